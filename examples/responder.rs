@@ -1,14 +1,10 @@
 //! A FastCGI responder in Rust, served by forked workers: `cargo run --example responder -- examples/responder.toml`.
 
-use forkyard::config;
-use forkyard::master::{self, Handlers, Persona};
-use forkyard::sys::title;
-use forkyard::worker::Request;
+use forkyard::{Request, Server};
 use std::io::Write;
-use std::path::Path;
 
 fn hello(request: &mut Request<'_>) {
-    let name = String::from_utf8_lossy(request.param(b"QUERY_STRING")).into_owned();
+    let name = String::from_utf8_lossy(request.param("QUERY_STRING")).into_owned();
     let mut body = Vec::new();
     let written = std::io::copy(request, &mut body);
     let text = format!(
@@ -21,18 +17,7 @@ fn hello(request: &mut Request<'_>) {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // First of all, so that ps(1) can show which process is which.
-    title::prepare();
     let file = std::env::args().nth(1).ok_or("usage: responder FILE.toml")?;
-    let loaded = config::load(Path::new(&file))?;
-    let mut handlers = Handlers::new();
-    handlers.insert("hello".into(), Box::new(hello));
-    master::run(
-        loaded.config,
-        handlers,
-        Persona::forkyard(file.into()),
-        Path::new("/nonexistent"),
-        || {},
-    )?;
+    Server::from_file(file)?.handler("hello", hello).run()?;
     Ok(())
 }

@@ -80,18 +80,21 @@ need_build_tools() {
 }
 
 # build PROFILE WHAT...: builds programs by their names, libforkyard.so, examples/NAME. They are in $target/PROFILE then.
+# forkyard-fpm is forkyard by another name: a hard link, so that the file that a process executes has that name, too.
 build() {
     local profile=$1 what options=()
     shift
     for what in "$@"; do
         case $what in
         libforkyard.so) options+=(--lib) ;;
+        forkyard-fpm) options+=(--bin forkyard) ;;
         examples/*) options+=(--example "${what#examples/}") ;;
         *) options+=(--bin "$what") ;;
         esac
     done
     cargo build --profile "$profile" --locked --package forkyard --package forkyard-load "${options[@]}"
     for what in "$@"; do
+        [ "$what" != forkyard-fpm ] || ln -f "$target/$profile/forkyard" "$target/$profile/forkyard-fpm"
         test -x "$target/$profile/$what" || { echo "$target/$profile/$what was not built" >&2; exit 1; }
     done
 }

@@ -1,49 +1,57 @@
-//! forkyard: a FastCGI process manager.
+//! forkyard: a FastCGI process manager, for programs that serve requests with functions of their own.
 //!
-//! This crate is the daemon and its commands. What it is made of are crates below `crates/`, which are here by shorter names:
+//! [`Server`] reads a configuration file, takes a function for each pool with `runtime = "rust"`, and runs the daemon: it
+//! binds the sockets, forks workers, and replaces them, as `forkyard run` does. A function is given a [`Request`], whose body
+//! it reads and whose answer it writes.
 //!
-//! * [`origin`], [`remedy`], [`tick`], [`timers`] (`crates/base`): plain values that every part knows.
-//! * [`mod@fastcgi`] (`crates/fastcgi`): the protocol, bytes to values and back.
-//! * [`sys`] (`crates/sys`): the only door to the kernel.
-//! * [`config`] (`crates/config`): what the operator wrote, turned into what it means.
-//! * [`applications`] (`crates/core`): the application pool's book. The process manager, which decides for [`master`], and the
-//!   machine of the spawning kit are in that crate, too.
-//! * [`scoreboard`], [`status`] (`crates/scoreboard`): what everybody can see of each worker, and the pages that show it.
-//! * [`confine`], [`listen`], [`logs`] (`crates/host`): what a process has around it.
-//! * [`spawn`] (`crates/spawn`): carries out the steps of an application's journey.
-//! * [`worker`], [`runtime`], [`abi`], [`slowlog`] (`crates/worker`): a child that serves, and how requests are answered.
-//! * [`router`], [`scout`] (`crates/router`): the processes of an application pool that are not workers.
-//!
-//! What is here:
-//!
-//! * [`master`]: makes processes, lets them go, reaps them.
-//! * [`helper`]: what the daemon starts anew instead of forking it.
-//! * [`reporter`]: answers status and ping at an address of their own, whatever the workers do.
-//! * [`keeper`]: holds a master's descriptors and starts it again.
-//! * [`estate`]: what a master leaves to the next one.
-//! * [`control`]: orders for the running daemon, over a unix socket.
-//! * [`cli`]: the command line.
-//!
-//! Of the parts that decide, only `run.rs` (world to events) and `effects` (actions to system calls) touch the world; the
-//! rest is plain values and can be simulated.
+//! All else in this crate is the daemon itself, and private. `docs/explain/architecture.md` is its map.
 #![deny(unsafe_code)]
+#![warn(missing_docs)]
+#![allow(
+    unreachable_pub,
+    reason = "`pub` tells what a part of the daemon shows to the others; the crate's interface is this file"
+)]
 
-pub mod cli;
-pub mod control;
-pub mod estate;
-pub mod helper;
-pub mod keeper;
-pub mod master;
-pub mod reporter;
+mod cli;
+mod control;
+mod daemon;
+mod estate;
+mod helper;
+mod keeper;
+mod master;
+mod reporter;
+mod server;
 
+pub use server::{Error, Request, Server};
+
+/// For the program `forkyard`.
+#[doc(hidden)]
+pub use cli::main;
+
+/// For the fuzz target of the hand-over document.
+#[doc(hidden)]
+pub use estate::plan;
+
+// The workspace's crates by shorter names, for this crate, its tests and benchmarks.
+#[doc(hidden)]
 pub use fastcgi;
+#[doc(hidden)]
 pub use forkyard_base::{origin, remedy, tick, timers};
+#[doc(hidden)]
 pub use forkyard_config as config;
+#[doc(hidden)]
 pub use forkyard_core::applications;
+#[doc(hidden)]
 pub use forkyard_host::{confine, listen, logs};
+#[doc(hidden)]
 pub use forkyard_router::{router, scout};
+#[doc(hidden)]
 pub use forkyard_scoreboard as scoreboard;
+#[doc(hidden)]
 pub use forkyard_scoreboard::status;
+#[doc(hidden)]
 pub use forkyard_spawn as spawn;
+#[doc(hidden)]
 pub use forkyard_sys as sys;
+#[doc(hidden)]
 pub use forkyard_worker::{abi, runtime, slowlog, worker};

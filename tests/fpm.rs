@@ -7,6 +7,7 @@ mod dropin;
 mod files;
 mod import;
 mod listening;
+mod name;
 mod pair;
 mod queue;
 mod reload;

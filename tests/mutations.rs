@@ -105,6 +105,37 @@ fn the_tests_of_mutations_exist() {
     }
 }
 
+/// The file whose modules a test target links, and the folder of its package: as `scripts/mutations` reads a target.
+fn program(target: &str) -> PathBuf {
+    let package = |name: &str| {
+        let crates = root().join("crates");
+        let folders = fs::read_dir(crates).expect("the crates");
+        let mut folders = folders.map(|entry| entry.expect("an entry").path());
+        let line = format!("name = \"{name}\"\n");
+        let found = folders.find(|folder| read(&folder.join("Cargo.toml")).contains(&line));
+        found.unwrap_or_else(|| panic!("there is no package {name}"))
+    };
+    match *target.split(':').collect::<Vec<_>>() {
+        ["lib", name] => package(name).join("src/lib.rs"),
+        ["test", name, program] => package(name).join("tests").join(program).with_extension("rs"),
+        [program] => root().join("tests").join(program).with_extension("rs"),
+        _ => panic!("{target} is no test target"),
+    }
+}
+
+#[test]
+fn the_targets_of_mutations_link_their_tests() {
+    for mutation in table() {
+        for test in &mutation.tests {
+            let (target, path) = test.split_once(' ').expect("a target and a test");
+            let (module, _) = path.split_once("::").expect("a module");
+            let text = read(&program(target));
+            let is_linked = text.lines().any(|line| line.ends_with(&format!("mod {module};")));
+            assert!(is_linked, "{}: {target} has no module {module}", mutation.name);
+        }
+    }
+}
+
 /// The first column of the document's tables of promises.
 fn promises(document: &str) -> Vec<String> {
     let mut is_promise = false;

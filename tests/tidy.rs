@@ -72,7 +72,7 @@ fn unsafe_code_is_where_it_may_be() {
         "crates/sys/",
         "crates/worker/src/abi/",
         "crates/php/",
-        "src/master/effects/births.rs",
+        "src/master/executor/births.rs",
     ];
     for (name, text) in sources() {
         let allowed = ALLOWED.iter().any(|place| name.starts_with(place));
@@ -299,6 +299,32 @@ fn nothing_is_left_to_do() {
             found.unwrap_or(&"")
         );
     }
+}
+
+/// cargo finds no test by itself here (`autotests` is off): what neither program links would be run by nothing.
+#[test]
+fn every_file_of_tests_is_in_one_of_the_programs() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let read = |name: &str| fs::read_to_string(root.join(name)).expect("a program of tests");
+    let linked = read("pure.rs") + &read("suite.rs");
+    let mut count = 0;
+    for entry in fs::read_dir(&root).expect("tests") {
+        let path = entry.expect("an entry").path();
+        let mut within = Vec::new();
+        match path.is_dir() {
+            true => rust_files(&path, &mut within),
+            false if path.extension().is_some_and(|it| it == "rs") => within.push(path.clone()),
+            false => {}
+        }
+        let name = path.file_stem().expect("a name").to_string_lossy();
+        if within.is_empty() || ["pure", "suite"].contains(&&*name) {
+            continue;
+        }
+        let is_linked = linked.lines().any(|line| line == format!("mod {name};"));
+        assert!(is_linked, "{} is in neither suite.rs nor pure.rs", path.display());
+        count += 1;
+    }
+    assert!(count > 10, "{count} parts were found");
 }
 
 /// The functions that the documents name as tests: in the last column of one table, and wherever security is promised.

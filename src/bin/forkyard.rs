@@ -1,5 +1,5 @@
-//! The forkyard daemon and its subcommands.
+//! The forkyard daemon and its subcommands; by a name such as `forkyard-fpm`, the daemon with php-fpm's options and files.
 
 fn main() -> std::process::ExitCode {
-    forkyard::cli::main()
+    forkyard::main()
 }

@@ -1,4 +1,4 @@
-//! The command line of `forkyard-fpm`, which is php-fpm's.
+//! The command line of `forkyard-fpm`, which is php-fpm's. It is `forkyard` by another name.
 
 mod arguments;
 mod failure;
@@ -10,15 +10,17 @@ use crate::config::{Config, Host, LogLevel, LogTarget, php};
 use crate::control::protocol::Complaint;
 use crate::logs::Log;
 use crate::master::Persona;
-use crate::sys::invocation;
+use crate::sys::title;
 use arguments::Met;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 
 /// sysexits.h, EX_USAGE.
 const EXIT_USAGE: u8 = 64;
+/// What makes a program's name one of php-fpm's kind.
+const WORD: &str = "fpm";
 
 /// What is to be done.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,9 +35,25 @@ enum Task {
     Report(&'static str),
 }
 
+/// Whether this process was executed by a name with `fpm` in it, such as `forkyard-fpm` or `php-fpm8.2`.
+///
+/// The kernel keeps the first 15 bytes of the name of the executed file: of a link its own, not that of its target. The
+/// first argument may be longer, but says something else where a caller chose it: a helper's is its title.
+pub(super) fn is_meant() -> bool {
+    let called = std::env::args_os().next().map(PathBuf::from);
+    names_fpm(&title::name(), called.as_deref())
+}
+
+fn names_fpm(executed: &str, called: Option<&Path>) -> bool {
+    let called = called
+        .and_then(Path::file_name)
+        .map(OsStr::to_string_lossy)
+        .filter(|name| name.starts_with(executed));
+    called.as_deref().unwrap_or(executed).contains(WORD)
+}
+
 /// Runs `forkyard-fpm` with the arguments of this process.
-pub fn main() -> ExitCode {
-    invocation::remember();
+pub(super) fn main() -> ExitCode {
     let (arguments, rehearsal) = takeover::arguments();
     let mut arguments = arguments.into_iter();
     let program = program_name(arguments.next());
@@ -276,4 +294,24 @@ fn exit_code(status: ExitStatus) -> ExitCode {
 fn unable(error: &std::io::Error) -> ExitCode {
     eprintln!("can't run forkyard-php, which knows PHP: {error}; install it beside forkyard-fpm");
     ExitCode::from(EXIT_SOFTWARE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_the_executed_file_decides() {
+        let named = |executed: &str, called: &str| names_fpm(executed, Some(Path::new(called)));
+        for name in ["forkyard-fpm", "php-fpm8.2", "fpm"] {
+            assert!(named(name, &format!("/usr/sbin/{name}")), "{name}");
+            assert!(named(name, "another"), "{name}");
+        }
+        // 15 bytes are all that the kernel keeps.
+        assert!(named("our-own-company", "/opt/our-own-company-fpm"));
+        assert!(!named("forkyard", "/srv/php-fpm/bin/forkyard"));
+        assert!(!named("forkyard", "php-fpm: reporter www"));
+        assert!(!named("forkyard.new", "forkyard.new"));
+        assert!(!names_fpm("forkyard", None));
+    }
 }

@@ -3,7 +3,7 @@
 mod applications;
 mod check;
 mod control;
-pub mod fpm;
+mod fpm;
 mod import;
 mod metrics;
 mod overview;
@@ -18,22 +18,20 @@ mod takeover;
 
 use crate::config::{self, Config, LogLevel, LogTarget};
 use crate::control::protocol::Format;
+use crate::daemon::{self, EXIT_SOFTWARE, program_directory};
 use crate::estate::Heritage;
 use crate::helper;
-use crate::logs::{self, Log, is_stderr};
+use crate::logs::{self, Log};
 use crate::master::{self, Handlers, Persona, RunError};
 use crate::runtime::wrapped;
 use crate::slowlog;
-use crate::sys::{self, fd, invocation, process, title};
+use crate::sys::{invocation, title};
 use clap::{Parser, Subcommand};
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Where the configuration is by default.
 const CONFIG: &str = "/etc/forkyard/forkyard.toml";
-/// sysexits.h, EX_SOFTWARE: something failed that is not the configuration's fault.
-const EXIT_SOFTWARE: u8 = 70;
 /// sysexits.h, EX_CONFIG.
 const EXIT_CONFIG: u8 = 78;
 
@@ -164,9 +162,12 @@ impl Command {
     }
 }
 
-/// Runs `forkyard` with the arguments of this process.
+/// Runs `forkyard`, or `forkyard-fpm` if that is its name, with the arguments of this process.
 pub fn main() -> ExitCode {
     invocation::remember();
+    if fpm::is_meant() {
+        return fpm::main();
+    }
     let (arguments, rehearsal) = takeover::arguments();
     let arguments: Arguments = suggestions::parse(arguments);
     title::prepare();
@@ -275,37 +276,14 @@ fn start(
     heritage: Heritage,
     failure: impl Fn(&RunError) -> Failure,
 ) -> ExitCode {
-    // A program that takes over is the daemon already.
-    let launcher = if background && heritage.document.is_none() && heritage.problem.is_none() {
-        match process::daemonize(i32::from(EXIT_SOFTWARE)) {
-            Ok(launcher) => Some(launcher),
-            Err(error) => {
-                log::error!("failed to daemonize: {error}");
-                return ExitCode::from(EXIT_SOFTWARE);
-            }
-        }
-    } else {
-        None
-    };
     let is_seen = config.global.error_log == LogTarget::Stderr;
-    let logs_to_stderr = needs_stderr(&config);
-    let ready = move || {
-        if let Some(launcher) = launcher {
-            if !logs_to_stderr {
-                if let Err(error) = fd::let_go_of_standard_streams() {
-                    log::warn!("the standard streams stay open: {error}");
-                }
-            }
-            launcher.report(0);
-            // The process that started it may wait for the end of these.
-            if let Err(error) = leave_streams(is_seen) {
-                log::error!("the standard streams stay open: {error}");
-            }
-        }
-    };
-    let handlers = Handlers::new();
-    match master::run_with(config, handlers, persona, &program_directory(), heritage, ready) {
+    let programs = program_directory();
+    match daemon::run(config, Handlers::new(), persona, background, &programs, heritage) {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error @ RunError::Background(_)) => {
+            log::error!("{error}");
+            ExitCode::from(EXIT_SOFTWARE)
+        }
         Err(error) => {
             let Failure { lines, code } = failure(&error);
             lines.iter().for_each(|line| log::error!("{line}"));
@@ -318,35 +296,4 @@ fn start(
             ExitCode::from(code)
         }
     }
-}
-
-/// Closes the standard streams that the daemon was started with; standard error only if nothing is logged there.
-fn leave_streams(logs_to_stderr: bool) -> sys::Result<()> {
-    let null = fd::null()?;
-    let stderr = std::io::stderr();
-    let error = if logs_to_stderr {
-        stderr.as_fd()
-    } else {
-        null.as_fd()
-    };
-    fd::replace_standard_streams(null.as_fd(), Some((null.as_fd(), error)))
-}
-
-/// Whether a log goes to the stream that this process was started with.
-fn needs_stderr(config: &Config) -> bool {
-    let is_log = match &config.global.error_log {
-        LogTarget::Stderr => true,
-        LogTarget::File(path) => is_stderr(path),
-        LogTarget::Syslog { .. } => false,
-    };
-    let mut access = config.pools.iter().filter_map(|pool| pool.access.as_ref());
-    is_log || access.any(|access| is_stderr(&access.path))
-}
-
-/// Where this program's executable is, and those that it starts.
-fn program_directory() -> PathBuf {
-    let own = std::env::current_exe().ok();
-    own.as_deref()
-        .and_then(Path::parent)
-        .map_or_else(|| PathBuf::from("/usr/libexec/forkyard"), Path::to_owned)
 }

@@ -3,7 +3,7 @@
 use crate::spawn::action::{Outcome, Up};
 use crate::spawn::effects::{self, Process};
 use crate::spawn::event::{Event, Token};
-use crate::spawn::plan::{Kind, Method, Plan};
+use crate::spawn::plan::{Kind, Plan};
 use crate::spawn::report::Report;
 use crate::spawn::run::{self, Driver};
 use crate::spawn::setupper::{self, Pass};
@@ -34,9 +34,6 @@ pub(super) struct Spawn {
     /// The application speaks forkyard's handshake; otherwise it has to listen on $PORT
     #[arg(long)]
     native: bool,
-    /// The command starts a preloader, which forks the application
-    #[arg(long, requires = "native")]
-    preloader: bool,
     /// How many processes are started, all at once
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     processes: u32,
@@ -129,9 +126,6 @@ fn plan(arguments: &Spawn) -> Result<Plan, String> {
     }
     if arguments.native {
         (plan.kind, plan.app_type) = (Kind::Native, "native".to_owned());
-    }
-    if arguments.preloader {
-        plan.method = Method::Smart;
     }
     for variable in &arguments.environment {
         let Some((name, value)) = variable.split_once('=') else {
@@ -233,7 +227,6 @@ fn stop(mut process: Process) -> sys::Result<()> {
             gone()?;
         }
     }
-    // A preloader's fork is not ours to reap.
     let _ = pidfd::reap(handle.as_fd());
     Ok(())
 }

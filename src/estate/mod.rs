@@ -8,6 +8,5 @@
 mod effects;
 pub mod plan;
 
-pub use document::Document;
 pub use effects::{Heritage, VARIABLE, collect, publish, rehearse};
 pub use forkyard_protocol::estate::{document, frame, names};

@@ -1,7 +1,7 @@
 //! What operators ask for application pools, and for pools that come and go while the daemon runs.
 
-use super::effects::{Extent, Rights};
 use super::event::{Event, PoolId};
+use super::executor::{Extent, Rights};
 use super::run::Master;
 use crate::config::{self, Config, Pool, Severity};
 use crate::control::protocol::{Answer, Complaint, Request};
@@ -29,18 +29,18 @@ impl Master {
     pub(super) fn command(&mut self, asker: u64, request: &Request) -> Option<Answer> {
         match request {
             Request::Restart { application, rolling } => {
-                let id = match self.edge.router_for(application) {
+                let id = match self.executor.applications.router_for(application) {
                     Ok(id) => id,
                     Err(message) => return Some(Answer::refusal(message)),
                 };
-                if let Err(message) = self.edge.may_touch(asker, id, application) {
+                if let Err(message) = self.executor.may_touch(asker, id, application) {
                     return Some(Answer::refusal(message));
                 }
                 let order = Order::Restart {
                     application: application.clone(),
                     rolling: *rolling,
                 };
-                self.edge.pass_on(id, asker, order);
+                self.executor.pass_on(id, asker, order);
             }
             Request::RestartPool { pool, wait } => return self.restart_pool(asker, pool, *wait),
             Request::Detach { pid } => return self.about_instance(asker, *pid, Order::Detach { pid: *pid }),
@@ -59,30 +59,31 @@ impl Master {
                 return self.about_instance(asker, *pid, order);
             }
             Request::Resize { pool, max } => {
-                let Some(id) = self.edge.router_named(pool) else {
+                let Some(id) = self.executor.applications.router_named(pool) else {
                     return Some(no_pool(pool));
                 };
-                if let Err(message) = self.edge.resize(id, *max) {
+                if let Err(message) = self.executor.applications.resize(id, *max) {
                     return Some(Answer::refusal(message));
                 }
-                self.edge.pass_on(id, asker, Order::SetMax { max: *max });
+                self.executor.pass_on(id, asker, Order::SetMax { max: *max });
             }
             Request::Take { of, wait_ms } => {
-                let of_group = self.edge.router_of_group(of).transpose();
-                let id = match of_group.unwrap_or_else(|| self.edge.router_for(Path::new(of))) {
-                    Ok(id) => id,
-                    Err(message) => return Some(Answer::refusal(message)),
-                };
+                let of_group = self.executor.applications.router_of_group(of).transpose();
+                let id =
+                    match of_group.unwrap_or_else(|| self.executor.applications.router_for(Path::new(of))) {
+                        Ok(id) => id,
+                        Err(message) => return Some(Answer::refusal(message)),
+                    };
                 let patience = wait_ms.map(Duration::from_millis);
                 let order = Order::Take {
                     of: of.clone(),
                     patience,
                 };
-                self.edge.lend(id, asker, order);
+                self.executor.lend(id, asker, order);
             }
             Request::Return { lease, failed } => {
                 return self
-                    .edge
+                    .executor
                     .give_back(asker, *lease, !failed)
                     .err()
                     .map(Answer::refusal);
@@ -110,19 +111,21 @@ impl Master {
 
     /// Gives a pool of one application new processes. `None`: it is answered when they serve, or have failed to.
     fn restart_pool(&mut self, asker: u64, name: &str, waits: bool) -> Option<Answer> {
-        let id = match self.edge.pool_to_restart(asker, name) {
+        let (rights, config) = (self.executor.control.rights(asker), self.executor.reload.config());
+        let found = self.executor.pools.pool_to_restart(config, rights, name);
+        let id = match found {
             Ok(id) => id,
             Err(message) => return Some(Answer::refusal(message)),
         };
         if self.stopping.is_some() {
             return Some(Answer::refusal("the daemon is ending".to_owned()));
         }
-        let config = self.edge.config().clone();
-        match self.edge.prepare(config, Extent::One(id)) {
+        let config = self.executor.reload.config().clone();
+        match self.executor.prepare(config, Extent::One(id)) {
             Ok((wanted, mut changes)) => {
                 changes.kept.clear();
                 changes.skipped.clear();
-                self.edge
+                self.executor
                     .begin_reload(changes, Vec::new(), Some(asker).filter(|_| waits));
                 self.tell(Event::Apply(wanted));
                 (!waits).then_some(Answer::Done { value: Value::Null })
@@ -132,14 +135,14 @@ impl Master {
     }
 
     fn about_instance(&mut self, asker: u64, pid: i32, order: Order) -> Option<Answer> {
-        let Some((id, application)) = self.edge.instance_with_pid(pid) else {
+        let Some((id, application)) = self.executor.instance_with_pid(pid) else {
             let message = format!("process {pid} is no instance of an application");
             return Some(Answer::refusal(message));
         };
-        if let Err(message) = self.edge.may_touch(asker, id, &application) {
+        if let Err(message) = self.executor.may_touch(asker, id, &application) {
             return Some(Answer::refusal(message));
         }
-        self.edge.pass_on(id, asker, order);
+        self.executor.pass_on(id, asker, order);
         None
     }
 
@@ -156,7 +159,7 @@ impl Master {
                 errors: wrong.map(Complaint::from).collect(),
             });
         }
-        let present = self.edge.config();
+        let present = self.executor.reload.config();
         let known = |pool: &&Pool| present.pools.iter().any(|other| other.name == pool.name);
         if let Some(pool) = loaded.config.pools.iter().find(known) {
             let message = format!("there is a pool {} already; nothing was added", pool.name);
@@ -172,14 +175,14 @@ impl Master {
     }
 
     fn remove_pool(&mut self, asker: u64, name: &str, limit: Option<Duration>) -> Result<(), Answer> {
-        let mut config = self.edge.config().clone();
+        let mut config = self.executor.reload.config().clone();
         let before = config.pools.len();
         config.pools.retain(|pool| pool.name != name);
         if config.pools.len() == before {
             return Err(no_pool(name));
         }
         config.forget_skipped(name);
-        let going = self.edge.pools_named(name);
+        let going = self.executor.pools.pools_named(name);
         self.apply_other(config, asker)?;
         if let Some(limit) = limit {
             self.expulsions.0.push((clock::now() + limit, going));
@@ -193,12 +196,12 @@ impl Master {
         if self.stopping.is_some() {
             return Err(Answer::refusal("the daemon is ending".to_owned()));
         }
-        let before = self.edge.config().skipped.clone();
-        match self.edge.prepare(config, Extent::Settings) {
+        let before = self.executor.reload.config().skipped.clone();
+        match self.executor.prepare(config, Extent::Settings) {
             Ok((wanted, mut changes)) => {
                 changes.skipped.retain(|one| !before.contains(one));
                 super::run::say_skipped(&changes.skipped);
-                self.edge.begin_reload(changes, Vec::new(), Some(asker));
+                self.executor.begin_reload(changes, Vec::new(), Some(asker));
                 self.tell(Event::Apply(wanted));
                 Ok(())
             }
@@ -214,7 +217,7 @@ impl Master {
             .partition(|(until, _)| *until <= now);
         self.expulsions.0 = later;
         for pool in due.into_iter().flat_map(|(_, pools)| pools) {
-            for one in self.edge.expel(pool) {
+            for one in self.executor.expel(pool) {
                 self.tell(Event::Expel(one));
             }
         }

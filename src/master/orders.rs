@@ -1,7 +1,7 @@
 //! What the master is told to do while it runs: reload, upgrade, open its logs anew, answer.
 
-use super::effects::{Extent, UpgradeError};
 use super::event::Event;
+use super::executor::{Extent, UpgradeError};
 use super::run::Master;
 use crate::control::protocol::{Answer, Complaint, Request};
 use crate::logs::Log;
@@ -16,7 +16,7 @@ impl Master {
             return log::info!("{why}");
         }
         log::info!("the program was replaced, trying whether the new one can take over");
-        if let Err(error) = self.edge.rehearse(&self.manager, self.stopping) {
+        if let Err(error) = self.executor.rehearse(&self.manager, self.stopping) {
             self.upgrade_failed(&error);
         }
     }
@@ -25,23 +25,23 @@ impl Master {
         if self.stopping.is_some() {
             return Some("the daemon is ending, there is no upgrade");
         }
-        let is_under_way = self.edge.rehearsal.is_some() || self.upgrades_after_routers;
+        let is_under_way = self.executor.handover.rehearsal.is_some() || self.upgrades_after_routers;
         is_under_way.then_some("an upgrade is under way")
     }
 
     pub(super) fn continue_upgrade(&mut self) {
         let next = match std::mem::take(&mut self.upgrades_after_routers) {
-            true if self.edge.has_routers() => {
+            true if self.executor.applications.has_routers() => {
                 self.upgrades_after_routers = true;
                 return;
             }
             true => Some(Ok(())),
-            false => self.edge.continue_upgrade(),
+            false => self.executor.continue_upgrade(),
         };
         let error = match next {
             None => return,
             Some(Err(error)) => error,
-            Some(Ok(())) if self.edge.finish_routers() => {
+            Some(Ok(())) if self.executor.finish_routers() => {
                 // Until they have, connections wait in the listening sockets.
                 self.upgrades_after_routers = true;
                 return;
@@ -56,11 +56,11 @@ impl Master {
                 }
                 log::info!("the new program takes over");
                 if let Some(asker) = self.upgraded_for.take() {
-                    self.edge.answer(asker, &Answer::Upgrading {});
+                    self.executor.answer(asker, &Answer::Upgrading {});
                 }
-                self.edge.save(&self.manager, self.stopping);
+                self.executor.save(&self.manager, self.stopping);
                 let variables = self.notifier.as_ref().map_or(&[][..], Notifier::variables);
-                let error = self.edge.hand_over(&self.manager, self.stopping, variables);
+                let error = self.executor.hand_over(&self.manager, self.stopping, variables);
                 sys::signal::restore(&mask);
                 error
             }
@@ -70,10 +70,10 @@ impl Master {
 
     fn upgrade_failed(&mut self, error: &UpgradeError) {
         log::error!("the new program can't take over, this one goes on: {error}");
-        self.edge.raise_routers();
+        self.executor.raise_routers();
         if let Some(asker) = self.upgraded_for.take() {
             let message = format!("the new program can't take over, the old one goes on: {error}");
-            self.edge.answer(asker, &Answer::refusal(message));
+            self.executor.answer(asker, &Answer::refusal(message));
         }
         if let Err(answer) = self.reload(Extent::Changed, None) {
             log::debug!("{answer:?}");
@@ -89,12 +89,12 @@ impl Master {
                 log::error!("unable to re-opened error log file: {error}; the old one is written on")
             }
         }
-        match self.edge.reopen_access_logs() {
+        match self.executor.pools.reopen_access_logs() {
             Some(true) => log::info!("access log file re-opened"),
             Some(false) => log::error!("unable to re-opened access log file; the old one is written on"),
             None => {}
         }
-        match self.edge.reopen_app_logs() {
+        match self.executor.pools.reopen_app_logs() {
             Some(true) => log::info!("application log file re-opened"),
             Some(false) => log::error!("unable to re-open an application's log; the old one is written on"),
             None => {}
@@ -122,20 +122,20 @@ impl Master {
             }
         };
         let global = config.global.clone();
-        let sockets = self.edge.named_sockets();
-        let starts = self.edge.starts(&config);
-        match self.edge.prepare(config, extent) {
+        let sockets = self.executor.named_sockets();
+        let starts = self.executor.context.starts(&config);
+        match self.executor.prepare(config, extent) {
             Ok((wanted, changes)) => {
-                self.edge.hold(starts);
+                self.executor.reload.hold(starts);
                 if let Err(error) = Log::install().follow(&global) {
                     log::error!("the old log is written on: {error}");
                 }
-                if let Err(error) = self.edge.open_control(global.control.as_deref()) {
+                if let Err(error) = self.executor.open_control(global.control.as_deref()) {
                     log::error!("the control socket stays where it was: {error}");
                 }
                 self.set_bulletin(global.systemd_interval);
                 super::run::say_skipped(&changes.skipped);
-                self.edge.begin_reload(changes, sockets, asker);
+                self.executor.begin_reload(changes, sockets, asker);
                 self.tell(Event::Apply(wanted));
                 Ok(())
             }
@@ -148,10 +148,10 @@ impl Master {
 
     /// Does what somebody asked for over the control socket.
     pub(super) fn obey(&mut self, asker: u64, request: &Request) {
-        let rights = self.edge.rights(asker);
+        let rights = self.executor.control.rights(asker);
         if !Master::is_for_owners(request, rights) {
             let message = "permission denied: root and the daemon's own user may ask for that";
-            return self.edge.answer(asker, &Answer::refusal(message.to_owned()));
+            return self.executor.answer(asker, &Answer::refusal(message.to_owned()));
         }
         let answer = match request {
             Request::Restart { .. }
@@ -171,11 +171,11 @@ impl Master {
                 pid: std::process::id(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
             },
-            Request::Status {} => return self.edge.begin_status(asker),
-            Request::Error { id, format } => self.edge.error_report(rights, id.as_deref(), *format),
+            Request::Status {} => return self.executor.begin_status(asker),
+            Request::Error { id, format } => self.executor.pools.error_report(rights, id.as_deref(), *format),
             Request::Upgrade {} => {
                 if let Some(why) = self.why_no_upgrade() {
-                    return self.edge.answer(asker, &Answer::refusal(why.to_owned()));
+                    return self.executor.answer(asker, &Answer::refusal(why.to_owned()));
                 }
                 self.upgraded_for = Some(asker);
                 return self.upgrade();
@@ -193,6 +193,6 @@ impl Master {
                 }
             }
         };
-        self.edge.answer(asker, &answer);
+        self.executor.answer(asker, &answer);
     }
 }

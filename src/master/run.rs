@@ -1,12 +1,12 @@
-//! The master's loop: the world to events, events to the core, the core's actions to the edge.
+//! The master's loop: the world to events, events to the core, the core's actions to the executor.
 
-use super::effects::{Edge, Extent, Handlers, RunError, SIGNALS, Source, Totals};
 use super::event::{Event, Wanted};
+use super::executor::{Executor, Extent, Handlers, RunError, SIGNALS, Source, Totals};
 use super::manager::Manager;
 use crate::config::{self, Config, Finding, Severity, Skipped};
 use crate::control::protocol::Complaint;
+use crate::estate::Heritage;
 use crate::estate::document::Stopping;
-use crate::estate::{self, Heritage};
 use crate::logs::Log;
 use crate::sys::file::{remove, replace};
 use crate::sys::invocation::Invocation;
@@ -78,19 +78,9 @@ fn reload(path: &Path) -> Result<Config, Vec<Complaint>> {
 
 /// Runs the daemon until it is told to stop.
 ///
-/// The process has one thread. `ready` is called once every socket listens and the first workers have been asked for.
-pub fn run(
-    config: Config,
-    handlers: Handlers,
-    persona: Persona,
-    libexec: &Path,
-    ready: impl FnOnce(),
-) -> Result<(), RunError> {
-    run_with(config, handlers, persona, libexec, estate::collect(), ready)
-}
-
-/// As [`run`], with what the master before this one has left.
-pub(crate) fn run_with(
+/// The process has one thread. `libexec` has forkyard's own programs, `heritage` is what the master before this one has
+/// left. `ready` is called once every socket listens and the first workers have been asked for.
+pub(crate) fn run(
     config: Config,
     handlers: Handlers,
     persona: Persona,
@@ -119,45 +109,45 @@ pub(crate) fn run_with(
     let control = config.global.control.clone();
     let interval = config.global.systemd_interval;
     let title = format!("{}: master process ({})", persona.title, config.path.display());
-    let mut edge = Edge::new(registry, log, config.clone(), handlers, libexec.to_owned(), limit)
+    let mut executor = Executor::new(registry, log, config.clone(), handlers, libexec.to_owned(), limit)
         .map_err(system("dup"))?;
-    edge.speaks_as_fpm = persona.speaks_as_fpm();
+    executor.context.speaks_as_fpm = persona.speaks_as_fpm();
     // What was said to this process is not said to those that it starts.
     let store = Notifier::from_environment().filter(Notifier::keeps_descriptors);
     process::forget_variables(&notify::VARIABLES);
     let names = crate::listen::fpm_variables();
     let (before, stored) = (heritage.config.clone(), heritage.stored.clone());
     let stopping = heritage.document.as_ref().and_then(|document| document.stopping);
-    let adopted = edge.adopt(heritage, &config);
+    let adopted = executor.adopt(heritage, &config);
     process::forget_variables(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let mut manager = Manager::default();
     if let Some(adopted) = &adopted {
         let mut actions = Vec::new();
         manager.handle(Event::Adopt(adopted.clone()), clock::now(), &mut actions);
-        edge.todo.extend(actions);
+        executor.handover.todo.extend(actions);
     }
     if let Some(store) = store {
-        edge.open_store(store, &stored, &manager);
+        executor.open_store(store, &stored, &manager);
     }
-    let starts = edge.starts(&config);
-    edge.hold(starts);
-    let (wanted, changes) = match edge.prepare(config, Extent::All) {
+    let starts = executor.context.starts(&config);
+    executor.reload.hold(starts);
+    let (wanted, changes) = match executor.prepare(config, Extent::All) {
         Ok(prepared) => prepared,
         Err(error) => match before.filter(|_| adopted.is_some()) {
             Some(before) => {
                 log::error!("the configuration can't be applied, the one before it stays in force: {error}");
-                edge.prepare(before, Extent::All).map_err(RunError::Apply)?
+                executor.prepare(before, Extent::All).map_err(RunError::Apply)?
             }
             None => return Err(RunError::Apply(error)),
         },
     };
     say_skipped(&changes.skipped);
-    match edge.open_control(control.as_deref()) {
+    match executor.open_control(control.as_deref()) {
         Ok(()) => {}
         Err(error) if adopted.is_some() => log::error!("{error}"),
         Err(error) => return Err(RunError::Control(error)),
     }
-    edge.inherited.drop_unwanted();
+    executor.handover.inherited.drop_unwanted();
     if let Some(path) = &pid_file {
         replace(path, std::process::id().to_string().as_bytes())
             .map_err(|error| RunError::Pid(path.clone(), error))?;
@@ -167,7 +157,7 @@ pub(crate) fn run_with(
     let mut master = Master {
         poll,
         signals,
-        edge,
+        executor,
         manager,
         watchdog: notifier
             .as_ref()
@@ -189,13 +179,13 @@ pub(crate) fn run_with(
     master.tell_ready();
     master.set_bulletin(interval);
     let outcome = master.serve();
-    master.edge.end_reporters();
-    master.edge.end_stand_ins();
-    master.edge.end_routers();
-    master.edge.end_spawner();
-    master.edge.remove_socket_files();
-    master.edge.clear_store();
-    master.edge.remove_control_file();
+    master.executor.end_reporters();
+    master.executor.end_stand_ins();
+    master.executor.end_routers();
+    master.executor.helpers.end_spawner();
+    master.executor.pools.remove_socket_files();
+    master.executor.clear_store();
+    master.executor.control.remove_control_file();
     if let Some(path) = &pid_file {
         let _ = remove(path);
     }
@@ -299,7 +289,7 @@ impl Watchdog {
 pub(super) struct Master {
     poll: Poll,
     pub(super) signals: Signals,
-    pub(super) edge: Edge,
+    pub(super) executor: Executor,
     pub(super) manager: Manager,
     pub(super) notifier: Option<Notifier>,
     watchdog: Option<Watchdog>,
@@ -320,11 +310,11 @@ pub(super) struct Master {
 impl Master {
     /// Performs what follows from what was taken over, then applies the configuration; or goes on ending.
     fn begin(&mut self, wanted: Wanted) {
-        for action in std::mem::take(&mut self.edge.todo) {
-            self.edge.perform(action);
+        for action in std::mem::take(&mut self.executor.handover.todo) {
+            self.executor.perform(action);
         }
         // Neither program got SIGCHLD for children that ended while one replaced the other.
-        self.edge.reap();
+        self.executor.reap();
         self.settle();
         match self.stopping {
             None => {}
@@ -338,7 +328,7 @@ impl Master {
         let mut events = Events::with_capacity(EVENTS);
         let mut again: Vec<Source> = Vec::new();
         loop {
-            if let Some(outcome) = self.edge.outcome {
+            if let Some(outcome) = self.executor.context.outcome {
                 return match outcome {
                     super::action::Outcome::Stopped => {
                         log::info!("exiting, bye-bye!");
@@ -348,8 +338,10 @@ impl Master {
                 };
             }
             self.continue_upgrade();
-            self.edge.save(&self.manager, self.stopping);
-            let is_idle = again.is_empty() && !self.edge.has_orders() && !self.edge.has_more_dead;
+            self.executor.save(&self.manager, self.stopping);
+            let is_idle = again.is_empty()
+                && !self.executor.control.has_orders()
+                && !self.executor.processes.has_more_dead;
             let timeout = if is_idle {
                 self.timeout()
             } else {
@@ -360,7 +352,7 @@ impl Master {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(system("epoll_wait")(error)),
             }
-            if self.edge.has_more_dead {
+            if self.executor.processes.has_more_dead {
                 self.take_signals(vec![SIGCHLD]);
             }
             let mut sources: Vec<Source> = std::mem::take(&mut again);
@@ -371,13 +363,13 @@ impl Master {
                     (children, orders) = self.signals.pending().partition(|signal| *signal == SIGCHLD);
                     self.take_signals(children);
                 } else {
-                    sources.extend(self.edge.source(event.token()));
+                    sources.extend(self.executor.context.source(event.token()));
                 }
             }
             for source in sources {
                 if let Source::Status(pool) = source {
-                    self.edge.reporter_wanted(pool, self.manager.serving(pool));
-                } else if self.edge.attend(source) {
+                    self.executor.reporter_wanted(pool, self.manager.serving(pool));
+                } else if self.executor.attend(source) {
                     again.push(source);
                 }
                 self.settle();
@@ -385,22 +377,22 @@ impl Master {
             // What workers wrote before a signal came is in the log before what the signal leads to.
             self.take_signals(orders);
             for _ in 0..ORDERS {
-                let Some((asker, request)) = self.edge.next_order() else {
+                let Some((asker, request)) = self.executor.control.next_order() else {
                     break;
                 };
                 self.obey(asker, &request);
             }
-            if let Some((asker, request)) = self.edge.next_order_of_guests() {
+            if let Some((asker, request)) = self.executor.control.next_order_of_guests() {
                 self.obey(asker, &request);
             }
             let manager = &self.manager;
-            self.edge
+            self.executor
                 .tend_reporters(clock::now(), |pool| manager.serving(pool));
-            self.edge.tend_routers(clock::now());
-            self.edge.tend_control(clock::now());
-            self.edge.tend_spawner(clock::now());
-            self.edge.tend_programs(clock::now());
-            self.edge.tend_entries(clock::now());
+            self.executor.tend_routers(clock::now());
+            self.executor.tend_control(clock::now());
+            self.executor.tend_spawner(clock::now());
+            self.executor.tend_programs(clock::now());
+            self.executor.tend_entries(clock::now());
             self.settle();
             self.finish_when_routers_have();
             self.expel();
@@ -418,7 +410,7 @@ impl Master {
 
     /// The core makes what routers ask for until they have finished.
     fn finish_when_routers_have(&mut self) {
-        if self.waits_for_routers && !self.edge.has_routers() {
+        if self.waits_for_routers && !self.executor.applications.has_routers() {
             self.waits_for_routers = false;
             self.tell(Event::Finish);
         }
@@ -457,7 +449,7 @@ impl Master {
         if let (Some(bulletin), Some(notifier)) = (&mut self.bulletin, &self.notifier) {
             if bulletin.due <= now {
                 bulletin.due = now + bulletin.interval;
-                notifier.tell(&bulletin.text(&self.edge.totals()));
+                notifier.tell(&bulletin.text(&self.executor.pools.totals()));
             }
         }
     }
@@ -475,14 +467,14 @@ impl Master {
             self.manager.next_deadline(),
             watchdog,
             bulletin,
-            self.edge.reporters_deadline(),
-            self.edge.routers_deadline(),
-            self.edge.control_deadline(),
+            self.executor.helpers.reporters_deadline(),
+            self.executor.applications.routers_deadline(),
+            self.executor.control.control_deadline(),
             self.expulsions.deadline(),
-            self.edge.spawner_deadline(),
-            self.edge.programs_deadline(),
-            self.edge.entries_deadline(),
-            self.edge.upgrade_deadline(),
+            self.executor.helpers.spawner_deadline(),
+            self.executor.helpers.programs_deadline(),
+            self.executor.entries_deadline(),
+            self.executor.handover.upgrade_deadline(),
         ]
         .into_iter()
         .flatten()
@@ -496,19 +488,19 @@ impl Master {
 
     /// Tells the core, and performs what it wants, until nothing more follows.
     pub(super) fn tell(&mut self, event: Event) {
-        self.edge.happened.push_back(event);
+        self.executor.context.happened.push_back(event);
         self.settle();
     }
 
     fn settle(&mut self) {
-        while let Some(event) = self.edge.happened.pop_front() {
+        while let Some(event) = self.executor.context.happened.pop_front() {
             log::trace!("{event:?}");
             self.manager.handle(event, clock::now(), &mut self.actions);
             for action in self.actions.drain(..) {
-                self.edge.perform(action);
+                self.executor.perform(action);
             }
         }
-        self.edge.finish_reload();
+        self.executor.finish_reload();
     }
 
     pub(super) fn take_signals(&mut self, signals: Vec<i32>) {
@@ -518,7 +510,7 @@ impl Master {
                     log::info!("Terminating ...");
                     self.tell_stopping();
                     self.stopping = Some(Stopping::Terminate);
-                    self.edge.kill_routers();
+                    self.executor.kill_routers();
                     self.tell(Event::Terminate);
                 }
                 SIGQUIT => {
@@ -526,13 +518,13 @@ impl Master {
                     self.tell_stopping();
                     let before = self.stopping.get_or_insert(Stopping::Finish);
                     // Routers have applications started as long as somebody waits.
-                    let waits = *before == Stopping::Finish && self.edge.finish_routers();
+                    let waits = *before == Stopping::Finish && self.executor.finish_routers();
                     self.waits_for_routers = waits;
                     self.tell(if waits { Event::Drain } else { Event::Finish });
                 }
                 SIGUSR1 => {
                     self.reopen_logs();
-                    self.edge.reopen_slow_logs();
+                    self.executor.pools.reopen_slow_logs();
                 }
                 SIGUSR2 => {
                     if let Some(notifier) = &self.notifier {
@@ -548,7 +540,7 @@ impl Master {
                     }
                 }
                 SIGCHLD => {
-                    self.edge.reap();
+                    self.executor.reap();
                     self.settle();
                 }
                 // A daemon has no terminal whose end would concern it.

@@ -95,7 +95,7 @@ fn talk(connection: &mut Connection, input: &[u8], step: usize) -> Vec<String> {
 }
 
 fn talk_with(brief: &Brief, connection: &mut Connection, input: &[u8], step: usize) -> Vec<String> {
-    let pages = Pages::new(brief);
+    let pages = Pages::new(brief, brief.refusal.as_ref(), None);
     let (mut wire, mut answers, mut text) = (Answer::new(), Vec::new(), Vec::new());
     for piece in input.chunks(step) {
         connection.receive(piece, &pages, &mut snapshot);
@@ -143,7 +143,7 @@ fn requests_are_answered_however_they_are_cut() {
 #[test]
 fn a_client_that_does_not_read_is_not_read_either() {
     let brief = brief();
-    let pages = Pages::new(&brief);
+    let pages = Pages::new(&brief, brief.refusal.as_ref(), None);
     let mut connection = Connection::new(LIMITS);
     let mut input = request("/", "full", true);
     input.extend(request("/", "full", true));

@@ -5,15 +5,13 @@
 //! own, so that it begins with nothing of the master's memory, runs as the pool's user, and is given what a worker of
 //! the pool may see too, and less: the scoreboard for reading, the listening sockets, a channel for log lines. It runs
 //! no code of an application. The same program stands in for the workers of a pool whose application can't be started: at
-//! the pool's own address it refuses every request but those for status and ping. [`Brief`] is what the master tells it, [`Connection`] one client, without a socket or a
-//! clock; `run` is the loop. It knows nothing of the master.
+//! the pool's own address it refuses every request but those for status and ping. [`Brief`] is what the master tells it,
+//! `connection` one client, without a socket or a clock; `run` is the loop. It knows nothing of the master.
 
 mod brief;
 mod connection;
 mod pages;
 mod run;
 
-pub use brief::{Brief, DESCRIPTORS, Refusal};
-pub use connection::Connection;
-pub use pages::Pages;
+pub use brief::{Brief, Refusal};
 pub use run::run;

@@ -34,18 +34,8 @@ pub(super) struct Page {
 }
 
 impl<'b> Pages<'b> {
-    /// The pages that a pool has.
-    pub fn new(brief: &'b Brief) -> Pages<'b> {
-        let refusal = brief.refusal.as_ref();
-        Pages {
-            brief,
-            refusal,
-            witness: None,
-        }
-    }
-
-    /// The same, with another refusal, before a witness.
-    pub(super) fn refusing(
+    /// The pages that a pool has, and why all else is refused, if it is.
+    pub(super) fn new(
         brief: &'b Brief,
         refusal: Option<&'b Refusal>,
         witness: Option<&'b dyn Witness>,

@@ -381,7 +381,7 @@ impl<'b> Reporter<'b> {
             },
         });
         let witness = line.as_ref().map(|line| line as &dyn Witness);
-        let pages = Pages::refusing(self.brief, self.refusal.as_ref(), witness);
+        let pages = Pages::new(self.brief, self.refusal.as_ref(), witness);
         let mut snapshot = || self.snapshot();
         let mut buffer = [0; READ_BYTES];
         let mut outcome = Outcome::More;

@@ -4,7 +4,8 @@
 use super::client::{Kept, Request};
 use super::scripts;
 use super::servers::Setup;
-use super::servers::php_fpm::{FORKYARD_FPM, PHP_FPM, PhpFpm};
+use super::servers::php_fpm::{PHP_FPM, PhpFpm};
+use crate::support::forkyard_fpm;
 
 const LIST: &str = "disable_functions=strtoupper,strlen,str_repeat is_int,intval,chr,ord,defined,count,in_array,\
                     array_key_exists,array_slice,call_user_func,call_user_func_array,func_num_args,gettype,compact,\
@@ -30,7 +31,7 @@ fn a_pools_functions_are_gone_as_in_php_fpm() {
         let setup = setup
             .admin_value(name, value)
             .ini("disable_functions = ucfirst,exec");
-        let [theirs, ours] = [PHP_FPM, FORKYARD_FPM].map(|program| PhpFpm::start_as(program, &setup));
+        let [theirs, ours] = [PHP_FPM, forkyard_fpm()].map(|program| PhpFpm::start_as(program, &setup));
         for _ in 0..3 {
             let expected = plain().send(&theirs.socket);
             super::assert_equal(&expected, &plain().send(&ours.socket));
@@ -60,7 +61,7 @@ fn a_requests_functions_are_gone_and_back_after_it() {
         ] {
             assert!(body.contains(line), "{line}{expected:?}");
         }
-        let ours = PhpFpm::start_as(FORKYARD_FPM, &setup);
+        let ours = PhpFpm::start_as(forkyard_fpm(), &setup);
         let mut kept = Kept::open(&ours.socket);
         // Compiled with, compiled without, and found in OPcache either way; other functions in between.
         for round in 0..4 {
@@ -83,7 +84,7 @@ fn php_fpm_runs_what_opcache_holds() {
     // The reason why it is not followed there: once the script is in OPcache, strlen() is called, and the worker crashes
     // where it calls what is not compiled in.
     let theirs = PhpFpm::start_as(PHP_FPM, &Setup::new());
-    let ours = PhpFpm::start_as(FORKYARD_FPM, &Setup::new());
+    let ours = PhpFpm::start_as(forkyard_fpm(), &Setup::new());
     for (list, own) in [
         ("strlen", "strlen: Error: Call to undefined function strlen()"),
         (
@@ -109,7 +110,7 @@ fn php_fpm_runs_what_opcache_holds() {
 #[test]
 fn what_the_pool_has_disabled_already_costs_a_request_nothing() {
     let ours = PhpFpm::start_as(
-        FORKYARD_FPM,
+        forkyard_fpm(),
         &Setup::new().admin_value("disable_functions", "exec,system"),
     );
     let has_opcache = |request: Request| request.send(&ours.socket).body();
@@ -131,7 +132,7 @@ fn preloaded_code_is_bound_as_well() {
     let setup = Setup::new()
         .admin_value("opcache.preload", &inc.display().to_string())
         .admin_value("disable_functions", "strtoupper,strlen");
-    let ours = PhpFpm::start_as(FORKYARD_FPM, &setup);
+    let ours = PhpFpm::start_as(forkyard_fpm(), &setup);
     let request = Request::get(&scripts(), "/disabled_preload.php");
     let gone =
         "of_pool: Call to undefined function strtoupper()\ninlined: Call to undefined function strlen()\n";

@@ -3,7 +3,8 @@
 use super::client::Request;
 use super::scripts;
 use super::servers::Setup;
-use super::servers::php_fpm::{FORKYARD_FPM, PHP_FPM, PhpFpm};
+use super::servers::php_fpm::{PHP_FPM, PhpFpm};
+use crate::support::forkyard_fpm;
 use std::time::{Duration, Instant};
 
 /// Longer than a reload takes.
@@ -16,7 +17,7 @@ fn an_edited_php_ini_is_read_by_a_reload() {
     let everything = Request::get(&scripts(), "/likeness.php");
     let agent = Request::get(&scripts(), "/ini.php?names=user_agent,precision,memory_limit");
     let mut answers = Vec::new();
-    for program in [PHP_FPM, FORKYARD_FPM] {
+    for program in [PHP_FPM, forkyard_fpm()] {
         let server = PhpFpm::start_as(program, &setup);
         let path = server.directory().join("php.ini");
         let text = std::fs::read_to_string(&path).expect("it is ours");

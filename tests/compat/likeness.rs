@@ -5,7 +5,8 @@ use super::client::Request;
 use super::scripts;
 use super::servers::Setup;
 use super::servers::forkyard::Forkyard;
-use super::servers::php_fpm::{FORKYARD_FPM, PHP_FPM, PhpFpm};
+use super::servers::php_fpm::{PHP_FPM, PhpFpm};
+use crate::support::forkyard_fpm;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -66,11 +67,11 @@ fn scripts_find_out_nothing_but_what_is_listed() {
     let expected = all(&php_fpm.socket, php_fpm.directory());
     assert_eq!(expected[BINARY], format!("'{PHP_FPM}'"));
 
-    let forkyard_fpm = PhpFpm::start_as(FORKYARD_FPM, &setup);
+    let ours = PhpFpm::start_as(forkyard_fpm(), &setup);
     let forkyard = Forkyard::start(&setup);
     // forkyard-fpm names itself, as php-fpm does. forkyard names what can run a script.
     for (socket, directory, binary) in [
-        (&forkyard_fpm.socket, forkyard_fpm.directory(), FORKYARD_FPM),
+        (&ours.socket, ours.directory(), forkyard_fpm()),
         (
             &forkyard.socket,
             forkyard.directory(),
@@ -92,7 +93,7 @@ fn scripts_find_out_nothing_but_what_is_listed() {
 #[test]
 fn phpinfo_is_written_as_by_php_fpm() {
     let setup = Setup::new();
-    let servers = [PHP_FPM, FORKYARD_FPM].map(|program| PhpFpm::start_as(program, &setup));
+    let servers = [PHP_FPM, forkyard_fpm()].map(|program| PhpFpm::start_as(program, &setup));
     for uri in [
         "/phpinfo.php?what=1",
         "/phpinfo.php?what=4",
@@ -128,7 +129,7 @@ fn the_jit_of_a_pool_is_its_own() {
     let setup = Setup::new()
         .admin_value("opcache.jit", "tracing")
         .admin_value("opcache.jit_buffer_size", "16M");
-    for (program, is_on) in [(PHP_FPM, is_late), (FORKYARD_FPM, true)] {
+    for (program, is_on) in [(PHP_FPM, is_late), (forkyard_fpm(), true)] {
         let server = PhpFpm::start_as(program, &setup);
         let reply = Request::get(&scripts(), "/jit.php").send(&server.socket);
         assert_eq!(reply.body(), format!("{is_on}\n"), "{program}: {reply:?}");

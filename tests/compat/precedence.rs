@@ -5,8 +5,9 @@
 //! one worker for all of them: what one request brought must not be there in the next.
 
 use super::client::{Kept, Request};
-use super::servers::php_fpm::{FORKYARD_FPM, PHP_FPM, PhpFpm};
+use super::servers::php_fpm::{PHP_FPM, PhpFpm};
 use super::servers::{Setup, directory};
+use crate::support::forkyard_fpm;
 use std::path::Path;
 
 /// Two of PHP_INI_PERDIR, five of PHP_INI_ALL, two of PHP_INI_SYSTEM. `precision` is set to a value that PHP refuses in one
@@ -101,7 +102,7 @@ fn the_same_one_wins_in_every_combination() {
         .expect("the directory is ours");
     for (has_value, has_admin_value) in [(false, false), (true, false), (false, true), (true, true)] {
         let mut setup = setup(has_value, has_admin_value);
-        let ours = PhpFpm::start_as(FORKYARD_FPM, &setup);
+        let ours = PhpFpm::start_as(forkyard_fpm(), &setup);
         setup.max_requests = Some(1);
         let theirs = PhpFpm::start_as(PHP_FPM, &setup);
         let requests = requests(sites.path());
@@ -148,7 +149,7 @@ fn a_sites_own_file_wins_over_what_the_pool_and_the_request_only_suggest() {
     let setup = Setup::new()
         .value("upload_max_filesize", "2M")
         .admin_value("memory_limit", "256M");
-    let server = PhpFpm::start_as(FORKYARD_FPM, &setup);
+    let server = PhpFpm::start_as(forkyard_fpm(), &setup);
     let request = Request::get(
         sites.path(),
         "/matrix.php?names=upload_max_filesize,memory_limit&to=1G",

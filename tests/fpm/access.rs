@@ -1,6 +1,6 @@
 //! The access log, line by line beside php-fpm's.
 
-use super::both::OURS;
+use super::both::forkyard_fpm;
 use super::pair::{Fpm, is_possible};
 use crate::support::fcgi::Params;
 use nix::sys::signal::Signal;
@@ -166,7 +166,7 @@ fn a_client_can_not_forge_a_line() {
     if !is_possible() {
         return;
     }
-    let fpm = Fpm::start(OURS, "", &pool("\"%q\" %{EXTRA}e"), SCRIPTS);
+    let fpm = Fpm::start(forkyard_fpm(), "", &pool("\"%q\" %{EXTRA}e"), SCRIPTS);
     let params = fpm.params("a.php", "a\"b\n127.0.0.1 - \x1b[2J\\");
     fpm.ask(&params.with("EXTRA", "x\ny"), b"");
     assert_eq!(
@@ -183,7 +183,7 @@ fn lines_are_json_if_that_is_wanted() {
     }
     let own = r#"escape=json {"query":"%q","extra":"%{EXTRA}e","status":%s}"#;
     for format in ["json", own] {
-        let fpm = Fpm::start(OURS, "", &pool(format), SCRIPTS);
+        let fpm = Fpm::start(forkyard_fpm(), "", &pool(format), SCRIPTS);
         let query = "a\"b\n\\\u{1b}";
         fpm.ask(&fpm.params("status.php", query).with("EXTRA", "x"), b"");
         let line = fpm.read("access");
@@ -204,7 +204,7 @@ fn a_rotated_log_is_written_anew_by_the_same_worker() {
     if !is_possible() {
         return;
     }
-    let fpm = Fpm::start(OURS, "", &pool("%p %q"), SCRIPTS);
+    let fpm = Fpm::start(forkyard_fpm(), "", &pool("%p %q"), SCRIPTS);
     let mut expected = 0;
     let mut ask = || {
         expected += 1;
@@ -287,7 +287,7 @@ fn standard_error_stays_what_it_was() {
         return;
     }
     let pool = "access.log = /dev/stderr\naccess.format = 'line %q'\n";
-    let fpm = Fpm::start(OURS, "", pool, SCRIPTS);
+    let fpm = Fpm::start(forkyard_fpm(), "", pool, SCRIPTS);
     fpm.ask(&fpm.params("a.php", "1"), b"");
     fpm.signal(Signal::SIGUSR1);
     fpm.wait_for("error", "access log file re-opened");

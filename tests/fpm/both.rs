@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-pub(crate) const OURS: &str = env!("CARGO_BIN_EXE_forkyard-fpm");
+pub(crate) use crate::support::forkyard_fpm;
 pub(crate) const STOCK: &str = concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP"));
 
 /// Whether there is something to compare with.
@@ -37,7 +37,7 @@ pub(crate) fn without_time(line: &str) -> &str {
 
 /// Both have to say the same on standard error and exit alike.
 pub(crate) fn compare(what: &str, arguments: &[&str]) -> Result<String, String> {
-    let (mut stock, ours) = (said(STOCK, arguments), said(OURS, arguments));
+    let (mut stock, ours) = (said(STOCK, arguments), said(forkyard_fpm(), arguments));
     // From 8.3 on an error names what may follow a variable's name (`${NAME:-text}`).
     stock.0 = stock.0.replace("expecting TC_FALLBACK or '}'", "expecting '}'");
     if stock == ours {
@@ -59,7 +59,7 @@ pub(crate) fn compare(what: &str, arguments: &[&str]) -> Result<String, String> 
 
 /// The exit codes of both, and the first lines of their standard output.
 pub(crate) fn codes_and_first_lines(arguments: &[&str]) -> [(Option<i32>, String); 2] {
-    [STOCK, OURS].map(|program| {
+    [STOCK, forkyard_fpm()].map(|program| {
         let output = run(program, arguments);
         let text = String::from_utf8_lossy(&output.stdout);
         (

@@ -1,6 +1,6 @@
 //! Options and exit codes.
 
-use super::both::{OURS, STOCK, codes_and_first_lines, compare, is_stock_there, run};
+use super::both::{STOCK, codes_and_first_lines, compare, forkyard_fpm, is_stock_there, run};
 
 #[test]
 fn help_and_wrong_options_are_as_in_php_fpm() {
@@ -62,7 +62,7 @@ fn what_php_says_of_itself_is_as_in_php_fpm() {
         .any(|part| line.contains(part))
     };
     for arguments in lines {
-        let [stock, ours] = [STOCK, OURS].map(|program| run(program, arguments));
+        let [stock, ours] = [STOCK, forkyard_fpm()].map(|program| run(program, arguments));
         assert_eq!(
             stock.status.code(),
             ours.status.code(),
@@ -100,7 +100,7 @@ fn the_test_says_what_php_says_of_its_ini() {
         std::fs::write(&ini, lines).expect("php.ini");
         let arguments = ["-t", "-y", &pools, "-c", &ini];
         compare(lines, &arguments).unwrap_or_else(|difference| panic!("{difference}"));
-        let outputs = [STOCK, OURS].map(|program| run(program, &arguments));
+        let outputs = [STOCK, forkyard_fpm()].map(|program| run(program, &arguments));
         assert_eq!(outputs[0].stdout, outputs[1].stdout, "{lines}");
         assert_eq!(outputs[1].status.code(), Some(code), "{lines}");
     }

@@ -1,7 +1,7 @@
 //! In the place of Debian's php-fpm: its files, its unit's commands, nginx in front; once with php-fpm and once with
 //! forkyard-fpm.
 
-use super::both::{OURS, STOCK, compare, is_stock_there, said};
+use super::both::{STOCK, compare, forkyard_fpm, is_stock_there, said};
 use super::service::{Daemon, PATIENCE};
 use crate::skip::{needs_root, skip_unless};
 use crate::support::nginx::{Nginx, curl};
@@ -91,7 +91,7 @@ fn debians_unit_runs_forkyard_as_it_runs_php_fpm() {
     if !is_stock_there() || needs_root() {
         return;
     }
-    let lines = [STOCK, OURS].map(|program| {
+    let lines = [STOCK, forkyard_fpm()].map(|program| {
         let copy = Copy::new();
         copy.write(
             "a.php",
@@ -216,7 +216,7 @@ fn every_line_that_debian_comments_out_is_read_alike() {
             let arguments = ["-n", "-tt", "-p", &prefix, "-y", &main];
             if line.contains("setfib") {
                 // php-fpm says the wrong line of the file that includes, so that the rest is not the same.
-                let [stock, ours] = [STOCK, OURS].map(|program| said(program, &arguments));
+                let [stock, ours] = [STOCK, forkyard_fpm()].map(|program| said(program, &arguments));
                 assert!(stock.0.contains("unknown entry 'listen.setfib'"), "{}", stock.0);
                 assert_eq!((stock.0.lines().next(), stock.1), (ours.0.lines().next(), ours.1));
                 continue;

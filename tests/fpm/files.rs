@@ -1,6 +1,6 @@
 //! Configuration files, good and bad.
 
-use super::both::{OURS, compare, is_stock_there, said};
+use super::both::{compare, forkyard_fpm, is_stock_there, said};
 use std::path::Path;
 
 const POOL: &str = "[www]\nlisten=/run/forkyard-test.sock\npm=static\npm.max_children=1\n";
@@ -258,7 +258,7 @@ fn php_fpm_understands_the_sample_as_forkyard_does() {
         std::fs::write(&path, text).expect("there is room");
         let path = path.display().to_string();
         let arguments = ["-n", "-tt", "-y", &path];
-        let (dump, code) = said(OURS, &arguments);
+        let (dump, code) = said(forkyard_fpm(), &arguments);
         assert_eq!(code, Some(0), "{dump}");
         for line in ["listen = /run/forkyard-www.sock", "pm.max_children = 10"] {
             assert!(dump.contains(&format!("\t{line}\n")), "{dump}");

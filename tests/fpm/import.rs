@@ -1,6 +1,6 @@
 //! `forkyard import`: the TOML means what php-fpm's files mean.
 
-use super::both::{compare, is_stock_there};
+use super::both::{STOCK, compare, is_stock_there};
 use super::files::{CASES, FULL, VALUES, prepare, write};
 use crate::skip::{needs_root, skip_unless};
 use forkyard::config::fpm::{Options, test};
@@ -198,6 +198,63 @@ fn the_command_says_what_it_could_not_take_over() {
         !target.exists() && !path.join("log").exists(),
         "an import makes no log"
     );
+}
+
+#[test]
+fn a_pool_that_forkyard_can_t_name_is_told_and_the_others_are_taken_over() {
+    if needs_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("there is room");
+    let pool = |name: &str| {
+        format!("[{name}]\nuser = www-data\npm = static\npm.max_children = 1\nlisten = /tmp/{name}.sock\n")
+    };
+    let path = write(directory.path(), "names.conf", &(pool("") + &pool("www")));
+    let imported = import(&options(&path), &Host::default());
+    let said: Vec<String> = imported.lost.iter().map(ToString::to_string).collect();
+    let reason = "give it a name of at least one character, without control characters";
+    assert_eq!(
+        said,
+        [format!("{path}:2: [pool ] the pool is not taken over: {reason}")]
+    );
+    let loaded = parse(
+        &imported.text.expect("there is a text"),
+        Path::new("imported.toml"),
+        &Host::default(),
+    );
+    let pools = loaded.expect("it is right").config.pools;
+    assert_eq!(pools.iter().map(|pool| &*pool.name).collect::<Vec<_>>(), ["www"]);
+}
+
+/// For php-fpm a line is a C string.
+#[test]
+fn a_line_ends_at_nul() {
+    if needs_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("there is room");
+    let pool = "[www]\npm = static\npm.max_children = 1\nlisten = /tmp/www.sock\0.other\nuser = ";
+    let whole = write(directory.path(), "whole.conf", &format!("{pool}www-data\0 \"\n"));
+    let imported = import(&options(&whole), &Host::default());
+    let text = imported.text.expect("php-fpm takes it");
+    assert!(
+        text.contains("listen = \"/tmp/www.sock\"") && text.contains("user = \"www-data\""),
+        "{text}"
+    );
+    let open = write(directory.path(), "open.conf", &format!("{pool}\"www-data\0\"\n"));
+    for (path, fits) in [(&whole, true), (&open, false)] {
+        let status = Command::new(STOCK)
+            .args(["-t", "-y", path])
+            .output()
+            .expect("php-fpm runs")
+            .status;
+        assert_eq!(status.success(), fits, "php-fpm and {path}");
+        assert_eq!(
+            test(&options(path), false, &Host::default()).0,
+            fits,
+            "forkyard and {path}"
+        );
+    }
 }
 
 /// xorshift64: a seed gives the same files again.

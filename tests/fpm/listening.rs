@@ -1,6 +1,6 @@
 //! Where pools listen, and who may connect: IPv4 beside IPv6, and lists with mistakes.
 
-use super::both::{OURS, STOCK, is_stock_there, said, without_time};
+use super::both::{STOCK, forkyard_fpm, is_stock_there, said, without_time};
 use super::pair::{Fpm, is_possible};
 use crate::skip::needs_root;
 use crate::support::fcgi::Client;
@@ -46,7 +46,7 @@ fn every_address_of_ipv6_is_every_address_of_ipv4_as_well() {
             ("listen.allowed_clients = ::1", ["", "pong"]),
             ("listen.allowed_clients = ::1,127.0.0.1", ["pong", "pong"]),
         ] {
-            let seen = [STOCK, OURS].map(|program| {
+            let seen = [STOCK, forkyard_fpm()].map(|program| {
                 let fpm = start(program, host, clients);
                 (
                     pings(&fpm),
@@ -78,7 +78,7 @@ fn a_port_that_is_taken_for_ipv6_is_tried_for_ipv4() {
     );
     std::fs::write(&path, text).expect("writable");
     let path = path.to_string_lossy();
-    let logs = [STOCK, OURS].map(|program| {
+    let logs = [STOCK, forkyard_fpm()].map(|program| {
         let (_, code) = said(program, &["-n", "-F", "-y", &path]);
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         let _ = std::fs::remove_file(&log);
@@ -102,7 +102,7 @@ fn a_wrong_address_in_the_list_is_an_error_and_not_the_end() {
         ("10.0.0.0/8,192.0.2.1", ""),
     ] {
         let pool = format!("listen.allowed_clients = {list}\ncatch_workers_output = yes");
-        let logs = [STOCK, OURS].map(|program| {
+        let logs = [STOCK, forkyard_fpm()].map(|program| {
             let fpm = start(program, "127.0.0.1:", &pool);
             assert_eq!(pings(&fpm)[0], ping, "{program}: {list}");
             fpm.signal(Signal::SIGTERM);
@@ -116,7 +116,7 @@ fn a_wrong_address_in_the_list_is_an_error_and_not_the_end() {
         assert!(!logs[1].is_empty());
     }
     // Where the workers are not heard, the daemon says so itself.
-    let fpm = start(OURS, "127.0.0.1:", "listen.allowed_clients = xxx");
+    let fpm = start(forkyard_fpm(), "127.0.0.1:", "listen.allowed_clients = xxx");
     let log = fpm.read("error");
     for text in [
         "ERROR: [pool www] Wrong IP address 'xxx' in listen.allowed_clients",

@@ -1,6 +1,6 @@
 //! One configuration, run by php-fpm and by forkyard-fpm.
 
-use super::both::OURS;
+use super::both::forkyard_fpm;
 use crate::support::fcgi::{Answer, Client, Params};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -67,7 +67,7 @@ impl Fpm {
 
     /// Both programs, php-fpm first.
     pub(crate) fn both(global: &str, pool: &str, scripts: &[(&str, &str)]) -> [Fpm; 2] {
-        [STOCK, OURS].map(|program| Fpm::start(program, global, pool, scripts))
+        [STOCK, forkyard_fpm()].map(|program| Fpm::start(program, global, pool, scripts))
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

@@ -1,6 +1,6 @@
 //! What programs that watch php-fpm rely on: the lines of a reload, and the names of the processes.
 
-use super::both::{OURS, STOCK, without_time};
+use super::both::{STOCK, forkyard_fpm, without_time};
 use super::pair::{Fpm, is_possible};
 use nix::sys::signal::Signal;
 use std::path::Path;
@@ -38,7 +38,7 @@ fn a_reload_has_php_fpms_lines_and_no_others() {
     if !is_possible() {
         return;
     }
-    let logs = [STOCK, OURS].map(|program| {
+    let logs = [STOCK, forkyard_fpm()].map(|program| {
         let fpm = Fpm::start(program, "", "pm.status_listen = {DIR}/status.sock", &[]);
         let port = fpm.address.rsplit(':').next().unwrap_or_default().to_owned();
         for round in 1..=2 {
@@ -85,7 +85,7 @@ fn every_process_is_found_by_the_name_of_the_program() {
     if !is_possible() {
         return;
     }
-    for program in [STOCK, OURS] {
+    for program in [STOCK, forkyard_fpm()] {
         let name = Path::new(program).file_name().and_then(|name| name.to_str());
         let name = name.expect("it is text");
         let short = &name[..name.len().min(15)];

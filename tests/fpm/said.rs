@@ -1,6 +1,6 @@
 //! What workers write, in the log: php-fpm's own tests of it, on both programs.
 
-use super::both::{OURS, without_time};
+use super::both::{forkyard_fpm, without_time};
 use super::pair::{Fpm, is_possible};
 
 /// One of php-fpm's tests of log writing.
@@ -138,7 +138,7 @@ fn what_looks_like_a_mark_ends_a_line() {
         ("mark.php", MARK),
     ];
     let pool = "catch_workers_output = yes\ndecorate_workers_output = no";
-    let fpm = Fpm::start(OURS, "log_limit = 2048", pool, &scripts);
+    let fpm = Fpm::start(forkyard_fpm(), "log_limit = 2048", pool, &scripts);
     let (lines, _) = said(&fpm, "a.php", "the end of it");
     let expected: Vec<String> = (1021..=1026)
         .flat_map(|length| ["a".repeat(length), "b".repeat(10)])
@@ -160,7 +160,7 @@ fn unfinished_lines_of_two_requests_are_two() {
         ("mark.php", MARK),
     ];
     let pool = "catch_workers_output = yes\ndecorate_workers_output = no";
-    let fpm = Fpm::start(OURS, "", pool, &scripts);
+    let fpm = Fpm::start(forkyard_fpm(), "", pool, &scripts);
     let mut expected = Vec::new();
     for number in 0..200 {
         fpm.ask(&fpm.params("a.php", &number.to_string()), b"");
@@ -199,7 +199,7 @@ fn output_is_logged_before_the_signal_that_follows_it() {
     }
     for round in 0..20 {
         let scripts = [("a.php", "<?php file_put_contents('php://stderr', \"said\\n\");")];
-        let fpm = Fpm::start(OURS, "", "catch_workers_output = yes", &scripts);
+        let fpm = Fpm::start(forkyard_fpm(), "", "catch_workers_output = yes", &scripts);
         fpm.ask(&fpm.params("a.php", ""), b"");
         fpm.signal(nix::sys::signal::Signal::SIGTERM);
         let log = fpm.wait_for("error", "bye-bye!");

@@ -1,6 +1,6 @@
 //! The daemon at work, with Debian's pool file.
 
-use super::both::{OURS, without_time};
+use super::both::{forkyard_fpm, without_time};
 use crate::skip::{needs_root, skip_unless};
 use crate::support::fcgi::{Client, Params};
 use nix::sys::signal::{Signal, kill};
@@ -82,7 +82,7 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     fn start(site: &Site) -> Daemon {
-        Daemon::start_program(site, Path::new(OURS))
+        Daemon::start_program(site, Path::new(forkyard_fpm()))
     }
 
     fn start_program(site: &Site, program: &Path) -> Daemon {
@@ -375,7 +375,7 @@ fn a_pool_of_root_is_refused_at_the_start() {
 fn install(site: &Site, name: &str) -> PathBuf {
     let target = site.path(name);
     let new = target.with_extension("new");
-    std::fs::copy(Path::new(OURS).with_file_name(name), &new).expect("it was built");
+    std::fs::copy(Path::new(forkyard_fpm()).with_file_name(name), &new).expect("it was built");
     std::fs::rename(&new, &target).expect("writable");
     target
 }

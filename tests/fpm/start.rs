@@ -1,6 +1,6 @@
 //! What is said when the daemon can't start, and how it exits then; foreground and background alike.
 
-use super::both::{OURS, STOCK, compare, is_stock_there, said};
+use super::both::{STOCK, compare, forkyard_fpm, is_stock_there, said};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -100,7 +100,7 @@ fn a_php_that_does_not_start_is_no_mistake_in_the_configuration() {
     let preload = "opcache.preload=/nonexistent";
     let user = "opcache.preload_user=www-data";
     let arguments = ["-F", "-d", preload, "-d", user, "-y", &file];
-    for program in [STOCK, OURS] {
+    for program in [STOCK, forkyard_fpm()] {
         let (text, code) = said(program, &arguments);
         assert_eq!(code, Some(70), "{program}: {text}");
     }

@@ -1,6 +1,6 @@
 //! `pm.status_listen` answers what php-fpm answers there, byte for byte.
 
-use super::both::{OURS, STOCK, is_stock_there};
+use super::both::{STOCK, forkyard_fpm, is_stock_there};
 use crate::support::fcgi::{Client, Params};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -152,7 +152,7 @@ fn the_status_address_answers_as_php_fpm_s_does() {
         return;
     }
     let pages = "pm.status_path = /st\nping.path = /ping\nping.response = \"a <b>\"\n";
-    let (stock, ours) = (Server::start(STOCK, pages), Server::start(OURS, pages));
+    let (stock, ours) = (Server::start(STOCK, pages), Server::start(forkyard_fpm(), pages));
     let both = [&stock, &ours];
     for server in both {
         server.until(|| {
@@ -180,7 +180,7 @@ fn without_a_path_the_status_is_the_root() {
     if !is_stock_there() {
         return;
     }
-    let (stock, ours) = (Server::start(STOCK, ""), Server::start(OURS, ""));
+    let (stock, ours) = (Server::start(STOCK, ""), Server::start(forkyard_fpm(), ""));
     for server in [&stock, &ours] {
         server.until(|| {
             let (_, body, _) = server.ask("GET", "/", "full").expect("an answer");
@@ -197,14 +197,17 @@ fn php_is_named_before_it_was_started() {
         return;
     }
     let ondemand = "pm = ondemand\npm.max_children = 1\n";
-    let [theirs, own] = [STOCK, OURS].map(|program| {
+    let [theirs, own] = [STOCK, forkyard_fpm()].map(|program| {
         let server = Server::start(program, ondemand);
         server.ask("GET", "/", "").expect("an answer").0
     });
     assert_eq!(theirs, own);
     assert!(own.contains("X-Powered-By: PHP/"), "{own}");
     // A pool may hide it; php-fpm does not ask the pool here.
-    let hidden = Server::start(OURS, &format!("{ondemand}php_admin_value[expose_php] = off\n"));
+    let hidden = Server::start(
+        forkyard_fpm(),
+        &format!("{ondemand}php_admin_value[expose_php] = off\n"),
+    );
     let (head, ..) = hidden.ask("GET", "/", "").expect("an answer");
     assert!(!head.contains("X-Powered-By"), "{head}");
 }

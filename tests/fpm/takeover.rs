@@ -1,6 +1,6 @@
 //! What reaches the daemon by other ways than its files: the environment, descriptors, options for PHP.
 
-use super::both::{OURS, STOCK, is_stock_there};
+use super::both::{STOCK, forkyard_fpm, is_stock_there};
 use super::service::{Daemon, Site, title};
 use crate::skip::needs_root;
 use crate::support::until;
@@ -33,7 +33,7 @@ fn php_fpm_reloads_into_forkyard() {
     let before = inode(&site.path("fpm.sock"));
 
     std::fs::remove_file(&program).expect("it is ours");
-    std::os::unix::fs::symlink(OURS, &program).expect("writable");
+    std::os::unix::fs::symlink(forkyard_fpm(), &program).expect("writable");
     daemon.signal(Signal::SIGUSR2);
     let seen = daemon.expect("reloading: execvp");
     assert!(
@@ -68,7 +68,7 @@ fn sockets_that_the_environment_names_are_used_after_a_look() {
     let socket = std::os::unix::net::UnixListener::bind(&path).expect("writable");
     let other = site.path("unwanted.sock");
     let unwanted = std::os::unix::net::UnixListener::bind(&other).expect("writable");
-    let mut command = foreground(OURS, &site);
+    let mut command = foreground(forkyard_fpm(), &site);
     let value = format!(
         "{}=3,{}=4,/run/x.sock=0,/run/y.sock=99",
         path.display(),
@@ -112,7 +112,7 @@ fn the_background_keeps_no_stream_open() {
     let (true, false, Some(site)) = (is_stock_there(), needs_root(), Site::new()) else {
         return;
     };
-    let logs = [STOCK, OURS].map(|program| {
+    let logs = [STOCK, forkyard_fpm()].map(|program| {
         let mut command = Command::new(program);
         command.args(["-D", "-y"]).arg(site.path("php-fpm.conf"));
         // Comes back only when all have closed the pipes.
@@ -150,7 +150,7 @@ fn php_gets_its_options_and_its_places_from_the_environment() {
     site.write("scanned/two.ini", &format!("fpm.config = {}\n", file.display()));
     let rc = site.path("rc");
     let scanned = format!(":{}", site.path("scanned").display());
-    for program in [STOCK, OURS] {
+    for program in [STOCK, forkyard_fpm()] {
         let mut first = foreground(program, &site);
         first.env("PHPRC", &rc);
         let mut second = Command::new(program);
@@ -176,7 +176,7 @@ fn extended_information_is_compiled_in_when_it_is_asked_for() {
     };
     site.append("catch_workers_output = yes\n");
     for asked in [false, true] {
-        let mut command = foreground(OURS, &site);
+        let mut command = foreground(forkyard_fpm(), &site);
         command.args(["-d", "opcache.opt_debug_level=0x10000"]);
         command.args(["-d", "opcache.file_update_protection=0"]);
         if asked {

@@ -1,6 +1,6 @@
 //! What php-fpm's own tests of options and configuration look at, with both programs.
 
-use super::both::{OURS, STOCK, compare, is_stock_there, said, without_time};
+use super::both::{STOCK, compare, forkyard_fpm, is_stock_there, said, without_time};
 use super::service::{Daemon, Site};
 use crate::skip::needs_root;
 use nix::sys::signal::Signal;
@@ -46,7 +46,7 @@ fn relative_files_are_below_the_prefixes() {
     if !is_stock_there() || needs_root() {
         return;
     }
-    let made = [STOCK, OURS].map(|program| {
+    let made = [STOCK, forkyard_fpm()].map(|program| {
         let directory = directory();
         let own = directory.path();
         std::fs::create_dir_all(own.join("var/log")).expect("writable");
@@ -117,7 +117,7 @@ fn at_level_warning_starts_and_stops_say_nothing() {
     if !is_stock_there() || needs_root() {
         return;
     }
-    for program in [STOCK, OURS] {
+    for program in [STOCK, forkyard_fpm()] {
         let directory = directory();
         let own = directory.path();
         let socket = own.join("a.sock");
@@ -144,7 +144,7 @@ fn without_root_users_and_priorities_are_ignored_with_a_notice() {
         return;
     }
     let mut all = Vec::new();
-    for program in [STOCK, OURS] {
+    for program in [STOCK, forkyard_fpm()] {
         let directory = directory();
         let own = directory.path();
         let text = format!(
@@ -161,8 +161,8 @@ fn without_root_users_and_priorities_are_ignored_with_a_notice() {
             target
         };
         let target = copy(Path::new(program));
-        if program == OURS {
-            copy(&Path::new(OURS).with_file_name("forkyard-php"));
+        if program == forkyard_fpm() {
+            copy(&Path::new(forkyard_fpm()).with_file_name("forkyard-php"));
         }
         let mut command = Command::new(target);
         command
@@ -199,7 +199,7 @@ fn a_numeric_user_has_its_primary_group() {
         "a.php",
         "<?php echo posix_getuid(), ' ', posix_getgid(), ' ', implode(',', posix_getgroups());",
     );
-    for program in [STOCK, OURS] {
+    for program in [STOCK, forkyard_fpm()] {
         let file = site.path("php-fpm.conf");
         let mut daemon = Daemon::run(Command::new(program).args(["-F", "-O", "-y"]).arg(&file));
         daemon.expect("ready to handle connections");
@@ -249,7 +249,7 @@ fn options_come_in_every_form() {
         compare(&format!("{arguments:?}"), arguments).unwrap_or_else(|text| panic!("{text}"));
     }
     for arguments in [&["-dx=y", "-v"][..], &["-t", "-v", "--nope"], &["-v", "extra"]] {
-        let outputs = [STOCK, OURS].map(|program| {
+        let outputs = [STOCK, forkyard_fpm()].map(|program| {
             let output = Command::new(program)
                 .args(arguments)
                 .stdin(Stdio::null())

@@ -1,6 +1,6 @@
 //! Which PHP the pools get: what the configuration's path says, or else the name that the program was called by.
 
-use super::both::OURS;
+use super::both::forkyard_fpm;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -40,7 +40,7 @@ fn an_import_takes_the_version_of_the_path() {
 fn the_name_says_where_the_configuration_is_and_which_php_answers() {
     let directory = tempfile::tempdir().expect("there is room");
     let link = directory.path().join(format!("php-fpm{OTHER}"));
-    std::os::unix::fs::symlink(OURS, &link).expect("there is room");
+    std::os::unix::fs::symlink(forkyard_fpm(), &link).expect("there is room");
     let (started, said) = output(Command::new(&link).arg("-F"));
     assert_eq!(started.status.code(), Some(78), "{said}");
     let path = format!("/etc/php/{OTHER}/fpm/php-fpm.conf");
@@ -63,14 +63,14 @@ fn the_name_says_where_the_configuration_is_and_which_php_answers() {
 fn a_path_of_a_version_that_is_not_there_starts_no_other() {
     let directory = tempfile::tempdir().expect("there is room");
     let path = configuration(directory.path());
-    let (asked, said) = output(Command::new(OURS).args(["-v", "-y"]).arg(&path));
+    let (asked, said) = output(Command::new(forkyard_fpm()).args(["-v", "-y"]).arg(&path));
     assert!(
         asked.status.success(),
         "as in php-fpm, -v ends the options: {said}"
     );
-    let (asked, said) = output(Command::new(OURS).arg("-y").arg(&path).arg("-v"));
+    let (asked, said) = output(Command::new(forkyard_fpm()).arg("-y").arg(&path).arg("-v"));
     assert_eq!(asked.status.code(), Some(70), "{said}");
-    let mut daemon = Command::new(OURS);
+    let mut daemon = Command::new(forkyard_fpm());
     let (ran, said) = output(daemon.args(["-F", "-O", "-R", "-y"]).arg(&path));
     assert!(!ran.status.success(), "{said}");
     assert!(said.contains(&format!("PHP {OTHER}")), "{said}");

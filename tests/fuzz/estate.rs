@@ -1,6 +1,6 @@
 //! What another master has left.
 
-use forkyard::estate::plan::{Facts, Kind, Plan, plan};
+use forkyard::plan::{Facts, Kind, Plan, plan};
 use forkyard_fuzz::number_of;
 use forkyard_protocol::estate::document::Document;
 use forkyard_protocol::estate::{frame, names};

@@ -6,8 +6,7 @@ use forkyard_core::spawn::handshake::properties::{Address, Found, check, parse, 
 use forkyard_core::spawn::handshake::response::{Complaint, Properties, Response, StepFiles};
 use forkyard_core::spawn::letter::{Letter, MOST_BYTES};
 use forkyard_core::spawn::plan::{Account, Kind, Plan};
-use forkyard_core::spawn::preloader::wire::{self, Answer, MOST_ANSWER};
-use forkyard_core::spawn::step::{Route, Step};
+use forkyard_core::spawn::step::Step;
 use forkyard_fuzz::{in_pieces, number_of};
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
@@ -29,15 +28,6 @@ static PLAN: LazyLock<Arc<Plan>> = LazyLock::new(|| {
     plan.socket_dir = Some(SOCKETS.into());
     Arc::new(plan)
 });
-
-/// A preloader's answer names a process that can be a child, or says why there is none.
-pub(super) fn answer(input: &[u8]) {
-    match wire::parse(input) {
-        Ok(Answer::Forked(pid)) => assert!(pid > 1 && input.len() <= MOST_ANSWER),
-        Ok(Answer::Refused(text)) => assert!(text.len() <= MOST_ANSWER),
-        Err(why) => assert!(!why.is_empty() && why.len() < 300, "{why}"),
-    }
-}
 
 /// Sockets are where they may be: no path is looked at but in their own directory.
 pub(super) fn properties(input: &[u8]) {
@@ -66,19 +56,13 @@ pub(super) fn properties(input: &[u8]) {
         let uid = 1000 + number as u32 % 2;
         found.insert(path.to_path_buf(), Found::Socket { uid });
     }
-    for route in [
-        Route::SpawnDirectly,
-        Route::StartPreloader,
-        Route::SpawnThroughPreloader,
-    ] {
-        if check(&sockets, &found, plan, route).is_ok() {
-            let is_ours = |path: &Path| found.get(path) == Some(&Found::Socket { uid: 1000 });
-            let is_good = sockets.iter().all(|socket| match &socket.address {
-                Address::Unix(path) => is_ours(path),
-                Address::Tcp(..) => true,
-            });
-            assert!(is_good, "{sockets:?}");
-        }
+    if check(&sockets, &found, plan).is_ok() {
+        let is_ours = |path: &Path| found.get(path) == Some(&Found::Socket { uid: 1000 });
+        let is_good = sockets.iter().all(|socket| match &socket.address {
+            Address::Unix(path) => is_ours(path),
+            Address::Tcp(..) => true,
+        });
+        assert!(is_good, "{sockets:?}");
     }
 }
 

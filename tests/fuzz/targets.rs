@@ -21,7 +21,6 @@ pub(crate) const TARGETS: &[Target] = &[
     target("fastcgi_answers", Grammar::Records, words::FASTCGI, 1024, fastcgi::answers),
     target("fastcgi_output", Grammar::Bytes, &[], 400, fastcgi::output),
     target("preloader_answer", Grammar::Json, words::PRELOADER, 400, json::preloader_answer),
-    target("spawn_answer", Grammar::Json, words::PRELOADER, 400, spawn::answer),
     target("spawn_properties", Grammar::Json, words::PROPERTIES, 1024, spawn::properties),
     target("spawn_response", Grammar::Lines, words::RESPONSE, 800, spawn::response),
     target("spawn_output", Grammar::Bytes, &[], 400, spawn::output),

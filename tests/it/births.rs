@@ -1,17 +1,9 @@
 //! Workers that die at birth, with a Rust handler: it is forked by the master itself, with no preloader between.
 
+use super::rust_handler::responder;
 use crate::support::daemon::{Daemon, directory, pool};
 use crate::support::until;
-use std::path::PathBuf;
 use std::process::Command;
-
-/// The example that serves a pool named `hello`.
-fn responder() -> PathBuf {
-    let mut path = std::env::current_exe().expect("the test's own path");
-    path.pop();
-    path.pop();
-    path.join("examples/responder")
-}
 
 #[test]
 fn a_pool_whose_workers_die_at_birth_backs_off_and_recovers() {

@@ -26,6 +26,7 @@ const COMMANDS: &[&str] = &[
     "install",
     "journalctl",
     "kill",
+    "ln",
     "mv",
     "nginx",
     "systemctl",
@@ -183,9 +184,7 @@ fn check_options(block: &Block, words: &[&str]) {
 
 /// The options of php-fpm that are used are in the help of forkyard-fpm.
 fn check_fpm_options(block: &Block, words: &[&str]) {
-    let output = Command::new(env!("CARGO_BIN_EXE_forkyard-fpm"))
-        .arg("-h")
-        .output();
+    let output = Command::new(crate::support::forkyard_fpm()).arg("-h").output();
     let output = output.expect("forkyard-fpm");
     let said = [output.stdout, output.stderr].concat();
     let help = String::from_utf8_lossy(&said);

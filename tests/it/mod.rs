@@ -23,6 +23,7 @@ mod reload;
 mod reporter;
 mod restart;
 mod runtimes;
+mod rust_handler;
 mod scoreboard;
 mod scrapers;
 mod security;

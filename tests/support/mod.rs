@@ -7,12 +7,31 @@ pub mod nginx;
 pub mod process;
 pub mod strace;
 
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 /// How long anything may take before a test gives up: a loaded machine is slow.
 pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The path of forkyard-fpm, which is forkyard by another name: a hard link, as `scripts/build` makes it.
+pub fn forkyard_fpm() -> &'static str {
+    static LINK: Once = Once::new();
+    let program = env!("CARGO_BIN_EXE_forkyard");
+    let link = concat!(env!("CARGO_BIN_EXE_forkyard"), "-fpm");
+    LINK.call_once(|| {
+        let inode = |path: &str| std::fs::metadata(path).ok().map(|data| data.ino());
+        if inode(link) != inode(program) {
+            // Renamed, so that a second program of tests never finds it missing.
+            let new = format!("{link}.{}", std::process::id());
+            std::fs::hard_link(program, &new).expect("a link to forkyard");
+            std::fs::rename(&new, link).expect("the link's name");
+        }
+    });
+    link
+}
 
 /// Looks until `found` finds something. For what no event announces; between looks it gives the processor away.
 pub fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {

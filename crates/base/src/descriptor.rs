@@ -5,7 +5,6 @@
 pub enum Kind {
     /// A stream socket that listens.
     Listener,
-    /// A stream socket.
     Stream,
     /// A socket that keeps messages apart, in order (SOCK_SEQPACKET).
     Packets,
@@ -15,6 +14,5 @@ pub enum Kind {
     PipeIn,
     /// A memory file that can neither grow nor shrink, of so many whole pages.
     Memory(usize),
-    /// Anything else.
     Other,
 }

@@ -25,7 +25,6 @@ pub struct Mark {
 pub struct Origin {
     /// The root's path, without links.
     pub path: PathBuf,
-    /// The root.
     pub root: Mark,
     /// The start-up file, relative to the root, and its owner; of a link, its own.
     pub startup: Option<(PathBuf, u32)>,

@@ -83,7 +83,6 @@ pub enum Escape {
 /// A part of a line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Token {
-    /// The text itself.
     Text(String),
     /// `%C`: CPU time in percent of the request's time.
     Cpu(CpuPart),

@@ -91,7 +91,6 @@ pub struct ResourceLimit {
     pub name: String,
     /// Soft limit, in the resource's unit; `None`: there is none.
     pub soft: Option<u64>,
-    /// Hard limit.
     pub hard: Option<u64>,
 }
 
@@ -143,9 +142,7 @@ pub enum StartCommand {
 pub enum Interface {
     /// Python's WSGI (PEP 3333).
     Wsgi,
-    /// Python's ASGI.
     Asgi,
-    /// Ruby's Rack.
     Rack,
 }
 
@@ -280,9 +277,7 @@ pub enum RequestSettings {
     /// Those that web servers usually send and that decide neither what code runs nor which files are written; and none
     /// that the pool's `php_admin_value` has.
     Harmless,
-    /// These.
     Only(Vec<String>),
-    /// None.
     None,
 }
 

@@ -13,6 +13,9 @@ pub const EXIT_INVALID: u8 = 78;
 
 /// Reads a configuration, writes what was found, one line each, and returns the exit code: 0 or [`EXIT_INVALID`].
 /// `further`: what else there is to find. `strict`: warnings are errors.
+///
+/// # Errors
+/// `out` can't be written to.
 pub fn check(
     path: &Path,
     strict: bool,

@@ -25,7 +25,6 @@ macro_rules! draft {
         }
 
         impl $name {
-            /// All keys.
             pub(super) const KEYS: &[&str] = &[$($key,)* $($table,)*];
 
             pub(super) fn read(leaves: &mut Leaves<'_>, report: &mut Report<'_>) -> $name {
@@ -273,15 +272,11 @@ pub(super) enum ApplicationDraft {
     Absent,
     /// It can't be told what it is; that is already reported.
     Wrong,
-    /// PHP.
     Php(Box<PhpDraft>),
-    /// CGI programs.
     Cgi(Box<CgiDraft>),
-    /// An HTTP program.
     Http(Box<HttpDraft>),
     /// One of Node.js.
     Node(Box<HttpDraft>),
-    /// A FastCGI program.
     FastCgi(Box<FastCgiDraft>),
     /// An application that a wrapper loads.
     Wrapped(Interface, Box<WrappedDraft>),

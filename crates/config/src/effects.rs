@@ -17,6 +17,9 @@ use super::{Loaded, UserIds, World, glob, resolve};
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// Reads and resolves a configuration file.
+///
+/// # Errors
+/// The file can't be read, or has mistakes: all of them, each with its place and what would be right.
 pub fn load(path: &Path) -> Result<Loaded, Errors> {
     let failure = |reason: String| {
         let place = Place {

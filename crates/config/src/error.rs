@@ -10,7 +10,6 @@ use std::sync::Arc;
 pub struct Place {
     /// The file, as it was named.
     pub file: Arc<Path>,
-    /// Line.
     pub line: usize,
     /// Column, in characters.
     pub column: usize,
@@ -53,14 +52,10 @@ impl fmt::Display for Severity {
     }
 }
 
-/// What was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     /// A file could not be read.
-    Unreadable {
-        /// Why.
-        reason: String,
-    },
+    Unreadable { reason: String },
     /// The text is not TOML.
     Syntax {
         /// What the parser says.
@@ -75,20 +70,12 @@ pub enum Kind {
     },
     /// A value of the wrong type or form.
     Value {
-        /// What is there.
         found: String,
         /// What it should be.
         expected: String,
     },
     /// A number outside its range.
-    Range {
-        /// The number.
-        found: i64,
-        /// Least valid one.
-        least: i64,
-        /// Greatest valid one.
-        most: i64,
-    },
+    Range { found: i64, least: i64, most: i64 },
     /// A key that has to be there.
     Missing {
         /// What to write.
@@ -135,13 +122,11 @@ impl fmt::Display for Kind {
 pub struct Finding {
     /// How bad it is.
     pub severity: Severity,
-    /// Where it is.
     pub place: Place,
     /// The pool it belongs to.
     pub pool: Option<String>,
     /// The key it is about, in full.
     pub key: Option<String>,
-    /// What it is.
     pub kind: Kind,
 }
 

@@ -9,7 +9,6 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// The targets.
 #[rustfmt::skip]
 pub const TARGETS: &[Target] = &[
     target("site_toml", Grammar::Lines, words::SITE, 800, site),

@@ -120,7 +120,6 @@ pub enum LogLevel {
 pub enum CoreLimit {
     /// At most this many bytes.
     Bytes(u64),
-    /// No limit.
     Unlimited,
 }
 
@@ -129,7 +128,6 @@ pub enum CoreLimit {
 pub enum ReloadWhen {
     /// Those that find something changed: settings, PHP's files, or code that PHP does not look at again by itself.
     Changed,
-    /// All.
     Always,
 }
 
@@ -283,7 +281,6 @@ pub const NOT_ONE_CLIENT: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 /// A pool's listening socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listen {
-    /// Where it listens.
     pub address: Address,
     /// listen(2)'s backlog; -1: the kernel's maximum.
     pub backlog: i32,
@@ -324,6 +321,5 @@ impl Listen {
 pub struct Limits {
     /// Sum of the lengths of all parameter names and values.
     pub params_bytes: usize,
-    /// Number of parameters.
     pub params_count: usize,
 }

@@ -133,7 +133,6 @@ impl<'f> Report<'f> {
         }
     }
 
-    /// About a pool.
     pub(super) fn pool(findings: &'f mut Findings, name: &str) -> Report<'f> {
         Report {
             findings,

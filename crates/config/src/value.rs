@@ -15,7 +15,6 @@ const MAX_SHOWN: usize = 80;
 /// A value that was written.
 #[derive(Debug)]
 pub(super) enum Given<'t> {
-    /// In TOML.
     Toml(DeValue<'t>),
     /// In a file of php-fpm's, and as it would be in TOML.
     Ini(toml_edit::Value),

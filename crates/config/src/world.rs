@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// A user's ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UserIds {
     /// The user's id.
@@ -29,9 +28,18 @@ pub trait World {
     /// A variable of this process's environment.
     fn env(&self, name: &str) -> Option<String>;
     /// The addresses of a host; or why there are none, in getaddrinfo(3)'s words.
+    ///
+    /// # Errors
+    /// getaddrinfo(3)'s words.
     fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String>;
     /// The files, not directories, that a pattern matches, sorted.
+    ///
+    /// # Errors
+    /// The pattern is none, or a directory can't be read.
     fn files(&self, pattern: &Path) -> Result<Vec<PathBuf>, String>;
     /// A file's content.
+    ///
+    /// # Errors
+    /// The system's words.
     fn read(&self, path: &Path) -> Result<Vec<u8>, String>;
 }

@@ -7,6 +7,7 @@
 //!
 //! Section numbers in the documentation are those of the FastCGI Specification 1.0.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod client;
 mod output;

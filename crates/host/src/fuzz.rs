@@ -2,7 +2,6 @@
 
 use forkyard_fuzz::{Grammar, Target, target};
 
-/// The targets.
 #[rustfmt::skip]
 pub const TARGETS: &[Target] = &[
     target("log_message", Grammar::Bytes, &[], 400, crate::logs::fuzz::message),

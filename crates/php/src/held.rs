@@ -4,8 +4,8 @@
 use crate::ffi::IniNames;
 use crate::preloader::Error;
 use forkyard_sys::{fd, memfile};
-use forkyard_worker::runtime;
 use forkyard_worker::runtime::php::held::{IniFile, IniFiles, MOST_JSON_BYTES, OPTION};
+use forkyard_worker::runtime::{self, preloader};
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -22,7 +22,8 @@ pub(crate) fn inherited() -> Result<Option<IniFiles>, Error> {
     // SAFETY: the option says that the program is started with this descriptor, and nothing has taken it before.
     let file = unsafe { fd::adopt(runtime::SCRIPT) };
     let json = memfile::read(file.as_fd(), MOST_JSON_BYTES)?;
-    serde_json::from_slice(&json).map(Some).map_err(Error::Line)
+    let files = serde_json::from_slice(&json).map(Some);
+    files.map_err(|error| Error::Preloader(preloader::Error::Line(error)))
 }
 
 /// What PHP is given to read.

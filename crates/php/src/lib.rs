@@ -7,7 +7,6 @@
 
 mod ffi;
 mod held;
-mod kits;
 mod preloader;
 mod report;
 mod sapi;

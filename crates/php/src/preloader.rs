@@ -3,52 +3,35 @@
 use crate::ffi;
 use crate::ffi::{Php, SYSTEM, USER, Wanted};
 use crate::held::{self, Feed};
-use crate::kits::Kits;
 use crate::sapi::PhpRuntime;
 use crate::warm;
-use forkyard_config::{self as config, Application, sharing};
-use forkyard_host::logs::Log;
+use forkyard_config::{self as config, Application};
 use forkyard_spawn::error::Category;
 use forkyard_spawn::setupper::{self, Complaint, Notes};
 use forkyard_spawn::step::Step;
 use forkyard_sys::process::{Side, exit_now, fork_sibling};
 use forkyard_sys::{self as sys, last_word, program, signal, title};
 use forkyard_worker::runtime::php::held::IniFiles;
-use forkyard_worker::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED, LOADED_BYTES, SOCKET};
+use forkyard_worker::runtime::php::protocol::{Answer, EXIT_START_FAILED, LOADED_BYTES, SOCKET};
 use forkyard_worker::runtime::php::{files, settings as php_settings};
-use forkyard_worker::runtime::preloader::{Message, Socket};
+use forkyard_worker::runtime::preloader::{self, CodeCache, Preloader, Socket};
 use forkyard_worker::slowlog::StackSource;
-use forkyard_worker::worker::{self, Kit, KitError, Seat, Settings};
-use std::collections::VecDeque;
+use forkyard_worker::worker::{self, Settings};
 use std::error::Error as StdError;
 use std::ffi::{CString, OsStr, OsString};
 use std::fmt;
 use std::io::Write;
-use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
-
-/// How long the master may take to name the scripts to compile.
-const PATIENCE: Duration = forkyard_worker::runtime::php::protocol::WARM_PATIENCE;
 
 /// Why there are no workers to be had.
 #[derive(Debug)]
 pub(crate) enum Error {
-    /// The master's line is not understood.
-    Line(serde_json::Error),
-    /// The first line is not `begin`, or a later one is.
-    Order,
-    /// A worker of a generation that the process does not know.
-    Generation,
+    /// What any preloader may fail by.
+    Preloader(preloader::Error),
     /// The pool runs something else.
     NotPhp,
-    /// The message has the wrong descriptors.
-    Kit(KitError),
-    System(sys::Error),
-    /// The process could not become what its pool says.
-    Settle(worker::SettleError),
     /// php.ini is there and can't be read: PHP would start without a word, and without its settings.
     Unreadable(PathBuf, std::io::Error),
     /// A setting that can't be written as a line of php.ini.
@@ -61,13 +44,8 @@ pub(crate) enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Line(error) => write!(f, "line from the master: {error}"),
-            Error::Order => f.write_str("line from the master: not the time for it"),
-            Error::Generation => f.write_str("line from the master: no such generation"),
+            Error::Preloader(error) => error.fmt(f),
             Error::NotPhp => f.write_str("the pool's application is not PHP"),
-            Error::Kit(error) => write!(f, "message from the master: {error}"),
-            Error::System(error) => error.fmt(f),
-            Error::Settle(error) => error.fmt(f),
             Error::Unreadable(path, error) => write!(f, "read {}: {error}", path.display()),
             Error::Setting(name) => write!(
                 f,
@@ -86,11 +64,8 @@ impl Error {
     /// Writes down why PHP can't be started, in which step, and what to do about it.
     fn note(&self, notes: &Notes) {
         let (step, category) = match self {
-            Error::Line(_) | Error::Order | Error::Generation | Error::NotPhp | Error::Kit(_) => {
-                (Step::SubprocessWrapperPreparation, Category::Internal)
-            }
-            Error::System(_) => (Step::SubprocessWrapperPreparation, Category::OperatingSystem),
-            Error::Settle(_) => (Step::SubprocessSetupperBeforeShell, Category::OperatingSystem),
+            Error::Preloader(error) => error.blames(),
+            Error::NotPhp => preloader::Error::Order.blames(),
             Error::Unreadable(..) => (Step::SubprocessAppLoadOrExec, Category::FileSystem),
             Error::Php(_) => (Step::SubprocessWrapperPreparation, Category::FileSystem),
             Error::Setting(_) | Error::Start => (Step::SubprocessAppLoadOrExec, Category::Internal),
@@ -107,15 +82,8 @@ impl Error {
     /// What to do about it.
     pub(crate) fn solution(&self) -> String {
         let text = match self {
-            Error::Line(_) | Error::Order | Error::Generation | Error::NotPhp | Error::Kit(_) => {
-                "forkyard-php and forkyard have to be of one version: install both anew."
-            }
-            Error::System(_) => {
-                "Check that the machine has memory and descriptors to spare, and the service's limits."
-            }
-            Error::Settle(_) => {
-                "Correct the pool's setting that is named: its user, directories, limits, or what confines it."
-            }
+            Error::Preloader(error) => error.solution(),
+            Error::NotPhp => preloader::Error::Order.solution(),
             Error::Unreadable(..) => {
                 "Let the pool's user read the file, or name another one in application.php_ini."
             }
@@ -132,285 +100,163 @@ impl Error {
 
 impl From<sys::Error> for Error {
     fn from(error: sys::Error) -> Error {
-        Error::System(error)
+        Error::Preloader(error.into())
     }
 }
 
 impl From<worker::SettleError> for Error {
     fn from(error: worker::SettleError) -> Error {
-        Error::Settle(error)
+        Error::Preloader(error.into())
     }
 }
 
 /// Serves the master until it closes the socket.
 pub(crate) fn run() -> ExitCode {
     let notes = Notes::inherited();
+    // Before the title takes the place of the arguments.
+    let held = held::inherited();
     // SAFETY: the program is started with this descriptor, and nothing in it has opened or taken it before.
-    let mut socket = match Socket::new(unsafe { sys::fd::adopt(SOCKET) }) {
+    let socket = match Socket::new(unsafe { sys::fd::adopt(SOCKET) }) {
         Ok(socket) => socket,
         Err(error) => {
-            last_words(&format!(
-                "it is started by forkyard, with a socket as descriptor 3: {error}"
+            return lost(&format!(
+                "it is started by forkyard, with a socket as descriptor {SOCKET}: {error}"
             ));
-            return ExitCode::from(EXIT_START_FAILED as u8);
         }
     };
-    let (mut preloader, warms_up) = match socket.receive() {
-        Ok(Some(message)) => match Preloader::begin(message, notes.as_ref()) {
-            Ok(begun) => begun,
-            Err(error) => {
-                if let Some(notes) = &notes {
-                    error.note(notes);
-                }
-                socket.answer(&Answer::Error {
-                    worker: None,
-                    message: error.to_string(),
-                });
-                return ExitCode::from(EXIT_START_FAILED as u8);
-            }
-        },
+    let mut preloader = match Preloader::begin(socket, notes.as_ref()) {
+        Ok(Some(preloader)) => preloader,
         Ok(None) => return ExitCode::SUCCESS,
         Err(error) => return lost(&error),
     };
-    let mut early = VecDeque::new();
-    if warms_up {
-        if let Err(error) = preloader.warm_up(&mut socket, &mut early) {
-            return lost(&error);
+    title::take_name(&preloader.settings.process_name);
+    let started = held.and_then(|held| start(&preloader.settings, held.as_ref(), notes.as_ref()));
+    let (php, config) = match started {
+        Ok(started) => started,
+        Err(error) => {
+            if let Some(notes) = &notes {
+                error.note(notes);
+            }
+            preloader.failed(&error.to_string());
+            return ExitCode::from(EXIT_START_FAILED as u8);
         }
+    };
+    let mut cache = OpCache {
+        php: &php,
+        config: &config,
+    };
+    if let Err(error) = preloader.warm_up(&mut cache) {
+        return lost(&error);
     }
     if let Some(notes) = notes {
         notes.finish(Step::SubprocessAppLoadOrExec);
     }
-    socket.answer(&Answer::Ready {
-        version: preloader.php.version.clone(),
-        extensions: preloader.php.ini(c"extension_dir").map(PathBuf::from),
-        loaded: loaded(&preloader.php),
-        powered_by: powered_by(&preloader.php),
-        is_code_fixed: warm::is_code_fixed(&preloader.php),
-        stack: Some(StackSource::Php(preloader.php.stack())),
+    preloader.ready(&Answer::Ready {
+        version: php.version.clone(),
+        extensions: php.ini(c"extension_dir").map(PathBuf::from),
+        loaded: loaded(&php),
+        powered_by: powered_by(&php),
+        is_code_fixed: warm::is_code_fixed(&php),
+        stack: Some(StackSource::Php(php.stack())),
     });
     loop {
-        let message = match early.pop_front() {
-            Some(message) => Ok(Some(message)),
-            None => socket.receive(),
-        };
-        match message {
-            Ok(Some(message)) => match preloader.obey(message) {
-                Spawned::Answer(answer) => socket.answer(&answer),
-                Spawned::Nothing => {}
-                Spawned::Here(seat, generation) => {
-                    drop(socket);
-                    preloader.work(seat, generation)
-                }
-            },
+        let wanted = match preloader.wait(&mut cache) {
+            Ok(Some(wanted)) => wanted,
             // PHP's own shutdown is for workers: nothing has happened here that would have to be undone.
             Ok(None) => exit_now(0),
             Err(error) => return lost(&error),
-        }
-    }
-}
-
-/// Says something that must not be lost before there is a log.
-fn last_words(text: &str) {
-    let _ = writeln!(std::io::stderr(), "forkyard-php: {text}");
-}
-
-fn lost(error: &sys::Error) -> ExitCode {
-    last_words(&error.to_string());
-    ExitCode::from(EXIT_START_FAILED as u8)
-}
-
-/// A process with PHP started, ready to be forked.
-struct Preloader {
-    /// What it was made from: its pool, or what several have in common.
-    settings: Settings,
-    kits: Kits,
-    php: Php,
-    /// /dev/null, which a chroot has not.
-    null: OwnedFd,
-}
-
-/// Both sides of a fork.
-enum Spawned {
-    /// The preloader, with its answer.
-    Answer(Answer),
-    /// The preloader, which has nothing to say.
-    Nothing,
-    /// The new worker, and its generation if the process is shared.
-    Here(Seat, Option<u64>),
-}
-
-impl Preloader {
-    /// Starts PHP. With it: whether the master will name scripts to compile.
-    fn begin(message: Message, notes: Option<&Notes>) -> Result<(Preloader, bool), Error> {
-        let command: Command<Settings> = serde_json::from_slice(&message.line).map_err(Error::Line)?;
-        let Command::Begin {
-            kit: settings,
-            warms_up,
-            shared,
-        } = command
-        else {
-            return Err(Error::Order);
         };
-        // Before the title takes the place of the arguments.
-        let held = held::inherited()?;
-        let kit = Kit::assemble(settings, message.descriptors).map_err(Error::Kit)?;
-        Log::install().send_to_master(duplicate(&kit.messages)?);
-        let mut settings = kit.settings.clone();
-        if shared.is_some() {
-            settings.pool = sharing::common(&settings.pool);
-        }
-        let kits = Kits::new(kit, shared);
-        let Application::Php(config) = &settings.pool.application else {
-            return Err(Error::NotPhp);
-        };
-
-        let null = sys::fd::null()?;
-        // No PHP code, such as opcache.preload, runs as root. A chroot has to wait until everything is loaded.
-        let is_jailed = settings.pool.chroot.is_some();
-        if !is_jailed {
-            worker::settle(&settings)?;
-        }
-        if let (Some(notes), false) = (notes, is_jailed) {
-            notes.settled(Step::SubprocessAppLoadOrExec);
-        }
-        let paths = settings.pool.confine.paths.as_ref().filter(|_| !is_jailed);
-        let lock_place = paths.and_then(|paths| paths.write.iter().find(|path| path.is_dir()));
-        let php = match lock_place {
-            Some(place) => start_php(&php_settings::with_lock_in(config, place), held.as_ref())?,
-            None => start_php(config, held.as_ref())?,
-        };
-        if is_jailed {
-            worker::settle(&settings)?;
-            if let Some(notes) = notes {
-                notes.settled(Step::SubprocessAppLoadOrExec);
-            }
-        }
-        worker::settle_environment(&settings);
-        setupper::forget_mark();
-        program::let_go_of_code();
-        let preloader = Preloader {
-            settings,
-            kits,
-            php,
-            null,
-        };
-        Ok((preloader, warms_up))
-    }
-
-    /// Compiles the scripts that the master names. It may name none, or too late: then there is nothing to be done.
-    /// `early`: where lines go that come first.
-    fn warm_up(&self, socket: &mut Socket, early: &mut VecDeque<Message>) -> sys::Result<()> {
-        let end = sys::clock::now() + PATIENCE;
-        while let Some(message) = socket.receive_within(end.since(sys::clock::now()))? {
-            let command: Option<Command<serde::de::IgnoredAny>> = serde_json::from_slice(&message.line).ok();
-            let Some(Command::Warm { scripts }) = command else {
-                early.push_back(message);
-                continue;
-            };
-            if let Application::Php(php) = &self.settings.pool.application {
-                warm::compile(&self.php, &scripts, php);
-            }
-            break;
-        }
-        Ok(())
-    }
-
-    fn obey(&mut self, message: Message) -> Spawned {
-        let failed = |worker, error: Error| {
-            Spawned::Answer(Answer::Error {
-                worker,
-                message: error.to_string(),
-            })
-        };
-        let command: Command<Settings> = match serde_json::from_slice(&message.line) {
-            Ok(command) => command,
-            Err(error) => return failed(None, Error::Line(error)),
-        };
-        let (worker, slot, is_routed, generation) = match command {
-            Command::Spawn {
-                worker,
-                slot,
-                is_routed,
-                generation,
-            } => (worker, slot, is_routed, generation),
-            Command::Adopt { generation, kit } => {
-                return match Kit::assemble(kit, message.descriptors) {
-                    Ok(kit) => match self.kits.adopt(generation, kit) {
-                        true => Spawned::Nothing,
-                        false => failed(None, Error::Order),
-                    },
-                    Err(error) => failed(None, Error::Kit(error)),
-                };
-            }
-            Command::Forget { generation } => {
-                self.kits.forget(generation);
-                return Spawned::Answer(Answer::Forgotten { generation });
-            }
-            Command::Scripts { most } => {
-                let scripts = warm::most_run(&self.php, most);
-                return Spawned::Answer(Answer::Scripts { scripts });
-            }
-            // It comes after its time: workers are wanted now.
-            Command::Warm { .. } => return Spawned::Nothing,
-            Command::Begin { .. } => return failed(None, Error::Order),
-        };
-        let seat = match Seat::assemble(slot, is_routed, message.descriptors) {
-            Ok(seat) => seat,
-            Err(error) => return failed(Some(worker), Error::Kit(error)),
-        };
-        if self.kits.settings(generation).is_none() {
-            return failed(Some(worker), Error::Generation);
-        }
         // SAFETY: the process has one thread. The child goes on as a worker: it takes everything that it has over, and
         // the socket, which it shares with the preloader, it closes.
         match unsafe { fork_sibling() } {
-            Ok(Side::Parent(pid)) => Spawned::Answer(Answer::Ok { worker, pid }),
-            Ok(Side::Child) => Spawned::Here(seat, generation),
-            Err(error) => failed(Some(worker), Error::System(error)),
+            Ok(Side::Parent(pid)) => preloader.made(&wanted, pid),
+            Ok(Side::Child) => work(preloader, wanted, &php),
+            Err(error) => preloader.not_made(&wanted, &error.to_string()),
         }
-    }
-
-    /// The life of a worker. OPcache keeps a descriptor of its lock open, so the unknown ones are left open.
-    fn work(self, seat: Seat, generation: Option<u64>) -> ! {
-        // The default for SIGSEGV too: a script that overflows its stack ends the way the master expects.
-        signal::reset_in_child();
-        let Preloader { kits, php, null, .. } = self;
-        let is_shared = kits.is_shared();
-        let Some(kit) = kits.take(generation) else {
-            exit_now(EXIT_START_FAILED)
-        };
-        if kit.settings.pool.request_terminate_timeout.is_some() {
-            last_word::install();
-        }
-        title::set(&format!(
-            "{}: pool {}",
-            kit.settings.pool.title, kit.settings.pool.name
-        ));
-        if let Err(error) = worker::settle_output(&seat, null.as_fd()) {
-            log::error!("worker failed to initialize: {error}");
-            exit_now(EXIT_START_FAILED);
-        }
-        drop(null);
-        if is_shared {
-            if let Err(error) = become_own(&php, &kit.settings) {
-                log::error!("worker failed to initialize: {error}");
-                exit_now(EXIT_START_FAILED);
-            }
-        }
-        if let Application::Php(config) = &kit.settings.pool.application {
-            hold_values(&php, config);
-        }
-        let mut runtime = PhpRuntime::begin(&php, &kit.settings, seat.output.is_some());
-        let code = worker::run(kit, seat, &mut runtime);
-        php.end_worker();
-        exit_now(code)
     }
 }
 
-fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, Error> {
-    fd.try_clone()
-        .map_err(|error| Error::System(sys::Error::from_io("dup", "", &error)))
+/// Says something that must not be lost although the master can't be told.
+fn lost(why: &dyn fmt::Display) -> ExitCode {
+    let _ = writeln!(std::io::stderr(), "forkyard-php: {why}");
+    ExitCode::from(EXIT_START_FAILED as u8)
+}
+
+/// Its memory is shared with the workers.
+struct OpCache<'p> {
+    php: &'p Php,
+    config: &'p config::Php,
+}
+
+impl CodeCache for OpCache<'_> {
+    fn most_run(&mut self, most: u32) -> Vec<String> {
+        warm::most_run(self.php, most)
+    }
+
+    fn compile(&mut self, scripts: &[String]) {
+        warm::compile(self.php, scripts, self.config);
+    }
+}
+
+/// Becomes what the pool says and starts PHP.
+fn start(
+    settings: &Settings,
+    held: Option<&IniFiles>,
+    notes: Option<&Notes>,
+) -> Result<(Php, config::Php), Error> {
+    let Application::Php(config) = &settings.pool.application else {
+        return Err(Error::NotPhp);
+    };
+    // No PHP code, such as opcache.preload, runs as root. A chroot has to wait until everything is loaded.
+    let is_jailed = settings.pool.chroot.is_some();
+    if !is_jailed {
+        worker::settle(settings)?;
+    }
+    if let (Some(notes), false) = (notes, is_jailed) {
+        notes.settled(Step::SubprocessAppLoadOrExec);
+    }
+    let paths = settings.pool.confine.paths.as_ref().filter(|_| !is_jailed);
+    let lock_place = paths.and_then(|paths| paths.write.iter().find(|path| path.is_dir()));
+    let php = match lock_place {
+        Some(place) => start_php(&php_settings::with_lock_in(config, place), held)?,
+        None => start_php(config, held)?,
+    };
+    if is_jailed {
+        worker::settle(settings)?;
+        if let Some(notes) = notes {
+            notes.settled(Step::SubprocessAppLoadOrExec);
+        }
+    }
+    worker::settle_environment(settings);
+    setupper::forget_mark();
+    program::let_go_of_code();
+    Ok((php, config.clone()))
+}
+
+/// The life of a worker. OPcache keeps a descriptor of its lock open, so the unknown ones are left open.
+fn work(preloader: Preloader, wanted: preloader::Wanted, php: &Php) -> ! {
+    // The default for SIGSEGV too: a script that overflows its stack ends the way the master expects.
+    signal::reset_in_child();
+    let is_shared = preloader.is_shared();
+    let Some((kit, seat)) = preloader.seated(wanted) else {
+        exit_now(EXIT_START_FAILED)
+    };
+    if kit.settings.pool.request_terminate_timeout.is_some() {
+        last_word::install();
+    }
+    if is_shared {
+        if let Err(error) = become_own(php, &kit.settings) {
+            log::error!("worker failed to initialize: {error}");
+            exit_now(EXIT_START_FAILED);
+        }
+    }
+    if let Application::Php(config) = &kit.settings.pool.application {
+        hold_values(php, config);
+    }
+    let mut runtime = PhpRuntime::begin(php, &kit.settings, seat.output.is_some());
+    let code = worker::run(kit, seat, &mut runtime);
+    php.end_worker();
+    exit_now(code)
 }
 
 /// Finds libphp and starts it with the settings of a pool. `held`: the files of settings, if they are not to be read.

@@ -54,20 +54,11 @@ pub enum Request {
         wait: bool,
     },
     /// Take an instance out of service: it ends after its request.
-    Detach {
-        /// Its process id.
-        pid: i32,
-    },
+    Detach { pid: i32 },
     /// Give an instance no more requests, and let it live.
-    Disable {
-        /// Its process id.
-        pid: i32,
-    },
+    Disable { pid: i32 },
     /// Give it requests again.
-    Enable {
-        /// Its process id.
-        pid: i32,
-    },
+    Enable { pid: i32 },
     /// Change the most instances of a pool, until the configuration says another number.
     Resize {
         /// The pool's name.
@@ -85,7 +76,6 @@ pub enum Request {
     },
     /// Give it back.
     Return {
-        /// The lease.
         lease: u64,
         /// It is not well: it is replaced.
         #[serde(default)]
@@ -100,7 +90,6 @@ pub enum Request {
     /// Close a pool, until the daemon reads its configuration again. Answered with [`Answer::Reloaded`].
     #[serde(rename = "pool-remove")]
     PoolRemove {
-        /// Its name.
         name: String,
         /// End its requests now.
         #[serde(default)]
@@ -120,7 +109,6 @@ pub enum Format {
     Json,
     /// For a terminal.
     Text,
-    /// A page.
     Html,
 }
 
@@ -132,10 +120,8 @@ pub enum Answer {
     Pong {
         /// The master's process id.
         pid: u32,
-        /// forkyard's version.
         version: String,
     },
-    /// What there is.
     Status(Status),
     /// Why an application could not be started.
     Report {
@@ -153,7 +139,6 @@ pub enum Answer {
     Reloaded(Box<Reloaded>),
     /// The request was not carried out.
     Error {
-        /// Why.
         message: String,
         /// What is wrong in the configuration, where it is that.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -174,7 +159,6 @@ impl Answer {
 /// What a reload did, by pools' names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reloaded {
-    /// New pools.
     pub added: Vec<String>,
     /// Pools that got new workers, which serve.
     pub replaced: Vec<Cause>,
@@ -194,7 +178,6 @@ pub struct Reloaded {
 pub struct Cause {
     /// The pool's name.
     pub pool: String,
-    /// Why.
     pub reason: String,
 }
 
@@ -226,12 +209,10 @@ impl Complaint {
     }
 }
 
-/// What there is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// The master's process id.
     pub pid: u32,
-    /// forkyard's version.
     pub version: String,
     /// The configuration's file.
     pub config: String,
@@ -242,12 +223,9 @@ pub struct Status {
     pub skipped: Vec<Skipped>,
 }
 
-/// A pool.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Pool {
-    /// Its name.
     pub name: String,
-    /// Where it listens.
     pub listen: String,
     /// Why it is not as it should be, in a line, whatever its generations do; nothing where all is well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -322,7 +300,6 @@ pub struct LastError {
 pub struct Applications {
     /// The process id of its router; nothing while there is none.
     pub router: Option<i32>,
-    /// Of its scout.
     pub scout: Option<i32>,
     /// Most instances.
     pub max: u32,
@@ -337,7 +314,6 @@ pub struct Applications {
 /// An instance that is being started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Starting {
-    /// Its number.
     pub instance: u64,
     /// Its application's root.
     pub application: String,
@@ -439,10 +415,8 @@ pub struct Worker {
     /// The request's method, URI and query string; of the last one if it is idle.
     #[serde(default)]
     pub method: String,
-    /// The same.
     #[serde(default)]
     pub uri: String,
-    /// The same.
     #[serde(default)]
     pub query: String,
     /// Its share of memory (PSS), bytes. Filled in by the client, which may read it.

@@ -19,7 +19,6 @@ pub fn decode<T: DeserializeOwned>(message: &[u8]) -> Option<T> {
     serde_json::from_slice(message).ok()
 }
 
-/// A question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Look {
     /// Comes back with the answer.
@@ -28,7 +27,6 @@ pub struct Look {
     pub root: PathBuf,
 }
 
-/// An answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
     /// The question's.
@@ -45,7 +43,6 @@ pub struct Seen {
 pub struct Found {
     /// Its root, all links resolved, below one of the pool's directories.
     pub root: PathBuf,
-    /// What it is.
     pub kind: Kind,
     /// The file that says so; absolute. `None`: its `forkyard.toml` alone does.
     pub startup_file: Option<PathBuf>,
@@ -74,15 +71,10 @@ pub struct Found {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// PHP.
     Php,
-    /// Python's WSGI.
     Wsgi,
-    /// Python's ASGI.
     Asgi,
-    /// Ruby's Rack.
     Rack,
-    /// Node.js.
     Node,
     /// A program that speaks HTTP.
     Http,
@@ -102,7 +94,6 @@ pub struct Settings {
     pub entry: Option<String>,
     /// How it is started: for programs.
     pub start_command: Option<String>,
-    /// Environment variables.
     #[serde(default)]
     pub env: std::collections::BTreeMap<String, String>,
     /// Fewer instances than the pool allows an application.

@@ -31,12 +31,10 @@ pub struct Tally {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exits {
-    /// Why.
     pub cause: Cause,
     /// The exit code, or the signal's number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<i32>,
-    /// How many.
     pub count: u64,
 }
 

@@ -16,12 +16,18 @@ pub struct Board {
 
 impl Board {
     /// Makes a scoreboard with this many slots.
+    ///
+    /// # Errors
+    /// memfd_create(2), ftruncate(2), fcntl(2) or mmap(2).
     pub fn create(name: &str, slots: usize) -> Result<Board> {
         let pages = HEADER_PAGES + slots;
         Board::map(Memory::create(name, pages)?, slots)
     }
 
     /// The scoreboard that another master has made. `writable` is memory of the right size that can't shrink.
+    ///
+    /// # Errors
+    /// dup(2) or mmap(2).
     pub fn adopt(writable: OwnedFd, name: &str, slots: usize) -> Result<Board> {
         Board::map(Memory::adopt(writable, name)?, slots)
     }
@@ -54,7 +60,6 @@ impl Board {
         slot_words(&self.all, index)
     }
 
-    /// Number of slots.
     pub fn slots(&self) -> usize {
         self.slots
     }
@@ -69,6 +74,9 @@ pub struct Reader {
 
 impl Reader {
     /// Maps a scoreboard for reading.
+    ///
+    /// # Errors
+    /// mmap(2).
     pub fn map(memory: BorrowedFd<'_>, slots: usize) -> Result<Reader> {
         Ok(Reader {
             all: Words::map_readable(memory, HEADER_PAGES + slots)?,
@@ -86,7 +94,6 @@ impl Reader {
         slot_words(&self.all, index)
     }
 
-    /// Number of slots.
     pub fn slots(&self) -> usize {
         self.slots
     }
@@ -100,6 +107,9 @@ pub struct Slot {
 
 impl Slot {
     /// Maps the page of one slot.
+    ///
+    /// # Errors
+    /// mmap(2).
     pub fn map(memory: BorrowedFd<'_>, index: usize) -> Result<Slot> {
         Ok(Slot {
             page: Words::map_writable(memory, HEADER_PAGES + index, 1)?,

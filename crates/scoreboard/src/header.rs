@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// When a worker that takes up work has to tell the master.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Notify {
-    /// Always.
     pub always: bool,
     /// When fewer than this many workers stay idle.
     pub idle_below: u32,

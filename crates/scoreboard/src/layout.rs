@@ -42,7 +42,6 @@ pub mod slot {
     pub const SEQUENCE: usize = 0;
     /// The stage's number. Stored and loaded with sequential consistency.
     pub const STAGE: usize = 1;
-    /// Process id.
     pub const PID: usize = 2;
     /// When the worker began, seconds since 1970.
     pub const STARTED: usize = 3;

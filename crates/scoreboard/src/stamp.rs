@@ -11,11 +11,9 @@ const WORK_METHOD: &[u8] = b"OOBW";
 /// What is shown of a request.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Description<'a> {
-    /// Request method.
     pub method: &'a [u8],
     /// The URI as the runtime knows it: the final SCRIPT_NAME.
     pub uri: &'a [u8],
-    /// Query string.
     pub query: &'a [u8],
     /// Script path.
     pub script: &'a [u8],

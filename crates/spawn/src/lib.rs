@@ -7,10 +7,10 @@ pub mod run;
 pub mod setupper;
 mod workdir;
 
+use forkyard_core::spawn::capture;
 pub use forkyard_core::spawn::{
     action, alone, error, event, handshake, journey, letter, machine, plan, report, step, under_way, user,
 };
-use forkyard_core::spawn::{capture, preloader};
 pub use workdir::parent as work_directories;
 
 use forkyard_base::tick;

@@ -94,7 +94,7 @@ impl Driver {
         }
     }
 
-    /// Waits until nothing is under way and no preloader runs. To be told [`Event::Shutdown`] before.
+    /// Waits until nothing is under way. To be told [`Event::Shutdown`] before.
     ///
     /// # Errors
     /// What mio's poll says.
@@ -170,7 +170,6 @@ impl Driver {
             match action {
                 Action::Do(id, order) => self.effects.perform(id, order),
                 Action::Deliver(token, outcome) => self.delivered.push_back((token, outcome)),
-                Action::Say(line) => self.said.push(line),
                 Action::Report(report) => self.said.push(report.line()),
             }
         }

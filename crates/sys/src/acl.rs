@@ -65,6 +65,9 @@ pub fn set(file: BorrowedFd<'_>, list: &[u8], subject: &str) -> Result<()> {
 }
 
 /// Takes a file's list away; that there is none, or can't be one, is no error.
+///
+/// # Errors
+/// removexattr(2).
 pub fn remove(file: BorrowedFd<'_>, subject: &str) -> Result<()> {
     let path = std::ffi::CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default();
     // SAFETY: two C strings that outlive the call.

@@ -13,11 +13,8 @@ use std::path::{Component, Path};
 /// What something is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// A regular file.
     File,
-    /// A directory.
     Directory,
-    /// A symbolic link.
     Link,
     /// A FIFO, a socket, a device.
     Other,
@@ -26,19 +23,14 @@ pub enum Form {
 /// What is under a name; a symbolic link is not followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// What it is.
     pub form: Form,
-    /// User id.
     pub uid: u32,
-    /// Group id.
     pub gid: u32,
-    /// Permission bits.
     pub mode: u32,
     /// How many names it has.
     pub names: u64,
     /// When its content was changed, nanoseconds since 1970.
     pub modified: i128,
-    /// Inode.
     pub inode: u64,
     /// The file system's number.
     pub device: u64,
@@ -90,11 +82,17 @@ pub fn directory_in(directory: BorrowedFd<'_>, name: &OsStr) -> Option<OwnedFd> 
 }
 
 /// What an open directory is.
+///
+/// # Errors
+/// fstat(2).
 pub fn entry_of(file: BorrowedFd<'_>) -> Result<Entry> {
     fstat(file).map(|stat| entry(&stat)).named("fstat", "")
 }
 
 /// Opens the directory that this process works in.
+///
+/// # Errors
+/// open(2).
 pub fn open_current() -> Result<OwnedFd> {
     open(".", place(), Mode::empty()).named("open", ".")
 }

@@ -13,6 +13,9 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 /// Makes a directory with a name that nobody has, mode 0700 (mkdtemp(3)), and opens it.
+///
+/// # Errors
+/// mkdtemp(3) or open(2).
 pub fn make_temporary(parent: &Path, prefix: &str) -> Result<(PathBuf, OwnedFd)> {
     let template = parent.join(format!("{prefix}XXXXXX"));
     let path = nix::unistd::mkdtemp(&template).named("mkdtemp", &template.display().to_string())?;
@@ -22,6 +25,9 @@ pub fn make_temporary(parent: &Path, prefix: &str) -> Result<(PathBuf, OwnedFd)>
 
 /// Makes a directory of this user's that others can pass through, mode 0711, unless it is there. One that is another user's, or
 /// that others can write to, is an error.
+///
+/// # Errors
+/// mkdir(2), open(2) or fchmod(2); EPERM for another's directory.
 pub fn make_own(path: &Path) -> Result<()> {
     let shown = path.display().to_string();
     match nix::unistd::mkdir(path, Mode::S_IRWXU) {
@@ -38,6 +44,9 @@ pub fn make_own(path: &Path) -> Result<()> {
 }
 
 /// Lets all users pass through a directory, mode 0711.
+///
+/// # Errors
+/// fchmod(2).
 pub fn let_pass(directory: BorrowedFd<'_>) -> Result<()> {
     fchmod(directory, Mode::from_bits_truncate(0o711)).named("fchmod", "")
 }
@@ -48,11 +57,17 @@ pub fn is_own(file: BorrowedFd<'_>) -> bool {
 }
 
 /// Opens a directory; its last component is not a link.
+///
+/// # Errors
+/// open(2); ELOOP or ENOTDIR for a link.
 pub fn open(path: &Path) -> Result<OwnedFd> {
     nix::fcntl::open(path, directory_flags(), Mode::empty()).named("open", &path.display().to_string())
 }
 
 /// Opens a directory in another.
+///
+/// # Errors
+/// openat(2).
 pub fn open_in(parent: BorrowedFd<'_>, name: &str) -> Result<OwnedFd> {
     open_below(parent, name, directory_flags()).named("openat", name)
 }
@@ -84,6 +99,9 @@ fn directory_flags() -> OFlag {
 }
 
 /// Makes a directory in another and opens it. Mode 0700.
+///
+/// # Errors
+/// mkdirat(2), openat(2) or fchmod(2).
 pub fn make_in(parent: BorrowedFd<'_>, name: &str) -> Result<OwnedFd> {
     mkdirat(parent, name, Mode::S_IRWXU).named("mkdirat", name)?;
     let made = open_in(parent, name)?;
@@ -92,13 +110,14 @@ pub fn make_in(parent: BorrowedFd<'_>, name: &str) -> Result<OwnedFd> {
     Ok(made)
 }
 
-/// Makes a FIFO, mode 0600, in a directory that nobody else writes to yet, and opens it, non-blocking.
-/// `both`: to read and to write, so that the open does not need a peer; otherwise to read.
-pub fn make_fifo(directory: &Path, name: &str, both: bool) -> Result<OwnedFd> {
+/// Makes a FIFO, mode 0600, in a directory that nobody else writes to yet, and opens it to read, non-blocking.
+///
+/// # Errors
+/// mkfifo(3) or open(2).
+pub fn make_fifo(directory: &Path, name: &str) -> Result<OwnedFd> {
     let path = directory.join(name);
     mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR).named("mkfifo", name)?;
-    let access = if both { OFlag::O_RDWR } else { OFlag::O_RDONLY };
-    let flags = access | OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     nix::fcntl::open(&path, flags, Mode::empty()).named("open", name)
 }
 
@@ -113,6 +132,9 @@ pub struct Content {
 
 /// Reads at most `most` bytes of a regular file with one name; `None`: there is none, or it is something else (a link, a
 /// FIFO).
+///
+/// # Errors
+/// A system call failed, or the file is longer.
 pub fn read(directory: BorrowedFd<'_>, name: &str, most: usize) -> Result<Option<Content>> {
     // Non-blocking, or opening a FIFO would wait for its other end.
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
@@ -163,6 +185,9 @@ pub(super) fn first_bytes(file: BorrowedFd<'_>, most: usize) -> nix::Result<(Vec
 }
 
 /// Writes a file, mode 0600. An old one is replaced only if it is a regular file with one name.
+///
+/// # Errors
+/// A system call failed; EEXIST for an old file of another kind.
 pub fn write(directory: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> Result<()> {
     let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
     let file = openat(directory, name, flags, Mode::S_IRUSR | Mode::S_IWUSR).named("openat", name)?;
@@ -197,6 +222,9 @@ pub fn write_fifo(directory: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> Result
 }
 
 /// The names in a directory, at most `most` of them, in no order.
+///
+/// # Errors
+/// opendir(3).
 pub fn names(directory: BorrowedFd<'_>, most: usize) -> Result<Vec<OsString>> {
     let mut stream =
         nix::dir::Dir::openat(directory, ".", directory_flags(), Mode::empty()).named("opendir", "")?;
@@ -212,19 +240,24 @@ pub fn names(directory: BorrowedFd<'_>, most: usize) -> Result<Vec<OsString>> {
 /// What is at a path, links not followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
-    /// User id.
     pub uid: u32,
     /// Whether it is a unix socket.
     pub is_socket: bool,
 }
 
 /// Whose a file is (lstat(2)).
+///
+/// # Errors
+/// lstat(2).
 pub fn owner(path: &Path) -> Result<Owner> {
     let stat = nix::sys::stat::lstat(path).named("lstat", &path.display().to_string())?;
     Ok(owner_of(&stat))
 }
 
 /// Removes a unix socket of this user; anything else stays.
+///
+/// # Errors
+/// A system call failed.
 pub fn remove_socket(directory: &Path, name: &str, uid: u32) -> Result<()> {
     let parent = open(directory)?;
     let stat = fstatat(&parent, name, AtFlags::AT_SYMLINK_NOFOLLOW).named("fstatat", name)?;
@@ -239,7 +272,6 @@ pub fn remove_socket(directory: &Path, name: &str, uid: u32) -> Result<()> {
 /// another time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
-    /// Its device.
     pub device: u64,
     /// Its number there.
     pub inode: u64,
@@ -255,6 +287,9 @@ pub fn socket_mark(path: &Path, uid: u32) -> Option<Mark> {
 
 /// Removes a unix socket of this user, if it is still the same; anything else stays. The directory may be another's, who
 /// can remove nothing by this that was not to be removed.
+///
+/// # Errors
+/// A system call failed.
 pub fn remove_same_socket(path: &Path, uid: u32, mark: Mark) -> Result<()> {
     let shown = path.display().to_string();
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
@@ -296,6 +331,9 @@ const MOST_ENTRIES: usize = 4096;
 
 /// Gives a directory and all below it to a user and group, the directory itself last. For one that nobody else writes
 /// to yet.
+///
+/// # Errors
+/// A system call failed.
 pub fn give_away(directory: BorrowedFd<'_>, uid: u32, gid: u32) -> Result<()> {
     let (user, group) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
     for name in names(directory, MOST_ENTRIES)? {
@@ -321,6 +359,9 @@ pub fn give_away(directory: BorrowedFd<'_>, uid: u32, gid: u32) -> Result<()> {
 }
 
 /// Removes what is below a directory, at most so much as to take no noticeable time. Says whether it is empty now.
+///
+/// # Errors
+/// A system call failed.
 pub fn clear(directory: BorrowedFd<'_>) -> Result<bool> {
     let mut budget = MOST_ENTRIES;
     clear_within(directory, &mut budget, 0)
@@ -381,7 +422,7 @@ mod tests {
         let (directory, fd) = scratch();
         std::fs::write(directory.path().join("long"), "abcdef").unwrap();
         std::os::unix::fs::symlink("long", directory.path().join("link")).unwrap();
-        drop(make_fifo(directory.path(), "fifo", false).unwrap());
+        drop(make_fifo(directory.path(), "fifo").unwrap());
         std::fs::write(directory.path().join("twice"), "x").unwrap();
         std::fs::hard_link(directory.path().join("twice"), directory.path().join("again")).unwrap();
         let long = read(fd.as_fd(), "long", 3).unwrap().unwrap();
@@ -401,7 +442,7 @@ mod tests {
         std::fs::write(at("inner/file"), "abcdef").unwrap();
         std::os::unix::fs::symlink("inner", at("link")).unwrap();
         std::os::unix::fs::symlink("file", at("inner/link")).unwrap();
-        drop(make_fifo(directory.path(), "fifo", false).unwrap());
+        drop(make_fifo(directory.path(), "fifo").unwrap());
         let read = |path: &str| read_beneath(fd.as_fd(), path, 3).map(|content| content.bytes);
         assert_eq!(read("inner/file"), Some(b"abc".to_vec()));
         for path in [

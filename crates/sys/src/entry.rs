@@ -34,7 +34,6 @@ enum Access {
     Own,
     /// All users, but they can't move or replace what is another's (sticky bit).
     Sticky,
-    /// Another user.
     Others,
 }
 

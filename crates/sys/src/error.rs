@@ -59,6 +59,9 @@ impl std::error::Error for Error {}
 /// Names the call and its subject in a nix result.
 pub trait Named<T> {
     /// Turns a bare error number into an [`Error`].
+    ///
+    /// # Errors
+    /// The error number, with the call and its subject.
     fn named(self, call: &'static str, subject: &str) -> Result<T>;
 }
 

@@ -13,6 +13,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 pub const MAX_PASSED: usize = 250;
 
 /// A pipe, read end first; both close-on-exec, non-blocking where asked for.
+///
+/// # Errors
+/// pipe2(2).
 pub fn pipe(nonblocking: bool) -> Result<(OwnedFd, OwnedFd)> {
     let flags = if nonblocking {
         OFlag::O_CLOEXEC | OFlag::O_NONBLOCK
@@ -23,18 +26,27 @@ pub fn pipe(nonblocking: bool) -> Result<(OwnedFd, OwnedFd)> {
 }
 
 /// A pair of connected unix sockets, close-on-exec and non-blocking.
+///
+/// # Errors
+/// socketpair(2).
 pub fn socket_pair(kind: SockType) -> Result<(OwnedFd, OwnedFd)> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     socketpair(AddressFamily::Unix, kind, None, flags).named("socketpair", "")
 }
 
 /// Bounds what may wait in a socket that is written to, in bytes; the kernel doubles that for its own needs (socket(7)).
+///
+/// # Errors
+/// setsockopt(2).
 pub fn set_send_buffer(socket: BorrowedFd<'_>, bytes: usize) -> Result<()> {
     nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::SndBuf, &bytes)
         .named("setsockopt SO_SNDBUF", "")
 }
 
 /// Makes a descriptor blocking or non-blocking. The setting belongs to the open file: all who share it see it.
+///
+/// # Errors
+/// fcntl(2).
 pub fn set_nonblocking(fd: BorrowedFd<'_>, nonblocking: bool) -> Result<()> {
     let bits = fcntl(fd, FcntlArg::F_GETFL).named("fcntl F_GETFL", "")?;
     let mut flags = OFlag::from_bits_truncate(bits);
@@ -44,6 +56,9 @@ pub fn set_nonblocking(fd: BorrowedFd<'_>, nonblocking: bool) -> Result<()> {
 }
 
 /// Lets a descriptor survive exec, or not.
+///
+/// # Errors
+/// fcntl(2).
 pub fn set_close_on_exec(fd: BorrowedFd<'_>, close: bool) -> Result<()> {
     let flags = if close {
         FdFlag::FD_CLOEXEC
@@ -84,11 +99,17 @@ pub fn adopt_passed(fd: RawFd) -> Result<OwnedFd> {
 }
 
 /// Sends bytes with descriptors (SCM_RIGHTS, unix(7)); at most [`MAX_PASSED`]. Says how many bytes were sent.
+///
+/// # Errors
+/// sendmsg(2); EAGAIN where the socket is full.
 pub fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[RawFd]) -> Result<usize> {
     send_gathered_with(socket, &[IoSlice::new(bytes)], descriptors)
 }
 
 /// As [`send_with`], of several pieces.
+///
+/// # Errors
+/// sendmsg(2); EAGAIN where the socket is full.
 pub fn send_gathered_with(
     socket: BorrowedFd<'_>,
     pieces: &[IoSlice<'_>],
@@ -131,6 +152,9 @@ pub struct Received {
 }
 
 /// Receives bytes and descriptors. `wait`: block until something comes.
+///
+/// # Errors
+/// recvmsg(2); EAGAIN where nothing waits and `wait` is not set.
 pub fn receive_with(socket: BorrowedFd<'_>, buffer: &mut [u8], wait: bool) -> Result<Received> {
     let flags = if wait {
         MsgFlags::empty()
@@ -146,6 +170,9 @@ pub(super) fn receive_letter(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Resul
 }
 
 /// Copies of the descriptors of the first message that waits in a socket of datagrams, which stays there.
+///
+/// # Errors
+/// recvmsg(2); EAGAIN where nothing waits.
 pub fn look_at(socket: BorrowedFd<'_>) -> Result<Vec<OwnedFd>> {
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
     receive_flagged(socket, &mut [0; 1], flags).map(|(received, _)| received.descriptors)
@@ -217,6 +244,9 @@ unsafe fn close_range(first: libc::c_uint, last: libc::c_uint) {
 
 /// The highest limit on open descriptors that this process may give itself; done once at start, so that a thousand
 /// pools fit. Says the soft limit before, for children to return to.
+///
+/// # Errors
+/// getrlimit(2) or setrlimit(2).
 pub fn raise_descriptor_limit() -> Result<(u64, u64)> {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).named("getrlimit", "RLIMIT_NOFILE")?;
@@ -239,6 +269,9 @@ pub(super) fn close_all_on_exec() {
 }
 
 /// /dev/null, to read and to write.
+///
+/// # Errors
+/// open(2).
 pub fn null() -> Result<OwnedFd> {
     let null = std::fs::File::options().read(true).write(true).open("/dev/null");
     null.map(OwnedFd::from)
@@ -246,6 +279,9 @@ pub fn null() -> Result<OwnedFd> {
 }
 
 /// Puts `null` in place of standard input, and the given descriptors or `null` in place of output and error.
+///
+/// # Errors
+/// dup2(2).
 pub fn replace_standard_streams(
     null: BorrowedFd<'_>,
     output: Option<(BorrowedFd<'_>, BorrowedFd<'_>)>,
@@ -265,6 +301,9 @@ pub fn replace_standard_streams(
 }
 
 /// Lets go of standard input, output and error, so that whoever waits for their end does not wait for this process.
+///
+/// # Errors
+/// open(2) or dup2(2).
 pub fn let_go_of_standard_streams() -> Result<()> {
     replace_standard_streams(std::os::fd::AsFd::as_fd(&null()?), None)
 }

@@ -205,6 +205,9 @@ impl AsFd for Held {
 }
 
 /// Opens a file below an open directory, to read or to write.
+///
+/// # Errors
+/// openat(2).
 pub fn open_at(directory: &File, name: &str, write: bool) -> Result<File> {
     let access = if write { OFlag::O_WRONLY } else { OFlag::O_RDONLY };
     let flags = access | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;

@@ -10,9 +10,7 @@ use std::path::{Path, PathBuf};
 /// A user with its groups, looked up once by the master.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// User id.
     pub uid: u32,
-    /// Group id.
     pub gid: u32,
     /// Supplementary groups, `gid` among them.
     pub groups: Vec<u32>,
@@ -86,6 +84,9 @@ fn find_user(user: &str) -> Result<Option<User>> {
 }
 
 /// A group's id, by name or decimal number.
+///
+/// # Errors
+/// getgrnam(3); ENOENT for a name that is not known.
 pub fn find_group(group: &str) -> Result<u32> {
     if let Ok(gid) = group.parse::<u32>() {
         return Ok(gid);
@@ -97,6 +98,9 @@ pub fn find_group(group: &str) -> Result<u32> {
 }
 
 /// A user's id and primary group, by name or decimal number.
+///
+/// # Errors
+/// getpwnam(3); ENOENT for a name that is not known.
 pub fn find_owner(user: &str) -> Result<(u32, Option<u32>)> {
     match (find_user(user)?, user.parse::<u32>()) {
         (Some(entry), _) => Ok((entry.uid.as_raw(), Some(entry.gid.as_raw()))),
@@ -128,11 +132,17 @@ pub fn most_descriptors() -> Result<u64> {
 }
 
 /// Sets soft and hard limit on open descriptors.
+///
+/// # Errors
+/// setrlimit(2).
 pub fn limit_descriptors(soft: u64, hard: u64) -> Result<()> {
     setrlimit(Resource::RLIMIT_NOFILE, soft as rlim_t, hard as rlim_t).named("setrlimit", "RLIMIT_NOFILE")
 }
 
 /// Sets the limit on core files; `None`: unlimited.
+///
+/// # Errors
+/// setrlimit(2).
 pub fn limit_core(bytes: Option<u64>) -> Result<()> {
     let limit = bytes.map_or(nix::sys::resource::RLIM_INFINITY, |bytes| bytes as rlim_t);
     setrlimit(Resource::RLIMIT_CORE, limit, limit).named("setrlimit", "RLIMIT_CORE")
@@ -183,6 +193,9 @@ pub fn set_umask(mask: u32) {
 }
 
 /// Sets the nice(2) value of this process.
+///
+/// # Errors
+/// setpriority(2).
 pub fn set_priority(nice: i32) -> Result<()> {
     // SAFETY: a system call with three numbers.
     let done = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
@@ -194,6 +207,9 @@ pub fn set_priority(nice: i32) -> Result<()> {
 }
 
 /// Changes the root directory, and the working directory to the new root.
+///
+/// # Errors
+/// chroot(2) or chdir(2).
 pub fn change_root(root: &Path) -> Result<()> {
     let subject = root.display().to_string();
     chroot(root).named("chroot", &subject)?;
@@ -201,11 +217,17 @@ pub fn change_root(root: &Path) -> Result<()> {
 }
 
 /// Changes the working directory.
+///
+/// # Errors
+/// chdir(2).
 pub fn change_directory(directory: &Path) -> Result<()> {
     chdir(directory).named("chdir", &directory.display().to_string())
 }
 
 /// Becomes another user for good: group, supplementary groups, user.
+///
+/// # Errors
+/// setgid(2), setgroups(2) or setuid(2); EPERM without the privilege.
 pub fn become_user(identity: &Identity) -> Result<()> {
     let subject = identity.uid.to_string();
     setgid(Gid::from_raw(identity.gid)).named("setgid", &identity.gid.to_string())?;
@@ -215,16 +237,25 @@ pub fn become_user(identity: &Identity) -> Result<()> {
 }
 
 /// Gives up every way to gain privileges by exec (prctl(2), PR_SET_NO_NEW_PRIVS).
+///
+/// # Errors
+/// prctl(2).
 pub fn give_up_new_privileges() -> Result<()> {
     nix::sys::prctl::set_no_new_privs().named("prctl", "PR_SET_NO_NEW_PRIVS")
 }
 
 /// Lets debuggers of the same user attach, and cores be dumped, after a change of user.
+///
+/// # Errors
+/// prctl(2).
 pub fn allow_dumps() -> Result<()> {
     nix::sys::prctl::set_dumpable(true).named("prctl", "PR_SET_DUMPABLE")
 }
 
 /// Closes this process to others of its user, as a change of user does; for a program that was started after one.
+///
+/// # Errors
+/// prctl(2).
 pub fn forbid_dumps() -> Result<()> {
     nix::sys::prctl::set_dumpable(false).named("prctl", "PR_SET_DUMPABLE")
 }

@@ -74,6 +74,9 @@ pub fn disarm() {
 
 /// Tells a process that has called [`install`] that the time of its request is up. One that has not is terminated; one
 /// that is gone already is no error.
+///
+/// # Errors
+/// sigqueue(3).
 pub fn send_time_up(pid: i32) -> Result<()> {
     let value = libc::sigval {
         sival_ptr: std::ptr::without_provenance_mut(TIME_UP as usize),

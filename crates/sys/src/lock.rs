@@ -8,12 +8,18 @@ use nix::sys::stat::{Mode, fstat};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// Makes a file to lock, mode 0600.
+///
+/// # Errors
+/// openat(2).
 pub fn create(directory: BorrowedFd<'_>, name: &str) -> Result<OwnedFd> {
     let flags = flags() | OFlag::O_CREAT | OFlag::O_EXCL;
     openat(directory, name, flags, Mode::S_IRUSR | Mode::S_IWUSR).named("openat", name)
 }
 
 /// Opens one that is there. Not one that this process has locked: the lock ends when any descriptor of its file is closed.
+///
+/// # Errors
+/// openat(2).
 pub fn open(directory: BorrowedFd<'_>, name: &str) -> Result<OwnedFd> {
     openat(directory, name, flags(), Mode::empty()).named("openat", name)
 }
@@ -23,6 +29,9 @@ fn flags() -> OFlag {
 }
 
 /// Locks a file. `false`: another process has it, or had it and has removed the file.
+///
+/// # Errors
+/// fcntl(2) or fstat(2).
 pub fn take(file: BorrowedFd<'_>) -> Result<bool> {
     let whole = libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,

@@ -8,16 +8,25 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 /// Makes an empty file, close-on-exec.
+///
+/// # Errors
+/// memfd_create(2).
 pub fn create(name: &str) -> Result<OwnedFd> {
     memfd_create(name, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).named("memfd_create", name)
 }
 
 /// Writes from the file's beginning; what was there beyond that stays.
+///
+/// # Errors
+/// pwrite(2).
 pub fn write(file: BorrowedFd<'_>, bytes: &[u8]) -> Result<()> {
     with(file, |file| file.write_all_at(bytes, 0)).map_err(|e| Error::from_io("pwrite", "", &e))
 }
 
 /// Makes a file of these bytes that nobody can change any more.
+///
+/// # Errors
+/// memfd_create(2), pwrite(2) or fcntl(2).
 pub fn sealed(name: &str, bytes: &[u8]) -> Result<OwnedFd> {
     let file = create(name)?;
     write(file.as_fd(), bytes)?;
@@ -28,6 +37,9 @@ pub fn sealed(name: &str, bytes: &[u8]) -> Result<OwnedFd> {
 }
 
 /// Reads a whole file of at most `most` bytes.
+///
+/// # Errors
+/// fstat(2) or pread(2); EFBIG for a longer file.
 pub fn read(file: BorrowedFd<'_>, most: usize) -> Result<Vec<u8>> {
     let failed = |e: std::io::Error| Error::from_io("pread", "", &e);
     with(file, |file| {

@@ -71,11 +71,17 @@ impl Notifier {
 
     /// Leaves a copy of a descriptor with the service manager, which passes it to the next process
     /// (sd_pid_notify_with_fds(3)).
+    ///
+    /// # Errors
+    /// sendmsg(2).
     pub fn keep(&self, name: &str, fd: BorrowedFd<'_>) -> Result<()> {
         self.send(&format!("FDSTORE=1\nFDNAME={name}\n"), &[fd])
     }
 
     /// Takes back what was left under a name.
+    ///
+    /// # Errors
+    /// sendmsg(2).
     pub fn forget(&self, name: &str) -> Result<()> {
         self.send(&format!("FDSTOREREMOVE=1\nFDNAME={name}\n"), &[])
     }
@@ -126,6 +132,9 @@ pub struct Letter {
 
 impl Receiver {
     /// A socket at an address that the kernel chooses, without a file.
+    ///
+    /// # Errors
+    /// socket(2) or bind(2).
     pub fn open() -> Result<Receiver> {
         let failed = |call| move |e: std::io::Error| Error::from_io(call, "", &e);
         let fd = socket(

@@ -8,6 +8,9 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// Opens a process; it becomes readable when the process has ended. Close-on-exec.
+///
+/// # Errors
+/// pidfd_open(2).
 pub fn open(pid: i32) -> Result<OwnedFd> {
     // SAFETY: a system call with two numbers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
@@ -17,6 +20,9 @@ pub fn open(pid: i32) -> Result<OwnedFd> {
 }
 
 /// Sends a signal; a process that has ended already is no error.
+///
+/// # Errors
+/// pidfd_send_signal(2).
 pub fn send_signal(process: BorrowedFd<'_>, signal: Signal) -> Result<()> {
     let none: *const libc::siginfo_t = std::ptr::null();
     // SAFETY: a system call with numbers and no pointer to anything.

@@ -12,7 +12,6 @@ use std::sync::atomic::AtomicU64;
 
 /// Bytes in a page. A multiple of it aligns every mapping on the supported machines.
 pub const PAGE_BYTES: usize = 4096;
-/// Words in a page.
 pub const PAGE_WORDS: usize = PAGE_BYTES / 8;
 
 /// The two descriptors of one piece of shared memory.
@@ -26,6 +25,9 @@ pub struct Memory {
 
 impl Memory {
     /// Makes `pages` pages of zeroes, sealed against growing and shrinking so that no mapping of it can fault.
+    ///
+    /// # Errors
+    /// memfd_create(2), ftruncate(2) or fcntl(2).
     pub fn create(name: &str, pages: usize) -> Result<Memory> {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let writable = memfd_create(name, flags).named("memfd_create", name)?;
@@ -37,6 +39,9 @@ impl Memory {
     }
 
     /// Memory that another process has made: its descriptor for reading and writing, whose size and seals were looked at.
+    ///
+    /// # Errors
+    /// dup(2).
     pub fn adopt(writable: OwnedFd, name: &str) -> Result<Memory> {
         let path = format!("/proc/self/fd/{}", writable.as_raw_fd());
         let readable = match std::fs::File::open(&path) {
@@ -58,6 +63,9 @@ pub struct Words {
 
 impl Words {
     /// Maps `pages` pages from page `first`, for reading and writing.
+    ///
+    /// # Errors
+    /// mmap(2).
     pub fn map_writable(memory: BorrowedFd<'_>, first: usize, pages: usize) -> Result<Words> {
         let mut options = MmapOptions::new();
         options
@@ -70,6 +78,9 @@ impl Words {
     }
 
     /// Maps the first `pages` pages for reading. Writing to it is a segmentation fault.
+    ///
+    /// # Errors
+    /// mmap(2).
     pub fn map_readable(memory: BorrowedFd<'_>, pages: usize) -> Result<Words> {
         let mut options = MmapOptions::new();
         options.len(pages * PAGE_BYTES);

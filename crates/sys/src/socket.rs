@@ -47,6 +47,9 @@ pub fn accept(listener: BorrowedFd<'_>) -> Result<Option<OwnedFd>> {
 }
 
 /// Reads what is there.
+///
+/// # Errors
+/// recv(2).
 pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Progress> {
     receive_flagged(socket, buffer, MsgFlags::MSG_DONTWAIT)
 }
@@ -78,6 +81,9 @@ pub fn drain(socket: BorrowedFd<'_>) -> Result<()> {
 }
 
 /// Writes as much as fits.
+///
+/// # Errors
+/// send(2).
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<Progress> {
     loop {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
@@ -91,6 +97,9 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<Progress> {
 }
 
 /// Writes as much as fits of several pieces, without copying them together.
+///
+/// # Errors
+/// sendmsg(2).
 pub fn send_gathered(socket: BorrowedFd<'_>, pieces: &[IoSlice<'_>]) -> Result<Progress> {
     loop {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
@@ -114,6 +123,9 @@ pub enum Readiness {
 
 /// Waits until `socket` is ready or `limit` is over; says whether it is ready. A signal handler that ran does not end
 /// the wait.
+///
+/// # Errors
+/// poll(2).
 pub fn wait(socket: BorrowedFd<'_>, what: Readiness, limit: Duration) -> Result<bool> {
     let flags = match what {
         Readiness::Readable => PollFlags::POLLIN,
@@ -185,11 +197,17 @@ pub fn shutdown_read(socket: BorrowedFd<'_>) {
 }
 
 /// Reads what is there and leaves it there.
+///
+/// # Errors
+/// recv(2).
 pub fn peek(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Progress> {
     receive_flagged(socket, buffer, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK)
 }
 
 /// The other end's address; `None` for a unix socket. An IPv4 address in IPv6 clothes is given as IPv4.
+///
+/// # Errors
+/// getpeername(2).
 pub fn peer_address(socket: BorrowedFd<'_>) -> Result<Option<IpAddr>> {
     let address: SockaddrStorage =
         nix::sys::socket::getpeername(socket.as_raw_fd()).named("getpeername", "")?;
@@ -203,6 +221,9 @@ pub fn peer_address(socket: BorrowedFd<'_>) -> Result<Option<IpAddr>> {
 }
 
 /// The process that called listen(2) for the unix socket that this one is connected to (SO_PEERCRED, unix(7)).
+///
+/// # Errors
+/// getsockopt(2).
 pub fn listener_pid(connected: BorrowedFd<'_>) -> Result<i32> {
     let credentials = nix::sys::socket::getsockopt(&connected, nix::sys::socket::sockopt::PeerCredentials)
         .named("getsockopt SO_PEERCRED", "")?;
@@ -210,6 +231,9 @@ pub fn listener_pid(connected: BorrowedFd<'_>) -> Result<i32> {
 }
 
 /// The user that the process at the other end of a unix socket had when it connected (SO_PEERCRED, unix(7)).
+///
+/// # Errors
+/// getsockopt(2).
 pub fn peer_user(connected: BorrowedFd<'_>) -> Result<u32> {
     let credentials = nix::sys::socket::getsockopt(&connected, nix::sys::socket::sockopt::PeerCredentials)
         .named("getsockopt SO_PEERCRED", "")?;
@@ -218,6 +242,9 @@ pub fn peer_user(connected: BorrowedFd<'_>) -> Result<u32> {
 
 /// A listening TCP socket, non-blocking, close-on-exec, SO_REUSEADDR. `is_for_both`: at `[::]` it is for IPv4 as well,
 /// whatever the system's default is (`net.ipv6.bindv6only`), which holds otherwise.
+///
+/// # Errors
+/// socket(2), setsockopt(2), bind(2) or listen(2).
 pub fn listen_tcp(address: SocketAddr, backlog: i32, is_for_both: bool) -> Result<OwnedFd> {
     use nix::sys::socket::{AddressFamily, SockType, bind, setsockopt, socket, sockopt};
     let subject = address.to_string();
@@ -240,6 +267,9 @@ pub fn listen_tcp(address: SocketAddr, backlog: i32, is_for_both: bool) -> Resul
 }
 
 /// Begins to listen. A negative backlog asks for the kernel's maximum (`net.core.somaxconn`).
+///
+/// # Errors
+/// listen(2).
 pub fn listen(fd: &OwnedFd, backlog: i32, subject: &str) -> Result<()> {
     let backlog = if backlog < 0 { i32::MAX } else { backlog };
     // SAFETY: a system call with two numbers; nix refuses backlogs over its own constant.

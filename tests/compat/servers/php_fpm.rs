@@ -8,8 +8,6 @@ use tempfile::TempDir;
 
 /// Debian's.
 pub(crate) const PHP_FPM: &str = concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP"));
-/// Ours.
-pub(crate) const FORKYARD_FPM: &str = env!("CARGO_BIN_EXE_forkyard-fpm");
 
 /// A running php-fpm or forkyard-fpm; stopped when dropped.
 #[derive(Debug)]

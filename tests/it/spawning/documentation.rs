@@ -3,7 +3,6 @@
 use super::Kit;
 use forkyard::spawn::error::Category;
 use forkyard::spawn::handshake::properties::Address;
-use forkyard::spawn::plan::Method;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
@@ -62,23 +61,4 @@ fn the_failing_example_is_explained() {
     assert_eq!(report.failure.category, Category::Io);
     assert_eq!(report.failure.summary, "The database does not answer");
     assert!(report.failure.solution.as_str().contains("database.yml"));
-}
-
-#[test]
-fn the_preloader_forks() {
-    let mut kit = Kit::new();
-    let mut smart = plan(&kit, "/usr/bin/python3", "preloader.py");
-    smart.method = Method::Smart;
-    for _ in 0..20 {
-        kit.driver.spawn(smart.clone());
-    }
-    for _ in 0..20 {
-        let up = kit.answer().unwrap_or_else(|report| panic!("{}", report.text()));
-        let Address::Tcp(host, port) = &up.sockets[0].address else {
-            panic!("no port");
-        };
-        TcpStream::connect((host.as_str(), *port)).expect("a connection");
-    }
-    kit.stop();
-    kit.assert_clean();
 }

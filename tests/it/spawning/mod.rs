@@ -4,7 +4,6 @@ mod cases;
 mod command;
 mod documentation;
 mod faults;
-mod preloaders;
 mod setupper;
 
 use forkyard::spawn::action::{Outcome, Up};

@@ -92,7 +92,7 @@ impl Backends {
 
         // Each kept connection takes one of its workers.
         let (stock, stock_at) = fpm("/usr/sbin/php-fpm8.2", 40);
-        let (ours, ours_at) = fpm(env!("CARGO_BIN_EXE_forkyard-fpm"), 2);
+        let (ours, ours_at) = fpm(crate::support::forkyard_fpm(), 2);
         let port = free_port();
         let forkyard = Daemon::start(|dir| {
             let pool = |name: &str, listen: &str| {

@@ -1,5 +1,4 @@
 //! Words that mean something in the grammars of the targets.
-#![allow(missing_docs, reason = "each is called as what it is of")]
 
 pub const FASTCGI: &[&str] = &[
     "\u{1}\u{1}\0\u{1}\0\u{8}\0\0\0\u{1}\0\0\0\0\0\0",

@@ -7,9 +7,7 @@ pub use crate::settings::{Directive, Form, Shown};
 /// Where a directive may be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Section {
-    /// In `[global]`.
     Global,
-    /// In a pool.
     Pool,
 }
 

@@ -19,7 +19,6 @@ pub(super) enum Statement {
 pub(super) enum Name<'n> {
     /// `${NAME}`
     Variable(&'n str),
-    /// A bare word.
     Constant(&'n str),
 }
 

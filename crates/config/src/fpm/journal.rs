@@ -15,7 +15,6 @@ pub enum Line {
 /// Everything that was said, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Journal {
-    /// The lines.
     pub lines: Vec<Line>,
     /// The error log, and how many lines were said before it was opened: the later ones belong in it as well.
     pub opened: Option<(PathBuf, usize)>,

@@ -43,11 +43,20 @@ pub(super) fn value_of(name: Name<'_>, version: &str, machine: &dyn Machine) -> 
 /// The machine, as a php-fpm configuration sees it.
 pub trait Machine: World {
     /// Reads a file.
+    ///
+    /// # Errors
+    /// What the system says.
     fn read_file(&self, path: &Path) -> Result<Vec<u8>, OsFailure>;
     /// The release of a version of PHP that is installed: `8.2.35` of `8.2`.
     fn php_version(&self, version: &str) -> Option<String>;
     /// Sees to it that a log is there and can be written to.
+    ///
+    /// # Errors
+    /// What the system says.
     fn touch(&self, path: &Path) -> Result<(), OsFailure>;
     /// The files that match a pattern, in order, and a directory that is one; an error is glob(3)'s number.
+    ///
+    /// # Errors
+    /// glob(3)'s own number.
     fn glob(&self, pattern: &str) -> Result<Vec<PathBuf>, i32>;
 }

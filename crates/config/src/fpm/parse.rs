@@ -139,6 +139,8 @@ impl Reader<'_> {
     fn line(&mut self, line: &str, place: &Place) -> Result<(), Failed> {
         let (machine, version) = (self.machine, self.options.version());
         let lookup = |name: ini::Name<'_>| value_of(name, version, machine);
+        // For php-fpm a line is a C string.
+        let line = line.split('\0').next().unwrap_or_default();
         let (statements, error) = ini::parse(line, &lookup);
         self.is_wrong = false;
         for statement in statements {

@@ -22,7 +22,6 @@ const TITLE: &str = "php-fpm";
 pub(super) struct Resolved {
     pub(super) config: Config,
     pub(super) global: Vec<Said>,
-    /// By pool.
     pub(super) pools: Vec<Vec<Said>>,
 }
 

@@ -2,16 +2,13 @@
 //!
 //! php-fpm hands the language one line at a time, so nothing reaches beyond a line.
 
-/// A token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Token {
     /// The name of a directive.
     Label(String),
     /// `name[`; what follows is its key.
     Offset(String),
-    /// `[`
     Open,
-    /// `]`
     Close,
     /// A piece of text that is taken as it is.
     Text(String),

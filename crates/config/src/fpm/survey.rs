@@ -16,7 +16,6 @@ pub struct Section {
 /// A whole configuration as php-fpm understands it.
 #[derive(Debug, Clone)]
 pub struct Survey {
-    /// What it means.
     pub config: Config,
     /// The global section.
     pub global: Section,

@@ -6,7 +6,6 @@ use crate::settings::{self, Limit, Setting};
 use crate::units::{self, FACILITIES, Manager};
 use crate::{LogLevel, Place};
 
-/// One value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Value {
     Text(Option<String>),
@@ -33,7 +32,6 @@ pub(super) struct Item {
 /// Where a value comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// It is the default.
     Default,
     /// A rule has filled it in.
     Rule,

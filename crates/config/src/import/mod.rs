@@ -9,6 +9,7 @@ mod write;
 
 use super::fpm::{self, Journal, Machine, Options, Survey, Surveyed, is_ours};
 use super::model::{Address, Config};
+use super::resolve::can_be_named;
 use super::said::Said;
 use convert::Outcome;
 use machine::Elsewhere;
@@ -93,6 +94,10 @@ impl Import<'_> {
         self.section(None, &survey.global, convert::global);
         self.options_for_php();
         for (pool, section) in survey.config.pools.iter().zip(&survey.pools) {
+            if !can_be_named(&pool.name) {
+                self.lose_pool(&pool.name, section);
+                continue;
+            }
             // Whether more is written of the address than where it is, so that it becomes a table.
             let mut said = section.said.iter().filter(|(said, _)| said.place.is_some());
             let has_more = said.any(|(said, _)| said.name.starts_with("listen."));
@@ -197,6 +202,16 @@ impl Import<'_> {
             let advice = "give it to the pools in env, as PHP_INI_SCAN_DIR";
             lose("PHP_INI_SCAN_DIR".to_owned(), advice);
         }
+    }
+
+    fn lose_pool(&mut self, pool: &str, section: &Surveyed) {
+        let place = section.said.iter().find_map(|(said, _)| said.place.as_ref());
+        self.lost.push(Lost {
+            place: place.map(|place| (place.file.display().to_string(), place.line)),
+            pool: Some(pool.escape_debug().to_string()),
+            name: "the pool".to_owned(),
+            reason: "give it a name of at least one character, without control characters".to_owned(),
+        });
     }
 
     fn lose(&mut self, pool: Option<&str>, said: &Said, reason: &str) {

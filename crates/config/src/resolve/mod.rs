@@ -14,7 +14,7 @@ mod slow;
 mod started;
 
 pub(super) use listen::{is_short_enough, is_tcp, too_long};
-pub(super) use pool::read as pool_text;
+pub(super) use pool::{can_be_named, read as pool_text};
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -39,6 +39,9 @@ use super::{Loaded, World};
 const MAX_INCLUDED: usize = 10_000;
 
 /// Resolves a configuration's text. `path` is its name in messages, and what `include` is relative to.
+///
+/// # Errors
+/// The text has mistakes: all of them, each with its place and what would be right.
 pub fn parse(text: &str, path: &Path, world: &dyn World) -> Result<Loaded, Errors> {
     let mut findings = Findings::default();
     let resolved = resolve(text, path, world, &mut findings);

@@ -120,8 +120,13 @@ pub(super) fn resolve(
     })
 }
 
+/// Whether a pool can have this name.
+pub(crate) fn can_be_named(name: &str) -> bool {
+    !name.is_empty() && !name.chars().any(char::is_control)
+}
+
 fn name(text: &PoolText, report: &mut Report<'_>) {
-    if text.name.is_empty() || text.name.chars().any(char::is_control) {
+    if !can_be_named(&text.name) {
         let problem = format!("{} can't be the name of a pool", quoted(&text.name));
         let remedy = "give it at least one character and no control characters".to_owned();
         report.error(&text.place, "name", Kind::Rule { problem, remedy });

@@ -56,7 +56,6 @@ pub enum Effect {
 /// One directive. What it means is said by its row.
 #[derive(Debug, Clone, Copy)]
 pub struct Directive {
-    /// Its name.
     pub name: &'static str,
     /// What its values look like.
     pub form: Form,

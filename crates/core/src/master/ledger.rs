@@ -78,6 +78,9 @@ impl fmt::Display for Denial {
 
 impl Ledger {
     /// Takes up an instance that is to be started. In a rolling restart there is one more than `max`.
+    ///
+    /// # Errors
+    /// The number is not new, or there are too many instances.
     pub fn admit(
         &mut self,
         number: u64,

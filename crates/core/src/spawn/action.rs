@@ -17,8 +17,6 @@ pub enum Action {
     Do(JourneyId, Order),
     /// A wish has been granted or has failed.
     Deliver(Token, Outcome),
-    /// To be logged.
-    Say(String),
     /// A start failed, and the application is to blame: to be logged. Comes before the answer to whoever wanted it.
     Report(Arc<Report>),
 }
@@ -35,35 +33,19 @@ pub enum Order {
     },
     /// Fork and execute the env setupper, and watch the process, its output and the FIFO: `Forked` or `NotForked`.
     Fork,
-    /// Connect to the preloader, send the command, read the answer: `Connected`, `Sent`, `Answered`, or `Lost`.
-    Ask {
-        /// Where the preloader listens.
-        address: Address,
-    },
-    /// Look whether this process may be a fork of that preloader, and watch it: `Adopted` or `NotAdopted`.
-    Adopt {
-        /// The process.
-        pid: i32,
-        /// Journey of the preloader.
-        preloader: JourneyId,
-    },
     /// Try to connect to the port: `Pinged`, `Silent` or `Taken`.
     Ping,
     /// Give up the port and take another one, in a work directory made anew: as `Prepare`.
     PrepareAgain,
     /// Read the response: `Loaded`.
     Load,
-    /// Close the pipe to its standard input: it is asked to end.
-    CloseInput,
-    /// SIGTERM to the process.
-    Terminate,
     /// SIGKILL to the process and its group.
     Kill,
     /// SIGKILL to whatever else belongs to it: `Swept`.
     Sweep,
     /// It is up: give up the work directory, keep the process.
     Settle,
-    /// Give up all: descriptors and work directory; with a preloader's socket.
+    /// Give up all: descriptors and work directory, with the sockets that it has made.
     Discard {
         /// The sockets to be removed.
         sockets: Vec<Address>,

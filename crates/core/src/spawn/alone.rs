@@ -132,7 +132,6 @@ impl Attempt {
                 envvars,
                 ..Surroundings::default()
             },
-            preloader: None,
             left: 0,
         }
     }

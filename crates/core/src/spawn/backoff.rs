@@ -10,7 +10,7 @@ const FIRST: Duration = Duration::from_millis(100);
 /// The longest delay.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// The back-off of one application.
+/// The back-off of one application, from its first failure until it succeeds.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     failures: u32,
@@ -34,19 +34,9 @@ impl Backoff {
         }
     }
 
-    /// A journey succeeded.
-    pub(super) fn succeed(&mut self) {
-        *self = Backoff::default();
-    }
-
     /// The last error, while nothing is to be tried because of it.
     pub(super) fn holds(&self, now: Tick) -> Option<ErrorId> {
         self.last.filter(|_| self.until.is_some_and(|until| until > now))
-    }
-
-    /// Nothing is held against the application.
-    pub(super) fn is_clear(&self) -> bool {
-        self.failures == 0
     }
 }
 
@@ -74,7 +64,5 @@ mod tests {
             backoff.fail(tick(1000 + round), tick(1000 + round), ErrorId(5));
         }
         assert_eq!(backoff.holds(tick(31_200)), None);
-        backoff.succeed();
-        assert!(backoff.is_clear());
     }
 }

@@ -3,7 +3,6 @@
 use super::error::{Ended, Fault};
 use super::handshake::response::{Complaint, Response};
 use super::plan::Plan;
-use super::step::Step;
 use std::sync::Arc;
 
 /// Names a request for a process; chosen by whoever asks.
@@ -28,14 +27,9 @@ pub enum Event {
     Cancel(Token),
     /// Whoever wants it has waited for long enough: as if its time were over. The answer still comes.
     Expire(Token),
-    /// An application's preloader is to go.
-    Retire {
-        /// Whose.
-        group: String,
-    },
-    /// Every preloader is to go, and every journey is called off.
+    /// Every journey is called off.
     Shutdown,
-    /// News of a journey, or of the preloader that it led to.
+    /// News of a journey.
     Happened(JourneyId, News),
 }
 
@@ -53,20 +47,6 @@ pub enum News {
     },
     /// It could not be.
     NotForked(Fault),
-    /// The preloader took the connection.
-    Connected,
-    /// The command was sent.
-    Sent,
-    /// The preloader answered: a line, or all that it wrote before it closed.
-    Answered(Vec<u8>),
-    /// So many wait to be taken by the preloader that another try has to be made later.
-    Busy,
-    /// The preloader could not be spoken to.
-    Lost(Fault),
-    /// The process that the preloader named is its own; it is watched.
-    Adopted,
-    /// It can't be, and why.
-    NotAdopted(String),
     /// `response/finish`: a byte, or its end.
     Finish(Option<u8>),
     /// It could not be read.
@@ -93,10 +73,3 @@ pub enum News {
         is_whole: bool,
     },
 }
-
-/// The steps of ours during which the preloader may be lost.
-pub(super) const PRELOADER_STEPS: [Step; 3] = [
-    Step::KitConnectToPreloader,
-    Step::KitSendCommandToPreloader,
-    Step::KitReadResponseFromPreloader,
-];

@@ -97,7 +97,7 @@ pub struct Journey {
 impl Journey {
     /// A journey of which nothing is done yet. `wrapper`: the application is loaded by a wrapper.
     pub fn new(route: Route, wrapper: bool) -> Journey {
-        let steps = Step::ALL.iter().filter(|step| step.is_in(route, wrapper));
+        let steps = Step::ALL.iter().filter(|step| step.is_in(wrapper));
         let records = steps.map(|step| Record {
             step: *step,
             state: State::NotStarted,
@@ -128,7 +128,7 @@ impl Journey {
             .filter(move |step| step.party() == party)
     }
 
-    /// The steps that the new process (and the preloader that forks it) reports.
+    /// The steps that the new process reports.
     pub fn reported_steps(&self) -> Vec<Step> {
         let steps = self.records.iter().map(|record| record.step);
         steps.filter(|step| step.party() != Party::Kit).collect()
@@ -312,9 +312,9 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_another_route_is_refused() {
+    fn a_step_that_it_does_not_have_is_refused() {
         let mut journey = Journey::new(Route::SpawnDirectly, false);
-        assert!(journey.begin(Step::KitConnectToPreloader, tick(1)).is_err());
+        assert!(journey.begin(Step::SubprocessExecWrapper, tick(1)).is_err());
         assert!(!journey.load(told(Step::SubprocessExecWrapper, State::Errored)));
         assert!(!journey.load(told(Step::KitPreparation, State::Errored)));
     }
@@ -356,11 +356,11 @@ mod tests {
 
     #[test]
     fn a_reset_journey_has_no_failed_step() {
-        let mut journey = Journey::new(Route::SpawnThroughPreloader, false);
-        journey.fail(Step::KitConnectToPreloader, tick(1)).expect("fails");
-        assert_eq!(journey.first_failed(), Some(Step::KitConnectToPreloader));
+        let mut journey = Journey::new(Route::SpawnDirectly, false);
+        journey.fail(Step::KitForkSubprocess, tick(1)).expect("fails");
+        assert_eq!(journey.first_failed(), Some(Step::KitForkSubprocess));
         journey.reset();
         assert_eq!(journey.first_failed(), None);
-        assert_eq!(journey, Journey::new(Route::SpawnThroughPreloader, false));
+        assert_eq!(journey, Journey::new(Route::SpawnDirectly, false));
     }
 }

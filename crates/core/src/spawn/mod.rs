@@ -17,7 +17,6 @@ pub mod journey;
 pub mod letter;
 pub mod machine;
 pub mod plan;
-pub mod preloader;
 pub mod report;
 #[cfg(test)]
 mod simulation_tests;

@@ -43,16 +43,6 @@ impl Kind {
     }
 }
 
-/// Whether each process is started by itself or forked by a preloader.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Method {
-    /// Each by itself.
-    Direct,
-    /// The start command starts a preloader, which forks the processes.
-    Smart,
-}
-
 /// Whom the application runs as.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
@@ -100,14 +90,12 @@ pub const WORK_DIRECTORY: RawFd = 5;
 /// One application, and how it is to be started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// Which of an operator's applications: whatever has the same group shares a preloader and a back-off.
+    /// Which of an operator's applications: whatever has the same group shares a back-off.
     pub group: String,
     /// Directory of the application; absolute. It is the working directory.
     pub app_root: PathBuf,
     /// How it says that it is up.
     pub kind: Kind,
-    /// By itself or through a preloader.
-    pub method: Method,
     /// Look for a free port although it is not generic.
     pub find_free_port: bool,
     /// Run by `/bin/sh -c "exec …"`.
@@ -156,18 +144,17 @@ pub struct Plan {
     pub socket_dir: Option<PathBuf>,
     /// Of the whole journey.
     pub start_timeout: Duration,
-    /// A preloader goes when it has been idle for so long; zero: never.
-    pub max_preloader_idle_time: Duration,
     /// Keep the work directory.
     pub debug_work_dir: bool,
     /// The kernel sends it SIGTERM when the process that started it ends.
     pub dies_with_parent: bool,
 }
 
+/// How processes are made, in Passenger's words: each by itself.
+pub const SPAWN_METHOD: &str = "direct";
+
 /// The start timeout where nothing else is said.
 pub const START_TIMEOUT: Duration = Duration::from_secs(90);
-/// How long a preloader may be idle where nothing else is said.
-pub const PRELOADER_IDLE: Duration = Duration::from_secs(300);
 
 impl Plan {
     /// A plan with Passenger's defaults.
@@ -176,7 +163,6 @@ impl Plan {
             group: group.to_owned(),
             app_root,
             kind: Kind::Generic,
-            method: Method::Direct,
             find_free_port: false,
             start_command: start_command.to_owned(),
             internal: None,
@@ -201,7 +187,6 @@ impl Plan {
             connect_password: String::new(),
             socket_dir: None,
             start_timeout: START_TIMEOUT,
-            max_preloader_idle_time: PRELOADER_IDLE,
             debug_work_dir: false,
             dies_with_parent: false,
         }
@@ -228,8 +213,6 @@ impl Plan {
         need(has_file, "a wrapper needs a startup_file with an absolute path");
         let typed = matches!(self.kind, Kind::Generic | Kind::FastCgi) || !self.app_type.is_empty();
         need(typed, "app_type is empty and the application is not generic");
-        let smart = self.method == Method::Direct || self.kind != Kind::Generic;
-        need(smart, "a generic application has no preloader");
         let names = self.environment.keys();
         let named = names
             .clone()
@@ -261,7 +244,7 @@ impl Plan {
             "app_group_name": self.group,
             "app_root": self.app_root,
             "kind": self.kind,
-            "spawn_method": self.method,
+            "spawn_method": SPAWN_METHOD,
             "find_free_port": self.find_free_port,
             "start_command": self.start_command,
             "startup_file": self.startup_file,
@@ -281,7 +264,6 @@ impl Plan {
             "connect_password": if self.connect_password.is_empty() { "" } else { "<SECRET>" },
             "socket_dir": self.socket_dir,
             "start_timeout": self.start_timeout.as_secs_f64(),
-            "max_preloader_idle_time": self.max_preloader_idle_time.as_secs_f64(),
         })
     }
 }

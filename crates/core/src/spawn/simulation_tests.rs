@@ -1,11 +1,11 @@
-//! The machine in a world of its own: time, processes, preloaders and faults are made up from a seed, which is printed.
+//! The machine in a world of its own: time, processes and faults are made up from a seed, which is printed.
 
 use super::action::{Action, Order, Outcome};
 use super::error::{Category, Ended, Fault};
 use super::event::{Event, JourneyId, News, Token};
 use super::handshake::response::{Complaint, Properties, Response, StepFiles};
 use super::machine::Machine;
-use super::plan::{Kind, Method, Plan, sample};
+use super::plan::{Internal, Kind, Plan, sample};
 use super::step::{Route, Step};
 use crate::tick::Tick;
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,7 +52,6 @@ struct Thing {
     /// A look for it is under way.
     is_looked_for: bool,
     settled: bool,
-    early: bool,
 }
 
 struct World {
@@ -145,7 +144,6 @@ impl World {
         for action in actions {
             match action {
                 Action::Do(id, order) => self.obey(id, order),
-                Action::Say(line) => assert!(!line.contains('\n')),
                 Action::Report(report) => assert!(report.journey.first_failed().is_some(), "no step failed"),
                 Action::Deliver(token, outcome) => self.delivered(token, outcome),
             }
@@ -158,7 +156,8 @@ impl World {
             Outcome::Up(up) => {
                 let thing = &self.things[&up.id];
                 assert!(thing.settled && !thing.has_directory);
-                assert!(!up.sockets.is_empty());
+                // A preloader of the daemon's has none.
+                assert_eq!(up.sockets.is_empty(), thing.route == Route::StartPreloader);
             }
             Outcome::Failed(report) => {
                 assert!(report.journey.first_failed().is_some(), "no step failed");
@@ -199,7 +198,6 @@ impl World {
                     stray: false,
                     is_looked_for: false,
                     settled: false,
-                    early: false,
                 };
                 assert!(self.things.insert(id, thing).is_none(), "a journey began twice");
                 self.prepare(id);
@@ -211,26 +209,10 @@ impl World {
                 self.prepare(id);
             }
             Order::Fork => self.fork(id),
-            Order::Ask { .. } => self.ask(id),
-            // The preloader may be gone by now: its forks live on.
-            Order::Adopt { .. } => {
-                if self.dice.chance(self.faults) {
-                    self.later(id, millis(0), News::NotAdopted("not its child".to_owned()));
-                    return;
-                }
-                self.things.get_mut(&id).expect("a journey").lives = true;
-                self.later(id, millis(0), News::Adopted);
-                self.live(id);
-            }
             Order::Ping => self.ping(id),
             Order::Load => {
                 let response = self.response(id);
                 self.later(id, millis(0), News::Loaded(Box::new(response)));
-            }
-            Order::CloseInput | Order::Terminate => {
-                if self.dice.chance(70) {
-                    self.die(id, millis(20), Ended::Code(0));
-                }
             }
             Order::Kill => {
                 let killed = Ended::Signal {
@@ -305,7 +287,7 @@ impl World {
     fn live(&mut self, id: JourneyId) {
         let after = millis(1 + self.dice.roll(2000));
         let thing = &self.things[&id];
-        let (talks, early) = (thing.plan.kind != Kind::Generic, thing.early);
+        let talks = thing.plan.kind != Kind::Generic;
         match thing.behaviour {
             Behaviour::Exits => self.die(id, after, Ended::Code(1)),
             Behaviour::PortIsTaken if thing.plan.wants_port(thing.route) => {
@@ -314,7 +296,7 @@ impl World {
             Behaviour::Aborts => self.later(id, after, News::Finish(Some(b'0'))),
             Behaviour::Hangs => {}
             Behaviour::Comes | Behaviour::WritesGarbage | Behaviour::HasNoSocket | Behaviour::PortIsTaken => {
-                if talks && !early {
+                if talks {
                     self.later(id, after, News::Finish(Some(b'1')));
                 }
                 if self.dice.chance(self.faults) {
@@ -339,59 +321,17 @@ impl World {
         self.later(id, millis(1), answer);
     }
 
-    fn ask(&mut self, id: JourneyId) {
-        if self.dice.chance(self.faults) {
-            self.later(id, millis(0), News::Busy);
-            return;
-        }
-        if self.dice.chance(self.faults) {
-            // The preloader crashes, and both learn of it in some order.
-            let preloaders: Vec<JourneyId> = self
-                .things
-                .iter()
-                .filter(|(_, thing)| thing.route == Route::StartPreloader && thing.settled && thing.lives)
-                .map(|(id, _)| *id)
-                .collect();
-            for preloader in preloaders {
-                let after = millis(self.dice.roll(3));
-                self.die(preloader, after, Ended::Code(1));
-            }
-            self.later(id, millis(1), News::Lost(fault(104)));
-            return;
-        }
-        self.later(id, millis(1), News::Connected);
-        self.later(id, millis(2), News::Sent);
-        // The fork may be up before the preloader says who it is.
-        if self.things[&id].behaviour == Behaviour::Comes && self.dice.chance(30) {
-            self.things.get_mut(&id).expect("a journey").early = true;
-            self.later(id, millis(5), News::Finish(Some(b'1')));
-        }
-        let answer = match self.dice.roll(100) {
-            roll if roll < self.faults => "no JSON".to_owned(),
-            roll if roll < self.faults * 2 => r#"{"result":"error","message":"fork"}"#.to_owned(),
-            _ => format!(r#"{{"result":"ok","pid":{}}}"#, 1000 + id.0),
-        };
-        if !self.dice.chance(self.faults) {
-            self.later(id, millis(10), News::Answered(answer.into_bytes()));
-        }
-    }
-
     fn response(&mut self, id: JourneyId) -> Response {
         let thing = &self.things[&id];
-        let preloads = thing.route == Route::StartPreloader;
-        let protocol = if preloads { "preloader" } else { "http" };
-        let document = format!(
-            r#"{{"sockets":[{{"address":"tcp://127.0.0.1:1","protocol":"{protocol}","concurrency":1,
-                "accept_http_requests":{}}}]}}"#,
-            !preloads
-        );
+        let document = r#"{"sockets":[{"address":"tcp://127.0.0.1:1","protocol":"http","concurrency":1,
+            "accept_http_requests":true}]}"#;
         let garbage = thing.behaviour == Behaviour::WritesGarbage;
         let mut response = Response {
             port: thing.plan.wants_port(thing.route).then_some(5000),
             ..Response::default()
         };
         if thing.plan.kind != Kind::Generic && thing.behaviour != Behaviour::HasNoSocket {
-            response.properties = Properties::Bytes(document.into_bytes());
+            response.properties = Properties::Bytes(document.as_bytes().to_vec());
         }
         if garbage {
             let noise: Vec<u8> = (0..self.dice.roll(40))
@@ -458,11 +398,12 @@ fn plan(dice: &mut Dice) -> Plan {
     if plan.kind == Kind::Native {
         plan.find_free_port = dice.chance(20);
         if dice.chance(60) {
-            plan.group = format!("smart-{}", dice.roll(3));
-            plan.method = Method::Smart;
+            plan.internal = Some(Internal {
+                program: "/usr/bin/forkyard-php".into(),
+                arguments: Vec::new(),
+            });
             plan.find_free_port = false;
         }
-        plan.max_preloader_idle_time = millis(dice.roll(4000));
     }
     plan
 }
@@ -484,11 +425,6 @@ fn every_wish_is_answered_once_and_nothing_is_left_behind() {
             if choices.chance(5) {
                 world.cancelled.insert(token);
                 world.tell(Event::Cancel(token));
-            }
-            if choices.chance(3) {
-                world.tell(Event::Retire {
-                    group: "smart-1".to_owned(),
-                });
             }
         }
         if choices.chance(70) {

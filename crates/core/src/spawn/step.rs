@@ -1,4 +1,4 @@
-//! The steps of a spawn, and which route has which.
+//! The steps of a spawn.
 //!
 //! The names are those of Passenger's SpawningKit: applications write them (in lower case) as names of directories.
 
@@ -10,10 +10,8 @@ use serde::{Deserialize, Serialize};
 pub enum Route {
     /// The application is started by itself.
     SpawnDirectly,
-    /// A preloader is started.
+    /// A preloader of the daemon's is started.
     StartPreloader,
-    /// A preloader that is up forks the application.
-    SpawnThroughPreloader,
 }
 
 impl Route {
@@ -22,7 +20,6 @@ impl Route {
         match self {
             Route::SpawnDirectly => "SPAWN_DIRECTLY",
             Route::StartPreloader => "START_PRELOADER",
-            Route::SpawnThroughPreloader => "SPAWN_THROUGH_PRELOADER",
         }
     }
 }
@@ -32,8 +29,6 @@ impl Route {
 pub enum Party {
     /// Ours: the process that runs the spawning kit.
     Kit,
-    /// The preloader's.
-    Preloader,
     /// The new process'.
     Subprocess,
 }
@@ -71,28 +66,10 @@ steps! {
     KitPreparation Kit "SPAWNING_KIT_PREPARATION" "spawning_kit_preparation",
     /// The process is forked.
     KitForkSubprocess Kit "SPAWNING_KIT_FORK_SUBPROCESS" "spawning_kit_fork_subprocess",
-    /// The preloader is connected to.
-    KitConnectToPreloader Kit "SPAWNING_KIT_CONNECT_TO_PRELOADER" "spawning_kit_connect_to_preloader",
-    /// The command is sent to it.
-    KitSendCommandToPreloader Kit "SPAWNING_KIT_SEND_COMMAND_TO_PRELOADER" "spawning_kit_send_command_to_preloader",
-    /// Its answer is read.
-    KitReadResponseFromPreloader Kit "SPAWNING_KIT_READ_RESPONSE_FROM_PRELOADER" "spawning_kit_read_response_from_preloader",
-    /// The answer is parsed.
-    KitParseResponseFromPreloader Kit "SPAWNING_KIT_PARSE_RESPONSE_FROM_PRELOADER" "spawning_kit_parse_response_from_preloader",
-    /// What it says is checked.
-    KitProcessResponseFromPreloader Kit "SPAWNING_KIT_PROCESS_RESPONSE_FROM_PRELOADER" "spawning_kit_process_response_from_preloader",
     /// The new process is waited for.
     KitHandshakePerform Kit "SPAWNING_KIT_HANDSHAKE_PERFORM" "spawning_kit_handshake_perform",
     /// The result is put together.
     KitFinish Kit "SPAWNING_KIT_FINISH" "spawning_kit_finish",
-    /// The preloader readies itself to fork.
-    PreloaderPreparation Preloader "PRELOADER_PREPARATION" "preloader_preparation",
-    /// The preloader forks.
-    PreloaderForkSubprocess Preloader "PRELOADER_FORK_SUBPROCESS" "preloader_fork_subprocess",
-    /// The fork's pid is answered.
-    PreloaderSendResponse Preloader "PRELOADER_SEND_RESPONSE" "preloader_send_response",
-    /// The preloader's part is over.
-    PreloaderFinish Preloader "PRELOADER_FINISH" "preloader_finish",
     /// From fork to the first exec.
     SubprocessBeforeFirstExec Subprocess "SUBPROCESS_BEFORE_FIRST_EXEC" "subprocess_before_first_exec",
     /// The env setupper's first pass: user, limits, directory, environment.
@@ -107,8 +84,6 @@ steps! {
     SubprocessWrapperPreparation Subprocess "SUBPROCESS_WRAPPER_PREPARATION" "subprocess_wrapper_preparation",
     /// The application is executed, or loaded by its wrapper.
     SubprocessAppLoadOrExec Subprocess "SUBPROCESS_APP_LOAD_OR_EXEC" "subprocess_app_load_or_exec",
-    /// A fork of a preloader readies itself.
-    SubprocessPrepareAfterForking Subprocess "SUBPROCESS_PREPARE_AFTER_FORKING_FROM_PRELOADER" "subprocess_prepare_after_forking_from_preloader",
     /// The application makes its sockets.
     SubprocessListen Subprocess "SUBPROCESS_LISTEN" "subprocess_listen",
     /// The application says that it is up.
@@ -116,39 +91,21 @@ steps! {
 }
 
 impl Step {
-    /// Whether a journey by this route has this step; the two of a wrapper are only there with one.
-    pub fn is_in(self, route: Route, wrapper: bool) -> bool {
-        use Step as S;
-        let through = route == Route::SpawnThroughPreloader;
-        match self {
-            S::KitPreparation | S::KitHandshakePerform | S::KitFinish => true,
-            S::SubprocessListen | S::SubprocessFinish => true,
-            S::KitConnectToPreloader
-            | S::KitSendCommandToPreloader
-            | S::KitReadResponseFromPreloader
-            | S::KitParseResponseFromPreloader
-            | S::KitProcessResponseFromPreloader
-            | S::PreloaderPreparation
-            | S::PreloaderForkSubprocess
-            | S::PreloaderSendResponse
-            | S::PreloaderFinish
-            | S::SubprocessPrepareAfterForking => through,
-            S::KitForkSubprocess
-            | S::SubprocessBeforeFirstExec
-            | S::SubprocessSetupperBeforeShell
-            | S::SubprocessOsShell
-            | S::SubprocessSetupperAfterShell
-            | S::SubprocessAppLoadOrExec => !through,
-            S::SubprocessExecWrapper | S::SubprocessWrapperPreparation => !through && wrapper,
-        }
+    /// Whether a journey has this step; the two of a wrapper are only there with one.
+    pub fn is_in(self, wrapper: bool) -> bool {
+        wrapper
+            || !matches!(
+                self,
+                Step::SubprocessExecWrapper | Step::SubprocessWrapperPreparation
+            )
     }
 
     /// The step of a journey without a wrapper in which its application is to blame for what it wrote.
-    pub fn of_application(route: Route, wrapper: bool) -> Step {
-        match (route, wrapper) {
-            (Route::SpawnThroughPreloader, _) => Step::SubprocessPrepareAfterForking,
-            (Route::SpawnDirectly | Route::StartPreloader, true) => Step::SubprocessWrapperPreparation,
-            (Route::SpawnDirectly | Route::StartPreloader, false) => Step::SubprocessAppLoadOrExec,
+    pub fn of_application(wrapper: bool) -> Step {
+        if wrapper {
+            Step::SubprocessWrapperPreparation
+        } else {
+            Step::SubprocessAppLoadOrExec
         }
     }
 }
@@ -157,50 +114,34 @@ impl Step {
 mod tests {
     use super::*;
 
-    fn names(route: Route, wrapper: bool, party: Party) -> Vec<&'static str> {
+    fn names(wrapper: bool, party: Party) -> Vec<&'static str> {
         let steps = Step::ALL.iter().filter(|step| step.party() == party);
-        let steps = steps.filter(|step| step.is_in(route, wrapper));
+        let steps = steps.filter(|step| step.is_in(wrapper));
         steps.map(|step| step.name()).collect()
     }
 
     #[test]
-    fn direct_and_preloader_start_have_the_same_steps() {
-        for route in [Route::SpawnDirectly, Route::StartPreloader] {
-            let kit = [
-                "SPAWNING_KIT_PREPARATION",
-                "SPAWNING_KIT_FORK_SUBPROCESS",
-                "SPAWNING_KIT_HANDSHAKE_PERFORM",
-                "SPAWNING_KIT_FINISH",
-            ];
-            assert_eq!(names(route, true, Party::Kit), kit);
-            assert!(names(route, true, Party::Preloader).is_empty());
-            let subprocess = [
-                "SUBPROCESS_BEFORE_FIRST_EXEC",
-                "SUBPROCESS_SPAWN_ENV_SETUPPER_BEFORE_SHELL",
-                "SUBPROCESS_OS_SHELL",
-                "SUBPROCESS_SPAWN_ENV_SETUPPER_AFTER_SHELL",
-                "SUBPROCESS_EXEC_WRAPPER",
-                "SUBPROCESS_WRAPPER_PREPARATION",
-                "SUBPROCESS_APP_LOAD_OR_EXEC",
-                "SUBPROCESS_LISTEN",
-                "SUBPROCESS_FINISH",
-            ];
-            assert_eq!(names(route, true, Party::Subprocess), subprocess);
-            assert_eq!(names(route, false, Party::Subprocess).len(), 7);
-        }
-    }
-
-    #[test]
-    fn a_spawn_through_a_preloader_has_steps_of_three_parties() {
-        let route = Route::SpawnThroughPreloader;
-        assert_eq!(names(route, true, Party::Kit).len(), 8);
-        assert_eq!(names(route, true, Party::Preloader).len(), 4);
+    fn a_journey_has_steps_of_two_parties() {
+        let kit = [
+            "SPAWNING_KIT_PREPARATION",
+            "SPAWNING_KIT_FORK_SUBPROCESS",
+            "SPAWNING_KIT_HANDSHAKE_PERFORM",
+            "SPAWNING_KIT_FINISH",
+        ];
+        assert_eq!(names(true, Party::Kit), kit);
         let subprocess = [
-            "SUBPROCESS_PREPARE_AFTER_FORKING_FROM_PRELOADER",
+            "SUBPROCESS_BEFORE_FIRST_EXEC",
+            "SUBPROCESS_SPAWN_ENV_SETUPPER_BEFORE_SHELL",
+            "SUBPROCESS_OS_SHELL",
+            "SUBPROCESS_SPAWN_ENV_SETUPPER_AFTER_SHELL",
+            "SUBPROCESS_EXEC_WRAPPER",
+            "SUBPROCESS_WRAPPER_PREPARATION",
+            "SUBPROCESS_APP_LOAD_OR_EXEC",
             "SUBPROCESS_LISTEN",
             "SUBPROCESS_FINISH",
         ];
-        assert_eq!(names(route, true, Party::Subprocess), subprocess);
+        assert_eq!(names(true, Party::Subprocess), subprocess);
+        assert_eq!(names(false, Party::Subprocess).len(), 7);
     }
 
     #[test]

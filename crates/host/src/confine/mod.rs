@@ -71,6 +71,9 @@ pub fn only_look() -> Vec<ConfineError> {
 }
 
 /// Joins the control group and gets a /tmp of its own. In a process with one thread.
+///
+/// # Errors
+/// The kernel or its configuration does not allow it.
 pub fn begin(pool: &Pool) -> Result<(), ConfineError> {
     if let Some(cgroup) = &pool.confine.cgroup {
         group::join(cgroup, &pool.name)?;
@@ -88,6 +91,9 @@ pub struct Outlook {
 }
 
 /// Keeps open what [`finish`] needs.
+///
+/// # Errors
+/// The kernel or its configuration does not allow it.
 pub fn look_around(confine: &Confine) -> Result<Outlook, ConfineError> {
     let attributes = confine
         .apparmor_hat
@@ -98,6 +104,9 @@ pub fn look_around(confine: &Confine) -> Result<Outlook, ConfineError> {
 }
 
 /// Takes the last steps; after them the process has nothing more to set up.
+///
+/// # Errors
+/// The kernel or its configuration does not allow it.
 pub fn finish(pool: &Pool, outlook: &Outlook) -> Result<(), ConfineError> {
     let confine = &pool.confine;
     if let (Some(hat), Some(attributes)) = (&confine.apparmor_hat, &outlook.attributes) {

@@ -50,7 +50,6 @@ pub enum Place {
 pub enum ListenError {
     /// A process that lives listens there already.
     Taken {
-        /// The address.
         address: String,
         /// The process' pid, if it is known.
         pid: Option<i32>,
@@ -145,6 +144,9 @@ impl From<sys::Error> for ListenError {
 }
 
 /// Opens a listening socket, or takes the one that the daemon was started with.
+///
+/// # Errors
+/// The address is taken, or can't be listened on.
 pub fn bind(listen: &Listen, inherited: &mut Inherited) -> Result<Listener, ListenError> {
     let listener = |socket, file| Listener {
         socket,
@@ -184,6 +186,9 @@ pub fn bind(listen: &Listen, inherited: &mut Inherited) -> Result<Listener, List
 impl Listener {
     /// A socket that the master before this one has opened. This process becomes the one that listens: whoever asks
     /// who that is (SO_PEERCRED, unix(7)) is told one that lives.
+    ///
+    /// # Errors
+    /// The socket is none that listens.
     pub fn adopt(
         socket: OwnedFd,
         address: Address,
@@ -225,6 +230,9 @@ impl Listener {
 
     /// Gives an open socket the attributes of a new configuration: backlog, and a unix socket's mode, owner and list of
     /// users. Where the name leads to something else by now, that is left alone.
+    ///
+    /// # Errors
+    /// The socket's file is another by now, or can't be changed.
     pub fn adjust(&self, listen: &Listen) -> Result<(), ListenError> {
         if let (Address::Unix(path), Some(file)) = (&self.address, self.file) {
             let held = Held::open(path)?;

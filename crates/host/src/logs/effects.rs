@@ -82,11 +82,9 @@ enum Sink {
 /// Whose output is caught.
 #[derive(Debug, Clone, Copy)]
 pub struct Speaker<'a> {
-    /// Its pool.
     pub pool: &'a str,
     /// What it is: `child`, `process` or `preloader`.
     pub kind: &'a str,
-    /// Its process id.
     pub pid: i32,
     /// `stdout` or `stderr`; empty: both in one.
     pub stream: &'a str,
@@ -132,6 +130,9 @@ impl Log {
     }
 
     /// Sends the log elsewhere. On failure it goes on where it was.
+    ///
+    /// # Errors
+    /// The log can't be opened.
     pub fn direct(&self, target: &LogTarget, level: LogLevel) -> Result<(), LogError> {
         let sink = open(target)?;
         let mut state = self.lock();
@@ -143,6 +144,9 @@ impl Log {
     }
 
     /// Sends the log to where a configuration wants it, in its format. On failure nothing changes.
+    ///
+    /// # Errors
+    /// The log can't be opened.
     pub fn follow(&self, global: &Global) -> Result<(), LogError> {
         self.direct(&global.error_log, global.log_level)?;
         self.write_as(global.log_format);
@@ -174,6 +178,9 @@ impl Log {
     }
 
     /// Opens a file anew, after it was moved away. On failure the log goes on in the old one.
+    ///
+    /// # Errors
+    /// The log can't be opened.
     pub fn reopen(&self) -> Result<(), LogError> {
         let mut state = self.lock();
         state.sink = open(&state.target)?;
@@ -356,6 +363,9 @@ pub fn is_stderr(path: &Path) -> bool {
 }
 
 /// Opens a log to append to, and makes it if need be, for its owner alone. A pipe is not waited for.
+///
+/// # Errors
+/// The log can't be opened.
 pub fn open_file(path: &Path) -> Result<OwnedFd, LogError> {
     let failed = |source| LogError::new(path, source);
     if is_stderr(path) {

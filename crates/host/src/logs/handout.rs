@@ -21,6 +21,9 @@ pub struct Handout {
 
 impl Handout {
     /// Lays out a file.
+    ///
+    /// # Errors
+    /// socketpair(2) or sendmsg(2).
     pub fn new(file: &OwnedFd) -> Result<Handout, Error> {
         // Of datagrams, so that each message is one.
         let (post, shelf) = socket_pair(SockType::SeqPacket)?;
@@ -44,6 +47,9 @@ impl Handout {
     }
 
     /// Lays out another file in its place.
+    ///
+    /// # Errors
+    /// recvmsg(2) or sendmsg(2).
     pub fn replace(&self, file: &OwnedFd) -> Result<(), Error> {
         // A worker could have taken it out; its pool is the worse for it until now.
         let is_there = look_at(self.shelf.as_fd()).is_ok();

@@ -27,7 +27,6 @@ pub struct Document {
     pub descriptor_limit: Option<(u64, u64)>,
     /// The last numbers that were given to a pool and a generation.
     pub last_pool: u32,
-    /// The same.
     pub last_generation: u32,
     /// The pools that are open.
     pub pools: Vec<Pool>,
@@ -49,9 +48,7 @@ pub enum Stopping {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pool {
-    /// Its number.
     pub id: u32,
-    /// Its name.
     pub name: String,
     /// Where it listens, as configured.
     pub address: Address,
@@ -70,7 +67,6 @@ pub struct Pool {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Generation {
-    /// Its number.
     pub id: u32,
     /// Its pool's number; the pool may be closed.
     pub pool: u32,
@@ -102,9 +98,7 @@ fn is_zero(number: &u32) -> bool {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Program {
-    /// Its place.
     pub place: u32,
-    /// Its process.
     pub pid: i32,
     /// When that process started, as with workers.
     pub start_time: u64,
@@ -122,7 +116,6 @@ pub struct Program {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SocketFile {
-    /// Where it is.
     pub path: PathBuf,
     /// Whose it is.
     pub uid: u32,
@@ -134,11 +127,8 @@ pub struct SocketFile {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Worker {
-    /// Its number.
     pub id: u64,
-    /// Its slot.
     pub slot: u32,
-    /// Its process.
     pub pid: i32,
     /// When that process started, clock ticks since boot (proc(5), field 22): another process with the same number has
     /// another.
@@ -204,6 +194,9 @@ impl Document {
     }
 
     /// Reads a document without its frame.
+    ///
+    /// # Errors
+    /// The bytes are no document, or one of a version that is not known.
     pub fn decode(bytes: &[u8]) -> Result<Document, DocumentError> {
         /// The one thing that every version has.
         #[derive(Deserialize)]
@@ -218,6 +211,9 @@ impl Document {
     }
 
     /// Reads the newer of two copies in frames; that one of them is spoilt is no error.
+    ///
+    /// # Errors
+    /// Neither copy can be read.
     pub fn newest(copies: [&[u8]; 2]) -> Result<Document, DocumentError> {
         let [first, second] = copies.map(super::frame::decode);
         let body = match (first, second) {

@@ -55,6 +55,9 @@ pub fn encode(sequence: u64, body: &[u8]) -> Vec<u8> {
 }
 
 /// Takes a body out of its frame, with its sequence number. What follows the body is not looked at.
+///
+/// # Errors
+/// The bytes are no whole frame.
 pub fn decode(bytes: &[u8]) -> Result<(u64, &[u8]), FrameError> {
     let header = bytes.get(..HEADER_BYTES).ok_or(FrameError::Short)?;
     if header[..8] != MAGIC {

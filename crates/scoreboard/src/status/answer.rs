@@ -14,7 +14,6 @@ const CONTENT_TYPE: &str = "Content-type";
 pub struct Answer {
     /// Names and values, in the order in which they are to be sent.
     pub headers: Vec<(&'static str, &'static str)>,
-    /// What follows them.
     pub body: Vec<u8>,
 }
 

@@ -7,9 +7,7 @@ pub enum Format {
     Text,
     /// A page for a browser.
     Html,
-    /// XML.
     Xml,
-    /// JSON.
     Json,
     /// Metrics for a scraper.
     Openmetrics,

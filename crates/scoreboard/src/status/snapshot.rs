@@ -49,7 +49,6 @@ pub struct ListenQueue {
 /// A worker at one moment. The byte strings are as the client sent them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkerRow {
-    /// Process id.
     pub pid: i32,
     /// The stage it is in, by php-fpm's name.
     pub state: &'static str,
@@ -59,11 +58,9 @@ pub struct WorkerRow {
     pub requests: u64,
     /// How long its request takes so far; if it is idle, how long the last one took.
     pub duration_us: u64,
-    /// Request method.
     pub method: Vec<u8>,
     /// Request URI without the query.
     pub uri: Vec<u8>,
-    /// Query string.
     pub query: Vec<u8>,
     /// Length of the request's body.
     pub content_length: u64,

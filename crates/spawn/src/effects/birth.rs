@@ -6,7 +6,6 @@ use crate::event::{JourneyId, News};
 use crate::handshake::arguments::Arguments;
 use crate::journey::Journey;
 use crate::plan::WORK_DIRECTORY;
-use crate::step::Route;
 use crate::sys::{self, clock, pidfd, process};
 use crate::workdir::WorkDirectory;
 use nix::sys::signal::Signal;
@@ -45,14 +44,6 @@ impl Effects {
         } else {
             let arguments = Arguments::new(&plan, live.route, live.port, &self.unique_name(id));
             directory.write_arguments(&arguments)?;
-        }
-        if live.route == Route::SpawnThroughPreloader {
-            let (input, output) = directory.make_streams()?;
-            if plan.switch_user {
-                directory.give_away(plan.account.uid, plan.account.gid)?;
-            }
-            self.watch(&output, id, Watched::Output)?;
-            (live.input, live.output) = (Some(input), Some(output));
         }
         self.watch(&finish, id, Watched::Finish)?;
         live.finish = Some(finish);
@@ -143,7 +134,6 @@ impl Effects {
         live.oom_kills = memory::oom_kills(live.plan.cgroup.as_deref());
         let pid = process::start(&program)?;
         live.pid = Some(pid);
-        live.is_leader = true;
         let handle = live.process.insert(pidfd::open(pid)?);
         self.watch(handle, id, Watched::Exit)?;
         self.watch(&output, id, Watched::Output)?;

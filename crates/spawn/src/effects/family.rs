@@ -1,11 +1,10 @@
 //! Which processes belong together, as /proc tells (proc(5)).
 
-use crate::plan::Account;
 use crate::sys::pidfd;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// Most processes of a family that are looked at.
 const MOST_PROCESSES: usize = 256;
@@ -104,68 +103,9 @@ fn members(pid: i32, mark: &[u8]) -> Vec<i32> {
     family
 }
 
-/// A process that a preloader says it has forked, and whether it leads a process group; `None` if it has ended.
-///
-/// # Errors
-/// Why it can't be that.
-pub(super) fn adopt(pid: i32, preloader: Option<i32>, account: &Account) -> Result<Option<Adopted>, String> {
-    let process = match pidfd::open(pid) {
-        Ok(process) => process,
-        Err(error) if error.errno == nix::errno::Errno::ESRCH => return Ok(None),
-        Err(error) => return Err(error.to_string()),
-    };
-    let found = stat(pid);
-    let parent = found.as_ref().map(|stat| stat.parent);
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    // If it lives now, all that was read was about it.
-    if pidfd::has_ended(process.as_fd()) {
-        return Ok(None);
-    }
-    let own = i32::try_from(std::process::id()).ok();
-    if parent.is_none() || (parent != own && parent != preloader) {
-        return Err(format!("process {pid} is not its child"));
-    }
-    if Some(pid) == preloader {
-        return Err(format!("process {pid} is the preloader itself"));
-    }
-    let id = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        line.split_whitespace().nth(1)?.parse::<u32>().ok()
-    };
-    let (uid, gid) = (id("Uid:"), id("Gid:"));
-    if uid != Some(account.uid) {
-        let uid = uid.map_or("unknown".to_owned(), |uid| uid.to_string());
-        return Err(format!(
-            "process {pid} runs as user {uid} and not as {} ({})",
-            account.user, account.uid
-        ));
-    }
-    if gid != Some(account.gid) {
-        let gid = gid.map_or("unknown".to_owned(), |gid| gid.to_string());
-        return Err(format!(
-            "process {pid} runs with group {gid} and not with {} ({})",
-            account.group, account.gid
-        ));
-    }
-    Ok(Some(Adopted {
-        process,
-        is_leader: found.is_some_and(|stat| stat.group == pid),
-    }))
-}
-
-/// A process of somebody else, taken over.
-#[derive(Debug)]
-pub(super) struct Adopted {
-    /// The process.
-    pub(super) process: OwnedFd,
-    /// It leads a process group.
-    pub(super) is_leader: bool,
-}
-
 struct Stat {
     state: char,
     parent: i32,
-    group: i32,
     session: i32,
 }
 
@@ -175,12 +115,11 @@ fn stat(pid: i32) -> Option<Stat> {
     let mut fields = text.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?.chars().next()?;
     let parent = fields.next()?.parse().ok()?;
-    let group = fields.next()?.parse().ok()?;
-    let session = fields.next()?.parse().ok()?;
+    // The process group is between them.
+    let session = fields.nth(1)?.parse().ok()?;
     Some(Stat {
         state,
         parent,
-        group,
         session,
     })
 }
@@ -299,23 +238,5 @@ mod tests {
         assert!(!listens(child.id() as i32, b"x=y", port, uid));
         drop(child.stdin.take());
         child.wait().unwrap();
-    }
-
-    #[test]
-    fn only_a_child_of_the_preloader_or_of_ours_is_adopted() {
-        let mut command = std::process::Command::new("/bin/cat");
-        let mut child = command.stdin(std::process::Stdio::piped()).spawn().unwrap();
-        let pid = child.id() as i32;
-        let account = crate::effects::own_account();
-        assert!(matches!(adopt(pid, None, &account), Ok(Some(_))));
-        let other = Account {
-            uid: account.uid + 1,
-            ..account.clone()
-        };
-        assert!(adopt(pid, None, &other).unwrap_err().contains("runs as user"));
-        assert!(adopt(1, None, &account).unwrap_err().contains("not its child"));
-        drop(child.stdin.take());
-        child.wait().unwrap();
-        assert!(matches!(adopt(pid, None, &account), Ok(None)));
     }
 }

@@ -1,8 +1,7 @@
 //! What the edge holds for one journey, and the events of its process.
 
-use super::{Effects, Watched, family, fault, translate};
+use super::{Effects, Watched, family, translate};
 use crate::capture::Capture;
-use crate::effects::preloader::Talk;
 use crate::error::{Ended, Fault};
 use crate::event::{JourneyId, News};
 use crate::plan::Plan;
@@ -37,11 +36,8 @@ pub(super) struct Live {
     pub(super) output: Option<OwnedFd>,
     pub(super) finish: Option<OwnedFd>,
     pub(super) process: Option<OwnedFd>,
-    pub(super) pid: Option<i32>,
     /// It leads a session and process group of its own, or is about to.
-    pub(super) is_leader: bool,
-    /// A preloader has forked it.
-    pub(super) is_adopted: bool,
+    pub(super) pid: Option<i32>,
     pub(super) ended: Option<Ended>,
     pub(super) reaped: bool,
     /// What its processes have in their environment, once the work directory is gone.
@@ -52,7 +48,6 @@ pub(super) struct Live {
     pub(super) descriptors: Vec<(OwnedFd, RawFd)>,
     pub(super) capture: Capture,
     pub(super) ping: Option<TcpStream>,
-    pub(super) talk: Option<Talk>,
     pub(super) oom_kills: u64,
     /// How often its group was looked at after it was killed.
     pub(super) looks: u32,
@@ -74,8 +69,6 @@ impl Live {
             finish: None,
             process: None,
             pid: None,
-            is_leader: false,
-            is_adopted: false,
             ended: None,
             reaped: false,
             settled_mark: Vec::new(),
@@ -83,7 +76,6 @@ impl Live {
             descriptors: Vec::new(),
             capture: Capture::default(),
             ping: None,
-            talk: None,
             oom_kills: 0,
             looks: 0,
             orphans: Vec::new(),
@@ -117,11 +109,6 @@ impl Effects {
         let mut chunk = [0; CHUNK];
         for _ in 0..MOST_READS {
             match nix::unistd::read(&output, &mut chunk) {
-                // A preloader's fork may not have opened its streams yet: nobody has been there to leave.
-                Ok(0) if !polled(&output, nix::poll::PollFlags::POLLHUP) => {
-                    live.output = Some(output);
-                    return;
-                }
                 Ok(0) => {
                     let _ = self.registry.deregister(&mut SourceFd(&output.as_raw_fd()));
                     self.tell(id, News::OutputEnded);
@@ -190,7 +177,7 @@ impl Effects {
             live.ended = match pidfd::peek(process.as_fd()) {
                 Ok(Some(ended)) => Some(translate(ended)),
                 Ok(None) => return,
-                // Somebody else's child.
+                // It is not to be had any more.
                 Err(_) if pidfd::has_ended(process.as_fd()) => Some(Ended::Unknown),
                 Err(_) => return,
             };
@@ -219,13 +206,10 @@ impl Effects {
         }
     }
 
-    /// The process and its group. As long as the process was not reaped, its number means nobody else; one that is not
-    /// ours to reap has to run.
+    /// The process and its group. As long as the process was not reaped, its number means nobody else.
     pub(super) fn kill(&mut self, id: JourneyId) {
         if let Some(live) = self.live.get(&id) {
-            let gone = |process: &OwnedFd| pidfd::has_ended(process.as_fd());
-            let foreign = live.is_adopted && live.process.as_ref().is_none_or(gone);
-            if let (Some(pid), true, false) = (live.pid, live.is_leader, live.reaped || foreign) {
+            if let (Some(pid), false) = (live.pid, live.reaped) {
                 let _ = nix::sys::signal::killpg(nix::unistd::Pid::from_raw(pid), Signal::SIGKILL);
             }
         }
@@ -245,8 +229,7 @@ impl Effects {
                 Err(_) => left += usize::from(!pidfd::has_ended(process.as_fd())),
             }
         }
-        // Only processes that the kit itself has started have a mark of their own.
-        if let (Some(mark), Some(pid), false) = (live.mark(), live.pid, live.is_adopted) {
+        if let (Some(mark), Some(pid)) = (live.mark(), live.pid) {
             // Members of its group that die now leave their children to us: first the group, then our children, and
             // whoever is found may have children as well, so that another look is needed. One that has died and that
             // nobody reaps stays a member for good.
@@ -313,29 +296,6 @@ impl Effects {
             News::Pinged
         } else {
             News::Taken
-        };
-        self.tell(id, news);
-    }
-
-    /// Watches a process that a preloader has forked.
-    pub(super) fn adopt(&mut self, id: JourneyId, pid: i32, preloader: JourneyId) {
-        let parent = self.live.get(&preloader).and_then(|live| live.pid);
-        let Some(live) = self.live.get(&id) else { return };
-        let news = match family::adopt(pid, parent, &live.plan.account) {
-            Ok(Some(adopted)) => match self.watch(&adopted.process, id, Watched::Exit) {
-                Ok(()) => {
-                    if let Some(live) = self.live.get_mut(&id) {
-                        live.pid = Some(pid);
-                        live.is_adopted = true;
-                        live.is_leader = adopted.is_leader;
-                        live.process = Some(adopted.process);
-                    }
-                    News::Adopted
-                }
-                Err(error) => News::NotAdopted(fault(&error).text),
-            },
-            Ok(None) => News::Exited(Ended::Unknown),
-            Err(why) => News::NotAdopted(why),
         };
         self.tell(id, news);
     }

@@ -9,7 +9,6 @@ mod lookup;
 mod memory;
 mod parting;
 mod ports;
-mod preloader;
 mod remains;
 mod told;
 
@@ -26,7 +25,6 @@ pub use lookup::{account, own_account};
 pub use memory::oom_kills;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
-use nix::sys::signal::Signal;
 use ports::Ports;
 pub use remains::{Remains, SocketFile};
 use std::collections::{BTreeMap, VecDeque};
@@ -64,7 +62,6 @@ enum Watched {
     Exit,
     Finish,
     Ping,
-    Talk,
 }
 
 const KINDS: usize = 8;
@@ -180,16 +177,8 @@ impl Effects {
                 }
             }
             Order::Fork => self.fork(id),
-            Order::Ask { address } => self.ask(id, &address),
-            Order::Adopt { pid, preloader } => self.adopt(id, pid, preloader),
             Order::Ping => self.ping(id),
             Order::Load => self.load(id),
-            Order::CloseInput => {
-                if let Some(live) = self.live.get_mut(&id) {
-                    live.input = None;
-                }
-            }
-            Order::Terminate => self.signal(id, Signal::SIGTERM),
             Order::Kill => self.kill(id),
             Order::Sweep => self.sweep(id),
             Order::Settle => self.settle(id),
@@ -212,7 +201,6 @@ impl Effects {
                 Watched::Exit => self.exited(id),
                 Watched::Finish => self.read_finish(id),
                 Watched::Ping => self.pinged(id),
-                Watched::Talk => self.talk(id),
             }
         }
         true
@@ -300,13 +288,7 @@ impl Effects {
 
     fn read_token(&self, token: Token) -> Option<(JourneyId, Watched)> {
         let number = token.0.checked_sub(self.context.first_token)?;
-        let all = [
-            Watched::Output,
-            Watched::Exit,
-            Watched::Finish,
-            Watched::Ping,
-            Watched::Talk,
-        ];
+        let all = [Watched::Output, Watched::Exit, Watched::Finish, Watched::Ping];
         let watched = *all.get(number % KINDS)?;
         Some((JourneyId((number / KINDS) as u64), watched))
     }

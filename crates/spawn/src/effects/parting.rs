@@ -100,8 +100,5 @@ impl Effects {
         if let Some(mut ping) = live.ping.take() {
             let _ = self.registry.deregister(&mut ping);
         }
-        if let Some(mut talk) = live.talk.take() {
-            talk.unwatch(&self.registry);
-        }
     }
 }

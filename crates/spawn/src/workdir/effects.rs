@@ -68,14 +68,7 @@ impl WorkDirectory {
 
     /// Makes the FIFO by which the process says that it is up.
     pub(crate) fn make_finish(&self) -> sys::Result<OwnedFd> {
-        dir::make_fifo(&self.path.join("response"), "finish", false)
-    }
-
-    /// Makes the FIFOs that a preloader's fork gets as its standard streams: ours to write to, ours to read from.
-    pub(crate) fn make_streams(&self) -> sys::Result<(OwnedFd, OwnedFd)> {
-        let input = dir::make_fifo(&self.path, "stdin", true)?;
-        let output = dir::make_fifo(&self.path, "stdout_and_err", false)?;
-        Ok((input, output))
+        dir::make_fifo(&self.path.join("response"), "finish")
     }
 
     pub(crate) fn write_arguments(&self, arguments: &Arguments) -> sys::Result<()> {

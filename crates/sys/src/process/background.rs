@@ -17,6 +17,9 @@ pub struct Launcher {
 /// Goes to the background: the caller goes on in a child with a session of its own; the process that was started waits
 /// until [`Launcher::report`] and exits with the code given there, or with `otherwise` after ten seconds or if the
 /// child ends without a word.
+///
+/// # Errors
+/// pipe2(2), fork(2) or setsid(2).
 pub fn daemonize(otherwise: i32) -> Result<Launcher> {
     let (reader, writer) = fd::pipe(false)?;
     // SAFETY: called at start, with one thread.

@@ -22,6 +22,9 @@ pub enum Side {
 /// # Safety
 /// The process has one thread. The child must reset its signals, never use or drop what it shares with the parent
 /// (epoll descriptors, signal pipes), and must not return into code that does.
+///
+/// # Errors
+/// fork(2).
 pub unsafe fn fork() -> Result<Side> {
     let mask = signal::block_all();
     // SAFETY: the caller's promise.
@@ -43,6 +46,9 @@ pub unsafe fn fork() -> Result<Side> {
 /// has those in `keep`, and every signal does what it does by default.
 ///
 /// This process has one thread.
+///
+/// # Errors
+/// fork(2).
 pub fn fork_child(keep: &[RawFd], child: impl FnOnce() -> i32) -> Result<i32> {
     let mut keep = keep.to_vec();
     keep.sort_unstable();
@@ -63,6 +69,9 @@ pub fn fork_child(keep: &[RawFd], child: impl FnOnce() -> i32) -> Result<i32> {
 ///
 /// # Safety
 /// As [`fork`]. No fork handlers run (pthread_atfork(3)).
+///
+/// # Errors
+/// clone3(2), or what the double fork needs.
 pub unsafe fn fork_sibling() -> Result<Side> {
     let mask = signal::block_all();
     // SAFETY: the caller's promise; the arguments ask for a plain copy of the process, as fork(2) does.

@@ -24,6 +24,9 @@ pub fn exit_now(code: i32) -> ! {
 }
 
 /// Makes this process inherit orphaned descendants (prctl(2), PR_SET_CHILD_SUBREAPER).
+///
+/// # Errors
+/// prctl(2).
 pub fn become_subreaper() -> Result<()> {
     nix::sys::prctl::set_child_subreaper(true).named("prctl", "PR_SET_CHILD_SUBREAPER")
 }
@@ -35,6 +38,9 @@ pub fn kill_if_orphaned() {
 }
 
 /// Sends a signal to a process; one that is gone already is no error.
+///
+/// # Errors
+/// kill(2).
 pub fn send_signal(pid: i32, signal: Signal) -> Result<()> {
     match kill(Pid::from_raw(pid), signal) {
         Ok(()) | Err(Errno::ESRCH) => Ok(()),

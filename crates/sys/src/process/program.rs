@@ -35,6 +35,9 @@ pub fn start(program: &Program) -> Result<i32> {
 
 /// As [`start`], with every signal blocked in the program until it unblocks them: none that is sent as soon as it is there
 /// gets lost, or ends it because it has no handler yet.
+///
+/// # Errors
+/// fork(2), or what failed in the child before it executed the program.
 pub fn start_blocked(program: &Program) -> Result<i32> {
     start_with(program, || {
         signal::reset_in_child();

@@ -59,6 +59,9 @@ pub fn reap() -> Option<(i32, Ended)> {
 }
 
 /// Waits for one child to end.
+///
+/// # Errors
+/// waitpid(2).
 pub fn reap_pid(pid: i32) -> Result<Ended> {
     loop {
         match waitpid(Pid::from_raw(pid), None) {
@@ -80,6 +83,9 @@ pub struct Usage {
 }
 
 /// As [`reap_pid`], with what the child has used (wait4(2)).
+///
+/// # Errors
+/// wait4(2).
 pub fn reap_used(pid: i32) -> Result<(Ended, Usage)> {
     loop {
         match wait4(pid, 0) {

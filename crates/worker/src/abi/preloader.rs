@@ -1,7 +1,7 @@
 //! A preloader by the C ABI: an application's process, in whatever language, forks workers from itself.
 
 use super::{Handle, Text};
-use crate::runtime::php::protocol::{EXIT_START_FAILED, SOCKET};
+use crate::runtime::php::protocol::{Answer, EXIT_START_FAILED, SOCKET};
 use crate::runtime::preloader::{Preloader, Socket, Wanted};
 use crate::runtime::wrapped::SETTLED;
 use crate::spawn::error::Category;
@@ -11,7 +11,7 @@ use crate::sys::process::{Side, change_environment, forget_variables, fork_sibli
 use crate::sys::{Error, fd, signal, title};
 use crate::worker::{self, Kit, Request, Runtime, Seat};
 use std::ffi::{c_char, c_int, c_void};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// `forkyard_preloader`.
 #[derive(Debug)]
@@ -75,8 +75,7 @@ impl Runtime for Foreign {
 impl CPreloader {
     /// Of a process that has settled.
     pub(super) fn new(preloader: Preloader) -> CPreloader {
-        let mut application =
-            serde_json::to_vec(&preloader.kit.settings.pool.application).unwrap_or_default();
+        let mut application = serde_json::to_vec(&preloader.settings.pool.application).unwrap_or_default();
         application.push(0);
         CPreloader {
             preloader,
@@ -114,22 +113,14 @@ impl CPreloader {
     /// In a worker, before code of the application runs there: what it writes is its own and no longer the preloader's.
     pub(super) fn settle_output(&self) -> Result<(), Error> {
         match &self.wanted {
-            Some(wanted) => worker::settle_output(&wanted.seat, self.preloader.null()),
+            Some(wanted) => self.preloader.settle_output(wanted),
             None => Ok(()),
         }
     }
 
     /// In a worker: what it takes along. `None`: the log says why it can't.
     pub(super) fn seated(self) -> Option<(Kit, Seat)> {
-        let wanted = self.wanted?;
-        let (kit, null) = self.preloader.into_kit();
-        let pool = &kit.settings.pool;
-        title::set(&format!("{}: pool {}", pool.title, pool.name));
-        if let Err(error) = worker::settle_output(&wanted.seat, null.as_fd()) {
-            log::error!("worker failed to initialize: {error}");
-            return None;
-        }
-        Some((kit, wanted.seat))
+        self.preloader.seated(self.wanted?)
     }
 }
 
@@ -146,7 +137,7 @@ pub extern "C" fn forkyard_preloader_begin() -> *mut CPreloader {
     signal::ignore_pipe();
     // SAFETY: the header's contract: called once, in a process that a master started with this descriptor.
     let socket = Socket::new(unsafe { fd::adopt(SOCKET) });
-    let begun = match socket.map(Preloader::begin) {
+    let begun = match socket.map(|socket| Preloader::begin(socket, notes.as_ref())) {
         Ok(Ok(Some(preloader))) => preloader,
         Ok(Ok(None)) => return std::ptr::null_mut(),
         Ok(Err(error)) => {
@@ -160,8 +151,6 @@ pub extern "C" fn forkyard_preloader_begin() -> *mut CPreloader {
             return std::ptr::null_mut();
         }
     };
-    let pool = &begun.kit.settings.pool;
-    title::set(&format!("{}: preloader {}", pool.title, pool.name));
     Box::into_raw(Box::new(CPreloader {
         is_settled,
         notes,
@@ -211,7 +200,7 @@ pub unsafe extern "C" fn forkyard_preloader_settle(preloader: *mut CPreloader) -
                 }
                 notes.advance(Step::SubprocessWrapperPreparation, next);
             }
-            if preloader.preloader.kit.settings.pool.chroot.is_some() {
+            if preloader.preloader.settings.pool.chroot.is_some() {
                 // A directory from outside leads out.
                 preloader.notes = None;
             }
@@ -240,7 +229,15 @@ pub unsafe extern "C" fn forkyard_preloader_ready(
     if let Some(notes) = preloader.notes.take() {
         notes.finish(Step::SubprocessAppLoadOrExec);
     }
-    preloader.preloader.ready(&String::from_utf8_lossy(version));
+    preloader.preloader.ready(&Answer::Ready {
+        version: String::from_utf8_lossy(version).into_owned(),
+        extensions: None,
+        loaded: Vec::new(),
+        powered_by: None,
+        // It has loaded the application, and does not look whether that was changed.
+        is_code_fixed: true,
+        stack: None,
+    });
 }
 
 /// The application can't be loaded.
@@ -289,7 +286,7 @@ pub unsafe extern "C" fn forkyard_preloader_explain(
 pub unsafe extern "C" fn forkyard_preloader_wait(preloader: *mut CPreloader) -> c_int {
     // SAFETY: the header's contract.
     let preloader = unsafe { exclusive(preloader) };
-    match preloader.preloader.wait() {
+    match preloader.preloader.wait(&mut ()) {
         Ok(Some(wanted)) => {
             preloader.wanted = Some(wanted);
             1
@@ -317,7 +314,7 @@ pub unsafe extern "C" fn forkyard_preloader_fork(preloader: *mut CPreloader) -> 
     // SAFETY: the header's contract: there is one thread, and the child goes on by forkyard_worker_run.
     match unsafe { fork_sibling() } {
         Ok(Side::Parent(pid)) => {
-            preloader.preloader.made(wanted.worker, pid);
+            preloader.preloader.made(&wanted, pid);
             pid
         }
         Ok(Side::Child) => {
@@ -326,7 +323,7 @@ pub unsafe extern "C" fn forkyard_preloader_fork(preloader: *mut CPreloader) -> 
             0
         }
         Err(error) => {
-            preloader.preloader.not_made(wanted.worker, &error.to_string());
+            preloader.preloader.not_made(&wanted, &error.to_string());
             -1
         }
     }
@@ -344,9 +341,9 @@ pub unsafe extern "C" fn forkyard_preloader_forked(preloader: *mut CPreloader, p
         return;
     };
     if pid > 0 {
-        preloader.preloader.made(wanted.worker, pid);
+        preloader.preloader.made(&wanted, pid);
     } else {
-        preloader.preloader.not_made(wanted.worker, "fork failed");
+        preloader.preloader.not_made(&wanted, "fork failed");
     }
 }
 

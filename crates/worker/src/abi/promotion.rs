@@ -5,7 +5,7 @@ use super::worker::CWorker;
 use crate::runtime::php::protocol::Answer;
 use crate::runtime::preloader::{Preloader, Socket};
 use crate::sys::process::{Side, fork_sibling};
-use crate::sys::{Error, fd, signal, title};
+use crate::sys::{Error, fd, signal};
 use crate::worker::Promotion;
 use std::ffi::{c_char, c_int};
 use std::os::fd::AsFd;
@@ -86,11 +86,7 @@ pub unsafe extern "C" fn forkyard_worker_promoted(worker: *mut CWorker) -> *mut 
     // What the worker holds is closed here, which changes nothing for the worker itself: its epoll is asked nothing.
     drop(worker);
     match begin(promotion) {
-        Ok(Some(preloader)) => {
-            let pool = &preloader.kit.settings.pool;
-            title::set(&format!("{}: preloader {}", pool.title, pool.name));
-            Box::into_raw(Box::new(CPreloader::new(preloader)))
-        }
+        Ok(Some(preloader)) => Box::into_raw(Box::new(CPreloader::new(preloader))),
         Ok(None) => std::ptr::null_mut(),
         Err(error) => {
             log::error!("{error}");

@@ -120,6 +120,9 @@ impl Kit {
     }
 
     /// A kit from its settings and descriptors.
+    ///
+    /// # Errors
+    /// The descriptors are too few or too many.
     pub fn assemble(settings: Settings, mut descriptors: Vec<OwnedFd>) -> Result<Kit, KitError> {
         let access = (descriptors.len() > KIT_DESCRIPTORS)
             .then(|| descriptors.pop())
@@ -182,6 +185,9 @@ impl Seat {
 
     /// A seat from its slot and descriptors: the retire channel, two for standard output and error where they are caught, the
     /// socket for questions where some are asked, and last, if it `is_routed`, the router's channel.
+    ///
+    /// # Errors
+    /// The descriptors are too few or too many.
     pub fn assemble(slot: u32, is_routed: bool, mut descriptors: Vec<OwnedFd>) -> Result<Seat, KitError> {
         let channel = is_routed.then(|| descriptors.pop()).flatten();
         let count = descriptors.len();

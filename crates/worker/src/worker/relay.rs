@@ -68,6 +68,9 @@ struct Ready {
 /// Passes bytes until the program's output ends.
 ///
 /// A client that closes its connection meanwhile is noticed although nothing is written to it.
+///
+/// # Errors
+/// Why it stopped before that.
 pub fn relay(request: &mut Request<'_>, mut peer: Peer, sink: &mut dyn Sink) -> Result<(), Stop> {
     let mut body = Body::new(std::mem::take(&mut peer.head), peer.chunked);
     let mut buffer = vec![0; PIECE_BYTES];

@@ -148,6 +148,9 @@ impl<'w> Request<'w> {
     }
 
     /// Reads the next bytes of the body; 0 at its end.
+    ///
+    /// # Errors
+    /// The client is gone.
     pub fn read_body(&mut self, buffer: &mut [u8]) -> Result<usize, ClientGone> {
         self.service.read_body(buffer)
     }
@@ -177,16 +180,25 @@ impl<'w> Request<'w> {
     }
 
     /// Writes output: the CGI response's headers, an empty line, the body. Buffered.
+    ///
+    /// # Errors
+    /// The client is gone.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), ClientGone> {
         self.service.write(bytes)
     }
 
     /// Writes text for the web server's error log. Buffered.
+    ///
+    /// # Errors
+    /// The client is gone.
     pub fn write_error(&mut self, bytes: &[u8]) -> Result<(), ClientGone> {
         self.service.write_error(bytes)
     }
 
     /// Sends what is buffered.
+    ///
+    /// # Errors
+    /// The client is gone.
     pub fn flush(&mut self) -> Result<(), ClientGone> {
         self.service.flush()
     }
@@ -197,6 +209,9 @@ impl<'w> Request<'w> {
     }
 
     /// Ends the answer now, while the runtime goes on working. Not needed at the end of an answer.
+    ///
+    /// # Errors
+    /// The client is gone.
     pub fn finish(&mut self) -> Result<(), ClientGone> {
         let result = self.service.finish();
         // Whatever the application does now, it answers nobody.
@@ -210,6 +225,9 @@ impl<'w> Request<'w> {
 
     /// As [`Request::finish`], for a runtime that is about to return. The connection stays current: to look after it
     /// meanwhile would cost more than the moment until the worker does.
+    ///
+    /// # Errors
+    /// The client is gone.
     pub fn end(&mut self) -> Result<(), ClientGone> {
         // Whoever has the whole answer finds its line in the access log.
         self.service.stage(Stage::End);

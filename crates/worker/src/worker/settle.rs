@@ -105,6 +105,9 @@ pub fn settle(settings: &Settings) -> Result<(), SettleError> {
 
 /// Makes the seat's pipes, or `null`, this process' standard output and error, and `null` its input. `null` is
 /// /dev/null, opened before the process settled: a chroot has none.
+///
+/// # Errors
+/// dup2(2).
 pub fn settle_output(seat: &Seat, null: BorrowedFd<'_>) -> Result<(), Error> {
     fd::replace_standard_streams(
         null,

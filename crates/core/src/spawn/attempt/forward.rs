@@ -6,59 +6,18 @@ use crate::spawn::error::Trouble;
 use crate::spawn::event::News;
 use crate::spawn::handshake::properties::{self, Socket};
 use crate::spawn::handshake::response::{Properties, Response};
-use crate::spawn::preloader::wire::{self, Answer};
-use crate::spawn::step::{Route, Step};
+use crate::spawn::step::Step;
 use crate::tick::Tick;
 
 impl Attempt {
     pub(super) fn prepared(&mut self, now: Tick, out: &mut Vec<Order>) -> Progress {
         self.prepared = true;
         note(self.journey.perform(Step::KitPreparation, now));
-        if self.journey.route() == Route::SpawnThroughPreloader {
-            self.wait(now);
-            return Progress::NeedsPreloader;
-        }
         self.phase = Phase::Forking;
         note(self.journey.begin(Step::KitForkSubprocess, now));
         note(self.journey.begin(Step::SubprocessBeforeFirstExec, now));
         out.push(Order::Fork);
         Progress::Nothing
-    }
-
-    pub(super) fn advance(&mut self, phase: Phase, (done, next): (Step, Step), now: Tick) -> Progress {
-        self.phase = phase;
-        note(self.journey.perform(done, now));
-        note(self.journey.begin(next, now));
-        Progress::Nothing
-    }
-
-    pub(super) fn answered(&mut self, line: &[u8], now: Tick, out: &mut Vec<Order>) -> Progress {
-        let steps = (
-            Step::KitReadResponseFromPreloader,
-            Step::KitParseResponseFromPreloader,
-        );
-        self.advance(Phase::Adopting, steps, now);
-        match wire::parse(line) {
-            Err(why) => self.fail(Trouble::PreloaderAnswer(why), now, out),
-            Ok(answer) => {
-                let steps = (
-                    Step::KitParseResponseFromPreloader,
-                    Step::KitProcessResponseFromPreloader,
-                );
-                self.advance(Phase::Adopting, steps, now);
-                match (answer, self.preloader) {
-                    (Answer::Forked(pid), Some(preloader)) => {
-                        self.pid = Some(pid);
-                        out.push(Order::Adopt { pid, preloader });
-                        Progress::Nothing
-                    }
-                    (Answer::Forked(_), None) => {
-                        self.fail(Trouble::PreloaderAnswer("nobody was asked".to_owned()), now, out)
-                    }
-                    (Answer::Refused(message), _) => self.fail(Trouble::PreloaderSaid(message), now, out),
-                }
-            }
-        }
     }
 
     pub(super) fn handshake(&mut self, now: Tick, out: &mut Vec<Order>) -> Progress {
@@ -98,7 +57,7 @@ impl Attempt {
                 sockets.push(own);
             }
         }
-        properties::check(&sockets, &response.found, &self.plan, route).map_err(Trouble::Properties)?;
+        properties::check(&sockets, &response.found, &self.plan).map_err(Trouble::Properties)?;
         Ok(sockets)
     }
 
@@ -109,12 +68,5 @@ impl Attempt {
         (self.phase, self.due) = (Phase::Over, None);
         out.push(Order::Settle);
         Progress::Up
-    }
-
-    /// Waits for a preloader. That has a time of its own to start, and may have to be ended first.
-    pub(super) fn wait(&mut self, now: Tick) {
-        self.phase = Phase::Waiting;
-        self.deadline = now + self.plan.start_timeout * 2;
-        note(self.journey.begin(Step::KitConnectToPreloader, now));
     }
 }

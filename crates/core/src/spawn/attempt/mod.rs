@@ -1,14 +1,11 @@
 //! One journey: what comes after what, and what is done when something fails.
 //!
 //! ```text
-//!  Preparing ─▶ Forking ────────────────────────────────▶ Handshaking ─▶ Checking ─▶ over: up
-//!      │  ▲                                                  ▲   │           │
-//!      │  └──────────────── another port ────────────────────┼───┤           │
-//!      └─▶ Waiting ─▶ Connecting ─▶ Sending ─▶ Reading ─▶ Adopting           │
-//!             ▲           │            │          │                          │
-//!             └───────────┴── lost ────┴──────────┘                          │
-//!                                                                            │
-//!  from each: Flushing ─▶ Examining ─▶ Killing ─▶ Sweeping ─▶ over: failed ◀─┘
+//!  Preparing ─▶ Forking ─▶ Handshaking ─▶ Checking ─▶ over: up
+//!      ▲                        │            │
+//!      └───── another port ─────┘            │
+//!                                            │
+//!  from each: Flushing ─▶ Examining ─▶ Killing ─▶ Sweeping ─▶ over: failed
 //! ```
 //!
 //! A failure waits a moment for the last words of the process, reads what it left behind, and ends it and all that it has
@@ -18,12 +15,12 @@ mod back;
 mod forward;
 mod phase;
 
-pub(super) use phase::{Phase, Progress, Purpose};
+pub(super) use phase::{Phase, Progress};
 
 use super::action::Order;
 use super::error::{Ended, Trouble};
-use super::event::{JourneyId, News, PRELOADER_STEPS};
-use super::handshake::properties::{Address, Socket};
+use super::event::{News, Token};
+use super::handshake::properties::Socket;
 use super::handshake::response::{Complaint, Response};
 use super::journey::{Journey, State};
 use super::plan::Plan;
@@ -34,15 +31,14 @@ use std::time::Duration;
 
 /// Pause between two tries to connect to a port.
 const PING_PAUSE: Duration = Duration::from_millis(50);
-/// Pause before a preloader is asked again that many ask at once.
-const ASK_PAUSE: Duration = Duration::from_millis(20);
 /// How many ports are tried, where others take them.
 const MOST_PORTS: u32 = 3;
 
 /// A journey under way.
 #[derive(Debug)]
 pub(in crate::spawn) struct Attempt {
-    pub(in crate::spawn) purpose: Purpose,
+    /// The wish that it is to fulfil.
+    pub(in crate::spawn) token: Token,
     pub(in crate::spawn) plan: Arc<Plan>,
     pub(in crate::spawn) journey: Journey,
     pub(in crate::spawn) started: Tick,
@@ -52,9 +48,6 @@ pub(in crate::spawn) struct Attempt {
     pub(in crate::spawn) died: Option<Ended>,
     pub(in crate::spawn) response: Option<Box<Response>>,
     pub(in crate::spawn) sockets: Vec<Socket>,
-    /// Journey of the preloader that was asked.
-    pub(in crate::spawn) preloader: Option<JourneyId>,
-    address: Option<Address>,
     /// Processes that could not be ended.
     pub(in crate::spawn) left: usize,
     deadline: Tick,
@@ -66,7 +59,6 @@ pub(in crate::spawn) struct Attempt {
     /// What it said of its failure by another way than the work directory.
     told: Option<Complaint>,
     prepared: bool,
-    retried: bool,
     taken: bool,
     ports: u32,
     sweeps: u32,
@@ -77,7 +69,7 @@ pub(in crate::spawn) struct Attempt {
 impl Attempt {
     /// Begins a journey.
     pub(in crate::spawn) fn begin(
-        purpose: Purpose,
+        token: Token,
         plan: Arc<Plan>,
         route: Route,
         now: Tick,
@@ -90,7 +82,7 @@ impl Attempt {
             route,
         });
         Attempt {
-            purpose,
+            token,
             journey,
             started: now,
             phase: Phase::Preparing,
@@ -101,15 +93,12 @@ impl Attempt {
             told: None,
             response: None,
             sockets: Vec::new(),
-            preloader: None,
-            address: None,
             left: 0,
             deadline: now + plan.start_timeout,
             due: None,
             trouble: None,
             output_ended: false,
             prepared: false,
-            retried: false,
             taken: false,
             ports: 1,
             sweeps: 0,
@@ -137,11 +126,6 @@ impl Attempt {
                 out.push(Order::Ping);
                 Progress::Nothing
             }
-            Phase::Connecting if !is_late => {
-                self.due = None;
-                out.extend(self.address.clone().map(|address| Order::Ask { address }));
-                Progress::Nothing
-            }
             phase if phase.is_on_the_way() => {
                 if is_late {
                     self.fail(Trouble::Timeout(self.step()), now, out)
@@ -160,11 +144,6 @@ impl Attempt {
             // The phases on the way are above.
             Phase::Preparing
             | Phase::Forking
-            | Phase::Waiting
-            | Phase::Connecting
-            | Phase::Sending
-            | Phase::Reading
-            | Phase::Adopting
             | Phase::Handshaking
             | Phase::Checking
             | Phase::Examining
@@ -190,22 +169,6 @@ impl Attempt {
         self.fail(Trouble::Timeout(self.step()), now, out)
     }
 
-    /// The preloader is up: it is asked.
-    pub(in crate::spawn) fn ask(
-        &mut self,
-        preloader: JourneyId,
-        address: Address,
-        now: Tick,
-        out: &mut Vec<Order>,
-    ) {
-        debug_assert_eq!(self.phase, Phase::Waiting);
-        self.phase = Phase::Connecting;
-        self.preloader = Some(preloader);
-        self.address = Some(address.clone());
-        self.deadline = now + self.plan.start_timeout;
-        out.push(Order::Ask { address });
-    }
-
     /// Something happened.
     pub(in crate::spawn) fn handle(&mut self, news: News, now: Tick, out: &mut Vec<Order>) -> Progress {
         // Facts that are true from now on, whatever the phase.
@@ -217,7 +180,6 @@ impl Attempt {
                 self.exited = true;
             }
             News::OutputEnded => self.output_ended = true,
-            // A preloader's fork may be faster than the answer that names it.
             News::Finish(byte) => self.finish = Some(*byte),
             News::Told(complaint) => self.told = Some((**complaint).clone()),
             _ => {}
@@ -230,41 +192,6 @@ impl Attempt {
                 self.handshake(now, out)
             }
             (Phase::Forking, News::NotForked(fault)) => self.fail(Trouble::Fork(fault), now, out),
-            (Phase::Connecting, News::Busy) => {
-                self.due = Some(now + ASK_PAUSE);
-                Progress::Nothing
-            }
-            (Phase::Connecting, News::Connected) => {
-                let steps = (Step::KitConnectToPreloader, Step::KitSendCommandToPreloader);
-                self.advance(Phase::Sending, steps, now)
-            }
-            (Phase::Sending, News::Sent) => {
-                let steps = (
-                    Step::KitSendCommandToPreloader,
-                    Step::KitReadResponseFromPreloader,
-                );
-                self.advance(Phase::Reading, steps, now)
-            }
-            (Phase::Reading, News::Answered(line)) => self.answered(&line, now, out),
-            (Phase::Connecting | Phase::Sending | Phase::Reading, News::Lost(fault)) => {
-                if self.retried {
-                    let step = self.step();
-                    return self.fail(Trouble::PreloaderLost(step, fault), now, out);
-                }
-                self.retried = true;
-                self.journey.reset();
-                note(self.journey.perform(Step::KitPreparation, now));
-                self.wait(now);
-                Progress::LostPreloader
-            }
-            (Phase::Adopting, News::Adopted) => {
-                note(self.journey.perform(Step::KitProcessResponseFromPreloader, now));
-                self.handshake(now, out)
-            }
-            (Phase::Adopting, News::NotAdopted(why)) => {
-                self.pid = None;
-                self.fail(Trouble::WrongProcess(why), now, out)
-            }
             (Phase::Handshaking, News::Finish(Some(b'1'))) if self.plan.internal.is_some() => {
                 // The master speaks with it by a channel that both have; there is nothing to be read.
                 self.arrive(Vec::new(), now, out)
@@ -287,7 +214,7 @@ impl Attempt {
                 self.due = Some(now + PING_PAUSE);
                 Progress::Nothing
             }
-            (Phase::Adopting | Phase::Handshaking, News::Exited(ended)) => {
+            (Phase::Handshaking, News::Exited(ended)) => {
                 if self.taken && self.ports < MOST_PORTS {
                     // It could not have its port: somebody was faster.
                     self.ports += 1;
@@ -336,11 +263,6 @@ impl Attempt {
             (
                 Phase::Preparing
                 | Phase::Forking
-                | Phase::Waiting
-                | Phase::Connecting
-                | Phase::Sending
-                | Phase::Reading
-                | Phase::Adopting
                 | Phase::Handshaking
                 | Phase::Checking
                 | Phase::Flushing
@@ -352,13 +274,6 @@ impl Attempt {
                 | News::NotPrepared(_)
                 | News::Forked { .. }
                 | News::NotForked(_)
-                | News::Connected
-                | News::Busy
-                | News::Sent
-                | News::Answered(_)
-                | News::Lost(_)
-                | News::Adopted
-                | News::NotAdopted(_)
                 | News::Finish(_)
                 | News::FinishUnreadable(_)
                 | News::Pinged
@@ -382,12 +297,6 @@ impl Attempt {
 
     /// What must be true at all times.
     pub(in crate::spawn) fn invariants(&self) {
-        if PRELOADER_STEPS
-            .iter()
-            .any(|step| self.journey.state(*step) == State::InProgress)
-        {
-            debug_assert_eq!(self.journey.route(), Route::SpawnThroughPreloader);
-        }
         let waits = matches!(self.phase, Phase::Examining | Phase::Over);
         let sweeping = self.phase == Phase::Sweeping;
         debug_assert!(

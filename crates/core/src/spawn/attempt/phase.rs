@@ -1,15 +1,4 @@
-//! Where a journey is, and for whom.
-
-use crate::spawn::event::Token;
-
-/// For whom a journey is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::spawn) enum Purpose {
-    /// Somebody wants the process.
-    Wish(Token),
-    /// It is the preloader of its application.
-    Preloader,
-}
+//! Where a journey is.
 
 /// Where it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,16 +7,6 @@ pub(in crate::spawn) enum Phase {
     Preparing,
     /// The process is forked.
     Forking,
-    /// The preloader is not up yet.
-    Waiting,
-    /// The preloader is connected to.
-    Connecting,
-    /// The command is sent to it.
-    Sending,
-    /// Its answer is awaited.
-    Reading,
-    /// The process that it named is looked at.
-    Adopting,
     /// The process is to say that it is up.
     Handshaking,
     /// It did; what it says of itself is read.
@@ -49,10 +28,6 @@ pub(in crate::spawn) enum Phase {
 pub(in crate::spawn) enum Progress {
     /// Nothing.
     Nothing,
-    /// A preloader is needed.
-    NeedsPreloader,
-    /// The preloader is lost, and another is needed.
-    LostPreloader,
     /// It is up.
     Up,
     /// It failed, and nothing is left of it.
@@ -63,15 +38,7 @@ impl Phase {
     /// The process may yet come up: the time of the whole journey runs, and whatever fails begins the way back.
     pub(in crate::spawn) fn is_on_the_way(self) -> bool {
         match self {
-            Phase::Preparing
-            | Phase::Forking
-            | Phase::Waiting
-            | Phase::Connecting
-            | Phase::Sending
-            | Phase::Reading
-            | Phase::Adopting
-            | Phase::Handshaking
-            | Phase::Checking => true,
+            Phase::Preparing | Phase::Forking | Phase::Handshaking | Phase::Checking => true,
             Phase::Flushing | Phase::Examining | Phase::Killing | Phase::Sweeping | Phase::Over => false,
         }
     }

@@ -57,7 +57,7 @@ pub fn explain(trouble: &Trouble, journey: &Journey, plan: &Plan, response: Opti
 fn ours(trouble: &Trouble, journey: &Journey, plan: &Plan, response: Option<&Response>) -> Failure {
     let route = journey.route();
     let what = subject(route);
-    let blamed = Step::of_application(route, plan.kind.has_wrapper());
+    let blamed = Step::of_application(plan.kind.has_wrapper());
     let guessed = || reported(journey).unwrap_or_else(|| journey.likely_failed());
     let root = plan.app_root.display();
     match trouble {
@@ -72,21 +72,25 @@ fn ours(trouble: &Trouble, journey: &Journey, plan: &Plan, response: Option<&Res
             Category::of_errno(fault.errno),
             Step::KitPreparation,
             format!("forkyard could not make ready what {what} needs: {fault}."),
-            "The work directory, a free port or the arguments could not be made. Nothing was started.".to_owned(),
+            "The work directory, a free port or the arguments could not be made. Nothing was started."
+                .to_owned(),
             resources(Category::of_errno(fault.errno)),
         ),
         Trouble::Fork(fault) => say(
             Category::OperatingSystem,
             Step::KitForkSubprocess,
             format!("forkyard could not make a process: {fault}."),
-            "The operating system refused another process, or the env setupper could not be executed.".to_owned(),
+            "The operating system refused another process, or the env setupper could not be executed."
+                .to_owned(),
             resources(Category::OperatingSystem),
         ),
         Trouble::Timeout(step) => timeout(*step, journey, plan, response),
         Trouble::Exited(ended) => exited(*ended, guessed(), plan, route, response),
         Trouble::Aborted { byte } => {
             let why = match byte {
-                Some(byte) => format!("It wrote the byte {byte:#04x} to response/finish, where \"1\" means success."),
+                Some(byte) => {
+                    format!("It wrote the byte {byte:#04x} to response/finish, where \"1\" means success.")
+                }
                 None => "It opened response/finish and closed it without writing a byte.".to_owned(),
             };
             say(
@@ -145,40 +149,6 @@ fn ours(trouble: &Trouble, journey: &Journey, plan: &Plan, response: Option<&Res
                 "{} has to write the file before it writes to response/finish.",
                 capital(plan.kind.writer())
             ),
-        ),
-        Trouble::PreloaderLost(step, fault) => say(
-            if fault.errno == 0 { Category::Internal } else { Category::Io },
-            *step,
-            format!("The preloader of {root} crashed, and so did the one that was started in its place: {fault}."),
-            "A preloader forks the application's processes. It ended, or closed the connection, while it was asked for \
-             one."
-                .to_owned(),
-            "Look at what it wrote before it ended. Forking often fails in libraries that have started threads; \
-             spawn_method = \"direct\" does without a preloader."
-                .to_owned(),
-        ),
-        Trouble::PreloaderAnswer(why) => say(
-            Category::Internal,
-            Step::KitParseResponseFromPreloader,
-            format!("The preloader of {root} gave an answer that is none: {why}."),
-            "A preloader answers a command with one line of JSON.".to_owned(),
-            "This is an error in the preloader: correct it there.".to_owned(),
-        ),
-        Trouble::PreloaderSaid(message) => say(
-            Category::Internal,
-            Step::KitProcessResponseFromPreloader,
-            format!("The preloader of {root} could not make a process: {message}"),
-            "The preloader runs, but answered with an error.".to_owned(),
-            resources(Category::OperatingSystem),
-        ),
-        Trouble::WrongProcess(why) => say(
-            Category::Internal,
-            Step::KitProcessResponseFromPreloader,
-            format!("The preloader of {root} named a process that can't be its own: {why}."),
-            "The process that a preloader names has to run, to be its child or ours, and to belong to the application's \
-             user."
-                .to_owned(),
-            "This is an error in the preloader: correct it there.".to_owned(),
         ),
         Trouble::HeldBack { last } => say(
             Category::Internal,
@@ -265,11 +235,6 @@ fn timeout(step: Step, journey: &Journey, plan: &Plan, response: Option<&Respons
         Step::SubprocessOsShell => {
             "The user's login shell did not come to an end of its start-up files: look what in them waits."
         }
-        Step::KitConnectToPreloader
-        | Step::KitSendCommandToPreloader
-        | Step::KitReadResponseFromPreloader
-        | Step::PreloaderPreparation
-        | Step::PreloaderForkSubprocess => "The preloader is stuck or busy: look what it does.",
         _ if plan.wants_port(journey.route()) => {
             "The application did not listen on the port that it was given: let it listen on $PORT, on the address that \
              is configured, and look at its output for what it waits for."
@@ -305,7 +270,7 @@ fn timeout(step: Step, journey: &Journey, plan: &Plan, response: Option<&Respons
     )
 }
 
-/// The step of the new process, or of its preloader, that is reported to have failed.
+/// The step of the new process that is reported to have failed.
 fn reported(journey: &Journey) -> Option<Step> {
     let failed = journey
         .records()
@@ -317,7 +282,7 @@ fn reported(journey: &Journey) -> Option<Step> {
 
 fn subject(route: Route) -> &'static str {
     match route {
-        Route::SpawnDirectly | Route::SpawnThroughPreloader => "The application",
+        Route::SpawnDirectly => "The application",
         Route::StartPreloader => "The preloader",
     }
 }

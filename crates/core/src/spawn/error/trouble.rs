@@ -48,14 +48,6 @@ pub enum Trouble {
     Properties(Vec<String>),
     /// It wrote no `properties.json`.
     NoProperties,
-    /// The preloader was lost while it was asked, and so was the one started in its place.
-    PreloaderLost(Step, Fault),
-    /// The preloader's answer is no answer.
-    PreloaderAnswer(String),
-    /// The preloader said that it could not.
-    PreloaderSaid(String),
-    /// The process that the preloader named can't be its child.
-    WrongProcess(String),
     /// It failed before, and is not tried again yet.
     HeldBack {
         /// Id of the last report.

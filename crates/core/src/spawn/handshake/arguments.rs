@@ -1,7 +1,7 @@
 //! What the new process is told: `args.json`, and a file below `args` for each of its keys.
 
 use crate::origin::Origin;
-use crate::spawn::plan::{Account, Kind, Limit, Method, Plan};
+use crate::spawn::plan::{Account, Kind, Limit, Plan, SPAWN_METHOD};
 use crate::spawn::step::Route;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 /// The whole of `args.json`. The env setupper reads it as well.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arguments {
-    /// `SPAWN_DIRECTLY`, `START_PRELOADER` or `SPAWN_THROUGH_PRELOADER`.
+    /// `SPAWN_DIRECTLY` or `START_PRELOADER`.
     pub journey: Route,
     /// Name of the application.
     pub app_group_name: String,
@@ -23,8 +23,8 @@ pub struct Arguments {
     pub starts_using_wrapper: bool,
     /// The wrapper is not ours.
     pub wrapper_supplied_by_third_party: bool,
-    /// `direct` or `smart`.
-    pub spawn_method: Method,
+    /// `direct`.
+    pub spawn_method: String,
     /// What is executed.
     pub start_command: String,
     /// What a wrapper loads.
@@ -98,7 +98,7 @@ impl Arguments {
             generic_app: plan.kind == Kind::Generic,
             starts_using_wrapper: plan.kind.has_wrapper(),
             wrapper_supplied_by_third_party: plan.kind == Kind::ForeignWrapper,
-            spawn_method: plan.method,
+            spawn_method: SPAWN_METHOD.to_owned(),
             start_command: plan.start_command.clone(),
             startup_file: plan.startup_file.clone(),
             process_title: plan.process_title.clone(),

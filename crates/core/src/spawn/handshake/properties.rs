@@ -1,7 +1,6 @@
 //! `response/properties.json`: the sockets of the new process.
 
 use crate::spawn::plan::Plan;
-use crate::spawn::step::Route;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -226,16 +225,11 @@ pub fn to_look_at<'a>(sockets: &'a [Socket], plan: &'a Plan) -> impl Iterator<It
 }
 
 /// Whether the sockets may be used: those of the file system are in their directory and belong to the application's
-/// user, and there is one of the kind that the route needs.
+/// user, and one of them accepts requests.
 ///
 /// # Errors
 /// All that is wrong.
-pub fn check(
-    sockets: &[Socket],
-    found: &BTreeMap<PathBuf, Found>,
-    plan: &Plan,
-    route: Route,
-) -> Result<(), Vec<String>> {
+pub fn check(sockets: &[Socket], found: &BTreeMap<PathBuf, Found>, plan: &Plan) -> Result<(), Vec<String>> {
     let mut faults = Vec::new();
     for socket in sockets {
         let Address::Unix(path) = &socket.address else {
@@ -261,21 +255,12 @@ pub fn check(
         }
     }
     let accepting = sockets.iter().filter(|socket| socket.accept_http_requests);
-    match (route, accepting.count()) {
-        (Route::StartPreloader, _) => {
-            if !sockets.iter().any(|socket| socket.protocol == "preloader") {
-                faults.push("has no socket with the protocol \"preloader\"".to_owned());
-            }
-        }
-        (Route::SpawnDirectly | Route::SpawnThroughPreloader, 0) => {
-            faults.push("has no socket with \"accept_http_requests\": true".to_owned());
-        }
-        (Route::SpawnDirectly | Route::SpawnThroughPreloader, count) if count > MOST_ACCEPTING => {
-            faults.push(format!(
-                "has {count} sockets that accept requests; {MOST_ACCEPTING} are the most"
-            ));
-        }
-        (Route::SpawnDirectly | Route::SpawnThroughPreloader, _) => {}
+    match accepting.count() {
+        0 => faults.push("has no socket with \"accept_http_requests\": true".to_owned()),
+        count if count > MOST_ACCEPTING => faults.push(format!(
+            "has {count} sockets that accept requests; {MOST_ACCEPTING} are the most"
+        )),
+        _ => {}
     }
     if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
@@ -297,21 +282,20 @@ mod tests {
     const GOOD: &str = r#"{"sockets":[{"address":"unix:/run/a/s","protocol":"http","concurrency":1,
         "accept_http_requests":true}]}"#;
 
-    fn judge(text: &str, found: Found, route: Route, directory: Option<&str>) -> Result<(), Vec<String>> {
+    fn judge(text: &str, found: Found, directory: Option<&str>) -> Result<(), Vec<String>> {
         let sockets = parse(text.as_bytes())?;
         let mut plan = sample();
         plan.socket_dir = directory.map(PathBuf::from);
         let found = BTreeMap::from([(PathBuf::from("/run/a/s"), found)]);
-        check(&sockets, &found, &plan, route)
+        check(&sockets, &found, &plan)
     }
 
     #[test]
     fn a_socket_must_be_the_users_and_in_its_place() {
         let own = Found::Socket { uid: 1000 };
-        let route = Route::SpawnDirectly;
-        assert_eq!(judge(GOOD, own.clone(), route, None), Ok(()));
-        assert_eq!(judge(GOOD, own.clone(), route, Some("/run/a")), Ok(()));
-        let said = |found, directory| judge(GOOD, found, route, directory).unwrap_err().join("; ");
+        assert_eq!(judge(GOOD, own.clone(), None), Ok(()));
+        assert_eq!(judge(GOOD, own.clone(), Some("/run/a")), Ok(()));
+        let said = |found, directory| judge(GOOD, found, directory).unwrap_err().join("; ");
         assert!(said(own, Some("/run")).contains("which is not in /run"));
         assert!(said(Found::Socket { uid: 0 }, None).contains("belongs to user 0 and not to app (1000)"));
         assert!(said(Found::Other, None).contains("is no socket"));
@@ -319,21 +303,13 @@ mod tests {
     }
 
     #[test]
-    fn each_route_needs_its_kind_of_socket() {
-        let own = Found::Socket { uid: 1000 };
+    fn a_socket_has_to_accept_requests() {
         let silent = GOOD.replace("true", "false");
-        let worker = judge(&silent, own.clone(), Route::SpawnDirectly, None).unwrap_err();
+        let worker = judge(&silent, Found::Socket { uid: 1000 }, None).unwrap_err();
         assert_eq!(
             worker,
             ["has no socket with \"accept_http_requests\": true".to_owned()]
         );
-        let preloader = judge(GOOD, own.clone(), Route::StartPreloader, None).unwrap_err();
-        assert_eq!(
-            preloader,
-            ["has no socket with the protocol \"preloader\"".to_owned()]
-        );
-        let right = silent.replace("\"http\"", "\"preloader\"");
-        assert_eq!(judge(&right, own, Route::StartPreloader, None), Ok(()));
     }
 
     #[test]

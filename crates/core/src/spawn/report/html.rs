@@ -65,10 +65,6 @@ pub(super) fn render(report: &Report, full: bool) -> String {
         (Some(pid), None) => pid.to_string(),
         (Some(pid), Some(exit)) => format!("{pid}, {}", exit.describe()),
     };
-    let mut sections = surroundings("process", &report.subprocess);
-    if let Some(known) = &report.preloader {
-        sections.extend(surroundings("preloader", known));
-    }
     let page = Page {
         id,
         group: &report.plan.group,
@@ -82,12 +78,12 @@ pub(super) fn render(report: &Report, full: bool) -> String {
         details: failure.details.as_deref(),
         steps: text::steps(report),
         output: &report.output,
-        sections,
+        sections: surroundings(&report.subprocess),
     };
     page.render().unwrap_or_default()
 }
 
-fn surroundings<'a>(whose: &str, known: &'a Surroundings) -> Vec<(String, &'a str)> {
+fn surroundings<'a>(known: &'a Surroundings) -> Vec<(String, &'a str)> {
     let parts = [
         ("Environment", &known.envvars),
         ("User", &known.user_info),
@@ -96,11 +92,11 @@ fn surroundings<'a>(whose: &str, known: &'a Surroundings) -> Vec<(String, &'a st
     let mut sections = Vec::new();
     for (title, text) in parts {
         if let Some(text) = text {
-            sections.push((format!("{title} of the {whose}"), text.as_str()));
+            sections.push((format!("{title} of the process"), text.as_str()));
         }
     }
     for (title, text) in &known.annotations {
-        sections.push((format!("{title} (said by the {whose})"), text.as_str()));
+        sections.push((format!("{title} (said by the process)"), text.as_str()));
     }
     sections
 }

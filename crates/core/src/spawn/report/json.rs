@@ -29,7 +29,6 @@ pub(super) fn render(report: &Report, epoch_s: u64) -> Value {
         "diagnostics": {
             "duration": report.ended.since(report.started).as_secs_f64(),
             "subprocess": subprocess,
-            "preloader_process": report.preloader.as_ref().map(surroundings),
         },
     })
 }

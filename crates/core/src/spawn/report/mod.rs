@@ -46,8 +46,6 @@ pub struct Report {
     pub output: String,
     /// Its surroundings.
     pub subprocess: Surroundings,
-    /// Those of the preloader that forked it.
-    pub preloader: Option<Surroundings>,
     /// Processes of it that are left although everything was done to end them.
     pub left: usize,
 }
@@ -122,7 +120,6 @@ mod tests {
                 envvars: Some("SECRET=hunter2".to_owned()),
                 ..Surroundings::default()
             },
-            preloader: None,
             left: 0,
         }
     }

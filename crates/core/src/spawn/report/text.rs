@@ -28,10 +28,7 @@ pub(super) fn render(report: &Report) -> String {
     }
     section(&mut out, "Steps", &steps(report));
     section(&mut out, "Output", &report.output);
-    surroundings(&mut out, "process", &report.subprocess);
-    if let Some(known) = &report.preloader {
-        surroundings(&mut out, "preloader", known);
-    }
+    surroundings(&mut out, &report.subprocess);
     if report.left > 0 {
         section(
             &mut out,
@@ -54,7 +51,7 @@ pub(super) fn steps(report: &Report) -> String {
     lines
 }
 
-fn surroundings(out: &mut String, whose: &str, known: &Surroundings) {
+fn surroundings(out: &mut String, known: &Surroundings) {
     let parts = [
         ("Environment", &known.envvars),
         ("User", &known.user_info),
@@ -62,11 +59,11 @@ fn surroundings(out: &mut String, whose: &str, known: &Surroundings) {
     ];
     for (title, text) in parts {
         if let Some(text) = text {
-            section(out, &format!("{title} of the {whose}"), text);
+            section(out, &format!("{title} of the process"), text);
         }
     }
     for (title, text) in &known.annotations {
-        section(out, &format!("{title} (said by the {whose})"), text);
+        section(out, &format!("{title} (said by the process)"), text);
     }
 }
 

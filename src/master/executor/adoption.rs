@@ -1,0 +1,376 @@
+//! Takes over what the master before this one has left.
+
+use super::generation::{Generation, Resources};
+use super::output::Lines;
+use super::pools::{RunningPool, policy};
+use super::reports::Reports;
+use super::sources::Source;
+use super::{Context, Executor, Pools, Processes, Reload, Who, WorkerProcess};
+use crate::config::{Application, Config, Pool};
+use crate::confine;
+use crate::estate::{Heritage, document, names};
+use crate::listen::{Inherited, Listener};
+use crate::logs::{Handout, open_file};
+use crate::master::action::Notify;
+use crate::master::event::{
+    Adopted, AdoptedGeneration, AdoptedWorker, GenerationId, PoolId, SlotIndex, WorkerId,
+};
+use crate::scoreboard::layout::slot as word;
+use crate::scoreboard::{Board, census, header};
+use crate::sys::{Error, pidfd, process};
+use crate::tick::Tick;
+use nix::errno::Errno;
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
+
+impl Executor {
+    /// Takes over what goes on, and says what the core is to be told; `None`: nothing does. `config` stands in where the
+    /// configuration of before is not known.
+    pub(in crate::master) fn adopt(&mut self, heritage: Heritage, config: &Config) -> Option<Adopted> {
+        let Heritage {
+            document,
+            plan,
+            config: before,
+            mut descriptors,
+            listeners,
+            own_listeners,
+            highest,
+            problem,
+            ..
+        } = heritage;
+        self.handover.inherited = Inherited::new(listeners, own_listeners);
+        if let Some(problem) = problem {
+            log::error!(
+                "what the master before this one has left can't be used, only its sockets can; its workers finish by \
+                 themselves: {problem}"
+            );
+        }
+        let document = document?;
+        log::info!(
+            "taking over from process {} (version {})",
+            document.master,
+            document.program
+        );
+        for complaint in &plan.complaints {
+            log::warn!("{complaint}");
+        }
+        (self.pools.last_pool, self.pools.last_generation) = (highest.0, highest.1);
+        self.context.descriptor_limit = document.descriptor_limit.or(self.context.descriptor_limit);
+        if let Some(before) = before {
+            // They are there; one whose pool is gone by now is to be removed.
+            let groups = before.pools.iter().map(confine::check);
+            self.pools.groups = groups.filter_map(|group| group.ok().flatten()).collect();
+            self.reload.config = before;
+        }
+        let mut adopted = Adopted {
+            process_max: self.reload.config.global.process_max,
+            control_timeout: self.reload.config.global.process_control_timeout,
+            next_worker: highest.2 + 1,
+            ..Adopted::default()
+        };
+        for pool in &plan.pools {
+            match self.pools.adopt_pool(&self.reload, pool, &mut descriptors) {
+                Ok(id) => adopted.pools.push(id),
+                Err(error) => log::error!("[pool {}] {error}", pool.name),
+            }
+        }
+        let mut dead: BTreeMap<u32, Vec<document::Worker>> = BTreeMap::new();
+        for (generation, worker) in plan.dead {
+            dead.entry(generation).or_default().push(worker);
+        }
+        for generation in plan.generations {
+            let gone = dead.remove(&generation.id).unwrap_or_default();
+            let name = generation.name.clone();
+            match self.adopt_generation(generation, &gone, config, &mut descriptors) {
+                Ok(generation) => adopted.generations.push(generation),
+                Err(error) => log::error!("[pool {name}] the old workers finish by themselves: {error}"),
+            }
+        }
+        self.processes.remove_sockets_of_others(&document);
+        choose_serving(&mut adopted, &plan.pools);
+        for generation in adopted.generations.iter().filter(|generation| generation.serves) {
+            self.pools.serves(generation.pool, generation.generation);
+        }
+        let workers = adopted.generations.iter().map(|it| it.workers.len());
+        log::info!(
+            "{} pools and {} workers go on",
+            adopted.pools.len(),
+            workers.sum::<usize>()
+        );
+        Some(adopted)
+    }
+
+    fn adopt_generation(
+        &mut self,
+        left: document::Generation,
+        gone: &[document::Worker],
+        config: &Config,
+        descriptors: &mut HashMap<String, OwnedFd>,
+    ) -> Result<AdoptedGeneration, String> {
+        let id = GenerationId(left.id);
+        let named = |config: &Config| config.pools.iter().find(|pool| pool.name == left.name).cloned();
+        let pool: Pool = named(&self.reload.config)
+            .or_else(|| named(config))
+            .ok_or("no configuration names the pool")?;
+        let mut settings = self
+            .context
+            .settings(&pool, self.reload.config.global.log_limit, &mut HashMap::new())
+            .map_err(|error| error.to_string())?;
+        (settings.slots, settings.started) = (left.slots, left.started);
+        let access = pool
+            .access
+            .as_ref()
+            .and_then(|access| open_file(&access.path).ok());
+        let resources = resources(&left, &pool.application, access.as_ref(), descriptors)
+            .map_err(|error| error.to_string())?;
+        let watched = self
+            .context
+            .sources
+            .watch(&resources.child_accept.0, Source::ChildAccept(id))
+            .and_then(|()| {
+                self.context
+                    .sources
+                    .watch(resources.messages.pipe(), Source::Messages(id))
+            })
+            .and_then(|()| match &resources.reports {
+                Some(reports) => self.context.sources.watch(reports.ends().0, Source::Reports(id)),
+                None => Ok(()),
+            });
+        watched.map_err(|error| error.to_string())?;
+        let mut generation = Generation::new(PoolId(left.pool), settings, access);
+        generation.resources = Some(resources);
+        generation.set_notify(Notify::default());
+        generation.try_open_app_log();
+        self.pools.generations.insert(id, generation);
+        let has_preloader = self.adopt_program(&left, descriptors).unwrap_or_else(|error| {
+            log::error!("[pool {}] the program ends: {error}", left.name);
+            false
+        });
+        let mut workers = Vec::new();
+        for worker in &left.workers {
+            match self
+                .pools
+                .adopt_worker(&mut self.context, &mut self.processes, id, worker, descriptors)
+            {
+                Ok(()) => workers.push(AdoptedWorker {
+                    worker: WorkerId(worker.id),
+                    slot: SlotIndex(worker.slot),
+                    forked: Tick::from_nanos(worker.begun),
+                    up: worker.up,
+                    told: worker.told.map(|(told, when)| (told, Tick::from_nanos(when))),
+                }),
+                // It ended just now.
+                Err(error) => {
+                    log::debug!("[pool {}] {error}", left.name);
+                    self.pools.free_seat(id, worker);
+                }
+            }
+        }
+        for worker in gone {
+            log::info!(
+                "[pool {}] child {} ended while there was no master",
+                left.name,
+                worker.pid
+            );
+            self.pools.free_seat(id, worker);
+        }
+        Ok(AdoptedGeneration {
+            generation: id,
+            pool: PoolId(left.pool),
+            policy: policy(&pool),
+            slots: left.slots,
+            serves: false,
+            workers,
+            lost: self.pools.lost_slots(id),
+            has_preloader,
+        })
+    }
+}
+
+impl Pools {
+    fn adopt_pool(
+        &mut self,
+        reload: &Reload,
+        pool: &document::Pool,
+        descriptors: &mut HashMap<String, OwnedFd>,
+    ) -> Result<PoolId, String> {
+        let mut take = |name: &str| {
+            descriptors
+                .remove(name)
+                .ok_or_else(|| format!("{name} is missing"))
+        };
+        let socket = take(&names::listener(pool.id))?;
+        let queue = match names::queue(pool.id) {
+            [out, into] if pool.has_queue => Some((take(&out)?, take(&into)?)),
+            _ => None,
+        };
+        let known = reload.config.pools.iter().find(|known| known.name == pool.name);
+        let backlog = known.map_or(-1, |known| known.listen.backlog);
+        let listener = Listener::adopt(socket, pool.address.clone(), pool.file, backlog);
+        let running = RunningPool {
+            name: pool.name.clone(),
+            listener: Some(listener.map_err(|error| error.to_string())?),
+            queue,
+            watched: false,
+            latest: None,
+            serving: None,
+        };
+        self.errors.begin(&pool.name);
+        self.tallies.begin(&pool.name, pool.tally.clone());
+        self.by_id.insert(PoolId(pool.id), running);
+        Ok(PoolId(pool.id))
+    }
+
+    fn adopt_worker(
+        &mut self,
+        context: &mut Context,
+        processes: &mut Processes,
+        generation: GenerationId,
+        left: &document::Worker,
+        descriptors: &mut HashMap<String, OwnedFd>,
+    ) -> Result<(), Error> {
+        let id = WorkerId(left.id);
+        let foreign = if process::is_child(left.pid) {
+            processes.by_pid.insert(left.pid, Who::Worker(id));
+            None
+        } else {
+            let process = pidfd::open(left.pid)?;
+            // Only now can the number no longer come to mean another process.
+            if process::start_time(left.pid) != Some(left.start_time) {
+                return Err(Error::new("pidfd_open", left.pid.to_string(), Errno::ESRCH));
+            }
+            context.sources.watch(&process, Source::Foreign(id))?;
+            Some(process)
+        };
+        let mut output = Vec::new();
+        let in_entries = self.logs_entries(generation);
+        for (index, (name, stream)) in names::output(left.id)
+            .iter()
+            .zip(["stdout", "stderr"])
+            .enumerate()
+        {
+            if let Some(pipe) = descriptors.remove(name).filter(|_| left.output) {
+                context.sources.watch(&pipe, Source::Output(id, index))?;
+                let lines = Lines::new(pipe).knowing_mark(context.speaks_as_fpm);
+                output.push((lines.in_entries(in_entries), stream));
+            }
+        }
+        let adopted = WorkerProcess {
+            generation,
+            slot: left.slot,
+            pid: Some(left.pid),
+            retire: descriptors
+                .remove(&names::retire(left.id))
+                .filter(|_| left.told.is_none()),
+            output,
+            first_words: Vec::new(),
+            begun: Tick::from_nanos(left.begun),
+            up: left.up,
+            unfinished: false,
+            // What it is busy with can't be seen until another has taken its place.
+            traceable: None,
+            questions: None,
+            channel: None,
+            told: left.told.map(|(told, when)| (told, Tick::from_nanos(when))),
+            foreign,
+            start_time: std::cell::Cell::new(Some(left.start_time)),
+        };
+        self.workers.insert(id, adopted);
+        if let Some(generation) = self.generations.get_mut(&generation) {
+            generation.seats.insert(left.slot, id);
+        }
+        Ok(())
+    }
+
+    /// The seat of a worker that is gone is free, unless another process has written there since.
+    fn free_seat(&mut self, id: GenerationId, gone: &document::Worker) {
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        let page = generation
+            .resources
+            .as_ref()
+            .and_then(|resources| resources.board.slot(gone.slot as usize));
+        let last = page.map_or(0, |page| census::word(page, word::PID));
+        if last == 0 || last == gone.pid as u64 {
+            generation.unseat(gone.slot);
+        }
+    }
+
+    /// Slots that were given away and whose worker is unknown: it was being made when the master ended. Its retire channel
+    /// is closed, so it leaves; until the generation ends nobody else may sit there.
+    fn lost_slots(&self, id: GenerationId) -> Vec<SlotIndex> {
+        let Some(generation) = self.generations.get(&id) else {
+            return Vec::new();
+        };
+        let Some(resources) = &generation.resources else {
+            return Vec::new();
+        };
+        let words = resources.board.header();
+        let lost: Vec<SlotIndex> = (0..generation.settings.slots)
+            .filter(|slot| header::used(words, *slot as usize) && !generation.seats.contains_key(slot))
+            .map(SlotIndex)
+            .collect();
+        for slot in &lost {
+            header::set_retire(words, slot.0 as usize, true);
+        }
+        lost
+    }
+}
+
+/// The generation of each pool that serves: the one that is said to, or, if all of its workers were told to go, the newest
+/// that has others.
+fn choose_serving(adopted: &mut Adopted, pools: &[document::Pool]) {
+    for pool in pools {
+        let stays = |generation: &AdoptedGeneration| {
+            generation.pool == PoolId(pool.id)
+                && generation.workers.iter().any(|worker| worker.told.is_none())
+        };
+        let candidates = adopted
+            .generations
+            .iter_mut()
+            .filter(|generation| stays(generation));
+        let best = candidates.max_by_key(|generation| {
+            let said = pool.serving == Some(generation.generation.0);
+            (said, generation.generation)
+        });
+        if let Some(generation) = best {
+            generation.serves = true;
+        }
+    }
+}
+
+fn resources(
+    left: &document::Generation,
+    application: &Application,
+    access: Option<&OwnedFd>,
+    descriptors: &mut HashMap<String, OwnedFd>,
+) -> Result<Resources, Error> {
+    let access = match names::access_log(left.id).map(|end| descriptors.remove(&end)) {
+        [Some(post), Some(shelf)] => Some(Handout::adopt(post, shelf)),
+        // The old workers write to the file that they have.
+        _ => access.map(Handout::new).transpose()?,
+    };
+    let reports = match names::reports(left.id).map(|end| descriptors.remove(&end)) {
+        [Some(out), Some(into)] => Some(Reports::adopt(out, into)),
+        _ => Reports::new(application)?,
+    };
+    let mut take = |name: String| {
+        let fd = descriptors.remove(&name);
+        fd.ok_or_else(|| Error::new("adopt", name, Errno::EBADF))
+    };
+    let board = Board::adopt(take(names::board(left.id))?, &left.name, left.slots as usize)?;
+    let [accept_out, accept_in] = names::child_accept(left.id);
+    let [messages_out, messages_in] = names::messages(left.id);
+    Ok(Resources {
+        board,
+        child_accept: (take(accept_out)?, take(accept_in)?),
+        messages: Lines::new(take(messages_out)?),
+        messages_in: take(messages_in)?,
+        reports,
+        preloader: None,
+        second: None,
+        promotions: 0,
+        access,
+    })
+}

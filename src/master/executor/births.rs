@@ -1,0 +1,317 @@
+//! Brings workers into being.
+
+use super::generation::Generation;
+use super::helper::zone;
+use super::output::Lines;
+use super::preloader::Command;
+use super::promotion::refork_at;
+use super::sources::Source;
+use super::{Context, Executor, Helpers, Pools, Who, WorkerProcess};
+use crate::config::{Application, ProcessManager};
+use crate::helper::{Role, WorkerStart};
+use crate::master::event::{Event, GenerationId, WorkerId};
+use crate::runtime::http;
+use crate::sys::fd::{close_all_but, null, pipe, socket_pair};
+use crate::sys::process::{self, Side, exit_now};
+use crate::sys::{Error, clock, signal};
+use crate::worker::{self, Kit, Runtime, Seat};
+use nix::sys::socket::SockType;
+use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+
+impl Executor {
+    /// Makes a worker, or asks its preloader for one.
+    pub(super) fn fork(&mut self, worker: WorkerId, id: GenerationId, slot: u32) {
+        if let Err(error) = self.try_fork(worker, id, slot) {
+            log::error!(
+                "[pool {}] can't make a worker: {error}",
+                self.pools.generation_name(id)
+            );
+            self.fork_failed(worker);
+        }
+    }
+
+    /// Forgets a worker that was not made.
+    pub(super) fn fork_failed(&mut self, worker: WorkerId) {
+        if let Some(failed) = self.pools.workers.remove(&worker) {
+            if let Some(generation) = self.pools.generations.get_mut(&failed.generation) {
+                generation.unseat(failed.slot);
+            }
+            for (lines, _) in &failed.output {
+                self.context.sources.forget(lines.pipe());
+            }
+            self.handover.unkeep_worker(worker, &failed);
+        }
+        self.applications.instance_not_made(worker);
+        self.context.happened.push_back(Event::ForkFailed(worker));
+    }
+
+    fn try_fork(&mut self, worker: WorkerId, id: GenerationId, slot: u32) -> Result<(), Error> {
+        self.open(id)?;
+        let Some(generation) = self.pools.generations.get_mut(&id) else {
+            return Err(Error::new("fork", "", nix::errno::Errno::EINVAL));
+        };
+        generation.seat(slot, worker);
+        // A worker that the next preloader may be made from is sent descriptors.
+        let (retire_out, retire) = if refork_at(&generation.settings, 0).is_some() {
+            socket_pair(SockType::SeqPacket)?
+        } else {
+            pipe(false)?
+        };
+        let (questions, answers) = super::slow::questions(&generation.settings.pool)?.unzip();
+        let (ours, channel) = match generation.settings.pool.pm {
+            ProcessManager::Ordered { .. } => Some(socket_pair(SockType::SeqPacket)?).unzip(),
+            ProcessManager::Static { .. }
+            | ProcessManager::Dynamic { .. }
+            | ProcessManager::Ondemand { .. } => (None, None),
+        };
+        let unborn = WorkerProcess {
+            generation: id,
+            slot,
+            pid: None,
+            retire: Some(retire),
+            output: Vec::new(),
+            first_words: Vec::new(),
+            begun: clock::now(),
+            up: false,
+            told: None,
+            foreign: None,
+            start_time: std::cell::Cell::default(),
+            unfinished: false,
+            traceable: None,
+            questions,
+            channel: ours,
+        };
+        let catch = generation.settings.pool.catch_workers_output;
+        let application = generation.settings.pool.application.clone();
+        self.pools.workers.insert(worker, unborn);
+        let output = if catch {
+            Some(self.pools.catch_output(&mut self.context, worker)?)
+        } else {
+            None
+        };
+        self.handover.keep_worker(&self.pools, worker);
+        let seat = Seat {
+            slot,
+            retire: retire_out,
+            output,
+            questions: answers,
+            channel,
+        };
+        match application {
+            Application::Php(_) | Application::Wrapped(_) => {
+                self.helpers.ask_preloader(&self.pools, worker, id, seat)
+            }
+            Application::Rust => self.fork_handler(worker, id, seat),
+            Application::Cgi(_)
+            | Application::FastCgi(_)
+            | Application::Http(_)
+            | Application::Program(_) => self.start_worker(worker, id, seat),
+        }
+    }
+
+    /// Starts a worker whose runtime is part of the program.
+    fn start_worker(&mut self, worker: WorkerId, id: GenerationId, seat: Seat) -> Result<(), Error> {
+        let kit = self.pools.kit(id)?;
+        let share = self
+            .pools
+            .generations
+            .get(&id)
+            .and_then(|generation| generation.share.as_ref());
+        let processes = share.map(http::Share::processes);
+        let table = share.map(|share| share.memory().try_clone());
+        let table = table
+            .transpose()
+            .map_err(|error| Error::from_io("dup", "", &error))?;
+        let reports = self.pools.reports_for_worker(id)?;
+        let has_elder = self.pools.has_elder(id);
+        let is_routed = seat.is_routed();
+        let (settings, mut descriptors) = kit.take_apart();
+        let (slot, own) = seat.take_apart();
+        let (kit, seat) = (descriptors.len(), own.len());
+        descriptors.extend(own);
+        descriptors.extend(table);
+        let has_reports = reports.is_some();
+        descriptors.extend(reports);
+        let title = format!("{}: pool {}", settings.pool.title, settings.pool.name);
+        let mut environment: Vec<(OsString, OsString)> = match settings.pool.clear_env {
+            true => Vec::new(),
+            false => std::env::vars_os().collect(),
+        };
+        environment.extend(zone().filter(|_| settings.pool.clear_env));
+        let role = Role::Worker(Box::new(WorkerStart {
+            settings,
+            kit,
+            slot,
+            seat,
+            is_routed,
+            processes,
+            has_reports,
+            has_elder,
+        }));
+        let pid = self
+            .context
+            .start_helper(&self.reload, title, role, descriptors, &environment)?;
+        self.born(worker, pid);
+        Ok(())
+    }
+
+    /// Forks a worker that runs a handler of this program.
+    fn fork_handler(&mut self, worker: WorkerId, id: GenerationId, seat: Seat) -> Result<(), Error> {
+        let kit = self.pools.kit(id)?;
+        let name = kit.settings.pool.name.clone();
+        let has_elder = self.pools.has_elder(id);
+        let Some(handler) = self.context.handlers.get_mut(&name) else {
+            let subject = format!("no Rust handler named {name}");
+            return Err(Error::new("fork", subject, nix::errno::Errno::ENOENT));
+        };
+        // SAFETY: the master has one thread; the child leaves this stack frame only by _exit.
+        #[expect(unsafe_code, reason = "forks a worker")]
+        match unsafe { process::fork() }? {
+            Side::Parent(pid) => {
+                self.born(worker, pid);
+                Ok(())
+            }
+            Side::Child => {
+                signal::reset_in_child();
+                exit_now(be_worker(kit, seat, handler.as_mut(), has_elder))
+            }
+        }
+    }
+
+    /// A worker exists.
+    pub(super) fn born(&mut self, worker: WorkerId, pid: i32) {
+        if let Some(newborn) = self.pools.workers.get_mut(&worker) {
+            let generation = self.pools.generations.get(&newborn.generation);
+            let resources = generation.and_then(|generation| generation.resources.as_ref());
+            let preloader = resources.and_then(|r| self.helpers.preloaders.get(&r.preloader?));
+            newborn.traceable = preloader.and_then(|p| p.traceable.clone());
+            newborn.pid = Some(pid);
+            if let Some(store) = &mut self.handover.store {
+                store.is_stale = true;
+            }
+            self.processes.by_pid.insert(pid, Who::Worker(worker));
+            log::debug!("[pool {}] child {pid} started", {
+                let generation = newborn.generation;
+                self.pools.generation_name(generation)
+            });
+            self.context.happened.push_back(Event::Forked(worker));
+            self.pools.count_start(worker);
+            if self.pools.workers.get(&worker).is_some_and(|newborn| newborn.up) {
+                self.applications.instance_up(&self.pools, worker);
+            }
+        }
+    }
+
+    /// Brings a generation's scoreboard and pipes into being and watches them.
+    pub(super) fn open(&mut self, id: GenerationId) -> Result<(), Error> {
+        let Some(generation) = self.pools.generations.get_mut(&id) else {
+            return Ok(());
+        };
+        if generation.resources.is_some() {
+            return Ok(());
+        }
+        generation.open()?;
+        if let Some(resources) = &generation.resources {
+            self.context
+                .sources
+                .watch(&resources.child_accept.0, Source::ChildAccept(id))?;
+            self.context
+                .sources
+                .watch(resources.messages.pipe(), Source::Messages(id))?;
+            if let Some(reports) = &resources.reports {
+                self.context
+                    .sources
+                    .watch(reports.ends().0, Source::Reports(id))?;
+            }
+        }
+        let pool = generation.pool;
+        self.handover.keep_generation(&self.pools, id);
+        self.open_queue(pool)
+    }
+}
+
+impl Pools {
+    /// Two pipes for a worker's standard output and error.
+    fn catch_output(&mut self, context: &mut Context, worker: WorkerId) -> Result<(OwnedFd, OwnedFd), Error> {
+        let mut ends = Vec::new();
+        let generation = self.workers.get(&worker).map(|worker| worker.generation);
+        let in_entries = generation.is_some_and(|id| self.logs_entries(id));
+        for (index, name) in ["stdout", "stderr"].into_iter().enumerate() {
+            let (reader, writer) = pipe(false)?;
+            crate::sys::fd::set_nonblocking(reader.as_fd(), true)?;
+            context.sources.watch(&reader, Source::Output(worker, index))?;
+            if let Some(newborn) = self.workers.get_mut(&worker) {
+                let lines = Lines::new(reader).knowing_mark(context.speaks_as_fpm);
+                newborn.output.push((lines.in_entries(in_entries), name));
+            }
+            ends.push(writer);
+        }
+        let error = ends.pop();
+        ends.pop()
+            .zip(error)
+            .ok_or_else(|| Error::new("pipe2", "", nix::errno::Errno::EINVAL))
+    }
+
+    /// Whether the generation before it is still there.
+    fn has_elder(&self, id: GenerationId) -> bool {
+        let pool = self.generations.get(&id).map(|generation| generation.pool);
+        let mut all = self.generations.iter();
+        all.any(|(other, generation)| *other < id && Some(generation.pool) == pool)
+    }
+
+    pub(super) fn kit(&self, id: GenerationId) -> Result<Kit, Error> {
+        let nothing = || Error::new("kit", "the pool is closed", nix::errno::Errno::EINVAL);
+        let generation: &Generation = self.generations.get(&id).ok_or_else(nothing)?;
+        let pool = self.by_id.get(&generation.pool).ok_or_else(nothing)?;
+        let queue = pool.queue.as_ref().ok_or_else(nothing)?;
+        match &pool.listener {
+            Some(listener) => generation.kit(&listener.socket, queue),
+            // Its workers are given their connections.
+            None => generation.kit(&null()?, queue),
+        }
+    }
+}
+
+impl Helpers {
+    fn ask_preloader(
+        &mut self,
+        pools: &Pools,
+        worker: WorkerId,
+        id: GenerationId,
+        seat: Seat,
+    ) -> Result<(), Error> {
+        let generation = pools.number_in_preloader(id);
+        let Some(preloader) = self.preloader_of(pools, id) else {
+            return Err(Error::new(
+                "fork",
+                "there is no preloader",
+                nix::errno::Errno::ESRCH,
+            ));
+        };
+        let is_routed = seat.is_routed();
+        let (slot, descriptors) = seat.take_apart();
+        let command = Command::Spawn {
+            worker: worker.0,
+            slot,
+            is_routed,
+            generation,
+        };
+        preloader.send(&command, descriptors);
+        Ok(())
+    }
+}
+
+/// In the child: closes what is the master's, and becomes a worker. Says the exit code.
+fn be_worker(kit: Kit, seat: Seat, runtime: &mut dyn Runtime, has_elder: bool) -> i32 {
+    let mut keep: Vec<RawFd> = kit.descriptors();
+    keep.extend(seat.descriptors());
+    keep.sort_unstable();
+    // SAFETY: what owns the other descriptors is the master's state, which this process never touches again: it
+    // leaves by _exit.
+    #[expect(unsafe_code, reason = "closes what the worker must not have")]
+    unsafe {
+        close_all_but(&keep);
+    }
+    worker::begin(kit, seat, runtime, has_elder)
+}

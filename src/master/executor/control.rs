@@ -1,0 +1,329 @@
+//! The control sockets: who asks, and what is asked.
+
+use super::sources::Source;
+use super::{Applications, Context, Executor};
+use crate::config::{Address, Listen, Pool};
+use crate::control::protocol::{Answer, Request};
+use crate::control::{Guests, Heard, MOST_GUESTS, MOST_SESSIONS, Session, owners_socket};
+use crate::listen::{AcceptPause, ListenError, Listener, Place, bind};
+use crate::sys::{clock, identity, socket};
+use crate::tick::Tick;
+use mio::Interest;
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+/// Connections taken at once.
+const ACCEPTS: usize = 16;
+
+/// Which control socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::master) enum Door {
+    /// The one for root and the daemon's own user.
+    Main,
+    /// The one for owners of applications. What comes to it makes no queue before the other.
+    Owners,
+}
+
+impl Door {
+    fn mode(self) -> u32 {
+        match self {
+            Door::Main => 0o600,
+            Door::Owners => 0o666,
+        }
+    }
+}
+
+/// The sockets and the conversations over them.
+#[derive(Debug, Default)]
+pub(in crate::master) struct Control {
+    listener: Option<Listener>,
+    owners_listener: Option<Listener>,
+    sessions: HashMap<u64, Session>,
+    last: u64,
+    asked: VecDeque<(u64, Request)>,
+    /// What guests ask for; one is answered in a turn of the loop.
+    asked_by_guests: VecDeque<(u64, Request)>,
+    /// The users behind conversations that may not ask for everything.
+    guests: Guests,
+    /// Accepting has failed: when it is tried again.
+    pause: AcceptPause,
+}
+
+/// What somebody may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::master) enum Rights {
+    /// Everything: root and the daemon's own user.
+    All,
+    /// What concerns this user's own applications.
+    Own(u32),
+}
+
+impl Control {
+    /// Whether a conversation goes on.
+    pub(super) fn is_there(&self, id: u64) -> bool {
+        self.sessions.contains_key(&id)
+    }
+
+    fn listener(&self, door: Door) -> Option<&Listener> {
+        match door {
+            Door::Main => self.listener.as_ref(),
+            Door::Owners => self.owners_listener.as_ref(),
+        }
+    }
+
+    fn listener_mut(&mut self, door: Door) -> &mut Option<Listener> {
+        match door {
+            Door::Main => &mut self.listener,
+            Door::Owners => &mut self.owners_listener,
+        }
+    }
+}
+
+impl Executor {
+    /// Listens at this path from now on, and for owners of applications beside it if there are application pools; `None`:
+    /// nowhere. On an error it is as before.
+    pub(in crate::master) fn open_control(&mut self, path: Option<&Path>) -> Result<(), ListenError> {
+        self.open_door(Door::Main, path)?;
+        // Users other than the daemon's own to whom applications belong.
+        let is_owned = |pool: &Pool| {
+            let of_one = pool.user.is_some() && pool.application.root().is_some();
+            pool.applications.is_some() || of_one
+        };
+        let has_owners = self.reload.config.pools.iter().any(is_owned);
+        let owners = path.filter(|_| has_owners).map(owners_socket);
+        self.open_door(Door::Owners, owners.as_deref())
+    }
+
+    fn open_door(&mut self, door: Door, path: Option<&Path>) -> Result<(), ListenError> {
+        let wanted = path.map(|path| Address::Unix(path.to_owned()));
+        let mode = door.mode();
+        let listener = self.control.listener(door);
+        let place = listener.filter(|it| it.is_ours()).map(Listener::place);
+        let is_lost = matches!(place, Some(Place::Gone | Place::Taken));
+        if is_lost {
+            // Those who came before it was gone.
+            while self
+                .control
+                .accept_control(&mut self.context, &mut self.applications, door)
+            {}
+        }
+        let listener = self.control.listener(door);
+        let now = listener.map(|listener| &listener.address);
+        let is_same = now.is_some() && now == wanted.as_ref();
+        if now == wanted.as_ref() && !is_lost {
+            return (listener.zip(wanted)).map_or(Ok(()), |(listener, address)| {
+                listener.adjust(&private(address, mode))
+            });
+        }
+        let listener = match wanted {
+            Some(address) => Some(bind(&private(address, mode), &mut self.handover.inherited)?),
+            None => None,
+        };
+        if let Some(before) = self.control.listener_mut(door).take() {
+            self.context.sources.forget(&before.socket);
+            before.remove_file();
+        }
+        if let Some(listener) = &listener {
+            let watched = self
+                .context
+                .sources
+                .watch(&listener.socket, Source::Control(door));
+            if let Err(error) = watched {
+                log::error!("control: {error}");
+            }
+        }
+        *self.control.listener_mut(door) = listener;
+        if is_lost && is_same {
+            log::warn!("the control socket's file was gone: it is bound again");
+        }
+        Ok(())
+    }
+
+    /// Tries again what has failed; the socket is not watched for connections that it told of before.
+    pub(in crate::master) fn tend_control(&mut self, now: Tick) {
+        // As many as can have queued up; of later ones the socket tells.
+        let rounds = MOST_SESSIONS.div_ceil(ACCEPTS) + 1;
+        if self.control.pause.end(now) {
+            for door in [Door::Main, Door::Owners] {
+                let _ = (0..rounds).all(|_| {
+                    self.control
+                        .accept_control(&mut self.context, &mut self.applications, door)
+                });
+            }
+        }
+    }
+
+    /// Answers what was asked, if whoever asked is still there.
+    pub(in crate::master) fn answer(&mut self, id: u64, answer: &Answer) {
+        if let Some(session) = self.control.sessions.get_mut(&id) {
+            session.answer(answer);
+            self.control
+                .attend_session(&mut self.context, &mut self.applications, id);
+        }
+    }
+}
+
+impl Control {
+    /// Removes the sockets' files; at the end.
+    pub(in crate::master) fn remove_control_file(&self) {
+        let listeners = self.listener.iter().chain(&self.owners_listener);
+        listeners.for_each(Listener::remove_file);
+    }
+
+    /// What root or the daemon's own user has asked next.
+    pub(in crate::master) fn next_order(&mut self) -> Option<(u64, Request)> {
+        self.asked.pop_front()
+    }
+
+    /// What an owner of applications has asked next and still waits for.
+    pub(in crate::master) fn next_order_of_guests(&mut self) -> Option<(u64, Request)> {
+        // A conversation that had to make room takes what it asked with it: the queue is no longer than there are places.
+        let sessions = &self.sessions;
+        self.asked_by_guests.retain(|(id, _)| sessions.contains_key(id));
+        self.asked_by_guests.pop_front()
+    }
+
+    /// Whether something is asked.
+    pub(in crate::master) fn has_orders(&self) -> bool {
+        !self.asked.is_empty() || !self.asked_by_guests.is_empty()
+    }
+
+    /// When the socket is to be tried again whose connections could not be accepted.
+    pub(in crate::master) fn control_deadline(&self) -> Option<Tick> {
+        self.pause.deadline()
+    }
+
+    /// Takes new conversations. `true`: there may be more.
+    pub(super) fn accept_control(
+        &mut self,
+        context: &mut Context,
+        applications: &mut Applications,
+        door: Door,
+    ) -> bool {
+        for _ in 0..ACCEPTS {
+            let Some(listener) = self.listener(door) else {
+                return false;
+            };
+            match socket::accept(listener.socket.as_fd()) {
+                Ok(Some(connection)) => self.begin_session(context, applications, connection, door),
+                Ok(None) => return false,
+                Err(error) => {
+                    if self.pause.begin(clock::now()) {
+                        log::error!("control: {error}; trying again");
+                    }
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn begin_session(
+        &mut self,
+        context: &mut Context,
+        applications: &mut Applications,
+        connection: OwnedFd,
+        door: Door,
+    ) {
+        let who = socket::peer_user(connection.as_fd());
+        let mut session = Session::new(connection, clock::now());
+        let rights = match who {
+            Ok(uid) if uid == 0 || uid == identity::own_user() => Some(Rights::All),
+            Ok(uid) => Some(Rights::Own(uid)).filter(|_| door == Door::Owners),
+            Err(_) => None,
+        };
+        let Some(rights) = rights else {
+            session.refuse("permission denied: root and the daemon's own user may ask");
+            session.look(clock::now());
+            return;
+        };
+        if let Some(longest) = self.to_end_for(applications, rights) {
+            self.end_session(context, applications, longest);
+        }
+        self.last += 1;
+        let id = self.last;
+        let both = Interest::READABLE | Interest::WRITABLE;
+        let watched = context
+            .sources
+            .watch_for(session.socket(), Source::ControlSession(id), both);
+        match watched {
+            Ok(()) => {
+                self.sessions.insert(id, session);
+                if let Rights::Own(uid) = rights {
+                    self.guests.add(id, uid);
+                }
+                self.attend_session(context, applications, id);
+            }
+            Err(error) => log::error!("control: {error}"),
+        }
+    }
+
+    /// The conversation that ends so that there is room for another: the one that is silent the longest. One that waits
+    /// for its answer only ends if all do. Root's and the daemon's user's end for each other, and never for a guest.
+    fn to_end_for(&self, applications: &Applications, rights: Rights) -> Option<u64> {
+        if let Rights::Own(uid) = rights {
+            return self.guests.to_end(uid, |id| {
+                let session = self.sessions.get(&id);
+                session.map_or((false, Tick::from_nanos(0)), |session| {
+                    (session.is_waiting(), session.since)
+                })
+            });
+        }
+        let control = &self;
+        let own = || (control.sessions.iter()).filter(|(id, _)| control.guests.user(**id).is_none());
+        if own().count() < MOST_SESSIONS {
+            return None;
+        }
+        let holders: Vec<u64> = applications.lease_holders();
+        own()
+            .min_by_key(|(id, session)| {
+                let is_needed = session.is_waiting() || holders.contains(id);
+                (is_needed, session.since, **id)
+            })
+            .map(|(id, _)| *id)
+    }
+
+    fn end_session(&mut self, context: &mut Context, applications: &mut Applications, id: u64) {
+        if let Some(session) = self.sessions.remove(&id) {
+            context.sources.forget(session.socket());
+            self.guests.remove(id);
+            applications.end_leases(id);
+        }
+    }
+
+    /// What whoever is behind a conversation may ask for.
+    pub(in crate::master) fn rights(&self, id: u64) -> Rights {
+        self.guests.user(id).map_or(Rights::All, Rights::Own)
+    }
+
+    /// Goes on with a conversation.
+    pub(super) fn attend_session(&mut self, context: &mut Context, applications: &mut Applications, id: u64) {
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        match session.look(clock::now()) {
+            Heard::Nothing => {}
+            Heard::Request(request) => match self.rights(id) {
+                Rights::All => self.asked.push_back((id, request)),
+                Rights::Own(_) => self.asked_by_guests.push_back((id, request)),
+            },
+            Heard::End => self.end_session(context, applications, id),
+        }
+    }
+}
+
+/// A socket that its owner alone can reach, or, with another mode, others as well.
+fn private(address: Address, mode: u32) -> Listen {
+    Listen {
+        address,
+        backlog: MOST_SESSIONS.max(MOST_GUESTS) as i32,
+        owner: None,
+        group: None,
+        mode,
+        acl_users: Vec::new(),
+        acl_groups: Vec::new(),
+        allowed_clients: Vec::new(),
+        wrong_clients: Vec::new(),
+    }
+}

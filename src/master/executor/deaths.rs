@@ -1,0 +1,370 @@
+//! Reaps children and tells what became of them.
+
+use super::app_log::{outlet_of_preloader, whose};
+use super::preloader::Heard;
+use super::routers::Which;
+use super::slow::Traceable;
+use super::{Executor, Helpers, Pools, Processes, Who, WorkerProcess};
+use crate::config::Application;
+use crate::master::event::{Event, Exit, GenerationId, WorkerId};
+use crate::runtime::php::protocol::Answer;
+use crate::scoreboard::{Stage, census};
+use crate::sys::process::{self, Ended};
+use std::rc::Rc;
+
+/// Children that ended before their preloader had said that it made them, remembered.
+const EARLY_DEATHS: usize = 256;
+/// Most children that are reaped in one turn of the loop.
+const MOST_REAPED: usize = 256;
+/// Looks at what a process that is gone has left in its pipes: 1 MiB of output is logged.
+pub(super) const LAST_LOOKS: usize = 64;
+
+impl Executor {
+    /// Reaps children that have ended: all, or as many as others can wait for.
+    pub(in crate::master) fn reap(&mut self) {
+        // What preloaders and workers have said comes first, so that children are known, and known to have been up.
+        let preloaders: Vec<i32> = self.helpers.preloaders.keys().copied().collect();
+        for preloader in preloaders {
+            self.hear_preloader(preloader);
+        }
+        let seconds: Vec<GenerationId> = self.helpers.seconds.keys().copied().collect();
+        for generation in seconds {
+            self.hear_second(generation);
+        }
+        let generations: Vec<GenerationId> = self.pools.generations.keys().copied().collect();
+        for generation in generations {
+            self.child_accept(generation);
+        }
+        self.applications.kill_stopped_companions();
+        self.processes.has_more_dead = false;
+        for count in 0.. {
+            // Thousands may end at once, such as what a start has left behind: others have their turn meanwhile.
+            if count == MOST_REAPED {
+                self.processes.has_more_dead = true;
+                break;
+            }
+            let Some((pid, ended, used)) = process::reap_any() else {
+                break;
+            };
+            match self.processes.by_pid.remove(&pid) {
+                Some(Who::Worker(worker)) => {
+                    self.pools.count_cpu(worker, used.cpu_micros);
+                    self.worker_gone(worker, pid, exit_of(ended));
+                }
+                Some(Who::Rehearsal) => self.handover.rehearsal_ended(&mut self.context, ended),
+                Some(Who::Router(pool)) => self.companion_gone(pool, Which::Router, pid, ended),
+                Some(Who::Scout(pool)) => self.companion_gone(pool, Which::Scout, pid, ended),
+                Some(Who::Reporter(pool)) => {
+                    self.helpers
+                        .reporter_gone(&mut self.context, &self.pools, pool, pid, ended)
+                }
+                Some(Who::StandIn(pool)) => {
+                    self.helpers
+                        .stand_in_gone(&mut self.context, &self.pools, pool, pid)
+                }
+                Some(Who::Preloader) => self.preloader_gone(pid, exit_of(ended)),
+                Some(Who::Program(id, index)) => self.process_gone(id, index, ended),
+                Some(Who::Tracer(worker)) => self.tracer_gone(worker, ended),
+                None if self.helpers.spawner.reaped(pid, ended) => self.drain_spawner(),
+                // An orphan that we inherited as subreaper, or a worker whose birth was not announced yet.
+                None => {
+                    if self.processes.early_deaths.len() >= EARLY_DEATHS {
+                        self.processes.early_deaths.pop_front();
+                    }
+                    self.processes.early_deaths.push_back((pid, ended));
+                }
+            }
+        }
+    }
+
+    /// A worker that another process reaps has ended.
+    pub(super) fn foreign_gone(&mut self, id: WorkerId) {
+        let Some(worker) = self.pools.workers.get(&id) else {
+            return;
+        };
+        let (pid, generation) = (worker.pid.unwrap_or_default(), worker.generation);
+        self.child_accept(generation);
+        self.worker_gone(id, pid, Exit::Unknown);
+    }
+
+    fn worker_gone(&mut self, id: WorkerId, pid: i32, exit: Exit) {
+        let had_work = self.processes.note_death(&self.pools, id, pid);
+        self.pools.count_exit(id, exit);
+        if let Some(mut worker) = self.pools.workers.remove(&id) {
+            self.pools.kill_rest(&worker, pid, exit);
+            self.pools.read_last_output(&mut self.context, &mut worker, pid);
+            self.report_unborn(&worker, pid, exit);
+            if let Some(process) = &worker.foreign {
+                self.context.sources.forget(process);
+            }
+            if let Some(generation) = self.pools.generations.get_mut(&worker.generation) {
+                generation.unseat(worker.slot);
+            }
+            self.handover.unkeep_worker(id, &worker);
+        }
+        self.applications.instance_gone(id);
+        self.context
+            .happened
+            .push_back(Event::WorkerExited(id, exit, had_work));
+    }
+
+    /// A preloader has ended, and was reaped.
+    pub(super) fn preloader_gone(&mut self, pid: i32, exit: Exit) {
+        // What it answered before it ended counts: those workers exist.
+        for _ in 0..LAST_LOOKS {
+            if !self.hear_preloader(pid) {
+                break;
+            }
+        }
+        self.helpers
+            .read_preloader_output(&mut self.context, &self.pools, pid);
+        self.helpers.take_scripts(&self.pools, pid, Vec::new());
+        let Some(mut preloader) = self.helpers.preloaders.remove(&pid) else {
+            return;
+        };
+        self.context.sources.forget(&preloader.channel);
+        if let Some(mut output) = preloader.output.take() {
+            // A process that it has started may still have the pipe.
+            let (name, file) = whose(&self.pools.generations, &preloader.members);
+            let outlet = outlet_of_preloader(self.context.log, &name, file, pid);
+            output.end_line(|words| {
+                outlet.write(words);
+                preloader.note_words(words);
+            });
+            self.context.sources.forget(output.pipe());
+        }
+        for id in preloader.members.all() {
+            self.processes.last_words.insert(id, preloader.last_words.clone());
+            if self.pools.second_pid(id) == Some(pid) {
+                self.pools.detach_second(&mut self.context, id, exit);
+            } else {
+                self.detach(id, exit);
+            }
+        }
+    }
+
+    /// Reads what a preloader answered. `true`: there may be more; one that never stops must not keep the master.
+    pub(super) fn hear_preloader(&mut self, pid: i32) -> bool {
+        let Some(preloader) = self.helpers.preloaders.get_mut(&pid) else {
+            return false;
+        };
+        preloader.push();
+        let start = preloader.start;
+        match preloader.hear() {
+            Heard::Answers(answers) => {
+                let more = !answers.is_empty();
+                for answer in answers {
+                    self.take_answer(pid, answer);
+                }
+                more
+            }
+            // It is reaped when it has ended.
+            Heard::Closed => false,
+            Heard::Nonsense(what) => {
+                log::error!(
+                    "[pool {}] the preloader (pid {pid}) is killed because it does not keep to the protocol: {what}",
+                    self.helpers.preloader_name(&self.pools, pid)
+                );
+                if let Some(token) = start {
+                    self.helpers
+                        .spawner
+                        .complain(token, &format!("It does not keep to the protocol: {what}."));
+                }
+                let _ = process::send_signal(pid, nix::sys::signal::Signal::SIGKILL);
+                false
+            }
+        }
+    }
+
+    fn take_answer(&mut self, pid: i32, answer: Answer) {
+        let name = || self.helpers.preloader_name(&self.pools, pid);
+        match answer {
+            Answer::Ready {
+                version,
+                extensions,
+                loaded,
+                powered_by,
+                is_code_fixed,
+                stack,
+            } => {
+                log::debug!("[pool {}] the preloader is ready: {version}", name());
+                self.note_loaded(pid, loaded.as_slice());
+                let facts = Executor::facts(extensions, &loaded, powered_by, is_code_fixed);
+                let Some(preloader) = self.helpers.preloaders.get_mut(&pid) else {
+                    return;
+                };
+                let known = stack.zip(preloader.executable);
+                preloader.traceable =
+                    known.map(|(source, executable)| Rc::new(Traceable { source, executable }));
+                preloader.facts = Some(facts);
+                match preloader.start {
+                    Some(token) => {
+                        self.helpers.spawner.is_up(token);
+                        self.drain_spawner();
+                    }
+                    None => self
+                        .helpers
+                        .preloader_is_ready(&mut self.context, &mut self.pools, pid),
+                }
+            }
+            Answer::Scripts { scripts } => self.helpers.take_scripts(&self.pools, pid, scripts),
+            Answer::Forgotten { generation } => self.forgotten(pid, generation),
+            // Only a worker says so, on a channel that is not yet a preloader's.
+            Answer::Promoted { .. } => {}
+            Answer::Ok { worker, pid: born } => self.take_birth(pid, WorkerId(worker), born),
+            Answer::Error {
+                worker: Some(worker),
+                message,
+            } => {
+                let worker = WorkerId(worker);
+                if let Some(id) = self.helpers.unborn_of(&self.pools, pid, worker) {
+                    log::error!(
+                        "[pool {}] the preloader could not make a worker: {message}",
+                        self.pools.generation_name(id)
+                    );
+                    self.fork_failed(worker);
+                }
+            }
+            Answer::Error {
+                worker: None,
+                message,
+            } => {
+                match self
+                    .helpers
+                    .preloaders
+                    .get(&pid)
+                    .and_then(|preloader| preloader.start)
+                {
+                    // It ends, and then it is told.
+                    Some(token) => self.helpers.spawner.complain(token, &message),
+                    None => log::error!("[pool {}] the preloader: {message}", name()),
+                }
+            }
+        }
+    }
+
+    /// Whether a process is a child of ours that nobody else is, and that this generation may have. Orphans of every pool
+    /// become children of ours: nobody must get hold of another user's.
+    pub(super) fn is_new_child(&self, id: GenerationId, pid: i32) -> bool {
+        let generation = self.pools.generations.get(&id);
+        let identity = generation.and_then(|generation| generation.settings.identity.as_ref());
+        let is_foreign = identity.is_some_and(|identity| process::real_user(pid) != Some(identity.uid));
+        let is_known = self.processes.by_pid.contains_key(&pid) || self.helpers.spawner.knows(pid);
+        !is_known && process::is_child(pid) && !is_foreign
+    }
+
+    /// A preloader says that it made a worker. It is believed if it was asked for this worker and the process is a
+    /// child of ours that nobody else is.
+    fn take_birth(&mut self, preloader: i32, worker: WorkerId, pid: i32) {
+        let Some(id) = self.helpers.unborn_of(&self.pools, preloader, worker) else {
+            log::error!(
+                "[pool {}] the preloader names a worker that it was not asked for",
+                self.helpers.preloader_name(&self.pools, preloader)
+            );
+            return;
+        };
+        if let Some(exit) = self.processes.early_death(pid) {
+            self.born(worker, pid);
+            self.processes.by_pid.remove(&pid);
+            self.worker_gone(worker, pid, exit);
+            return;
+        }
+        if !self.is_new_child(id, pid) {
+            log::error!(
+                "[pool {}] the preloader names process {pid}, which is no new child",
+                self.pools.generation_name(id)
+            );
+            self.fork_failed(worker);
+            return;
+        }
+        self.born(worker, pid);
+    }
+}
+
+impl Pools {
+    /// A worker with a program of its own that did not end by itself has left what its program has started: it leads a session.
+    fn kill_rest(&self, worker: &WorkerProcess, pid: i32, exit: Exit) {
+        let generation = self.generations.get(&worker.generation);
+        let application = generation.map(|generation| &generation.settings.pool.application);
+        if matches!(application, Some(Application::FastCgi(_))) && exit != Exit::Code(0) {
+            crate::sys::session::kill_rest(pid);
+        }
+    }
+}
+
+impl Processes {
+    /// Notes how a worker ended and what it was doing, for the line that the core asks for. Says whether it had ever taken
+    /// up work.
+    fn note_death(&mut self, pools: &Pools, id: WorkerId, pid: i32) -> bool {
+        let Some(worker) = pools.workers.get(&id) else {
+            return false;
+        };
+        let Some(generation) = pools.generations.get(&worker.generation) else {
+            return false;
+        };
+        let uptime = crate::sys::clock::now().since(worker.begun);
+        let page = generation
+            .resources
+            .as_ref()
+            .and_then(|r| r.board.slot(worker.slot as usize));
+        let entry = page.map(census::read);
+        let had_work = entry.as_ref().is_some_and(census::Entry::had_work);
+        let doing = entry.as_ref().and_then(describe).unwrap_or_default();
+        let death = super::say::Death {
+            pid,
+            pool: generation.settings.pool.name.clone(),
+            uptime,
+            doing,
+        };
+        self.deaths.insert(id, death);
+        had_work
+    }
+
+    /// Takes a child out of those that ended before anybody knew them.
+    pub(super) fn early_death(&mut self, pid: i32) -> Option<Exit> {
+        let at = self.early_deaths.iter().position(|(dead, _)| *dead == pid)?;
+        self.early_deaths.remove(at).map(|(_, ended)| exit_of(ended))
+    }
+}
+
+impl Helpers {
+    /// The generation of a worker that this preloader was asked for and has not made yet.
+    fn unborn_of(&self, pools: &Pools, preloader: i32, worker: WorkerId) -> Option<GenerationId> {
+        let worker = pools.workers.get(&worker).filter(|worker| worker.pid.is_none())?;
+        let members = &self.preloaders.get(&preloader)?.members;
+        let is_asked =
+            members.contains(worker.generation) && pools.second_pid(worker.generation) != Some(preloader);
+        is_asked.then_some(worker.generation)
+    }
+}
+
+/// What a worker was serving when it ended.
+fn describe(entry: &census::Entry) -> Option<String> {
+    match entry.stage {
+        Stage::Creating | Stage::Accepting | Stage::Accepted | Stage::Finished => None,
+        Stage::ReadingHeaders => Some(", while reading a request".into()),
+        Stage::Working => Some(", while it did its out-of-band work".into()),
+        Stage::Info | Stage::Executing | Stage::End => {
+            let text = |index: usize| String::from_utf8_lossy(&entry.texts[index]).into_owned();
+            let query = if entry.texts[2].is_empty() {
+                String::new()
+            } else {
+                format!("?{}", text(2))
+            };
+            Some(format!(
+                ", while serving \"{} {}{query}\" (script '{}')",
+                text(0),
+                text(1),
+                text(3)
+            ))
+        }
+    }
+}
+
+/// How a process ended, for the core.
+pub(super) fn exit_of(ended: Ended) -> Exit {
+    match ended {
+        Ended::Code(code) => Exit::Code(code),
+        Ended::Signal(signal, core) => Exit::Signal { signal, core },
+    }
+}

@@ -1,0 +1,252 @@
+//! Takes up what the loop's tokens announce: child_accept bytes, messages, output, preloaders' channels.
+
+use super::app_log::{outlet_of_preloader, whose};
+use super::deaths::LAST_LOOKS;
+use super::output::{Lines, Look};
+use super::sources::Source;
+use super::{Context, Executor, GenerationId, Helpers, PoolId, Pools, Processes, WorkerId};
+use crate::logs::parse_message;
+use crate::master::event::Event;
+use crate::worker::{IS_SEASONED, IS_UP};
+use mio::Token;
+use nix::errno::Errno;
+
+/// Reads of a child_accept pipe at once: 16 hold more words than a pipe does.
+const CHILD_ACCEPT_READS: usize = 17;
+
+impl Executor {
+    /// Takes up what a source announced. `true`: there is more, come again.
+    pub(in crate::master) fn attend(&mut self, source: Source) -> bool {
+        match source {
+            Source::Work(pool) => {
+                self.pools.work_waits(&mut self.context, pool);
+                false
+            }
+            Source::ChildAccept(generation) => self.child_accept(generation),
+            Source::Messages(generation) => self.pools.read_messages(&self.context, generation),
+            Source::Reports(generation) => self.pools.hear_reports(generation),
+            Source::Output(worker, index) => self.pools.read_output(&mut self.context, worker, index),
+            Source::Preloader(pid) => self.hear_preloader(pid),
+            Source::Second(generation) => {
+                self.hear_second(generation);
+                false
+            }
+            // Taken up by the loop, which knows what serves.
+            Source::Status(_) => false,
+            Source::Router(pool) => self.hear_router(pool),
+            Source::Scout(pool) => self.hear_scout(pool),
+            Source::CompanionMessages(pool, which) => {
+                self.applications
+                    .read_companion_messages(&mut self.context, pool, which)
+            }
+            Source::Spawner(token) => {
+                self.attend_spawner(token);
+                false
+            }
+            Source::PreloaderOutput(pid) => {
+                self.helpers
+                    .read_preloader_output(&mut self.context, &self.pools, pid)
+            }
+            Source::ProgramOutput(id, place) => {
+                self.helpers
+                    .read_program_output(&mut self.context, &self.pools, id, place)
+            }
+            Source::Foreign(worker) => {
+                self.foreign_gone(worker);
+                false
+            }
+            Source::Rehearsal => self.handover.hear_rehearsal(&mut self.context),
+            Source::Control(door) => {
+                self.control
+                    .accept_control(&mut self.context, &mut self.applications, door)
+            }
+            Source::ControlSession(id) => {
+                self.control
+                    .attend_session(&mut self.context, &mut self.applications, id);
+                false
+            }
+        }
+    }
+
+    /// Takes up what workers told. `true`: there is more; a worker that never stops telling must not keep the master.
+    pub(super) fn child_accept(&mut self, id: GenerationId) -> bool {
+        let Some(generation) = self.pools.generations.get(&id) else {
+            return false;
+        };
+        let Some(resources) = &generation.resources else {
+            return false;
+        };
+        let mut buffer = [0; 4096];
+        let (mut up, mut seasoned) = (Vec::new(), Vec::new());
+        let (mut told, mut more) = (false, true);
+        for _ in 0..CHILD_ACCEPT_READS {
+            match nix::unistd::read(&resources.child_accept.0, &mut buffer) {
+                Ok(count) if count > 0 => {
+                    for word in buffer[..count].chunks_exact(4) {
+                        let word = u32::from_ne_bytes([word[0], word[1], word[2], word[3]]);
+                        let seat = generation.seats.get(&(word & !(IS_UP | IS_SEASONED))).copied();
+                        if word & IS_SEASONED != 0 {
+                            seasoned.extend(seat);
+                            continue;
+                        }
+                        told = true;
+                        if word & IS_UP != 0 {
+                            up.extend(seat);
+                        }
+                    }
+                }
+                Err(Errno::EINTR) => {}
+                Ok(_) | Err(_) => {
+                    more = false;
+                    break;
+                }
+            }
+        }
+        let mut generation_is_well = false;
+        for id in up {
+            if let Some(worker) = self.pools.workers.get_mut(&id) {
+                // A worker of a preloader may be up before its birth was announced.
+                if !worker.up {
+                    worker.up = true;
+                    if let Some(store) = &mut self.handover.store {
+                        store.is_stale = true;
+                    }
+                    generation_is_well = true;
+                    self.context.happened.push_back(Event::WorkerUp(id));
+                }
+            }
+            self.applications.instance_up(&self.pools, id);
+        }
+        if generation_is_well {
+            if let Some(generation) = self.pools.generations.get_mut(&id) {
+                generation.make.is_ailing = false;
+            }
+        }
+        self.context
+            .happened
+            .extend(seasoned.into_iter().map(Event::WorkerSeasoned));
+        if told {
+            self.context.happened.push_back(Event::ChildAccept(id));
+        }
+        more
+    }
+}
+
+impl Context {
+    /// What a token stands for.
+    pub(in crate::master) fn source(&self, token: Token) -> Option<Source> {
+        self.sources.source(token)
+    }
+
+    /// What is left of a generation's messages, within reason: a process that its worker left behind may still write,
+    /// faster than anybody reads.
+    pub(super) fn drain_messages(&self, pool: &str, messages: &mut Lines) {
+        for _ in 0..LAST_LOOKS {
+            if messages.read(|line| write_message(self.log, pool, line)) != Look::More {
+                break;
+            }
+        }
+    }
+}
+
+impl Pools {
+    /// The event counts only while the pool is watched: one that was under way when it was parked is void.
+    fn work_waits(&self, context: &mut Context, id: PoolId) {
+        if self.by_id.get(&id).is_some_and(|pool| pool.watched) {
+            context.happened.push_back(Event::SourceReady(id));
+        }
+    }
+
+    fn read_messages(&mut self, context: &Context, id: GenerationId) -> bool {
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return false;
+        };
+        let name = generation.settings.pool.name.clone();
+        let Some(resources) = generation.resources.as_mut() else {
+            return false;
+        };
+        let log = context.log;
+        let look = resources.messages.read(|line| write_message(log, &name, line));
+        look == Look::More
+    }
+
+    pub(super) fn name_worker(&self, id: WorkerId) -> (&str, i32) {
+        self.workers.get(&id).map_or(("?", 0), |worker| {
+            (
+                self.generation_name(worker.generation),
+                worker.pid.unwrap_or_default(),
+            )
+        })
+    }
+
+    /// `, script '/x.php' (request: "GET /x.php")`, as the worker's slot has it.
+    pub(super) fn request_of(&self, id: WorkerId) -> String {
+        let Some(worker) = self.workers.get(&id) else {
+            return String::new();
+        };
+        let Some(generation) = self.generations.get(&worker.generation) else {
+            return String::new();
+        };
+        let page = generation
+            .resources
+            .as_ref()
+            .and_then(|r| r.board.slot(worker.slot as usize));
+        let Some(entry) = page.map(crate::scoreboard::census::read) else {
+            return String::new();
+        };
+        let text = |index: usize| String::from_utf8_lossy(&entry.texts[index]).into_owned();
+        let query = if entry.texts[2].is_empty() {
+            String::new()
+        } else {
+            format!("?{}", text(2))
+        };
+        format!(
+            ", script '{}' (request: \"{} {}{query}\")",
+            text(3),
+            text(0),
+            text(1)
+        )
+    }
+}
+
+impl Helpers {
+    pub(super) fn read_preloader_output(&mut self, context: &mut Context, pools: &Pools, pid: i32) -> bool {
+        let Some(preloader) = self.preloaders.get_mut(&pid) else {
+            return false;
+        };
+        let Some(mut output) = preloader.output.take() else {
+            return false;
+        };
+        let (name, file) = whose(&pools.generations, &preloader.members);
+        let outlet = outlet_of_preloader(context.log, &name, file, pid);
+        let look = output.read(|words| {
+            outlet.write(words);
+            preloader.note_words(words);
+        });
+        context.sources.hold_entry(output.due());
+        if look == Look::Ended {
+            context.sources.forget(output.pipe());
+        } else {
+            preloader.output = Some(output);
+        }
+        look == Look::More
+    }
+}
+
+impl Processes {
+    /// What a preloader wrote last, as the end of a sentence.
+    pub(super) fn last_words(&self, id: GenerationId) -> String {
+        match self.last_words.get(&id) {
+            Some(words) if !words.is_empty() => {
+                let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                format!(", having said {:?}", words.join(" / "))
+            }
+            _ => String::new(),
+        }
+    }
+}
+
+fn write_message(log: &crate::logs::Log, pool: &str, line: &[u8]) {
+    let (level, text) = parse_message(line);
+    log.write(level, &format!("[pool {pool}] {text}"));
+}

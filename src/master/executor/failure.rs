@@ -1,0 +1,68 @@
+//! Why the daemon did not start, or ended.
+
+use super::ApplyError;
+use crate::listen::ListenError;
+use crate::remedy;
+use crate::sys;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// Why the daemon did not start, or ended.
+#[derive(Debug)]
+pub enum RunError {
+    /// The configuration can't be applied.
+    Apply(ApplyError),
+    /// The log can't be opened.
+    Log(crate::logs::LogError),
+    /// The process can't go to the background.
+    Background(sys::Error),
+    /// A system call failed.
+    System(sys::Error),
+    /// The pid file can't be written.
+    Pid(PathBuf, io::Error),
+    /// The control socket can't be had.
+    Control(ListenError),
+    /// Not one worker could be made at the start.
+    NoWorker,
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RunError::Apply(error) => error.fmt(f),
+            RunError::Log(error) => write!(f, "error_log: {error}{}", error.remedy()),
+            RunError::Background(error) => write!(f, "failed to daemonize: {error}"),
+            RunError::System(error) => error.fmt(f),
+            RunError::Pid(path, error) => {
+                let remedy = remedy::of_file(path, error.kind());
+                write!(
+                    f,
+                    "Unable to create the PID file ({}): {error}{remedy}",
+                    path.display()
+                )
+            }
+            RunError::Control(error) => write!(f, "control: {error}"),
+            RunError::NoWorker => f.write_str("no worker could be made"),
+        }
+    }
+}
+
+impl std::error::Error for RunError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            RunError::Apply(error) => Some(error),
+            RunError::Log(error) => Some(error),
+            RunError::Background(error) | RunError::System(error) => Some(error),
+            RunError::Pid(_, error) => Some(error),
+            RunError::Control(error) => Some(error),
+            RunError::NoWorker => None,
+        }
+    }
+}
+
+impl From<sys::Error> for RunError {
+    fn from(error: sys::Error) -> RunError {
+        RunError::System(error)
+    }
+}

@@ -1,0 +1,81 @@
+//! Starts helpers: `forkyard` anew, without anything of this process' memory.
+
+use super::{Context, Reload};
+use crate::config::OWN_USER;
+use crate::helper::{COMMAND, DOCUMENT, FIRST, Role, Start};
+use crate::sys::identity::{self, Identity};
+use crate::sys::process::{self, Program};
+use crate::sys::{Error, memfile};
+use nix::errno::Errno;
+use std::ffi::{CString, OsStr, OsString};
+use std::os::fd::{OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The program, beside the preloaders' executables.
+const PROGRAM: &str = "forkyard";
+/// Room for a longer process title.
+const TITLE_ROOM_BYTES: usize = 96;
+
+/// The program of helpers. `directory`: where forkyard's own are.
+pub(super) fn program(directory: &Path) -> PathBuf {
+    directory.join(PROGRAM)
+}
+
+impl Context {
+    /// Starts a helper with these descriptors; says its pid.
+    pub(super) fn start_helper(
+        &self,
+        reload: &Reload,
+        title: String,
+        role: Role,
+        descriptors: Vec<OwnedFd>,
+        environment: &[(OsString, OsString)],
+    ) -> Result<i32, Error> {
+        let start = Start {
+            title: title.clone(),
+            descriptors: descriptors.len(),
+            log_level: reload.config.global.log_level,
+            role,
+        };
+        let document = serde_json::to_vec(&start)
+            .map_err(|error| Error::new("start", error.to_string(), Errno::EINVAL))?;
+        let mut passed = vec![(memfile::sealed("forkyard-helper", &document)?, DOCUMENT)];
+        passed.extend(
+            (FIRST as RawFd..)
+                .zip(descriptors)
+                .map(|(number, fd)| (fd, number)),
+        );
+        let c_string = |text: &OsStr| CString::new(text.as_bytes()).unwrap_or_default();
+        let variable = |(name, value): &(OsString, OsString)| {
+            let mut text = name.clone();
+            text.push("=");
+            text.push(value);
+            c_string(&text)
+        };
+        let program = Program {
+            path: c_string(program(&self.libexec).as_os_str()),
+            arguments: vec![
+                c_string(OsStr::new(&title)),
+                c_string(OsStr::new(COMMAND)),
+                c_string(OsStr::new(&" ".repeat(TITLE_ROOM_BYTES))),
+            ],
+            environment: environment.iter().map(variable).collect(),
+            descriptors: passed,
+            descriptor_limit: None,
+        };
+        process::start(&program)
+    }
+}
+
+/// The user that helpers have to themselves, where the machine has it and this process can become it: no application can stop them.
+pub(super) fn own_user() -> Option<Identity> {
+    identity::is_root()
+        .then(|| Identity::look_up(OWN_USER, None).ok())
+        .flatten()
+}
+
+/// The time zone in which status pages and logs show times.
+pub(super) fn zone() -> Option<(OsString, OsString)> {
+    Some(("TZ".into(), std::env::var_os("TZ")?))
+}

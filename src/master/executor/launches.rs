@@ -1,0 +1,405 @@
+//! Starts preloaders by the spawning kit, and takes up what comes of it.
+
+use super::app_log::{outlet_of_preloader, whose};
+use super::deaths::exit_of;
+use super::errors::Kept;
+use super::output::Lines;
+use super::preloader::{Command, Preloader};
+use super::programs::RunningProgram;
+use super::promotion::refork_at;
+use super::shared::Mould;
+use super::sources::Source;
+use super::spawner::{Purpose, Said, Started, Tidings};
+use super::{Context, Executor, Helpers, Pools, Who};
+use crate::config::{Application, Interface, sharing};
+use crate::confine;
+use crate::master::event::{Event, Exit, GenerationId};
+use crate::runtime::php::held;
+use crate::runtime::{self, Launch};
+use crate::spawn::event::Token;
+use crate::spawn::plan::{Account, Internal, Kind, Plan};
+use crate::spawn::report::Report;
+use crate::sys::fd::socket_pair;
+use crate::sys::identity::Identity;
+use crate::sys::{Error, clock};
+use crate::tick::Tick;
+use crate::worker::{self, Settings};
+use mio::Interest;
+use nix::sys::signal::Signal;
+use nix::sys::socket::SockType;
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, RawFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Exit code of a preloader that could not even be started (sysexits.h, EX_SOFTWARE).
+const EXIT_SOFTWARE: i32 = 70;
+/// Bytes that a preloader's process title may have beside its arguments.
+const TITLE_ROOM_BYTES: usize = 96;
+/// The descriptor on which a preloader finds its channel.
+const PRELOADER_CHANNEL: RawFd = runtime::php::protocol::SOCKET;
+/// Lines of a preloader that are kept for the line about its end.
+pub(super) const LAST_WORDS: usize = 4;
+/// Lines that are logged of why a process can't start.
+const MOST_LINES_OF_A_REPORT: usize = 200;
+
+impl Executor {
+    /// Starts a generation's preloader, or attaches it to one that its pool shares.
+    pub(super) fn start_preloader(&mut self, id: GenerationId) {
+        let is_program = self.pools.has_program(id);
+        let started = match self.attach(id) {
+            Ok(_) if is_program => self.start_program(id),
+            Ok(false) => self.try_start_preloader(id),
+            attached => attached.map(|_| ()),
+        };
+        if let Err(error) = started {
+            log::error!(
+                "[pool {}] can't start the preloader: {error}",
+                self.pools.generation_name(id)
+            );
+            self.context
+                .happened
+                .push_back(Event::PreloaderGone(id, Exit::Code(EXIT_SOFTWARE)));
+        }
+    }
+
+    fn try_start_preloader(&mut self, id: GenerationId) -> Result<(), Error> {
+        self.open(id)?;
+        let source = self.reload.start_source(&self.context, &self.pools, id);
+        self.pools.note_origin(id, source.fingerprint);
+        let kit = self.pools.kit(id)?;
+        let (channel, theirs) = socket_pair(SockType::Stream)?;
+        crate::sys::fd::set_nonblocking(theirs.as_fd(), false)?;
+        let mould = self.pools.mould(&self.reload, id);
+        let settings = mould.as_ref().map_or(&kit.settings, Mould::settings);
+        let mut launch = runtime::launch(&kit.settings.pool.application, &self.context.libexec)?;
+        if let Some(ini) = source.ini {
+            launch.arguments.push(held::OPTION.to_owned());
+            launch.script = Some(ini);
+        }
+        let name = sharing::label([&kit.settings.pool]);
+        let title = format!("{}: preloader {name}", kit.settings.pool.title);
+        let executable = super::slow::identify(&launch.path);
+        let mut plan = plan(&name, settings, &launch);
+        let arguments = std::iter::once(title).chain(launch.arguments);
+        plan.internal = Some(Internal {
+            program: launch.path,
+            // Room for the process title.
+            arguments: arguments.chain([" ".repeat(TITLE_ROOM_BYTES)]).collect(),
+        });
+        let mut descriptors = vec![(theirs, PRELOADER_CHANNEL)];
+        descriptors.extend(launch.script.map(|script| (script, runtime::SCRIPT)));
+        let token = self
+            .helpers
+            .spawner
+            .spawn(plan, descriptors, Purpose::Preloader(id));
+        // Without one the answer is there already.
+        if let Some(pid) = self.helpers.spawner.pid(token) {
+            let mut preloader = Preloader::new(pid, channel, Some(token));
+            preloader.executable = executable;
+            preloader.mould = mould;
+            let both = Interest::READABLE | Interest::WRITABLE;
+            let watched = self
+                .context
+                .sources
+                .watch_for(&preloader.channel, Source::Preloader(pid), both);
+            let (mut settings, descriptors) = kit.take_apart();
+            settings.refork_at = refork_at(&settings, 0);
+            let begin = Command::Begin {
+                kit: settings,
+                warms_up: self.helpers.ask_for_scripts(&self.pools, id, pid),
+                shared: self.pools.number_in_preloader(id),
+            };
+            preloader.send(&begin, descriptors);
+            log::debug!(
+                "[pool {}] preloader {pid} started",
+                self.pools.generation_name(id)
+            );
+            self.helpers.take_preloader(&mut self.pools, id, preloader);
+            if let Some(resources) = self.pools.resources_mut(id) {
+                resources.promotions = 0;
+            }
+            if let Err(error) = watched {
+                self.helpers.spawner.complain(token, &error.to_string());
+                self.helpers.spawner.cancel(token);
+            }
+        }
+        self.drain_spawner();
+        Ok(())
+    }
+
+    /// Something of a process that is being started is ready. What it has said over its channel comes first.
+    pub(super) fn attend_spawner(&mut self, token: mio::Token) {
+        let starting = self.helpers.preloaders.values().filter(|p| p.start.is_some());
+        for pid in starting.map(|p| p.pid).collect::<Vec<_>>() {
+            self.hear_preloader(pid);
+        }
+        self.helpers.spawner.ready(token);
+        self.drain_spawner();
+    }
+
+    /// Time has passed for what is being started.
+    pub(in crate::master) fn tend_spawner(&mut self, now: Tick) {
+        self.helpers.spawner.pass(now);
+        self.drain_spawner();
+    }
+
+    /// Takes up what the kit has to tell.
+    pub(super) fn drain_spawner(&mut self) {
+        while let Some(tidings) = self.helpers.spawner.next() {
+            match tidings {
+                Tidings::Line(said) => self.helpers.take_line(&self.context, &self.pools, &said),
+                Tidings::Report(report) => self.helpers.take_report(&mut self.pools, report),
+                Tidings::Up(token, Purpose::Preloader(_), started) => self.preloader_up(token, *started),
+                Tidings::Failed(token, Purpose::Preloader(id), report) => {
+                    self.preloader_failed(token, id, &report);
+                }
+                Tidings::Up(_, Purpose::Program(id, place), started) => {
+                    self.process_up(id, place, *started);
+                }
+                Tidings::Failed(_, Purpose::Program(id, place), report) => {
+                    self.process_failed(id, place, &report);
+                }
+            }
+        }
+    }
+
+    fn preloader_up(&mut self, token: Token, started: Started) {
+        let Some(pid) = self.helpers.starting(token) else {
+            return;
+        };
+        self.processes.by_pid.insert(pid, Who::Preloader);
+        let output = started
+            .process
+            .output
+            .map(|output| Lines::resume(output, started.splitter).in_entries(!self.context.speaks_as_fpm));
+        let Some(preloader) = self.helpers.preloaders.get_mut(&pid) else {
+            return;
+        };
+        preloader.start = None;
+        log::debug!(
+            "preloader {pid} is up after {:?}",
+            started.up.ended.since(started.up.started)
+        );
+        if let Some(output) = output {
+            let watched = self
+                .context
+                .sources
+                .watch(output.pipe(), Source::PreloaderOutput(pid));
+            if let Err(error) = watched {
+                log::error!("{error}");
+            }
+            preloader.output = Some(output);
+        }
+        self.helpers
+            .preloader_is_ready(&mut self.context, &mut self.pools, pid);
+        if let Some(ended) = started.process.gone {
+            self.processes.by_pid.remove(&pid);
+            self.preloader_gone(pid, exit_of(ended));
+        }
+    }
+
+    /// Nothing is left of it.
+    fn preloader_failed(&mut self, token: Token, id: GenerationId, report: &Report) {
+        let exit = exit_of_report(report);
+        let members = self
+            .helpers
+            .starting(token)
+            .and_then(|pid| self.helpers.preloaders.get(&pid));
+        let members: Vec<GenerationId> = members.map_or(vec![id], |it| it.members.all().collect());
+        self.applications.note_failure(&members, report);
+        self.processes.reported.extend(&members);
+        match self.helpers.starting(token) {
+            Some(pid) => self.preloader_gone(pid, exit),
+            None => self.context.happened.push_back(Event::PreloaderGone(id, exit)),
+        }
+    }
+}
+
+impl Helpers {
+    /// When [`Executor::tend_spawner`] is to be called next.
+    pub(in crate::master) fn spawner_deadline(&self) -> Option<Tick> {
+        self.spawner.next_deadline()
+    }
+
+    /// Removes what the kit has on disk; at the end.
+    pub(in crate::master) fn end_spawner(&mut self) {
+        self.spawner.end();
+    }
+
+    /// A start failed: it is logged, and kept for whoever asks.
+    fn take_report(&self, pools: &mut Pools, report: Arc<Report>) {
+        let before = pools.errors.last(&report.plan.group);
+        let is_known = before.is_some_and(|before| {
+            let (before, now) = (&before.report.failure, &report.failure);
+            (&before.summary, &before.details) == (&now.summary, &now.details)
+        });
+        say_report(&report, is_known);
+        let mut preloaders = self.preloaders.values();
+        let found = preloaders.find(|preloader| report.pid == Some(preloader.pid));
+        let names: BTreeSet<String> = found
+            .into_iter()
+            .flat_map(|preloader| preloader.members.all())
+            .map(|id| pools.generation_name(id).to_owned())
+            .collect();
+        let of = match names.is_empty() {
+            true => vec![report.plan.group.clone()],
+            false => names.into_iter().collect(),
+        };
+        pools.errors.keep(Kept {
+            report,
+            epoch_s: clock::epoch_seconds(),
+            pools: of,
+        });
+    }
+
+    fn take_line(&mut self, context: &Context, pools: &Pools, said: &Said) {
+        let starting = said.token.and_then(|token| self.starting(token));
+        if let Some(preloader) = starting.and_then(|pid| self.preloaders.get_mut(&pid)) {
+            let (name, file) = whose(&pools.generations, &preloader.members);
+            outlet_of_preloader(context.log, &name, file, preloader.pid).write(&said.line);
+            return preloader.note_words(&said.line);
+        }
+        let program =
+            |(id, program): (&GenerationId, &RunningProgram)| program.starts(said.token?).then_some(*id);
+        let id = self.programs.iter().find_map(program);
+        if let Some(generation) = id.and_then(|id| pools.generations.get(&id)) {
+            let kind = "process";
+            return generation
+                .outlet(context.log, kind, said.pid, "")
+                .write(&said.line);
+        }
+        let text = String::from_utf8_lossy(&said.line).into_owned();
+        log::warn!("[pool {}] process {} said: \"{text}\"", said.group, said.pid);
+    }
+
+    /// The preloader whose start has this token.
+    fn starting(&self, token: Token) -> Option<i32> {
+        let mut preloaders = self.preloaders.values();
+        let found = preloaders.find(|preloader| preloader.start == Some(token));
+        found.map(|preloader| preloader.pid)
+    }
+
+    /// Tells the core, once a preloader is up and has said what it is.
+    pub(super) fn preloader_is_ready(&self, context: &mut Context, pools: &mut Pools, pid: i32) {
+        let Some(preloader) = self.preloaders.get(&pid).filter(|p| p.start.is_none()) else {
+            return;
+        };
+        let Some(facts) = preloader.facts.clone() else {
+            return;
+        };
+        let members: Vec<GenerationId> = preloader.members.staying.iter().copied().collect();
+        for id in members {
+            if pools.second_pid(id) == Some(pid) {
+                context.happened.push_back(Event::SecondReady(id));
+                continue;
+            }
+            pools.note_facts(id, facts.clone());
+            context.happened.push_back(Event::PreloaderReady(id));
+        }
+    }
+}
+
+/// How the process ended that could not be started.
+pub(super) fn exit_of_report(report: &Report) -> Exit {
+    match report.exit {
+        Some(crate::spawn::error::Ended::Code(code)) => Exit::Code(code),
+        Some(crate::spawn::error::Ended::Signal { number, core }) => Exit::Signal { signal: number, core },
+        Some(crate::spawn::error::Ended::Unknown) => Exit::Unknown,
+        None if report.pid.is_some() => Exit::Signal {
+            signal: Signal::SIGKILL as i32,
+            core: false,
+        },
+        None => Exit::Code(EXIT_SOFTWARE),
+    }
+}
+
+/// What the kit has to know of a preloader. Limits, user and confinement it sets itself ([`worker::settle`]).
+fn plan(name: &str, settings: &Settings, launch: &Launch) -> Plan {
+    let pool = &settings.pool;
+    let (root, language) = match &pool.application {
+        Application::Wrapped(wrapped) => {
+            let language = match wrapped.interface {
+                Interface::Wsgi => "wsgi",
+                Interface::Asgi => "asgi",
+                Interface::Rack => "rack",
+            };
+            (Some(wrapped.root.clone()), language)
+        }
+        Application::Php(_)
+        | Application::Cgi(_)
+        | Application::FastCgi(_)
+        | Application::Http(_)
+        | Application::Program(_)
+        | Application::Rust => (pool.chdir.clone(), "php"),
+    };
+    let words = std::iter::once(launch.path.display().to_string()).chain(launch.arguments.iter().cloned());
+    let command = words.collect::<Vec<_>>().join(" ");
+    let identity = settings.identity.clone();
+    let is_root = crate::sys::identity::is_root();
+    let mut plan = Plan::new(
+        name,
+        root.unwrap_or_else(|| PathBuf::from("/")),
+        &command,
+        account(identity.clone()),
+    );
+    plan.kind = Kind::Wrapper;
+    plan.app_type = language.to_owned();
+    plan.switch_user = identity.is_some() && is_root;
+    plan.inherited = Some(worker::environment(settings, std::env::vars_os().collect()));
+    plan.no_new_privileges = pool.no_new_privs;
+    plan.cgroup = confine::group(pool);
+    // The master has a back-off of its own.
+    plan.is_held_back = false;
+    if let Some(policy) = super::pools::policy(pool).preloader {
+        plan.start_timeout = policy.start_timeout;
+    }
+    plan
+}
+
+/// The user whom a pool's processes run as.
+pub(super) fn account(identity: Option<Identity>) -> Account {
+    let identity = identity.unwrap_or_else(|| Identity {
+        uid: crate::sys::identity::own_user(),
+        gid: nix::unistd::Gid::effective().as_raw(),
+        groups: Vec::new(),
+        name: None,
+        home: None,
+    });
+    Account {
+        user: identity.name.unwrap_or_else(|| identity.uid.to_string()),
+        group: identity.gid.to_string(),
+        uid: identity.uid,
+        gid: identity.gid,
+        groups: identity.groups,
+        home: identity.home,
+        shell: None,
+    }
+}
+
+/// A failed start in the log: what it was in a line, and what an author of the application wants to see below it.
+/// `is_known`: the same was said when the start before failed.
+pub(super) fn say_report(report: &Report, is_known: bool) {
+    let name = &report.plan.group;
+    let failure = &report.failure;
+    let mut lines = failure.summary.lines();
+    let first = lines.next().unwrap_or_default();
+    let what = match report.plan.internal {
+        Some(_) => "preloader",
+        None => "application",
+    };
+    log::error!(
+        "[pool {name}] the {what} can't start: {} (step {}, after {:.3} s; error {})",
+        first.trim_end_matches('.'),
+        failure.step.name(),
+        report.ended.since(report.started).as_secs_f64(),
+        report.id,
+    );
+    if is_known {
+        return;
+    }
+    let details = failure.details.iter().flat_map(|text| text.lines());
+    for line in lines.chain(details).take(MOST_LINES_OF_A_REPORT) {
+        log::error!("[pool {name}]   {line}");
+    }
+}

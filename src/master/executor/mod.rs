@@ -1,0 +1,170 @@
+//! Performs the core's actions: one match, no decisions. A failure goes back in as an event.
+
+mod adoption;
+mod app_log;
+mod apply_error;
+mod births;
+mod census;
+mod context;
+mod control;
+mod deaths;
+mod entries;
+mod errors;
+mod estate;
+mod events;
+mod failure;
+mod generation;
+mod handover;
+mod helper;
+mod helpers;
+mod launches;
+mod needs;
+mod opening;
+mod output;
+mod pools;
+mod preloader;
+mod processes;
+mod programs;
+mod promotion;
+mod reload;
+mod reloads;
+mod renewal;
+mod reporter;
+mod reports;
+mod routers;
+mod said;
+mod say;
+mod shared;
+mod slow;
+mod sockets;
+mod sources;
+mod spawner;
+mod stand_in;
+mod starts;
+mod status;
+mod store;
+mod tallies;
+mod totals;
+mod unborn;
+mod upgrade;
+mod warm;
+mod worker;
+
+use super::action::Action;
+use super::event::{GenerationId, PoolId, WorkerId};
+use crate::config::Config;
+use crate::logs::Log;
+use crate::worker::Runtime;
+use context::Context;
+use control::Control;
+use generation::Generation;
+use handover::Handover;
+use helpers::Helpers;
+use mio::Registry;
+use pools::Pools;
+use processes::{Processes, Who};
+use reload::Reload;
+use routers::Applications;
+use sources::Sources;
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::path::PathBuf;
+use worker::WorkerProcess;
+
+pub use apply_error::ApplyError;
+pub(super) use control::Rights;
+pub use failure::RunError;
+pub(crate) use needs::programs as needed_programs;
+pub(super) use renewal::Extent;
+pub(super) use sources::{SIGNALS, Source};
+pub(super) use totals::Totals;
+pub(super) use upgrade::UpgradeError;
+pub(crate) use upgrade::{ANSWER as REHEARSAL_ANSWER, OPTION as REHEARSAL_OPTION};
+
+/// Workers' runtimes that live in this process: by pool name.
+pub type Handlers = HashMap<String, Box<dyn Runtime>>;
+
+/// What the master holds of the world, in parts that each own their state.
+pub(super) struct Executor {
+    pub(super) context: Context,
+    pub(super) processes: Processes,
+    pub(super) pools: Pools,
+    pub(super) helpers: Helpers,
+    pub(super) applications: Applications,
+    pub(super) reload: Reload,
+    pub(super) handover: Handover,
+    pub(super) control: Control,
+}
+
+impl Executor {
+    /// Nothing runs yet.
+    ///
+    /// # Errors
+    /// `dup`.
+    pub(in crate::master) fn new(
+        registry: Registry,
+        log: &'static Log,
+        config: Config,
+        handlers: Handlers,
+        libexec: PathBuf,
+        descriptor_limit: Option<(u64, u64)>,
+    ) -> io::Result<Executor> {
+        let spawner =
+            spawner::Spawner::new(registry.try_clone()?, libexec.join("forkyard"), descriptor_limit);
+        Ok(Executor {
+            context: Context {
+                log,
+                handlers,
+                libexec,
+                descriptor_limit,
+                speaks_as_fpm: false,
+                sources: Sources::new(registry),
+                happened: VecDeque::new(),
+                outcome: None,
+            },
+            processes: Processes::default(),
+            pools: Pools::default(),
+            helpers: Helpers::new(spawner),
+            applications: Applications::default(),
+            reload: Reload::new(config),
+            handover: Handover::default(),
+            control: Control::default(),
+        })
+    }
+
+    /// Performs one action.
+    pub(in crate::master) fn perform(&mut self, action: Action) {
+        self.handover.note_change(&action);
+        match action {
+            Action::Watch(pool) => self.pools.watch(&mut self.context, pool),
+            Action::Unwatch(pool) => self.pools.unwatch(&mut self.context, pool),
+            Action::SetNotify(generation, notify) => self.pools.set_notify(generation, notify),
+            Action::TakeCensus(generation) => self.pools.take_census(&mut self.context, generation),
+            Action::StartPreloader(generation) => self.start_preloader(generation),
+            Action::StopPreloader(generation, force) => self.stop_preloader(generation, force),
+            Action::StandIn(pool, generation, wait) => self.stand_in(pool, generation, wait),
+            Action::StandDown(pool) => self.helpers.stand_down(pool),
+            Action::Promote(worker, generation) => {
+                self.helpers
+                    .promote(&mut self.context, &self.pools, worker, generation)
+            }
+            Action::Succeed(generation) => self.pools.succeed(&mut self.context, generation),
+            Action::StopSecond(generation, force) => self.stop_second(generation, force),
+            Action::Fork(worker, generation, slot) => self.fork(worker, generation, slot.0),
+            Action::Retire(worker) => self.pools.retire(&mut self.handover, worker),
+            Action::Fill(order, worker) => self.applications.fill_order(order, worker),
+            Action::Fail(order) => self.applications.fail_order(order),
+            Action::Nudge(pool) => self.pools.nudge(pool),
+            Action::TimeUp(worker) => self.pools.time_up(&mut self.handover, worker),
+            Action::Kill(worker, force) => self.pools.kill(&mut self.handover, worker, force),
+            Action::Publish(generation, figures) => self.pools.publish(generation, figures),
+            Action::Trace(worker) => self.trace(worker),
+            Action::Renew => self.renew(),
+            Action::DropGeneration(generation) => self.drop_generation(generation),
+            Action::ClosePool(pool) => self.close_pool(pool),
+            Action::Note(fact) => self.note(fact),
+            Action::Say(notice) => self.say(&notice),
+            Action::Exit(outcome) => self.context.outcome = Some(outcome),
+        }
+    }
+}

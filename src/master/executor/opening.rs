@@ -1,0 +1,288 @@
+//! Gets ready for a configuration: opens what its pools need that is not open yet, and says what the core is to be told.
+//!
+//! What a pool needs is opened before anything of a running pool changes. One that can't be had ends the attempt and
+//! leaves everything as it was; or, with `on_error = "skip"`, it is left out, or goes on as it was if it runs.
+
+use super::apply_error::ApplyError;
+use super::pools::{Changes, policy};
+use super::renewal::{Extent, Reason};
+use super::sockets::Sockets;
+use super::{Executor, Pools};
+use crate::config::{Config, OnError, Pool, ReloadWhen};
+use crate::confine::{self, Group};
+use crate::logs::open_file;
+use crate::master::event::{GenerationId, PoolId, Wanted, WantedPool};
+use crate::runtime::php::files::Looker;
+use crate::sys::identity::Identity;
+use crate::worker::Settings;
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+/// Users and groups that were looked up, by their names.
+pub(super) type Identities<'p> = HashMap<Option<(&'p str, Option<&'p str>)>, Identity>;
+
+/// What becomes of a pool.
+enum Prospect {
+    /// It has what its settings ask for.
+    Open(Box<Opened>),
+    /// It goes on with the generation that it has.
+    Unchanged(PoolId, GenerationId, Box<Pool>),
+}
+
+/// What a pool needs, open.
+struct Opened {
+    sockets: Sockets,
+    settings: Settings,
+    access: Option<OwnedFd>,
+    slow_log: Option<File>,
+    group: Option<Group>,
+}
+
+impl Executor {
+    /// Gets ready for a configuration: binds what is not bound yet, looks up users, and says what the core is to be
+    /// told. On an error nothing has changed.
+    pub(in crate::master) fn prepare(
+        &mut self,
+        mut config: Config,
+        extent: Extent,
+    ) -> Result<(Wanted, Changes), ApplyError> {
+        self.reload.count += 1;
+        config.go_on_with(&self.reload.config);
+        let prospects = self.prospects(&mut config, extent)?;
+        let mut changes = Changes::default();
+        let mut looker = Looker::default();
+        let mut groups = Vec::new();
+        let mut wanted = Vec::new();
+        let configured = self
+            .pools
+            .by_id
+            .iter()
+            .filter(|(_, pool)| pool.listener.is_some());
+        let before: Vec<PoolId> = configured.map(|(id, _)| *id).collect();
+        let mut lost = Vec::new();
+        for prospect in prospects {
+            let next = match prospect {
+                Prospect::Open(opened) => {
+                    groups.extend(opened.group.clone());
+                    lost.extend(opened.sockets.lost);
+                    self.begin(*opened, extent, &mut looker, &mut changes)
+                }
+                Prospect::Unchanged(pool, generation, settings) => {
+                    groups.extend(confine::group(&settings));
+                    Some(WantedPool {
+                        pool,
+                        generation,
+                        policy: policy(&settings),
+                    })
+                }
+            };
+            let Some(next) = next else { continue };
+            if let Some(running) = self.pools.by_id.get_mut(&next.pool) {
+                running.latest = Some(next.generation);
+            }
+            wanted.push(next);
+        }
+        let gone = before
+            .into_iter()
+            .filter(|id| wanted.iter().all(|pool| pool.pool != *id) && !lost.contains(id));
+        changes.removed = gone.map(|id| self.pools.pool_name(id).to_owned()).collect();
+        changes.skipped.clone_from(&config.skipped);
+        self.pools.take_groups(groups);
+        let global = &config.global;
+        let wanted = Wanted {
+            process_max: global.process_max,
+            control_timeout: global.process_control_timeout,
+            emergency: global.emergency_restart,
+            pools: wanted,
+        };
+        self.reload.config = config;
+        self.handover.keep_config(&self.reload);
+        Ok((wanted, changes))
+    }
+
+    /// Opens what each pool needs. `config` becomes what can be had of it.
+    fn prospects(&mut self, config: &mut Config, extent: Extent) -> Result<Vec<Prospect>, ApplyError> {
+        let written = std::mem::take(&mut config.pools);
+        let mut identities = Identities::new();
+        let mut prospects = Vec::new();
+        let mut trouble = None;
+        for pool in &written {
+            // With everything else, its processes are made anew if that is possible.
+            let unchanged = Some(pool).filter(|pool| extent != Extent::All && config.goes_on(&pool.name));
+            let unchanged = unchanged.filter(|pool| !self.pools.has_lost_socket(pool));
+            if let Some(unchanged) = unchanged.and_then(|pool| self.pools.unchanged(pool)) {
+                prospects.push(unchanged);
+                continue;
+            }
+            let error = match self.open_pool(pool, config.global.log_limit, &mut identities) {
+                Ok(opened) => {
+                    prospects.push(Prospect::Open(Box::new(opened)));
+                    continue;
+                }
+                Err(error) => error,
+            };
+            if config.global.on_error == OnError::Fail {
+                trouble = Some(error);
+                break;
+            }
+            let mut before = self.reload.config.pools.iter();
+            let before = before.find(|before| before.name == pool.name);
+            let unchanged = before.and_then(|before| self.pools.unchanged(before));
+            config.skip(&pool.name, error.matter(), unchanged.is_some());
+            prospects.extend(unchanged);
+            trouble = trouble.or(Some(error));
+        }
+        let is_for_nothing = prospects.is_empty();
+        match trouble.filter(|_| is_for_nothing || config.global.on_error == OnError::Fail) {
+            Some(error) => {
+                prospects.iter().for_each(Prospect::undo);
+                Err(error)
+            }
+            None => {
+                config.pools = prospects.iter().map(Prospect::pool).cloned().collect();
+                Ok(prospects)
+            }
+        }
+    }
+
+    /// What a pool needs.
+    fn open_pool<'p>(
+        &mut self,
+        pool: &'p Pool,
+        log_limit: usize,
+        identities: &mut Identities<'p>,
+    ) -> Result<Opened, ApplyError> {
+        let failed = |e| ApplyError::Confine(pool.name.clone(), e);
+        let group = confine::check(pool).map_err(failed)?;
+        let access = pool.access.as_ref().map(|access| open_file(&access.path));
+        let access = access
+            .transpose()
+            .map_err(|e| ApplyError::AccessLog(pool.name.clone(), e))?;
+        let slow_log = super::slow::open(pool).map_err(|error| {
+            let path = pool.slow_log.as_ref().map(|slow| slow.path.clone());
+            ApplyError::SlowLog(pool.name.clone(), path.unwrap_or_default(), error)
+        })?;
+        let settings = self.context.settings(pool, log_limit, identities)?;
+        // Opened when the pool begins; here, whether it can be.
+        super::app_log::open(&settings).map_err(|error| ApplyError::AppLog(pool.name.clone(), error))?;
+        let sockets = self
+            .open_sockets(pool)
+            .map_err(|e| ApplyError::Listen(pool.name.clone(), e))?;
+        Ok(Opened {
+            sockets,
+            settings,
+            access,
+            slow_log,
+            group,
+        })
+    }
+
+    /// Takes up a pool that has what it needs.
+    fn begin(
+        &mut self,
+        opened: Opened,
+        extent: Extent,
+        looker: &mut Looker,
+        changes: &mut Changes,
+    ) -> Option<WantedPool> {
+        let Opened {
+            sockets,
+            settings,
+            access,
+            slow_log,
+            ..
+        } = opened;
+        let name = settings.pool.name.clone();
+        let policy = policy(&settings.pool);
+        if let Some(reason) = sockets.problem {
+            log::error!("[pool {name}] {reason}");
+            changes.failed.push((name.clone(), reason));
+        }
+        let (pool, kept) = match (sockets.known, sockets.own) {
+            (Some(pool), _) => {
+                self.pools.adjust_listener(&self.reload, pool, &settings.pool);
+                (
+                    pool,
+                    Some(self.pools.kept(&self.context, pool, &settings, extent, looker)),
+                )
+            }
+            (None, Some(listener)) => (
+                self.pools.add_pool(&mut self.handover, &name, Some(listener)),
+                None,
+            ),
+            (None, None) => return None,
+        };
+        if let Some(from) = sockets.lost {
+            self.empty_socket(from, pool, settings.pool.applications.is_some());
+        }
+        if sockets.status_lost {
+            log::warn!("[pool {name}] the file of its status' socket was gone: it is bound again");
+        }
+        let status_listen = settings.pool.status_listen.as_ref();
+        self.set_reporter(pool, &name, status_listen, sockets.status);
+        self.set_router(pool, &settings.pool, extent);
+        let generation = match kept {
+            Some(Ok(kept)) => {
+                self.pools.go_on(kept, access, slow_log);
+                changes.kept.push(name);
+                kept
+            }
+            Some(Err(reason)) => {
+                let may_join_older = extent == Extent::Changed
+                    && reason == Reason::Settings
+                    && settings.pool.reload == ReloadWhen::Changed;
+                let generation = self
+                    .pools
+                    .add_generation(&self.reload, pool, settings, access, slow_log);
+                self.pools.let_join_older(generation, may_join_older);
+                changes.replaced.push((pool, generation, name, reason));
+                generation
+            }
+            None => {
+                match sockets.lost {
+                    Some(_) => changes.bound_again.push(name),
+                    None => changes.added.push(name),
+                }
+                let generation = self
+                    .pools
+                    .add_generation(&self.reload, pool, settings, access, slow_log);
+                self.pools.let_join_older(generation, extent == Extent::Changed);
+                self.pools.serves(pool, generation);
+                generation
+            }
+        };
+        Some(WantedPool {
+            pool,
+            generation,
+            policy,
+        })
+    }
+}
+
+impl Pools {
+    /// A pool that runs, as it is; `None`: it does not.
+    fn unchanged(&self, pool: &Pool) -> Option<Prospect> {
+        let id = self.pool_listening_as(pool)?;
+        let running = self.by_id.get(&id)?;
+        let mut generations = [running.latest, running.serving].into_iter().flatten();
+        let generation = generations.find(|id| self.generations.contains_key(id))?;
+        Some(Prospect::Unchanged(id, generation, Box::new(pool.clone())))
+    }
+}
+
+impl Prospect {
+    fn pool(&self) -> &Pool {
+        match self {
+            Prospect::Open(opened) => &opened.settings.pool,
+            Prospect::Unchanged(_, _, pool) => pool,
+        }
+    }
+
+    /// Removes the files of sockets that were opened for nothing.
+    fn undo(&self) {
+        if let Prospect::Open(opened) = self {
+            opened.sockets.remove_files();
+        }
+    }
+}

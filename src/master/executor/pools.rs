@@ -1,0 +1,491 @@
+//! Pools: their sockets, and what their generations are made with.
+
+use super::apply_error::ApplyError;
+use super::errors::Errors;
+use super::generation::{Generation, Resources};
+use super::opening::Identities;
+use super::renewal::{Extent, Reason};
+use super::sources::Source;
+use super::tallies::Tallies;
+use super::worker::WorkerProcess;
+use super::{Context, Executor, Handover, Reload, Rights};
+use crate::config::{Application, Config, Pool, Skipped};
+use crate::confine::{self, Group};
+use crate::estate::names;
+use crate::listen::Listener;
+use crate::master::action::{Figures, Notify};
+use crate::master::event::{Event, GenerationId, Policy, PoolId, PreloaderPolicy, WorkerId};
+use crate::master::program::START_PATIENCE;
+use crate::runtime::php::protocol::WARM_PATIENCE;
+use crate::scoreboard::header;
+use crate::scoreboard::layout::header as word;
+use crate::scoreboard::tally::Tally;
+use crate::sys::diag::{self, ListenQueue};
+use crate::sys::fd::{send_with, socket_pair};
+use crate::sys::identity::{self, Identity};
+use crate::sys::{Error, socket, title};
+use crate::worker::Settings;
+use nix::sys::socket::SockType;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+/// The message that wakes a worker and brings it nothing.
+const NUDGE: [u8; 1] = [0];
+/// How long the end of the daemon waits for a control group to become empty.
+const LAST_GROUPS: Duration = Duration::from_millis(500);
+
+/// A pool, as the executor knows it.
+#[derive(Debug)]
+pub(super) struct RunningPool {
+    pub(super) name: String,
+    /// Its listening socket; `None`: it is an application's, and a router has that.
+    pub(super) listener: Option<Listener>,
+    /// The hand-over queue of kept connections: out, in. Made with the pool's first process.
+    pub(super) queue: Option<(OwnedFd, OwnedFd)>,
+    pub(super) watched: bool,
+    /// The generation that the core was told of last.
+    pub(super) latest: Option<GenerationId>,
+    /// The one that serves, as far as the core has said.
+    pub(super) serving: Option<GenerationId>,
+}
+
+impl RunningPool {
+    /// How many connections wait in the pool's sources; `None`: can't be told.
+    pub(super) fn queued(&self) -> Option<u32> {
+        self.listen_queue().map(|queue| queue.current)
+    }
+
+    /// The same, with how many may wait in the listening socket.
+    pub(super) fn listen_queue(&self) -> Option<ListenQueue> {
+        let handed_over = self.queue.as_ref().is_some_and(|(out, _)| {
+            socket::wait(out.as_fd(), socket::Readiness::Readable, Duration::ZERO).is_ok_and(|ready| ready)
+        });
+        let listener = self.listener.as_ref()?;
+        let queue = diag::listen_queue(listener.socket.as_fd())?;
+        Some(ListenQueue {
+            current: queue.current + u32::from(handed_over),
+            ..queue
+        })
+    }
+}
+
+/// Pools, their generations and workers, and what is counted of them.
+#[derive(Debug, Default)]
+pub(in crate::master) struct Pools {
+    pub(super) by_id: HashMap<PoolId, RunningPool>,
+    pub(super) generations: HashMap<GenerationId, Generation>,
+    pub(super) workers: HashMap<WorkerId, WorkerProcess>,
+    /// The pools' control groups.
+    pub(super) groups: Vec<crate::confine::Group>,
+    /// What was counted of pools.
+    pub(super) tallies: Tallies,
+    /// Why starts failed.
+    pub(super) errors: Errors,
+    pub(super) last_pool: u32,
+    pub(super) last_generation: u32,
+}
+
+/// What becomes of which pool, by name.
+#[derive(Debug, Default)]
+pub(in crate::master) struct Changes {
+    /// They begin.
+    pub(in crate::master) added: Vec<String>,
+    /// They get new workers, and why.
+    pub(in crate::master) replaced: Vec<(PoolId, GenerationId, String, Reason)>,
+    /// They go on as they are.
+    pub(in crate::master) kept: Vec<String>,
+    /// They begin anew, because the files of their sockets were gone.
+    pub(in crate::master) bound_again: Vec<String>,
+    /// They end.
+    pub(in crate::master) removed: Vec<String>,
+    /// They have a socket that nobody can reach, and why it can't be bound again.
+    pub(in crate::master) failed: Vec<(String, String)>,
+    /// They can't be had.
+    pub(in crate::master) skipped: Vec<Skipped>,
+}
+
+impl Executor {
+    /// Makes everything anew with the configuration that is in force.
+    pub(super) fn renew(&mut self) {
+        match self.prepare(self.reload.config.clone(), Extent::All) {
+            Ok((wanted, _)) => self.context.happened.push_back(Event::Apply(wanted)),
+            Err(error) => log::error!("the old processes stay: {error}"),
+        }
+    }
+
+    /// Makes a pool's hand-over queue.
+    pub(super) fn open_queue(&mut self, id: PoolId) -> Result<(), Error> {
+        let Some(pool) = self.pools.by_id.get_mut(&id) else {
+            return Ok(());
+        };
+        if pool.queue.is_some() {
+            return Ok(());
+        }
+        let queue = socket_pair(SockType::SeqPacket)?;
+        if pool.watched {
+            self.context.sources.watch(&queue.0, Source::Work(id))?;
+        }
+        pool.queue = Some(queue);
+        self.handover.keep_pool(&self.pools, id);
+        Ok(())
+    }
+
+    /// Forgets a generation that has no process any more.
+    pub(super) fn drop_generation(&mut self, id: GenerationId) {
+        self.reload.forget_reload_of(id);
+        self.pools.take_over_counts(id);
+        let Some(generation) = self.pools.generations.remove(&id) else {
+            return;
+        };
+        self.helpers.programs.remove(&id);
+        if generation.share.is_some() {
+            self.handover.unkeep([names::program_table(id.0)]);
+        }
+        let is_ordered = generation.is_ordered();
+        if let Some(mut resources) = generation.resources {
+            if !is_ordered {
+                self.handover.unkeep(names::of_generation(id.0));
+                if resources.reports.is_some() {
+                    self.handover.unkeep(names::reports(id.0));
+                }
+            }
+            if let Some(reports) = &mut resources.reports {
+                self.pools.hear_last_reports(&generation.settings, reports);
+                self.context.sources.forget(reports.ends().0);
+            }
+            self.context.sources.forget(&resources.child_accept.0);
+            self.context
+                .drain_messages(&generation.settings.pool.name, &mut resources.messages);
+            self.context.sources.forget(resources.messages.pipe());
+        }
+    }
+
+    pub(super) fn close_pool(&mut self, id: PoolId) {
+        self.pools.unwatch(&mut self.context, id);
+        self.helpers
+            .close_reporter(&mut self.context, &mut self.handover, id);
+        if let Some(pool) = self.pools.by_id.remove(&id) {
+            let Some(listener) = pool.listener else {
+                return self.applications.forget_application(id);
+            };
+            listener.remove_file();
+            if self.pools.pools_named(&pool.name).is_empty() {
+                self.pools.errors.end(&pool.name);
+                self.pools.tallies.end(&pool.name);
+            }
+            self.handover
+                .unkeep(std::iter::once(names::listener(id.0)).chain(names::queue(id.0)));
+            self.dismiss_router(id, self.reload.config.global.process_control_timeout);
+        }
+    }
+}
+
+impl Pools {
+    pub(super) fn pool_name(&self, pool: PoolId) -> &str {
+        self.by_id.get(&pool).map_or("?", |pool| pool.name.as_str())
+    }
+
+    pub(super) fn generation_name(&self, generation: GenerationId) -> &str {
+        self.generations
+            .get(&generation)
+            .map_or("?", |g| g.settings.pool.name.as_str())
+    }
+
+    /// The scoreboard and pipes of a generation that has had a process.
+    pub(super) fn resources(&self, id: GenerationId) -> Option<&Resources> {
+        self.generations.get(&id)?.resources.as_ref()
+    }
+
+    /// The same, to be changed.
+    pub(super) fn resources_mut(&mut self, id: GenerationId) -> Option<&mut Resources> {
+        self.generations.get_mut(&id)?.resources.as_mut()
+    }
+
+    /// Publishes when a generation's workers have to tell.
+    pub(super) fn set_notify(&mut self, id: GenerationId, notify: Notify) {
+        if let Some(generation) = self.generations.get_mut(&id) {
+            generation.set_notify(notify);
+        }
+    }
+
+    /// Publishes what the core has counted.
+    pub(super) fn publish(&self, id: GenerationId, figures: Figures) {
+        if let Some(resources) = self.resources(id) {
+            let words = resources.board.header();
+            header::raise(words, word::MAX_CHILDREN_REACHED, figures.max_children_reached);
+            header::raise(words, word::SLOW_REQUESTS, figures.slow_requests);
+        }
+    }
+
+    /// A generation that is kept: only its logs are opened anew, as a reload does.
+    pub(super) fn go_on(&mut self, id: GenerationId, access: Option<OwnedFd>, slow_log: Option<File>) {
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        if slow_log.is_some() {
+            generation.slow_log = slow_log;
+        }
+        generation.try_open_app_log();
+        if let Some(Err(error)) = access.map(|file| generation.take_access_log(file)) {
+            log::error!("[pool {}] {error}", generation.settings.pool.name);
+        }
+    }
+
+    pub(super) fn add_generation(
+        &mut self,
+        reload: &Reload,
+        pool: PoolId,
+        settings: Settings,
+        access: Option<OwnedFd>,
+        slow_log: Option<File>,
+    ) -> GenerationId {
+        self.last_generation += 1;
+        let id = GenerationId(self.last_generation);
+        let mut generation = Generation::new(pool, settings, access);
+        generation.slow_log = slow_log;
+        generation.try_open_app_log();
+        generation.make.reload = reload.count;
+        self.generations.insert(id, generation);
+        id
+    }
+
+    /// Whether a process of before the reload may make the generation's workers, if its pool shares one.
+    pub(super) fn let_join_older(&mut self, id: GenerationId, may_join_older: bool) {
+        if let Some(generation) = self.generations.get_mut(&id) {
+            generation.make.may_join_older = may_join_older;
+        }
+    }
+
+    /// Notes which generation serves.
+    pub(super) fn serves(&mut self, pool: PoolId, generation: GenerationId) {
+        if let Some(pool) = self.by_id.get_mut(&pool) {
+            pool.serving = Some(generation);
+        }
+    }
+
+    /// A pool of an application in an application pool.
+    pub(super) fn add_pool_of_application(&mut self, handover: &mut Handover, name: &str) -> PoolId {
+        self.add_pool(handover, name, None)
+    }
+
+    pub(super) fn add_pool(
+        &mut self,
+        handover: &mut Handover,
+        name: &str,
+        listener: Option<Listener>,
+    ) -> PoolId {
+        if listener.is_some() {
+            self.errors.begin(name);
+            self.tallies.begin(name, Tally::default());
+        }
+        self.last_pool += 1;
+        let id = PoolId(self.last_pool);
+        self.by_id.insert(
+            id,
+            RunningPool {
+                name: name.to_owned(),
+                listener,
+                queue: None,
+                watched: false,
+                latest: None,
+                serving: None,
+            },
+        );
+        handover.keep_pool(self, id);
+        id
+    }
+
+    /// Wakes a worker that waits: a message without connections in the hand-over queue.
+    pub(super) fn nudge(&self, id: PoolId) {
+        if let Some((_, queue_in)) = self.by_id.get(&id).and_then(|pool| pool.queue.as_ref()) {
+            // A queue that is full wakes whoever takes out of it.
+            let _ = send_with(queue_in.as_fd(), &NUDGE, &[]);
+        }
+    }
+
+    pub(super) fn watch(&mut self, context: &mut Context, id: PoolId) {
+        let Some(pool) = self.by_id.get_mut(&id) else {
+            return;
+        };
+        if pool.watched {
+            return;
+        }
+        pool.watched = true;
+        let queue = pool.queue.as_ref().map(|(out, _)| out);
+        let listener = pool.listener.iter().map(|listener| &listener.socket);
+        for fd in listener.chain(queue) {
+            if let Err(error) = context.sources.watch(fd, Source::Work(id)) {
+                log::error!("[pool {}] {error}", pool.name);
+            }
+        }
+    }
+
+    pub(super) fn unwatch(&mut self, context: &mut Context, id: PoolId) {
+        let Some(pool) = self.by_id.get_mut(&id) else {
+            return;
+        };
+        pool.watched = false;
+        if let Some(listener) = &pool.listener {
+            context.sources.forget(&listener.socket);
+        }
+        if let Some((out, _)) = &pool.queue {
+            context.sources.forget(out);
+        }
+    }
+
+    /// Remembers the pools' control groups, and removes those of pools that are gone, as far as nobody is in them.
+    pub(super) fn take_groups(&mut self, groups: Vec<Group>) {
+        let before = std::mem::take(&mut self.groups);
+        let gone = before.into_iter().filter(|group| !groups.contains(group));
+        let left: Vec<Group> = gone
+            .filter(|group| !confine::remove_group(group, Duration::ZERO))
+            .collect();
+        self.groups = groups;
+        self.groups.extend(left);
+    }
+
+    /// The pool of one application that is meant by its name or its application's root, if one with these rights may restart
+    /// it.
+    pub(in crate::master) fn pool_to_restart(
+        &self,
+        config: &Config,
+        rights: Rights,
+        name: &str,
+    ) -> Result<PoolId, String> {
+        let is_meant = |pool: &&Pool| {
+            pool.name == name
+                || pool
+                    .application
+                    .root()
+                    .is_some_and(|root| root == Path::new(name))
+        };
+        let Some(pool) = config.pools.iter().find(is_meant) else {
+            return Err(format!(
+                "there is no pool {name}, and no pool has its application there"
+            ));
+        };
+        if pool.applications.is_some() {
+            return Err(format!(
+                "pool {name} has many applications; restart one of them by its root"
+            ));
+        }
+        let mut present = self.by_id.iter();
+        let found = present.find(|(_, running)| running.name == pool.name && running.listener.is_some());
+        let Some((id, running)) = found else {
+            return Err(format!("pool {name} does not run"));
+        };
+        let generation = running.serving.and_then(|id| self.generations.get(&id));
+        let identity = generation.and_then(|generation| generation.settings.identity.as_ref());
+        match rights {
+            Rights::Own(uid) if identity.is_none_or(|identity| identity.uid != uid) => {
+                Err("permission denied: it is no pool of yours".to_owned())
+            }
+            Rights::Own(_) | Rights::All => Ok(*id),
+        }
+    }
+
+    /// Opens the access logs anew. `None`: there are none; else whether all of them could be.
+    pub(in crate::master) fn reopen_access_logs(&mut self) -> Option<bool> {
+        let mut outcome = None;
+        for generation in self.generations.values_mut() {
+            match generation.reopen_access_log() {
+                Ok(false) => {}
+                Ok(true) => outcome = outcome.or(Some(true)),
+                Err(error) => {
+                    log::error!("[pool {}] {error}", generation.settings.pool.name);
+                    outcome = Some(false);
+                }
+            }
+        }
+        outcome
+    }
+
+    /// Removes the files of every socket, and the control groups; at the end.
+    pub(in crate::master) fn remove_socket_files(&self) {
+        let listeners = self.by_id.values().filter_map(|pool| pool.listener.as_ref());
+        listeners.for_each(Listener::remove_file);
+        for group in &self.groups {
+            if !confine::remove_group(group, LAST_GROUPS) {
+                log::warn!("the control group {} is not empty and stays", group.display());
+            }
+        }
+    }
+}
+
+impl Context {
+    /// `identities`: those that were looked up for other pools; a look-up opens dozens of files.
+    pub(super) fn settings<'p>(
+        &self,
+        pool: &'p Pool,
+        log_limit: usize,
+        identities: &mut Identities<'p>,
+    ) -> Result<Settings, ApplyError> {
+        let user = pool.user.as_deref().filter(|_| identity::is_root());
+        let wanted = user.map(|user| (user, pool.group.as_deref()));
+        let identity = match identities.entry(wanted) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => place.insert(match wanted {
+                Some((user, group)) => {
+                    Identity::look_up(user, group).map_err(|e| ApplyError::Identity(pool.name.clone(), e))?
+                }
+                None => Identity::current(),
+            }),
+        };
+        let mut programs = super::needs::programs(pool, &self.libexec).into_iter();
+        if let Some(missing) = programs.find(|program| !program.exists()) {
+            return Err(ApplyError::Program(pool.name.clone(), missing));
+        }
+        let has_handler = self.handlers.contains_key(&pool.name);
+        if matches!(pool.application, Application::Rust) && !has_handler {
+            return Err(ApplyError::Handler(pool.name.clone()));
+        }
+        Ok(Settings {
+            pool: pool.clone(),
+            identity: Some(identity.clone()),
+            started: Generation::started_now(),
+            slots: pool.pm.max_children(),
+            descriptor_limit: self.descriptor_limit,
+            log_limit,
+            refork_at: None,
+            process_name: title::name(),
+        })
+    }
+}
+
+pub(super) fn policy(pool: &Pool) -> Policy {
+    let preloader = match &pool.application {
+        Application::Php(php) => Some(PreloaderPolicy {
+            // It is not late as long as it may warm up.
+            start_timeout: match php.warm_up {
+                0 => php.start_timeout,
+                _ => php.start_timeout + WARM_PATIENCE + php.warm_up_time,
+            },
+            idle_timeout: php.preloader_idle_timeout,
+            reforks: false,
+            is_needed_by_workers: false,
+        }),
+        Application::Wrapped(wrapped) => Some(PreloaderPolicy {
+            start_timeout: wrapped.start_timeout,
+            idle_timeout: wrapped.preloader_idle_timeout,
+            reforks: wrapped.reforks(),
+            is_needed_by_workers: false,
+        }),
+        Application::Program(program) => Some(PreloaderPolicy {
+            start_timeout: program.start_timeout + START_PATIENCE,
+            idle_timeout: program.preloader_idle_timeout,
+            reforks: false,
+            is_needed_by_workers: true,
+        }),
+        Application::Cgi(_) | Application::FastCgi(_) | Application::Http(_) | Application::Rust => None,
+    };
+    Policy {
+        pm: pool.pm,
+        terminate_timeout: pool.request_terminate_timeout,
+        slow_timeout: pool.slow_log.as_ref().map(|slow| slow.timeout),
+        preloader,
+    }
+}

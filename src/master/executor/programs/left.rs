@@ -1,0 +1,173 @@
+//! What a next master is told of programs, and what is made of that.
+
+use super::super::{Helpers, Processes};
+use super::{Executor, Place, Running, RunningProgram, Who};
+use crate::estate::{document, names};
+use crate::master::event::{Exit, GenerationId};
+use crate::master::executor::output::Lines;
+use crate::master::executor::sources::Source;
+use crate::master::program::Program;
+use crate::runtime::http::Share;
+use crate::spawn::effects::{Remains, SocketFile};
+use crate::sys::dir::Mark;
+use crate::sys::{Error, clock, process};
+use crate::tick::Tick;
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+
+/// Of start times in /proc (proc(5)): a hundredth of a second.
+const CLOCK_TICK_NANOS: u64 = 10_000_000;
+
+impl Executor {
+    /// Goes on with the program of a generation that another master has started. False: nothing of it is there.
+    pub(in crate::master::executor) fn adopt_program(
+        &mut self,
+        left: &document::Generation,
+        descriptors: &mut HashMap<String, OwnedFd>,
+    ) -> Result<bool, Error> {
+        let id = GenerationId(left.id);
+        if !self.pools.has_program(id) {
+            return Ok(false);
+        }
+        let Some(memory) = descriptors.remove(&names::program_table(left.id)) else {
+            return Ok(false);
+        };
+        // Those that are not our children were told by the kernel that their master is gone.
+        let is_there = |it: &&document::Program| {
+            process::is_child(it.pid) && process::start_time(it.pid) == Some(it.start_time)
+        };
+        let there: Vec<&document::Program> = left.programs.iter().filter(is_there).collect();
+        if left.places == 0 {
+            return Ok(false);
+        }
+        let share = Share::adopt(memory, left.places as usize, left.slots as usize)?;
+        if there.is_empty() {
+            // Its workers find the processes of the program that comes after it.
+            (0..left.places as usize).for_each(|place| share.table().withdraw(place));
+            if let Some(generation) = self.pools.generations.get_mut(&id) {
+                generation.share = Some(share);
+            }
+            return Ok(false);
+        }
+        let in_entries = self.pools.logs_entries(id);
+        let mut places: Vec<Place> = (0..left.places).map(|_| Place::default()).collect();
+        for process in there {
+            let index = process.place as usize;
+            let [input, output] = names::program(left.id, process.place).map(|end| descriptors.remove(&end));
+            let (Some(input), Some(place)) = (input, places.get_mut(index)) else {
+                continue;
+            };
+            if let Some(output) = &output {
+                self.context
+                    .sources
+                    .watch(output, Source::ProgramOutput(id, index))?;
+            }
+            self.processes.by_pid.insert(process.pid, Who::Program(id, index));
+            let mut remains = Remains::adopt(process.pid, &process.mark);
+            remains.set_sockets(process.sockets.iter().map(adopted_socket).collect());
+            place.running = Some(Running {
+                pid: process.pid,
+                input: Some(input),
+                output: output.map(|output| Lines::new(output).in_entries(in_entries)),
+                remains,
+                is_ending: false,
+                since: Tick::from_nanos(process.start_time.saturating_mul(CLOCK_TICK_NANOS)),
+            });
+            place.ups = process.restarts.saturating_add(1);
+        }
+        let up: Vec<bool> = places.iter().map(|place| place.running.is_some()).collect();
+        for (index, _) in up.iter().enumerate().filter(|(_, is_up)| !**is_up) {
+            share.table().withdraw(index);
+        }
+        if let Some(generation) = self.pools.generations.get_mut(&id) {
+            generation.share = Some(share.clone());
+        }
+        let mut orders = Vec::new();
+        let record = RunningProgram {
+            program: Program::resume(&up, clock::now(), &mut orders),
+            share,
+            places,
+            last_exit: Exit::Unknown,
+        };
+        self.helpers.programs.insert(id, record);
+        self.change_program(id, |_, out| out.append(&mut orders));
+        Ok(true)
+    }
+}
+
+impl Helpers {
+    /// What a next master is told of a generation's program: those of its processes that are to go on.
+    pub(in crate::master::executor) fn programs_left(&self, id: GenerationId) -> Vec<document::Program> {
+        let places = self.programs.get(&id).map(|record| record.places.as_slice());
+        let places = places.unwrap_or_default();
+        let entry = |(place, running): (usize, &Running)| {
+            Some(document::Program {
+                place: u32::try_from(place).ok()?,
+                pid: running.pid,
+                start_time: process::start_time(running.pid)?,
+                mark: running.remains.mark(),
+                restarts: places[place].ups.saturating_sub(1),
+                sockets: running.remains.sockets().iter().map(left_socket).collect(),
+            })
+        };
+        running(places).filter_map(entry).collect()
+    }
+
+    /// Their ends that are the master's, by name.
+    pub(in crate::master::executor) fn program_ends(&self, id: GenerationId) -> Vec<(String, &OwnedFd)> {
+        let places = self.programs.get(&id).map(|record| record.places.as_slice());
+        let mut ends = Vec::new();
+        for (place, running) in running(places.unwrap_or_default()) {
+            let [input, output] = names::program(id.0, u32::try_from(place).unwrap_or(u32::MAX));
+            ends.extend(running.input.iter().map(|end| (input.clone(), end)));
+            ends.extend(running.output.iter().map(|lines| (output.clone(), lines.pipe())));
+        }
+        ends
+    }
+}
+
+impl Processes {
+    /// Removes the sockets of processes that a master who is gone has left, and that do not go on: the kernel has told them
+    /// that it is gone.
+    pub(in crate::master::executor) fn remove_sockets_of_others(&self, left: &document::Document) {
+        let goes_on = |pid: i32| matches!(self.by_pid.get(&pid), Some(Who::Program(..)));
+        let programs = left
+            .generations
+            .iter()
+            .flat_map(|generation| &generation.programs);
+        for program in programs.filter(|program| !goes_on(program.pid)) {
+            for socket in &program.sockets {
+                adopted_socket(socket).remove();
+            }
+        }
+    }
+}
+
+/// For a next master.
+fn left_socket(socket: &SocketFile) -> document::SocketFile {
+    let Mark { device, inode, made } = socket.mark;
+    document::SocketFile {
+        path: socket.path.clone(),
+        uid: socket.uid,
+        mark: (device, inode, made),
+    }
+}
+
+/// From the master before.
+fn adopted_socket(socket: &document::SocketFile) -> SocketFile {
+    let (device, inode, made) = socket.mark;
+    SocketFile {
+        path: socket.path.clone(),
+        uid: socket.uid,
+        mark: Mark { device, inode, made },
+    }
+}
+
+/// The processes that run and are not on their way out.
+fn running(places: &[Place]) -> impl Iterator<Item = (usize, &Running)> {
+    places
+        .iter()
+        .enumerate()
+        .filter_map(|(index, place)| Some((index, place.running.as_ref()?)))
+        .filter(|(_, running)| running.input.is_some())
+}

@@ -1,0 +1,466 @@
+//! Programs that speak HTTP: starts their processes by the spawning kit, publishes where they are, and ends them.
+//! [`Program`] decides what is done when.
+
+mod left;
+mod plan;
+
+use super::launches::exit_of_report;
+use super::output::{Lines, Look};
+use super::sources::Source;
+use super::spawner::{Purpose, Started};
+use super::{Context, Executor, Handover, Helpers, Pools, Who};
+use crate::config::{Address, Application};
+use crate::control::protocol;
+use crate::master::action::Force;
+use crate::master::event::{Event, Exit, GenerationId};
+use crate::master::program::{Order, Program};
+use crate::runtime::http::Share;
+use crate::spawn::effects::{Process, Remains, SocketFile};
+use crate::spawn::event::Token;
+use crate::spawn::handshake::properties::{self, Socket};
+use crate::spawn::report::Report;
+use crate::sys::{Error, clock, identity, process};
+use crate::tick::Tick;
+use nix::sys::signal::Signal;
+use plan::{address_of, plan};
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+/// Between two looks at what a process has left behind.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// Looks at that; a process that does not die of SIGKILL must not keep the others from being started.
+const MOST_LOOKS: u32 = 200;
+/// A generation's program, as the executor knows it.
+#[derive(Debug)]
+pub(super) struct RunningProgram {
+    program: Program,
+    share: Share,
+    places: Vec<Place>,
+    /// How the last of its processes ended that could not be started.
+    last_exit: Exit,
+}
+
+/// One of its processes.
+#[derive(Debug, Default)]
+struct Place {
+    /// Under which it is being started.
+    token: Option<Token>,
+    running: Option<Running>,
+    /// What one that has ended left behind.
+    left: Option<Left>,
+    /// How many of its processes have come up.
+    ups: u64,
+}
+
+/// A process that is up.
+#[derive(Debug)]
+struct Running {
+    pid: i32,
+    /// Closing it asks the process to end.
+    input: Option<OwnedFd>,
+    output: Option<Lines>,
+    remains: Remains,
+    is_ending: bool,
+    /// Since when.
+    since: Tick,
+}
+
+#[derive(Debug)]
+struct Left {
+    remains: Remains,
+    /// It had been given a request.
+    was_at_work: bool,
+    due: Tick,
+    looks: u32,
+}
+
+impl RunningProgram {
+    /// Whether one of its processes is being started under this token.
+    pub(super) fn starts(&self, token: Token) -> bool {
+        self.places.iter().any(|place| place.token == Some(token))
+    }
+
+    /// What its processes write, with their pids.
+    pub(super) fn outputs(&mut self) -> impl Iterator<Item = (i32, &mut Lines)> {
+        let running = self.places.iter_mut().filter_map(|place| place.running.as_mut());
+        running.filter_map(|running| Some((running.pid, running.output.as_mut()?)))
+    }
+}
+
+impl Executor {
+    /// Starts a generation's program.
+    pub(super) fn start_program(&mut self, id: GenerationId) -> Result<(), Error> {
+        self.open(id)?;
+        // Nobody looks whether its code has changed but a reload.
+        let facts = Executor::facts(None, &[], None, true);
+        self.pools.note_facts(id, facts);
+        let Some(generation) = self.pools.generations.get_mut(&id) else {
+            return Ok(());
+        };
+        let Application::Program(settings) = &generation.settings.pool.application else {
+            return Ok(());
+        };
+        let instances = settings.instances as usize;
+        let share = generation.share(instances)?;
+        self.helpers.programs.entry(id).or_insert_with(|| RunningProgram {
+            program: Program::new(instances),
+            share,
+            places: (0..instances).map(|_| Place::default()).collect(),
+            last_exit: Exit::Unknown,
+        });
+        self.handover.keep_program_table(&self.pools, id);
+        self.change_program(id, |program, orders| program.start(orders));
+        Ok(())
+    }
+
+    /// Makes a generation's program end. False: it has none.
+    pub(super) fn stop_program(&mut self, id: GenerationId, force: Force) -> bool {
+        let is_one = self.helpers.programs.contains_key(&id);
+        self.change_program(id, |program, orders| program.stop(force, orders));
+        is_one
+    }
+
+    /// Lets a program's core take a step, and does what follows.
+    fn change_program(&mut self, id: GenerationId, step: impl FnOnce(&mut Program, &mut Vec<Order>)) {
+        let mut orders = Vec::new();
+        if let Some(record) = self.helpers.programs.get_mut(&id) {
+            step(&mut record.program, &mut orders);
+        }
+        let mut orders = VecDeque::from(orders);
+        while let Some(order) = orders.pop_front() {
+            match order {
+                Order::Start(place) => self.start_process(id, place),
+                Order::Cancel(place) => {
+                    let token = self.helpers.place(id, place).and_then(|place| place.token);
+                    token
+                        .into_iter()
+                        .for_each(|token| self.helpers.spawner.cancel(token));
+                    self.drain_spawner();
+                }
+                Order::Stop(place, force) => self.helpers.stop_process(id, place, force),
+                Order::TellReady => self.context.happened.push_back(Event::PreloaderReady(id)),
+                Order::TellGone { failed } => {
+                    let exit = self.helpers.programs.get(&id).map(|record| record.last_exit);
+                    let exit = exit.filter(|_| failed).unwrap_or(Exit::Code(0));
+                    self.context.happened.push_back(Event::PreloaderGone(id, exit));
+                }
+            }
+        }
+    }
+
+    fn start_process(&mut self, id: GenerationId, place: usize) {
+        let Some(plan) = self.pools.generations.get(&id).and_then(|it| plan(&it.settings)) else {
+            return;
+        };
+        let purpose = Purpose::Program(id, place);
+        let token = self.helpers.spawner.spawn(plan, Vec::new(), purpose);
+        if let Some(place) = self.helpers.place(id, place) {
+            place.token = Some(token);
+        }
+        self.drain_spawner();
+    }
+
+    /// A process of a program is up.
+    pub(super) fn process_up(&mut self, id: GenerationId, index: usize, started: Started) {
+        let name = self.pools.generation_name(id).to_owned();
+        let address = address_of(&started.up.sockets);
+        let Process {
+            pid,
+            input,
+            output,
+            mut remains,
+            gone,
+            ..
+        } = started.process;
+        remains.set_sockets(self.pools.sockets_of(id, &started.up.sockets));
+        let in_entries = self.pools.logs_entries(id);
+        let output = output.map(|output| Lines::resume(output, started.splitter).in_entries(in_entries));
+        let Some(record) = self.helpers.programs.get_mut(&id) else {
+            return;
+        };
+        let is_published = address
+            .as_ref()
+            .is_some_and(|address| record.share.table().publish(index, address));
+        let Some(place) = record.places.get_mut(index) else {
+            return;
+        };
+        place.token = None;
+        place.ups += 1;
+        let running = place.running.insert(Running {
+            pid,
+            input,
+            output,
+            remains,
+            is_ending: false,
+            since: clock::now(),
+        });
+        if let Some(output) = &running.output {
+            let watched = self
+                .context
+                .sources
+                .watch(output.pipe(), Source::ProgramOutput(id, index));
+            if let Err(error) = watched {
+                log::error!("{error}");
+            }
+        }
+        match &address {
+            Some(address) if is_published => log::info!(
+                "[pool {name}] process {pid} of the application is up at {address} after {:.3} s",
+                started.up.ended.since(started.up.started).as_secs_f64()
+            ),
+            _ => {
+                log::error!(
+                    "[pool {name}] process {pid} of the application is killed: it names no socket that speaks http"
+                );
+                running.remains.signal_group(Signal::SIGKILL);
+            }
+        }
+        self.handover.note_program();
+        if let Some(address) = address.as_ref().filter(|_| is_published) {
+            self.pools.show_heirs(&self.helpers, id, index, Some(address));
+        }
+        match gone {
+            Some(ended) => {
+                self.change_program(id, |program, orders| program.up(index, clock::now(), orders));
+                self.process_gone(id, index, ended);
+            }
+            None => {
+                self.processes.by_pid.insert(pid, Who::Program(id, index));
+                self.change_program(id, |program, orders| program.up(index, clock::now(), orders));
+            }
+        }
+    }
+
+    /// A process of a program could not be started. Nothing of it is left.
+    pub(super) fn process_failed(&mut self, id: GenerationId, index: usize, report: &Report) {
+        self.applications.note_failure(&[id], report);
+        self.processes.reported.insert(id);
+        let Some(record) = self.helpers.programs.get_mut(&id) else {
+            return;
+        };
+        record.last_exit = exit_of_report(report);
+        if let Some(place) = record.places.get_mut(index) {
+            place.token = None;
+        }
+        if !record.program.is_up() {
+            record.share.table().set_failure(Some(report.id.0));
+        }
+        self.change_program(id, |program, orders| program.failed(index, clock::now(), orders));
+    }
+
+    /// A process of a program has ended, and was reaped.
+    pub(super) fn process_gone(&mut self, id: GenerationId, index: usize, ended: process::Ended) {
+        for _ in 0..super::deaths::LAST_LOOKS {
+            if !self
+                .helpers
+                .read_program_output(&mut self.context, &self.pools, id, index)
+            {
+                break;
+            }
+        }
+        let name = self.pools.generation_name(id).to_owned();
+        self.pools.show_heirs(&self.helpers, id, index, None);
+        let Some(record) = self.helpers.programs.get_mut(&id) else {
+            return;
+        };
+        let table = record.share.table();
+        let was_at_work = table.served(index) > 0 || table.sessions(index) > 0;
+        table.withdraw(index);
+        record.last_exit = super::deaths::exit_of(ended);
+        let Some(place) = record.places.get_mut(index) else {
+            return;
+        };
+        let Some(mut running) = place.running.take() else {
+            return;
+        };
+        let pid = running.pid;
+        if let Some(output) = &mut running.output {
+            if let Some(generation) = self.pools.generations.get(&id) {
+                let outlet = generation.outlet(self.context.log, "process", pid, "");
+                output.end_line(|words| outlet.write(words));
+            }
+            self.context.sources.forget(output.pipe());
+        }
+        if running.is_ending {
+            log::debug!("[pool {name}] process {pid} of the application has ended");
+        } else {
+            log::warn!(
+                "[pool {name}] process {pid} of the application exited {}; it is started again",
+                super::say::how(record.last_exit)
+            );
+        }
+        running.remains.signal_group(Signal::SIGKILL);
+        place.left = Some(Left {
+            remains: running.remains,
+            was_at_work,
+            due: Tick::ZERO,
+            looks: 0,
+        });
+        self.sweep_processes(clock::now());
+    }
+
+    /// Ends what processes have left behind; when nothing is left, they are gone.
+    fn sweep_processes(&mut self, now: Tick) {
+        let mut gone = Vec::new();
+        let pids = &self.processes.by_pid;
+        for (id, record) in &mut self.helpers.programs {
+            for (index, place) in record.places.iter_mut().enumerate() {
+                let Some(left) = place.left.as_mut().filter(|left| left.due <= now) else {
+                    continue;
+                };
+                left.looks += 1;
+                left.due = now + LOOK_AGAIN;
+                if !left.remains.sweep(|pid| pids.contains_key(&pid)) || left.looks >= MOST_LOOKS {
+                    left.remains.remove_sockets();
+                    gone.push((*id, index, left.was_at_work));
+                    place.left = None;
+                }
+            }
+        }
+        for (id, index, was_at_work) in gone {
+            self.change_program(id, |program, orders| {
+                program.gone(index, was_at_work, now, orders);
+            });
+        }
+    }
+
+    /// Time has passed for programs.
+    pub(in crate::master) fn tend_programs(&mut self, now: Tick) {
+        if self.helpers.programs_deadline().is_none_or(|due| due > now) {
+            return;
+        }
+        self.sweep_processes(now);
+        for id in self.helpers.programs.keys().copied().collect::<Vec<_>>() {
+            self.change_program(id, |program, orders| program.pass(now, orders));
+        }
+    }
+}
+
+impl Pools {
+    /// Whether a generation's application is a program that is started for it.
+    pub(super) fn has_program(&self, id: GenerationId) -> bool {
+        let generation = self.generations.get(&id);
+        generation.is_some_and(|it| matches!(it.settings.pool.application, Application::Program(_)))
+    }
+
+    /// Shows workers of earlier generations, whose own program is gone with the master before this one, where a process is; `None`:
+    /// it is gone.
+    fn show_heirs(&self, helpers: &Helpers, id: GenerationId, index: usize, address: Option<&Address>) {
+        let pool = self.generations.get(&id).map(|generation| generation.pool);
+        let others = self.generations.iter();
+        let others =
+            others.filter(|(other, it)| Some(it.pool) == pool && !helpers.programs.contains_key(other));
+        for share in others.filter_map(|(_, generation)| generation.share.as_ref()) {
+            match address {
+                Some(address) => {
+                    share.table().publish(index, address);
+                }
+                None => share.table().withdraw(index),
+            }
+        }
+    }
+
+    /// The sockets in the file system that a process has made as its pool's user.
+    fn sockets_of(&self, id: GenerationId, sockets: &[Socket]) -> Vec<SocketFile> {
+        let settings = self.generations.get(&id).map(|generation| &generation.settings);
+        let identity = settings.and_then(|settings| settings.identity.as_ref());
+        let uid = identity.map_or_else(identity::own_user, |identity| identity.uid);
+        let paths = sockets.iter().filter_map(|socket| match &socket.address {
+            properties::Address::Unix(path) => Some(path.clone()),
+            properties::Address::Tcp(..) => None,
+        });
+        paths.filter_map(|path| SocketFile::find(path, uid)).collect()
+    }
+}
+
+impl Helpers {
+    fn place(&mut self, id: GenerationId, place: usize) -> Option<&mut Place> {
+        self.programs.get_mut(&id)?.places.get_mut(place)
+    }
+
+    fn stop_process(&mut self, id: GenerationId, place: usize, force: Force) {
+        let Some(running) = self.place(id, place).and_then(|place| place.running.as_mut()) else {
+            return;
+        };
+        running.is_ending = true;
+        running.input = None;
+        let signal = match force {
+            Force::Ask => return,
+            Force::Terminate => Signal::SIGTERM,
+            Force::Kill => Signal::SIGKILL,
+        };
+        running.remains.signal_group(signal);
+    }
+
+    /// The processes of a generation's program, for whoever asks.
+    pub(super) fn program_status(&self, id: GenerationId) -> Vec<protocol::Process> {
+        let Some(record) = self.programs.get(&id) else {
+            return Vec::new();
+        };
+        let (now, table) = (clock::now(), record.share.table());
+        let one = |(index, place): (usize, &Place)| {
+            let running = place.running.as_ref();
+            protocol::Process {
+                place: u32::try_from(index).unwrap_or(u32::MAX),
+                pid: running.map(|running| running.pid),
+                state: record.program.state(index).to_owned(),
+                uptime_ms: running.map(|running| protocol::millis(now.since(running.since))),
+                requests: running.map_or(0, |_| table.served(index)),
+                sessions: running.map_or(0, |_| u64::from(table.sessions(index))),
+                restarts: place.ups.saturating_sub(1),
+                memory: None,
+                cpu_ms: None,
+            }
+        };
+        record.places.iter().enumerate().map(one).collect()
+    }
+
+    /// When [`Executor::tend_programs`] is to be called next.
+    pub(in crate::master) fn programs_deadline(&self) -> Option<Tick> {
+        let cores = self
+            .programs
+            .values()
+            .filter_map(|record| record.program.next_deadline());
+        let places = self.programs.values().flat_map(|record| &record.places);
+        let left = places.filter_map(|place| place.left.as_ref().map(|left| left.due));
+        cores.chain(left).min()
+    }
+
+    /// Logs what a process of a program wrote. `true`: there may be more.
+    pub(super) fn read_program_output(
+        &mut self,
+        context: &mut Context,
+        pools: &Pools,
+        id: GenerationId,
+        index: usize,
+    ) -> bool {
+        let Some(running) = self.place(id, index).and_then(|place| place.running.as_mut()) else {
+            return false;
+        };
+        let pid = running.pid;
+        let Some(mut output) = running.output.take() else {
+            return false;
+        };
+        let look = pools.generations.get(&id).map_or(Look::Ended, |generation| {
+            let outlet = generation.outlet(context.log, "process", pid, "");
+            output.read_within(outlet.room(), |words| outlet.write(words))
+        });
+        context.sources.hold_entry(output.due());
+        if look == Look::Ended {
+            context.sources.forget(output.pipe());
+        } else if let Some(running) = self.place(id, index).and_then(|place| place.running.as_mut()) {
+            running.output = Some(output);
+        }
+        look == Look::More
+    }
+}
+
+impl Handover {
+    /// What a next master is told is to be written anew.
+    fn note_program(&mut self) {
+        if let Some(store) = &mut self.store {
+            store.is_stale = true;
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! How a program's processes are started, and where they are found.
+
+use crate::config::{Address, Application};
+use crate::master::executor::launches::account;
+use crate::spawn::handshake::properties::{self, Socket};
+use crate::spawn::plan::{Kind, Limit, Plan};
+use crate::sys::identity;
+use crate::worker::{self, Settings};
+
+/// Where programs are looked for, if the pool's environment does not say.
+const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// What `PATH` is called.
+const PATH: &str = "PATH";
+
+/// Where a process wants its requests.
+pub(super) fn address_of(sockets: &[Socket]) -> Option<Address> {
+    let fit = |socket: &&Socket| socket.accept_http_requests && socket.protocol == "http";
+    match &sockets.iter().find(fit)?.address {
+        properties::Address::Unix(path) => Some(Address::Unix(path.clone())),
+        properties::Address::Tcp(host, port) => {
+            let host = if host == "localhost" { "127.0.0.1" } else { host };
+            let ip = host.trim_matches(['[', ']']).parse().ok()?;
+            Some(Address::Tcp(std::net::SocketAddr::new(ip, *port)))
+        }
+    }
+}
+
+/// What the kit has to know; `None`: the pool has no program.
+pub(super) fn plan(settings: &Settings) -> Option<Plan> {
+    let pool = &settings.pool;
+    let Application::Program(program) = &pool.application else {
+        return None;
+    };
+    let mut account = account(settings.identity.clone());
+    if program.load_shell_envvars {
+        account.shell = identity::shell_and_group(account.uid, account.gid).0;
+    }
+    let mut plan = Plan::new(&pool.name, program.root.clone(), &program.start_command, account);
+    if program.handshake {
+        (plan.kind, plan.app_type) = (Kind::Native, "http".to_owned());
+    }
+    plan.switch_user = settings.identity.is_some() && identity::is_root();
+    let mut inherited = worker::environment(settings, std::env::vars_os().collect());
+    if !inherited.iter().any(|(name, _)| name == PATH) {
+        inherited.push((PATH.into(), USUAL_PATH.into()));
+    }
+    plan.inherited = Some(inherited);
+    // Set when the process has become the application's user.
+    plan.environment = pool.env.iter().chain(&pool.own_env).cloned().collect();
+    plan.app_env.clone_from(&program.app_env);
+    plan.load_shell_envvars = program.load_shell_envvars;
+    plan.limits = limits(settings);
+    plan.umask = program.umask;
+    plan.no_new_privileges = pool.no_new_privs;
+    plan.origin.clone_from(&pool.origin);
+    plan.start_timeout = program.start_timeout;
+    // The program has a back-off of its own.
+    plan.is_held_back = false;
+    plan.dies_with_parent = true;
+    Some(plan)
+}
+
+/// The pool's own limits, where the program's do not say otherwise.
+fn limits(settings: &Settings) -> Vec<Limit> {
+    use crate::config::CoreLimit;
+    let pool = &settings.pool;
+    let Application::Program(program) = &pool.application else {
+        return Vec::new();
+    };
+    let own = program.rlimits.iter().map(|limit| Limit {
+        name: limit.name.clone(),
+        soft: limit.soft,
+        hard: limit.hard,
+    });
+    let mut limits: Vec<Limit> = own.collect();
+    let mut add = |name: &str, value: Option<u64>| {
+        if !limits.iter().any(|limit| limit.name == name) {
+            let name = name.to_owned();
+            limits.push(Limit {
+                name,
+                soft: value,
+                hard: value,
+            });
+        }
+    };
+    if pool.rlimit_files.is_some() {
+        add("nofile", pool.rlimit_files);
+    }
+    match pool.rlimit_core {
+        Some(CoreLimit::Bytes(bytes)) => add("core", Some(bytes)),
+        Some(CoreLimit::Unlimited) => add("core", None),
+        None => {}
+    }
+    limits
+}

@@ -1,0 +1,260 @@
+//! Preloaders that are made from workers. The worker is sent a channel, an output and /dev/null over its retire channel; it
+//! forks a copy of itself and says which process that is; the copy is then begun like any other preloader.
+//!
+//! Everything that the worker says is untrusted: the process has to be a new child of ours, of the pool's user.
+
+use super::output::Lines;
+use super::preloader::{Command, Heard, Preloader};
+use super::sources::Source;
+use super::{Context, Executor, Helpers, Pools, Processes, Who};
+use crate::config::Application;
+use crate::master::action::Force;
+use crate::master::event::{Event, Exit, GenerationId, WorkerId};
+use crate::runtime::php::protocol::Answer;
+use crate::sys::fd::{null, pipe, send_with, set_nonblocking, socket_pair};
+use crate::sys::{Error, process};
+use crate::worker::{PROMOTE, Settings};
+use mio::Interest;
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+use nix::sys::socket::{Shutdown, SockType, shutdown};
+use std::os::fd::{AsFd, AsRawFd};
+
+/// After how many requests a worker of these settings may be made a preloader, if so many preloaders were made before.
+pub(super) fn refork_at(settings: &Settings, promotions: usize) -> Option<u64> {
+    match &settings.pool.application {
+        Application::Wrapped(wrapped) => wrapped.refork_at(promotions),
+        Application::Php(_)
+        | Application::Rust
+        | Application::Cgi(_)
+        | Application::Http(_)
+        | Application::FastCgi(_)
+        | Application::Program(_) => None,
+    }
+}
+
+impl Executor {
+    /// Reads what a worker says of the preloader that it was asked for.
+    pub(super) fn hear_second(&mut self, id: GenerationId) {
+        let name = self.pools.generation_name(id).to_owned();
+        match self.helpers.seconds.get_mut(&id).map(Preloader::hear) {
+            None => {}
+            Some(Heard::Answers(answers)) => match answers.into_iter().next() {
+                None => {}
+                Some(Answer::Promoted { pid }) => self.second_born(id, pid),
+                Some(Answer::Error {
+                    worker: None,
+                    message,
+                }) => {
+                    let line = message.lines().next().unwrap_or_default();
+                    log::warn!("[pool {name}] a worker can't be made a preloader: {line}");
+                    self.helpers
+                        .give_up_second(&mut self.context, &mut self.processes, id, Exit::Code(0));
+                }
+                Some(_) => {
+                    log::error!("[pool {name}] a worker that is to be made a preloader says something else");
+                    self.helpers
+                        .give_up_second(&mut self.context, &mut self.processes, id, Exit::Unknown);
+                }
+            },
+            Some(Heard::Nonsense(what)) => {
+                log::error!(
+                    "[pool {name}] a worker that is to be made a preloader does not keep to the protocol: {what}"
+                );
+                self.helpers
+                    .give_up_second(&mut self.context, &mut self.processes, id, Exit::Unknown);
+            }
+            // The worker ended, or let go of the channel.
+            Some(Heard::Closed) => {
+                self.helpers
+                    .give_up_second(&mut self.context, &mut self.processes, id, Exit::Unknown)
+            }
+        }
+    }
+
+    /// A process exists that is to be a preloader; it waits to be begun.
+    fn second_born(&mut self, id: GenerationId, pid: i32) {
+        if let Some(exit) = self.processes.early_death(pid) {
+            return self
+                .helpers
+                .give_up_second(&mut self.context, &mut self.processes, id, exit);
+        }
+        if !self.is_new_child(id, pid) {
+            log::error!(
+                "[pool {}] a worker names process {pid}, which is no new child",
+                self.pools.generation_name(id)
+            );
+            return self
+                .helpers
+                .give_up_second(&mut self.context, &mut self.processes, id, Exit::Unknown);
+        }
+        if let Err(error) = self.begin_second(id, pid) {
+            log::error!("[pool {}] {error}", self.pools.generation_name(id));
+            // Its end is told when it is reaped.
+            let _ = process::send_signal(pid, Signal::SIGKILL);
+        }
+    }
+
+    fn begin_second(&mut self, id: GenerationId, pid: i32) -> Result<(), Error> {
+        let Some(mut second) = self.helpers.seconds.remove(&id) else {
+            return Ok(());
+        };
+        self.context.sources.forget(&second.channel);
+        second.pid = pid;
+        second.members.staying.insert(id);
+        self.processes.by_pid.insert(pid, Who::Preloader);
+        let mut promotions = 0;
+        if let Some(resources) = self.pools.resources_mut(id) {
+            resources.second = Some(pid);
+            promotions = resources.promotions;
+        }
+        self.helpers.preloaders.insert(pid, second);
+        log::debug!(
+            "[pool {}] preloader {pid} was forked from a worker",
+            self.pools.generation_name(id)
+        );
+        let kit = self.pools.kit(id)?;
+        let Some(second) = self.helpers.preloaders.get_mut(&pid) else {
+            return Ok(());
+        };
+        let both = Interest::READABLE | Interest::WRITABLE;
+        self.context
+            .sources
+            .watch_for(&second.channel, Source::Preloader(pid), both)?;
+        if let Some(output) = &second.output {
+            self.context
+                .sources
+                .watch(output.pipe(), Source::PreloaderOutput(pid))?;
+        }
+        let (mut settings, descriptors) = kit.take_apart();
+        settings.refork_at = refork_at(&settings, promotions + 1);
+        let begin = Command::Begin {
+            kit: settings,
+            warms_up: false,
+            shared: None,
+        };
+        second.send(&begin, descriptors);
+        Ok(())
+    }
+
+    /// Stops the second preloader, which may be one that was made from a worker, or a first one whose place that took.
+    pub(super) fn stop_second(&mut self, id: GenerationId, force: Force) {
+        if self.helpers.seconds.contains_key(&id) {
+            // What may still come of it finds its channel closed.
+            return self
+                .helpers
+                .give_up_second(&mut self.context, &mut self.processes, id, Exit::Unknown);
+        }
+        let Some(second) = self
+            .pools
+            .second_pid(id)
+            .and_then(|pid| self.helpers.preloaders.get_mut(&pid))
+        else {
+            return;
+        };
+        second.is_ending = true;
+        if let Some(token) = second.start {
+            match force {
+                Force::Ask | Force::Terminate => self.helpers.spawner.cancel(token),
+                Force::Kill => self.helpers.spawner.expire(token),
+            }
+            return self.drain_spawner();
+        }
+        let signal = match force {
+            Force::Ask => {
+                let _ = shutdown(second.channel.as_raw_fd(), Shutdown::Write);
+                return;
+            }
+            Force::Terminate => Signal::SIGTERM,
+            Force::Kill => Signal::SIGKILL,
+        };
+        if let Err(error) = process::send_signal(second.pid, signal) {
+            log::error!("{error}");
+        }
+    }
+}
+
+impl Pools {
+    /// The pid of a generation's second preloader, if that is known.
+    pub(super) fn second_pid(&self, id: GenerationId) -> Option<i32> {
+        self.generations.get(&id)?.resources.as_ref()?.second
+    }
+
+    /// The second preloader takes the place of the first.
+    pub(super) fn succeed(&mut self, context: &mut Context, id: GenerationId) {
+        if let Some(resources) = self.resources_mut(id) {
+            std::mem::swap(&mut resources.preloader, &mut resources.second);
+            resources.promotions += 1;
+        }
+        let happened = std::mem::take(&mut context.happened);
+        context.happened = happened
+            .into_iter()
+            .map(|event| event.in_other_place(id))
+            .collect();
+    }
+
+    /// The second preloader is gone.
+    pub(super) fn detach_second(&mut self, context: &mut Context, id: GenerationId, exit: Exit) {
+        if let Some(resources) = self.resources_mut(id) {
+            resources.second = None;
+        }
+        context.happened.push_back(Event::SecondGone(id, exit));
+    }
+}
+
+impl Helpers {
+    /// Asks a worker for a preloader.
+    pub(super) fn promote(
+        &mut self,
+        context: &mut Context,
+        pools: &Pools,
+        worker: WorkerId,
+        id: GenerationId,
+    ) {
+        if let Err(error) = self.try_promote(context, pools, worker, id) {
+            log::error!("[pool {}] {error}", pools.generation_name(id));
+            context.happened.push_back(Event::SecondGone(id, Exit::Unknown));
+        }
+    }
+
+    fn try_promote(
+        &mut self,
+        context: &mut Context,
+        pools: &Pools,
+        worker: WorkerId,
+        id: GenerationId,
+    ) -> Result<(), Error> {
+        let (channel, theirs) = socket_pair(SockType::Stream)?;
+        set_nonblocking(theirs.as_fd(), false)?;
+        let (output, output_in) = pipe(false)?;
+        set_nonblocking(output.as_fd(), true)?;
+        let null = null()?;
+        let retire = pools
+            .workers
+            .get(&worker)
+            .and_then(|worker| worker.retire.as_ref());
+        let retire = retire.ok_or_else(|| Error::new("sendmsg", "the worker is leaving", Errno::EPIPE))?;
+        let descriptors = [theirs.as_raw_fd(), output_in.as_raw_fd(), null.as_raw_fd()];
+        send_with(retire.as_fd(), PROMOTE, &descriptors)?;
+        context.sources.watch(&channel, Source::Second(id))?;
+        let mut second = Preloader::new(0, channel, None);
+        second.output = Some(Lines::new(output).in_entries(!context.speaks_as_fpm));
+        self.seconds.insert(id, second);
+        Ok(())
+    }
+
+    /// Nothing came of it.
+    fn give_up_second(
+        &mut self,
+        context: &mut Context,
+        processes: &mut Processes,
+        id: GenerationId,
+        exit: Exit,
+    ) {
+        if let Some(second) = self.seconds.remove(&id) {
+            context.sources.forget(&second.channel);
+            processes.last_words.remove(&id);
+            context.happened.push_back(Event::SecondGone(id, exit));
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! Starts and stops the reporters, as their keepers say.
+
+use super::helper::{own_user, zone};
+use super::preloader::Preloader;
+use super::sources::Source;
+use super::{Context, Executor, Handover, Helpers, Pools, Who};
+use crate::config::Listen;
+use crate::estate::names;
+use crate::helper::Role;
+use crate::listen::Listener;
+use crate::master::event::{GenerationId, PoolId};
+use crate::master::reporters::{Cause, Keeper, Step};
+use crate::reporter::Brief;
+use crate::sys::fd::{send_with, socket_pair};
+use crate::sys::process::{self, Ended};
+use crate::sys::{Error, clock};
+use crate::tick::Tick;
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+use nix::sys::socket::SockType;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+/// A pool's address for its status, and the reporter there.
+#[derive(Debug)]
+pub(super) struct ReporterState {
+    pub(super) listener: Listener,
+    keeper: Keeper,
+    process: Option<Process>,
+    /// Somebody has connected, and PHP is being started, which has to say first what it is.
+    waits_for_php: bool,
+}
+
+#[derive(Debug)]
+struct Process {
+    pid: i32,
+    /// Closing it tells the reporter to leave.
+    channel: Option<OwnedFd>,
+    /// What it shows.
+    generation: GenerationId,
+}
+
+impl Executor {
+    /// Takes up what a new configuration says of a pool's status; `opened`: its socket, if it was not open yet.
+    pub(super) fn set_reporter(
+        &mut self,
+        pool: PoolId,
+        name: &str,
+        wanted: Option<&Listen>,
+        opened: Option<Listener>,
+    ) {
+        let Some(wanted) = wanted else {
+            self.helpers
+                .close_reporter(&mut self.context, &mut self.handover, pool);
+            return;
+        };
+        // A pool whose own socket moves is another pool, which takes over the address of the status.
+        let moved = self
+            .helpers
+            .reporter_at(&self.pools, name, wanted)
+            .filter(|from| *from != pool);
+        let moved = moved.and_then(|from| {
+            self.helpers
+                .release_reporter(&mut self.context, &mut self.handover, from)
+        });
+        if let Some(listener) = opened.or(moved) {
+            self.helpers
+                .close_reporter(&mut self.context, &mut self.handover, pool);
+            let reporter = ReporterState {
+                listener,
+                keeper: Keeper::default(),
+                process: None,
+                waits_for_php: false,
+            };
+            self.helpers.reporters.insert(pool, reporter);
+            self.handover.keep_status(&self.helpers, pool);
+            self.helpers
+                .reporter_step(&mut self.context, &self.pools, pool, Step::Watch);
+        } else if let Some(reporter) = self.helpers.reporters.get(&pool) {
+            if let Err(error) = reporter.listener.adjust(wanted) {
+                log::error!("[pool {name}] the status socket keeps its old attributes: {error}");
+            }
+        }
+    }
+
+    /// Ends every reporter; before the daemon does.
+    pub(in crate::master) fn end_reporters(&mut self) {
+        let pools: Vec<PoolId> = self.helpers.reporters.keys().copied().collect();
+        let pid = |reporter: &ReporterState| reporter.process.as_ref().map(|process| process.pid);
+        let pids: Vec<i32> = self.helpers.reporters.values().filter_map(pid).collect();
+        for pool in pools {
+            self.helpers
+                .close_reporter(&mut self.context, &mut self.handover, pool);
+        }
+        for pid in pids {
+            let _ = process::reap_pid(pid);
+        }
+    }
+
+    /// Does what is due, and lets those leave that show a generation that serves no longer.
+    pub(in crate::master) fn tend_reporters(
+        &mut self,
+        now: Tick,
+        serving: impl Fn(PoolId) -> Option<GenerationId>,
+    ) {
+        if self.helpers.reporters.is_empty() {
+            return;
+        }
+        let waiting = self
+            .helpers
+            .reporters
+            .iter()
+            .filter(|(_, reporter)| reporter.waits_for_php);
+        let waiting: Vec<PoolId> = waiting.map(|(pool, _)| *pool).collect();
+        for pool in waiting {
+            if !serving(pool).is_some_and(|serving| self.helpers.is_starting_php(&self.pools, serving)) {
+                if let Some(reporter) = self.helpers.reporters.get_mut(&pool) {
+                    reporter.waits_for_php = false;
+                }
+                self.helpers
+                    .reporter_step(&mut self.context, &self.pools, pool, Step::Watch);
+            }
+        }
+        let mut causes = Vec::new();
+        for (pool, reporter) in &self.helpers.reporters {
+            let shows = reporter.process.as_ref().map(|process| process.generation);
+            if shows.is_some_and(|shows| serving(*pool).is_some_and(|serving| serving != shows)) {
+                causes.push((*pool, Cause::Outdated));
+            }
+            if reporter.keeper.deadline().is_some_and(|deadline| deadline <= now) {
+                causes.push((*pool, Cause::Deadline));
+            }
+        }
+        for (pool, cause) in causes {
+            self.helpers
+                .tell_keeper(&mut self.context, &self.pools, pool, cause);
+        }
+    }
+
+    /// Somebody connects to a pool's status address.
+    pub(in crate::master) fn reporter_wanted(&mut self, pool: PoolId, serving: Option<GenerationId>) {
+        let is_early = serving.is_some_and(|serving| self.helpers.is_starting_php(&self.pools, serving));
+        let Some(reporter) = self.helpers.reporters.get_mut(&pool) else {
+            return;
+        };
+        if is_early {
+            reporter.waits_for_php = true;
+            return self.context.sources.forget(&reporter.listener.socket);
+        }
+        if reporter.keeper.handle(Cause::Ready, clock::now()) != Step::Start {
+            return;
+        }
+        self.context.sources.forget(&reporter.listener.socket);
+        let started = serving
+            .ok_or_else(|| Error::new("start", "no generation serves", Errno::EAGAIN))
+            .and_then(|generation| self.start_reporter(pool, generation));
+        if let Err(error) = started {
+            log::error!(
+                "[pool {}] can't start the reporter: {error}",
+                self.pools.pool_name(pool)
+            );
+            self.helpers
+                .tell_keeper(&mut self.context, &self.pools, pool, Cause::Failed);
+        }
+    }
+
+    fn start_reporter(&mut self, pool: PoolId, id: GenerationId) -> Result<(), Error> {
+        self.open(id)?;
+        let unknown = self.pools.generations.get(&id).filter(|it| !it.make.is_known);
+        let unknown = unknown.map(|generation| generation.settings.pool.clone());
+        let expected = unknown.and_then(|pool| self.reload.expected_name(&self.context, &pool));
+        let nothing = || Error::new("start", "the pool is closed", Errno::EINVAL);
+        let generation = self.pools.generations.get(&id).ok_or_else(nothing)?;
+        let resources = generation.resources.as_ref().ok_or_else(nothing)?;
+        let listener = self
+            .pools
+            .by_id
+            .get(&pool)
+            .and_then(|pool| pool.listener.as_ref());
+        let workers = &listener.ok_or_else(nothing)?.socket;
+        let status = &self
+            .helpers
+            .reporters
+            .get(&pool)
+            .ok_or_else(nothing)?
+            .listener
+            .socket;
+        let settings = &generation.settings;
+        let mut brief = Brief::new(
+            &settings.pool,
+            own_user().or_else(|| settings.identity.clone()),
+            settings.started,
+            settings.descriptor_limit,
+        );
+        brief.powered_by = generation.make.powered_by.clone().or(expected);
+        let (channel, theirs) = socket_pair(SockType::SeqPacket)?;
+        // Plain values to memory: it can't fail.
+        let message = serde_json::to_vec(&brief).unwrap_or_default();
+        let memory = resources.board.memory();
+        let descriptors = [status, workers, &memory.readable, &resources.messages_in];
+        send_with(
+            channel.as_fd(),
+            &message,
+            &descriptors.map(|descriptor| descriptor.as_raw_fd()),
+        )?;
+        let environment: Vec<_> = zone().into_iter().collect();
+        let pid = self.context.start_helper(
+            &self.reload,
+            brief.title,
+            Role::Reporter,
+            vec![theirs],
+            &environment,
+        )?;
+        log::debug!("[pool {}] reporter {pid} started", settings.pool.name);
+        self.processes.by_pid.insert(pid, Who::Reporter(pool));
+        if let Some(reporter) = self.helpers.reporters.get_mut(&pool) {
+            reporter.process = Some(Process {
+                pid,
+                channel: Some(channel),
+                generation: id,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Helpers {
+    /// The pool of this name that has its status where a new configuration wants it.
+    pub(super) fn reporter_at(&self, pools: &Pools, name: &str, wanted: &Listen) -> Option<PoolId> {
+        let mut known = self.reporters.iter();
+        known
+            .find(|(pool, known)| known.listener.address == wanted.address && pools.pool_name(**pool) == name)
+            .map(|(pool, _)| *pool)
+    }
+
+    /// Closes a pool's status address. Its reporter has nobody left to answer.
+    pub(super) fn close_reporter(&mut self, context: &mut Context, handover: &mut Handover, pool: PoolId) {
+        if let Some(listener) = self.release_reporter(context, handover, pool) {
+            listener.remove_file();
+        }
+    }
+
+    fn release_reporter(
+        &mut self,
+        context: &mut Context,
+        handover: &mut Handover,
+        pool: PoolId,
+    ) -> Option<Listener> {
+        let reporter = self.reporters.remove(&pool)?;
+        handover.unkeep([names::status(pool.0)]);
+        context.sources.forget(&reporter.listener.socket);
+        if let Some(process) = reporter.process {
+            let _ = process::send_signal(process.pid, Signal::SIGKILL);
+        }
+        Some(reporter.listener)
+    }
+
+    /// The earliest time at which something is to be done about a reporter.
+    pub(in crate::master) fn reporters_deadline(&self) -> Option<Tick> {
+        let deadlines = self.reporters.values().map(|reporter| reporter.keeper.deadline());
+        deadlines.flatten().min()
+    }
+
+    /// Whether a generation's preloader is being started, and none before it has said what it is.
+    fn is_starting_php(&self, pools: &Pools, id: GenerationId) -> bool {
+        let is_known = pools
+            .generations
+            .get(&id)
+            .is_none_or(|generation| generation.make.is_known);
+        let mut preloaders = self.preloaders.values();
+        // One that is up has said so in its work directory, and may not have said yet what it is.
+        let is_coming = |it: &Preloader| it.start.is_some() || it.facts.is_none();
+        !is_known && preloaders.any(|it| is_coming(it) && it.members.all().any(|member| member == id))
+    }
+
+    /// A reporter was reaped.
+    pub(super) fn reporter_gone(
+        &mut self,
+        context: &mut Context,
+        pools: &Pools,
+        pool: PoolId,
+        pid: i32,
+        ended: Ended,
+    ) {
+        let name = pools.pool_name(pool).to_owned();
+        let Some(reporter) = self.reporters.get_mut(&pool) else {
+            return;
+        };
+        // One of an address that the pool no longer has is nobody's.
+        if reporter.process.as_ref().is_none_or(|process| process.pid != pid) {
+            return;
+        }
+        let left = reporter.process.take().is_some_and(|p| p.channel.is_none());
+        let cause = match ended {
+            Ended::Code(0) => Cause::Gone,
+            Ended::Code(code) => {
+                log::warn!("[pool {name}] reporter {pid} exited with code {code}");
+                Cause::Crashed
+            }
+            Ended::Signal(signal, _) => {
+                if !left {
+                    log::warn!("[pool {name}] reporter {pid} exited on signal {signal}");
+                }
+                Cause::Crashed
+            }
+        };
+        self.tell_keeper(context, pools, pool, cause);
+    }
+
+    fn tell_keeper(&mut self, context: &mut Context, pools: &Pools, pool: PoolId, cause: Cause) {
+        if let Some(reporter) = self.reporters.get_mut(&pool) {
+            let step = reporter.keeper.handle(cause, clock::now());
+            self.reporter_step(context, pools, pool, step);
+        }
+    }
+
+    fn reporter_step(&mut self, context: &mut Context, pools: &Pools, pool: PoolId, step: Step) {
+        let name = pools.pool_name(pool).to_owned();
+        let Some(reporter) = self.reporters.get_mut(&pool) else {
+            return;
+        };
+        match step {
+            // A start follows from `reporter_wanted` alone.
+            Step::None | Step::Start => {}
+            Step::Watch => {
+                let socket = &reporter.listener.socket;
+                if let Err(error) = context.sources.watch(socket, Source::Status(pool)) {
+                    log::error!("[pool {name}] {error}");
+                }
+            }
+            Step::Ask => {
+                if let Some(process) = &mut reporter.process {
+                    process.channel = None;
+                }
+            }
+            Step::Kill => {
+                if let Some(process) = &reporter.process {
+                    let _ = process::send_signal(process.pid, Signal::SIGKILL);
+                }
+            }
+            Step::BackOff(delay) => {
+                log::warn!(
+                    "[pool {name}] the reporter is not well; the next try is in {} s",
+                    delay.as_secs_f64()
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! What workers tell of programs that they could not start: untrusted, a message each, and no more than there is use for.
+//!
+//! A worker's word counts for its own pool alone: whose a report is, is known by the socket that it came over.
+
+use super::errors::Kept;
+use super::generation::Generation;
+use super::launches::account;
+use super::{GenerationId, Pools};
+use crate::config::Application;
+use crate::runtime::fastcgi;
+use crate::spawn::letter::{Letter, MOST_BYTES};
+use crate::sys::fd::{set_send_buffer, socket_pair};
+use crate::sys::socket::{Progress, receive};
+use crate::sys::{Error, clock};
+use crate::tick::Tick;
+use crate::worker::Settings;
+use nix::sys::socket::SockType;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Messages looked at before others have their turn.
+const MOST_LOOKS: usize = 16;
+/// Reports of a generation that are read in a [`WINDOW`]; the log has all of them.
+const MOST_IN_WINDOW: u32 = 16;
+const WINDOW: Duration = Duration::from_secs(10);
+/// What may wait in the socket: as the kernel counts, a message of the greatest length and a bit.
+const BUFFER_BYTES: usize = MOST_BYTES;
+
+/// A generation's socket for reports.
+#[derive(Debug)]
+pub(super) struct Reports {
+    out: OwnedFd,
+    into: OwnedFd,
+    /// Since when, and how many were read.
+    window: (Tick, u32),
+}
+
+impl Reports {
+    /// A new one; `None`: the workers of such an application start nothing.
+    pub(super) fn new(application: &Application) -> Result<Option<Reports>, Error> {
+        let Application::FastCgi(_) = application else {
+            return Ok(None);
+        };
+        // Non-blocking at both ends: neither waits for the other.
+        let (out, into) = socket_pair(SockType::SeqPacket)?;
+        set_send_buffer(into.as_fd(), BUFFER_BYTES)?;
+        Ok(Some(Reports::adopt(out, into)))
+    }
+
+    /// One that another master has made.
+    pub(super) fn adopt(out: OwnedFd, into: OwnedFd) -> Reports {
+        Reports {
+            out,
+            into,
+            window: (Tick::ZERO, 0),
+        }
+    }
+
+    /// Where reports come out, and where they go in.
+    pub(super) fn ends(&self) -> (&OwnedFd, &OwnedFd) {
+        (&self.out, &self.into)
+    }
+
+    /// The next one; `None`: there is none. `Some(None)`: there was one that is of no use.
+    fn next(&mut self, now: Tick) -> Option<Option<Letter>> {
+        if now.since(self.window.0) >= WINDOW {
+            self.window = (now, 0);
+        }
+        let is_too_many = self.window.1 >= MOST_IN_WINDOW;
+        // What does not fit is thrown away by the kernel, with any descriptors.
+        let mut buffer = vec![0; if is_too_many { 1 } else { MOST_BYTES }];
+        let count = match receive(self.out.as_fd(), &mut buffer) {
+            Ok(Progress::Done(count)) => count,
+            Ok(Progress::WouldBlock) | Err(_) => return None,
+        };
+        if is_too_many {
+            return Some(None);
+        }
+        self.window.1 += 1;
+        Some(Letter::decode(buffer.get(..count)?))
+    }
+}
+
+impl Pools {
+    /// A copy of the end that a generation's next worker is given, if it is to have one.
+    pub(super) fn reports_for_worker(&self, id: GenerationId) -> Result<Option<OwnedFd>, Error> {
+        let resources = self.resources(id);
+        let Some(reports) = resources.and_then(|resources| resources.reports.as_ref()) else {
+            return Ok(None);
+        };
+        let copy = reports.into.as_fd().try_clone_to_owned();
+        copy.map(Some).map_err(|error| Error::from_io("dup", "", &error))
+    }
+
+    /// Takes up what a generation's workers tell. `true`: there may be more.
+    pub(super) fn hear_reports(&mut self, id: GenerationId) -> bool {
+        let now = clock::now();
+        for _ in 0..MOST_LOOKS {
+            let Some(generation) = self.generations.get_mut(&id) else {
+                return false;
+            };
+            let Generation {
+                settings, resources, ..
+            } = generation;
+            let reports = resources
+                .as_mut()
+                .and_then(|resources| resources.reports.as_mut());
+            let Some(told) = reports.and_then(|reports| reports.next(now)) else {
+                return false;
+            };
+            if let Some(kept) = told.and_then(|letter| kept(settings, &letter, now)) {
+                self.errors.keep_told(kept);
+            }
+        }
+        true
+    }
+
+    /// What is left of a generation that is dropped.
+    pub(super) fn hear_last_reports(&mut self, settings: &Settings, reports: &mut Reports) {
+        let now = clock::now();
+        for _ in 0..MOST_LOOKS {
+            let Some(told) = reports.next(now) else { return };
+            if let Some(kept) = told.and_then(|letter| kept(settings, &letter, now)) {
+                self.errors.keep_told(kept);
+            }
+        }
+    }
+}
+
+/// The report, made of what the worker says and of what the master knows.
+fn kept(settings: &Settings, letter: &Letter, now: Tick) -> Option<Kept> {
+    let pool = &settings.pool;
+    let Application::FastCgi(application) = &pool.application else {
+        return None;
+    };
+    let root = application.root.clone().or_else(|| pool.chdir.clone());
+    let plan = fastcgi::plan(
+        &pool.name,
+        application,
+        root.unwrap_or_else(|| PathBuf::from("/")),
+        account(settings.identity.clone()),
+    );
+    Some(Kept {
+        report: Arc::new(letter.report(Arc::new(plan), now)),
+        epoch_s: clock::epoch_seconds(),
+        pools: vec![pool.name.clone()],
+    })
+}

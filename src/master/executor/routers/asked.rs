@@ -1,0 +1,405 @@
+//! What operators ask of an application pool: passed on to its router, whose answer is passed back.
+
+use super::super::control::Rights;
+use super::super::{Applications, Executor};
+use super::AppPool;
+use crate::control::protocol::{self, Answer, StartError, Starting, Status};
+use crate::master::event::PoolId;
+use crate::master::ledger::At;
+use crate::router::orders::{Order, ToRouter};
+use crate::scoreboard::tally::Tally;
+use crate::sys::clock;
+use crate::tick::Tick;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Most questions that a router has not answered.
+const MOST_ASKED: usize = 1000;
+/// How long the status waits for the routers.
+const STATUS_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Starts whose processes' own words are read for a status: each costs some looks at files.
+const MOST_READ: usize = 32;
+
+/// Who asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::master::executor) enum Asked {
+    /// Nobody waits for the answer.
+    Nobody,
+    /// A conversation over the control socket.
+    Session(u64),
+    /// The same, for an instance that is lent to it.
+    Lease(u64, PoolId),
+    /// The status of a pool, for this conversation.
+    View(u64, String),
+}
+
+/// A status that waits for routers.
+#[derive(Debug)]
+pub(in crate::master::executor) struct PendingStatus {
+    asker: u64,
+    until: Tick,
+    waiting: usize,
+    views: Vec<(String, Value)>,
+}
+
+impl AppPool {
+    /// Asks the router.
+    pub(super) fn ask(&mut self, what: Order, asked: Asked) -> bool {
+        if self.asked.len() >= MOST_ASKED || self.router.pid().is_none() {
+            return false;
+        }
+        self.last_asked += 1;
+        let order = self.last_asked;
+        self.asked.insert(order, asked);
+        self.say(&ToRouter::Order { order, what }, Vec::new());
+        true
+    }
+}
+
+impl Executor {
+    /// The router has answered.
+    pub(super) fn answered(&mut self, asked: Asked, result: Result<Value, String>) {
+        match asked {
+            Asked::Nobody => {}
+            Asked::Session(asker) => {
+                let answer = match result {
+                    Ok(value) => Answer::Done { value },
+                    Err(message) => Answer::refusal(message),
+                };
+                self.answer(asker, &answer);
+            }
+            Asked::Lease(asker, id) => {
+                let lease = result
+                    .as_ref()
+                    .ok()
+                    .and_then(|value| value.get("lease")?.as_u64());
+                if let (Some(lease), Some(app_pool)) = (lease, self.applications.routers.get_mut(&id)) {
+                    if self.control.is_there(asker) {
+                        app_pool.leases.insert(lease, asker);
+                    } else {
+                        app_pool.ask(Order::Return { lease, ok: false }, Asked::Nobody);
+                    }
+                }
+                self.answered(Asked::Session(asker), result);
+            }
+            Asked::View(asker, name) => {
+                let Some(at) = self
+                    .applications
+                    .statuses
+                    .iter()
+                    .position(|status| status.asker == asker)
+                else {
+                    return;
+                };
+                let status = &mut self.applications.statuses[at];
+                status.waiting = status.waiting.saturating_sub(1);
+                if let Ok(view) = result {
+                    status.views.push((name, view));
+                }
+                if status.waiting == 0 {
+                    self.finish_status(at);
+                }
+            }
+        }
+    }
+
+    /// Answers with the status, once the routers have said what they know.
+    pub(in crate::master) fn begin_status(&mut self, asker: u64) {
+        let mut waiting = 0;
+        for app_pool in self.applications.routers.values_mut() {
+            let name = app_pool.template.name.clone();
+            waiting += usize::from(app_pool.ask(Order::View, Asked::View(asker, name)));
+        }
+        self.applications.statuses.retain(|status| status.asker != asker);
+        self.applications.statuses.push(PendingStatus {
+            asker,
+            until: clock::now() + STATUS_PATIENCE,
+            waiting,
+            views: Vec::new(),
+        });
+        if waiting == 0 {
+            self.finish_status(self.applications.statuses.len() - 1);
+        }
+    }
+
+    fn finish_status(&mut self, at: usize) {
+        let PendingStatus { asker, views, .. } = self.applications.statuses.remove(at);
+        let mut status = self.status(&views);
+        if let Rights::Own(uid) = self.control.rights(asker) {
+            self.applications.leave_own(&mut status, uid);
+        }
+        self.answer(asker, &Answer::Status(status));
+    }
+
+    /// What there is to say of an application pool.
+    pub(in crate::master::executor) fn applications_status(
+        &self,
+        id: PoolId,
+        views: &[(String, Value)],
+    ) -> Option<protocol::Applications> {
+        let app_pool = self.applications.routers.get(&id)?;
+        let (router, scout) = app_pool.pids();
+        let now = clock::now();
+        let mut looks = 0;
+        let starting = app_pool.ledger.iter().filter_map(|(number, instance)| {
+            let known = app_pool.applications.get(&instance.application);
+            let mut since = instance.since;
+            let mut pid = None;
+            let step = match instance.at {
+                At::Looking => "looked at",
+                At::Ordered(_) => {
+                    looks += 1;
+                    let is_read = looks <= MOST_READ;
+                    let start = known.and_then(|it| self.helpers.spawner.progress(it.generation, is_read));
+                    match start {
+                        Some((start, process)) => {
+                            (since, pid) = (start.since.max(since), process);
+                            start.step.name()
+                        }
+                        None => "ordered",
+                    }
+                }
+                At::Made(_, worker) => {
+                    pid = self.pools.workers.get(&worker).and_then(|worker| worker.pid);
+                    "made"
+                }
+                At::Up(..) => return None,
+            };
+            Some(Starting {
+                instance: number,
+                application: instance.application.display().to_string(),
+                step: step.to_owned(),
+                step_for_ms: millis(now.since(since)),
+                for_ms: millis(now.since(instance.asked)),
+                pid,
+            })
+        });
+        Some(protocol::Applications {
+            router,
+            scout,
+            max: app_pool.max,
+            starting: starting.collect(),
+            errors: app_pool.last_errors.iter().map(StartError::from).collect(),
+            book: views
+                .iter()
+                .find(|(name, _)| *name == app_pool.template.name)
+                .map(|(_, view)| view.clone()),
+        })
+    }
+
+    pub(super) fn tend_asked(&mut self, now: Tick) {
+        while let Some(at) = self
+            .applications
+            .statuses
+            .iter()
+            .position(|status| status.until <= now)
+        {
+            self.finish_status(at);
+        }
+    }
+
+    /// The pool and the application of an instance.
+    pub(in crate::master) fn instance_with_pid(&self, pid: i32) -> Option<(PoolId, PathBuf)> {
+        let super::super::Who::Worker(worker) = self.processes.by_pid.get(&pid)? else {
+            return None;
+        };
+        let (id, number) = self.applications.instances.get(worker)?;
+        let instance = self.applications.routers.get(id)?.ledger.get(*number)?;
+        Some((*id, instance.application.clone()))
+    }
+
+    /// Whether whoever asks may do something to an application.
+    pub(in crate::master) fn may_touch(&self, asker: u64, id: PoolId, root: &Path) -> Result<(), String> {
+        let Rights::Own(uid) = self.control.rights(asker) else {
+            return Ok(());
+        };
+        let app_pool = self.applications.routers.get(&id);
+        let application = app_pool.and_then(|app_pool| app_pool.applications.get(root));
+        if application.is_some_and(|application| application.is_owned_by(uid)) {
+            return Ok(());
+        }
+        Err("permission denied: it is no application of yours that runs".to_owned())
+    }
+
+    /// Asks for an instance to be lent for as long as the conversation lasts, or until it is returned.
+    pub(in crate::master) fn lend(&mut self, id: PoolId, asker: u64, what: Order) {
+        let asked = self
+            .applications
+            .routers
+            .get_mut(&id)
+            .is_some_and(|app_pool| app_pool.ask(what, Asked::Lease(asker, id)));
+        if !asked {
+            self.refuse_for_now(asker);
+        }
+    }
+
+    /// A lent instance comes back.
+    pub(in crate::master) fn give_back(&mut self, asker: u64, lease: u64, ok: bool) -> Result<(), String> {
+        let held = self
+            .applications
+            .routers
+            .values_mut()
+            .find(|app_pool| app_pool.leases.contains_key(&lease));
+        let Some(app_pool) = held else {
+            return Err(format!("there is no lease {lease}"));
+        };
+        app_pool.leases.remove(&lease);
+        if !app_pool.ask(Order::Return { lease, ok }, Asked::Session(asker)) {
+            self.refuse_for_now(asker);
+        }
+        Ok(())
+    }
+
+    fn refuse_for_now(&mut self, asker: u64) {
+        let message = "the pool's router does not run right now; ask again".to_owned();
+        self.answer(asker, &Answer::refusal(message));
+    }
+
+    /// Passes an order on to the router of a pool. Whoever asked is answered when the router has, or at once if there is
+    /// none.
+    pub(in crate::master) fn pass_on(&mut self, id: PoolId, asker: u64, what: Order) {
+        let asked = self
+            .applications
+            .routers
+            .get_mut(&id)
+            .is_some_and(|app_pool| app_pool.ask(what, Asked::Session(asker)));
+        if !asked {
+            self.refuse_for_now(asker);
+        }
+    }
+}
+
+impl Applications {
+    pub(super) fn asking_deadline(&self) -> Option<Tick> {
+        self.statuses.iter().map(|status| status.until).min()
+    }
+
+    /// Leaves of a status what concerns a user's own applications.
+    fn leave_own(&self, status: &mut Status, uid: u32) {
+        status.config.clear();
+        status.skipped.clear();
+        status.pools.retain(|pool| pool.applications.is_some());
+        for pool in &mut status.pools {
+            pool.generations.clear();
+            // What all owners' applications do together is nobody's own.
+            (pool.busy, pool.idle, pool.starting) = (0, 0, 0);
+            pool.counts = Tally::default();
+            pool.cpu_ms = 0;
+            let app_pool = self
+                .routers
+                .values()
+                .find(|app_pool| app_pool.template.name == pool.name);
+            let owns = |root: &str| {
+                let application = app_pool.and_then(|app_pool| app_pool.applications.get(Path::new(root)));
+                application.is_some_and(|application| application.is_owned_by(uid))
+            };
+            let Some(applications) = &mut pool.applications else {
+                continue;
+            };
+            applications.starting.retain(|it| owns(&it.application));
+            applications.errors.retain(|it| owns(&it.application));
+            let listed = applications
+                .book
+                .as_mut()
+                .and_then(|book| book.get_mut("applications")?.as_array_mut());
+            if let Some(listed) = listed {
+                listed.retain(|it| it.get("name").and_then(Value::as_str).is_some_and(owns));
+            }
+        }
+    }
+
+    /// The pool of this name, if it has a router.
+    pub(in crate::master) fn router_named(&self, name: &str) -> Option<PoolId> {
+        let mut routers = self.routers.iter();
+        routers
+            .find(|(_, app_pool)| app_pool.template.name == name)
+            .map(|(id, _)| *id)
+    }
+
+    /// The pool that has a group of this name.
+    pub(in crate::master) fn router_of_group(&self, group: &str) -> Result<Option<PoolId>, String> {
+        let has = |app_pool: &AppPool| {
+            let applications = app_pool.template.applications.as_ref();
+            applications.is_some_and(|applications| applications.groups.contains_key(group))
+        };
+        let mut found = self.routers.iter().filter(|(_, app_pool)| has(app_pool));
+        match (found.next(), found.next()) {
+            (Some((_, one)), Some((_, other))) => Err(format!(
+                "there is a group {group} in pool {} and in pool {}; give one of them another name",
+                one.template.name, other.template.name
+            )),
+            (found, _) => Ok(found.map(|(id, _)| *id)),
+        }
+    }
+
+    /// The pool whose directories an application is below, or the only one there is: a directory may be named by a link.
+    pub(in crate::master) fn router_for(&self, application: &Path) -> Result<PoolId, String> {
+        let is_below = |app_pool: &AppPool| {
+            let directories = app_pool
+                .template
+                .applications
+                .iter()
+                .flat_map(|it| &it.directories);
+            directories
+                .into_iter()
+                .any(|directory| application.starts_with(directory))
+        };
+        let of_path = self
+            .routers
+            .iter()
+            .find(|(_, app_pool)| is_below(app_pool))
+            .map(|(id, _)| *id);
+        let only = self
+            .routers
+            .keys()
+            .next()
+            .filter(|_| self.routers.len() == 1)
+            .copied();
+        of_path.or(only).ok_or_else(|| {
+            let name = application.display();
+            format!("{name} is below no directory of an application pool; name an application by its root")
+        })
+    }
+
+    /// Changes the total of a pool, for the master's part.
+    pub(in crate::master) fn resize(&mut self, id: PoolId, max: u32) -> Result<(), String> {
+        match self.routers.get_mut(&id) {
+            Some(app_pool) if max > 0 => app_pool.max = max,
+            Some(_) => return Err("there has to be at least 1 instance".to_owned()),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// A conversation is over: its leases end, and the instances come back as failed, since their state is unknown.
+    pub(in crate::master::executor) fn end_leases(&mut self, session: u64) {
+        self.statuses.retain(|status| status.asker != session);
+        for app_pool in self.routers.values_mut() {
+            let mut ended = Vec::new();
+            app_pool.leases.retain(|lease, holder| {
+                if *holder == session {
+                    ended.push(*lease);
+                }
+                *holder != session
+            });
+            for lease in ended {
+                app_pool.ask(Order::Return { lease, ok: false }, Asked::Nobody);
+            }
+        }
+    }
+
+    /// The conversations that hold leases.
+    pub(in crate::master::executor) fn lease_holders(&self) -> Vec<u64> {
+        let leases = self
+            .routers
+            .values()
+            .flat_map(|app_pool| app_pool.leases.values());
+        leases.copied().collect()
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,509 @@
+//! Router and scout as processes: started by the master, and what is said to them over sockets of datagrams.
+
+use super::super::helper::{own_user, zone};
+use super::super::output::{Lines, Look};
+use super::super::sources::Source;
+use super::super::{Applications, Context, Executor, Pools, Who};
+use super::{AppPool, Sockets};
+use crate::config::{FALLBACK_USER, OWN_USER, Pool};
+use crate::helper::Role;
+use crate::logs::parse_message;
+use crate::master::companions::Keeper;
+use crate::master::event::PoolId;
+use crate::master::heartbeat::{At, Heartbeat, Sight, Step};
+use crate::router::orders::{Instance, ToMaster, ToRouter};
+use crate::scout::look;
+use crate::sys::Error;
+use crate::sys::fd::{receive_with, send_with, socket_pair};
+use crate::sys::identity::{self, Identity};
+use crate::sys::{clock, fd, process, socket};
+use crate::tick::Tick;
+use mio::Interest;
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+use nix::sys::socket::SockType;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+
+/// Messages taken up at once.
+const LOOKS: usize = 64;
+/// Most messages that wait until a router reads; one that reads nothing is killed.
+const MOST_UNSENT: usize = 100_000;
+
+/// Which of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::master) enum Which {
+    Router,
+    Scout,
+}
+
+impl fmt::Display for Which {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Which::Router => "router",
+            Which::Scout => "scout",
+        })
+    }
+}
+
+/// One of them, over all its lives.
+#[derive(Debug)]
+pub(super) struct Companion {
+    pub(super) keeper: Keeper,
+    pub(super) process: Option<Process>,
+    /// It was killed because another one is to take its place.
+    pub(super) is_outdated: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Process {
+    pid: i32,
+    /// The master's end of what is said to a router.
+    pub(super) channel: Option<OwnedFd>,
+    /// What it says for the log.
+    pub(super) messages: Lines,
+    unsent: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
+    heartbeat: Heartbeat,
+    /// Where its bytes are sent.
+    heartbeat_in: OwnedFd,
+    clock: Option<clock::ProcessClock>,
+}
+
+impl Companion {
+    fn new(now: Tick) -> Companion {
+        Companion {
+            keeper: Keeper::new(now),
+            process: None,
+            is_outdated: false,
+        }
+    }
+
+    pub(super) fn pid(&self) -> Option<i32> {
+        self.process.as_ref().map(|process| process.pid)
+    }
+
+    /// When [`Companion::check_heartbeat`] is to be called.
+    pub(super) fn heartbeat_deadline(&self) -> Option<Tick> {
+        self.process.as_ref().map(|process| process.heartbeat.deadline())
+    }
+
+    /// Looks whether it takes up what it is sent, if it is time; why it has to be replaced.
+    pub(super) fn check_heartbeat(&mut self, now: Tick) -> Option<&'static str> {
+        let process = self
+            .process
+            .as_mut()
+            .filter(|it| it.heartbeat.deadline() <= now)?;
+        let pid = process.pid;
+        let at = || match process::state(pid) {
+            Some('T' | 't') => At::Stop,
+            Some('S' | 'I') => At::Rest,
+            // One that has ended is reaped soon.
+            Some(_) | None => At::Work,
+        };
+        let seen = Sight {
+            has_read: fd::unread_by_peer(process.heartbeat_in.as_fd()) == Some(0),
+            micros: process.clock.map_or(0, clock::ProcessClock::micros),
+        };
+        match process.heartbeat.check(seen, at, now) {
+            Step::None => None,
+            Step::Send => {
+                // Its end is reaped soon, and there is room for a byte.
+                let _ = socket::send(process.heartbeat_in.as_fd(), &[0]);
+                None
+            }
+            Step::Kill(why) => Some(why),
+        }
+    }
+
+    pub(super) fn kill(&self) {
+        if let Some(process) = &self.process {
+            let _ = process::send_signal(process.pid, Signal::SIGKILL);
+        }
+    }
+}
+
+impl AppPool {
+    pub(super) fn new(template: &Pool, now: Tick) -> Result<AppPool, Error> {
+        let (to_router, router) = socket_pair(SockType::SeqPacket)?;
+        let (to_master, master) = socket_pair(SockType::SeqPacket)?;
+        Ok(AppPool {
+            template: template.clone(),
+            max: template.applications.as_ref().map_or(1, |it| it.max.get()),
+            runs_as: None,
+            router: Companion::new(now),
+            scout: Companion::new(now),
+            sockets: Sockets {
+                scout: (to_router, to_master),
+                router,
+                master,
+            },
+            ledger: crate::master::ledger::Ledger::default(),
+            applications: HashMap::new(),
+            looks: BTreeMap::new(),
+            last_look: 0,
+            asked: BTreeMap::new(),
+            last_asked: 0,
+            last_errors: super::instances::LastErrors::default(),
+            leases: BTreeMap::new(),
+        })
+    }
+
+    pub(super) fn companion(&mut self, which: Which) -> &mut Companion {
+        match which {
+            Which::Router => &mut self.router,
+            Which::Scout => &mut self.scout,
+        }
+    }
+
+    /// The pids of router and scout.
+    pub(super) fn pids(&self) -> (Option<i32>, Option<i32>) {
+        (self.router.pid(), self.scout.pid())
+    }
+
+    /// Says something to the router, now or when there is room. Nothing if there is none: the next one is told anew.
+    pub(super) fn say(&mut self, message: &ToRouter, descriptors: Vec<OwnedFd>) {
+        let Some(process) = &mut self.router.process else {
+            return;
+        };
+        match serde_json::to_vec(message) {
+            Ok(bytes) => process.unsent.push_back((bytes, descriptors)),
+            Err(error) => return log::error!("[pool {}] router: {error}", self.template.name),
+        }
+        self.push();
+    }
+
+    /// Sends what could not be sent before.
+    pub(super) fn push(&mut self) {
+        let Some(process) = &mut self.router.process else {
+            return;
+        };
+        let Some(channel) = &process.channel else { return };
+        while let Some((bytes, descriptors)) = process.unsent.front() {
+            let raw: Vec<RawFd> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+            match send_with(channel.as_fd(), bytes, &raw) {
+                Ok(_) => _ = process.unsent.pop_front(),
+                Err(error) if error.errno == Errno::EAGAIN => break,
+                // It is gone, and reaped soon.
+                Err(error) if matches!(error.errno, Errno::EPIPE | Errno::ECONNRESET) => {
+                    process.unsent.clear();
+                    return;
+                }
+                Err(error) => {
+                    log::error!(
+                        "[pool {}] a message to the router is lost: {error}",
+                        self.template.name
+                    );
+                    process.unsent.pop_front();
+                }
+            }
+        }
+        if process.unsent.len() > MOST_UNSENT {
+            log::error!(
+                "[pool {}] the router is killed because it does not listen",
+                self.template.name
+            );
+            process.unsent.clear();
+            self.router.kill();
+        }
+    }
+
+    /// Asks the scout about an application. Asked again when there is another scout.
+    pub(super) fn look_at(&self, number: u64, root: &std::path::Path) {
+        let question = look::Look {
+            number,
+            root: root.to_owned(),
+        };
+        let sent = serde_json::to_vec(&question)
+            .map_err(|error| error.to_string())
+            .and_then(|bytes| {
+                send_with(self.sockets.master.as_fd(), &bytes, &[]).map_err(|error| error.to_string())
+            });
+        if let Err(error) = sent {
+            log::error!("[pool {}] the scout can't be asked: {error}", self.template.name);
+        }
+    }
+}
+
+impl Executor {
+    /// Starts a router or a scout.
+    pub(super) fn start_companion(&mut self, id: PoolId, which: Which) -> Result<(), Error> {
+        let nothing = || Error::new("start", "the pool is closed", Errno::EINVAL);
+        let app_pool = self.applications.routers.get(&id).ok_or_else(nothing)?;
+        let (template, name) = (app_pool.template.clone(), app_pool.template.name.clone());
+        let copy = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::from_io("dup", "", &e));
+        let identity = run_as(&template)?;
+        let runs_as = identity.as_ref().map(|identity| identity.uid);
+        let (messages, messages_in) = socket_pair(SockType::Stream)?;
+        let (channel, mut theirs) = match which {
+            Which::Router => {
+                let (ours, theirs) = socket_pair(SockType::SeqPacket)?;
+                (Some(ours), vec![theirs])
+            }
+            Which::Scout => {
+                let (router, master) = &app_pool.sockets.scout;
+                (None, vec![copy(router)?, copy(master)?])
+            }
+        };
+        let (heartbeat_in, heartbeat) = socket_pair(SockType::Stream)?;
+        theirs.extend([messages_in, heartbeat]);
+        let title = format!("{}: {which} {name}", template.title);
+        let role = role(which, &template, identity).ok_or_else(nothing)?;
+        let environment: Vec<_> = zone().into_iter().collect();
+        let pid = self
+            .context
+            .start_helper(&self.reload, title, role, theirs, &environment)?;
+        let who = match which {
+            Which::Router => Who::Router(id),
+            Which::Scout => Who::Scout(id),
+        };
+        self.processes.by_pid.insert(pid, who);
+        log::debug!("[pool {name}] {which} {pid} started");
+        self.context
+            .sources
+            .watch(&messages, Source::CompanionMessages(id, which))?;
+        match &channel {
+            Some(channel) => {
+                let both = Interest::READABLE | Interest::WRITABLE;
+                self.context
+                    .sources
+                    .watch_for(channel, Source::Router(id), both)?;
+            }
+            None => {
+                let app_pool = self.applications.routers.get(&id).ok_or_else(nothing)?;
+                let socket = copy(&app_pool.sockets.master)?;
+                // A copy, since it is watched anew with each scout.
+                self.context.sources.watch(&socket, Source::Scout(id))?;
+                self.applications.keep_scout_socket(&mut self.context, id, socket);
+            }
+        }
+        let app_pool = self.applications.routers.get_mut(&id).ok_or_else(nothing)?;
+        app_pool.runs_as = runs_as;
+        app_pool.companion(which).process = Some(Process {
+            pid,
+            channel,
+            messages: Lines::new(messages),
+            unsent: VecDeque::new(),
+            heartbeat: Heartbeat::new(clock::now()),
+            heartbeat_in,
+            clock: clock::ProcessClock::of(pid),
+        });
+        match which {
+            Which::Router => self.applications.brief_router(&self.pools, id),
+            Which::Scout => self.applications.brief_scout(id),
+        }
+    }
+
+    /// Takes up what a router said. `true`: there may be more.
+    pub(in crate::master::executor) fn hear_router(&mut self, id: PoolId) -> bool {
+        let mut buffer = vec![0; crate::router::orders::MOST_BYTES + 1];
+        for _ in 0..LOOKS {
+            let Some(app_pool) = self.applications.routers.get_mut(&id) else {
+                return false;
+            };
+            app_pool.push();
+            let channel = app_pool
+                .router
+                .process
+                .as_ref()
+                .and_then(|process| process.channel.as_ref());
+            let Some(channel) = channel else { return false };
+            let bytes = match receive_with(channel.as_fd(), &mut buffer, false) {
+                Ok(received) if received.bytes > 0 => &buffer[..received.bytes],
+                // The end is reaped.
+                Ok(_) | Err(_) => return false,
+            };
+            match serde_json::from_slice::<ToMaster>(bytes) {
+                Ok(message) => self.router_said(id, message),
+                Err(error) => {
+                    log::error!(
+                        "[pool {}] the router is killed because it does not keep to the protocol: {error}",
+                        app_pool.template.name
+                    );
+                    app_pool.router.kill();
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Takes up what a scout found. `true`: there may be more.
+    pub(in crate::master::executor) fn hear_scout(&mut self, id: PoolId) -> bool {
+        let mut buffer = vec![0; crate::router::orders::MOST_BYTES + 1];
+        for _ in 0..LOOKS {
+            let Some(app_pool) = self.applications.routers.get_mut(&id) else {
+                return false;
+            };
+            let bytes = match receive_with(app_pool.sockets.master.as_fd(), &mut buffer, false) {
+                Ok(received) if received.bytes > 0 => &buffer[..received.bytes],
+                Ok(_) | Err(_) => return false,
+            };
+            match serde_json::from_slice::<look::Seen>(bytes) {
+                Ok(seen) => self.seen(id, seen),
+                Err(error) => {
+                    log::error!(
+                        "[pool {}] the scout says what is no answer: {error}",
+                        app_pool.template.name
+                    );
+                    app_pool.scout.kill();
+                    return false;
+                }
+            }
+        }
+        true
+    }
+}
+
+impl Applications {
+    /// The first words to a router: settings and sockets, and what runs already.
+    fn brief_router(&mut self, pools: &Pools, id: PoolId) -> Result<(), Error> {
+        let copy = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::from_io("dup", "", &e));
+        let listener = pools.by_id.get(&id).and_then(|pool| pool.listener.as_ref());
+        let listener = listener.map(|listener| copy(&listener.socket)).transpose()?;
+        let listener = listener.ok_or_else(|| Error::new("start", "the pool is closed", Errno::EINVAL))?;
+        let Some(app_pool) = self.routers.get_mut(&id) else {
+            return Ok(());
+        };
+        let scout = copy(&app_pool.sockets.router)?;
+        let settings = ToRouter::Settings(Box::new(app_pool.template.clone()));
+        app_pool.say(&settings, vec![listener, scout]);
+        let known: Vec<(u64, Instance, OwnedFd)> = app_pool
+            .ledger
+            .iter()
+            .filter(|(_, instance)| instance.is_known)
+            .filter_map(|(number, instance)| {
+                let crate::master::ledger::At::Up(_, worker) = instance.at else {
+                    return None;
+                };
+                let worker = pools.workers.get(&worker)?;
+                let told = Instance {
+                    instance: number,
+                    application: instance.application.clone(),
+                    generation: instance.generation,
+                    pid: worker.pid?,
+                    revision: instance.revision.clone(),
+                    origin: instance.origin.clone(),
+                };
+                Some((number, told, worker.channel.as_ref()?.try_clone().ok()?))
+            })
+            .collect();
+        for (_, instance, channel) in known {
+            app_pool.say(&ToRouter::Running(instance), vec![channel]);
+        }
+        let next = app_pool.ledger.next();
+        app_pool.say(&ToRouter::Begin { next }, Vec::new());
+        Ok(())
+    }
+
+    /// A new scout is asked again what the one before it has not answered.
+    fn brief_scout(&mut self, id: PoolId) -> Result<(), Error> {
+        let Some(app_pool) = self.routers.get_mut(&id) else {
+            return Ok(());
+        };
+        for (number, instance) in &app_pool.looks {
+            if let Some(instance) = app_pool.ledger.get(*instance) {
+                app_pool.look_at(*number, &instance.application);
+            }
+        }
+        // What the router had asked may be lost, too: it asks again when it is given a socket to a scout.
+        let copy = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::from_io("dup", "", &e));
+        let settings = ToRouter::Settings(Box::new(app_pool.template.clone()));
+        let sockets = vec![copy(&app_pool.sockets.router)?, copy(&app_pool.sockets.router)?];
+        app_pool.say(&settings, sockets);
+        Ok(())
+    }
+
+    fn keep_scout_socket(&mut self, context: &mut Context, id: PoolId, socket: OwnedFd) {
+        let Some(app_pool) = self.routers.get_mut(&id) else {
+            return;
+        };
+        let before = std::mem::replace(&mut app_pool.sockets.master, socket);
+        context.sources.forget(&before);
+    }
+
+    /// Takes up what one of them says for the log. `true`: there may be more.
+    pub(in crate::master::executor) fn read_companion_messages(
+        &mut self,
+        context: &mut Context,
+        id: PoolId,
+        which: Which,
+    ) -> bool {
+        let log = context.log;
+        let Some(app_pool) = self.routers.get_mut(&id) else {
+            return false;
+        };
+        let name = app_pool.template.name.clone();
+        let Some(process) = &mut app_pool.companion(which).process else {
+            return false;
+        };
+        let look = process.messages.read(|line| {
+            let (level, text) = parse_message(line);
+            // It says whose its own lines are; it does not speak for other pools.
+            let own = format!("[pool {name}] ");
+            let text = text.strip_prefix(&own).unwrap_or(&text);
+            log.write(level, &format!("{own}{text}"));
+        });
+        if look == Look::Ended {
+            context.sources.forget(process.messages.pipe());
+        }
+        look == Look::More
+    }
+}
+
+impl Context {
+    /// Stops watching what belongs to a router that has ended.
+    pub(super) fn forget_companions(&mut self, app_pool: &AppPool) {
+        self.sources.forget(&app_pool.sockets.master);
+        for process in [&app_pool.router.process, &app_pool.scout.process]
+            .into_iter()
+            .flatten()
+        {
+            self.sources.forget(process.messages.pipe());
+            if let Some(channel) = &process.channel {
+                self.sources.forget(channel);
+            }
+        }
+    }
+}
+
+/// What the helper is told to be.
+fn role(which: Which, template: &Pool, identity: Option<Identity>) -> Option<Role> {
+    let applications = template.applications.as_ref()?;
+    Some(match which {
+        Which::Router => Role::Router {
+            // Without root all run as the daemon's user.
+            one_user: identity.is_none() || !applications.user_switching,
+            identity,
+        },
+        Which::Scout => Role::Inspector {
+            identity,
+            applications: Box::new(applications.clone()),
+        },
+    })
+}
+
+/// Whom router and scout run as; `None`: as the daemon.
+fn run_as(template: &Pool) -> Result<Option<Identity>, Error> {
+    if !identity::is_root() {
+        return Ok(None);
+    }
+    let named = template
+        .applications
+        .as_ref()
+        .and_then(|it| it.router_user.as_deref());
+    let is_switching = template.applications.as_ref().is_some_and(|it| it.user_switching);
+    match named {
+        Some(user) => Identity::look_up(user, None),
+        None => match template.user.as_deref() {
+            Some(user) => Identity::look_up(user, template.group.as_deref()),
+            None => match own_user() {
+                Some(own) => Ok(own),
+                None if is_switching => Identity::look_up(OWN_USER, None),
+                // All applications are one user, and another one than this.
+                None => Identity::look_up(FALLBACK_USER, None),
+            },
+        },
+    }
+    .map(Some)
+}

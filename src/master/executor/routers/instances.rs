@@ -1,0 +1,473 @@
+//! What a router asks for: an instance from the look at its directory to the worker that is gone.
+
+use super::super::pools::policy;
+use super::super::{Applications, Context, Executor, Pools, WorkerProcess};
+use super::{AppPool, Failure, RunningApplication};
+use crate::config::{Pool, ProcessManager};
+use crate::confine;
+use crate::control::protocol::StartError;
+use crate::logs::open_file;
+use crate::master::event::{Event, GenerationId, OrderId, Ordered, PoolId, WorkerId};
+use crate::master::ledger::At;
+use crate::router::orders::{Instance, ToMaster, ToRouter};
+use crate::scout::look::{Found, Seen};
+use crate::spawn::report::Report;
+use crate::sys::{clock, identity};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher};
+use std::path::{Path, PathBuf};
+
+/// Longest page for a router, as JSON text; bytes. What else is in its message fits beside it.
+const LONGEST_PAGE: usize = crate::router::orders::MOST_BYTES - 4096;
+
+/// Why a worker that was ordered did not come to be: what there is to say is in the log already.
+const NOT_MADE: &str = "its process could not be made, or ended before it was ready";
+
+impl Executor {
+    /// Takes up what a router says.
+    pub(super) fn router_said(&mut self, id: PoolId, message: ToMaster) {
+        match message {
+            ToMaster::Spawn {
+                instance,
+                application,
+                generation,
+            } => self
+                .applications
+                .spawn_instance(id, instance, application, generation),
+            ToMaster::Stop { instance, kill } => {
+                self.applications
+                    .stop_instance(&mut self.context, id, instance, kill)
+            }
+            ToMaster::Done { order, result } => {
+                let asked = self
+                    .applications
+                    .routers
+                    .get_mut(&id)
+                    .and_then(|app_pool| app_pool.asked.remove(&order));
+                if let Some(asked) = asked {
+                    self.answered(asked, result);
+                }
+            }
+            // It ends by itself.
+            ToMaster::Finished => {}
+        }
+    }
+
+    /// The scout has looked.
+    pub(super) fn seen(&mut self, id: PoolId, seen: Seen) {
+        let Some(app_pool) = self.applications.routers.get_mut(&id) else {
+            return;
+        };
+        let Some(number) = app_pool.looks.remove(&seen.number) else {
+            return;
+        };
+        let ordered = seen
+            .found
+            .and_then(|found| self.order_instance(id, number, found));
+        if let Err(error) = ordered {
+            self.applications.end_instance(id, number, &error);
+        }
+    }
+
+    /// Orders a worker for an instance, of the application's pool, or of a new one.
+    fn order_instance(&mut self, id: PoolId, number: u64, found: Found) -> Result<(), String> {
+        let closed = || "the pool is closed".to_owned();
+        let app_pool = self.applications.routers.get(&id).ok_or_else(closed)?;
+        let Some(instance) = app_pool
+            .ledger
+            .get(number)
+            .filter(|instance| instance.at == At::Looking)
+        else {
+            return Ok(());
+        };
+        if instance.application != found.root {
+            return Err(format!("it is at {} now", found.root.display()));
+        }
+        let settings = resolve(&app_pool.template, app_pool.max, &found)?;
+        may_run_beside(app_pool, &settings)?;
+        let (root, restarts) = (found.root.clone(), instance.generation);
+        let origin = settings.origin.clone();
+        let known = app_pool.applications.get(&root);
+        let known = known.filter(|it| self.pools.by_id.contains_key(&it.pool));
+        let present = known.filter(|it| {
+            let has_room = it.settings.pm.max_children() >= settings.pm.max_children();
+            let is_present = it.restarts >= restarts && self.pools.generations.contains_key(&it.generation);
+            is_present && has_room && is_alike(&it.settings, &settings)
+        });
+        let policy = policy(&settings);
+        // What was loaded once serves all that come of it.
+        let revision = present.map_or(&found, |it| &it.found).revision.clone();
+        let (pool, generation) = match present.map(|it| (it.pool, it.generation)) {
+            Some(present) => present,
+            None => {
+                let pool = known.map(|it| it.pool);
+                self.begin_application(id, pool, settings, found, restarts)?
+            }
+        };
+        self.applications.last_order += 1;
+        let order = OrderId(self.applications.last_order);
+        self.applications.orders.insert(order, (id, number));
+        if let Some(instance) = self
+            .applications
+            .routers
+            .get_mut(&id)
+            .and_then(|app_pool| app_pool.ledger.get_mut(number))
+        {
+            instance.come_to(At::Ordered(order), clock::now());
+            (instance.revision, instance.origin) = (revision, origin);
+        }
+        self.context.happened.push_back(Event::Order(Ordered {
+            order,
+            pool,
+            generation,
+            policy,
+        }));
+        Ok(())
+    }
+
+    /// A new generation for an application, in the pool that it has or in a new one.
+    fn begin_application(
+        &mut self,
+        id: PoolId,
+        pool: Option<PoolId>,
+        settings: Pool,
+        found: Found,
+        restarts: u32,
+    ) -> Result<(PoolId, GenerationId), String> {
+        let group = confine::check(&settings).map_err(|error| error.to_string())?;
+        let access = settings.access.as_ref().map(|access| open_file(&access.path));
+        let access = access
+            .transpose()
+            .map_err(|error| format!("access log: {error}"))?;
+        let slow = super::super::slow::open(&settings).map_err(|error| format!("slow log: {error}"))?;
+        let limit = self.reload.config.global.log_limit;
+        let own = self.context.settings(&settings, limit, &mut HashMap::new());
+        let own = own.map_err(|error| error.to_string())?;
+        self.pools
+            .groups
+            .extend(group.filter(|group| !self.pools.groups.contains(group)));
+        let pool = match pool {
+            Some(pool) => pool,
+            None => self
+                .pools
+                .add_pool_of_application(&mut self.handover, &settings.name),
+        };
+        let generation = self.pools.add_generation(&self.reload, pool, own, access, slow);
+        self.pools.serves(pool, generation);
+        if let Some(app_pool) = self.pools.by_id.get_mut(&pool) {
+            app_pool.latest = Some(generation);
+        }
+        if let Some(app_pool) = self.applications.routers.get_mut(&id) {
+            let application = RunningApplication {
+                pool,
+                generation,
+                restarts,
+                settings,
+                found: found.clone(),
+                failure: None,
+            };
+            app_pool.applications.insert(found.root, application);
+        }
+        Ok((pool, generation))
+    }
+
+    /// The router is gone: what it had not been told of is nobody's.
+    pub(super) fn orphan_instances(&mut self, id: PoolId) {
+        let Some(app_pool) = self.applications.routers.get_mut(&id) else {
+            return;
+        };
+        for number in app_pool.ledger.orphan() {
+            match app_pool.ledger.get(number).map(|instance| instance.at) {
+                Some(At::Looking) => {
+                    app_pool.looks.retain(|_, instance| *instance != number);
+                    app_pool.ledger.remove(number);
+                }
+                Some(At::Ordered(order) | At::Made(order, _) | At::Up(order, _)) => {
+                    self.context.happened.push_back(Event::Cancel(order, false));
+                }
+                None => {}
+            }
+        }
+        for (_, asked) in std::mem::take(&mut app_pool.asked) {
+            self.answered(asked, Err("the router is gone; ask again".to_owned()));
+        }
+    }
+}
+
+impl Applications {
+    fn spawn_instance(&mut self, id: PoolId, number: u64, application: PathBuf, generation: u32) {
+        let Some(app_pool) = self.routers.get_mut(&id) else {
+            return;
+        };
+        if let Err(denial) = app_pool.ledger.admit(
+            number,
+            application.clone(),
+            generation,
+            app_pool.max,
+            clock::now(),
+        ) {
+            log::warn!(
+                "[pool {}] the router asks for instance {number}: {denial}",
+                app_pool.template.name
+            );
+            let error = denial.to_string();
+            let failed = ToRouter::Failed {
+                instance: number,
+                error,
+                page: None,
+            };
+            return app_pool.say(&failed, Vec::new());
+        }
+        app_pool.last_look += 1;
+        app_pool.looks.insert(app_pool.last_look, number);
+        app_pool.look_at(app_pool.last_look, &application);
+    }
+
+    fn stop_instance(&mut self, context: &mut Context, id: PoolId, number: u64, kill: bool) {
+        let Some(instance) = self
+            .routers
+            .get_mut(&id)
+            .and_then(|app_pool| app_pool.ledger.get_mut(number))
+        else {
+            return;
+        };
+        instance.is_stopping = true;
+        match instance.at {
+            At::Looking => self.end_instance(id, number, NOT_MADE),
+            At::Ordered(order) | At::Made(order, _) | At::Up(order, _) => {
+                context.happened.push_back(Event::Cancel(order, kill));
+            }
+        }
+    }
+
+    /// A worker is about to be made for an order.
+    pub(in crate::master::executor) fn fill_order(&mut self, order: OrderId, worker: WorkerId) {
+        if let Some((id, number)) = self.orders.get(&order).copied() {
+            self.instances.insert(worker, (id, number));
+            if let Some(instance) = self.instance(id, number) {
+                instance.come_to(At::Made(order, worker), clock::now());
+            }
+        }
+    }
+
+    /// Nothing came of an order.
+    pub(in crate::master::executor) fn fail_order(&mut self, order: OrderId) {
+        if let Some((id, number)) = self.orders.remove(&order) {
+            self.end_instance(id, number, NOT_MADE);
+        }
+    }
+
+    /// A worker could not be made; its order may get another.
+    pub(in crate::master::executor) fn instance_not_made(&mut self, worker: WorkerId) {
+        if let Some((id, number)) = self.instances.remove(&worker) {
+            if let Some(instance) = self.instance(id, number) {
+                if let At::Made(order, _) | At::Up(order, _) = instance.at {
+                    instance.come_to(At::Ordered(order), clock::now());
+                }
+            }
+        }
+    }
+
+    /// A worker is up.
+    pub(in crate::master::executor) fn instance_up(&mut self, pools: &Pools, worker: WorkerId) {
+        let Some((id, number)) = self.instances.get(&worker).copied() else {
+            return;
+        };
+        let Some(WorkerProcess { pid, channel, .. }) = pools.workers.get(&worker) else {
+            return;
+        };
+        let pid = *pid;
+        let channel = channel.as_ref().and_then(|channel| channel.try_clone().ok());
+        let Some(app_pool) = self.routers.get_mut(&id) else {
+            return;
+        };
+        let Some(instance) = app_pool.ledger.get_mut(number) else {
+            return;
+        };
+        // One of a preloader may be up before its birth was announced; it is told of then.
+        let (At::Made(order, _), Some(pid), Some(channel)) = (instance.at, pid, channel) else {
+            return;
+        };
+        instance.come_to(At::Up(order, worker), clock::now());
+        if let Some(application) = app_pool.applications.get_mut(&instance.application) {
+            application.failure = None;
+        }
+        if instance.is_known {
+            let up = Instance {
+                instance: number,
+                application: instance.application.clone(),
+                generation: instance.generation,
+                pid,
+                revision: instance.revision.clone(),
+                origin: instance.origin.clone(),
+            };
+            app_pool.say(&ToRouter::Up(up), vec![channel]);
+        }
+    }
+
+    /// A worker that was ordered was reaped.
+    pub(in crate::master::executor) fn instance_gone(&mut self, worker: WorkerId) {
+        let Some((id, number)) = self.instances.remove(&worker) else {
+            return;
+        };
+        let at = self.instance(id, number).map(|instance| instance.at);
+        if let Some(At::Ordered(order) | At::Made(order, _) | At::Up(order, _)) = at {
+            self.orders.remove(&order);
+        }
+        self.end_instance(id, number, NOT_MADE);
+    }
+
+    /// Nothing is left of an instance: tells the router.
+    fn end_instance(&mut self, id: PoolId, number: u64, why: &str) {
+        let Some(app_pool) = self.routers.get_mut(&id) else {
+            return;
+        };
+        app_pool.looks.retain(|_, instance| *instance != number);
+        let Some(instance) = app_pool.ledger.remove(number) else {
+            return;
+        };
+        let was_up = matches!(instance.at, At::Up(..));
+        let message = if was_up || instance.is_stopping {
+            ToRouter::Gone { instance: number }
+        } else {
+            let known = app_pool.applications.get(&instance.application);
+            let failure = known.and_then(|application| application.failure.clone());
+            let Failure { error, why, page } = failure.unwrap_or_else(|| Failure {
+                error: error_id(),
+                why: why.to_owned(),
+                page: None,
+            });
+            log::error!(
+                "[pool {}] an instance of {} can't be started (error {error}): {why}",
+                app_pool.template.name,
+                instance.application.display()
+            );
+            app_pool.last_errors.note(&instance.application, &error, &why);
+            ToRouter::Failed {
+                instance: number,
+                error,
+                page,
+            }
+        };
+        if instance.is_known {
+            app_pool.say(&message, Vec::new());
+        }
+    }
+
+    /// The preloader of generations could not be started.
+    pub(in crate::master::executor) fn note_failure(&mut self, ids: &[GenerationId], report: &Report) {
+        for app_pool in self.routers.values_mut() {
+            let applications = app_pool.applications.values_mut();
+            for application in applications.filter(|application| ids.contains(&application.generation)) {
+                let is_shown = application.settings.friendly_error_pages;
+                application.failure = Some(Failure {
+                    error: report.id.to_string(),
+                    why: report.sentence(),
+                    page: is_shown.then(|| report.html_within(LONGEST_PAGE)),
+                });
+            }
+        }
+    }
+
+    fn instance(&mut self, id: PoolId, number: u64) -> Option<&mut crate::master::ledger::Instance> {
+        self.routers.get_mut(&id)?.ledger.get_mut(number)
+    }
+
+    /// Forgets an application whose pool was closed.
+    pub(in crate::master::executor) fn forget_application(&mut self, pool: PoolId) {
+        for app_pool in self.routers.values_mut() {
+            app_pool
+                .applications
+                .retain(|_, application| application.pool != pool);
+        }
+    }
+}
+
+/// The pool of an application's own.
+pub(super) fn resolve(template: &Pool, max: u32, found: &Found) -> Result<Pool, String> {
+    let database = crate::scout::users::Machine;
+    let pool = crate::scout::pool_of(template, found, &database, identity::is_root());
+    let mut pool = pool.map_err(|refused| refused.to_string())?;
+    pool.pm = ProcessManager::Ordered {
+        max_children: max.saturating_add(1),
+    };
+    // Which group it is in is nothing to its processes.
+    if let Some(applications) = &mut pool.applications {
+        applications.groups.clear();
+    }
+    Ok(pool)
+}
+
+/// Whether instances of one are as good as of the other. How many there may be does not matter to them.
+pub(super) fn is_alike(now: &Pool, wanted: &Pool) -> bool {
+    let wanted = Pool {
+        pm: now.pm,
+        ..wanted.clone()
+    };
+    *now == wanted
+}
+
+/// The last errors of applications, for the status: a few, the newest last.
+#[derive(Debug, Default)]
+pub(super) struct LastErrors(std::collections::VecDeque<LastError>);
+
+/// One of them.
+#[derive(Debug)]
+pub(super) struct LastError {
+    pub(super) application: PathBuf,
+    pub(super) id: String,
+    pub(super) why: String,
+    pub(super) epoch_s: u64,
+}
+
+/// Errors that are remembered.
+const LAST_ERRORS: usize = 64;
+
+impl LastErrors {
+    fn note(&mut self, application: &Path, id: &str, why: &str) {
+        self.0.retain(|known| known.application != application);
+        if self.0.len() >= LAST_ERRORS {
+            self.0.pop_front();
+        }
+        self.0.push_back(LastError {
+            application: application.to_owned(),
+            id: id.to_owned(),
+            why: why.to_owned(),
+            epoch_s: clock::epoch_seconds(),
+        });
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &LastError> {
+        self.0.iter()
+    }
+}
+
+impl From<&LastError> for StartError {
+    fn from(error: &LastError) -> StartError {
+        StartError {
+            application: error.application.display().to_string(),
+            id: error.id.clone(),
+            message: error.why.clone(),
+            time: error.epoch_s,
+        }
+    }
+}
+
+/// A name for an error that nobody can guess the next of.
+fn error_id() -> String {
+    let random = std::collections::hash_map::RandomState::new();
+    format!("{:08x}", random.build_hasher().finish() & 0xffff_ffff)
+}
+
+/// An application that ran as the user of router and scout could stop them, or look into them, for all others.
+fn may_run_beside(app_pool: &AppPool, settings: &Pool) -> Result<(), String> {
+    let is_switching = (app_pool.template.applications.as_ref()).is_some_and(|it| it.user_switching);
+    let user = settings.user.as_deref();
+    match (app_pool.runs_as, user.and_then(|user| user.parse::<u32>().ok())) {
+        (Some(runs_as), Some(uid)) if runs_as == uid && is_switching => Err(format!(
+            "it would run as user {uid}, whom the router runs as; let it run as another, or give the router a user of its own: \
+             adduser --system --group --no-create-home forkyard, or applications.router_user"
+        )),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,424 @@
+//! Application pools, as far as the master has to do with them: a router and a scout for each, and a pool of its own for
+//! each application that has a process.
+//!
+//! * [`companion`]: router and scout as processes, and what is said to them.
+//! * [`instances`]: what the router asks for, from the look at a directory to the worker that is gone.
+//! * [`asked`]: what operators ask, passed on.
+//!
+//! A router is not trusted. It can have applications started below the pool's directories, as often as the ledger allows,
+//! and stopped, and nothing else.
+
+mod asked;
+mod companion;
+mod instances;
+
+use super::renewal::Extent;
+use super::{Executor, Pools, Reload};
+use crate::config::Pool;
+use crate::master::companions::{Cause, Step};
+use crate::master::event::{Event, GenerationId, OrderId, PoolId, WorkerId};
+use crate::master::ledger::Ledger;
+use crate::router::orders::{Order, ToRouter};
+use crate::scout::look::Found;
+use crate::sys::{clock, process};
+use crate::tick::Tick;
+use companion::Companion;
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub(super) use asked::{Asked, PendingStatus};
+pub(in crate::master) use companion::Which;
+
+/// Application pools.
+#[derive(Debug, Default)]
+pub(in crate::master) struct Applications {
+    pub(super) routers: BTreeMap<PoolId, AppPool>,
+    /// The pool, and the router's number of the instance, of each ordered worker and of each order.
+    pub(super) instances: HashMap<WorkerId, (PoolId, u64)>,
+    pub(super) orders: HashMap<OrderId, (PoolId, u64)>,
+    pub(super) last_order: u64,
+    /// Who waits for the status until routers have answered.
+    pub(super) statuses: Vec<PendingStatus>,
+}
+
+/// An application pool.
+#[derive(Debug)]
+pub(super) struct AppPool {
+    /// What is configured.
+    pub(super) template: Pool,
+    /// Most instances; an operator may have changed it.
+    pub(super) max: u32,
+    /// The user of router and scout; `None`: the daemon's.
+    runs_as: Option<u32>,
+    router: Companion,
+    scout: Companion,
+    /// The sockets between scout and router and between scout and master. They outlive each of the processes.
+    sockets: Sockets,
+    pub(super) ledger: Ledger,
+    /// Applications that have a pool.
+    pub(super) applications: HashMap<PathBuf, RunningApplication>,
+    /// Questions to the scout that are not answered, and the instance that each is for.
+    looks: BTreeMap<u64, u64>,
+    last_look: u64,
+    /// What operators asked and the router has not answered.
+    pub(super) asked: BTreeMap<u64, Asked>,
+    last_asked: u64,
+    last_errors: instances::LastErrors,
+    /// Leases, and the conversations that hold them.
+    leases: BTreeMap<u64, u64>,
+}
+
+#[derive(Debug)]
+struct Sockets {
+    /// The scout's ends: to the router, and to the master.
+    scout: (OwnedFd, OwnedFd),
+    /// The router's, and the master's.
+    router: OwnedFd,
+    master: OwnedFd,
+}
+
+/// An application that has a pool of its own.
+#[derive(Debug)]
+pub(super) struct RunningApplication {
+    pub(super) pool: PoolId,
+    pub(super) generation: GenerationId,
+    /// The router's number of the generation.
+    restarts: u32,
+    /// What it was made from.
+    settings: Pool,
+    found: Found,
+    /// Why its preloader could not be started.
+    failure: Option<Failure>,
+}
+
+/// Why an application's preloader could not be started.
+#[derive(Debug, Clone)]
+struct Failure {
+    /// The report's id.
+    error: String,
+    /// The report in a line.
+    why: String,
+    /// The report as a page, where visitors may see it.
+    page: Option<String>,
+}
+
+impl RunningApplication {
+    /// Whether it is this user's: whose files it is made of, or whom it runs as.
+    pub(super) fn is_owned_by(&self, uid: u32) -> bool {
+        let runs_as = self
+            .settings
+            .user
+            .as_deref()
+            .and_then(|user| user.parse::<u32>().ok());
+        uid != 0 && (self.found.owner.0 == uid || runs_as == Some(uid))
+    }
+}
+
+impl Executor {
+    /// The time of a pool that was removed is over: its router ends now. Says which pools the core has of it.
+    pub(in crate::master) fn expel(&mut self, id: PoolId) -> Vec<PoolId> {
+        let Some(app_pool) = self.applications.routers.get(&id) else {
+            return vec![id];
+        };
+        let of_applications = app_pool.applications.values().map(|application| application.pool);
+        let pools = of_applications.chain([id]).collect();
+        app_pool.router.kill();
+        self.dismiss_router(id, Duration::ZERO);
+        pools
+    }
+
+    /// Takes up what a configuration says of a pool that may be one of applications.
+    pub(super) fn set_router(&mut self, id: PoolId, wanted: &Pool, extent: Extent) {
+        let Some(applications) = &wanted.applications else {
+            return self.dismiss_router(id, Duration::ZERO);
+        };
+        let Some(app_pool) = self.applications.routers.get_mut(&id) else {
+            match AppPool::new(wanted, clock::now()) {
+                Ok(app_pool) => _ = self.applications.routers.insert(id, app_pool),
+                Err(error) => log::error!("[pool {}] can't have a router: {error}", wanted.name),
+            }
+            return;
+        };
+        if app_pool.template == *wanted && extent == Extent::Changed {
+            return;
+        }
+        let is_other_scout = app_pool.template.applications.as_ref().is_none_or(|before| {
+            before.directories != applications.directories
+                || before.restart_dir != applications.restart_dir
+                || before.user_switching != applications.user_switching
+                || before.user_mounts != applications.user_mounts
+        });
+        if app_pool.template.applications.as_ref().map(|it| it.max) != Some(applications.max) {
+            app_pool.max = applications.max.get();
+        }
+        app_pool.template = wanted.clone();
+        app_pool.say(&ToRouter::Settings(Box::new(wanted.clone())), Vec::new());
+        if is_other_scout {
+            // The next one looks by the new settings.
+            app_pool.scout.is_outdated = true;
+            app_pool.scout.kill();
+        }
+        let changed = app_pool.applications.iter().filter(|(_, application)| {
+            extent == Extent::All
+                || instances::resolve(&app_pool.template, app_pool.max, &application.found)
+                    .is_ok_and(|now| !instances::is_alike(&application.settings, &now))
+        });
+        let changed: Vec<PathBuf> = changed.map(|(root, _)| root.clone()).collect();
+        for application in changed {
+            let what = Order::Restart {
+                application,
+                rolling: None,
+            };
+            app_pool.ask(what, Asked::Nobody);
+        }
+    }
+
+    /// The pool is no longer one of applications: what waits may still be served.
+    pub(super) fn dismiss_router(&mut self, id: PoolId, limit: Duration) {
+        self.tell_companion(id, Which::Router, Cause::Leave(limit));
+    }
+
+    /// Lets every router finish. `false`: there is none.
+    pub(in crate::master) fn finish_routers(&mut self) -> bool {
+        let limit = self.reload.config.global.process_control_timeout;
+        let ids: Vec<PoolId> = self.applications.routers.keys().copied().collect();
+        for id in ids {
+            self.dismiss_router(id, limit);
+        }
+        self.applications.has_routers()
+    }
+
+    /// Kills all of them: the daemon ends now.
+    pub(in crate::master) fn kill_routers(&mut self) {
+        for app_pool in self.applications.routers.values() {
+            app_pool.router.kill();
+            app_pool.scout.kill();
+        }
+        let ids: Vec<PoolId> = self.applications.routers.keys().copied().collect();
+        for id in ids {
+            self.dismiss_router(id, Duration::ZERO);
+        }
+    }
+
+    /// Ends and reaps all of them; before the daemon does.
+    pub(in crate::master) fn end_routers(&mut self) {
+        let companions = self
+            .applications
+            .routers
+            .values()
+            .flat_map(|app_pool| [&app_pool.router, &app_pool.scout]);
+        let mut pids: Vec<i32> = companions.filter_map(Companion::pid).collect();
+        self.kill_routers();
+        let is_companion = |who: &super::Who| matches!(who, super::Who::Router(_) | super::Who::Scout(_));
+        pids.extend(
+            self.processes
+                .by_pid
+                .iter()
+                .filter(|(_, who)| is_companion(who))
+                .map(|(pid, _)| *pid),
+        );
+        pids.sort_unstable();
+        pids.dedup();
+        for pid in pids {
+            let _ = crate::sys::process::send_signal(pid, nix::sys::signal::Signal::SIGKILL);
+            let _ = crate::sys::process::reap_pid(pid);
+        }
+        self.applications.routers.clear();
+    }
+
+    /// Starts routers for the pools that have none: an upgrade was to end them and has failed.
+    pub(in crate::master) fn raise_routers(&mut self) {
+        let pools: Vec<Pool> = self
+            .reload
+            .config
+            .pools
+            .iter()
+            .filter(|it| it.applications.is_some())
+            .cloned()
+            .collect();
+        for pool in pools {
+            let known = self
+                .pools
+                .by_id
+                .iter()
+                .find(|(_, app_pool)| app_pool.name == pool.name && app_pool.listener.is_some());
+            if let Some(id) = known.map(|(id, _)| *id) {
+                self.set_router(id, &pool, Extent::Changed);
+            }
+        }
+    }
+
+    /// Does what is due.
+    pub(in crate::master) fn tend_routers(&mut self, now: Tick) {
+        if self.applications.routers.is_empty() && self.applications.asking_deadline().is_none() {
+            return;
+        }
+        self.applications.check_heartbeats(now);
+        let mut due = Vec::new();
+        for (id, app_pool) in &self.applications.routers {
+            // A scout first: its sockets are there either way, but a router asks at once.
+            for (which, companion) in [(Which::Scout, &app_pool.scout), (Which::Router, &app_pool.router)] {
+                if companion
+                    .keeper
+                    .deadline()
+                    .is_some_and(|deadline| deadline <= now)
+                {
+                    due.push((*id, which));
+                }
+            }
+        }
+        for (id, which) in due {
+            self.tell_companion(id, which, Cause::Deadline);
+        }
+        self.tend_asked(now);
+    }
+
+    fn tell_companion(&mut self, id: PoolId, which: Which, cause: Cause) {
+        let Some(app_pool) = self.applications.routers.get_mut(&id) else {
+            return;
+        };
+        let name = app_pool.template.name.clone();
+        match app_pool.companion(which).keeper.handle(cause, clock::now()) {
+            Step::None => {}
+            Step::Start => {
+                if let Err(error) = self.start_companion(id, which) {
+                    log::error!("[pool {name}] can't start the {which}: {error}");
+                    self.tell_companion(id, which, Cause::Failed);
+                }
+            }
+            Step::Ask => {
+                if let Cause::Leave(limit) = cause {
+                    app_pool.say(&ToRouter::Finish(Some(limit)), Vec::new());
+                }
+            }
+            Step::Kill => app_pool.companion(which).kill(),
+            Step::BackOff(delay) => log::info!(
+                "[pool {name}] the next {which} is started in {} s",
+                delay.as_secs_f64()
+            ),
+            Step::End => {
+                if which == Which::Router {
+                    self.router_ended(id);
+                }
+            }
+        }
+    }
+
+    /// There is no router any more and there will be none: whatever it had is let go.
+    fn router_ended(&mut self, id: PoolId) {
+        let Some(app_pool) = self.applications.routers.remove(&id) else {
+            return;
+        };
+        app_pool.scout.kill();
+        self.context.forget_companions(&app_pool);
+        for application in app_pool.applications.values() {
+            self.context.happened.push_back(Event::Disband(application.pool));
+        }
+        for (_, asked) in app_pool.asked {
+            self.answered(asked, Err("the pool ends".to_owned()));
+        }
+    }
+
+    /// A router or a scout was reaped.
+    pub(super) fn companion_gone(
+        &mut self,
+        id: PoolId,
+        which: Which,
+        pid: i32,
+        how: crate::sys::process::Ended,
+    ) {
+        self.applications
+            .read_companion_messages(&mut self.context, id, which);
+        let Some(app_pool) = self.applications.routers.get_mut(&id) else {
+            return;
+        };
+        if app_pool.companion(which).pid() != Some(pid) {
+            return;
+        }
+        let is_leaving = app_pool.companion(which).keeper.is_leaving();
+        if let Some(process) = app_pool.companion(which).process.take() {
+            self.context.sources.forget(process.messages.pipe());
+            if let Some(channel) = &process.channel {
+                self.context.sources.forget(channel);
+            }
+        }
+        let name = app_pool.template.name.clone();
+        let is_outdated = std::mem::take(&mut app_pool.companion(which).is_outdated);
+        if !is_leaving && !is_outdated {
+            log::warn!("[pool {name}] the {which} (pid {pid}) ended: {how:?}");
+        }
+        if which == Which::Router {
+            self.orphan_instances(id);
+        }
+        self.tell_companion(id, which, Cause::Gone);
+    }
+}
+
+impl Reload {
+    /// The configuration in force.
+    pub(in crate::master) fn config(&self) -> &crate::config::Config {
+        &self.config
+    }
+}
+
+impl Pools {
+    /// The pools of this name.
+    pub(in crate::master) fn pools_named(&self, name: &str) -> Vec<PoolId> {
+        let named = self
+            .by_id
+            .iter()
+            .filter(|(_, pool)| pool.name == name && pool.listener.is_some());
+        named.map(|(id, _)| *id).collect()
+    }
+}
+
+impl Applications {
+    /// Whether there is still a router, or a scout beside it.
+    pub(in crate::master) fn has_routers(&self) -> bool {
+        !self.routers.is_empty()
+    }
+
+    /// The earliest time at which something is to be done about a router or a scout.
+    pub(in crate::master) fn routers_deadline(&self) -> Option<Tick> {
+        let of = |it: &Companion| [it.keeper.deadline(), it.heartbeat_deadline()];
+        let both = |app_pool: &AppPool| [of(&app_pool.router), of(&app_pool.scout)];
+        let companions = self.routers.values().flat_map(both).flatten().flatten().min();
+        companions.into_iter().chain(self.asking_deadline()).min()
+    }
+
+    /// A router or a scout that takes up nothing serves no one, either.
+    fn check_heartbeats(&mut self, now: Tick) {
+        for app_pool in self.routers.values_mut() {
+            let name = &app_pool.template.name;
+            for (which, companion) in [
+                (Which::Router, &mut app_pool.router),
+                (Which::Scout, &mut app_pool.scout),
+            ] {
+                if let (Some(why), Some(pid)) = (companion.check_heartbeat(now), companion.pid()) {
+                    log::error!(
+                        "[pool {name}] the {which} (pid {pid}) does not answer, {why}: it is replaced"
+                    );
+                    companion.kill();
+                }
+            }
+        }
+    }
+
+    /// A router or a scout that a signal has stopped serves no one: it is killed, and another takes its place. The kernel
+    /// tells of a child's stop by SIGCHLD, so that nothing is to be asked of those that run.
+    pub(super) fn kill_stopped_companions(&self) {
+        for app_pool in self.routers.values() {
+            for (which, companion) in [(Which::Router, &app_pool.router), (Which::Scout, &app_pool.scout)] {
+                if let Some(pid) = companion.pid().filter(|pid| process::was_stopped(*pid)) {
+                    let name = &app_pool.template.name;
+                    log::error!(
+                        "[pool {name}] the {which} (pid {pid}) was stopped by a signal and is replaced"
+                    );
+                    companion.kill();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What workers say into their standard output and error: into the log, line by line.
+//!
+//! A line that a request leaves unfinished ends with the request. The worker sees to that with a newline of its own,
+//! where it can tell that there may be such a line: bytes that nobody has read yet, or a word of the scoreboard's header
+//! that says that the master holds one, or is reading. The word is there before the master reads: bytes that a worker does
+//! not find any more were read after it. Empty lines are dropped, so a newline too many does no harm, and there is no mark
+//! in the text that anybody could forge.
+
+use super::app_log::Outlet;
+use super::output::{Lines, Look};
+use super::{Context, Generation, GenerationId, Pools, WorkerId, WorkerProcess};
+use crate::scoreboard::layout::slot;
+use crate::scoreboard::{census, header};
+use std::sync::atomic::AtomicU64;
+
+/// Bytes that are kept of what a worker writes before it is up.
+const MOST_FIRST_WORDS: usize = 16 * 1024;
+/// Looks at what a process that is gone has left in its pipes: 1 MiB of output is logged.
+const LAST_LOOKS: usize = 64;
+
+impl Pools {
+    /// Logs what a worker wrote. `true`: there is more.
+    pub(super) fn read_output(&mut self, context: &mut Context, id: WorkerId, index: usize) -> bool {
+        let has_it = |worker: &WorkerProcess| index < worker.output.len();
+        if !self.workers.get(&id).is_some_and(has_it) {
+            return false;
+        }
+        self.note_unfinished(id, true);
+        let Some(worker) = self.workers.get_mut(&id) else {
+            return false;
+        };
+        let Some(generation) = self.generations.get(&worker.generation) else {
+            return false;
+        };
+        let pid = pid(generation, worker);
+        let log = context.log;
+        let outlet = |stream| generation.outlet(log, "child", pid, stream);
+        let (first_words, is_up) = (&mut worker.first_words, worker.up);
+        // What comes on one stream ends a line of the other, as in php-fpm.
+        for (other, (lines, stream)) in worker.output.iter_mut().enumerate() {
+            if other != index {
+                lines.end_line(|words| {
+                    outlet(stream).write(words);
+                    note(first_words, is_up, words);
+                });
+            }
+        }
+        let Some((lines, stream)) = worker.output.get_mut(index) else {
+            return false;
+        };
+        let look = log_lines(&outlet(stream), lines, |words| note(first_words, is_up, words));
+        if look == Look::Ended {
+            context.sources.forget(lines.pipe());
+        }
+        let due = lines.due();
+        let is_unfinished = lines.is_unfinished();
+        context.sources.hold_entry(due);
+        self.note_unfinished(id, is_unfinished);
+        look == Look::More
+    }
+
+    /// Publishes whether a line is unfinished, or may be.
+    fn note_unfinished(&mut self, id: WorkerId, is_unfinished: bool) {
+        let Some(worker) = self.workers.get_mut(&id) else {
+            return;
+        };
+        if worker.unfinished == is_unfinished {
+            return;
+        }
+        worker.unfinished = is_unfinished;
+        let generation = worker.generation;
+        self.count_unfinished(generation, is_unfinished);
+    }
+
+    fn count_unfinished(&self, id: GenerationId, is_one_more: bool) {
+        let resources = self.resources(id);
+        if let Some(resources) = resources {
+            header::count_unfinished(resources.board.header(), is_one_more);
+        }
+    }
+
+    /// Logs what a worker that is gone has left.
+    pub(super) fn read_last_output(&self, context: &mut Context, worker: &mut WorkerProcess, pid: i32) {
+        if worker.unfinished {
+            worker.unfinished = false;
+            self.count_unfinished(worker.generation, false);
+        }
+        let Some(generation) = self.generations.get(&worker.generation) else {
+            return;
+        };
+        for (lines, stream) in &mut worker.output {
+            let outlet = generation.outlet(context.log, "child", pid, stream);
+            let (first_words, is_up) = (&mut worker.first_words, worker.up);
+            for _ in 0..LAST_LOOKS {
+                let look = log_lines(&outlet, lines, |words| note(first_words, is_up, words));
+                if look != Look::More {
+                    break;
+                }
+            }
+            // A process that the worker started may still have the pipe.
+            lines.end_line(|words| {
+                outlet.write(words);
+                note(first_words, is_up, words);
+            });
+            context.sources.forget(lines.pipe());
+        }
+    }
+}
+
+/// The page of a worker's slot.
+fn page<'g>(generation: &'g Generation, worker: &WorkerProcess) -> Option<&'g [AtomicU64]> {
+    let resources = generation.resources.as_ref()?;
+    resources.board.slot(worker.slot as usize)
+}
+
+/// A worker's process id. It may speak before its preloader has said which it is; then its own word is taken, which is
+/// good enough for a line of the log.
+pub(super) fn pid(generation: &Generation, worker: &WorkerProcess) -> i32 {
+    let own = || page(generation, worker).and_then(|page| i32::try_from(census::word(page, slot::PID)).ok());
+    worker.pid.or_else(own).unwrap_or_default()
+}
+
+fn log_lines(outlet: &Outlet<'_>, lines: &mut Lines, mut besides: impl FnMut(&[u8])) -> Look {
+    lines.read_within(outlet.room(), |words| {
+        outlet.write(words);
+        besides(words);
+    })
+}
+
+/// Keeps the end of what a worker writes until it is up.
+pub(super) fn note(kept: &mut Vec<u8>, is_up: bool, words: &[u8]) {
+    if is_up {
+        return;
+    }
+    kept.extend_from_slice(words);
+    kept.push(b'\n');
+    let excess = kept.len().saturating_sub(MOST_FIRST_WORDS);
+    kept.drain(..excess);
+}

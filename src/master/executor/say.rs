@@ -1,0 +1,223 @@
+//! Puts the core's notices into words. php-fpm's words where it has them.
+
+use super::{Executor, Helpers, Pools, Reload};
+use crate::config::ProcessManager;
+use crate::master::action::Notice;
+use crate::master::event::{Exit, GenerationId, PoolId};
+use nix::sys::signal::Signal;
+use std::time::Duration;
+
+/// How a worker ended.
+#[derive(Debug)]
+pub(super) struct Death {
+    pub(super) pid: i32,
+    pub(super) pool: String,
+    pub(super) uptime: Duration,
+    /// What it was serving, as the end of a sentence.
+    pub(super) doing: String,
+}
+
+impl Executor {
+    /// Says something in the log.
+    pub(super) fn say(&mut self, notice: &Notice) {
+        match notice {
+            Notice::MaxChildrenReached(pool, max) => log::warn!(
+                "[pool {}] server reached {}max_children setting ({max}), consider raising it",
+                self.pools.pool_name(*pool),
+                self.pools.prefix_of_settings(&self.reload, *pool)
+            ),
+            Notice::ProcessMaxReached(max) => log::warn!(
+                "The maximum number of processes has been reached ({max}). Please review your configuration and \
+                 consider raising 'process.max'"
+            ),
+            Notice::NoWorkerPossible(pool, Some(wait)) => log::error!(
+                "[pool {}] no worker is left and none can be made; requests wait, trying again in {}",
+                self.pools.pool_name(*pool),
+                seconds(*wait)
+            ),
+            Notice::NoWorkerPossible(pool, None) => log::error!(
+                "[pool {}] no worker is left and process.max allows none; requests wait until a worker of another \
+                 pool ends",
+                self.pools.pool_name(*pool)
+            ),
+            Notice::BackingOff(pool, wait) => log::warn!(
+                "[pool {}] workers can't be made or end right after they were made; the next try is in {}",
+                self.pools.pool_name(*pool),
+                seconds(*wait)
+            ),
+            Notice::CrashingFast(pool, most, wait) => log::error!(
+                "[pool {}] more than {most} workers a second crash while they serve requests; the next is made in {}, \
+                 and no more than {most} a second",
+                self.pools.pool_name(*pool),
+                seconds(*wait)
+            ),
+            Notice::SeemsBusy(pool, made, idle, running) => log::warn!(
+                "[pool {}] seems busy (you may need to increase pm.start_servers, or pm.min/max_spare_servers), spawning \
+                 {made} children, there are {idle} idle, and {running} total children",
+                self.pools.pool_name(*pool)
+            ),
+            Notice::RequestSlow(worker, age) => {
+                let (pool, pid) = self.pools.name_worker(*worker);
+                log::warn!(
+                    "[pool {pool}] child {pid}{} executing too slow ({:.6} sec), logging",
+                    self.pools.request_of(*worker),
+                    age.as_secs_f64()
+                );
+            }
+            Notice::EmergencyRestart(rule) => log::warn!(
+                "failed processes threshold ({} in {} sec) is reached, initiating reload",
+                rule.threshold,
+                rule.interval.as_secs_f64()
+            ),
+            Notice::RequestTimedOut(worker, age, force) => {
+                let (pool, pid) = self.pools.name_worker(*worker);
+                log::warn!(
+                    "[pool {pool}] child {pid}{} execution timed out ({:.6} sec), {force}",
+                    self.pools.request_of(*worker),
+                    age.as_secs_f64()
+                );
+            }
+            Notice::RetireTimedOut(worker, force) => {
+                let (pool, pid) = self.pools.name_worker(*worker);
+                log::warn!(
+                    "[pool {pool}] child {pid}{} was told to go and has not, {force}",
+                    self.pools.request_of(*worker)
+                );
+            }
+            // The report of the start that failed says so.
+            Notice::PreloaderTimedOut(generation, _) if self.helpers.is_starting(*generation) => {}
+            Notice::PreloaderTimedOut(generation, limit) => log::error!(
+                "[pool {}] the {} did not answer within {}, killing",
+                self.pools.generation_name(*generation),
+                if self.pools.has_program(*generation) {
+                    "application"
+                } else {
+                    "preloader"
+                },
+                seconds(*limit)
+            ),
+            Notice::WorkerGone(worker, exit, expected) => {
+                if let Some(death) = self.processes.deaths.remove(worker) {
+                    say_death(&death, *exit, *expected);
+                }
+            }
+            // Why is in the log already.
+            Notice::PreloaderLost(generation, _, wait) if self.processes.reported.remove(generation) => {
+                log::info!(
+                    "[pool {}] the application is started again in {}",
+                    self.pools.generation_name(*generation),
+                    seconds(*wait)
+                );
+            }
+            Notice::PreloaderLost(generation, exit, wait) => log::error!(
+                "[pool {}] the preloader exited {}{}; {}the next try is in {}",
+                self.pools.generation_name(*generation),
+                how(*exit),
+                self.processes.last_words(*generation),
+                if self.pools.has_workers(*generation) {
+                    "its workers go on, "
+                } else {
+                    ""
+                },
+                seconds(*wait)
+            ),
+            Notice::Promoting(worker) => {
+                let (pool, pid) = self.pools.name_worker(*worker);
+                log::debug!("[pool {pool}] a preloader is made from child {pid}");
+            }
+            Notice::Succeeded(generation) => {
+                let pid = self.pools.preloader_pid(*generation).unwrap_or_default();
+                log::info!(
+                    "[pool {}] preloader {pid}, made from a worker, makes the workers from now on; the old ones are replaced",
+                    self.pools.generation_name(*generation)
+                );
+            }
+            Notice::PromotionFailed(generation, exit, wait) => log::warn!(
+                "[pool {}] no preloader could be made from a worker ({}{}); everything goes on as before, the next try is in \
+                 {} at the earliest",
+                self.pools.generation_name(*generation),
+                how(*exit),
+                self.processes.last_words(*generation),
+                seconds(*wait)
+            ),
+            Notice::GenerationServes(generation) => {
+                let level = if self.context.speaks_as_fpm && self.reload.is_reloading() {
+                    log::Level::Debug
+                } else {
+                    log::Level::Info
+                };
+                log::log!(
+                    level,
+                    "[pool {}] the new workers serve, the old ones finish",
+                    self.pools.generation_name(*generation)
+                );
+            }
+        }
+    }
+}
+
+impl Helpers {
+    /// Whether a preloader is being started by the spawning kit, which reports why that fails.
+    fn is_starting(&self, id: GenerationId) -> bool {
+        let mut preloaders = self.preloaders.values();
+        preloaders
+            .any(|preloader| preloader.start.is_some() && preloader.members.all().any(|member| member == id))
+    }
+}
+
+impl Pools {
+    fn has_workers(&self, id: GenerationId) -> bool {
+        let generation = self.generations.get(&id);
+        generation.is_some_and(|generation| !generation.seats.is_empty())
+    }
+
+    /// What php-fpm writes before the names of a pool's settings: it has two lines for this, of which that of ondemand pools
+    /// names the setting without it.
+    fn prefix_of_settings(&self, reload: &Reload, pool: PoolId) -> &'static str {
+        let name = self.pool_name(pool);
+        let mut pools = reload.config.pools.iter();
+        match pools.find(|pool| pool.name == name).map(|pool| pool.pm) {
+            Some(ProcessManager::Dynamic { .. }) => "pm.",
+            _ => "",
+        }
+    }
+}
+
+fn say_death(death: &Death, exit: Exit, expected: bool) {
+    let Death {
+        pid,
+        pool,
+        uptime,
+        doing,
+        ..
+    } = death;
+    let text = format!(
+        "[pool {pool}] child {pid} exited {} after {}.{:06} seconds from start{doing}",
+        how(exit),
+        uptime.as_secs(),
+        uptime.subsec_micros()
+    );
+    match (expected, exit) {
+        (true, _) => log::debug!("{text}"),
+        (false, Exit::Code(0) | Exit::Unknown) => log::info!("{text}"),
+        (false, _) => log::warn!("{text}"),
+    }
+}
+
+/// `with code 1`, `on signal 11 (SIGSEGV - core dumped)`.
+/// How a process ended, in a sentence.
+pub(super) fn how(exit: Exit) -> String {
+    match exit {
+        Exit::Code(code) => format!("with code {code}"),
+        Exit::Unknown => "with a code that only its parent knows".to_owned(),
+        Exit::Signal { signal, core } => {
+            let name = Signal::try_from(signal).map_or("unknown", Signal::as_str);
+            let core = if core { " - core dumped" } else { "" };
+            format!("on signal {signal} ({name}{core})")
+        }
+    }
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{} s", duration.as_secs_f64())
+}

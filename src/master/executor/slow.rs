@@ -1,0 +1,263 @@
+//! The logs of slow requests: opens them, and starts a tracer for each that is found.
+
+use super::{Executor, Pools, Who, WorkerProcess};
+use crate::config::{Application, Interface, LogLevel, Pool};
+use crate::master::event::WorkerId;
+use crate::scoreboard::census;
+use crate::slowlog::{self, Asking, Job, Means, StackSource};
+use crate::sys::fd::socket_pair;
+use crate::sys::file::open_log;
+use crate::sys::process::{self, Ended, Program};
+use crate::sys::{Error, clock, identity, memfile, pidfd};
+use nix::sys::socket::SockType;
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Tracers at work at once. Each ends within seconds; a pool of workers that are all slow must not become a burst of
+/// processes.
+const MOST_TRACERS: usize = 16;
+/// Where a tracer reads its job.
+const STANDARD_INPUT: i32 = 0;
+
+/// What a preloader's workers can be traced by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Traceable {
+    /// Where their calls are, as the preloader says.
+    pub(super) source: StackSource,
+    /// The executable that they run, device and inode. A worker that runs another one is not looked into.
+    pub(super) executable: (u64, u64),
+}
+
+/// Opens a pool's log for append.
+pub(super) fn open(pool: &Pool) -> io::Result<Option<File>> {
+    pool.slow_log
+        .as_ref()
+        .map(|slow| open_log(&slow.path))
+        .transpose()
+}
+
+/// Device and inode of a file; `None`: it can't be looked at.
+pub(super) fn identify(path: &Path) -> Option<(u64, u64)> {
+    let entry = std::fs::metadata(path).ok()?;
+    Some((entry.dev(), entry.ino()))
+}
+
+impl Executor {
+    /// Writes down what a worker is busy with.
+    pub(super) fn trace(&mut self, id: WorkerId) {
+        if let Err(error) = self.try_trace(id) {
+            let (pool, pid) = self.pools.name_worker(id);
+            log::error!("[pool {pool}] failed to trace child {pid}: {error}");
+        }
+    }
+
+    fn try_trace(&mut self, id: WorkerId) -> Result<(), Error> {
+        let Some((worker, pid)) = self
+            .pools
+            .workers
+            .get(&id)
+            .and_then(|w| w.pid.map(|pid| (w, pid)))
+        else {
+            return Ok(());
+        };
+        let Some(generation) = self.pools.generations.get(&worker.generation) else {
+            return Ok(());
+        };
+        let settings = &generation.settings;
+        let (Some(resources), Some(log), Some(slow)) = (
+            &generation.resources,
+            &generation.slow_log,
+            &settings.pool.slow_log,
+        ) else {
+            return Ok(());
+        };
+        let page = resources.board.slot(worker.slot as usize);
+        let [method, path, query, script, _] = page.map(|page| census::read(page).texts).unwrap_or_default();
+        let application = &settings.pool.application;
+        let request = [&method[..], &path, &query];
+        let heading = slowlog::heading(
+            clock::epoch_micros(),
+            clock::utc_offset_seconds(),
+            self.reload.config.global.log_level == LogLevel::Debug,
+            &settings.pool.name,
+            pid,
+            &script,
+            Some(request).filter(|_| !matches!(application, Application::Php(_))),
+        );
+        let tracers = self
+            .processes
+            .by_pid
+            .values()
+            .filter(|who| matches!(who, Who::Tracer(_)));
+        let is_time = tracers.count() < MOST_TRACERS;
+        let look = means(application, worker, pid).filter(|_| is_time);
+        let Some(look) = look.transpose()? else {
+            // Nothing is known about the runtime's calls, or there is no time for them.
+            return (&*log)
+                .write_all(heading.as_bytes())
+                .map_err(|e| Error::from_io("write", "slowlog", &e));
+        };
+        let job = Job {
+            heading,
+            pid,
+            depth: slow.trace_depth,
+            means: look.means,
+            identity: settings.identity.clone().filter(|_| identity::is_root()),
+        };
+        let mut descriptors = vec![
+            (
+                memfile::sealed("forkyard-trace", &bytes_of(&job))?,
+                STANDARD_INPUT,
+            ),
+            (copy(log)?, slowlog::LOG),
+            (copy(&resources.messages_in)?, slowlog::MESSAGES),
+        ];
+        descriptors.extend(look.descriptors);
+        let (program, option) = look.program;
+        let path = self.context.libexec.join(program);
+        let program = Program {
+            path: c_string(path.as_os_str().as_bytes()),
+            arguments: vec![
+                c_string(format!("{}: tracer {}", settings.pool.title, settings.pool.name).as_bytes()),
+                c_string(option.as_bytes()),
+            ],
+            environment: Vec::new(),
+            descriptors,
+            descriptor_limit: None,
+        };
+        let tracer = process::start(&program)?;
+        self.processes.by_pid.insert(tracer, Who::Tracer(pid));
+        log::info!("about to trace {pid}");
+        Ok(())
+    }
+
+    /// A tracer has ended.
+    pub(super) fn tracer_gone(&self, pid: i32, ended: Ended) {
+        match ended {
+            Ended::Code(0) => log::info!("finished trace of {pid}"),
+            // It has said why.
+            Ended::Code(_) => {}
+            Ended::Signal(signal, _) => {
+                log::error!("the tracer of child {pid} was ended by signal {signal}");
+            }
+        }
+    }
+}
+
+impl Pools {
+    /// Opens the logs of slow requests anew, after they were moved away. One that can't be goes on in the old file.
+    pub(in crate::master) fn reopen_slow_logs(&mut self) {
+        for generation in self.generations.values_mut() {
+            let pool = &generation.settings.pool;
+            match open(pool) {
+                Ok(None) => {}
+                Ok(log) => generation.slow_log = log,
+                Err(error) => log::error!("[pool {}] unable to open slowlog: {error}", pool.name),
+            }
+        }
+    }
+}
+
+/// A pair of sockets, the master's end first, over which a worker that can be asked is asked what it is busy with; `None`:
+/// nobody will ask.
+pub(super) fn questions(pool: &Pool) -> Result<Option<(OwnedFd, OwnedFd)>, Error> {
+    let is_asked = pool.slow_log.is_some() && matches!(pool.application, Application::Wrapped(_));
+    is_asked.then(|| socket_pair(SockType::Stream)).transpose()
+}
+
+/// How a worker is looked at.
+struct Look {
+    means: Means,
+    descriptors: Vec<(OwnedFd, RawFd)>,
+    /// The tracer: a program beside the daemon, and its argument.
+    program: (&'static str, &'static str),
+}
+
+/// `None`: there is no way.
+fn means(application: &Application, worker: &WorkerProcess, pid: i32) -> Option<Result<Look, Error>> {
+    match application {
+        Application::Php(_) => Some(by_memory(worker.traceable.as_deref()?, pid)),
+        Application::Wrapped(wrapped) => {
+            let asking = match wrapped.interface {
+                Interface::Wsgi => Asking::Signal,
+                Interface::Asgi => Asking::Loop,
+                Interface::Rack => Asking::Thread,
+            };
+            let questions = worker.questions.as_ref()?;
+            Some(by_asking(asking, questions, pid))
+        }
+        Application::Cgi(_) | Application::FastCgi(_) => Some(by_programs(pid)),
+        Application::Http(_) | Application::Program(_) | Application::Rust => None,
+    }
+}
+
+fn by_memory(traceable: &Traceable, pid: i32) -> Result<Look, Error> {
+    let memory = open_memory(pid, traceable)?;
+    Ok(Look {
+        means: Means::Memory {
+            source: traceable.source.clone(),
+            is_open: memory.is_some(),
+        },
+        descriptors: memory
+            .map(|memory| (OwnedFd::from(memory), slowlog::MEMORY))
+            .into_iter()
+            .collect(),
+        program: ("forkyard-php", slowlog::OPTION),
+    })
+}
+
+fn by_asking(asking: Asking, questions: &OwnedFd, pid: i32) -> Result<Look, Error> {
+    let process = pidfd::open(pid)?;
+    Ok(Look {
+        means: Means::Asked { asking },
+        descriptors: vec![
+            (copy(questions)?, slowlog::QUESTIONS),
+            (process, slowlog::PROCESS),
+        ],
+        program: ("forkyard", slowlog::COMMAND),
+    })
+}
+
+fn by_programs(pid: i32) -> Result<Look, Error> {
+    Ok(Look {
+        means: Means::Programs,
+        descriptors: vec![(pidfd::open(pid)?, slowlog::PROCESS)],
+        program: ("forkyard", slowlog::COMMAND),
+    })
+}
+
+fn copy(fd: &impl AsFd) -> Result<OwnedFd, Error> {
+    let copied = fd.as_fd().try_clone_to_owned();
+    copied.map_err(|error| Error::from_io("dup", "", &error))
+}
+
+/// A worker's memory. Opened here, because a pool's user may not look into a process that has changed its user, and only
+/// an ancestor may where ptrace(2) is restricted (Yama). `None`: this process may not either.
+fn open_memory(pid: i32, traceable: &Traceable) -> Result<Option<File>, Error> {
+    let subject = format!("/proc/{pid}/mem");
+    let memory = match File::open(&subject) {
+        Ok(memory) => memory,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
+        Err(error) => return Err(Error::from_io("open", subject, &error)),
+    };
+    // The open file is of the program that ran then. A hostile worker may have begun another one, with rights that it has
+    // not itself, such as su(1); that one's memory is not for its pool.
+    if identify(Path::new(&format!("/proc/{pid}/exe"))) != Some(traceable.executable) {
+        return Err(Error::new("open", subject, nix::errno::Errno::EACCES));
+    }
+    Ok(Some(memory))
+}
+
+fn bytes_of(job: &Job) -> Vec<u8> {
+    // Serialising plain values to memory can't fail.
+    serde_json::to_vec(job).unwrap_or_default()
+}
+
+fn c_string(text: &[u8]) -> CString {
+    CString::new(text).unwrap_or_default()
+}

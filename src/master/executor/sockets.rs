@@ -1,0 +1,187 @@
+//! Which sockets a configuration needs, which of them are open, and which have to be bound again because their files are
+//! gone.
+
+use super::pools::RunningPool;
+use super::{Executor, Pools, Reload};
+use crate::config::Pool;
+use crate::listen::{ListenError, Listener, Place, bind};
+use crate::master::event::PoolId;
+use crate::sys::fd::{MAX_PASSED, send_with};
+use crate::sys::socket;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+
+/// The first byte of a message in the hand-over queue: nothing was said on its connections yet.
+const SILENT: [u8; 1] = [0];
+/// Connections that are taken from a socket that nobody can reach any more. Its backlog bounds them; this does where that
+/// is not so.
+const MOST_PASSED_ON: usize = 65_536;
+
+/// A pool's sockets, as a configuration wants them.
+#[derive(Debug)]
+pub(super) struct Sockets {
+    /// The pool that has its socket already.
+    pub(super) known: Option<PoolId>,
+    /// Else the socket.
+    pub(super) own: Option<Listener>,
+    /// The address of its status, if that was not open.
+    pub(super) status: Option<Listener>,
+    /// That was open, and its file is gone.
+    pub(super) status_lost: bool,
+    /// The pool whose socket it had, and whose file is gone.
+    pub(super) lost: Option<PoolId>,
+    /// Why that could not be bound again.
+    pub(super) problem: Option<String>,
+}
+
+impl Sockets {
+    /// Removes the files of those that were opened: the configuration is not taken.
+    pub(super) fn remove_files(&self) {
+        let opened = [&self.own, &self.status].into_iter().flatten();
+        opened.for_each(Listener::remove_file);
+    }
+}
+
+impl Executor {
+    /// Opens what a pool needs and has not. On an error nothing is left open.
+    pub(super) fn open_sockets(&mut self, pool: &Pool) -> Result<Sockets, ListenError> {
+        let mut sockets = Sockets {
+            known: self.pools.pool_listening_as(pool),
+            own: None,
+            status: None,
+            status_lost: false,
+            lost: None,
+            problem: None,
+        };
+        match self.pools.place_of(sockets.known) {
+            Some(place @ (Place::Gone | Place::Taken)) => {
+                match bind(&pool.listen, &mut self.handover.inherited) {
+                    Ok(own) => (sockets.own, sockets.lost) = (Some(own), sockets.known.take()),
+                    // Whatever is there now is somebody's. The pool serves those who are connected.
+                    Err(error) => sockets.problem = Some(problem(place, &error)),
+                }
+            }
+            Some(Place::Own) => {}
+            None if sockets.known.is_none() => {
+                sockets.own = Some(bind(&pool.listen, &mut self.handover.inherited)?)
+            }
+            None => {}
+        }
+        if let Some(wanted) = &pool.status_listen {
+            let open = self.helpers.reporter_at(&self.pools, &pool.name, wanted);
+            let listener = open.and_then(|id| Some(&self.helpers.reporters.get(&id)?.listener));
+            let place = listener.filter(|it| it.is_ours()).map(Listener::place);
+            let is_lost = matches!(place, Some(Place::Gone | Place::Taken));
+            if open.is_none() || is_lost {
+                match (bind(wanted, &mut self.handover.inherited), place) {
+                    (Ok(listener), place) => {
+                        (sockets.status, sockets.status_lost) = (Some(listener), place.is_some());
+                    }
+                    (Err(error), Some(place)) => sockets.problem = Some(problem(place, &error)),
+                    (Err(error), None) => {
+                        sockets.remove_files();
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        Ok(sockets)
+    }
+
+    /// A pool has a new socket because the file of its old one is gone: what waits to be accepted there goes over. Nothing
+    /// more can come. A router accepts the last by itself when it is told to leave.
+    pub(super) fn empty_socket(&mut self, from: PoolId, to: PoolId, has_router: bool) {
+        let name = self.pools.pool_name(to).to_owned();
+        let mut passed = 0;
+        if !has_router {
+            if let Err(error) = self.open_queue(to) {
+                log::error!("[pool {name}] connections that wait at the old socket are lost: {error}");
+            }
+            while passed < MOST_PASSED_ON {
+                match self.pools.pass_some_on(from, to) {
+                    Ok(0) => break,
+                    Ok(count) => passed += count,
+                    Err(error) => {
+                        log::error!(
+                            "[pool {name}] connections that waited at the old socket are lost: {error}"
+                        );
+                        break;
+                    }
+                }
+            }
+        }
+        let waited = match passed {
+            0 => String::new(),
+            count => format!("; {count} connections that waited go over"),
+        };
+        log::warn!("[pool {name}] its socket's file was gone: it is bound again{waited}");
+    }
+}
+
+impl Pools {
+    /// Whether a reload binds the pool's socket again.
+    pub(super) fn has_lost_socket(&self, pool: &Pool) -> bool {
+        let place = self.place_of(self.pool_listening_as(pool));
+        matches!(place, Some(Place::Gone | Place::Taken))
+    }
+
+    /// What became of the file of a pool's own socket.
+    fn place_of(&self, pool: Option<PoolId>) -> Option<Place> {
+        let listener = self.by_id.get(&pool?)?.listener.as_ref()?;
+        listener.is_ours().then(|| listener.place())
+    }
+
+    /// The pool of this name, if its socket is the one that is wanted.
+    pub(super) fn pool_listening_as(&self, wanted: &Pool) -> Option<PoolId> {
+        let listens = |pool: &RunningPool| {
+            let listener = pool.listener.as_ref();
+            listener.is_some_and(|listener| listener.address == wanted.listen.address)
+        };
+        let mut pools = self.by_id.iter();
+        let same = pools.find(|(_, pool)| pool.name == wanted.name && listens(pool));
+        same.map(|(id, _)| *id)
+    }
+
+    /// A socket that is kept follows the new configuration as far as an open one can.
+    pub(super) fn adjust_listener(&self, reload: &Reload, id: PoolId, wanted: &Pool) {
+        let before = reload.config.pools.iter().find(|pool| pool.name == wanted.name);
+        if before.is_some_and(|before| before.listen == wanted.listen) {
+            return;
+        }
+        let listener = self.by_id.get(&id).and_then(|pool| pool.listener.as_ref());
+        let Some(listener) = listener else { return };
+        if let Err(error) = listener.adjust(&wanted.listen) {
+            log::error!(
+                "[pool {}] the socket keeps its old attributes: {error}",
+                wanted.name
+            );
+        }
+    }
+
+    fn pass_some_on(&self, from: PoolId, to: PoolId) -> Result<usize, crate::sys::Error> {
+        let old = self.by_id.get(&from).and_then(|pool| pool.listener.as_ref());
+        let queue = self.by_id.get(&to).and_then(|pool| pool.queue.as_ref());
+        let (Some(old), Some((_, queue_in))) = (old, queue) else {
+            return Ok(0);
+        };
+        let mut connections: Vec<OwnedFd> = Vec::new();
+        while connections.len() < MAX_PASSED {
+            match socket::accept(old.socket.as_fd())? {
+                Some(connection) => connections.push(connection),
+                None => break,
+            }
+        }
+        if !connections.is_empty() {
+            let descriptors: Vec<RawFd> = connections.iter().map(AsRawFd::as_raw_fd).collect();
+            send_with(queue_in.as_fd(), &SILENT, &descriptors)?;
+        }
+        Ok(connections.len())
+    }
+}
+
+fn problem(place: Place, error: &ListenError) -> String {
+    let what = match place {
+        Place::Taken => "the path of a socket of its own leads to something else",
+        Place::Gone | Place::Own => "the file of a socket of its own is gone",
+    };
+    format!("{what}, and can't be bound again: {error}")
+}

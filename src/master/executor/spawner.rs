@@ -1,0 +1,386 @@
+//! The spawning kit in the master's loop: who wanted which process, what the processes say while they start, and how it
+//! came out. The kit decides ([`crate::spawn::machine`]); here its orders are carried out between two events of the
+//! master's own, and its answers sorted by what the process is for.
+
+use super::entries::Entry;
+use super::output::Splitter;
+use super::sources::FIRST_OF_SPAWNER;
+use crate::master::event::GenerationId;
+use crate::spawn::action::{Action, Order, Outcome, Up};
+use crate::spawn::effects::{Context, Effects, PORTS, Process};
+use crate::spawn::event::{Event, JourneyId, Token};
+use crate::spawn::machine::Machine;
+use crate::spawn::plan::Plan;
+use crate::spawn::report::Report;
+use crate::spawn::under_way::UnderWay;
+use crate::spawn::work_directories;
+use crate::sys::{clock, process};
+use crate::tick::Tick;
+use mio::Registry;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// What a process is started for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// It is to make the workers of this generation, and perhaps of others.
+    Preloader(GenerationId),
+    /// It is one of this generation's program, the one at this place.
+    Program(GenerationId, usize),
+}
+
+/// What the kit has to tell.
+#[derive(Debug)]
+pub(super) enum Tidings {
+    /// A process that is not up yet wrote a line.
+    Line(Said),
+    /// A start failed; comes before the answer to whoever wanted it.
+    Report(Arc<Report>),
+    /// A process is up.
+    Up(Token, Purpose, Box<Started>),
+    /// It is not, and nothing is left of it.
+    Failed(Token, Purpose, Arc<Report>),
+}
+
+/// A line of a process that is not up yet.
+#[derive(Debug)]
+pub(super) struct Said {
+    /// Who wanted the process; `None`: the kit itself.
+    pub(super) token: Option<Token>,
+    /// Whose it is.
+    pub(super) group: String,
+    /// The process.
+    pub(super) pid: i32,
+    /// What it wrote.
+    pub(super) line: Vec<u8>,
+}
+
+/// A process that is up.
+#[derive(Debug)]
+pub(super) struct Started {
+    /// What is known of it.
+    pub(super) up: Up,
+    /// The process itself. Whoever is told of it reaps it.
+    pub(super) process: Process,
+    /// The line of its output that is not complete.
+    pub(super) splitter: Splitter,
+}
+
+/// The kit, and who wanted what.
+#[derive(Debug)]
+pub(super) struct Spawner {
+    machine: Machine,
+    effects: Effects,
+    wishes: BTreeMap<Token, Purpose>,
+    journeys: BTreeMap<JourneyId, Traveller>,
+    heard: Heard,
+    tidings: VecDeque<Tidings>,
+    next: u64,
+}
+
+/// What processes wrote, as it came.
+type Heard = Rc<RefCell<Vec<(JourneyId, Vec<u8>)>>>;
+
+/// A journey under way.
+#[derive(Debug)]
+struct Traveller {
+    token: Option<Token>,
+    group: String,
+    pid: i32,
+    splitter: Splitter,
+    entry: Entry,
+}
+
+impl Spawner {
+    /// Nothing is started yet. `program` has the env setupper.
+    pub(super) fn new(registry: Registry, program: PathBuf, descriptor_limit: Option<(u64, u64)>) -> Spawner {
+        let heard = Heard::default();
+        let ear = Rc::clone(&heard);
+        let context = Context {
+            spawn_dir: work_directories(),
+            has_base: true,
+            program,
+            // A pool's processes have the environment that their plan says.
+            environment: Vec::new(),
+            descriptor_limit,
+            ports: PORTS,
+            first_token: FIRST_OF_SPAWNER,
+        };
+        let sink = move |id, bytes: &[u8]| ear.borrow_mut().push((id, bytes.to_vec()));
+        let seed = clock::now().as_nanos() ^ u64::from(std::process::id());
+        Spawner {
+            machine: Machine::new(seed),
+            effects: Effects::new(context, registry, Box::new(sink)),
+            wishes: BTreeMap::new(),
+            journeys: BTreeMap::new(),
+            heard,
+            tidings: VecDeque::new(),
+            next: 0,
+        }
+    }
+
+    /// Starts a process, which is given these descriptors by these numbers. `Up` or `Failed` follows under this token.
+    pub(super) fn spawn(
+        &mut self,
+        plan: Plan,
+        descriptors: Vec<(OwnedFd, RawFd)>,
+        purpose: Purpose,
+    ) -> Token {
+        self.next += 1;
+        let token = Token(self.next);
+        self.wishes.insert(token, purpose);
+        let plan = Arc::new(plan);
+        let mut actions = Vec::new();
+        self.machine
+            .handle(Event::Spawn { token, plan }, clock::now(), &mut actions);
+        // The first journey that is begun is that of the wish itself.
+        let mut owner = Some((token, descriptors));
+        for action in actions {
+            self.perform(action, &mut owner);
+        }
+        self.drain();
+        token
+    }
+
+    /// It is not wanted any more; it is ended, and `Failed` follows.
+    pub(super) fn cancel(&mut self, token: Token) {
+        self.tell(Event::Cancel(token));
+    }
+
+    /// It took too long; it is ended, and `Failed` follows.
+    pub(super) fn expire(&mut self, token: Token) {
+        self.tell(Event::Expire(token));
+    }
+
+    /// It has told its master that it is up.
+    pub(super) fn is_up(&mut self, token: Token) {
+        if let Some(id) = self.journey(token) {
+            self.effects.is_up(id);
+            self.drain();
+        }
+    }
+
+    /// It has told its master why it fails. It ends by itself.
+    pub(super) fn complain(&mut self, token: Token, summary: &str) {
+        if let Some(id) = self.journey(token) {
+            self.effects.failed(id, summary);
+            self.drain();
+        }
+    }
+
+    /// How far the start of a generation's preloader, or of a process of its program, is; of several, the one that began first.
+    /// `has_told`: what its process says of its steps is read, too.
+    pub(super) fn progress(&self, id: GenerationId, has_told: bool) -> Option<(UnderWay, Option<i32>)> {
+        let is_own = |purpose: &Purpose| match purpose {
+            Purpose::Preloader(of) | Purpose::Program(of, _) => *of == id,
+        };
+        let (token, _) = self.wishes.iter().find(|(_, purpose)| is_own(purpose))?;
+        let told = |journey| match has_told {
+            true => self.effects.steps_so_far(journey),
+            false => Vec::new(),
+        };
+        let under_way = self.machine.progress(*token, told)?;
+        Some((under_way, self.pid(*token)))
+    }
+
+    /// The process that is being started; `None`: there is none, or the wish has its answer.
+    pub(super) fn pid(&self, token: Token) -> Option<i32> {
+        self.effects.pid(self.journey(token)?)
+    }
+
+    /// Whether a process is being started by the kit.
+    pub(super) fn knows(&self, pid: i32) -> bool {
+        self.effects.knows(pid)
+    }
+
+    /// A child was reaped. False: it is none of those that are being started.
+    pub(super) fn reaped(&mut self, pid: i32, ended: process::Ended) -> bool {
+        let known = self.effects.reaped(pid, ended);
+        self.drain();
+        known
+    }
+
+    /// Something that the kit watches is ready.
+    pub(super) fn ready(&mut self, token: mio::Token) {
+        self.effects.ready(token);
+        self.drain();
+    }
+
+    /// When [`Spawner::pass`] is to be called next.
+    pub(super) fn next_deadline(&self) -> Option<Tick> {
+        let held = self.journeys.values().filter_map(|it| it.entry.due());
+        held.chain(self.machine.next_deadline()).min()
+    }
+
+    /// Time has passed.
+    pub(super) fn pass(&mut self, now: Tick) {
+        for traveller in self.journeys.values_mut() {
+            let said = traveller.said();
+            if traveller.entry.due().is_some_and(|due| due <= now) {
+                let tidings = &mut self.tidings;
+                traveller.entry.end(|words| tidings.push_back(said(words)));
+            }
+        }
+        if self.machine.next_deadline().is_none_or(|next| next > now) {
+            return;
+        }
+        let mut actions = Vec::new();
+        self.machine.pass(now, &mut actions);
+        self.perform_all(actions);
+        self.drain();
+    }
+
+    /// What is to be told next.
+    pub(super) fn next(&mut self) -> Option<Tidings> {
+        self.tidings.pop_front()
+    }
+
+    /// This program is about to become another one: what is being started is killed, and nothing stays on disk.
+    pub(super) fn abandon(&mut self) {
+        self.effects.abandon();
+        self.effects.remove_base();
+    }
+
+    /// The daemon ends.
+    pub(super) fn end(&mut self) {
+        self.effects.remove_base();
+    }
+
+    fn journey(&self, token: Token) -> Option<JourneyId> {
+        let mut journeys = self.journeys.iter();
+        let found = journeys.find(|(_, traveller)| traveller.token == Some(token));
+        found.map(|(id, _)| *id)
+    }
+
+    fn tell(&mut self, event: Event) {
+        let mut actions = Vec::new();
+        self.machine.handle(event, clock::now(), &mut actions);
+        self.perform_all(actions);
+        self.drain();
+    }
+
+    fn drain(&mut self) {
+        self.listen();
+        while let Some((id, news)) = self.effects.next_news() {
+            let mut actions = Vec::new();
+            let event = Event::Happened(id, news);
+            self.machine.handle(event, clock::now(), &mut actions);
+            self.perform_all(actions);
+        }
+    }
+
+    fn perform_all(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            self.perform(action, &mut None);
+        }
+    }
+
+    /// `owner`: whose the next journey is that begins, and what its process is given.
+    fn perform(&mut self, action: Action, owner: &mut Option<(Token, Vec<(OwnedFd, RawFd)>)>) {
+        match action {
+            Action::Do(id, order) => self.carry_out(id, order, owner),
+            Action::Report(report) => self.tidings.push_back(Tidings::Report(report)),
+            Action::Deliver(token, outcome) => {
+                let Some(purpose) = self.wishes.remove(&token) else {
+                    return;
+                };
+                let tidings = match outcome {
+                    Outcome::Failed(report) => Tidings::Failed(token, purpose, report),
+                    Outcome::Up(up) => {
+                        let traveller = self.journeys.remove(&up.id);
+                        // It was up a moment ago, so the kit has it.
+                        let Some(process) = self.effects.take(up.id) else {
+                            return;
+                        };
+                        let splitter = traveller.map(|mut traveller| {
+                            let said = traveller.said();
+                            traveller.entry.end(|words| self.tidings.push_back(said(words)));
+                            traveller.splitter
+                        });
+                        let started = Started {
+                            up: *up,
+                            process,
+                            splitter: splitter.unwrap_or_default(),
+                        };
+                        Tidings::Up(token, purpose, Box::new(started))
+                    }
+                };
+                self.tidings.push_back(tidings);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, id: JourneyId, order: Order, owner: &mut Option<(Token, Vec<(OwnedFd, RawFd)>)>) {
+        let is_over = matches!(order, Order::Discard { .. });
+        let begins = match &order {
+            Order::Prepare { plan, .. } => Some(plan.group.clone()),
+            _ => None,
+        };
+        self.effects.perform(id, order);
+        if let Some(group) = begins {
+            let (token, descriptors) = owner.take().unzip();
+            self.effects.give(id, descriptors.unwrap_or_default());
+            let traveller = Traveller {
+                token,
+                group,
+                pid: 0,
+                splitter: Splitter::default(),
+                entry: Entry::default(),
+            };
+            self.journeys.insert(id, traveller);
+        }
+        // What it has written up to here was written by the process that it has now.
+        self.listen();
+        if let (Some(traveller), Some(pid)) = (self.journeys.get_mut(&id), self.effects.pid(id)) {
+            traveller.pid = pid;
+        }
+        if is_over {
+            if let Some(mut traveller) = self.journeys.remove(&id) {
+                let tidings = &mut self.tidings;
+                let said = traveller.said();
+                let (entry, now) = (&mut traveller.entry, clock::now());
+                let mut tell = |words: &[u8]| tidings.push_back(said(words));
+                traveller
+                    .splitter
+                    .end_line(|line| entry.take(line, now, &mut tell));
+                entry.end(tell);
+            }
+        }
+    }
+
+    /// Takes what processes have written.
+    fn listen(&mut self) {
+        for (id, bytes) in self.heard.take() {
+            let Some(traveller) = self.journeys.get_mut(&id) else {
+                continue;
+            };
+            if let Some(pid) = self.effects.pid(id) {
+                traveller.pid = pid;
+            }
+            let tidings = &mut self.tidings;
+            let said = traveller.said();
+            let (entry, now) = (&mut traveller.entry, clock::now());
+            traveller.splitter.push(&bytes, |line| {
+                entry.take(line, now, |words| tidings.push_back(said(words)));
+            });
+        }
+    }
+}
+
+impl Traveller {
+    fn said(&self) -> impl Fn(&[u8]) -> Tidings + use<> {
+        let (token, group, pid) = (self.token, self.group.clone(), self.pid);
+        move |line| {
+            Tidings::Line(Said {
+                token,
+                group: group.clone(),
+                pid,
+                line: line.to_vec(),
+            })
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Starts and ends the processes that refuse requests where an application can't be started.
+
+use super::helper::{own_user, zone};
+use super::{Context, Executor, Helpers, Pools, Who};
+use crate::helper::Role;
+use crate::logs::Handout;
+use crate::master::event::{Event, GenerationId, PoolId};
+use crate::reporter::{Brief, Refusal};
+use crate::sys::Error;
+use crate::sys::fd::{send_with, set_nonblocking, socket_pair};
+use crate::sys::process;
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+use nix::sys::socket::SockType;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+/// A page that is longer is not sent: a message between processes has a limit.
+const LONGEST_PAGE: usize = 96 * 1024;
+
+/// A process that stands in.
+#[derive(Debug)]
+pub(super) struct StandIn {
+    pid: i32,
+    /// Brings it what to answer; its end tells it to leave.
+    channel: OwnedFd,
+    generation: GenerationId,
+}
+
+impl Executor {
+    /// Has a pool's requests refused because of its generation's last failure.
+    pub(super) fn stand_in(&mut self, pool: PoolId, id: GenerationId, wait: Duration) {
+        let refusal = self.pools.refusal(id, wait);
+        if let Some(standing) = self.helpers.stand_ins.get(&pool).filter(|s| s.generation == id) {
+            // Plain values to memory: it can't fail.
+            let message = serde_json::to_vec(&refusal).unwrap_or_default();
+            if send_with(standing.channel.as_fd(), &message, &[]).is_ok() {
+                return;
+            }
+        }
+        self.helpers.stand_down(pool);
+        match self.start_stand_in(pool, id, refusal) {
+            Ok(standing) => {
+                self.processes.by_pid.insert(standing.pid, Who::StandIn(pool));
+                self.helpers.stand_ins.insert(pool, standing);
+            }
+            Err(error) => {
+                log::error!(
+                    "[pool {}] requests wait, because the process that would refuse them can't be started: {error}",
+                    self.pools.pool_name(pool)
+                );
+                self.context.happened.push_back(Event::StandInGone(pool));
+            }
+        }
+    }
+
+    /// Ends all of them; before the daemon does.
+    pub(in crate::master) fn end_stand_ins(&mut self) {
+        self.helpers.stand_ins.clear();
+        let stands_in = |(pid, who): (&i32, &Who)| matches!(who, Who::StandIn(_)).then_some(*pid);
+        for pid in self.processes.by_pid.iter().filter_map(stands_in) {
+            let _ = process::send_signal(pid, Signal::SIGKILL);
+            let _ = process::reap_pid(pid);
+        }
+    }
+
+    fn start_stand_in(&self, pool: PoolId, id: GenerationId, refusal: Refusal) -> Result<StandIn, Error> {
+        let nothing = || Error::new("start", "the pool is closed", Errno::EINVAL);
+        let generation = self.pools.generations.get(&id).ok_or_else(nothing)?;
+        let resources = generation.resources.as_ref().ok_or_else(nothing)?;
+        let listener = self
+            .pools
+            .by_id
+            .get(&pool)
+            .and_then(|pool| pool.listener.as_ref());
+        let listener = &listener.ok_or_else(nothing)?.socket;
+        let settings = &generation.settings;
+        let brief = Brief::new(
+            &settings.pool,
+            own_user().or_else(|| settings.identity.clone()),
+            settings.started,
+            settings.descriptor_limit,
+        )
+        .standing_in(&settings.pool, refusal, settings.log_limit);
+        let (channel, theirs) = socket_pair(SockType::SeqPacket)?;
+        set_nonblocking(theirs.as_fd(), true)?;
+        let message = serde_json::to_vec(&brief).unwrap_or_default();
+        let memory = resources.board.memory();
+        let mut descriptors = vec![listener, listener, &memory.readable, &resources.messages_in];
+        descriptors.extend(resources.access.as_ref().map(Handout::shelf));
+        let descriptors: Vec<RawFd> = descriptors.into_iter().map(AsRawFd::as_raw_fd).collect();
+        send_with(channel.as_fd(), &message, &descriptors)?;
+        let environment: Vec<_> = zone().into_iter().collect();
+        let pid = self.context.start_helper(
+            &self.reload,
+            brief.title,
+            Role::Reporter,
+            vec![theirs],
+            &environment,
+        )?;
+        log::debug!("[pool {}] process {pid} refuses requests", settings.pool.name);
+        Ok(StandIn {
+            pid,
+            channel,
+            generation: id,
+        })
+    }
+}
+
+impl Helpers {
+    /// Lets it go: it ends what it has begun to say.
+    pub(super) fn stand_down(&mut self, pool: PoolId) {
+        self.stand_ins.remove(&pool);
+    }
+
+    /// A process that stood in was reaped.
+    pub(super) fn stand_in_gone(&mut self, context: &mut Context, pools: &Pools, pool: PoolId, pid: i32) {
+        if self
+            .stand_ins
+            .get(&pool)
+            .is_some_and(|standing| standing.pid == pid)
+        {
+            log::warn!(
+                "[pool {}] process {pid}, which refused requests, has ended",
+                pools.pool_name(pool)
+            );
+            self.stand_ins.remove(&pool);
+            context.happened.push_back(Event::StandInGone(pool));
+        }
+    }
+}
+
+impl Pools {
+    fn refusal(&self, id: GenerationId, wait: Duration) -> Refusal {
+        let settings = self
+            .generations
+            .get(&id)
+            .map(|generation| &generation.settings.pool);
+        let kept = self.errors.last(self.generation_name(id));
+        let is_shown = settings.is_some_and(|pool| pool.friendly_error_pages);
+        let page = kept
+            .filter(|_| is_shown)
+            .map(|kept| kept.report.html_within(LONGEST_PAGE));
+        Refusal {
+            id: kept.map_or_else(|| "unknown".to_owned(), |kept| kept.report.id.to_string()),
+            retry_after_s: wait.as_secs() + 1,
+            page,
+        }
+    }
+}

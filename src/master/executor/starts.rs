@@ -1,0 +1,188 @@
+//! What PHP was started from when the daemon was, or at its last reload: it holds for processes that are started later.
+
+use super::{Context, Executor, Pools, Reload};
+use crate::config::fpm::release_of;
+use crate::config::{Application, Config, Pool};
+use crate::master::event::GenerationId;
+use crate::runtime::php::files::{Fingerprint, Origin};
+use crate::runtime::php::held::{Changes, Held};
+use crate::runtime::php::settings::exposes;
+use crate::sys::memfile;
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+const SCAN_DIR: &str = "PHP_INI_SCAN_DIR";
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(in crate::master) struct Starts(HashMap<Key, Start>);
+
+/// What says where PHP starts from. Which files that are may change: php.ini is looked for in two places.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Key {
+    version: String,
+    library: Option<PathBuf>,
+    php_ini: Option<PathBuf>,
+    no_php_ini: bool,
+    scan_dir: Option<OsString>,
+}
+
+/// One origin, as it was.
+#[derive(Debug)]
+struct Start {
+    held: Held,
+    /// What the log has last said of it.
+    told: Option<Changes>,
+    /// Which release libphp is, once that was asked for.
+    release: Option<Option<String>>,
+}
+
+/// What a preloader is about to be started from.
+#[derive(Debug, Default)]
+pub(super) struct Source {
+    pub(super) fingerprint: Option<Fingerprint>,
+    /// The files of settings, if it is not to read those that are there.
+    pub(super) ini: Option<OwnedFd>,
+}
+
+impl Executor {
+    /// A preloader has loaded extensions from these files. What one of the same start loads later is to be the same.
+    pub(super) fn note_loaded(&mut self, pid: i32, files: &[PathBuf]) {
+        let mut members = self
+            .helpers
+            .preloaders
+            .get(&pid)
+            .into_iter()
+            .flat_map(|it| it.members.all());
+        let generation = members.next().and_then(|id| self.pools.generations.get(&id));
+        let key = generation.and_then(|generation| start_key(&generation.settings.pool));
+        if let Some(start) = key.and_then(|key| self.reload.starts.0.get_mut(&key)) {
+            start.held.note_extensions(files);
+        }
+    }
+}
+
+impl Context {
+    /// What PHP is started from for these pools, as it is now. Before their sockets are bound: a client that finds them open may take
+    /// it that php.ini was read.
+    pub(in crate::master) fn starts(&self, config: &Config) -> Starts {
+        let mut starts = HashMap::new();
+        for pool in &config.pools {
+            if let (Some(key), Some(origin)) = (start_key(pool), self.origin(pool)) {
+                starts.entry(key).or_insert_with(|| Start::new(&origin));
+            }
+        }
+        Starts(starts)
+    }
+}
+
+impl Reload {
+    /// That holds until the next reload. For a pool that goes on as it was ([`crate::config::Skipped`]), what held before.
+    pub(in crate::master) fn hold(&mut self, starts: Starts) {
+        let mut before = std::mem::replace(&mut self.starts, starts);
+        // A preloader that goes on does not say again what it has loaded.
+        for (key, start) in &mut self.starts.0 {
+            if let Some(before) = before.0.get(key) {
+                start.held.note_extensions(before.held.extensions());
+            }
+        }
+        let pools = self.config.pools.iter();
+        let kept = pools.filter(|pool| self.config.goes_on(&pool.name));
+        for key in kept.filter_map(start_key) {
+            if let Some(start) = before.0.remove(&key) {
+                self.starts.0.entry(key).or_insert(start);
+            }
+        }
+    }
+
+    /// What a generation's preloader is to be started from. If files changed, the log says so, once for each change.
+    pub(super) fn start_source(&mut self, context: &Context, pools: &Pools, id: GenerationId) -> Source {
+        let pool = pools
+            .generations
+            .get(&id)
+            .map(|generation| &generation.settings.pool);
+        let found = pool.and_then(|pool| Some((start_key(pool)?, context.origin(pool)?)));
+        let Some((key, origin)) = found else {
+            return Source::default();
+        };
+        // An application may want what no pool has wanted yet.
+        let start = self.starts.0.entry(key).or_insert_with(|| Start::new(&origin));
+        let Some(changes) = start.held.changes(&origin) else {
+            return Source {
+                fingerprint: Some(start.held.fingerprint()),
+                ini: None,
+            };
+        };
+        if start.told.as_ref() != Some(&changes) {
+            log::info!("{}", changes.line());
+        }
+        let ini = start.held.ini().filter(|_| !changes.ini.is_empty());
+        let ini = ini.and_then(|files| match serde_json::to_vec(files) {
+            Ok(json) => memfile::sealed("forkyard-php-ini", &json)
+                .map_err(|error| log::error!("{error}"))
+                .ok(),
+            Err(error) => {
+                log::error!("php.ini of before can't be handed on: {error}");
+                None
+            }
+        });
+        // The next reload finds that it is not what is there.
+        let fingerprint = Some(start.held.fingerprint());
+        start.told = Some(changes);
+        Source { fingerprint, ini }
+    }
+
+    /// What PHP will say of itself to clients, for a pool whose PHP was not started yet.
+    pub(super) fn expected_name(&mut self, context: &Context, pool: &Pool) -> Option<String> {
+        let Application::Php(php) = &pool.application else {
+            return None;
+        };
+        let (key, origin) = (start_key(pool)?, context.origin(pool)?);
+        let start = self.starts.0.entry(key).or_insert_with(|| Start::new(&origin));
+        if !exposes(php, start.held.ini()) {
+            return None;
+        }
+        let release = start
+            .release
+            .get_or_insert_with(|| origin.library.as_deref().and_then(release_of));
+        release.as_ref().map(|release| format!("PHP/{release}"))
+    }
+}
+
+fn start_key(pool: &Pool) -> Option<Key> {
+    let Application::Php(php) = &pool.application else {
+        return None;
+    };
+    Some(Key {
+        version: php.version.clone(),
+        library: php.library.clone(),
+        php_ini: php.php_ini.clone(),
+        no_php_ini: php.no_php_ini,
+        scan_dir: php
+            .scan_dir
+            .clone()
+            .map(OsString::from)
+            .or_else(|| scan_dir(pool)),
+    })
+}
+
+/// PHP_INI_SCAN_DIR of a preloader's environment ([`crate::worker::environment`]).
+pub(super) fn scan_dir(pool: &Pool) -> Option<OsString> {
+    let mut own = pool.env.iter().filter(|(name, _)| name == SCAN_DIR);
+    let inherited = || (!pool.clear_env).then(|| std::env::var_os(SCAN_DIR)).flatten();
+    own.next()
+        .map(|(_, value)| OsString::from(value))
+        .or_else(inherited)
+}
+
+impl Start {
+    fn new(origin: &Origin) -> Start {
+        Start {
+            held: Held::take(origin),
+            told: None,
+            release: None,
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! What there is, for the control socket's `status`.
+
+use super::errors::Kept;
+use super::generation::Generation;
+use super::pools::RunningPool;
+use super::totals::Reading;
+use super::{Applications, Executor, GenerationId, Helpers, Pools, Rights};
+use crate::config::{Address, Application, ProcessManager};
+use crate::control::protocol::{self, Answer, Format, LastError, Status, WorkerLimits};
+use crate::listen::{Listener, Place};
+use crate::master::event::PoolId;
+use crate::scoreboard::{Stage, census};
+use crate::sys::clock::{self, ProcessClock};
+use crate::sys::process;
+use crate::worker::{Doing, Sight};
+use std::collections::{BTreeMap, HashMap};
+
+impl Executor {
+    /// What there is.
+    pub(super) fn status(&self, views: &[(String, serde_json::Value)]) -> Status {
+        // One look at each scoreboard, whatever pool it counts for.
+        let mut readings: HashMap<&str, Reading> = HashMap::new();
+        let mut uses = self.pools.cpu_of_workers();
+        for (id, generation) in &self.pools.generations {
+            let mut reading = generation.reading();
+            reading.cpu_us = uses.remove(id).unwrap_or(0);
+            let sum = readings.entry(self.pools.shown_with(generation)).or_default();
+            sum.add(&reading);
+        }
+        let mut pools: Vec<protocol::Pool> = self
+            .pools
+            .by_id
+            .iter()
+            .filter_map(|(id, pool)| Some((id, pool, pool.listener.as_ref()?)))
+            .map(|(id, pool, listener)| {
+                let own = self.pools.generations.iter().filter(|(_, g)| g.pool == *id);
+                let own: BTreeMap<GenerationId, &Generation> = own.map(|(id, g)| (*id, g)).collect();
+                let mut counts = self.pools.past(&pool.name);
+                let reading = readings.remove(pool.name.as_str()).unwrap_or_default();
+                counts.add(&reading.counts);
+                let queue = pool.listen_queue();
+                protocol::Pool {
+                    name: pool.name.clone(),
+                    listen: address(&listener.address),
+                    problem: unreachable(listener),
+                    queue: queue.map(|queue| queue.current),
+                    queue_limit: queue.map(|queue| queue.limit),
+                    limits: self.pools.worker_limits(&self.applications, *id, pool),
+                    busy: reading.busy,
+                    idle: reading.idle,
+                    starting: reading.starting,
+                    cpu_ms: (counts.gone_cpu_us + reading.cpu_us) / 1000,
+                    counts,
+                    memory: None,
+                    failed_starts: self.pools.errors.count(&pool.name),
+                    last_error: self.pools.errors.last(&pool.name).map(|kept| LastError {
+                        id: kept.report.id.to_string(),
+                        time: kept.epoch_s,
+                        summary: kept
+                            .report
+                            .failure
+                            .summary
+                            .lines()
+                            .next()
+                            .unwrap_or_default()
+                            .to_owned(),
+                        refusing: self.helpers.stand_ins.contains_key(id),
+                    }),
+                    applications: self.applications_status(*id, views),
+                    generations: own
+                        .iter()
+                        .map(|(id, generation)| {
+                            self.pools.generation_status(&self.helpers, *id, generation, pool)
+                        })
+                        .collect(),
+                }
+            })
+            .collect();
+        pools.sort_by(|a, b| a.name.cmp(&b.name));
+        Status {
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            config: self.reload.config.path.display().to_string(),
+            pools,
+            skipped: self.reload.config.skipped.clone(),
+        }
+    }
+}
+
+impl Pools {
+    /// Processor time of the workers that are there, microseconds.
+    pub(super) fn cpu_of_workers(&self) -> HashMap<GenerationId, u64> {
+        let mut uses = HashMap::new();
+        for worker in self.workers.values() {
+            let clock = worker.pid.and_then(ProcessClock::of);
+            *uses.entry(worker.generation).or_default() += clock.map_or(0, ProcessClock::micros);
+        }
+        uses
+    }
+
+    /// How many workers a pool may have by the configuration that came last.
+    fn worker_limits(&self, applications: &Applications, id: PoolId, pool: &RunningPool) -> WorkerLimits {
+        if let Some(app_pool) = applications.routers.get(&id) {
+            return WorkerLimits {
+                max_children: app_pool.max,
+                ..WorkerLimits::default()
+            };
+        }
+        let latest = pool.latest.or(pool.serving);
+        let generation = latest.and_then(|latest| self.generations.get(&latest));
+        let Some(pm) = generation.map(|generation| generation.settings.pool.pm) else {
+            return WorkerLimits::default();
+        };
+        let (min_spare_servers, max_spare_servers) = match pm {
+            ProcessManager::Dynamic {
+                min_spare_servers,
+                max_spare_servers,
+                ..
+            } => (Some(min_spare_servers), Some(max_spare_servers)),
+            ProcessManager::Static { .. }
+            | ProcessManager::Ondemand { .. }
+            | ProcessManager::Ordered { .. } => (None, None),
+        };
+        WorkerLimits {
+            max_children: pm.max_children(),
+            min_spare_servers,
+            max_spare_servers,
+        }
+    }
+
+    /// Why an application could not be started.
+    pub(in crate::master) fn error_report(&self, rights: Rights, id: Option<&str>, format: Format) -> Answer {
+        let may_read = |kept: &Kept| match rights {
+            Rights::All => true,
+            Rights::Own(uid) => kept.report.plan.account.uid == uid,
+        };
+        let Some(kept) = self.errors.find(id, may_read) else {
+            let what = id.map_or_else(|| "of any error".to_owned(), |id| format!("of error {id}"));
+            return Answer::refusal(format!("there is no report {what}; only the last few are kept"));
+        };
+        let report = match format {
+            Format::Json => kept.report.json(kept.epoch_s),
+            Format::Text => kept.report.text().into(),
+            Format::Html => kept.report.html().into(),
+        };
+        Answer::Report { report }
+    }
+
+    fn generation_status(
+        &self,
+        helpers: &Helpers,
+        id: GenerationId,
+        generation: &Generation,
+        pool: &RunningPool,
+    ) -> protocol::Generation {
+        let state = if pool.serving == Some(id) {
+            "serving"
+        } else if pool.latest == Some(id) {
+            "coming"
+        } else {
+            "leaving"
+        };
+        let resources = generation.resources.as_ref();
+        let mut workers: Vec<protocol::Worker> = generation
+            .seats
+            .iter()
+            .filter_map(|(slot, worker)| {
+                let page = resources?.board.slot(*slot as usize)?;
+                let entry = census::read(page);
+                let pid = self.workers.get(worker).and_then(|worker| worker.pid);
+                let text = |index: usize| String::from_utf8_lossy(&entry.texts[index]).into_owned();
+                Some(protocol::Worker {
+                    slot: *slot,
+                    // Its own word for its pid is not taken.
+                    pid,
+                    stage: entry.stage.name().to_owned(),
+                    for_ms: u64::try_from(clock::now().since(entry.since).as_millis()).unwrap_or(u64::MAX),
+                    requests: entry.requests,
+                    kept: entry.kept,
+                    script: text(3),
+                    method: text(0),
+                    uri: text(1),
+                    query: text(2),
+                    memory: None,
+                    cpu_ms: (pid.and_then(ProcessClock::of)).map_or(0, |clock| clock.micros() / 1000),
+                })
+            })
+            .collect();
+        workers.sort_by_key(|worker| worker.slot);
+        let mut programs = helpers.program_status(id);
+        programs.extend(self.companions_status(generation));
+        protocol::Generation {
+            id: id.0,
+            state: state.to_owned(),
+            pm: generation.settings.pool.pm.name().to_owned(),
+            started: generation.settings.started,
+            preloader: resources.and_then(|resources| resources.preloader),
+            programs,
+            workers,
+        }
+    }
+
+    /// The programs that a generation's workers have started, as far as their word can be taken.
+    fn companions_status(&self, generation: &Generation) -> Vec<protocol::Process> {
+        let Some(resources) = &generation.resources else {
+            return Vec::new();
+        };
+        let Application::FastCgi(_) = &generation.settings.pool.application else {
+            return Vec::new();
+        };
+        let now = clock::now();
+        let seats = generation.seats.iter();
+        let mut programs: Vec<protocol::Process> = seats
+            .filter_map(|(slot, worker)| {
+                let page = resources.board.slot(*slot as usize)?;
+                let sight = Sight::read(census::program(page))?;
+                let worker = self.workers.get(worker)?.pid?;
+                // It may name none but its own children.
+                let pid = Some(sight.pid).filter(|pid| *pid > 1 && process::parent(*pid) == Some(worker));
+                let is_up = sight.doing == Doing::Up && pid.is_some();
+                let is_busy = is_up && !matches!(census::stage(page), Stage::Accepting | Stage::Creating);
+                Some(protocol::Process {
+                    place: *slot,
+                    pid,
+                    state: sight.doing.name().to_owned(),
+                    uptime_ms: is_up.then(|| protocol::millis(now.since(sight.since))),
+                    requests: sight.served,
+                    sessions: u64::from(is_busy),
+                    restarts: sight.ups.saturating_sub(1),
+                    memory: None,
+                    cpu_ms: None,
+                })
+            })
+            .collect();
+        programs.sort_by_key(|program| program.place);
+        programs
+    }
+}
+
+/// Why a socket can't be reached.
+fn unreachable(listener: &Listener) -> Option<String> {
+    match listener.place() {
+        Place::Own => None,
+        Place::Gone => Some("it can't be reached: its file is gone; a reload binds the socket again".to_owned()),
+        Place::Taken => Some(
+            "it can't be reached: the path leads to something else; remove it, and a reload binds the socket again"
+                .to_owned(),
+        ),
+    }
+}
+
+fn address(address: &Address) -> String {
+    match address {
+        Address::Unix(path) => path.display().to_string(),
+        Address::Tcp(address) => address.to_string(),
+        Address::TcpAny(port) => port.to_string(),
+    }
+}

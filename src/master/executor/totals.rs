@@ -1,0 +1,90 @@
+//! What a generation, and all pools together, do, as the scoreboards show it.
+
+use super::Pools;
+use super::generation::Generation;
+use crate::scoreboard::layout::{header as word, slot};
+use crate::scoreboard::tally::Tally;
+use crate::scoreboard::{Stage, census, header};
+
+/// Sums over all pools.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::master) struct Totals {
+    pub(in crate::master) active: u64,
+    pub(in crate::master) idle: u64,
+    /// Requests since the pools' present configurations came into force.
+    pub(in crate::master) requests: u64,
+    pub(in crate::master) slow: u64,
+}
+
+/// What a scoreboard shows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Reading {
+    /// Workers without a request, with one, and those that are not able to serve yet.
+    pub(super) idle: u32,
+    pub(super) busy: u32,
+    pub(super) starting: u32,
+    /// What it has counted.
+    pub(super) counts: Tally,
+    /// Processor time of its workers that are there, microseconds.
+    pub(super) cpu_us: u64,
+}
+
+impl Reading {
+    /// Adds what another one shows.
+    pub(super) fn add(&mut self, other: &Reading) {
+        self.idle += other.idle;
+        self.busy += other.busy;
+        self.starting += other.starting;
+        self.counts.add(&other.counts);
+        self.cpu_us += other.cpu_us;
+    }
+}
+
+impl Generation {
+    /// One look at the scoreboard, word by word.
+    pub(super) fn reading(&self) -> Reading {
+        let mut reading = Reading::default();
+        let Some(resources) = &self.resources else {
+            return reading;
+        };
+        let words = resources.board.header();
+        let counts = &mut reading.counts;
+        counts.slow = census::word(words, word::SLOW_REQUESTS);
+        counts.max_children_reached = census::word(words, word::MAX_CHILDREN_REACHED);
+        counts.queue_max = census::word(words, word::PAST_MAX_QUEUE);
+        counts.requests = census::word(words, word::PAST_REQUESTS);
+        for &index in self.seats.keys() {
+            let Some(page) = resources.board.slot(index as usize) else {
+                continue;
+            };
+            if !header::used(words, index as usize) {
+                continue;
+            }
+            counts.queue_max = counts.queue_max.max(census::word(page, slot::MAX_QUEUE));
+            let requests = census::word(page, slot::REQUESTS);
+            counts.requests = counts.requests.saturating_add(requests);
+            match census::stage(page) {
+                Stage::Accepting => reading.idle += 1,
+                Stage::Creating => reading.starting += 1,
+                _ => reading.busy += 1,
+            }
+        }
+        reading
+    }
+}
+
+impl Pools {
+    /// Counts.
+    pub(in crate::master) fn totals(&self) -> Totals {
+        let mut all = Reading::default();
+        for generation in self.generations.values() {
+            all.add(&generation.reading());
+        }
+        Totals {
+            active: u64::from(all.busy),
+            idle: u64::from(all.idle),
+            requests: all.counts.requests,
+            slow: all.counts.slow,
+        }
+    }
+}

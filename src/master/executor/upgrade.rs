@@ -1,0 +1,304 @@
+//! Lets the program on disk take the place of this one: first as a child that only tries, then for good.
+
+use super::output::{Lines, Look};
+use super::sources::Source;
+use super::{Context, Executor, Handover, Who};
+use crate::estate::document::Stopping;
+use crate::estate::{self, VARIABLE};
+use crate::master::manager::Manager;
+use crate::sys::invocation::{self, Invocation};
+use crate::sys::process::{self, Ended, Program};
+use crate::sys::{Error, clock, fd};
+use crate::tick::Tick;
+use nix::sys::signal::Signal;
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsString};
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::time::Duration;
+
+/// The option by which the new program is asked whether it could take over, and the descriptor of the document.
+pub(crate) const OPTION: &str = "--can-take-over=";
+/// What it answers, beside exit code 0: a program that knows nothing of this does not say it by chance.
+pub(crate) const ANSWER: &str = "forkyard can take over";
+
+/// How long the new program may try, and how long workers that are being made are waited for after that.
+const PATIENCE: Duration = Duration::from_secs(10);
+const QUIET: Duration = Duration::from_secs(2);
+/// The descriptor on which it finds the document.
+const DOCUMENT: RawFd = 3;
+/// What is kept of what it says.
+const LAST_WORDS: usize = 8;
+/// Looks at what it has left in its pipe.
+const LAST_LOOKS: usize = 8;
+
+/// Why this program goes on.
+#[derive(Debug)]
+pub(in crate::master) enum UpgradeError {
+    /// It is not known how this program was started.
+    Unknown,
+    /// The new one can't be started.
+    Start(Error),
+    /// It ended like this, having said that.
+    Refused(Ended, String),
+    /// It did not answer in time.
+    Mute,
+    /// It can't take this one's place.
+    Exec(Error),
+}
+
+impl fmt::Display for UpgradeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            UpgradeError::Unknown => f.write_str("it is not known where the program is"),
+            UpgradeError::Start(error) | UpgradeError::Exec(error) => error.fmt(f),
+            UpgradeError::Refused(ended, words) => {
+                match ended {
+                    Ended::Code(code) => write!(f, "the new program ended with code {code}")?,
+                    Ended::Signal(signal, _) => write!(f, "the new program ended on signal {signal}")?,
+                }
+                if words.is_empty() {
+                    f.write_str(" and did not say that it can take over")
+                } else {
+                    write!(f, ", having said {words:?}")
+                }
+            }
+            UpgradeError::Mute => write!(
+                f,
+                "the new program did not answer within {} s",
+                PATIENCE.as_secs()
+            ),
+        }
+    }
+}
+
+/// The new program, trying.
+#[derive(Debug)]
+pub(in crate::master) struct Rehearsal {
+    pid: i32,
+    output: Lines,
+    words: Vec<String>,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// It has until then.
+    Running(Tick),
+    /// It was killed because it took too long.
+    Killed,
+    /// It ended like this.
+    Ended(Ended),
+    /// It can; until then workers that are being made are waited for.
+    Able(Tick),
+}
+
+impl Executor {
+    /// Begins to let the new program try.
+    pub(in crate::master) fn rehearse(
+        &mut self,
+        manager: &Manager,
+        stopping: Option<Stopping>,
+    ) -> Result<(), UpgradeError> {
+        let invocation = invocation::get().ok_or(UpgradeError::Unknown)?;
+        self.start_rehearsal(invocation, manager, stopping)
+            .map_err(UpgradeError::Start)
+    }
+
+    fn start_rehearsal(
+        &mut self,
+        invocation: &Invocation,
+        manager: &Manager,
+        stopping: Option<Stopping>,
+    ) -> Result<(), Error> {
+        let document = estate::publish(
+            &self.document(manager, stopping),
+            &self.reload.config,
+            BTreeMap::new(),
+        )?;
+        let (output, output_in) = fd::pipe(false)?;
+        fd::set_nonblocking(output.as_fd(), true)?;
+        let output_twice = output_in.try_clone().map_err(|e| Error::from_io("dup", "", &e))?;
+        let mut arguments = arguments(invocation);
+        arguments.insert(
+            1.min(arguments.len()),
+            c_string(&format!("{OPTION}{DOCUMENT}").into()),
+        );
+        let program = Program {
+            path: c_string(&invocation.path.clone().into_os_string()),
+            arguments,
+            environment: environment(&[]),
+            descriptors: vec![(output_in, 1), (output_twice, 2), (document, DOCUMENT)],
+            descriptor_limit: None,
+        };
+        let pid = process::start(&program)?;
+        drop(program);
+        self.processes.by_pid.insert(pid, Who::Rehearsal);
+        self.context.sources.watch(&output, Source::Rehearsal)?;
+        self.handover.rehearsal = Some(Rehearsal {
+            pid,
+            output: Lines::new(output),
+            words: Vec::new(),
+            state: State::Running(clock::now() + PATIENCE),
+        });
+        Ok(())
+    }
+
+    /// What became of the upgrade: `None`: it goes on, or there is none. `Ok`: now is the time to exec.
+    pub(in crate::master) fn continue_upgrade(&mut self) -> Option<Result<(), UpgradeError>> {
+        let rehearsal = self.handover.rehearsal.as_mut()?;
+        let now = clock::now();
+        let is_gone = rehearsal.pid == 0;
+        match &rehearsal.state {
+            State::Running(until) if *until <= now => {
+                let _ = process::send_signal(rehearsal.pid, Signal::SIGKILL);
+                rehearsal.state = State::Killed;
+                None
+            }
+            State::Running(_) => None,
+            State::Killed if is_gone => self.handover.give_up(UpgradeError::Mute),
+            State::Killed => None,
+            State::Ended(Ended::Code(0)) if rehearsal.words.iter().any(|line| line == ANSWER) => {
+                rehearsal.state = State::Able(now + QUIET);
+                self.continue_upgrade()
+            }
+            State::Ended(ended) => {
+                let error = UpgradeError::Refused(*ended, rehearsal.words.join(" / "));
+                self.handover.give_up(error)
+            }
+            // Somebody is being made: nobody would know whose he is.
+            State::Able(until) if *until > now && self.pools.workers.values().any(|w| w.pid.is_none()) => {
+                None
+            }
+            State::Able(_) => {
+                self.handover.rehearsal = None;
+                Some(Ok(()))
+            }
+        }
+    }
+
+    /// Replaces this program. Returns only if that failed; nothing has changed then, except that preloaders which were
+    /// starting fail.
+    pub(in crate::master) fn hand_over(
+        &mut self,
+        manager: &Manager,
+        stopping: Option<Stopping>,
+        variables: &[(&'static str, OsString)],
+    ) -> UpgradeError {
+        let Some(invocation) = invocation::get() else {
+            return UpgradeError::Unknown;
+        };
+        // The next master starts its own.
+        self.helpers.spawner.abandon();
+        let descriptors = self.descriptors();
+        let numbers = descriptors
+            .iter()
+            .map(|(name, fd)| (name.clone(), fd.as_raw_fd()));
+        let document = estate::publish(
+            &self.document(manager, stopping),
+            &self.reload.config,
+            numbers.collect(),
+        );
+        let document = match document {
+            Ok(document) => document,
+            Err(error) => return UpgradeError::Exec(error),
+        };
+        let mut variables: Vec<(&str, OsString)> = variables.to_vec();
+        variables.push((VARIABLE, document.as_raw_fd().to_string().into()));
+        let (arguments, environment) = (arguments(invocation), environment(&variables));
+        let all = || descriptors.iter().map(|(_, fd)| *fd).chain([document.as_fd()]);
+        let survive = |survives: bool| -> Result<(), Error> {
+            all().try_for_each(|fd| fd::set_close_on_exec(fd, !survives))
+        };
+        let failure = match survive(true) {
+            Ok(()) => process::replace(&invocation.path, &arguments, &environment),
+            Err(error) => error,
+        };
+        if let Err(error) = survive(false) {
+            log::error!("{error}");
+        }
+        UpgradeError::Exec(failure)
+    }
+}
+
+impl Handover {
+    /// Takes in what the new program says.
+    pub(super) fn hear_rehearsal(&mut self, context: &mut Context) -> bool {
+        let Some(rehearsal) = &mut self.rehearsal else {
+            return false;
+        };
+        let words = &mut rehearsal.words;
+        let look = rehearsal.output.read(|line| {
+            if words.len() < LAST_WORDS {
+                words.push(String::from_utf8_lossy(line).into_owned());
+            }
+        });
+        if look == Look::Ended {
+            context.sources.forget(rehearsal.output.pipe());
+        }
+        look == Look::More
+    }
+
+    /// The new program has ended.
+    pub(super) fn rehearsal_ended(&mut self, context: &mut Context, ended: Ended) {
+        for _ in 0..LAST_LOOKS {
+            if !self.hear_rehearsal(context) {
+                break;
+            }
+        }
+        if let Some(rehearsal) = &mut self.rehearsal {
+            context.sources.forget(rehearsal.output.pipe());
+            rehearsal.state = match rehearsal.state {
+                State::Killed => State::Killed,
+                State::Running(_) | State::Ended(_) | State::Able(_) => State::Ended(ended),
+            };
+            rehearsal.pid = 0;
+        }
+    }
+
+    /// When `continue_upgrade` is to be called next, whatever else happens.
+    pub(in crate::master) fn upgrade_deadline(&self) -> Option<Tick> {
+        match self.rehearsal.as_ref()?.state {
+            State::Running(until) | State::Able(until) => Some(until),
+            State::Killed | State::Ended(_) => None,
+        }
+    }
+
+    fn give_up(&mut self, error: UpgradeError) -> Option<Result<(), UpgradeError>> {
+        self.rehearsal = None;
+        Some(Err(error))
+    }
+}
+
+fn arguments(invocation: &Invocation) -> Vec<CString> {
+    invocation.arguments.iter().map(c_string).collect()
+}
+
+/// The environment as it is, and these.
+fn environment(more: &[(&str, OsString)]) -> Vec<CString> {
+    let variable = |name: &OsString, value: &OsString| {
+        let mut text = name.clone();
+        text.push("=");
+        text.push(value);
+        c_string(&text)
+    };
+    let mut all: Vec<CString> = std::env::vars_os()
+        .map(|(name, value)| variable(&name, &value))
+        .collect();
+    all.extend(more.iter().map(|(name, value)| variable(&name.into(), value)));
+    all
+}
+
+/// Arguments and variables came from strings of that kind.
+fn c_string(text: &OsString) -> CString {
+    CString::new(text.as_bytes()).unwrap_or_else(|_| {
+        let short: Vec<u8> = text
+            .clone()
+            .into_vec()
+            .into_iter()
+            .take_while(|byte| *byte != 0)
+            .collect();
+        CString::new(short).unwrap_or_default()
+    })
+}

@@ -1,0 +1,95 @@
+//! A worker, as the master knows it, and how it is told to go.
+
+use super::output::Lines;
+use super::{Handover, Pools, slow};
+use crate::master::action::Force;
+use crate::master::event::{GenerationId, Told, WorkerId};
+use crate::scoreboard::header;
+use crate::sys::{clock, last_word, pidfd, process};
+use nix::sys::signal::Signal;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+
+/// A worker, from the decision to make it until it is reaped.
+#[derive(Debug)]
+pub(super) struct WorkerProcess {
+    pub(super) generation: GenerationId,
+    pub(super) slot: u32,
+    pub(super) pid: Option<i32>,
+    /// A byte, or closing it, tells the worker to finish.
+    pub(super) retire: Option<OwnedFd>,
+    pub(super) output: Vec<(Lines, &'static str)>,
+    /// The end of what it wrote until it was up.
+    pub(super) first_words: Vec<u8>,
+    pub(super) begun: crate::tick::Tick,
+    pub(super) up: bool,
+    /// How it was told to go, and when.
+    pub(super) told: Option<(Told, crate::tick::Tick)>,
+    /// It is not this process' child: readable when it has ended.
+    pub(super) foreign: Option<OwnedFd>,
+    /// When its process started, once that was asked for.
+    pub(super) start_time: std::cell::Cell<Option<u64>>,
+    /// A line of its output is not complete.
+    pub(super) unfinished: bool,
+    /// The router's end of its channel, if a router gives it its connections.
+    pub(super) channel: Option<OwnedFd>,
+    /// How what it is busy with can be seen; `None`: it can't.
+    pub(super) traceable: Option<Rc<slow::Traceable>>,
+    /// Over which it is asked that, if it is.
+    pub(super) questions: Option<OwnedFd>,
+}
+
+impl Pools {
+    /// Tells a worker to finish.
+    pub(super) fn retire(&mut self, handover: &mut Handover, id: WorkerId) {
+        let Some(worker) = self.workers.get_mut(&id) else {
+            return;
+        };
+        worker.told.get_or_insert((Told::Retire, clock::now()));
+        let (generation, slot) = (worker.generation, worker.slot);
+        self.close_retire(handover, id);
+        if let Some(resources) = self.resources(generation) {
+            header::set_retire(resources.board.header(), slot as usize, true);
+        }
+    }
+
+    /// Ends a worker by a signal; to ask is to close its channel.
+    pub(super) fn kill(&mut self, handover: &mut Handover, id: WorkerId, force: Force) {
+        self.close_retire(handover, id);
+        let Some(worker) = self.workers.get_mut(&id) else {
+            return;
+        };
+        let (signal, told) = match force {
+            Force::Ask => return,
+            Force::Terminate => (Signal::SIGTERM, Told::Terminate),
+            Force::Kill => (Signal::SIGKILL, Told::Kill),
+        };
+        worker.told = Some((told, clock::now()));
+        let sent = match (&worker.foreign, worker.pid) {
+            (Some(process), _) => pidfd::send_signal(process.as_fd(), signal),
+            (None, Some(pid)) => process::send_signal(pid, signal),
+            (None, None) => Ok(()),
+        };
+        if let Err(error) = sent {
+            log::error!("{error}");
+        }
+    }
+
+    /// The worker answers for its request, and ends.
+    pub(super) fn time_up(&mut self, handover: &mut Handover, id: WorkerId) {
+        self.count_terminated(id);
+        self.close_retire(handover, id);
+        let Some(worker) = self.workers.get_mut(&id) else {
+            return;
+        };
+        worker.told = Some((Told::Terminate, clock::now()));
+        let sent = match (&worker.foreign, worker.pid) {
+            // The word goes with the signal to a child only.
+            (Some(process), _) => Some(pidfd::send_signal(process.as_fd(), Signal::SIGTERM)),
+            (None, pid) => pid.map(last_word::send_time_up),
+        };
+        if let Some(Err(error)) = sent {
+            log::error!("{error}");
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! The interface of a program that serves pools with functions of its own.
+
+use crate::config::{self, Application, LogTarget};
+use crate::daemon;
+use crate::logs::Log;
+use crate::master::{self, Handlers, Persona, RunError};
+use crate::sys::title;
+use crate::worker::{self, ClientGone};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The program of forkyard that serves status pages at an address of their own, and workers of other runtimes.
+const PROGRAM: &str = "forkyard";
+
+/// A daemon whose pools with `runtime = "rust"` are served by functions of this program.
+///
+/// ```no_run
+/// use forkyard::{Request, Server};
+/// use std::io::Write;
+///
+/// fn hello(request: &mut Request<'_>) {
+///     // A client that is gone needs no answer.
+///     let _ = request.write_all(b"Content-Type: text/plain\r\n\r\nHello\n");
+/// }
+///
+/// fn main() -> Result<(), forkyard::Error> {
+///     Server::from_file("/etc/hello.toml")?
+///         .handler("hello", hello)
+///         .run()
+/// }
+/// ```
+pub struct Server {
+    path: PathBuf,
+    loaded: config::Loaded,
+    handlers: Handlers,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Reads a configuration file (TOML).
+    ///
+    /// To be called at the start of `main`, before there is a second thread: it moves the environment in memory, so that
+    /// ps(1) can show each process' title.
+    ///
+    /// # Errors
+    /// The file can't be read, or has mistakes: one line for each, with its place and what would be right.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Server, Error> {
+        title::prepare();
+        let path = path.as_ref().to_owned();
+        let loaded = config::load(&path).map_err(|errors| Error(Reason::Configuration(errors)))?;
+        Ok(Server {
+            path,
+            loaded,
+            handlers: Handlers::new(),
+        })
+    }
+
+    /// Has the function answer the requests of the pool with this name. Each worker has its own copy of what the function
+    /// holds, as fork(2) makes it. Status and ping of the pool are answered without it.
+    #[must_use]
+    pub fn handler(
+        mut self,
+        pool: impl Into<String>,
+        mut handler: impl FnMut(&mut Request<'_>) + 'static,
+    ) -> Server {
+        let runtime = move |inner: &mut worker::Request<'_>| handler(&mut Request { inner });
+        self.handlers.insert(pool.into(), Box::new(runtime));
+        self
+    }
+
+    /// Runs the daemon until it is told to stop, by the same signals and commands as `forkyard run`.
+    ///
+    /// A pool with `status_listen`, and a pool of another runtime, need forkyard's programs: beside this program, or in
+    /// `PATH`.
+    ///
+    /// # Errors
+    /// The configuration can't be applied: a pool with `runtime = "rust"` has no handler, a socket is taken, a user is
+    /// unknown, the log can't be opened, or a system call failed. The log has the error, too.
+    pub fn run(self) -> Result<(), Error> {
+        let Server {
+            path,
+            loaded,
+            handlers,
+        } = self;
+        Log::install();
+        let heritage = crate::estate::collect();
+        master::say_findings(&loaded.warnings);
+        let config = loaded.config;
+        for name in unused(&config, &handlers) {
+            log::warn!("there is a handler for [pool {name}], but no such pool with runtime = \"rust\"");
+        }
+        let is_seen = config.global.error_log == LogTarget::Stderr;
+        let background = config.global.daemonize;
+        daemon::run(
+            config,
+            handlers,
+            Persona::forkyard(path),
+            background,
+            &programs(),
+            heritage,
+        )
+        .map_err(|error| {
+            // Where the log can't be opened, its lines go to standard error, to which the caller writes.
+            if !is_seen && !matches!(error, RunError::Log(_)) {
+                log::error!("{error}");
+            }
+            Error(Reason::Run(error))
+        })
+    }
+}
+
+/// Names with a handler and without a pool for it.
+fn unused(config: &config::Config, handlers: &Handlers) -> Vec<String> {
+    let has_pool = |name: &String| {
+        let mut pools = config.pools.iter();
+        pools.any(|pool| pool.name == *name && matches!(pool.application, Application::Rust))
+    };
+    let mut names: Vec<String> = handlers.keys().filter(|name| !has_pool(name)).cloned().collect();
+    names.sort();
+    names
+}
+
+/// The directory of forkyard's own programs: that of this program, or the first of `PATH` that has them.
+fn programs() -> PathBuf {
+    let own = daemon::program_directory();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::iter::once(own.clone())
+        .chain(std::env::split_paths(&path))
+        .find(|directory| directory.is_absolute() && directory.join(PROGRAM).is_file());
+    found.unwrap_or(own)
+}
+
+/// Why a [`Server`] did not start, or ended. `Debug` is as `Display`, so that a `main` that returns it shows its text.
+pub struct Error(Reason);
+
+enum Reason {
+    Configuration(config::Errors),
+    Run(RunError),
+}
+
+impl Error {
+    /// Whether the configuration file is at fault, not the system.
+    #[must_use]
+    pub fn is_configuration(&self) -> bool {
+        matches!(self.0, Reason::Configuration(_) | Reason::Run(RunError::Apply(_)))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Reason::Configuration(errors) => errors.fmt(f),
+            Reason::Run(error) => error.fmt(f),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.0 {
+            Reason::Configuration(_) => None,
+            Reason::Run(error) => error.source(),
+        }
+    }
+}
+
+/// What a request of a worker offers to a handler.
+trait Inner: io::Read + io::Write {
+    fn params(&self) -> &fastcgi::Params;
+    fn pool(&self) -> &str;
+    fn write_error(&mut self, bytes: &[u8]) -> Result<(), ClientGone>;
+    fn finish(&mut self) -> Result<(), ClientGone>;
+}
+
+impl Inner for worker::Request<'_> {
+    fn params(&self) -> &fastcgi::Params {
+        self.params()
+    }
+
+    fn pool(&self) -> &str {
+        self.pool()
+    }
+
+    fn write_error(&mut self, bytes: &[u8]) -> Result<(), ClientGone> {
+        self.write_error(bytes)
+    }
+
+    fn finish(&mut self) -> Result<(), ClientGone> {
+        self.finish()
+    }
+}
+
+/// One request. Reading it reads the request's body. Writing to it writes the answer as a CGI program does: header lines
+/// (RFC 3875, section 6), an empty line, the body. What is written is buffered; when the handler returns, the rest is sent.
+///
+/// Reading and writing fail once the client is gone.
+pub struct Request<'r> {
+    inner: &'r mut (dyn Inner + 'r),
+}
+
+impl Request<'_> {
+    /// A parameter that the web server sends, such as `QUERY_STRING` or `HTTP_HOST`; empty where there is none.
+    #[must_use]
+    pub fn param(&self, name: impl AsRef<[u8]>) -> &[u8] {
+        self.inner.params().get(name.as_ref()).unwrap_or_default()
+    }
+
+    /// All parameters, names and values, in the order in which they came.
+    pub fn params(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
+        self.inner.params().iter()
+    }
+
+    /// The pool's name.
+    #[must_use]
+    pub fn pool(&self) -> &str {
+        self.inner.pool()
+    }
+
+    /// Writes text for the web server's error log.
+    ///
+    /// # Errors
+    /// The client is gone.
+    pub fn write_error(&mut self, text: impl AsRef<[u8]>) -> io::Result<()> {
+        self.inner.write_error(text.as_ref()).map_err(gone)
+    }
+
+    /// Ends the answer now; the handler may go on working meanwhile, and can't write any more.
+    ///
+    /// # Errors
+    /// The client is gone.
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.inner.finish().map_err(gone)
+    }
+}
+
+fn gone(error: ClientGone) -> io::Error {
+    io::Error::new(io::ErrorKind::BrokenPipe, error)
+}
+
+impl fmt::Debug for Request<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("pool", &self.pool())
+            .finish_non_exhaustive()
+    }
+}
+
+impl io::Read for Request<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.inner.read(buffer)
+    }
+}
+
+impl io::Write for Request<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.inner.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}

@@ -1,0 +1,72 @@
+//! forkyard-fpm is forkyard by another name.
+
+use super::both::forkyard_fpm;
+use super::service::{Daemon, Site};
+use crate::skip::needs_root;
+use nix::sys::signal::Signal;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+const FORKYARD: &str = env!("CARGO_BIN_EXE_forkyard");
+
+/// The first line of its help says which of both it is.
+fn help(command: &mut Command) -> String {
+    let output = command.arg("--help").output().expect("it can be run");
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn the_executed_file_s_name_decides_and_no_other() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let at = |name: &str| directory.path().join(name);
+    std::fs::copy(FORKYARD, at("php-fpm8.2")).expect("there is room");
+    std::os::unix::fs::symlink(FORKYARD, at("our-own-company-fpm")).expect("there is room");
+    std::os::unix::fs::symlink(forkyard_fpm(), at("forkyard")).expect("there is room");
+    for name in ["php-fpm8.2", "our-own-company-fpm"] {
+        let said = help(&mut Command::new(at(name)));
+        assert!(said.starts_with(&format!("Usage: {name} ")), "{said}");
+    }
+    let said = help(Command::new(at("php-fpm8.2")).arg0("daemon"));
+    assert!(said.starts_with("Usage: php "), "{said}");
+    for command in [
+        &mut Command::new(at("forkyard")),
+        Command::new(FORKYARD).arg0("php-fpm: reporter www"),
+    ] {
+        assert!(help(command).starts_with("A FastCGI process manager"));
+    }
+}
+
+/// What `pgrep -x` looks for; a reload leaves it as it was.
+#[test]
+fn a_link_to_forkyard_runs_under_its_own_name() {
+    let (false, Some(site)) = (needs_root(), Site::new()) else {
+        return;
+    };
+    let link = site.path("php-fpm8.2");
+    std::os::unix::fs::symlink(FORKYARD, &link).expect("writable");
+    let file = site.path("php-fpm.conf");
+    let mut daemon = Daemon::run(Command::new(&link).args(["-F", "-O", "-y"]).arg(file));
+    daemon.expect("ready to handle connections");
+    for _ in 0..2 {
+        assert_eq!(site.ask(), "fpm-fcgi 128M ");
+        let name = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/comm"));
+        for pid in std::iter::once(daemon.pid().as_raw()).chain(daemon.children()) {
+            // The preloader is another program.
+            let is_preloader = super::service::title(pid).contains("preloader");
+            assert!(
+                is_preloader || name(pid).is_ok_and(|name| name == "php-fpm8.2\n"),
+                "{pid} is {:?}",
+                name(pid)
+            );
+        }
+        let program = std::fs::read_link(format!("/proc/{}/exe", daemon.pid())).expect("a link");
+        assert_eq!(program, Path::new(FORKYARD));
+        daemon.signal(Signal::SIGUSR2);
+        daemon.expect("ready to handle connections");
+    }
+    daemon.signal(Signal::SIGTERM);
+    daemon.expect("exiting, bye-bye!");
+    assert!(daemon.child.wait().expect("it is our child").success());
+}

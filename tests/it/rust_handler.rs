@@ -1,0 +1,82 @@
+//! Programs that link forkyard: `examples/responder.rs`, which has a handler for the pool `hello`.
+
+use crate::support::daemon::{Daemon, directory, pool};
+use crate::support::fcgi::{Client, Params};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// Where the daemon's programs are.
+fn programs() -> &'static Path {
+    let daemon = Path::new(env!("CARGO_BIN_EXE_forkyard"));
+    daemon.parent().expect("a folder")
+}
+
+/// The example that serves a pool named `hello`.
+pub(super) fn responder() -> PathBuf {
+    programs().join("examples/responder")
+}
+
+fn run(dir: &Path, text: &str) -> Output {
+    let file = dir.join("forkyard.toml");
+    std::fs::write(&file, text).expect("configuration");
+    let mut command = Command::new(responder());
+    command.arg(file).stdin(Stdio::null());
+    command.output().expect("the example")
+}
+
+#[test]
+fn a_mistake_in_the_file_is_shown_as_text() {
+    let dir = directory();
+    let text = pool(dir.path(), "hello", "pm = \"statik\"\n", "runtime = \"rust\"\n");
+    let output = run(dir.path(), &text);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.starts_with("Error: "), "{said}");
+    assert!(said.contains("forkyard.toml:"), "{said}");
+    assert!(
+        said.contains("pool hello") && said.contains("\"static\""),
+        "{said}"
+    );
+    assert!(!said.contains("Configuration("), "{said}");
+}
+
+/// The names differ by a letter: both sides are told.
+#[test]
+fn a_pool_without_a_handler_and_a_handler_without_a_pool_are_named() {
+    let dir = directory();
+    let settings = "pm = \"static\"\nmax_children = 1\n";
+    let text = pool(dir.path(), "helo", settings, "runtime = \"rust\"\n");
+    let output = run(dir.path(), &text);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let missing = "[pool helo] runtime = \"rust\": this program has no handler of that pool's name";
+    assert!(said.contains(&format!("Error: {missing}")), "{said}");
+    let unused = "there is a handler for [pool hello], but no such pool with runtime = \"rust\"";
+    assert!(said.contains(unused), "{said}");
+}
+
+/// The reporter is the program `forkyard`, which this program does not have beside it.
+#[test]
+fn status_at_its_own_address_is_served_by_forkyard_from_the_path() {
+    let dir = directory();
+    let path = dir.path();
+    let status = path.join("status.sock");
+    let settings = format!(
+        "pm = \"static\"\nmax_children = 1\nstatus_path = \"/status\"\nstatus_listen = \"{}\"\n",
+        status.display()
+    );
+    let text = pool(path, "hello", &settings, "runtime = \"rust\"\n");
+    std::fs::write(path.join("forkyard.toml"), text).expect("configuration");
+    let mut command = Command::new(responder());
+    command.arg(path.join("forkyard.toml"));
+    let known = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::iter::once(programs().to_owned()).chain(std::env::split_paths(&known));
+    command.env("PATH", std::env::join_paths(places).expect("a path"));
+    let daemon = Daemon::launch(path, command);
+    daemon.wait_for("ready to handle connections");
+    let mut client = Client::connect(&status).expect("connect");
+    let params = Params::get(Path::new("/"), "status", "").with("SCRIPT_NAME", "/status");
+    let answer = client.request(&params, b"").expect("answer").body();
+    assert!(answer.contains("pool:                 hello"), "{answer}");
+    assert!(answer.contains("active processes:     0"), "{answer}");
+}
