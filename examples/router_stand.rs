@@ -3,7 +3,7 @@
 //!
 //! They are here, and not with those of the whole daemon (`tests/it/sites`), since this master does what a real one would
 //! not be made to do: it starts a router anew and hands it what runs, fails starts on demand, counts every start, keeps no
-//! scout that would have to be told of a change, and has instances that say how many bytes they were sent, end an answer
+//! inspector that would have to be told of a change, and has instances that say how many bytes they were sent, end an answer
 //! before they are done, die in the middle of one or retire after it. So a test knows which instance had which request, and
 //! what router and instance each pay for it in system calls.
 //!
@@ -13,10 +13,10 @@
 
 use forkyard::applications::Options;
 use forkyard::config::{self, Applications, Pool};
+use forkyard::inspector::look::{Found, Kind, Look, Seen};
 use forkyard::router::orders::{Instance, Order, ToMaster, ToRouter};
 use forkyard::router::{self, Start};
 use forkyard::scoreboard::{Board, header};
-use forkyard::scout::look::{Found, Kind, Look, Seen};
 use forkyard::sys::fd::{close_all_but, pipe, receive_with, send_with, socket_pair};
 use forkyard::sys::process::{self, Side, exit_now, fork};
 use forkyard::sys::{pidfd, signal, socket, title};
@@ -54,7 +54,7 @@ struct Stand {
     router: i32,
     router_process: OwnedFd,
     master: OwnedFd,
-    scout: OwnedFd,
+    inspector: OwnedFd,
     board: Board,
     accept_out: OwnedFd,
     accept_in: OwnedFd,
@@ -108,7 +108,7 @@ impl Stand {
     /// Forks a router and tells it what runs.
     fn start_router(&mut self) {
         let (master, theirs) = socket_pair(SockType::SeqPacket).expect("sockets");
-        let (scout, scout_theirs) = socket_pair(SockType::SeqPacket).expect("sockets");
+        let (inspector, inspector_theirs) = socket_pair(SockType::SeqPacket).expect("sockets");
         let start = Start {
             title: "forkyard: router stand".to_owned(),
             master: theirs,
@@ -134,9 +134,12 @@ impl Stand {
                 self.router_process = pidfd::open(pid).expect("pidfd");
             }
         }
-        (self.master, self.scout) = (master, scout);
+        (self.master, self.inspector) = (master, inspector);
         let settings = ToRouter::Settings(Box::new(self.pool.clone()));
-        self.tell(&settings, &[self.listener.as_raw_fd(), scout_theirs.as_raw_fd()]);
+        self.tell(
+            &settings,
+            &[self.listener.as_raw_fd(), inspector_theirs.as_raw_fd()],
+        );
         for worker in self.workers.values().filter(|worker| worker.up) {
             let running = ToRouter::Running(worker.instance.clone());
             self.tell(&running, &[worker.channel.as_raw_fd()]);
@@ -277,7 +280,7 @@ impl Stand {
 
     fn look(&mut self) {
         let mut buffer = vec![0; 64 * 1024];
-        let Ok(received) = receive_with(self.scout.as_fd(), &mut buffer, false) else {
+        let Ok(received) = receive_with(self.inspector.as_fd(), &mut buffer, false) else {
             return;
         };
         let Ok(look) = serde_json::from_slice::<Look>(&buffer[..received.bytes]) else {
@@ -289,7 +292,7 @@ impl Stand {
             is_unknown: false,
         };
         let message = serde_json::to_vec(&seen).expect("plain values");
-        let _ = send_with(self.scout.as_fd(), &message, &[]);
+        let _ = send_with(self.inspector.as_fd(), &message, &[]);
     }
 
     fn reap(&mut self) {
@@ -372,7 +375,7 @@ impl Stand {
         let mut line = Vec::new();
         loop {
             let stdin = std::io::stdin();
-            let mut fds = vec![stdin.as_fd(), self.master.as_fd(), self.scout.as_fd()];
+            let mut fds = vec![stdin.as_fd(), self.master.as_fd(), self.inspector.as_fd()];
             fds.extend([
                 self.accept_out.as_fd(),
                 self.messages.0.as_fd(),
@@ -404,7 +407,7 @@ impl Stand {
                     // Never ready again.
                     self.router_process = self.accept_in.try_clone().expect("a descriptor");
                     self.master = self.accept_in.try_clone().expect("a descriptor");
-                    self.scout = self.accept_in.try_clone().expect("a descriptor");
+                    self.inspector = self.accept_in.try_clone().expect("a descriptor");
                 }
             }
             if ready[0] {
@@ -424,7 +427,7 @@ impl Stand {
     }
 }
 
-/// What a scout would say.
+/// What an inspector would say.
 fn found(root: &Path, directory: &Path) -> Result<Found, String> {
     let real = std::fs::canonicalize(root).map_err(|error| error.to_string())?;
     if !real.starts_with(directory) || real == directory {
@@ -523,7 +526,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         router: 0,
         router_process: null()?,
         master: null()?,
-        scout: null()?,
+        inspector: null()?,
         board,
         accept_out,
         accept_in,

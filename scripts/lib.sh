@@ -61,7 +61,7 @@ need_rust() {
 
 # Links with mold or lld where they are installed and Rust has no lld of its own, which it uses from 1.90 on on x86-64. The
 # compiler looks for ld there first; cargo does not see it. RUSTFLAGS, or a linker named in .cargo/config.toml, would have
-# everything built anew whenever somebody goes from the scripts to plain cargo, and the latter would break without the linker.
+# everything built anew at each change between the scripts and plain cargo, and the latter would break without the linker.
 use_fast_linker() {
     local version linker
     version=$(rustc --version | cut -d. -f2)

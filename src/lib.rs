@@ -32,6 +32,8 @@ pub use cli::main;
 #[doc(hidden)]
 pub use estate::plan;
 
+use forkyard_core::life;
+
 // The workspace's crates by shorter names, for this crate, its tests and benchmarks.
 #[doc(hidden)]
 pub use fastcgi;
@@ -44,7 +46,7 @@ pub use forkyard_core::applications;
 #[doc(hidden)]
 pub use forkyard_host::{confine, listen, logs};
 #[doc(hidden)]
-pub use forkyard_router::{router, scout};
+pub use forkyard_router::{inspector, inspector as scout, router};
 #[doc(hidden)]
 pub use forkyard_scoreboard as scoreboard;
 #[doc(hidden)]

@@ -112,7 +112,7 @@ const STRANGERS: [(&str, &str); 8] = [
     ("src/estate/", "master worker"),
     ("src/helper/", "master spawn"),
     ("src/reporter/", "master spawn router runtime"),
-    ("crates/router/src/scout/", "router"),
+    ("crates/router/src/inspector/", "router"),
     ("crates/worker/src/runtime/", "abi"),
     ("crates/worker/src/slowlog/", "worker config nix:: std::fs"),
     ("crates/worker/src/worker/", "runtime abi slowlog"),

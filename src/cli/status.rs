@@ -246,12 +246,12 @@ pub(super) fn signal_name(signal: i32) -> String {
 
 fn applications_table(of: &Applications, unaccepted: Option<u32>, text: &mut String) {
     let pid = |pid: Option<i32>| pid.map_or_else(|| "none".to_owned(), |pid| pid.to_string());
-    let (router, scout) = (pid(of.router), pid(of.scout));
+    let (router, inspector) = (pid(of.router), pid(of.inspector));
     let nothing = Value::Null;
     let book = of.book.as_ref().unwrap_or(&nothing);
     let _ = writeln!(
         text,
-        "  applications: router {router}, scout {scout}, {} of {} instances, {} requests wait{}",
+        "  applications: router {router}, inspector {inspector}, {} of {} instances, {} requests wait{}",
         number(&book["instances"]),
         of.max,
         number(&book["waiting"]),
@@ -375,7 +375,7 @@ pub(super) mod tests {
         });
         let applications = Applications {
             router: Some(5),
-            scout: None,
+            inspector: None,
             max: 6,
             starting: vec![Starting {
                 instance: 4,
@@ -421,7 +421,7 @@ pub(super) mod tests {
             details(&status.pools[0]),
             "pool s\"x on /run/s\n  apps, serving: 1 busy, 0 idle, 0 starting of 0; 0 connections wait of 511, once 0\n  \
              requests 9, slow 0, terminated 0, max_children reached 0 times, memory 3 MiB, cpu 1.0 s\n  workers made 0\n  \
-             applications: router 5, scout none, 1 of 6 instances, 2 \
+             applications: router 5, inspector none, 1 of 6 instances, 2 \
              requests wait, 0 connections\n  /srv/?a: restarts 3, restarting, 2 requests wait, the oldest for 1.2 s\n      \
              \u{20}   77  busy       sessions 1, processed 8, up 5.0 s, used 0.5 s ago, memory 3 MiB, cpu 1.0 s, version v?2\n  \
              starting instance 4 of /srv/b for 2.0 s: SUBPROCESS_APP_LOAD_OR_EXEC for 1.9 s, pid 78\n  \

@@ -5,7 +5,7 @@ use crate::logs::Log;
 use crate::runtime::{self, http::Share};
 use crate::sys::{Error, clock, fd, memfile, signal, title};
 use crate::worker::{self, Kit, Seat};
-use crate::{reporter, router, scout};
+use crate::{inspector, reporter, router};
 use nix::errno::Errno;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 
@@ -67,7 +67,7 @@ fn become_role(start: Start, descriptors: Vec<OwnedFd>) -> i32 {
         } => match exactly(descriptors) {
             Ok([router, master, messages, heartbeat]) => {
                 Log::install().send_to_master(messages);
-                scout::run(router, master, Some(heartbeat), &applications, identity.as_ref())
+                inspector::run(router, master, Some(heartbeat), &applications, identity.as_ref())
             }
             Err(error) => failed("inspector", &error),
         },

@@ -1,7 +1,8 @@
 //! What operators ask for application pools, and for pools that come and go while the daemon runs.
 
 use super::event::{Event, PoolId};
-use super::executor::{Extent, Rights};
+use super::executor::Rights;
+use super::reload_diff::Extent;
 use super::run::Master;
 use crate::config::{self, Config, Pool, Severity};
 use crate::control::protocol::{Answer, Complaint, Request};
@@ -117,7 +118,7 @@ impl Master {
             Ok(id) => id,
             Err(message) => return Some(Answer::refusal(message)),
         };
-        if self.stopping.is_some() {
+        if self.lifecycle.stopping().is_some() {
             return Some(Answer::refusal("the daemon is ending".to_owned()));
         }
         let config = self.executor.reload.config().clone();
@@ -165,7 +166,7 @@ impl Master {
             let message = format!("there is a pool {} already; nothing was added", pool.name);
             return Err(Answer::refusal(message));
         }
-        super::run::say_findings(&loaded.warnings);
+        super::persona::say_findings(&loaded.warnings);
         let mut config = present.clone();
         for pool in loaded.config.pools {
             config.forget_skipped(&pool.name);
@@ -193,14 +194,14 @@ impl Master {
 
     /// Applies a configuration that differs from the one in force in some pools.
     fn apply_other(&mut self, config: Config, asker: u64) -> Result<(), Answer> {
-        if self.stopping.is_some() {
+        if self.lifecycle.stopping().is_some() {
             return Err(Answer::refusal("the daemon is ending".to_owned()));
         }
         let before = self.executor.reload.config().skipped.clone();
         match self.executor.prepare(config, Extent::Settings) {
             Ok((wanted, mut changes)) => {
                 changes.skipped.retain(|one| !before.contains(one));
-                super::run::say_skipped(&changes.skipped);
+                super::persona::say_skipped(&changes.skipped);
                 self.executor.begin_reload(changes, Vec::new(), Some(asker));
                 self.tell(Event::Apply(wanted));
                 Ok(())

@@ -1,16 +1,23 @@
 //! The master: carries out what the process manager decides.
 //!
-//! The core ([`Manager`]) turns events into actions; `run` turns the world into events and `executor` turns actions into
-//! system calls.
+//! The core ([`manager::Manager`]) turns events into actions; `run` turns the world into events and `executor` turns actions into
+//! system calls. What the daemon itself is about, serving, an upgrade or its end, is [`lifecycle`].
 
 mod commands;
 mod executor;
 mod orders;
+mod persona;
 mod run;
+mod service;
+mod start;
 
 pub use executor::{ApplyError, Handlers, RunError};
 pub(crate) use executor::{REHEARSAL_ANSWER, REHEARSAL_OPTION, needed_programs};
 pub use forkyard_core::master::{action, event};
-use forkyard_core::master::{companions, heartbeat, ledger, manager, program, reporters};
-pub use run::Persona;
-pub(crate) use run::{run, say_findings};
+use forkyard_core::master::{
+    failed_starts, heartbeat, ledger, lifecycle, manager, program, reload_diff, reload_plan, reload_progress,
+    tallies,
+};
+pub use persona::Persona;
+pub(crate) use persona::say_findings;
+pub(crate) use start::run;

@@ -1,84 +1,114 @@
 //! What the master is told to do while it runs: reload, upgrade, open its logs anew, answer.
 
 use super::event::Event;
-use super::executor::{Extent, UpgradeError};
+use super::executor::UpgradeError;
+use super::lifecycle::{Asker, Cause};
+use super::persona::say_skipped;
+use super::reload_diff::Extent;
 use super::run::Master;
 use crate::control::protocol::{Answer, Complaint, Request};
 use crate::logs::Log;
 use crate::sys;
-use crate::sys::notify::Notifier;
+use crate::sys::invocation::{self, Invocation};
+use signal_hook::consts::{SIGCHLD, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
 impl Master {
+    /// Does what signals are for.
+    pub(super) fn take_signals(&mut self, signals: Vec<i32>) {
+        for signal in signals {
+            match signal {
+                SIGTERM | SIGINT => {
+                    log::info!("Terminating ...");
+                    self.service.tell_stopping();
+                    self.advance(Cause::Terminate);
+                }
+                SIGQUIT => {
+                    log::info!("Finishing ...");
+                    self.service.tell_stopping();
+                    let routers = self.executor.applications.has_routers();
+                    self.advance(Cause::Quit { routers });
+                }
+                SIGUSR1 => {
+                    self.reopen_logs();
+                    self.executor.pools.reopen_slow_logs();
+                }
+                SIGUSR2 => {
+                    self.service.tell_reloading();
+                    if invocation::get().is_some_and(Invocation::is_replaced) {
+                        self.upgrade(None);
+                    } else {
+                        if let Err(answer) = self.reload(Extent::Changed, None) {
+                            log::debug!("{answer:?}");
+                        }
+                        self.service.tell_ready();
+                    }
+                }
+                SIGCHLD => {
+                    self.executor.reap();
+                    self.settle();
+                }
+                // A daemon has no terminal whose end would concern it.
+                _ => log::info!("SIGHUP is ignored; SIGUSR2 reloads"),
+            }
+        }
+    }
+
     /// Lets the program that is on disk now take this one's place, if it can: it tries first. The reload that goes with
     /// it happens either way, in the new program or in this one.
-    pub(crate) fn upgrade(&mut self) {
-        if let Some(why) = self.why_no_upgrade() {
-            return log::info!("{why}");
+    fn upgrade(&mut self, asker: Asker) {
+        match self.lifecycle.why_no_upgrade() {
+            Some(why) => log::info!("{why}"),
+            None => self.advance(Cause::Upgrade(asker)),
         }
+    }
+
+    pub(super) fn rehearse(&mut self) {
         log::info!("the program was replaced, trying whether the new one can take over");
-        if let Err(error) = self.executor.rehearse(&self.manager, self.stopping) {
+        if let Err(error) = self.executor.rehearse(&self.manager, self.lifecycle.stopping()) {
             self.upgrade_failed(&error);
         }
     }
 
-    fn why_no_upgrade(&self) -> Option<&'static str> {
-        if self.stopping.is_some() {
-            return Some("the daemon is ending, there is no upgrade");
+    /// Replaces this program by the new one; returns if that fails, or if the daemon ends.
+    pub(super) fn hand_over(&mut self, asker: Asker) {
+        // A signal that this program has taken, and not acted upon, would be lost with it.
+        let mask = sys::signal::block_all();
+        let pending = self.signals.pending().collect();
+        self.take_signals(pending);
+        if self.lifecycle.stopping().is_some() {
+            return sys::signal::restore(&mask);
         }
-        let is_under_way = self.executor.handover.rehearsal.is_some() || self.upgrades_after_routers;
-        is_under_way.then_some("an upgrade is under way")
-    }
-
-    pub(super) fn continue_upgrade(&mut self) {
-        let next = match std::mem::take(&mut self.upgrades_after_routers) {
-            true if self.executor.applications.has_routers() => {
-                self.upgrades_after_routers = true;
-                return;
-            }
-            true => Some(Ok(())),
-            false => self.executor.continue_upgrade(),
-        };
-        let error = match next {
-            None => return,
-            Some(Err(error)) => error,
-            Some(Ok(())) if self.executor.finish_routers() => {
-                // Until they have, connections wait in the listening sockets.
-                self.upgrades_after_routers = true;
-                return;
-            }
-            Some(Ok(())) => {
-                // A signal that this program has taken, and not acted upon, would be lost with it.
-                let mask = sys::signal::block_all();
-                let pending = self.signals.pending().collect();
-                self.take_signals(pending);
-                if self.stopping.is_some() {
-                    return sys::signal::restore(&mask);
-                }
-                log::info!("the new program takes over");
-                if let Some(asker) = self.upgraded_for.take() {
-                    self.executor.answer(asker, &Answer::Upgrading {});
-                }
-                self.executor.save(&self.manager, self.stopping);
-                let variables = self.notifier.as_ref().map_or(&[][..], Notifier::variables);
-                let error = self.executor.hand_over(&self.manager, self.stopping, variables);
-                sys::signal::restore(&mask);
-                error
-            }
-        };
+        log::info!("the new program takes over");
+        if let Some(asker) = asker {
+            self.executor.answer(asker, &Answer::Upgrading {});
+        }
+        self.executor.save(&self.manager, None);
+        let error = self
+            .executor
+            .hand_over(&self.manager, None, self.service.variables());
+        sys::signal::restore(&mask);
         self.upgrade_failed(&error);
     }
 
-    fn upgrade_failed(&mut self, error: &UpgradeError) {
+    pub(super) fn upgrade_failed(&mut self, error: &UpgradeError) {
+        // A daemon that ends has given it up.
+        if self.lifecycle.stopping().is_some() {
+            return;
+        }
         log::error!("the new program can't take over, this one goes on: {error}");
-        self.executor.raise_routers();
-        if let Some(asker) = self.upgraded_for.take() {
+        if let Some(asker) = self.lifecycle.asker() {
             let message = format!("the new program can't take over, the old one goes on: {error}");
             self.executor.answer(asker, &Answer::refusal(message));
         }
+        self.advance(Cause::Unable);
+    }
+
+    pub(super) fn go_on(&mut self) {
+        self.executor.raise_routers();
         if let Err(answer) = self.reload(Extent::Changed, None) {
             log::debug!("{answer:?}");
         }
-        self.tell_ready();
+        self.service.tell_ready();
     }
 
     /// Opens all logs anew, after they were moved away.
@@ -104,7 +134,7 @@ impl Master {
     /// Reads, checks and prepares the new configuration; whatever is wrong with it, the old one goes on, and the answer
     /// is given back. Otherwise `asker` is answered once the reload is done.
     pub(super) fn reload(&mut self, extent: Extent, asker: Option<u64>) -> Result<(), Answer> {
-        if self.stopping.is_some() {
+        if self.lifecycle.stopping().is_some() {
             let why = "the daemon is ending, its configuration is not reloaded";
             log::info!("{why}");
             return Err(Answer::refusal(why.to_owned()));
@@ -133,8 +163,8 @@ impl Master {
                 if let Err(error) = self.executor.open_control(global.control.as_deref()) {
                     log::error!("the control socket stays where it was: {error}");
                 }
-                self.set_bulletin(global.systemd_interval);
-                super::run::say_skipped(&changes.skipped);
+                self.service.set_bulletin(global.systemd_interval);
+                say_skipped(&changes.skipped);
                 self.executor.begin_reload(changes, sockets, asker);
                 self.tell(Event::Apply(wanted));
                 Ok(())
@@ -174,19 +204,16 @@ impl Master {
             Request::Status {} => return self.executor.begin_status(asker),
             Request::Error { id, format } => self.executor.pools.error_report(rights, id.as_deref(), *format),
             Request::Upgrade {} => {
-                if let Some(why) = self.why_no_upgrade() {
+                if let Some(why) = self.lifecycle.why_no_upgrade() {
                     return self.executor.answer(asker, &Answer::refusal(why.to_owned()));
                 }
-                self.upgraded_for = Some(asker);
-                return self.upgrade();
+                return self.upgrade(Some(asker));
             }
             Request::Reload { all } => {
                 let extent = if *all { Extent::All } else { Extent::Changed };
-                if let Some(notifier) = &self.notifier {
-                    notifier.tell_reloading();
-                }
+                self.service.tell_reloading();
                 let result = self.reload(extent, Some(asker));
-                self.tell_ready();
+                self.service.tell_ready();
                 match result {
                     Ok(()) => return,
                     Err(answer) => answer,

@@ -22,8 +22,8 @@ pub(super) fn router_orders(input: &[u8]) {
     }
 }
 
-/// From a router to the scout, and from the scout.
-pub(super) fn scout_messages(input: &[u8]) {
+/// From a router to the inspector, and from the inspector.
+pub(super) fn inspector_messages(input: &[u8]) {
     survives::<Look>(input);
     if let Some(seen) = survives::<Seen>(input)
         && let Some(message) = look::encode(&seen)

@@ -27,7 +27,7 @@ pub(crate) const TARGETS: &[Target] = &[
     target("spawn_letter", Grammar::Json, words::LETTER, 600, spawn::letter),
     target("router_orders", Grammar::Json, words::ROUTER, 400, json::router_orders),
     target("router_channel", Grammar::Bytes, &[], 100, json::router_channel),
-    target("scout_messages", Grammar::Json, words::SCOUT, 800, json::scout_messages),
+    target("inspector_messages", Grammar::Json, words::INSPECTOR, 800, json::inspector_messages),
     target("scoreboard_slot", Grammar::Bytes, &[], 4096, scoreboard::slot),
     target("control_request", Grammar::Json, words::CONTROL, 400, json::control_request),
     target("control_answer", Grammar::Json, words::CONTROL, 1024, json::control_answer),

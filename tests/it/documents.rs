@@ -101,7 +101,7 @@ fn every_block_has_a_kind_that_is_known() {
         "",
         "toml",
         "toml fragment",
-        // An application's own file; read by the scout's tests.
+        // An application's own file; read by the inspector's tests.
         "toml site",
         "nginx",
         "apache",

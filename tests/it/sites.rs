@@ -198,7 +198,7 @@ impl Sites {
         children.into_iter().filter(is_instance).collect()
     }
 
-    /// The router's or the scout's process id.
+    /// The router's or the inspector's process id.
     fn companion(&self, which: &str) -> u32 {
         let wanted = format!("forkyard: {which} sites");
         until(which, || {

@@ -10,6 +10,7 @@
 pub mod access;
 mod application;
 mod applications;
+mod changes;
 mod check;
 mod draft;
 mod effects;

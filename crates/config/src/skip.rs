@@ -3,8 +3,8 @@
 //!
 //! An error belongs to the pool that it is about; one that two pools make together (a name, an address) belongs to both,
 //! since it can't be told which of them is right, and the wrong one would answer the other's requests. An error in an
-//! included file that belongs to no pool, such as one of syntax, belongs to all pools of the file. What is left, errors
-//! in `[global]` and the main file's syntax, is everybody's: nothing is left out then, and nothing starts.
+//! included file that belongs to no pool, such as one of syntax, belongs to all pools of the file. All other errors,
+//! in `[global]` and in the main file's syntax, belong to every pool: nothing is left out then, and nothing starts.
 
 use super::error::Finding;
 use super::model::{Config, OnError};

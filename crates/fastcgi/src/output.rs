@@ -114,7 +114,7 @@ impl Output {
         }
     }
 
-    /// Ends the answer and forgets what is pending: nobody is there to read it, and it must not reach anybody else.
+    /// Ends the answer and forgets what is pending: its client is gone, and no other client may get it.
     pub fn abandon(&mut self) {
         self.buffer.clear();
         self.sent = 0;

@@ -213,8 +213,8 @@ impl Responder {
             && self.records.is_at_boundary()
     }
 
-    /// The last record is wholly consumed, its padding included, and nothing of a next one is. To be asked after
-    /// [`Input::Request`] or [`Input::BodyEnd`] by whoever passes the bytes that follow on to somebody else.
+    /// The last record is wholly consumed, its padding included, and nothing of a next one is. A caller
+    /// that passes the following bytes on asks this after [`Input::Request`] or [`Input::BodyEnd`].
     pub fn is_at_boundary(&self) -> bool {
         self.sink == Sink::None && self.held.is_none() && self.records.is_at_boundary()
     }
@@ -323,7 +323,7 @@ impl Responder {
                 self.phase = Phase::Idle;
                 Route::To(Sink::Skip)
             }
-            // Nobody knows of the request yet, so it is ended here.
+            // The caller has not been told of the request, so it is ended here.
             Phase::Params => {
                 self.phase = Phase::Idle;
                 if self.keep {

@@ -148,7 +148,7 @@ static void print_whole_info(void *context)
 static void become_like_php_fpm(void)
 {
     remove_pcntl();
-    /* PHP has it for programs that serve nobody else. */
+    /* PHP has it only in programs that serve one user. */
     zend_hash_str_del(CG(function_table), "chroot", sizeof("chroot") - 1);
     /* The end of a request drops what is behind the place where PHP's own ended when it began, and OPcache counts a script's
      * functions by the table's length. A table that has gaps closes them when it grows, and a script's own first ones would

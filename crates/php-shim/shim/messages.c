@@ -2,7 +2,7 @@
  * messages.c: a part of shim.c. Messages: to the web server's error log, and to standard error.
  */
 
-/* To the web server's error log, and to standard error where somebody reads that. Messages of one request are joined,
+/* To the web server's error log, and to standard error where that is read. Messages of one request are joined,
  * since a web server makes a line of its own of each record. */
 static void say(const char *level, const char *message, size_t length)
 {
@@ -20,7 +20,7 @@ static void say(const char *level, const char *message, size_t length)
         smart_str_appends_ex(&line, mark, 1);
         smart_str_appendc_ex(&line, '\n', 1);
         if (write(STDERR_FILENO, ZSTR_VAL(line.s), ZSTR_LEN(line.s)) < 0) {
-            /* Nobody is left who could be told. */
+            /* Standard error is gone, and there is no other place. */
         }
         smart_str_free_ex(&line, 1);
     }

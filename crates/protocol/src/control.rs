@@ -300,7 +300,9 @@ pub struct LastError {
 pub struct Applications {
     /// The process id of its router; nothing while there is none.
     pub router: Option<i32>,
-    pub scout: Option<i32>,
+    /// The process id of what inspects its directories.
+    #[serde(alias = "scout")]
+    pub inspector: Option<i32>,
     /// Most instances.
     pub max: u32,
     /// Instances that the master makes and the router can't be asked about.

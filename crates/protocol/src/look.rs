@@ -1,4 +1,4 @@
-//! What a scout is asked and what it answers.
+//! What an inspector is asked and what it answers.
 
 use forkyard_base::origin::Origin;
 use serde::de::DeserializeOwned;

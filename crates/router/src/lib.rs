@@ -1,13 +1,13 @@
 //! The processes of an application pool that are not workers.
 //!
 //! * [`router`]: which application a request is for, and which instance gets its connection.
-//! * [`scout`]: looks at applications' directories.
+//! * [`inspector`]: looks at applications' directories.
 #![forbid(unsafe_code)]
 
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+pub mod inspector;
 pub mod router;
-pub mod scout;
 
 use forkyard_base::{origin, tick};
 use forkyard_config as config;

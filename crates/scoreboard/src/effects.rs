@@ -136,7 +136,7 @@ mod tests {
     use crate::tick::Tick;
 
     #[test]
-    fn a_slot_is_seen_by_everybody() {
+    fn a_slot_is_seen_by_all_processes() {
         let board = Board::create("test", 3).unwrap();
         let reader = Reader::map(board.memory().readable.as_fd(), 3).unwrap();
         let own = Slot::map(board.memory().writable.as_fd(), 1).unwrap();

@@ -1,4 +1,4 @@
-//! The header page: written by the master, read by everybody.
+//! The header page: written by the master, read by all processes of the pool.
 
 use super::layout::header;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! The scoreboard: what everybody can see of each worker, in shared memory.
+//! The scoreboard: what each worker does, in shared memory.
 //!
 //! One sealed memfd per generation of a pool: a header page that the master writes, then one page per slot that its
 //! worker alone writes. [`layout`] says which word is what, [`stamp`] is the worker's pen, [`census`] reads, `effects`

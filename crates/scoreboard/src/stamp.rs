@@ -35,8 +35,8 @@ impl<'a> Stamp<'a> {
         Stamp { words }
     }
 
-    /// Sets the stage alone. Sequentially consistent: whoever told the master something after this call told it after
-    /// the stage was there to be seen.
+    /// Sets the stage alone. Sequentially consistent: a message that the worker sends to the master after this call
+    /// arrives after the stage can be seen.
     pub fn stage(&self, stage: Stage) {
         self.words[slot::STAGE].store(u64::from(stage as u32), Ordering::SeqCst);
     }

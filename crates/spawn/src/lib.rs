@@ -1,4 +1,4 @@
-//! The edge of the spawning kit: `effects` carries out what its machine decides, [`run`] is a loop around both, and
+//! Carries out the spawning kit's decisions: `effects` carries out what its machine decides, [`run`] is a loop around both, and
 //! [`setupper`] is what the new process is before it is the application.
 #![forbid(unsafe_code)]
 

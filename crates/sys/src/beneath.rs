@@ -1,5 +1,5 @@
-//! What is below a directory that somebody else may write to at any time: it is opened once, name by name and without
-//! following a link, and everything else is looked up in it.
+//! Files below a directory that another user may write to at any time. The directory is opened once, name by name and
+//! without following a link, and all files are looked up in it.
 
 use super::dir::first_bytes;
 use super::error::{Error, Named, Result};

@@ -82,7 +82,7 @@ pub fn cpu_times() -> CpuTimes {
     use nix::sys::time::TimeValLike;
     let mut sum = CpuTimes::default();
     for who in [UsageWho::RUSAGE_SELF, UsageWho::RUSAGE_CHILDREN] {
-        // Only fails for somebody who does not exist (getrusage(2)).
+        // Fails only for an invalid `who` (getrusage(2)).
         if let Ok(usage) = getrusage(who) {
             let micros = |time: nix::sys::time::TimeVal| u64::try_from(time.num_microseconds()).unwrap_or(0);
             sum.user_micros += micros(usage.user_time());

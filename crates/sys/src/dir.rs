@@ -1,6 +1,6 @@
-//! Files below a directory that somebody else may write to: every name is looked up in an open directory, and no
-//! symbolic link is followed. Nor is another file system entered, where the kernel knows how: whoever may mount his own
-//! there could make whoever reads it wait.
+//! Files below a directory that another user may write to. Every name is looked up in an open directory, and no symbolic
+//! link is followed. Where the kernel can (openat2(2)), no other file system is entered either: a user's own mount could
+//! block its readers.
 
 use super::error::{Error, Named, Result};
 use nix::errno::Errno;
@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// Makes a directory with a name that nobody has, mode 0700 (mkdtemp(3)), and opens it.
+/// Makes a directory with an unused name, mode 0700 (mkdtemp(3)), and opens it.
 ///
 /// # Errors
 /// mkdtemp(3) or open(2).
@@ -110,7 +110,7 @@ pub fn make_in(parent: BorrowedFd<'_>, name: &str) -> Result<OwnedFd> {
     Ok(made)
 }
 
-/// Makes a FIFO, mode 0600, in a directory that nobody else writes to yet, and opens it to read, non-blocking.
+/// Makes a FIFO, mode 0600, in a directory that only this user writes to yet, and opens it to read, non-blocking.
 ///
 /// # Errors
 /// mkfifo(3) or open(2).
@@ -148,8 +148,8 @@ pub fn read(directory: BorrowedFd<'_>, name: &str, most: usize) -> Result<Option
     content(&file, name, most)
 }
 
-/// As [`read`], by a path in the directory of which no part is a link or another file system: whoever owns the directory can't
-/// make this wait. Nothing also where that can't be opened, and where the kernel doesn't know how (before Linux 5.6).
+/// As [`read`], by a path in the directory of which no part is a link or another file system, so that the directory's owner
+/// can't make this wait. `None` also where the path can't be opened, and before Linux 5.6.
 pub fn read_beneath(directory: BorrowedFd<'_>, path: &str, most: usize) -> Option<Content> {
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
     let how = OpenHow::new().flags(flags).resolve(staying());
@@ -207,10 +207,10 @@ pub fn write(directory: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> Result<()> 
     Ok(())
 }
 
-/// Writes to a FIFO that somebody has open to read, without waiting.
+/// Writes to a FIFO that a reader has open, without waiting.
 ///
 /// # Errors
-/// ENXIO: nobody has; EEXIST: it is something else.
+/// ENXIO: it has no reader; EEXIST: it is no FIFO.
 pub fn write_fifo(directory: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> Result<()> {
     let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
     let fifo = open_below(directory, name, flags).named("openat", name)?;
@@ -329,8 +329,8 @@ fn kind(stat: &FileStat) -> SFlag {
 /// Most entries that are given away or removed at once.
 const MOST_ENTRIES: usize = 4096;
 
-/// Gives a directory and all below it to a user and group, the directory itself last. For one that nobody else writes
-/// to yet.
+/// Gives a directory and all below it to a user and group, the directory itself last. For one that only this
+/// user writes to yet.
 ///
 /// # Errors
 /// A system call failed.

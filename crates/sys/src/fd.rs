@@ -121,7 +121,7 @@ pub fn send_gathered_with(
     sendmsg::<()>(socket.as_raw_fd(), pieces, control, flags, None).named("sendmsg", "")
 }
 
-/// Bytes in a pipe that nobody has read yet; 0 if that can't be told.
+/// Bytes in a pipe that wait to be read; 0 if the kernel can't tell.
 pub fn unread(pipe: BorrowedFd<'_>) -> usize {
     let mut count: libc::c_int = 0;
     // SAFETY: the kernel writes one int to where the pointer leads, which lives for the call (ioctl_pipe(2)).
@@ -198,7 +198,7 @@ fn receive_flagged(
         .map_err(|errno| Error::new("recvmsg", "control data", errno))?;
     for part in control {
         match part {
-            // SAFETY: the kernel has just installed these descriptors for us; nobody else owns them.
+            // SAFETY: the kernel has just installed these descriptors for us; no other value owns them.
             ControlMessageOwned::ScmRights(raw) => received
                 .descriptors
                 .extend(raw.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })),
@@ -254,7 +254,7 @@ pub fn raise_descriptor_limit() -> Result<(u64, u64)> {
     Ok((soft, hard))
 }
 
-/// Lets no descriptor from 3 up survive exec, whoever opened it. For a child between fork and exec.
+/// Sets close-on-exec on every descriptor from 3 up, also on those that C libraries opened. For a child between fork and exec.
 pub(super) fn close_all_on_exec() {
     let flags = libc::CLOSE_RANGE_CLOEXEC;
     // SAFETY: a system call with three numbers; nothing is closed.
@@ -300,7 +300,7 @@ pub fn replace_standard_streams(
     place(output.map_or(null.as_raw_fd(), |(_, error)| error.as_raw_fd()), 2)
 }
 
-/// Lets go of standard input, output and error, so that whoever waits for their end does not wait for this process.
+/// Lets go of standard input, output and error, so that a reader of their other end sees the end now.
 ///
 /// # Errors
 /// open(2) or dup2(2).

@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicUsize, Ordering, 
 pub const MAX_BYTES: usize = 512;
 /// The value that comes with a SIGTERM which says that the time is up (sigqueue(3)).
 const TIME_UP: libc::c_int = 504;
-/// How long the client may take to see the answer, milliseconds. What it has sent and nobody read would reset the
-/// connection, answer and all. Shorter than what the master waits until it kills.
+/// How long the client may take to see the answer, milliseconds. Unread bytes of its would make the
+/// kernel reset the connection and drop the answer. Shorter than what the master waits until it kills.
 const DRAIN_MILLIS: i64 = 500;
 
 /// The process that the words are of. A child that a script has forked must not answer for its parent.
@@ -169,7 +169,7 @@ fn now_millis() -> i64 {
     time.tv_sec * 1_000 + time.tv_nsec / 1_000_000
 }
 
-/// Ends the process as the signal does that nobody handles, so that the master sees what it was.
+/// Ends the process by the signal's default action, so that the master sees which signal it was.
 fn die() -> ! {
     // SAFETY: system calls that take numbers and sets on the stack; all are async-signal-safe.
     unsafe {

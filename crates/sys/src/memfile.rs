@@ -23,7 +23,7 @@ pub fn write(file: BorrowedFd<'_>, bytes: &[u8]) -> Result<()> {
     with(file, |file| file.write_all_at(bytes, 0)).map_err(|e| Error::from_io("pwrite", "", &e))
 }
 
-/// Makes a file of these bytes that nobody can change any more.
+/// Makes a file of these bytes, sealed against any change.
 ///
 /// # Errors
 /// memfd_create(2), pwrite(2) or fcntl(2).

@@ -20,7 +20,7 @@ pub fn is_users_own(directory: BorrowedFd<'_>) -> Result<bool> {
     if is_fuse(about.filesystem_type()) {
         return Ok(true);
     }
-    // Whoever mounts for a user lets no program gain rights there.
+    // Mounts that a user may make are always nosuid.
     if !about.flags().contains(FsFlags::ST_NOSUID) {
         return Ok(false);
     }

@@ -1,4 +1,4 @@
-//! Notifications to systemd, or to whoever stands in its place (sd_notify(3)).
+//! Notifications to systemd, or to another service manager with its protocol (sd_notify(3)).
 
 use super::clock;
 use super::error::{Error, Named, Result};
@@ -29,7 +29,7 @@ pub const VARIABLES: [&str; 4] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PI
 const PATIENCE: Duration = Duration::from_millis(200);
 
 impl Notifier {
-    /// The notifier that the environment names; `None`: nobody wants to know, or can't be reached.
+    /// The notifier that the environment names; `None` without a service manager that can be reached.
     pub fn from_environment() -> Option<Notifier> {
         let name: OsString = std::env::var_os("NOTIFY_SOCKET")?;
         let bytes = name.as_bytes();
@@ -50,7 +50,7 @@ impl Notifier {
         })
     }
 
-    /// Says something; that nobody listens is no error.
+    /// Sends a notification; a missing listener is no error.
     pub fn tell(&self, text: &str) {
         if let Err(error) = self.send(text, &[]) {
             log::debug!("the service manager can't be told: {error}");
@@ -112,7 +112,7 @@ impl Notifier {
     }
 }
 
-/// Where notifications come in, for whoever stands in a service manager's place.
+/// Where notifications come in, for a process in a service manager's place.
 #[derive(Debug)]
 pub struct Receiver {
     socket: UnixDatagram,

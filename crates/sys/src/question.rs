@@ -1,8 +1,8 @@
 //! The signal by which a worker is asked what it is busy with.
 //!
 //! A runtime with a handler of its own that writes its calls to a descriptor, such as Python's faulthandler, has it installed
-//! first; ours calls it, and then writes the end of the answer, so that nobody has to guess whether more comes. The
-//! number is one of the real-time signals, which nobody has given a meaning, and above those that programs take first.
+//! first; ours calls it, and then writes the end of the answer, so that the reader knows when it is complete. The
+//! number is one of the real-time signals, which have no fixed meaning, and above those that programs take first.
 
 use super::error::{Error, Result};
 use nix::errno::Errno;
@@ -20,7 +20,7 @@ static SOCKET: AtomicI32 = AtomicI32::new(-1);
 /// The runtime's handler.
 static HANDLER: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether nobody in this process has taken the signal.
+/// Whether the signal has no handler in this process.
 pub fn is_free() -> bool {
     current().is_some_and(|action| action.sa_sigaction == libc::SIG_DFL)
 }
@@ -88,7 +88,7 @@ extern "C" fn on_question(signal: libc::c_int) {
         handler(signal);
     }
     let socket = SOCKET.load(Ordering::SeqCst);
-    // SAFETY: a system call with a pointer to a constant. Where there is no room, or nobody, the end is missing.
+    // SAFETY: a system call with a pointer to a constant. Without room or a reader, the end is missing.
     unsafe { libc::write(socket, END.as_ptr().cast(), END.len()) };
     Errno::set_raw(errno);
 }
@@ -124,7 +124,7 @@ mod tests {
                 let has_begun = end_answers(theirs.as_raw_fd()).is_ok() && !is_free();
                 let _ = waits.write_all(b"!");
                 let mut byte = [0];
-                // Begun again by the kernel: `Read` would hide that from nobody but itself.
+                // The kernel begins the read again. `Read` would repeat an interrupted one itself, and hide that the kernel didn't.
                 let count = nix::unistd::read(&waits, &mut byte);
                 exit_now(if was_free && has_begun && count == Ok(1) {
                     7

@@ -22,7 +22,7 @@ pub fn kill_rest(leader: i32) -> usize {
     let mut killed = 0;
     for _ in 0..PASSES {
         let found = members(leader);
-        // The number belongs to somebody else by now.
+        // The number belongs to another process by now.
         if found.contains(&leader) {
             return killed;
         }

@@ -190,7 +190,7 @@ pub fn shutdown(socket: BorrowedFd<'_>) {
     let _ = nix::sys::socket::shutdown(socket.as_raw_fd(), Shutdown::Both);
 }
 
-/// Says that nothing more will be read: whoever sends is told so (EPIPE). What was sent before can still be read.
+/// Says that nothing more will be read: later sends of the peer fail (EPIPE). What was sent before can still be read.
 pub fn shutdown_read(socket: BorrowedFd<'_>) {
     // Fails only where the peer is gone already.
     let _ = nix::sys::socket::shutdown(socket.as_raw_fd(), Shutdown::Read);

@@ -87,7 +87,11 @@ impl Executor {
             }
         }
         self.processes.remove_sockets_of_others(&document);
-        choose_serving(&mut adopted, &plan.pools);
+        let serving = plan
+            .pools
+            .iter()
+            .map(|pool| (PoolId(pool.id), pool.serving.map(GenerationId)));
+        adopted.choose_serving(serving);
         for generation in adopted.generations.iter().filter(|generation| generation.serves) {
             self.pools.serves(generation.pool, generation.generation);
         }
@@ -315,28 +319,6 @@ impl Pools {
             header::set_retire(words, slot.0 as usize, true);
         }
         lost
-    }
-}
-
-/// The generation of each pool that serves: the one that is said to, or, if all of its workers were told to go, the newest
-/// that has others.
-fn choose_serving(adopted: &mut Adopted, pools: &[document::Pool]) {
-    for pool in pools {
-        let stays = |generation: &AdoptedGeneration| {
-            generation.pool == PoolId(pool.id)
-                && generation.workers.iter().any(|worker| worker.told.is_none())
-        };
-        let candidates = adopted
-            .generations
-            .iter_mut()
-            .filter(|generation| stays(generation));
-        let best = candidates.max_by_key(|generation| {
-            let said = pool.serving == Some(generation.generation.0);
-            (said, generation.generation)
-        });
-        if let Some(generation) = best {
-            generation.serves = true;
-        }
     }
 }
 

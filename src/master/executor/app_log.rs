@@ -6,7 +6,7 @@ use super::said::note;
 use super::shared::Members;
 use super::{Executor, GenerationId, Pools};
 use crate::logs::{Log, LogError, Speaker};
-use crate::master::run::FPM_TITLE;
+use crate::master::persona::FPM_TITLE;
 use crate::sys::file::{open_log_for, open_owned_log};
 use crate::sys::identity;
 use crate::tick::Tick;
@@ -117,11 +117,6 @@ impl Pools {
 }
 
 impl Executor {
-    /// When [`Executor::tend_entries`] is to be called next.
-    pub(in crate::master) fn entries_deadline(&self) -> Option<Tick> {
-        self.context.sources.entries_deadline()
-    }
-
     /// Writes the entries to which nothing was added for a while.
     pub(in crate::master) fn tend_entries(&mut self, now: Tick) {
         if self.context.sources.take_entries_due(now).is_none() {

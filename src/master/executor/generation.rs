@@ -1,7 +1,7 @@
 //! One generation, as the executor knows it: scoreboard, pipes, preloader.
 
+use super::make::Make;
 use super::output::Lines;
-use super::renewal::Make;
 use super::reports::Reports;
 use crate::config::ProcessManager;
 use crate::logs::{Handout, LogError, open_file};

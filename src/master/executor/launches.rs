@@ -2,7 +2,6 @@
 
 use super::app_log::{outlet_of_preloader, whose};
 use super::deaths::exit_of;
-use super::errors::Kept;
 use super::output::Lines;
 use super::preloader::{Command, Preloader};
 use super::programs::RunningProgram;
@@ -14,6 +13,7 @@ use super::{Context, Executor, Helpers, Pools, Who};
 use crate::config::{Application, Interface, sharing};
 use crate::confine;
 use crate::master::event::{Event, Exit, GenerationId};
+use crate::master::failed_starts::Kept;
 use crate::runtime::php::held;
 use crate::runtime::{self, Launch};
 use crate::spawn::event::Token;

@@ -9,7 +9,6 @@ mod context;
 mod control;
 mod deaths;
 mod entries;
-mod errors;
 mod estate;
 mod events;
 mod failure;
@@ -18,17 +17,16 @@ mod handover;
 mod helper;
 mod helpers;
 mod launches;
+mod make;
 mod needs;
-mod opening;
 mod output;
 mod pools;
 mod preloader;
+mod prepare;
 mod processes;
 mod programs;
 mod promotion;
 mod reload;
-mod reloads;
-mod renewal;
 mod reporter;
 mod reports;
 mod routers;
@@ -54,6 +52,8 @@ use super::action::Action;
 use super::event::{GenerationId, PoolId, WorkerId};
 use crate::config::Config;
 use crate::logs::Log;
+use crate::master::manager::Manager;
+use crate::tick::Tick;
 use crate::worker::Runtime;
 use context::Context;
 use control::Control;
@@ -75,7 +75,6 @@ pub use apply_error::ApplyError;
 pub(super) use control::Rights;
 pub use failure::RunError;
 pub(crate) use needs::programs as needed_programs;
-pub(super) use renewal::Extent;
 pub(super) use sources::{SIGNALS, Source};
 pub(super) use totals::Totals;
 pub(super) use upgrade::UpgradeError;
@@ -130,6 +129,30 @@ impl Executor {
             handover: Handover::default(),
             control: Control::default(),
         })
+    }
+
+    /// The earliest time at which [`Executor::tend`] has something to do, or an upgrade goes on.
+    pub(in crate::master) fn next_deadline(&self) -> Option<Tick> {
+        let deadlines = [
+            self.helpers.reporters_deadline(),
+            self.helpers.spawner_deadline(),
+            self.helpers.programs_deadline(),
+            self.applications.routers_deadline(),
+            self.control.control_deadline(),
+            self.handover.upgrade_deadline(),
+            self.context.sources.entries_deadline(),
+        ];
+        deadlines.into_iter().flatten().min()
+    }
+
+    /// Does what is due.
+    pub(in crate::master) fn tend(&mut self, now: Tick, manager: &Manager) {
+        self.tend_reporters(now, |pool| manager.serving(pool));
+        self.tend_routers(now);
+        self.tend_control(now);
+        self.tend_spawner(now);
+        self.tend_programs(now);
+        self.tend_entries(now);
     }
 
     /// Performs one action.

@@ -1,21 +1,21 @@
 //! Pools: their sockets, and what their generations are made with.
 
 use super::apply_error::ApplyError;
-use super::errors::Errors;
 use super::generation::{Generation, Resources};
-use super::opening::Identities;
-use super::renewal::{Extent, Reason};
+use super::prepare::Identities;
 use super::sources::Source;
 use super::tallies::Tallies;
 use super::worker::WorkerProcess;
 use super::{Context, Executor, Handover, Reload, Rights};
-use crate::config::{Application, Config, Pool, Skipped};
+use crate::config::{Application, Config, Pool};
 use crate::confine::{self, Group};
 use crate::estate::names;
 use crate::listen::Listener;
 use crate::master::action::{Figures, Notify};
 use crate::master::event::{Event, GenerationId, Policy, PoolId, PreloaderPolicy, WorkerId};
+use crate::master::failed_starts::Errors;
 use crate::master::program::START_PATIENCE;
+use crate::master::reload_diff::Extent;
 use crate::runtime::php::protocol::WARM_PATIENCE;
 use crate::scoreboard::header;
 use crate::scoreboard::layout::header as word;
@@ -87,25 +87,6 @@ pub(in crate::master) struct Pools {
     pub(super) errors: Errors,
     pub(super) last_pool: u32,
     pub(super) last_generation: u32,
-}
-
-/// What becomes of which pool, by name.
-#[derive(Debug, Default)]
-pub(in crate::master) struct Changes {
-    /// They begin.
-    pub(in crate::master) added: Vec<String>,
-    /// They get new workers, and why.
-    pub(in crate::master) replaced: Vec<(PoolId, GenerationId, String, Reason)>,
-    /// They go on as they are.
-    pub(in crate::master) kept: Vec<String>,
-    /// They begin anew, because the files of their sockets were gone.
-    pub(in crate::master) bound_again: Vec<String>,
-    /// They end.
-    pub(in crate::master) removed: Vec<String>,
-    /// They have a socket that nobody can reach, and why it can't be bound again.
-    pub(in crate::master) failed: Vec<(String, String)>,
-    /// They can't be had.
-    pub(in crate::master) skipped: Vec<Skipped>,
 }
 
 impl Executor {

@@ -1,4 +1,4 @@
-//! Starts and stops the reporters, as their keepers say.
+//! Starts and stops the reporters, as their lives go on.
 
 use super::helper::{own_user, zone};
 use super::preloader::Preloader;
@@ -7,9 +7,9 @@ use super::{Context, Executor, Handover, Helpers, Pools, Who};
 use crate::config::Listen;
 use crate::estate::names;
 use crate::helper::Role;
+use crate::life::{Happened, Helper, Rules, Step};
 use crate::listen::Listener;
 use crate::master::event::{GenerationId, PoolId};
-use crate::master::reporters::{Cause, Keeper, Step};
 use crate::reporter::Brief;
 use crate::sys::fd::{send_with, socket_pair};
 use crate::sys::process::{self, Ended};
@@ -19,12 +19,13 @@ use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::socket::SockType;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Duration;
 
 /// A pool's address for its status, and the reporter there.
 #[derive(Debug)]
 pub(super) struct ReporterState {
     pub(super) listener: Listener,
-    keeper: Keeper,
+    life: Helper,
     process: Option<Process>,
     /// Somebody has connected, and PHP is being started, which has to say first what it is.
     waits_for_php: bool,
@@ -67,14 +68,14 @@ impl Executor {
                 .close_reporter(&mut self.context, &mut self.handover, pool);
             let reporter = ReporterState {
                 listener,
-                keeper: Keeper::default(),
+                life: Helper::new(Rules::REPORTER, clock::now()),
                 process: None,
                 waits_for_php: false,
             };
             self.helpers.reporters.insert(pool, reporter);
             self.handover.keep_status(&self.helpers, pool);
             self.helpers
-                .reporter_step(&mut self.context, &self.pools, pool, Step::Watch);
+                .reporter_step(&mut self.context, &self.pools, pool, Step::Idle);
         } else if let Some(reporter) = self.helpers.reporters.get(&pool) {
             if let Err(error) = reporter.listener.adjust(wanted) {
                 log::error!("[pool {name}] the status socket keeps its old attributes: {error}");
@@ -117,22 +118,22 @@ impl Executor {
                     reporter.waits_for_php = false;
                 }
                 self.helpers
-                    .reporter_step(&mut self.context, &self.pools, pool, Step::Watch);
+                    .reporter_step(&mut self.context, &self.pools, pool, Step::Idle);
             }
         }
         let mut causes = Vec::new();
         for (pool, reporter) in &self.helpers.reporters {
             let shows = reporter.process.as_ref().map(|process| process.generation);
             if shows.is_some_and(|shows| serving(*pool).is_some_and(|serving| serving != shows)) {
-                causes.push((*pool, Cause::Outdated));
+                causes.push((*pool, Happened::Leave(Duration::ZERO)));
             }
-            if reporter.keeper.deadline().is_some_and(|deadline| deadline <= now) {
-                causes.push((*pool, Cause::Deadline));
+            if reporter.life.deadline().is_some_and(|deadline| deadline <= now) {
+                causes.push((*pool, Happened::Deadline));
             }
         }
         for (pool, cause) in causes {
             self.helpers
-                .tell_keeper(&mut self.context, &self.pools, pool, cause);
+                .tell_reporter(&mut self.context, &self.pools, pool, cause);
         }
     }
 
@@ -146,7 +147,7 @@ impl Executor {
             reporter.waits_for_php = true;
             return self.context.sources.forget(&reporter.listener.socket);
         }
-        if reporter.keeper.handle(Cause::Ready, clock::now()) != Step::Start {
+        if reporter.life.handle(Happened::Needed, clock::now()) != Step::Start {
             return;
         }
         self.context.sources.forget(&reporter.listener.socket);
@@ -159,7 +160,7 @@ impl Executor {
                 self.pools.pool_name(pool)
             );
             self.helpers
-                .tell_keeper(&mut self.context, &self.pools, pool, Cause::Failed);
+                .tell_reporter(&mut self.context, &self.pools, pool, Happened::Failed);
         }
     }
 
@@ -256,7 +257,7 @@ impl Helpers {
 
     /// The earliest time at which something is to be done about a reporter.
     pub(in crate::master) fn reporters_deadline(&self) -> Option<Tick> {
-        let deadlines = self.reporters.values().map(|reporter| reporter.keeper.deadline());
+        let deadlines = self.reporters.values().map(|reporter| reporter.life.deadline());
         deadlines.flatten().min()
     }
 
@@ -291,24 +292,24 @@ impl Helpers {
         }
         let left = reporter.process.take().is_some_and(|p| p.channel.is_none());
         let cause = match ended {
-            Ended::Code(0) => Cause::Gone,
+            Ended::Code(0) => Happened::Ended,
             Ended::Code(code) => {
                 log::warn!("[pool {name}] reporter {pid} exited with code {code}");
-                Cause::Crashed
+                Happened::Failed
             }
             Ended::Signal(signal, _) => {
                 if !left {
                     log::warn!("[pool {name}] reporter {pid} exited on signal {signal}");
                 }
-                Cause::Crashed
+                Happened::Failed
             }
         };
-        self.tell_keeper(context, pools, pool, cause);
+        self.tell_reporter(context, pools, pool, cause);
     }
 
-    fn tell_keeper(&mut self, context: &mut Context, pools: &Pools, pool: PoolId, cause: Cause) {
+    fn tell_reporter(&mut self, context: &mut Context, pools: &Pools, pool: PoolId, happened: Happened) {
         if let Some(reporter) = self.reporters.get_mut(&pool) {
-            let step = reporter.keeper.handle(cause, clock::now());
+            let step = reporter.life.handle(happened, clock::now());
             self.reporter_step(context, pools, pool, step);
         }
     }
@@ -321,7 +322,7 @@ impl Helpers {
         match step {
             // A start follows from `reporter_wanted` alone.
             Step::None | Step::Start => {}
-            Step::Watch => {
+            Step::Idle => {
                 let socket = &reporter.listener.socket;
                 if let Err(error) = context.sources.watch(socket, Source::Status(pool)) {
                     log::error!("[pool {name}] {error}");

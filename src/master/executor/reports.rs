@@ -2,11 +2,11 @@
 //!
 //! A worker's word counts for its own pool alone: whose a report is, is known by the socket that it came over.
 
-use super::errors::Kept;
 use super::generation::Generation;
 use super::launches::account;
 use super::{GenerationId, Pools};
 use crate::config::Application;
+use crate::master::failed_starts::Kept;
 use crate::runtime::fastcgi;
 use crate::spawn::letter::{Letter, MOST_BYTES};
 use crate::sys::fd::{set_send_buffer, socket_pair};

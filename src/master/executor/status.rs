@@ -1,6 +1,5 @@
 //! What there is, for the control socket's `status`.
 
-use super::errors::Kept;
 use super::generation::Generation;
 use super::pools::RunningPool;
 use super::totals::Reading;
@@ -9,6 +8,7 @@ use crate::config::{Address, Application, ProcessManager};
 use crate::control::protocol::{self, Answer, Format, LastError, Status, WorkerLimits};
 use crate::listen::{Listener, Place};
 use crate::master::event::PoolId;
+use crate::master::failed_starts::Kept;
 use crate::scoreboard::{Stage, census};
 use crate::sys::clock::{self, ProcessClock};
 use crate::sys::process;

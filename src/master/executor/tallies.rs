@@ -2,9 +2,9 @@
 
 use super::Pools;
 use super::generation::Generation;
-use crate::master::event::{Exit, GenerationId, Told, WorkerId};
-use crate::scoreboard::tally::{Cause, Tally};
-use nix::sys::signal::Signal;
+use crate::master::event::{Exit, GenerationId, WorkerId};
+use crate::master::tallies::cause;
+use crate::scoreboard::tally::Tally;
 use std::collections::HashMap;
 
 /// The tallies by the names of the pools that the status shows. What else has generations, applications of application pools,
@@ -115,67 +115,9 @@ impl Pools {
     }
 }
 
-/// Why a worker ended that was told, or was not.
-fn cause(told: Option<Told>, exit: Exit) -> (Cause, Option<i32>) {
-    let ours = [
-        Signal::SIGTERM as i32,
-        Signal::SIGKILL as i32,
-        Signal::SIGQUIT as i32,
-    ];
-    match (told, exit) {
-        (None, Exit::Code(0)) => (Cause::Finished, None),
-        (None, Exit::Unknown) => (Cause::Unknown, None),
-        (Some(Told::Retire), Exit::Code(0) | Exit::Unknown) => (Cause::Retired, None),
-        (Some(Told::Terminate | Told::Kill), Exit::Code(_) | Exit::Unknown) => (Cause::Terminated, None),
-        (Some(Told::Terminate | Told::Kill), Exit::Signal { signal, .. }) if ours.contains(&signal) => {
-            (Cause::Terminated, None)
-        }
-        (None | Some(Told::Retire), Exit::Code(code)) => (Cause::Exit, Some(code)),
-        (_, Exit::Signal { signal, .. }) => (Cause::Signal, Some(signal)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_worker_s_end_has_a_cause() {
-        let signal = |signal: Signal| Exit::Signal {
-            signal: signal as i32,
-            core: false,
-        };
-        for (told, exit, expected) in [
-            (None, Exit::Code(0), (Cause::Finished, None)),
-            (None, Exit::Code(255), (Cause::Exit, Some(255))),
-            (None, Exit::Unknown, (Cause::Unknown, None)),
-            (None, signal(Signal::SIGTERM), (Cause::Signal, Some(15))),
-            (Some(Told::Retire), Exit::Code(0), (Cause::Retired, None)),
-            (Some(Told::Retire), Exit::Code(1), (Cause::Exit, Some(1))),
-            (
-                Some(Told::Retire),
-                signal(Signal::SIGSEGV),
-                (Cause::Signal, Some(11)),
-            ),
-            (
-                Some(Told::Terminate),
-                signal(Signal::SIGTERM),
-                (Cause::Terminated, None),
-            ),
-            (
-                Some(Told::Kill),
-                signal(Signal::SIGKILL),
-                (Cause::Terminated, None),
-            ),
-            (
-                Some(Told::Kill),
-                signal(Signal::SIGSEGV),
-                (Cause::Signal, Some(11)),
-            ),
-        ] {
-            assert_eq!(cause(told, exit), expected, "{told:?} {exit:?}");
-        }
-    }
 
     #[test]
     fn a_pool_s_tally_goes_on_when_it_begins_again() {

@@ -1,11 +1,11 @@
 //! Reports of workers that ended before they took up work: what an application does in each worker failed, such as the start
 //! of an ASGI lifespan.
 
-use super::errors::Kept;
 use super::launches::{account, say_report};
 use super::{Executor, WorkerProcess};
 use crate::config::Application;
 use crate::master::event::Exit;
+use crate::master::failed_starts::Kept;
 use crate::spawn::alone::error_id;
 use crate::spawn::error::{Category, Ended, Failure};
 use crate::spawn::handshake::response::{Surroundings, Text};

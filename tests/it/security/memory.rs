@@ -192,7 +192,7 @@ fn what_belongs_to_one_pool_is_in_no_process_of_another() {
         "php-cgi",
         "reporter",
         "router sites",
-        "scout sites",
+        "inspector sites",
         "broken",
         "shop",
     ];

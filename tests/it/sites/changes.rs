@@ -38,15 +38,15 @@ fn a_reload_restarts_applications_of_which_something_changed() {
         "{}",
         sites.daemon.log()
     );
-    // Other files are looked at from now on, by another scout.
-    let scout = sites.companion("scout");
+    // Other files are looked at from now on, by another inspector.
+    let inspector = sites.companion("inspector");
     let other = format!(
         "max = 3\nforget_after = \"1m\"\nrestart_dir = \"restart\"\nroot_parameter = \"OTHER\"\n\
          default_user = \"{}\"",
         super::USERS[0].0
     );
     reload(&sites, &other, "env = { COLOUR = \"blue\" }");
-    until("another scout", || (!process::runs(scout)).then_some(()));
+    until("another inspector", || (!process::runs(inspector)).then_some(()));
     sites.end();
 }
 

@@ -44,15 +44,15 @@ fn a_router_that_is_killed_is_followed_by_one_that_knows_the_instances() {
 }
 
 #[test]
-fn a_scout_that_is_killed_costs_no_request() {
+fn a_inspector_that_is_killed_costs_no_request() {
     let sites = Sites::start("max = 3");
     php(&sites);
-    let scout = sites.companion("scout");
+    let inspector = sites.companion("inspector");
     let load = Load::start(sites.nginx.port, &["/app/"], 3);
     load.wait_for(30);
-    process::signal(scout, Signal::SIGKILL);
-    until("its end", || (!process::runs(scout)).then_some(()));
-    assert_ne!(sites.companion("scout"), scout);
+    process::signal(inspector, Signal::SIGKILL);
+    until("its end", || (!process::runs(inspector)).then_some(()));
+    assert_ne!(sites.companion("inspector"), inspector);
     load.wait_for(30);
     sites.php("other", 0, "echo 'other';");
     assert_eq!(sites.body("/other/"), "other");

@@ -1,4 +1,4 @@
-//! Routers and scouts that take up nothing are replaced; those that are only slow are not.
+//! Routers and inspectors that take up nothing are replaced; those that are only slow are not.
 
 use super::Sites;
 use crate::support::{pause, process, until};
@@ -69,7 +69,7 @@ fn is_replaced(why: &str, harm: impl Fn(u32) -> Option<Child>) {
     let sites = Sites::start("max = 3");
     sites.cgi("app", 0, "echo app");
     assert_eq!(sites.body("/app/"), "app\n");
-    for which in ["router", "scout"] {
+    for which in ["router", "inspector"] {
         let before = sites.companion(which);
         let holder = harm(before);
         sites.daemon.wait_for(&format!(
@@ -119,7 +119,7 @@ fn one_that_was_held_up_together_with_the_master_goes_on() {
     let sites = Sites::start("max = 3");
     sites.cgi("app", 0, "echo app");
     assert_eq!(sites.body("/app/"), "app\n");
-    let both = ["router", "scout"].map(|which| sites.companion(which));
+    let both = ["router", "inspector"].map(|which| sites.companion(which));
     let holders = both.map(hold);
     let master = sites.daemon.pid();
     process::signal(master, Signal::SIGSTOP);
@@ -140,7 +140,7 @@ fn one_that_was_held_up_together_with_the_master_goes_on() {
         assert_eq!(sites.body("/app/"), "app\n");
         pause();
     }
-    assert_eq!(both, ["router", "scout"].map(|which| sites.companion(which)));
+    assert_eq!(both, ["router", "inspector"].map(|which| sites.companion(which)));
     sites.end();
 }
 

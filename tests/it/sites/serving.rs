@@ -36,14 +36,17 @@ fn applications_of_several_languages_and_users_share_a_socket() {
 }
 
 #[test]
-fn router_and_scout_make_only_the_system_calls_that_they_need() {
+fn router_and_inspector_make_only_the_system_calls_that_they_need() {
     let sites = Sites::start("max = 2");
     sites.cgi("app", 0, "echo app");
     assert_eq!(sites.body("/app/"), "app\n");
-    let scout = sites.companion("scout");
-    let lookers = process::children(scout);
-    assert!(!lookers.is_empty());
-    for pid in [sites.companion("router"), scout].into_iter().chain(lookers) {
+    let inspector = sites.companion("inspector");
+    let inspectors = process::children(inspector);
+    assert!(!inspectors.is_empty());
+    for pid in [sites.companion("router"), inspector]
+        .into_iter()
+        .chain(inspectors)
+    {
         // SECCOMP_MODE_FILTER (proc(5)).
         assert_eq!(process::status_line(pid, "Seccomp").as_deref(), Some("2"));
         assert_eq!(process::status_line(pid, "NoNewPrivs").as_deref(), Some("1"));
@@ -154,7 +157,7 @@ fn where_visitors_may_see_it_the_report_is_what_they_get() {
     sites.end();
 }
 
-/// Of a request to an instance that runs nobody hears but router, scout and instance.
+/// Of a request to an instance that runs nobody hears but router, inspector and instance.
 #[test]
 fn requests_cost_the_master_nothing() {
     // One instance, or a request that comes before the end of the one before is known has another started.
@@ -166,7 +169,7 @@ fn requests_cost_the_master_nothing() {
             assert_eq!(sites.body("/shop/"), "sold");
         }
     });
-    // Now and then it looks whether router and scout have read the byte that it sent, and sends another.
+    // Now and then it looks whether router and inspector have read the byte that it sent, and sends another.
     let count = |call: &str| calls.get(call).copied().unwrap_or(0);
     let beats = count("sendto");
     let of_beats = beats + count("ioctl") + count("clock_gettime") + count("epoll_wait").min(beats);

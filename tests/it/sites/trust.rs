@@ -30,11 +30,11 @@ fn compile_spy(dir: &Path, notes: &Path) -> String {
 }
 
 #[test]
-fn a_router_or_scout_that_is_stopped_is_replaced() {
+fn a_router_or_inspector_that_is_stopped_is_replaced() {
     let sites = Sites::start("max = 2");
     sites.cgi("app", 0, "echo app");
     assert_eq!(sites.body("/app/"), "app\n");
-    for which in ["router", "scout"] {
+    for which in ["router", "inspector"] {
         let before = sites.companion(which);
         process::signal(before, nix::sys::signal::Signal::SIGSTOP);
         sites.daemon.wait_for(&format!(
@@ -272,13 +272,13 @@ fn a_look_for_which_there_is_no_process_is_no_refusal() {
     }
     let sites = Sites::start("max = 2");
     sites.php("shop", 0, "echo 'shop';");
-    let scout = sites.companion("scout");
-    let [uid, gid] = process::user_and_group(scout);
+    let inspector = sites.companion("inspector");
+    let [uid, gid] = process::user_and_group(inspector);
     let limit = |processes: &str| {
         let mut prlimit = Command::new("setpriv");
         prlimit
             .args(["--reuid", &uid, "--regid", &gid, "--clear-groups", "prlimit"])
-            .args(["--pid", &scout.to_string(), &format!("--nproc={processes}")]);
+            .args(["--pid", &inspector.to_string(), &format!("--nproc={processes}")]);
         assert!(prlimit.status().expect("prlimit").success());
     };
     limit("0:");

@@ -200,7 +200,7 @@ pub const ROUTER: &[&str] = &[
     "Err",
 ];
 
-pub const SCOUT: &[&str] = &[
+pub const INSPECTOR: &[&str] = &[
     "number",
     "found",
     "Ok",

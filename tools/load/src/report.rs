@@ -58,7 +58,7 @@ struct Slow {
     started_ms: f64,
 }
 
-/// Prints to standard output; that nobody reads it is no fault of the measurement.
+/// Prints to standard output; a closed output does not fail the measurement.
 pub(crate) fn print(arguments: &Arguments, measured: &Measured) {
     let report = Report::new(arguments, measured);
     let text = if arguments.json {

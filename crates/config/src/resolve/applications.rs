@@ -138,8 +138,8 @@ fn reserve(field: &Field<Whole>, max: NonZeroU32, report: &mut Report<'_>) -> u3
     reserve
 }
 
-/// Whether applications run as their owners. Where they don't, somebody has to be named. Without root they run as the
-/// daemon, whatever is written: a reload that changes it changes nothing, and the router goes on keeping connections.
+/// Whether applications run as their owners. Where they don't, `default_user` has to name a user. Without root they run as
+/// the daemon, whatever is written: a reload that changes it changes nothing, and the router keeps its connections.
 fn user_switching(draft: &ApplicationsDraft, world: &dyn World, report: &mut Report<'_>) -> bool {
     if !world.is_root() {
         return false;

@@ -355,8 +355,8 @@ fn allowed_clients(draft: &PoolDraft, report: &mut Report<'_>) -> (Vec<IpAddr>, 
     if written.value.0.is_empty() {
         report.rule(
             written,
-            "nobody is in the list",
-            "name an address, or leave it out to let everybody connect",
+            "no address is in the list",
+            "name one, or leave the setting out to let every address connect",
         );
     }
     let (mut clients, mut wrong) = (Vec::new(), Vec::new());

@@ -65,6 +65,6 @@ pub(super) const ROWS: &[Setting] = &[
         "the user of applications whose owner may have none; without it they are refused")
         .sample(Off(r#""www-data""#)),
     key(Applications, "router_user", "string", "the pool's `user`, or else `forkyard`",
-        "the user of router and scout, as which nothing else may run with `user_switching`; ignored without root, with a notice")
+        "the user of router and inspector, as which nothing else may run with `user_switching`; ignored without root, with a notice")
         .sample(Off(r#""forkyard""#)),
 ];

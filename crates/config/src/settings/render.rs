@@ -30,7 +30,7 @@ pub fn render(section: Section) -> String {
     text
 }
 
-/// The table of a runtime that php-fpm has not.
+/// The table of a runtime that php-fpm does not have.
 pub fn render_runtime(section: Section) -> String {
     let mut text = String::from("| key | meaning | default |\n| --- | --- | --- |\n");
     for Setting {
@@ -46,7 +46,7 @@ pub fn render_runtime(section: Section) -> String {
     text
 }
 
-/// What php-fpm has and forkyard's own configuration has not.
+/// What php-fpm has and forkyard's own configuration does not.
 pub fn render_absent() -> String {
     let mut text = String::from("| php-fpm | instead |\n| --- | --- |\n");
     for setting in rows() {

@@ -60,7 +60,7 @@ fn keys_become_options_and_zero_is_no_limit() {
 }
 
 #[test]
-fn without_root_nobody_is_switched_to_whatever_is_written() {
+fn without_root_no_user_is_switched_to_whatever_is_written() {
     let users = |switching: &str| {
         let text = routed("", &format!("{DIRECTORIES}\n{switching}"));
         let config = parse(&text, Path::new("/etc/forkyard.toml"), &USER).expect("valid");

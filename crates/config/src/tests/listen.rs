@@ -115,7 +115,7 @@ fn rules_of_the_listening_socket() {
         ),
         (
             "listen = { address = \"9000\", allowed_clients = [] }",
-            "2:30: error: [pool www] listen.allowed_clients: nobody is in the list; name an address, or leave it out to let everybody connect",
+            "2:30: error: [pool www] listen.allowed_clients: no address is in the list; name one, or leave the setting out to let every address connect",
         ),
         (
             "listen = { address = \"9000\", allowed_clients = \"::1\" }",

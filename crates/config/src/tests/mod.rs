@@ -2,6 +2,7 @@
 
 mod application;
 mod applications;
+mod changes;
 mod confine;
 mod fastcgi;
 mod file;

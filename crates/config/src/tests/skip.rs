@@ -89,7 +89,7 @@ fn what_two_pools_make_together_belongs_to_both() {
             ]
         )
     );
-    // A name that is there twice is nobody's.
+    // Two pools have one name: neither is right.
     let world = Machine {
         root: true,
         files: vec![("/etc/p/x.toml", "[pool.a]\nlisten = \"/run/x.sock\"\n")],
@@ -127,7 +127,7 @@ fn a_file_that_can_not_be_read_takes_its_own_pools_with_it() {
 }
 
 #[test]
-fn errors_that_are_nobody_s_alone_leave_nothing() {
+fn errors_of_no_single_pool_leave_nothing() {
     let good = one("a", "");
     for text in [
         format!("{SKIP}pidd = 1\n{good}"),

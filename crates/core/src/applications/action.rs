@@ -1,4 +1,4 @@
-//! What the book can ask for. The edge performs each in order and decides nothing.
+//! What the book can ask for. The router performs each in order and decides nothing.
 
 use super::event::{ErrorId, InstanceId, Ticket};
 use std::sync::Arc;

@@ -1,9 +1,9 @@
-//! What the master's core can ask for. The edge performs each in order, decides nothing, and tells failures back as
+//! What the master's core can ask for. The executor performs each in order, decides nothing, and tells failures back as
 //! events.
 
 use super::event::{Exit, GenerationId, OrderId, PoolId, SlotIndex, WorkerId};
 use crate::config::EmergencyRestart;
-use std::fmt;
+pub use crate::life::Force;
 use std::time::Duration;
 
 /// One thing to do.
@@ -59,7 +59,7 @@ pub enum Action {
     /// The pool is no longer wanted: close its listening socket and remove a unix socket's path. Comes before its
     /// workers are gone, so that nobody connects to what nobody will answer.
     ClosePool(PoolId),
-    /// Something has happened that the edge keeps account of: in a reload that is under way, in the hand-over document.
+    /// Something has happened that the executor keeps account of: in a reload that is under way, in the hand-over document.
     Note(Fact),
     /// Say something in the log. Nothing else may come of it.
     Say(Notice),
@@ -83,17 +83,6 @@ pub struct Notify {
     pub always: bool,
     /// When fewer than this many workers of the generation stay idle.
     pub idle_below: u32,
-}
-
-/// How a process is made to end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Force {
-    /// Close its control channel (preloader only).
-    Ask,
-    /// SIGTERM.
-    Terminate,
-    /// SIGKILL.
-    Kill,
 }
 
 /// Counters of a generation that only the master knows.
@@ -156,14 +145,4 @@ pub enum Notice {
     PromotionFailed(GenerationId, Exit, Duration),
     /// A generation serves and the one before it retires.
     GenerationServes(GenerationId),
-}
-
-impl fmt::Display for Force {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Force::Ask => "closing its channel",
-            Force::Terminate => "terminating",
-            Force::Kill => "killing",
-        })
-    }
 }

@@ -4,18 +4,35 @@
 //! next has brought up another in its place; one that was to take over, or was leaving, leaves. Timers are set anew from
 //! the times at which things were told, and whoever may be counted upon is counted first.
 
-use super::children::{Life, Worker};
+use super::children::{self, Worker};
 use super::departure::{KILL_AFTER, LOOK_AFTER};
-use super::event::{Adopted, AdoptedGeneration, AdoptedWorker, GenerationId, Told};
+use super::event::{Adopted, AdoptedGeneration, AdoptedWorker, GenerationId, PoolId, Told};
 use super::generation::{Generation, Stage};
 use super::leave::{self, Going, Why};
 use super::manager::{Manager, Step};
 use super::pool::Pool;
-use super::preloader::Preloader;
 use super::slots::Slots;
 use super::timers::Timer;
 use super::watchdog::{self, Watchdog};
 use crate::config::ProcessManager;
+use crate::life::Life;
+
+impl Adopted {
+    /// Notes of each pool which generation serves: the one that is named beside it, or, if all of its workers were told to
+    /// go, the newest that has others.
+    pub fn choose_serving(&mut self, pools: impl IntoIterator<Item = (PoolId, Option<GenerationId>)>) {
+        for (pool, said) in pools {
+            let stays = |generation: &AdoptedGeneration| {
+                generation.pool == pool && generation.workers.iter().any(|worker| worker.told.is_none())
+            };
+            let candidates = self.generations.iter_mut().filter(|it| stays(it));
+            let best = candidates.max_by_key(|it| (said == Some(it.generation), it.generation));
+            if let Some(generation) = best {
+                generation.serves = true;
+            }
+        }
+    }
+}
 
 impl Manager {
     /// Takes in what was left. Only before anything else was.
@@ -56,7 +73,7 @@ impl Manager {
         let mut generation = Generation::new(adopted.pool, adopted.policy, Stage::Leaving);
         generation.slots = Slots::new(adopted.slots);
         if adopted.has_preloader && adopted.policy.preloader.is_some() {
-            generation.preloader = Preloader::Ready;
+            generation.preloader = Life::Ready;
         }
         for slot in &adopted.lost {
             generation.slots.lose(*slot);
@@ -119,7 +136,11 @@ impl Manager {
             early: false,
             generation,
             slot: adopted.slot,
-            life: if adopted.up { Life::Up } else { Life::Born },
+            life: if adopted.up {
+                children::Life::Up
+            } else {
+                children::Life::Born
+            },
             going,
             forked: adopted.forked.min(step.now),
             seen: None,
@@ -136,5 +157,56 @@ impl Manager {
             let left = grace.saturating_sub(step.now.since(since));
             self.timers.set(Timer::Worker(adopted.worker), step.now, left);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::master::event::{Policy, SlotIndex, WorkerId};
+    use crate::tick::Tick;
+
+    fn generation(id: u32, told: Option<Told>) -> AdoptedGeneration {
+        AdoptedGeneration {
+            generation: GenerationId(id),
+            pool: PoolId(1),
+            policy: Policy {
+                pm: ProcessManager::Static { max_children: 1 },
+                terminate_timeout: None,
+                slow_timeout: None,
+                preloader: None,
+            },
+            slots: 1,
+            serves: false,
+            workers: vec![AdoptedWorker {
+                worker: WorkerId(u64::from(id)),
+                slot: SlotIndex(0),
+                forked: Tick::ZERO,
+                up: true,
+                told: told.map(|told| (told, Tick::ZERO)),
+            }],
+            lost: Vec::new(),
+            has_preloader: false,
+        }
+    }
+
+    fn chosen(generations: &[AdoptedGeneration], said: u32) -> Vec<u32> {
+        let mut adopted = Adopted {
+            generations: generations.to_vec(),
+            ..Adopted::default()
+        };
+        adopted.choose_serving([(PoolId(1), Some(GenerationId(said)))]);
+        let serving = adopted.generations.iter().filter(|it| it.serves);
+        serving.map(|it| it.generation.0).collect()
+    }
+
+    #[test]
+    fn the_generation_that_is_said_to_serve_does_unless_its_workers_leave() {
+        let [old, new] = [generation(1, None), generation(2, None)];
+        let leaving = generation(1, Some(Told::Retire));
+        assert_eq!(chosen(&[old.clone(), new.clone()], 1), [1]);
+        assert_eq!(chosen(&[old, new.clone()], 7), [2]);
+        assert_eq!(chosen(&[leaving.clone(), new], 1), [2]);
+        assert_eq!(chosen(&[leaving], 1), [] as [u32; 0]);
     }
 }

@@ -1,7 +1,6 @@
 //! How workers go: told to, by themselves, or before they were there.
 
 use super::action::{Action, Fact, Force, Notice};
-use super::backoff;
 use super::children::Life;
 use super::event::{Exit, GenerationId, WorkerId};
 use super::leave::{Cause, Going, Order, Why};
@@ -9,6 +8,7 @@ use super::manager::{Manager, Step};
 use super::phase::Phase;
 use super::timers::Timer;
 use crate::config::ProcessManager;
+use crate::life::backoff;
 use std::time::Duration;
 
 /// From SIGTERM to SIGKILL.

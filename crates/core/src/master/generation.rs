@@ -11,12 +11,10 @@
 //! were dismissed. One that is overtaken by a newer configuration before it serves leaves without having served.
 
 use super::action::{Figures, Notify};
-use super::backoff::Backoff;
 use super::budget::Budget;
 use super::event::{Policy, PoolId};
 use super::ordered::Order;
 use super::overdue;
-use super::preloader::Preloader;
 use super::refork::Refork;
 use super::slots::Slots;
 use super::source::Block;
@@ -24,6 +22,8 @@ use super::spare::Spare;
 use super::standing::Start;
 use super::watchdog::Watchdog;
 use crate::config::ProcessManager;
+use crate::life::Life;
+use crate::life::backoff::Backoff;
 use crate::tick::Tick;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -57,13 +57,13 @@ pub(super) struct Generation {
     pub backoff: Backoff,
     /// For those that crash at work.
     pub budget: Budget,
-    pub preloader: Preloader,
+    pub preloader: Life,
     /// How its last start came out.
     pub start: Start,
     /// The preloader that is there, or was last, was ready at some time.
     pub came_up: bool,
     /// The one that is to take its place, or has given it up.
-    pub second: Preloader,
+    pub second: Life,
     pub refork: Refork,
     /// How many of its preloaders were made from workers and made workers themselves.
     pub line: u64,
@@ -101,10 +101,10 @@ impl Generation {
             slots: Slots::new(policy.pm.max_children()),
             backoff: Backoff::default(),
             budget: Budget::new(policy.pm.max_children()),
-            preloader: Preloader::Absent,
+            preloader: Life::Absent,
             start: Start::default(),
             came_up: false,
-            second: Preloader::Absent,
+            second: Life::Absent,
             // Workers that were ordered go when they are dismissed, and not for the sake of a new preloader.
             refork: if policy.preloader.is_some_and(|preloader| preloader.reforks)
                 && !matches!(policy.pm, ProcessManager::Ordered { .. })
@@ -164,7 +164,6 @@ impl Generation {
 
     /// Whether it may make workers: it has no preloader, or one that is ready and is not about to give up its place.
     pub(super) fn can_fork(&self) -> bool {
-        self.policy.preloader.is_none()
-            || (self.preloader == Preloader::Ready && self.refork != Refork::Arrived)
+        self.policy.preloader.is_none() || (self.preloader == Life::Ready && self.refork != Refork::Arrived)
     }
 }

@@ -7,11 +7,11 @@ use super::event::{GenerationId, PoolId, Row};
 use super::generation::{CensusNumber, Stage};
 use super::manager::{Manager, Step};
 use super::policy::{self, Load};
-use super::preloader;
 use super::source::{self, Block, Order, Source};
 use super::spare;
 use super::timers::Timer;
 use crate::config::ProcessManager;
+use crate::life;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -319,7 +319,7 @@ impl Manager {
             return (0, Some(Block::ProcessMax));
         }
         if !generation.can_fork() {
-            self.preloader_changed(id, preloader::Cause::Needed, None, step);
+            self.preloader_changed(id, life::Cause::Needed, None, step);
             return (0, Some(Block::Preloader));
         }
         for made in 0..wanted {

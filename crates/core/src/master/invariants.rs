@@ -5,11 +5,11 @@ use super::event::{GenerationId, PoolId};
 use super::generation::{Generation, Stage};
 use super::manager::Manager;
 use super::pool::Pool;
-use super::preloader::Preloader;
 use super::refork::Refork;
 use super::source::{Block, Source};
 use super::spare::Spare;
 use super::timers::Timer;
+use crate::life::Life;
 
 impl Manager {
     /// Panics if the books disagree, or if something waits for an event that nothing will bring.
@@ -70,7 +70,7 @@ impl Manager {
         }
         if pool.by_order && generation.stage == Stage::Serving {
             let is_used =
-                !generation.orders.is_empty() || crew.all > 0 || generation.preloader != Preloader::Absent;
+                !generation.orders.is_empty() || crew.all > 0 || generation.preloader != Life::Absent;
             let has_others = self
                 .generations
                 .iter()
@@ -81,8 +81,7 @@ impl Manager {
             self.check_block(id, generation, block);
         }
         self.check_refork(id, generation);
-        if crew.asked > 0 && generation.policy.preloader.is_some() && generation.preloader == Preloader::Ready
-        {
+        if crew.asked > 0 && generation.policy.preloader.is_some() && generation.preloader == Life::Ready {
             assert!(
                 self.timers.is_set(Timer::Answer(id)),
                 "{id:?}: an answer is waited for, not for ever"
@@ -96,11 +95,11 @@ impl Manager {
         let holds = match generation.refork {
             Refork::Off | Refork::Waiting | Refork::Replacing => true,
             Refork::Promoting => match generation.second {
-                Preloader::Starting => self.timers.is_set(Timer::Second(id)),
-                Preloader::Failing => true,
-                Preloader::Absent | Preloader::Ready | Preloader::Stopping(_) => false,
+                Life::Starting => self.timers.is_set(Timer::Second(id)),
+                Life::Failing => true,
+                Life::Absent | Life::Ready | Life::Stopping(_) => false,
             },
-            Refork::Arrived => generation.second == Preloader::Ready && crew.asked > 0,
+            Refork::Arrived => generation.second == Life::Ready && crew.asked > 0,
             Refork::Resting => self.timers.is_set(Timer::Rest(id)),
         };
         assert!(
@@ -111,7 +110,7 @@ impl Manager {
         if generation.stage == Stage::Leaving {
             assert_eq!(generation.refork, Refork::Off, "{id:?}: it is leaving");
         }
-        if let Preloader::Stopping(Force::Ask | Force::Terminate) = generation.second {
+        if let Life::Stopping(Force::Ask | Force::Terminate) = generation.second {
             assert!(self.timers.is_set(Timer::Second(id)), "{id:?}: it is told harder");
         }
     }
@@ -143,9 +142,9 @@ impl Manager {
             Block::ProcessMax => self.quota.waits(id),
             Block::Backoff => self.timers.is_set(Timer::Backoff(id)),
             Block::Preloader => match generation.preloader {
-                Preloader::Starting | Preloader::Stopping(_) | Preloader::Failing => true,
-                Preloader::Ready => generation.refork == Refork::Arrived && self.crew(id).asked > 0,
-                Preloader::Absent => false,
+                Life::Starting | Life::Stopping(_) | Life::Failing => true,
+                Life::Ready => generation.refork == Refork::Arrived && self.crew(id).asked > 0,
+                Life::Absent => false,
             },
         };
         assert!(ends, "{id:?}: {block:?} ends some time");

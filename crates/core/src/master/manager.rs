@@ -11,13 +11,12 @@ use super::event::{Event, GenerationId, PoolId, Row, SlotIndex, WorkerId};
 use super::generation::{CensusNumber, Generation, Stage};
 use super::phase::{self, Phase};
 use super::pool::Pool;
-use super::preloader;
 use super::quota::Quota;
 use super::refork;
 use super::source;
-use super::standing;
 use super::timers::{Timer, Timers};
 use super::watchdog;
+use crate::life;
 use crate::tick::Tick;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -117,20 +116,18 @@ impl Manager {
             Event::WorkerUp(worker) => self.up(worker),
             Event::WorkerExited(worker, exit, had_work) => self.exited(worker, exit, had_work, step),
             Event::PreloaderReady(generation) => {
-                self.preloader_changed(generation, preloader::Cause::Told, None, step);
+                self.preloader_changed(generation, life::Cause::Up, None, step);
             }
             Event::PreloaderGone(generation, exit) => {
-                self.preloader_changed(generation, preloader::Cause::Gone, Some(exit), step);
+                self.preloader_changed(generation, life::Cause::Gone, Some(exit), step);
             }
-            Event::StandInGone(pool) => {
-                self.stand_in_changed(pool, standing::Cause::Gone, None, step);
-            }
+            Event::StandInGone(pool) => self.stand_in_gone(pool),
             Event::WorkerSeasoned(worker) => self.seasoned(worker),
             Event::SecondReady(generation) => {
-                self.second_changed(generation, preloader::Cause::Told, None, step);
+                self.second_changed(generation, life::Cause::Up, None, step);
             }
             Event::SecondGone(generation, exit) => {
-                self.second_changed(generation, preloader::Cause::Gone, Some(exit), step);
+                self.second_changed(generation, life::Cause::Gone, Some(exit), step);
             }
             Event::Terminate => self.stop(phase::Cause::Terminate, step),
             Event::Drain => self.stop(phase::Cause::Drain, step),
@@ -280,10 +277,10 @@ impl Manager {
                 }
                 Timer::Preloader(generation) => self.preloader_due(generation, step),
                 Timer::Answer(generation) => {
-                    self.preloader_changed(generation, preloader::Cause::Mute, None, step);
+                    self.preloader_changed(generation, life::Cause::Late, None, step);
                 }
                 Timer::Second(generation) => {
-                    self.second_changed(generation, preloader::Cause::Late, None, step);
+                    self.second_changed(generation, life::Cause::Late, None, step);
                 }
                 Timer::Rest(generation) => {
                     self.refork_changed(generation, refork::Cause::Rested, None, step);

@@ -20,9 +20,9 @@ use super::leave;
 use super::manager::{Manager, Step};
 use super::phase::Phase;
 use super::pool::Pool;
-use super::preloader::{self, Preloader};
 use super::timers::Timer;
 use crate::config::ProcessManager;
+use crate::life::{self, Force, Life};
 
 /// How often a worker is asked for until its order is given up.
 const TRIES: u8 = 2;
@@ -105,7 +105,7 @@ impl Manager {
             for timer in [Timer::Turn(old), Timer::Backoff(old)] {
                 self.timers.clear(timer);
             }
-            self.preloader_changed(old, preloader::Cause::Stop, None, step);
+            self.preloader_changed(old, life::Cause::Stop(Force::Ask), None, step);
             self.touched.insert(old);
         }
         self.touched.insert(id);
@@ -226,7 +226,7 @@ impl Manager {
         };
         let is_empty = generation.stage == Stage::Serving
             && generation.orders.is_empty()
-            && generation.preloader == Preloader::Absent
+            && generation.preloader == Life::Absent
             && self.crew(id).all == 0;
         let mut others = self
             .generations

@@ -5,7 +5,6 @@ use super::event::GenerationId;
 use super::generation::CensusNumber;
 use super::policy::Load;
 use super::source::Source;
-use super::standing::StandIn;
 use crate::tick::Tick;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -35,8 +34,8 @@ pub(super) struct Pool {
     pub by_order: bool,
     /// Its listening socket is closed; it goes when its last generation does.
     pub closed: bool,
-    /// Who answers while its application can't be started.
-    pub stand_in: StandIn,
+    /// A process refuses its requests, because its application can't be started.
+    pub is_refused: bool,
 }
 
 /// The censuses of all generations that take work from the source, as one.
@@ -67,7 +66,7 @@ impl Pool {
             said_none: false,
             by_order: false,
             closed: false,
-            stand_in: StandIn::Absent,
+            is_refused: false,
         }
     }
 
@@ -80,7 +79,7 @@ impl Pool {
     pub(super) fn waiting(&mut self) -> u32 {
         match self.inquiry.queued {
             // Whoever stands in may have been faster; that somebody came is reason enough to try again.
-            Some(0) if self.stand_in == StandIn::Standing => 1,
+            Some(0) if self.is_refused => 1,
             Some(0) if self.found_empty < EMPTY_AT_MOST => {
                 self.found_empty += 1;
                 0

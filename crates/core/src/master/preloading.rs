@@ -1,17 +1,17 @@
 //! What is done about preloaders.
 
 use super::action::{Action, Fact, Force, Notice};
-use super::backoff;
 use super::departure::KILL_AFTER;
 use super::event::{Exit, GenerationId};
 use super::generation::Stage;
 use super::manager::{Manager, Step};
-use super::preloader::{Cause, Order, Preloader};
 use super::source::Source;
 use super::spare::Spare;
 use super::standing::Start;
 use super::timers::Timer;
 use crate::config::ProcessManager;
+use crate::life::backoff;
+use crate::life::{Cause, Life, Order};
 use std::time::Duration;
 
 impl Manager {
@@ -37,7 +37,7 @@ impl Manager {
         generation.preloader = next;
         if order == Order::Start {
             generation.came_up = false;
-        } else if cause == Cause::Told {
+        } else if cause == Cause::Up {
             (generation.came_up, generation.start) = (true, Start::Well);
         } else if order == Order::Lost && !generation.came_up {
             generation.start = Start::Failed;
@@ -46,13 +46,13 @@ impl Manager {
         self.timers.clear(Timer::Preloader(id));
         self.timers.clear(Timer::Answer(id));
         match next {
-            Preloader::Starting => self
+            Life::Starting => self
                 .timers
                 .set(Timer::Preloader(id), step.now, policy.start_timeout),
-            Preloader::Stopping(Force::Ask | Force::Terminate) => {
+            Life::Stopping(Force::Ask | Force::Terminate) => {
                 self.timers.set(Timer::Preloader(id), step.now, KILL_AFTER);
             }
-            Preloader::Absent | Preloader::Ready | Preloader::Failing | Preloader::Stopping(Force::Kill) => {}
+            Life::Absent | Life::Ready | Life::Failing | Life::Stopping(Force::Kill) => {}
         }
         match order {
             Order::Nothing => {}
@@ -64,13 +64,13 @@ impl Manager {
             }
             Order::Lost => self.preloader_lost(id, exit, step),
         }
-        if order == Order::Lost && before != Preloader::Ready {
+        if order == Order::Lost && before != Life::Ready {
             // It was never ready: another try would hardly do better, and whoever ordered is to know.
             self.fail_orders(id, step);
         }
         match next {
-            Preloader::Absent | Preloader::Ready => self.freed(id, step),
-            Preloader::Starting | Preloader::Stopping(_) | Preloader::Failing => {}
+            Life::Absent | Life::Ready => self.freed(id, step),
+            Life::Starting | Life::Stopping(_) | Life::Failing => {}
         }
     }
 
@@ -94,10 +94,9 @@ impl Manager {
             return;
         };
         let cause = match generation.preloader {
-            Preloader::Ready => Cause::Idle,
-            Preloader::Absent | Preloader::Starting | Preloader::Stopping(_) | Preloader::Failing => {
-                Cause::Late
-            }
+            // There was no worker for long enough.
+            Life::Ready => Cause::Stop(Force::Ask),
+            Life::Absent | Life::Starting | Life::Stopping(_) | Life::Failing => Cause::Late,
         };
         self.preloader_changed(id, cause, None, step);
     }
@@ -126,7 +125,7 @@ impl Manager {
         let Some(policy) = generation.policy.preloader else {
             return;
         };
-        if generation.preloader != Preloader::Ready {
+        if generation.preloader != Life::Ready {
             return;
         }
         let crew = self.children.crew(id);

@@ -1,22 +1,15 @@
 //! The life of a program that speaks HTTP: of each of its processes, and of all together. To the core it is a preloader.
 //!
-//! ```text
-//!            start             up                  gone young, and
-//!   Down ──────────▶ Starting ────▶ Up ──────────┐ without a request
-//!    ▲                 │ ▲   ▲      │ gone        ▼
-//!    │                 │ │   └──────┘           Waiting
-//!    │          failed │ └───────────────────────┘ ▲  due
-//!    │                 └───────────────────────────┘
-//!    └── Stopping ◀── stop, from each of them
-//! ```
+//! Each process lives as the table of [`crate::life`] says. One that is lost while the program is wanted is started again:
+//! at once if it had lived for a while, within a budget if a request may have ended it, or else after a back-off.
 //!
 //! It is ready once each process was tried and one is up; if none is, it is gone, and the core decides when another try is
 //! made. From then on it is kept going here, whatever befalls its processes, until the core stops it: its workers are
 //! there, and need it.
 
-use super::action::Force;
-use super::backoff::{Backoff, LONGEST, LONGEST_ONCE_UP, WELL_AFTER};
 use super::budget::Budget;
+use crate::life::backoff::{Backoff, LONGEST, LONGEST_ONCE_UP, WELL_AFTER};
+use crate::life::{self, Cause, Force, Life};
 use crate::tick::Tick;
 use std::time::Duration;
 
@@ -43,18 +36,11 @@ pub enum Order {
     },
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Down,
-    Starting,
-    Up,
-    Waiting(Tick),
-    Stopping,
-}
-
 #[derive(Debug)]
 struct Process {
-    state: State,
+    life: Life,
+    /// It is lost, and started again then.
+    again: Option<Tick>,
     /// When its last start began to count: it was up.
     since: Tick,
     backoff: Backoff,
@@ -84,7 +70,8 @@ impl Program {
     /// A program of so many processes, none of which is there.
     pub fn new(processes: usize) -> Program {
         let down = |_| Process {
-            state: State::Down,
+            life: Life::Absent,
+            again: None,
             since: Tick::ZERO,
             backoff: Backoff::default(),
             budget: Budget::of(AT_ONCE),
@@ -101,9 +88,10 @@ impl Program {
         program.stage = Stage::Ready;
         for (place, (process, is_up)) in program.processes.iter_mut().zip(up).enumerate() {
             process.since = now;
-            process.state = if *is_up { State::Up } else { State::Starting };
+            process.life = Life::Ready;
             if !is_up {
-                orders.push(Order::Start(place));
+                process.life = Life::Absent;
+                process.start(place, orders);
             }
         }
         program
@@ -116,8 +104,7 @@ impl Program {
         }
         self.stage = Stage::Beginning;
         for (place, process) in self.processes.iter_mut().enumerate() {
-            process.state = State::Starting;
-            orders.push(Order::Start(place));
+            process.start(place, orders);
         }
     }
 
@@ -127,11 +114,10 @@ impl Program {
             return;
         };
         process.since = now;
-        match process.state {
-            State::Starting => process.state = State::Up,
+        process.life = process.life.after(Cause::Up).0;
+        if let Life::Stopping(force) = process.life {
             // It came up while it was called off.
-            State::Stopping => orders.push(Order::Stop(place, Force::Ask)),
-            State::Down | State::Up | State::Waiting(_) => {}
+            orders.push(Order::Stop(place, force));
         }
         self.conclude(orders);
     }
@@ -141,13 +127,8 @@ impl Program {
         let Some(process) = self.processes.get_mut(place) else {
             return;
         };
-        match process.state {
-            State::Starting => {
-                let delay = process.back_off(now, LONGEST);
-                process.state = State::Waiting(now + delay);
-            }
-            State::Stopping => process.state = State::Down,
-            State::Down | State::Up | State::Waiting(_) => {}
+        if process.lose() {
+            process.again = Some(now + process.back_off(now, LONGEST));
         }
         self.conclude(orders);
     }
@@ -158,28 +139,21 @@ impl Program {
         let Some(process) = self.processes.get_mut(place) else {
             return;
         };
-        match process.state {
-            State::Up => {
-                process.backoff.lives(process.since, now);
-                let is_ready = self.stage == Stage::Ready;
-                let delay = if is_ready && now.since(process.since) >= WELL_AFTER {
-                    None
-                } else if is_ready && was_at_work {
-                    process.budget.spend(now);
-                    process.budget.wait(now)
-                } else {
-                    Some(process.back_off(now, LONGEST_ONCE_UP))
-                };
-                match delay {
-                    Some(delay) => process.state = State::Waiting(now + delay),
-                    None => {
-                        process.state = State::Starting;
-                        orders.push(Order::Start(place));
-                    }
-                }
+        if process.lose() {
+            process.backoff.lives(process.since, now);
+            let is_ready = self.stage == Stage::Ready;
+            let delay = if is_ready && now.since(process.since) >= WELL_AFTER {
+                None
+            } else if is_ready && was_at_work {
+                process.budget.spend(now);
+                process.budget.wait(now)
+            } else {
+                Some(process.back_off(now, LONGEST_ONCE_UP))
+            };
+            process.again = delay.map(|delay| now + delay);
+            if delay.is_none() {
+                process.start(place, orders);
             }
-            State::Stopping => process.state = State::Down,
-            State::Down | State::Starting | State::Waiting(_) => {}
         }
         self.conclude(orders);
     }
@@ -191,17 +165,14 @@ impl Program {
         }
         self.stage = Stage::Stopping;
         for (place, process) in self.processes.iter_mut().enumerate() {
-            match process.state {
-                State::Down => {}
-                State::Waiting(_) => process.state = State::Down,
-                State::Starting => {
-                    process.state = State::Stopping;
-                    orders.push(Order::Cancel(place));
-                }
-                State::Up | State::Stopping => {
-                    process.state = State::Stopping;
-                    orders.push(Order::Stop(place, force));
-                }
+            process.again = None;
+            let was_starting = process.life == Life::Starting;
+            let (life, order) = process.life.after(Cause::Stop(force));
+            process.life = life;
+            match order {
+                life::Order::Stop(_) if was_starting => orders.push(Order::Cancel(place)),
+                life::Order::Stop(force) => orders.push(Order::Stop(place, force)),
+                life::Order::Nothing | life::Order::Start | life::Order::Fail | life::Order::Lost => {}
             }
         }
         self.conclude(orders);
@@ -209,12 +180,9 @@ impl Program {
 
     /// When [`Program::pass`] is to be called.
     pub fn next_deadline(&self) -> Option<Tick> {
-        let due = |process: &Process| match process.state {
-            State::Waiting(until) => Some(until),
-            State::Down | State::Starting | State::Up | State::Stopping => None,
-        };
         let ready = self.stage == Stage::Ready;
-        self.processes.iter().filter_map(due).min().filter(|_| ready)
+        let due = self.processes.iter().filter_map(|process| process.again);
+        due.min().filter(|_| ready)
     }
 
     /// Time has passed.
@@ -223,44 +191,46 @@ impl Program {
             return;
         }
         for (place, process) in self.processes.iter_mut().enumerate() {
-            if matches!(process.state, State::Waiting(until) if until <= now) {
-                process.state = State::Starting;
-                orders.push(Order::Start(place));
+            if process.again.is_some_and(|until| until <= now) {
+                process.start(place, orders);
             }
         }
     }
 
     /// What a process is doing, in a word for people.
     pub fn state(&self, place: usize) -> &'static str {
-        match self.processes.get(place).map(|process| process.state) {
-            Some(State::Down) | None => "stopped",
-            Some(State::Starting) => "starting",
-            Some(State::Up) => "up",
-            Some(State::Waiting(_)) => "waiting",
-            Some(State::Stopping) => "stopping",
+        let Some(process) = self.processes.get(place) else {
+            return "stopped";
+        };
+        match process.life {
+            Life::Absent if process.again.is_some() => "waiting",
+            Life::Absent => "stopped",
+            Life::Starting => "starting",
+            Life::Ready => "up",
+            Life::Failing | Life::Stopping(_) => "stopping",
         }
     }
 
     /// Whether one of its processes is up.
     pub fn is_up(&self) -> bool {
-        self.processes.iter().any(|process| process.state == State::Up)
+        self.processes.iter().any(|process| process.life == Life::Ready)
     }
 
     /// Tells what has become of all.
     fn conclude(&mut self, orders: &mut Vec<Order>) {
-        let any = |wanted: State| self.processes.iter().any(|process| process.state == wanted);
+        let any = |wanted: fn(Life) -> bool| self.processes.iter().any(|process| wanted(process.life));
         let failed = self.stage == Stage::Beginning;
         match self.stage {
-            Stage::Beginning if any(State::Starting) => {}
-            Stage::Beginning if any(State::Up) => {
+            Stage::Beginning if any(|life| life == Life::Starting) => {}
+            Stage::Beginning if any(|life| life == Life::Ready) => {
                 self.stage = Stage::Ready;
                 orders.push(Order::TellReady);
             }
-            Stage::Stopping if any(State::Stopping) => {}
+            Stage::Stopping if any(|life| life != Life::Absent) => {}
             Stage::Beginning | Stage::Stopping => {
                 self.stage = Stage::Absent;
                 for process in &mut self.processes {
-                    process.state = State::Down;
+                    process.again = None;
                 }
                 orders.push(Order::TellGone { failed });
             }
@@ -270,6 +240,19 @@ impl Program {
 }
 
 impl Process {
+    fn start(&mut self, place: usize, orders: &mut Vec<Order>) {
+        self.again = None;
+        self.life = self.life.after(Cause::Needed).0;
+        orders.push(Order::Start(place));
+    }
+
+    /// Nothing is left of it; whether it should be there.
+    fn lose(&mut self) -> bool {
+        let (life, order) = self.life.after(Cause::Gone);
+        self.life = life;
+        order == life::Order::Lost
+    }
+
     /// The time until its next try, longer each time.
     fn back_off(&mut self, now: Tick, longest: Duration) -> Duration {
         let delay = self.backoff.fail(now, longest).or(self.backoff.wait(now));

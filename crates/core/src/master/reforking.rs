@@ -1,20 +1,20 @@
 //! What is done about preloaders that are made from workers.
 
 use super::action::{Action, Force, Notice};
-use super::children::{Life, Worker};
+use super::children::{self, Worker};
 use super::departure::KILL_AFTER;
 use super::event::{Exit, GenerationId, WorkerId};
 use super::generation::{Generation, Stage};
 use super::leave;
 use super::leave::Going;
 use super::manager::{Manager, Step};
-use super::preloader::{self, Preloader};
 use super::refork::{Cause, Order, Refork};
 use super::source::{Block, Source};
 use super::spare::Spare;
 use super::standing::Start;
 use super::timers::Timer;
 use crate::config::ProcessManager;
+use crate::life::{self, Life};
 use std::time::Duration;
 
 /// From one to the next.
@@ -56,12 +56,12 @@ impl Manager {
 
     /// The worker that the next preloader is to be made from: the oldest that is seasoned.
     fn candidate(&self, id: GenerationId, generation: &Generation) -> Option<WorkerId> {
-        if generation.stage != Stage::Serving || generation.second != Preloader::Absent {
+        if generation.stage != Stage::Serving || generation.second != Life::Absent {
             return None;
         }
         let fits = |worker: &Worker| {
             worker.seasoned
-                && worker.life == Life::Up
+                && worker.life == children::Life::Up
                 && worker.going == Going::Staying
                 && worker.line >= generation.line
         };
@@ -121,7 +121,7 @@ impl Manager {
         let Some(policy) = generation.policy.preloader else {
             return;
         };
-        generation.second = Preloader::Starting;
+        generation.second = Life::Starting;
         self.timers.set(Timer::Second(id), step.now, policy.start_timeout);
         step.say(Notice::Promoting(worker));
         step.act(Action::Promote(worker, id));
@@ -142,7 +142,7 @@ impl Manager {
         step.act(Action::Succeed(id));
         step.say(Notice::Succeeded(id));
         self.wind_second_clock(id, step);
-        self.second_changed(id, preloader::Cause::Stop, None, step);
+        self.second_changed(id, life::Cause::Stop(Force::Ask), None, step);
         self.freed(id, step);
     }
 
@@ -150,7 +150,7 @@ impl Manager {
     pub(super) fn second_changed(
         &mut self,
         id: GenerationId,
-        cause: preloader::Cause,
+        cause: life::Cause,
         exit: Option<Exit>,
         step: &mut Step<'_>,
     ) {
@@ -160,7 +160,7 @@ impl Manager {
         let before = generation.second;
         let (next, order) = before.after(cause);
         // It is not started like the first.
-        if next == before && order == preloader::Order::Nothing || order == preloader::Order::Start {
+        if next == before && order == life::Order::Nothing || order == life::Order::Start {
             return;
         }
         generation.second = next;
@@ -168,17 +168,17 @@ impl Manager {
         self.touched.insert(id);
         self.wind_second_clock(id, step);
         match order {
-            preloader::Order::Nothing | preloader::Order::Start | preloader::Order::Lost => {}
-            preloader::Order::Stop(force) => step.act(Action::StopSecond(id, force)),
-            preloader::Order::Fail => {
+            life::Order::Nothing | life::Order::Start | life::Order::Lost => {}
+            life::Order::Stop(force) => step.act(Action::StopSecond(id, force)),
+            life::Order::Fail => {
                 step.say(Notice::PreloaderTimedOut(id, limit.unwrap_or_default()));
                 step.act(Action::StopSecond(id, Force::Kill));
             }
         }
         match next {
-            Preloader::Ready => self.refork_changed(id, Cause::Made, None, step),
-            Preloader::Absent => self.refork_changed(id, Cause::Gone, exit, step),
-            Preloader::Starting | Preloader::Stopping(_) | Preloader::Failing => {}
+            Life::Ready => self.refork_changed(id, Cause::Made, None, step),
+            Life::Absent => self.refork_changed(id, Cause::Gone, exit, step),
+            Life::Starting | Life::Stopping(_) | Life::Failing => {}
         }
     }
 
@@ -186,7 +186,7 @@ impl Manager {
     fn wind_second_clock(&mut self, id: GenerationId, step: &Step<'_>) {
         let second = self.generations.get(&id).map(|generation| generation.second);
         self.timers.clear(Timer::Second(id));
-        if let Some(Preloader::Stopping(Force::Ask | Force::Terminate)) = second {
+        if let Some(Life::Stopping(Force::Ask | Force::Terminate)) = second {
             self.timers.set(Timer::Second(id), step.now, KILL_AFTER);
         }
     }

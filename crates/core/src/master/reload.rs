@@ -9,12 +9,12 @@ use super::manager::{Manager, Step};
 use super::phase::{self, Phase};
 use super::policy;
 use super::pool::Pool;
-use super::preloader::{self, Preloader};
 use super::refork;
 use super::source::{self, Block};
 use super::spare;
 use super::timers::Timer;
 use crate::config::ProcessManager;
+use crate::life::{self, Force, Life};
 use std::collections::BTreeSet;
 
 impl Manager {
@@ -122,7 +122,7 @@ impl Manager {
             // Nobody is to be made, but it must be possible before it serves.
             match generation.backoff.wait(step.now) {
                 Some(wait) => self.timers.set(Timer::Backoff(id), step.now, wait),
-                None => self.preloader_changed(id, preloader::Cause::Needed, None, step),
+                None => self.preloader_changed(id, life::Cause::Needed, None, step),
             }
             return;
         }
@@ -297,9 +297,9 @@ impl Manager {
             self.dismiss(worker, cause, step);
         }
         let stop = if cause == leave::Cause::Stop {
-            preloader::Cause::Terminate
+            life::Cause::Stop(Force::Terminate)
         } else {
-            preloader::Cause::Stop
+            life::Cause::Stop(Force::Ask)
         };
         if cause == leave::Cause::Stop || !self.workers_need_preloader(id) {
             self.preloader_changed(id, stop, None, step);
@@ -325,7 +325,7 @@ impl Manager {
             .preloader
             .is_some_and(|it| it.is_needed_by_workers);
         if generation.stage == Stage::Leaving && stayed && !self.workers_need_preloader(id) {
-            self.preloader_changed(id, preloader::Cause::Stop, None, step);
+            self.preloader_changed(id, life::Cause::Stop(Force::Ask), None, step);
         }
     }
 
@@ -356,8 +356,7 @@ impl Manager {
         let Some(generation) = self.generations.get(&id) else {
             return true;
         };
-        let has_preloader =
-            generation.preloader != Preloader::Absent || generation.second != Preloader::Absent;
+        let has_preloader = generation.preloader != Life::Absent || generation.second != Life::Absent;
         let empty = self.crew(id).all == 0 && !has_preloader;
         let is_over = matches!(generation.stage, Stage::Leaving | Stage::Superseded);
         if !is_over || !empty {

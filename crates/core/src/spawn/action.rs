@@ -64,7 +64,7 @@ pub enum Outcome {
 /// A process that is up.
 #[derive(Debug, Clone)]
 pub struct Up {
-    /// Its journey: the edge has its descriptors under that name.
+    /// Its journey: the effects have its descriptors under that name.
     pub id: JourneyId,
     /// Its pid.
     pub pid: i32,

@@ -1,4 +1,4 @@
-//! Input that nobody thought of. `FORKYARD_SEED` replays the one round that a failure named.
+//! Random input. `FORKYARD_SEED` replays the one round that a failure named.
 
 #[path = "../../../../tests/random/mod.rs"]
 mod random;

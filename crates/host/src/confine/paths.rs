@@ -37,7 +37,7 @@ const SYSTEM_FILES: &[&str] = &[
     "/etc/ssl",
     "/etc/timezone",
 ];
-/// Read and written by everybody.
+/// Every process may read and write them.
 const DEVICES: &[&str] = &[
     "/dev/full",
     "/dev/null",

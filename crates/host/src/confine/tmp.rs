@@ -8,7 +8,7 @@ use nix::sched::{CloneFlags, unshare};
 use std::path::Path;
 
 const KEY: &str = "confine.private_tmp";
-/// Everybody may write, nobody may remove what is another's.
+/// Every user may write, and remove only files of their own.
 const OPTIONS: &str = "mode=1777";
 const PLACES: [&str; 2] = ["tmp", "var/tmp"];
 

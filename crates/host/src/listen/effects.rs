@@ -184,8 +184,8 @@ pub fn bind(listen: &Listen, inherited: &mut Inherited) -> Result<Listener, List
 }
 
 impl Listener {
-    /// A socket that the master before this one has opened. This process becomes the one that listens: whoever asks
-    /// who that is (SO_PEERCRED, unix(7)) is told one that lives.
+    /// A socket that the master before this one has opened. This process calls listen(2) again, so that
+    /// SO_PEERCRED (unix(7)) names a process that lives.
     ///
     /// # Errors
     /// The socket is none that listens.
@@ -364,7 +364,7 @@ fn make_way(path: &Path, entry: &Entry) -> Result<(), ListenError> {
         pid,
     };
     match owner(path)? {
-        Owner::Nobody | Owner::Dead => {}
+        Owner::None | Owner::Dead => {}
         Owner::Alive(pid) => return Err(taken(Some(pid))),
         Owner::Unknown => return Err(taken(None)),
     }
@@ -379,7 +379,7 @@ fn make_way(path: &Path, entry: &Entry) -> Result<(), ListenError> {
 }
 
 enum Owner {
-    Nobody,
+    None,
     Dead,
     Alive(i32),
     Unknown,
@@ -405,7 +405,7 @@ fn owner(path: &Path) -> Result<Owner, ListenError> {
                     _ => Owner::Dead,
                 });
             }
-            Err(Errno::ECONNREFUSED | Errno::ENOENT) => return Ok(Owner::Nobody),
+            Err(Errno::ECONNREFUSED | Errno::ENOENT) => return Ok(Owner::None),
             // Its queue is full.
             Err(Errno::EAGAIN) if Instant::now() < until => {
                 let mut nothing = [];

@@ -1,8 +1,8 @@
 //! How workers come by a log that the master opens, and by the next one when it has opened it anew.
 //!
-//! The open file lies as a message in a socket (SCM_RIGHTS, unix(7)). Whoever looks at the message without taking it
-//! out gets a descriptor of its own, so one message serves all workers of a generation, those that are forked later
-//! too. To replace the file the master puts a new message behind the old one and takes the old one out; then it raises
+//! The open file lies as a message in a socket (SCM_RIGHTS, unix(7)). A worker that peeks at the message gets a
+//! descriptor of its own and leaves the message there, so one message serves all workers of a generation, also later
+//! ones. To replace the file the master puts a new message behind the old one and takes the old one out; then it raises
 //! a number in the scoreboard's header. A worker compares that number before it writes, which costs no system call,
 //! and looks again when it has changed. No worker is woken or replaced, and no line is lost: until then it goes to the old
 //! file.
@@ -77,7 +77,7 @@ mod tests {
     use std::io::{Read, Seek, Write};
 
     #[test]
-    fn everybody_gets_the_newest_file() {
+    fn every_worker_gets_the_newest_file() {
         let mut old = tempfile::tempfile().unwrap();
         let mut new = tempfile::tempfile().unwrap();
         let handout = Handout::new(&old.try_clone().unwrap().into()).unwrap();
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_found_where_somebody_has_taken_it() {
+    fn nothing_is_found_where_a_worker_has_taken_it() {
         let file = tempfile::tempfile().unwrap();
         let handout = Handout::new(&file.try_clone().unwrap().into()).unwrap();
         receive_with(handout.shelf().as_fd(), &mut [0; 1], false).unwrap();

@@ -100,7 +100,7 @@ impl Client {
         self.state
     }
 
-    /// Nobody waits for anything on it.
+    /// No request is under way on it.
     pub(super) fn is_idle(&self) -> bool {
         matches!(self.state, State::Idle | State::Silent)
     }

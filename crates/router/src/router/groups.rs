@@ -1,6 +1,6 @@
 //! Groups of applications: an instance can be taken of any of them.
 //!
-//! Which there are is the configuration's to say, by applications' roots. The scout looks at each, as it does when a
+//! Which there are is the configuration's to say, by applications' roots. The inspector looks at each, as it does when a
 //! request names it, and the book is told what was found. They are looked at when the configuration comes into force,
 //! and when somebody takes from their group, as often as `stat_throttle_rate` allows; who takes waits for that.
 
@@ -92,7 +92,7 @@ impl Router {
             Answer::Refused => self.leaves_group(root),
             Answer::Wait(look) => {
                 if let Some(look) = look {
-                    self.ask_scout(&look);
+                    self.ask_inspector(&look);
                 }
                 return true;
             }
@@ -144,7 +144,7 @@ impl Router {
         }
     }
 
-    /// Lends an instance to whoever gave the order: of an application, or of a group.
+    /// Lends an instance of an application or of a group to the sender of the order.
     pub(super) fn take(&mut self, order: u64, of: &str, patience: Option<Duration>) {
         if self.groups.has(of) {
             let roots = self.groups.roots_of(of);
@@ -198,7 +198,7 @@ impl Router {
         }
     }
 
-    /// Forgets applications that nobody has asked for in a long time; those in a group are kept.
+    /// Forgets applications without requests for a long time; those in a group are kept.
     pub(super) fn forget_applications(&mut self) {
         if self.apps.next_deadline().is_none_or(|due| due > self.now) {
             return;
@@ -211,7 +211,7 @@ impl Router {
     }
 }
 
-/// A number that nobody can guess.
+/// A number that can't be guessed.
 fn drawn() -> u64 {
     std::collections::hash_map::RandomState::new()
         .build_hasher()

@@ -53,8 +53,8 @@ pub(super) enum Who {
     Client(u64),
     /// An order; or a lease, when it has one.
     Order(u64),
-    /// Nobody any more: the connection goes on without the session.
-    Nobody,
+    /// Its client is gone: the connection goes on without the session.
+    Gone,
 }
 
 /// A ticket's holder.
@@ -119,14 +119,14 @@ impl Router {
 
     fn lend(&mut self, ticket: Ticket, number: u64) {
         let Some(holder) = self.holders.get_mut(&ticket) else {
-            // Nobody wants it any more.
+            // Its holder is gone.
             return self.news.push_back(Event::Close(ticket, Return::Ok));
         };
         holder.instance = Some(number);
         match holder.who {
             Who::Client(id) => self.pass(id, ticket, number),
             Who::Order(order) => self.leased(order, ticket, number),
-            Who::Nobody => {}
+            Who::Gone => {}
         }
     }
 
@@ -177,7 +177,7 @@ impl Router {
         let id = match holder.who {
             Who::Client(id) => id,
             Who::Order(order) => return self.not_leased(order, refusal),
-            Who::Nobody => return,
+            Who::Gone => return,
         };
         let outcome = match refusal {
             Refusal::QueueFull => Outcome::QueueFull,
@@ -432,7 +432,7 @@ impl Router {
                 }),
             ) => {
                 if let Some(holder) = self.holders.get_mut(&ticket) {
-                    holder.who = Who::Nobody;
+                    holder.who = Who::Gone;
                 }
                 self.is_kept(client, bytes);
             }

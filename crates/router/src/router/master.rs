@@ -1,4 +1,4 @@
-//! What passes between the router and the master, and the scout.
+//! What passes between the router and the master, and the inspector.
 
 use super::answer::Problem;
 use super::groups::MEMBER;
@@ -9,7 +9,7 @@ use super::state::State;
 use crate::applications::RestartMethod;
 use crate::applications::action::{Disabling, Notice, Refusal};
 use crate::applications::event::{Adopted, Event, InstanceId, Return, Ticket};
-use crate::scout::look::{Look, Seen};
+use crate::inspector::look::{Look, Seen};
 use crate::sys::Error;
 use crate::sys::fd::{receive_with, send_with};
 use crate::sys::socket::{Progress, receive};
@@ -128,15 +128,15 @@ impl Router {
         }
     }
 
-    /// The configuration has changed, or there is another scout.
+    /// The configuration has changed, or there is another inspector.
     fn settings_changed(
         &mut self,
         pool: crate::config::Pool,
         _listener: Option<OwnedFd>,
-        scout: Option<OwnedFd>,
+        inspector: Option<OwnedFd>,
     ) {
-        if let Some(scout) = scout {
-            self.scout_changed(scout);
+        if let Some(inspector) = inspector {
+            self.inspector_changed(inspector);
         }
         let Some(settings) = pool.applications.clone() else {
             return log::error!("the pool's new settings have no applications");
@@ -192,45 +192,45 @@ impl Router {
         self.regroup();
     }
 
-    /// Asks the scout to look.
-    pub(super) fn ask_scout(&mut self, look: &Look) {
+    /// Asks the inspector to look.
+    pub(super) fn ask_inspector(&mut self, look: &Look) {
         let Ok(message) = serde_json::to_vec(look) else {
             return;
         };
-        // What can't be asked now is answered by nobody: the request goes on when its time is over.
-        if let Err(error) = send_with(self.scout.as_fd(), &message, &[]) {
-            log::warn!("the scout can't be asked: {error}");
+        // A question that can't be sent gets no answer: the request goes on when its time is over.
+        if let Err(error) = send_with(self.inspector.as_fd(), &message, &[]) {
+            log::warn!("the inspector can't be asked: {error}");
         }
     }
 
-    /// Takes what the scout has seen.
-    pub(super) fn hear_scout(&mut self) {
+    /// Takes what the inspector has seen.
+    pub(super) fn hear_inspector(&mut self) {
         for _ in 0..MESSAGES {
-            let count = match receive(self.scout.as_fd(), &mut self.buffer) {
+            let count = match receive(self.inspector.as_fd(), &mut self.buffer) {
                 Ok(Progress::Done(count)) if count > 0 => count,
                 Ok(Progress::WouldBlock) => break,
                 Ok(Progress::Done(_)) | Err(_) => {
                     // The master sends the socket to another one.
-                    let _ = self.epoll.delete(&self.scout);
+                    let _ = self.epoll.delete(&self.inspector);
                     break;
                 }
             };
             match serde_json::from_slice::<Seen>(&self.buffer[..count]) {
                 Ok(seen) => self.seen(seen),
-                Err(error) => log::warn!("the scout's answer is not understood: {error}"),
+                Err(error) => log::warn!("the inspector's answer is not understood: {error}"),
             }
         }
     }
 
-    fn scout_changed(&mut self, scout: OwnedFd) {
-        let _ = self.epoll.delete(&self.scout);
-        self.scout = scout;
-        let event = EpollEvent::new(EpollFlags::EPOLLIN, super::run::SCOUT);
-        if let Err(errno) = self.epoll.add(&self.scout, event) {
-            log::error!("can't watch the scout: epoll_ctl: {errno}");
+    fn inspector_changed(&mut self, inspector: OwnedFd) {
+        let _ = self.epoll.delete(&self.inspector);
+        self.inspector = inspector;
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, super::run::INSPECTOR);
+        if let Err(errno) = self.epoll.add(&self.inspector, event) {
+            log::error!("can't watch the inspector: epoll_ctl: {errno}");
         }
         for look in self.roots.owed() {
-            self.ask_scout(&look);
+            self.ask_inspector(&look);
         }
     }
 

@@ -12,7 +12,7 @@
 //!              ToMaster: spawn,    ▼  │
 //!              stop               master ──▶ preloaders, workers: a pool of its own for each application
 //!                                  │
-//!                    router, master ──▶ scout (`crate::scout`): what is in a directory?
+//!                    router, master ──▶ inspector (`crate::inspector`): what is in a directory?
 //! ```
 //!
 //! The router is not trusted: the master starts nothing for it that the pool's configuration and the directory itself do

@@ -48,7 +48,7 @@ pub enum ToMaster {
 #[serde(rename_all = "snake_case")]
 pub enum ToRouter {
     /// The first message, and again when the configuration has changed. The first time with two descriptors: the listening
-    /// socket, and a socket to the scout.
+    /// socket, and a socket to the inspector.
     Settings(Box<crate::config::Pool>),
     /// An instance that runs already; before `Begin`. With its channel.
     Running(Instance),
@@ -95,10 +95,10 @@ pub struct Instance {
     pub generation: u32,
     /// Its process.
     pub pid: i32,
-    /// The version of its code, as [`crate::scout::look::Found`] has it.
+    /// The version of its code, as [`crate::inspector::look::Found`] has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
-    /// What it was made of, as [`crate::scout::look::Found`] has it.
+    /// What it was made of, as [`crate::inspector::look::Found`] has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
 }

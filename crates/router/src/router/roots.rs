@@ -6,8 +6,8 @@
 
 use super::settings;
 use crate::applications::{Options, Sight, Stamp};
+use crate::inspector::look::{Found, Look, Seen};
 use crate::origin::Origin;
-use crate::scout::look::{Found, Look, Seen};
 use crate::tick::Tick;
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -43,7 +43,7 @@ pub(super) enum Answer {
     Known(Arc<Known>),
     /// There is none.
     Refused,
-    /// It is being looked at; who asked will be named when that is done. The scout is to be asked this, if anything.
+    /// It is being looked at; who asked will be named when that is done. The inspector is to be asked this, if anything.
     Wait(Option<Look>),
     /// Too many looks are under way.
     Busy,
@@ -142,7 +142,7 @@ impl Roots {
         self.entries.get(root)?.known.clone().flatten()
     }
 
-    /// The scout has answered. `None`: nobody has asked that.
+    /// The inspector has answered. `None`: that was not asked.
     pub(super) fn seen(&mut self, seen: Seen, pool: &Options, now: Tick) -> Option<News> {
         let root = self.looks.remove(&seen.number)?;
         let entry = self.entries.get_mut(&root)?;
@@ -179,7 +179,7 @@ impl Roots {
                 waiting,
             });
         }
-        // The same as before, so that whoever compares need compare no more than an address.
+        // The same value as before, so that a comparison of addresses is enough.
         let same = entry
             .known
             .clone()
@@ -198,7 +198,7 @@ impl Roots {
         })
     }
 
-    /// The scout that was asked is gone: what it owes is asked again.
+    /// The inspector that was asked is gone: what it owes is asked again.
     pub(super) fn owed(&self) -> Vec<Look> {
         let owed = self.looks.iter().map(|(number, root)| Look {
             number: *number,

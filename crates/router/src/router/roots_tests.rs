@@ -1,5 +1,5 @@
 use super::*;
-use crate::scout::look::Kind;
+use crate::inspector::look::Kind;
 
 const RATE: Duration = Duration::from_secs(10);
 

@@ -34,7 +34,7 @@ pub(super) const LOOK_PATIENCE: Duration = Duration::from_secs(5);
 
 const LISTENER: u64 = 0;
 const MASTER: u64 = 1;
-pub(super) const SCOUT: u64 = 2;
+pub(super) const INSPECTOR: u64 = 2;
 const HEARTBEAT: u64 = 3;
 /// Set in the token of a connection; the rest is its number.
 const CLIENT: u64 = 1 << 63;
@@ -46,7 +46,7 @@ pub(super) struct Router {
     pub(super) epoll: Epoll,
     pub(super) master: OwnedFd,
     listener: Option<OwnedFd>,
-    pub(super) scout: OwnedFd,
+    pub(super) inspector: OwnedFd,
     heartbeat: Option<OwnedFd>,
     pub(super) pool: Pool,
     pub(super) settings: Applications,
@@ -99,7 +99,7 @@ impl Router {
     pub(super) fn new(
         master: OwnedFd,
         listener: OwnedFd,
-        scout: OwnedFd,
+        inspector: OwnedFd,
         pool: Pool,
         one_user: bool,
         buffer: Vec<u8>,
@@ -110,7 +110,7 @@ impl Router {
             .applications
             .clone()
             .ok_or_else(|| Error::new("begin", "the pool has no applications", Errno::EINVAL))?;
-        for (fd, token) in [(&master, MASTER), (&scout, SCOUT)] {
+        for (fd, token) in [(&master, MASTER), (&inspector, INSPECTOR)] {
             let event = EpollEvent::new(EpollFlags::EPOLLIN, token);
             epoll
                 .add(fd, event)
@@ -124,7 +124,7 @@ impl Router {
             epoll,
             master,
             listener: Some(listener),
-            scout,
+            inspector,
             heartbeat: None,
             book: Book::new(settings.max, settings.max_spawning).with_reserve(settings.reserve),
             one_user,
@@ -213,7 +213,7 @@ impl Router {
                 match event.data() {
                     LISTENER => accepts = true,
                     MASTER => self.hear_master(event.events()),
-                    SCOUT => self.hear_scout(),
+                    INSPECTOR => self.hear_inspector(),
                     HEARTBEAT => self.take_heartbeat(),
                     token if token & CLIENT != 0 => self.called(token & !CLIENT, event.events()),
                     _ => {}
@@ -435,7 +435,7 @@ impl Router {
         let most = if self.was_accepting { ACCEPTS } else { 1 };
         for _ in 0..most {
             if self.clients.len() >= self.most_clients && !self.close_idle() {
-                // Whoever closes a connection opens again.
+                // The end of a connection opens it again.
                 return self.shut();
             }
             let Some(listener) = self.listener.as_ref().filter(|_| self.is_open) else {
@@ -449,7 +449,7 @@ impl Router {
         }
     }
 
-    /// Accepts what still waits, before the socket is closed: whoever sent a request is answered.
+    /// Accepts what still waits, before the socket is closed: every request that was sent gets its answer.
     pub(super) fn accept_rest(&mut self) {
         while self.is_open && self.clients.len() < self.most_clients {
             let listener = self
@@ -475,7 +475,7 @@ impl Router {
         self.attend(id);
     }
 
-    /// Closes a connection on which nobody waits for anything, to make room for another.
+    /// Closes a connection without a request, to make room for another.
     fn close_idle(&mut self) -> bool {
         let due: Vec<u64> = self.timers.iter().map(|(_, id)| *id).collect();
         for id in due {

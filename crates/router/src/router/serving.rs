@@ -203,7 +203,7 @@ impl Router {
                 client.root = root.into_owned();
                 self.watch_end(id);
                 if let Some(look) = look {
-                    self.ask_scout(&look);
+                    self.ask_inspector(&look);
                 }
             }
         }

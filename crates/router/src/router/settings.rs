@@ -1,7 +1,7 @@
 //! An application's settings in the book: the pool's, within which its own may be stricter.
 
 use crate::applications::{Options, RestartMethod};
-use crate::scout::look::Settings;
+use crate::inspector::look::Settings;
 use std::num::NonZeroU32;
 use std::time::Duration;
 

@@ -95,8 +95,8 @@ pub fn serve(master: OwnedFd, heartbeat: Option<OwnedFd>, one_user: bool) -> Res
         .descriptors
         .try_into()
         .map_err(|_| wrong("the number of descriptors"))?;
-    let [listener, scout] = descriptors;
-    let mut router = Router::new(master, listener, scout, *pool, one_user, buffer)?;
+    let [listener, inspector] = descriptors;
+    let mut router = Router::new(master, listener, inspector, *pool, one_user, buffer)?;
     router.watch_heartbeat(heartbeat)?;
     router.serve()
 }

@@ -109,7 +109,7 @@ impl State {
         }
     }
 
-    /// The client waits for an answer that nobody works on: if it goes, there is nobody to answer.
+    /// The client waits, and no instance works on its request: if the client leaves, the request ends.
     pub(super) fn waits(self) -> bool {
         matches!(self, State::Looking | State::Waiting)
     }
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_a_connection_is_alone_with_it() {
+    fn a_connection_has_one_owner() {
         for state in STATES {
             assert!(!(state.reads() && state.waits()), "{state:?}");
             assert_eq!(next(state, Cause::Over), State::Gone);

@@ -59,7 +59,7 @@ pub(super) struct App {
 pub(super) struct Apps {
     all: HashMap<Arc<str>, App>,
     pub totals: Counters,
-    /// How long an application is remembered that nobody asks for.
+    /// How long an application is remembered without requests.
     pub forget_after: Duration,
     /// When one may have to be forgotten.
     forget: Option<Tick>,
@@ -97,7 +97,7 @@ impl Apps {
         self.forget
     }
 
-    /// Forgets applications that nobody has asked for in a long time and that have no instance; their names.
+    /// Forgets applications without an instance and without requests for a long time; says their names.
     pub(super) fn forget(&mut self, now: Tick, is_live: impl Fn(&str) -> bool) -> Vec<Arc<str>> {
         if self.forget.is_none_or(|due| due > now) {
             return Vec::new();

@@ -25,7 +25,7 @@ fn life(of: Life, sessions: u32) -> &'static str {
 }
 
 fn seconds(time: Duration) -> f64 {
-    // Whole milliseconds: nobody reads more.
+    // Whole milliseconds are enough for a reader.
     time.as_millis() as f64 / 1000.0
 }
 

@@ -1,4 +1,4 @@
-//! What the edge holds for one journey, and the events of its process.
+//! What is held for one journey, and the events of its process.
 
 use super::{Effects, Watched, family, translate};
 use crate::capture::Capture;
@@ -25,7 +25,7 @@ const MOST_LOOKS: u32 = 20;
 /// What is read at once, in bytes.
 const CHUNK: usize = 8192;
 
-/// One journey at the edge.
+/// One journey, as it is carried out.
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) plan: Arc<Plan>,

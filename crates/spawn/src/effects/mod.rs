@@ -86,7 +86,7 @@ pub struct Process {
 /// Given all that processes write, as it comes.
 pub type Sink = Box<dyn FnMut(JourneyId, &[u8])>;
 
-/// The edge of the kit.
+/// What carries out the kit's decisions.
 pub struct Effects {
     context: Context,
     base: Option<Base>,

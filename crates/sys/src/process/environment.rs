@@ -1,4 +1,4 @@
-//! The environment of this process. Nobody else may read or write it meanwhile: the process has one thread.
+//! The environment of this process. The process must have one thread, because no other may read or write it meanwhile.
 
 use std::ffi::{OsStr, OsString};
 

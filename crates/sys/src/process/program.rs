@@ -120,7 +120,7 @@ fn run_child(
     // SAFETY: system calls on descriptors that were prepared before the fork, and pointers into strings that live in
     // the parent's copied memory; nothing allocates.
     unsafe {
-        // What the master was started with is nobody else's. What is placed below survives.
+        // Children get none of the descriptors that the master was started with. What is placed below survives.
         fd::close_all_on_exec();
         for target in 0..3 {
             if libc::dup2(null.as_raw_fd(), target) < 0 {

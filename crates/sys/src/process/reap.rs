@@ -119,7 +119,7 @@ fn wait4(pid: i32, options: i32) -> nix::Result<(i32, i32, Usage)> {
     Ok((pid, status, used))
 }
 
-/// How a child ended; `None`: it has not.
+/// How a child ended; `None` while it runs.
 fn ended(status: i32) -> Option<Ended> {
     if libc::WIFEXITED(status) {
         Some(Ended::Code(libc::WEXITSTATUS(status)))

@@ -178,7 +178,7 @@ impl Executor {
         });
         Some(protocol::Applications {
             router,
-            scout,
+            inspector: scout,
             max: app_pool.max,
             starting: starting.collect(),
             errors: app_pool.last_errors.iter().map(StartError::from).collect(),

@@ -7,8 +7,8 @@ use super::super::{Applications, Context, Executor, Pools, Who};
 use super::{AppPool, Sockets};
 use crate::config::{FALLBACK_USER, OWN_USER, Pool};
 use crate::helper::Role;
+use crate::life::{Helper, Rules};
 use crate::logs::parse_message;
-use crate::master::companions::Keeper;
 use crate::master::event::PoolId;
 use crate::master::heartbeat::{At, Heartbeat, Sight, Step};
 use crate::router::orders::{Instance, ToMaster, ToRouter};
@@ -42,7 +42,7 @@ impl fmt::Display for Which {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Which::Router => "router",
-            Which::Scout => "scout",
+            Which::Scout => "inspector",
         })
     }
 }
@@ -50,7 +50,7 @@ impl fmt::Display for Which {
 /// One of them, over all its lives.
 #[derive(Debug)]
 pub(super) struct Companion {
-    pub(super) keeper: Keeper,
+    pub(super) life: Helper,
     pub(super) process: Option<Process>,
     /// It was killed because another one is to take its place.
     pub(super) is_outdated: bool,
@@ -73,7 +73,7 @@ pub(super) struct Process {
 impl Companion {
     fn new(now: Tick) -> Companion {
         Companion {
-            keeper: Keeper::new(now),
+            life: Helper::new(Rules::ROUTER, now),
             process: None,
             is_outdated: false,
         }
@@ -220,7 +220,10 @@ impl AppPool {
                 send_with(self.sockets.master.as_fd(), &bytes, &[]).map_err(|error| error.to_string())
             });
         if let Err(error) = sent {
-            log::error!("[pool {}] the scout can't be asked: {error}", self.template.name);
+            log::error!(
+                "[pool {}] the inspector can't be asked: {error}",
+                self.template.name
+            );
         }
     }
 }
@@ -343,7 +346,7 @@ impl Executor {
                 Ok(seen) => self.seen(id, seen),
                 Err(error) => {
                     log::error!(
-                        "[pool {}] the scout says what is no answer: {error}",
+                        "[pool {}] the inspector says what is no answer: {error}",
                         app_pool.template.name
                     );
                     app_pool.scout.kill();

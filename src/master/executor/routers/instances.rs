@@ -92,7 +92,7 @@ impl Executor {
         let present = known.filter(|it| {
             let has_room = it.settings.pm.max_children() >= settings.pm.max_children();
             let is_present = it.restarts >= restarts && self.pools.generations.contains_key(&it.generation);
-            is_present && has_room && is_alike(&it.settings, &settings)
+            is_present && has_room && it.settings.has_instances_for(&settings)
         });
         let policy = policy(&settings);
         // What was loaded once serves all that come of it.
@@ -396,15 +396,6 @@ pub(super) fn resolve(template: &Pool, max: u32, found: &Found) -> Result<Pool, 
         applications.groups.clear();
     }
     Ok(pool)
-}
-
-/// Whether instances of one are as good as of the other. How many there may be does not matter to them.
-pub(super) fn is_alike(now: &Pool, wanted: &Pool) -> bool {
-    let wanted = Pool {
-        pm: now.pm,
-        ..wanted.clone()
-    };
-    *now == wanted
 }
 
 /// The last errors of applications, for the status: a few, the newest last.

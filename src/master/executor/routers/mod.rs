@@ -12,12 +12,12 @@ mod asked;
 mod companion;
 mod instances;
 
-use super::renewal::Extent;
 use super::{Executor, Pools, Reload};
 use crate::config::Pool;
-use crate::master::companions::{Cause, Step};
+use crate::life::{Happened, Step};
 use crate::master::event::{Event, GenerationId, OrderId, PoolId, WorkerId};
 use crate::master::ledger::Ledger;
+use crate::master::reload_diff::Extent;
 use crate::router::orders::{Order, ToRouter};
 use crate::scout::look::Found;
 use crate::sys::{clock, process};
@@ -144,12 +144,8 @@ impl Executor {
         if app_pool.template == *wanted && extent == Extent::Changed {
             return;
         }
-        let is_other_scout = app_pool.template.applications.as_ref().is_none_or(|before| {
-            before.directories != applications.directories
-                || before.restart_dir != applications.restart_dir
-                || before.user_switching != applications.user_switching
-                || before.user_mounts != applications.user_mounts
-        });
+        let before = app_pool.template.applications.as_ref();
+        let is_other_scout = before.is_none_or(|before| !before.has_inspector_for(applications));
         if app_pool.template.applications.as_ref().map(|it| it.max) != Some(applications.max) {
             app_pool.max = applications.max.get();
         }
@@ -163,7 +159,7 @@ impl Executor {
         let changed = app_pool.applications.iter().filter(|(_, application)| {
             extent == Extent::All
                 || instances::resolve(&app_pool.template, app_pool.max, &application.found)
-                    .is_ok_and(|now| !instances::is_alike(&application.settings, &now))
+                    .is_ok_and(|now| !application.settings.has_instances_for(&now))
         });
         let changed: Vec<PathBuf> = changed.map(|(root, _)| root.clone()).collect();
         for application in changed {
@@ -177,7 +173,7 @@ impl Executor {
 
     /// The pool is no longer one of applications: what waits may still be served.
     pub(super) fn dismiss_router(&mut self, id: PoolId, limit: Duration) {
-        self.tell_companion(id, Which::Router, Cause::Leave(limit));
+        self.tell_companion(id, Which::Router, Happened::Leave(limit));
     }
 
     /// Lets every router finish. `false`: there is none.
@@ -260,36 +256,32 @@ impl Executor {
         for (id, app_pool) in &self.applications.routers {
             // A scout first: its sockets are there either way, but a router asks at once.
             for (which, companion) in [(Which::Scout, &app_pool.scout), (Which::Router, &app_pool.router)] {
-                if companion
-                    .keeper
-                    .deadline()
-                    .is_some_and(|deadline| deadline <= now)
-                {
+                if companion.life.deadline().is_some_and(|deadline| deadline <= now) {
                     due.push((*id, which));
                 }
             }
         }
         for (id, which) in due {
-            self.tell_companion(id, which, Cause::Deadline);
+            self.tell_companion(id, which, Happened::Deadline);
         }
         self.tend_asked(now);
     }
 
-    fn tell_companion(&mut self, id: PoolId, which: Which, cause: Cause) {
+    fn tell_companion(&mut self, id: PoolId, which: Which, happened: Happened) {
         let Some(app_pool) = self.applications.routers.get_mut(&id) else {
             return;
         };
         let name = app_pool.template.name.clone();
-        match app_pool.companion(which).keeper.handle(cause, clock::now()) {
+        match app_pool.companion(which).life.handle(happened, clock::now()) {
             Step::None => {}
             Step::Start => {
                 if let Err(error) = self.start_companion(id, which) {
                     log::error!("[pool {name}] can't start the {which}: {error}");
-                    self.tell_companion(id, which, Cause::Failed);
+                    self.tell_companion(id, which, Happened::Failed);
                 }
             }
             Step::Ask => {
-                if let Cause::Leave(limit) = cause {
+                if let Happened::Leave(limit) = happened {
                     app_pool.say(&ToRouter::Finish(Some(limit)), Vec::new());
                 }
             }
@@ -298,7 +290,7 @@ impl Executor {
                 "[pool {name}] the next {which} is started in {} s",
                 delay.as_secs_f64()
             ),
-            Step::End => {
+            Step::Idle => {
                 if which == Which::Router {
                     self.router_ended(id);
                 }
@@ -337,7 +329,7 @@ impl Executor {
         if app_pool.companion(which).pid() != Some(pid) {
             return;
         }
-        let is_leaving = app_pool.companion(which).keeper.is_leaving();
+        let is_leaving = app_pool.companion(which).life.is_leaving();
         if let Some(process) = app_pool.companion(which).process.take() {
             self.context.sources.forget(process.messages.pipe());
             if let Some(channel) = &process.channel {
@@ -352,7 +344,7 @@ impl Executor {
         if which == Which::Router {
             self.orphan_instances(id);
         }
-        self.tell_companion(id, which, Cause::Gone);
+        self.tell_companion(id, which, Happened::Failed);
     }
 }
 
@@ -382,7 +374,7 @@ impl Applications {
 
     /// The earliest time at which something is to be done about a router or a scout.
     pub(in crate::master) fn routers_deadline(&self) -> Option<Tick> {
-        let of = |it: &Companion| [it.keeper.deadline(), it.heartbeat_deadline()];
+        let of = |it: &Companion| [it.life.deadline(), it.heartbeat_deadline()];
         let both = |app_pool: &AppPool| [of(&app_pool.router), of(&app_pool.scout)];
         let companions = self.routers.values().flat_map(both).flatten().flatten().min();
         companions.into_iter().chain(self.asking_deadline()).min()

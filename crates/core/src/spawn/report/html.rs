@@ -83,7 +83,7 @@ pub(super) fn render(report: &Report, full: bool) -> String {
     page.render().unwrap_or_default()
 }
 
-fn surroundings<'a>(known: &'a Surroundings) -> Vec<(String, &'a str)> {
+fn surroundings(known: &Surroundings) -> Vec<(String, &str)> {
     let parts = [
         ("Environment", &known.envvars),
         ("User", &known.user_info),

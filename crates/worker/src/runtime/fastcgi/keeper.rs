@@ -1,11 +1,12 @@
 //! Looks after the program: starts it, sees it end, starts it again.
 
 use super::door::Door;
-use super::life::{Backoff, Cause, Phase};
 use super::probe::Probe;
 use super::program::{Program, Recipe};
 use super::recorded;
 use super::start::{Progress, Start, told};
+use crate::life::backoff::{Backoff, LONGEST, WELL_AFTER};
+use crate::life::{Cause, Life};
 use crate::runtime::complaints::Complaints;
 use crate::spawn::alone::{Attempt, Fall, error_id};
 use crate::spawn::effects::oom_kills;
@@ -25,8 +26,6 @@ use std::time::Duration;
 
 /// What the program is called in the log.
 pub(super) const NAME: &str = "the FastCGI program";
-/// A program that lived this long was well, whether or not it had anything to do.
-const WELL_AFTER: Duration = Duration::from_secs(1);
 /// Lines of a report that are logged, of what happened, what to do, and the program's last words each.
 const MOST_LINES: usize = 20;
 /// Characters of such a line.
@@ -68,7 +67,9 @@ pub(super) struct Keeper {
     means: Means,
     door: Door,
     watch: Epoll,
-    phase: Phase,
+    life: Life,
+    /// It could not be started, and has not come up since: requests are told so at once. Otherwise they wait for it.
+    refuses: bool,
     start: Option<Start>,
     program: Option<Program>,
     /// The last start, until the program has proved itself.
@@ -99,7 +100,8 @@ impl Keeper {
             means,
             door,
             watch: watch.map_err(|errno| Error::new("epoll_create1", "", errno))?,
-            phase: Phase::Absent,
+            life: Life::Absent,
+            refuses: false,
             start: None,
             program: None,
             attempt: None,
@@ -126,12 +128,12 @@ impl Keeper {
     /// It can't be started: that is known at once while a failure is fresh.
     pub(super) fn ready(&mut self) -> Result<(), Refusal> {
         loop {
-            match self.phase {
-                Phase::Up => return Ok(()),
-                Phase::Refusing | Phase::Trying => return Err(self.refusal()),
-                Phase::Absent | Phase::Starting => {}
+            match self.life {
+                Life::Ready => return Ok(()),
+                _ if self.refuses => return Err(self.refusal()),
+                _ => {}
             }
-            if self.phase == Phase::Starting {
+            if self.life == Life::Starting {
                 let left = self
                     .deadline()
                     .map_or(Duration::ZERO, |due| due.since(clock::now()));
@@ -147,8 +149,8 @@ impl Keeper {
     /// # Errors
     /// As [`Keeper::ready`].
     pub(super) fn ready_for_waiting(&mut self) -> Result<Tick, Refusal> {
-        if self.phase == Phase::Absent {
-            self.phase = self.phase.after(Cause::Begun);
+        if self.life == Life::Absent && !self.refuses {
+            self.changed(Cause::Needed);
             let means = &self.means;
             let progress = Start::begin(&means.plan, &means.recipe, &self.door, &|| check(means));
             let progress = match progress {
@@ -161,9 +163,9 @@ impl Keeper {
             self.follow(progress);
             self.watch_all();
         }
-        match self.phase {
-            Phase::Up => Ok(clock::now() + self.means.plan.start_timeout),
-            Phase::Absent | Phase::Starting | Phase::Refusing | Phase::Trying => Err(self.refusal()),
+        match self.life {
+            Life::Ready => Ok(clock::now() + self.means.plan.start_timeout),
+            _ => Err(self.refusal()),
         }
     }
 
@@ -174,7 +176,7 @@ impl Keeper {
             program.kill();
         }
         self.kept = None;
-        self.phase = self.phase.after(Cause::Fell);
+        self.changed(Cause::Gone);
         if let Some(attempt) = attempt {
             self.failed(attempt, &Fall::Timeout);
         }
@@ -187,10 +189,7 @@ impl Keeper {
         Refusal {
             id,
             page,
-            pause: self
-                .backoff
-                .until()
-                .map_or(Duration::ZERO, |until| until.since(now)),
+            pause: self.backoff.wait(now).unwrap_or_default(),
         }
     }
 
@@ -226,7 +225,7 @@ impl Keeper {
         if let Some(program) = &mut self.program {
             program.served += 1;
         }
-        self.backoff.succeed();
+        self.backoff = Backoff::default();
         (self.attempt, self.has_fallen) = (None, false);
     }
 
@@ -258,7 +257,7 @@ impl Keeper {
             program.kill();
         }
         (self.kept, self.attempt) = (None, None);
-        self.phase = self.phase.after(Cause::Ended);
+        self.changed(Cause::Gone);
     }
 
     /// Looks whether the program has ended. `limit`: it may be about to, and take so long to be seen.
@@ -272,7 +271,7 @@ impl Keeper {
 
     fn begin(&mut self) {
         self.door.clear();
-        self.phase = self.phase.after(Cause::Begun);
+        self.changed(Cause::Needed);
         let means = &self.means;
         let progress = Start::begin(&means.plan, &means.recipe, &self.door, &|| check(means));
         self.follow(progress);
@@ -305,13 +304,14 @@ impl Keeper {
                     log::warn!("{NAME} is up again (pid {})", program.pid());
                 }
                 log::debug!("{NAME} is up (pid {})", program.pid());
-                self.phase = self.phase.after(Cause::CameUp);
+                self.changed(Cause::Up);
+                self.refuses = false;
                 (self.program, self.attempt, self.kept) = (Some(program), Some(attempt), connection);
                 (self.up_since, self.was_up) = (clock::now(), true);
                 self.ups += 1;
             }
             Progress::Failed(attempt, fall) => {
-                self.phase = self.phase.after(Cause::Failed);
+                self.changed(Cause::Gone);
                 self.failed(attempt, &fall);
             }
         }
@@ -335,17 +335,16 @@ impl Keeper {
         let (pid, served, had_work) = (program.pid(), program.served, program.had_work);
         self.complaints.log_rest(NAME);
         (self.program, self.kept) = (None, None);
+        self.changed(Cause::Gone);
         let is_well = served > 0 || had_work || clock::now().since(self.up_since) >= WELL_AFTER;
         // Once may be somebody's hand; twice it is its way.
         let falls_again = std::mem::replace(&mut self.has_fallen, !is_well) && !is_well;
         if let (true, Some(attempt)) = (falls_again, self.attempt.take()) {
-            self.phase = self.phase.after(Cause::Fell);
             let is_oom = oom_kills(None) > self.oom_kills;
             let fall = Fall::Exited(told(ended), check(&self.means), is_oom);
             self.failed(attempt, &fall);
             return Some(ended);
         }
-        self.phase = self.phase.after(Cause::Ended);
         let line = format!(
             "{NAME} (pid {pid}) {} after {served} requests, and is started again",
             told(ended).describe()
@@ -369,7 +368,8 @@ impl Keeper {
             let _ = socket::send(reports.as_fd(), &letter);
         }
         let report = attempt.fail(fall, variables, id, now);
-        let pause = self.backoff.fail(now);
+        self.refuses = true;
+        let pause = self.backoff.fail(now, LONGEST).unwrap_or_default();
         let page = self.means.shows_report.then(|| Rc::from(report.html()));
         self.last = Some((report.id, page));
         self.say(&report);
@@ -380,6 +380,10 @@ impl Keeper {
                 pause.as_secs_f64()
             );
         }
+    }
+
+    fn changed(&mut self, cause: Cause) {
+        self.life = self.life.after(cause).0;
     }
 
     fn say(&self, report: &Report) {
@@ -425,20 +429,20 @@ impl Companion for Keeper {
     }
 
     fn deadline(&self) -> Option<Tick> {
-        match self.phase {
-            Phase::Absent => Some(Tick::ZERO),
-            Phase::Starting | Phase::Trying => self.start.as_ref().map(Start::deadline),
-            Phase::Refusing => self.backoff.until(),
-            Phase::Up => None,
+        match self.life {
+            Life::Absent if self.refuses => self.backoff.until(),
+            Life::Absent => Some(Tick::ZERO),
+            Life::Ready => None,
+            Life::Starting | Life::Failing | Life::Stopping(_) => self.start.as_ref().map(Start::deadline),
         }
     }
 
     fn standing(&self) -> Standing {
-        match self.phase {
-            Phase::Absent | Phase::Starting => Standing::Pending,
-            Phase::Up => Standing::Ready,
-            Phase::Refusing | Phase::Trying if self.means.has_elder && !self.was_up => Standing::Lost,
-            Phase::Refusing | Phase::Trying => Standing::Ready,
+        match self.life {
+            Life::Ready => Standing::Ready,
+            _ if !self.refuses => Standing::Pending,
+            _ if self.means.has_elder && !self.was_up => Standing::Lost,
+            _ => Standing::Ready,
         }
     }
 
@@ -447,10 +451,10 @@ impl Companion for Keeper {
         let program = self.program.as_ref();
         Sight {
             pid: program.map(Program::pid).or(starting).unwrap_or(0),
-            doing: match self.phase {
-                Phase::Absent | Phase::Starting | Phase::Trying => Doing::Starting,
-                Phase::Up => Doing::Up,
-                Phase::Refusing => Doing::Waiting,
+            doing: match self.life {
+                Life::Ready => Doing::Up,
+                Life::Absent if self.refuses => Doing::Waiting,
+                _ => Doing::Starting,
             },
             since: self.up_since,
             served: program.map_or(0, |program| program.served),
@@ -459,14 +463,13 @@ impl Companion for Keeper {
     }
 
     fn attend(&mut self) {
-        match self.phase {
-            Phase::Absent => self.begin(),
-            Phase::Refusing if self.backoff.until().is_none_or(|until| until <= clock::now()) => self.begin(),
-            Phase::Refusing => {}
-            Phase::Starting | Phase::Trying => self.look(),
-            Phase::Up => {
+        match self.life {
+            Life::Absent if self.refuses && self.backoff.wait(clock::now()).is_some() => {}
+            Life::Absent => self.begin(),
+            Life::Ready => {
                 self.tend();
             }
+            Life::Starting | Life::Failing | Life::Stopping(_) => self.look(),
         }
         self.watch_all();
     }

@@ -11,7 +11,6 @@ mod door;
 mod exchange;
 mod head_end;
 mod keeper;
-mod life;
 mod probe;
 mod program;
 mod recorded;

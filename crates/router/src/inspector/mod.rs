@@ -1,4 +1,4 @@
-//! The scout of an application pool: looks at applications' directories for the router and the master.
+//! The inspector of an application pool: looks at applications' directories for the router and the master.
 //!
 //! Directories belong to sites, and a look at one may take for ever (a network file system) or meet something that was put
 //! there to be read. So neither the master, which must not block or trust, nor the router, which has no rights there, looks
@@ -6,13 +6,13 @@
 //! It answers over a socket of type `SOCK_SEQPACKET`, one for the router and one for the master; JSON, one value a message.
 //!
 //! * [`look`]: question and answer.
-//! * [`desk`]: who looks at what; looks that hang.
+//! * [`queue`]: who looks at what; looks that hang.
 //! * [`find`]: a look at a directory.
 //! * [`pool`]: what the master makes of an answer.
 
-pub mod desk;
 pub mod find;
 pub mod pool;
+pub mod queue;
 mod run;
 pub mod signs;
 pub mod users;

@@ -1,8 +1,8 @@
-//! The scout's process, and those that look for it.
+//! The inspector's process, and those that look for it.
 
-use super::desk::{Action, Asker, Desk, LookerId};
 use super::find::{self, Terms};
 use super::look::{self, Look, MOST_BYTES, Seen};
+use super::queue::{Action, Asker, ChildId, Queue};
 use crate::config::Applications;
 use crate::confine;
 use crate::sys::fd::{receive_with, set_nonblocking, socket_pair};
@@ -16,14 +16,14 @@ use nix::sys::socket::SockType;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// Exit code of a scout that could not become what it is to be (sysexits.h, EX_SOFTWARE).
+/// Exit code of an inspector that could not become what it is to be (sysexits.h, EX_SOFTWARE).
 const EXIT_SOFTWARE: i32 = 70;
 /// Questions of one asker that are taken up at once.
 const QUESTIONS: usize = 16;
 
 /// Answers until the master's socket is closed; says the exit code. To be called in a process that the master has just
 /// forked, with one thread, and nothing open but these sockets and the standard streams. `heartbeat`: bytes that the master
-/// sends to see that they are read. `identity`: whom it becomes; a scout that was root may then read everything and nothing
+/// sends to see that they are read. `identity`: whom it becomes; an inspector that was root may then read everything and nothing
 /// else.
 pub fn run(
     router: OwnedFd,
@@ -40,19 +40,19 @@ pub fn run(
         user_mounts: applications.user_mounts,
     };
     let done = settle(identity).and_then(|()| {
-        let mut scout = Scout {
+        let mut inspector = Inspector {
             askers: [Line::new(router), Line::new(master)],
-            desk: Desk::new(terms.directories.clone()),
+            queue: Queue::new(terms.directories.clone()),
             terms,
-            lookers: BTreeMap::new(),
+            children: BTreeMap::new(),
             heartbeat,
         };
-        scout.serve()
+        inspector.serve()
     });
     match done {
         Ok(()) => 0,
         Err(error) => {
-            log::error!("the scout ends: {error}");
+            log::error!("the inspector ends: {error}");
             EXIT_SOFTWARE
         }
     }
@@ -63,7 +63,7 @@ fn settle(identity: Option<&Identity>) -> Result<(), Error> {
     if let (Some(identity), true) = (identity, identity::is_root()) {
         if !rights::become_reader(identity)? {
             log::warn!(
-                "the scout sees only what user {} sees: the daemon was started without CAP_DAC_READ_SEARCH",
+                "the inspector sees only what user {} sees: the daemon was started without CAP_DAC_READ_SEARCH",
                 identity.uid
             );
         }
@@ -75,7 +75,7 @@ fn settle(identity: Option<&Identity>) -> Result<(), Error> {
     // A change of user has undone it, if it was set before.
     process::kill_if_orphaned();
     for missing in confine::only_look() {
-        log::debug!("the scout is confined less than it could be: {missing}");
+        log::debug!("the inspector is confined less than it could be: {missing}");
     }
     Ok(())
 }
@@ -116,7 +116,7 @@ impl Line {
 }
 
 /// A process that looks.
-struct Looker {
+struct Child {
     /// Readable when it is gone.
     process: OwnedFd,
     socket: OwnedFd,
@@ -126,29 +126,29 @@ struct Looker {
 #[derive(Debug, Clone, Copy)]
 enum Source {
     Asker(Asker),
-    Answer(LookerId),
-    Exit(LookerId),
+    Answer(ChildId),
+    Exit(ChildId),
     Heartbeat,
 }
 
-struct Scout {
+struct Inspector {
     /// By [`Asker`].
     askers: [Line; 2],
-    desk: Desk,
+    queue: Queue,
     terms: Terms,
-    lookers: BTreeMap<LookerId, Looker>,
+    children: BTreeMap<ChildId, Child>,
     /// Read, and nothing else.
     heartbeat: Option<OwnedFd>,
 }
 
-impl Scout {
+impl Inspector {
     fn serve(&mut self) -> Result<(), Error> {
         while self.askers[Asker::Master as usize].socket.is_some() {
             let mut actions = Vec::new();
             for (source, flags) in self.wait()? {
                 self.take_up(source, flags, &mut actions);
             }
-            self.desk.late(clock::now(), &mut actions);
+            self.queue.late(clock::now(), &mut actions);
             self.perform(actions);
         }
         Ok(())
@@ -165,22 +165,22 @@ impl Scout {
             wanted.set(PollFlags::POLLOUT, !line.unsent.is_empty());
             wanted.set(
                 PollFlags::POLLIN,
-                line.unsent.is_empty() && self.desk.has_room(asker),
+                line.unsent.is_empty() && self.queue.has_room(asker),
             );
             sources.push(Source::Asker(asker));
             polled.push(PollFd::new(socket.as_fd(), wanted));
         }
-        for (id, looker) in &self.lookers {
+        for (id, child) in &self.children {
             sources.push(Source::Answer(*id));
-            polled.push(PollFd::new(looker.socket.as_fd(), PollFlags::POLLIN));
+            polled.push(PollFd::new(child.socket.as_fd(), PollFlags::POLLIN));
             sources.push(Source::Exit(*id));
-            polled.push(PollFd::new(looker.process.as_fd(), PollFlags::POLLIN));
+            polled.push(PollFd::new(child.process.as_fd(), PollFlags::POLLIN));
         }
         if let Some(heartbeat) = &self.heartbeat {
             sources.push(Source::Heartbeat);
             polled.push(PollFd::new(heartbeat.as_fd(), PollFlags::POLLIN));
         }
-        let timeout = match self.desk.next_deadline() {
+        let timeout = match self.queue.next_deadline() {
             None => PollTimeout::NONE,
             Some(deadline) => {
                 let left = deadline.since(clock::now()).as_micros().div_ceil(1000);
@@ -206,11 +206,11 @@ impl Scout {
                     .heartbeat
                     .take_if(|heartbeat| socket::drain(heartbeat.as_fd()).is_err())
             }
-            Source::Answer(id) => self.hear_looker(id, actions),
+            Source::Answer(id) => self.hear_child(id, actions),
             Source::Exit(id) => {
-                if let Some(looker) = self.lookers.remove(&id) {
-                    let _ = pidfd::reap(looker.process.as_fd());
-                    self.desk.gone(id, clock::now(), actions);
+                if let Some(child) = self.children.remove(&id) {
+                    let _ = pidfd::reap(child.process.as_fd());
+                    self.queue.gone(id, clock::now(), actions);
                 }
             }
         }
@@ -220,20 +220,20 @@ impl Scout {
     fn hear(&mut self, asker: Asker, flags: PollFlags, actions: &mut Vec<Action>) {
         let line = &mut self.askers[asker as usize];
         if flags.contains(PollFlags::POLLHUP) {
-            // Nobody is there who could take an answer.
+            // The asker is gone.
             line.close();
             return;
         }
         line.push();
         let mut buffer = vec![0; MOST_BYTES];
         for _ in 0..QUESTIONS {
-            let Some(socket) = line.socket.as_ref().filter(|_| self.desk.has_room(asker)) else {
+            let Some(socket) = line.socket.as_ref().filter(|_| self.queue.has_room(asker)) else {
                 break;
             };
             match socket::receive(socket.as_fd(), &mut buffer) {
                 // An empty one is as good as any that can't be understood; only poll(2) can tell the end.
                 Ok(Progress::Done(count)) => match look::decode::<Look>(&buffer[..count]) {
-                    Some(look) => self.desk.ask(asker, look, clock::now(), actions),
+                    Some(look) => self.queue.ask(asker, look, clock::now(), actions),
                     None => log::debug!("a question of {count} bytes that is none"),
                 },
                 Ok(Progress::WouldBlock) => break,
@@ -242,16 +242,16 @@ impl Scout {
         }
     }
 
-    fn hear_looker(&mut self, id: LookerId, actions: &mut Vec<Action>) {
-        let Some(looker) = self.lookers.get(&id) else {
+    fn hear_child(&mut self, id: ChildId, actions: &mut Vec<Action>) {
+        let Some(child) = self.children.get(&id) else {
             return;
         };
         let mut buffer = vec![0; MOST_BYTES];
-        if let Ok(Progress::Done(count)) = socket::receive(looker.socket.as_fd(), &mut buffer) {
+        if let Ok(Progress::Done(count)) = socket::receive(child.socket.as_fd(), &mut buffer) {
             match look::decode::<Seen>(&buffer[..count]) {
-                Some(seen) => self.desk.answered(id, seen, clock::now(), actions),
+                Some(seen) => self.queue.answered(id, seen, clock::now(), actions),
                 // Its end: its exit is told of, too.
-                None => kill(looker),
+                None => kill(child),
             }
         }
     }
@@ -262,25 +262,25 @@ impl Scout {
             let mut more = Vec::new();
             match action {
                 Action::Start(id) => match self.start() {
-                    Ok(looker) => {
-                        self.lookers.insert(id, looker);
+                    Ok(child) => {
+                        self.children.insert(id, child);
                     }
                     Err(error) => log::error!("can't start a process that looks: {error}"),
                 },
                 Action::Give(id, look) => {
                     let message = look::encode(&look).unwrap_or_default();
                     let sent = self
-                        .lookers
+                        .children
                         .get(&id)
-                        .map(|looker| socket::send(looker.socket.as_fd(), &message));
+                        .map(|child| socket::send(child.socket.as_fd(), &message));
                     match sent {
                         Some(Ok(Progress::Done(_))) => {}
                         // Its exit is told of.
-                        Some(_) => self.lookers.get(&id).into_iter().for_each(kill),
-                        None => self.desk.gone(id, clock::now(), &mut more),
+                        Some(_) => self.children.get(&id).into_iter().for_each(kill),
+                        None => self.queue.gone(id, clock::now(), &mut more),
                     }
                 }
-                Action::Kill(id) => self.lookers.get(&id).into_iter().for_each(kill),
+                Action::Kill(id) => self.children.get(&id).into_iter().for_each(kill),
                 Action::Answer(asker, seen) => self.answer(asker, seen),
             }
             pending.extend(more);
@@ -293,20 +293,20 @@ impl Scout {
         line.push();
     }
 
-    fn start(&self) -> Result<Looker, Error> {
+    fn start(&self) -> Result<Child, Error> {
         let (socket, theirs) = socket_pair(SockType::SeqPacket)?;
         set_nonblocking(theirs.as_fd(), false)?;
         let keep = [theirs.as_raw_fd()];
         let pid = process::fork_child(&keep, || look_for(&theirs, &self.terms))?;
-        Ok(Looker {
+        Ok(Child {
             process: pidfd::open(pid)?,
             socket,
         })
     }
 }
 
-fn kill(looker: &Looker) {
-    let _ = pidfd::send_signal(looker.process.as_fd(), Signal::SIGKILL);
+fn kill(child: &Child) {
+    let _ = pidfd::send_signal(child.process.as_fd(), Signal::SIGKILL);
 }
 
 /// In a process of its own: looks at what it is given.

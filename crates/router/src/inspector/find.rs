@@ -1,5 +1,5 @@
-//! A look at an application's directory. Whoever can write there may change it at any moment, and may have put anything
-//! there: links to files that he may not read, FIFOs, devices.
+//! A look at an application's directory. A user who can write there may change it at any moment, and may have put anything
+//! there: links to files that the user may not read, FIFOs, devices.
 //!
 //! The root is opened once; everything is looked up in it, name by name, and no link is followed. What was seen belongs
 //! together, and where a link leads can't be told from an answer. A link in the place of a start-up file counts as that
@@ -22,7 +22,7 @@ use std::path::{Component, Path, PathBuf};
 pub const MOST_FILE_BYTES: usize = 512 * 1024;
 /// How often a path is tried whose links change while it is looked at.
 const TRIES: usize = 4;
-/// Where restart files are, if nobody says so.
+/// Where restart files are by default.
 const RESTART_DIR: &str = "tmp";
 const RESTART: &str = "restart.txt";
 const ALWAYS_RESTART: &str = "always_restart.txt";
@@ -192,8 +192,8 @@ impl Place {
         }
     }
 
-    /// The application runs as the owner of its start-up file. So nobody may get one there whose owner he isn't: by a
-    /// second name for another one's file, or by what another one has left in his directory.
+    /// The application runs as the owner of its start-up file. So no user may put another user's file there: not
+    /// by a hard link, and not by a file that the other user has left in the directory.
     fn check_owner(&self, startup: &Entry, name: Option<&Path>, terms: &Terms) -> Result<(), String> {
         let Some(name) = name.filter(|_| terms.switching) else {
             return Ok(());

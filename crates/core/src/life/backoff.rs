@@ -1,23 +1,23 @@
-//! How long to wait before workers are made again, after some could not be made or did not live.
+//! How long to wait before a process is made again, after some could not be made or did not live.
 
 use crate::tick::Tick;
 use std::time::Duration;
 
 /// The first delay; each further step doubles it.
-pub(super) const FIRST: Duration = Duration::from_millis(100);
+pub const FIRST: Duration = Duration::from_millis(100);
 
 /// The longest delay when workers or preloaders can't be made, or die before they are up: nothing is served then.
-pub(super) const LONGEST: Duration = Duration::from_secs(30);
+pub const LONGEST: Duration = Duration::from_secs(30);
 
 /// The longest delay when workers die soon after they were up, without having taken up any work.
-pub(super) const LONGEST_ONCE_UP: Duration = Duration::from_secs(1);
+pub const LONGEST_ONCE_UP: Duration = Duration::from_secs(1);
 
 /// A worker that lived this long was well.
-pub(super) const WELL_AFTER: Duration = Duration::from_secs(1);
+pub const WELL_AFTER: Duration = Duration::from_secs(1);
 
-/// The back-off of one generation.
+/// The back-off of a generation's workers, or of a helper.
 #[derive(Debug, Default)]
-pub(super) struct Backoff {
+pub struct Backoff {
     step: u32,
     failed: Option<Tick>,
     until: Option<Tick>,
@@ -26,7 +26,7 @@ pub(super) struct Backoff {
 impl Backoff {
     /// Something failed. A new delay if that begins a step; nothing while one runs, so that a hundred workers that die
     /// together are one step.
-    pub(super) fn fail(&mut self, now: Tick, longest: Duration) -> Option<Duration> {
+    pub fn fail(&mut self, now: Tick, longest: Duration) -> Option<Duration> {
         self.failed = Some(now);
         if self.wait(now).is_some() {
             return None;
@@ -37,8 +37,13 @@ impl Backoff {
         Some(delay)
     }
 
+    /// When the last delay is over, or was.
+    pub fn until(&self) -> Option<Tick> {
+        self.until
+    }
+
     /// How long no worker may be made.
-    pub(super) fn wait(&self, now: Tick) -> Option<Duration> {
+    pub fn wait(&self, now: Tick) -> Option<Duration> {
         self.until
             .filter(|until| *until > now)
             .map(|until| until.since(now))
@@ -46,7 +51,7 @@ impl Backoff {
 
     /// A worker made at `forked` is up and still lives at `now`: if that is long enough, and it was made after the last
     /// failure, the next failure starts with the first delay again. Older workers prove nothing about new ones.
-    pub(super) fn lives(&mut self, forked: Tick, now: Tick) {
+    pub fn lives(&mut self, forked: Tick, now: Tick) {
         let newer = self.failed.is_none_or(|failed| forked > failed);
         if newer && now.since(forked) >= WELL_AFTER {
             self.step = 0;

@@ -1,7 +1,7 @@
 use super::*;
 
-fn desk() -> Desk {
-    Desk::new(vec!["/srv".into()])
+fn queue() -> Queue {
+    Queue::new(vec!["/srv".into()])
 }
 
 fn at(ms: u64) -> Tick {
@@ -23,10 +23,10 @@ fn seen(number: u64) -> Seen {
     }
 }
 
-fn ask(desk: &mut Desk, asker: Asker, number: u64, root: &str, now: Tick) -> Vec<Action> {
-    assert!(desk.has_room(asker));
+fn ask(queue: &mut Queue, asker: Asker, number: u64, root: &str, now: Tick) -> Vec<Action> {
+    assert!(queue.has_room(asker));
     let mut actions = Vec::new();
-    desk.ask(asker, look(number, root), now, &mut actions);
+    queue.ask(asker, look(number, root), now, &mut actions);
     actions
 }
 
@@ -54,49 +54,49 @@ fn answered(actions: &[Action]) -> Vec<(Asker, u64)> {
 
 #[test]
 fn a_look_is_given_and_its_answer_goes_to_who_asked() {
-    let mut desk = desk();
-    let actions = ask(&mut desk, Asker::Router, 7, "/srv/a", at(0));
+    let mut queue = queue();
+    let actions = ask(&mut queue, Asker::Router, 7, "/srv/a", at(0));
     assert_eq!(actions, [Action::Start(0), Action::Give(0, look(7, "/srv/a"))]);
-    let actions = ask(&mut desk, Asker::Master, 7, "/srv/b", at(0));
+    let actions = ask(&mut queue, Asker::Master, 7, "/srv/b", at(0));
     assert_eq!(actions, [Action::Start(1), Action::Give(1, look(7, "/srv/b"))]);
-    assert_eq!(desk.next_deadline(), Some(at(5000)));
-    let actions = did(|actions| desk.answered(1, seen(7), at(1), actions));
+    assert_eq!(queue.next_deadline(), Some(at(5000)));
+    let actions = did(|actions| queue.answered(1, seen(7), at(1), actions));
     assert_eq!(actions, [Action::Answer(Asker::Master, seen(7))]);
-    let actions = did(|actions| desk.answered(0, seen(7), at(1), actions));
+    let actions = did(|actions| queue.answered(0, seen(7), at(1), actions));
     assert_eq!(actions, [Action::Answer(Asker::Router, seen(7))]);
-    assert_eq!(desk.next_deadline(), None);
-    // Lookers stay.
-    let actions = ask(&mut desk, Asker::Router, 8, "/srv/a", at(2));
+    assert_eq!(queue.next_deadline(), None);
+    // Childs stay.
+    let actions = ask(&mut queue, Asker::Router, 8, "/srv/a", at(2));
     assert_eq!(actions, [Action::Give(0, look(8, "/srv/a"))]);
 }
 
 #[test]
-fn a_site_that_hangs_leaves_lookers_to_the_others() {
-    let mut desk = desk();
+fn a_site_that_hangs_leaves_children_to_the_others() {
+    let mut queue = queue();
     for number in 0..10 {
         let actions = ask(
-            &mut desk,
+            &mut queue,
             Asker::Router,
             number,
             &format!("/srv/bad/{number}"),
             at(0),
         );
-        assert_eq!(given(&actions).is_empty(), number >= LOOKERS_PER_SITE as u64);
+        assert_eq!(given(&actions).is_empty(), number >= CHILDREN_PER_SITE as u64);
     }
     assert_eq!(
-        given(&ask(&mut desk, Asker::Router, 10, "/srv/good", at(1))),
+        given(&ask(&mut queue, Asker::Router, 10, "/srv/good", at(1))),
         [10]
     );
     assert_eq!(
-        given(&ask(&mut desk, Asker::Master, 11, "/srv/bad/x", at(1))),
+        given(&ask(&mut queue, Asker::Master, 11, "/srv/bad/x", at(1))),
         Vec::<u64>::new()
     );
     assert_eq!(
-        given(&ask(&mut desk, Asker::Master, 12, "/srv/fine", at(1))),
+        given(&ask(&mut queue, Asker::Master, 12, "/srv/fine", at(1))),
         [12]
     );
-    // The first two are given up and their lookers killed. None that is not gone is replaced below that site.
-    let actions = did(|actions| desk.late(at(5000), actions));
+    // The first two are given up and their children killed. None that is not gone is replaced below that site.
+    let actions = did(|actions| queue.late(at(5000), actions));
     let killed = actions
         .iter()
         .filter(|action| matches!(action, Action::Kill(_)))
@@ -108,65 +108,71 @@ fn a_site_that_hangs_leaves_lookers_to_the_others() {
         (0..10).map(|number| (Asker::Router, number)).collect::<Vec<_>>()
     );
     // The two that answer go on, and a new one takes the place of one that was killed.
-    did(|actions| desk.answered(2, seen(10), at(5000), actions));
+    did(|actions| queue.answered(2, seen(10), at(5000), actions));
     assert_eq!(
-        given(&ask(&mut desk, Asker::Router, 13, "/srv/good", at(5000))),
+        given(&ask(&mut queue, Asker::Router, 13, "/srv/good", at(5000))),
         [13]
     );
     // One process is gone: the site is looked at again.
-    let actions = did(|actions| desk.gone(0, at(5001), actions));
+    let actions = did(|actions| queue.gone(0, at(5001), actions));
     assert_eq!(given(&actions), [11]);
     assert!(
-        did(|actions| desk.answered(1, seen(1), at(5002), actions)).is_empty(),
+        did(|actions| queue.answered(1, seen(1), at(5002), actions)).is_empty(),
         "too late"
     );
 }
 
 #[test]
 fn processes_that_can_not_be_killed_are_bounded() {
-    let mut desk = desk();
+    let mut queue = queue();
     let mut now = at(0);
     let mut started = 0;
     for number in 0..1000 {
         now = now + Duration::from_secs(1);
         let mut actions = Vec::new();
-        desk.late(now, &mut actions);
+        queue.late(now, &mut actions);
         let asker = Asker::ALL[number as usize % 2];
-        if desk.has_room(asker) {
-            desk.ask(asker, look(number, &format!("/srv/{number}")), now, &mut actions);
+        if queue.has_room(asker) {
+            queue.ask(asker, look(number, &format!("/srv/{number}")), now, &mut actions);
         }
         started += actions
             .iter()
             .filter(|action| matches!(action, Action::Start(_)))
             .count();
     }
-    assert_eq!(started, MOST_LOOKERS);
+    assert_eq!(started, MOST_CHILDREN);
     // Everybody is told, and nothing is left.
-    did(|actions| desk.late(now + PATIENCE, actions));
-    did(|actions| desk.late(now + PATIENCE + PATIENCE, actions));
-    assert_eq!(desk.next_deadline(), None);
+    did(|actions| queue.late(now + PATIENCE, actions));
+    did(|actions| queue.late(now + PATIENCE + PATIENCE, actions));
+    assert_eq!(queue.next_deadline(), None);
     // When the file system is back, so are they.
-    for id in 0..MOST_LOOKERS as u64 {
-        did(|actions| desk.gone(id, now, actions));
+    for id in 0..MOST_CHILDREN as u64 {
+        did(|actions| queue.gone(id, now, actions));
     }
-    assert_eq!(given(&ask(&mut desk, Asker::Router, 1, "/srv/a", now)), [1]);
+    assert_eq!(given(&ask(&mut queue, Asker::Router, 1, "/srv/a", now)), [1]);
 }
 
 #[test]
 fn an_asker_that_asks_much_delays_the_other_by_one_look() {
-    let mut desk = desk();
+    let mut queue = queue();
     let mut number = 0;
-    while desk.has_room(Asker::Router) {
+    while queue.has_room(Asker::Router) {
         number += 1;
-        ask(&mut desk, Asker::Router, number, &format!("/srv/{number}"), at(0));
+        ask(
+            &mut queue,
+            Asker::Router,
+            number,
+            &format!("/srv/{number}"),
+            at(0),
+        );
     }
-    assert_eq!(number as usize, MOST_WAITING + LOOKERS);
-    ask(&mut desk, Asker::Master, 1000, "/srv/x", at(1));
-    ask(&mut desk, Asker::Master, 1001, "/srv/y", at(1));
+    assert_eq!(number as usize, MOST_WAITING + CHILDREN);
+    ask(&mut queue, Asker::Master, 1000, "/srv/x", at(1));
+    ask(&mut queue, Asker::Master, 1001, "/srv/y", at(1));
     let next: Vec<u64> = (0..4)
-        .flat_map(|looker: u64| {
+        .flat_map(|child: u64| {
             given(&did(|actions| {
-                desk.answered(looker, seen(looker + 1), at(2), actions)
+                queue.answered(child, seen(child + 1), at(2), actions)
             }))
         })
         .collect();
@@ -178,14 +184,14 @@ fn an_asker_that_asks_much_delays_the_other_by_one_look() {
 }
 
 #[test]
-fn a_looker_that_ends_or_lies_is_answered_for() {
-    let mut desk = desk();
-    ask(&mut desk, Asker::Router, 1, "/srv/a", at(0));
-    let actions = did(|actions| desk.gone(0, at(1), actions));
+fn a_child_that_ends_or_lies_is_answered_for() {
+    let mut queue = queue();
+    ask(&mut queue, Asker::Router, 1, "/srv/a", at(0));
+    let actions = did(|actions| queue.gone(0, at(1), actions));
     assert_eq!(answered(&actions), [(Asker::Router, 1)]);
-    ask(&mut desk, Asker::Router, 2, "/srv/a", at(2));
-    let actions = did(|actions| desk.answered(1, seen(77), at(3), actions));
+    ask(&mut queue, Asker::Router, 2, "/srv/a", at(2));
+    let actions = did(|actions| queue.answered(1, seen(77), at(3), actions));
     assert_eq!(answered(&actions), [(Asker::Router, 2)]);
     assert!(actions.contains(&Action::Kill(1)));
-    assert!(did(|actions| desk.answered(99, seen(1), at(3), actions)).is_empty());
+    assert!(did(|actions| queue.answered(99, seen(1), at(3), actions)).is_empty());
 }

@@ -11,17 +11,17 @@ const MOST: usize = 32;
 
 /// A report, and when and whose it was.
 #[derive(Debug, Clone)]
-pub(super) struct Kept {
-    pub(super) report: Arc<Report>,
+pub struct Kept {
+    pub report: Arc<Report>,
     /// Seconds since 1970.
-    pub(super) epoch_s: u64,
+    pub epoch_s: u64,
     /// The pools whose preloader it was.
-    pub(super) pools: Vec<String>,
+    pub pools: Vec<String>,
 }
 
 /// The reports, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Errors {
+pub struct Errors {
     kept: VecDeque<Kept>,
     counts: Counts,
 }
@@ -54,17 +54,17 @@ impl Counts {
 
 impl Errors {
     /// A pool is there: its reports are counted from now on, or still.
-    pub(super) fn begin(&mut self, pool: &str) {
+    pub fn begin(&mut self, pool: &str) {
         self.counts.begin(pool);
     }
 
     /// There is no pool of this name any more.
-    pub(super) fn end(&mut self, pool: &str) {
+    pub fn end(&mut self, pool: &str) {
         self.counts.end(pool);
     }
 
     /// Keeps a report, and forgets one that is too many.
-    pub(super) fn keep(&mut self, kept: Kept) {
+    pub fn keep(&mut self, kept: Kept) {
         for pool in &kept.pools {
             self.counts.add(pool);
         }
@@ -81,25 +81,25 @@ impl Errors {
     }
 
     /// Keeps a report that a worker tells of, unless there is one by its name: a worker must not speak for others.
-    pub(super) fn keep_told(&mut self, kept: Kept) {
+    pub fn keep_told(&mut self, kept: Kept) {
         if self.kept.iter().all(|other| other.report.id != kept.report.id) {
             self.keep(kept);
         }
     }
 
     /// How many there have been of a pool since it was there, or this program was started.
-    pub(super) fn count(&self, pool: &str) -> u64 {
+    pub fn count(&self, pool: &str) -> u64 {
         self.counts.of(pool)
     }
 
     /// The last of a pool.
-    pub(super) fn last(&self, pool: &str) -> Option<&Kept> {
+    pub fn last(&self, pool: &str) -> Option<&Kept> {
         let mut kept = self.kept.iter().rev();
         kept.find(|kept| kept.pools.iter().any(|name| name == pool))
     }
 
     /// The one with this id; `None`: the last of all. Only one that may be read.
-    pub(super) fn find(&self, id: Option<&str>, may_read: impl Fn(&Kept) -> bool) -> Option<&Kept> {
+    pub fn find(&self, id: Option<&str>, may_read: impl Fn(&Kept) -> bool) -> Option<&Kept> {
         let mut kept = self.kept.iter().rev().filter(|kept| may_read(kept));
         kept.find(|kept| id.is_none_or(|id| kept.report.id.to_string() == id))
     }

@@ -1,9 +1,9 @@
 //! Who looks at what, and for how long. A plain value: it is told what happened and what time it is, and says what is to
 //! be done.
 //!
-//! Looks are taken by a few processes, the lookers, one look at a time. One that takes too long is answered with an error,
-//! and its looker killed and replaced; a look at a dead network file system can't even be killed, so the number of such
-//! processes is bounded. Below one name in a pool's directory only some of the lookers are at work: a site whose files hang
+//! Looks are taken by a few processes, the children, one look at a time. One that takes too long is answered with an error,
+//! and its child killed and replaced; a look at a dead network file system can't even be killed, so the number of such
+//! processes is bounded. Below one name in a pool's directory only some of the children are at work: a site whose files hang
 //! delays the others, but can't stop them.
 
 use super::look::{Look, Seen};
@@ -12,15 +12,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Lookers at work.
-pub const LOOKERS: usize = 4;
+/// Childs at work.
+pub const CHILDREN: usize = 4;
 /// Of those, at work below one name of a pool's directory.
-pub const LOOKERS_PER_SITE: usize = 2;
-/// Lookers, with those that were killed and are not gone.
-pub const MOST_LOOKERS: usize = 12;
+pub const CHILDREN_PER_SITE: usize = 2;
+/// Childs, with those that were killed and are not gone.
+pub const MOST_CHILDREN: usize = 12;
 /// Looks of one asker that wait.
 pub const MOST_WAITING: usize = 64;
-/// The most time for a look, and that a look waits for a looker.
+/// The most time for a look, and that a look waits for a child.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Who asks.
@@ -37,19 +37,19 @@ impl Asker {
     pub const ALL: [Asker; 2] = [Asker::Router, Asker::Master];
 }
 
-/// A looker's number.
-pub type LookerId = u64;
+/// A child's number.
+pub type ChildId = u64;
 
 /// What is to be done.
 #[allow(clippy::large_enum_variant, reason = "a few are there for a moment")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Start a looker. If that fails, [`Desk::gone`].
-    Start(LookerId),
-    /// Give a looker something to look at.
-    Give(LookerId, Look),
-    /// Kill a looker; [`Desk::gone`] when its process is gone.
-    Kill(LookerId),
+    /// Start a child. If that fails, [`Queue::gone`].
+    Start(ChildId),
+    /// Give a child something to look at.
+    Give(ChildId, Look),
+    /// Kill a child; [`Queue::gone`] when its process is gone.
+    Kill(ChildId),
     /// Answer.
     Answer(Asker, Seen),
 }
@@ -66,31 +66,31 @@ struct Task {
 }
 
 #[derive(Debug)]
-enum Looker {
+enum Child {
     Idle,
     Busy(Task),
     /// It was killed during a look below this.
     Dying(PathBuf),
 }
 
-/// The desk.
+/// The queue.
 #[derive(Debug)]
-pub struct Desk {
+pub struct Queue {
     directories: Vec<PathBuf>,
-    lookers: BTreeMap<LookerId, Looker>,
-    next: LookerId,
+    children: BTreeMap<ChildId, Child>,
+    next: ChildId,
     /// By [`Asker`].
     waiting: [VecDeque<Task>; 2],
     /// Whose turn it is.
     turn: Asker,
 }
 
-impl Desk {
-    /// Nobody asks, nobody looks.
-    pub fn new(directories: Vec<PathBuf>) -> Desk {
-        Desk {
+impl Queue {
+    /// A queue without tasks and children.
+    pub fn new(directories: Vec<PathBuf>) -> Queue {
+        Queue {
             directories,
-            lookers: BTreeMap::new(),
+            children: BTreeMap::new(),
             next: 0,
             waiting: [VecDeque::new(), VecDeque::new()],
             turn: Asker::Master,
@@ -102,7 +102,7 @@ impl Desk {
         self.waiting[asker as usize].len() < MOST_WAITING
     }
 
-    /// Somebody asks. Only with [`Desk::has_room`].
+    /// Somebody asks. Only with [`Queue::has_room`].
     pub fn ask(&mut self, asker: Asker, look: Look, now: Tick, actions: &mut Vec<Action>) {
         let site = self.site(&look.root);
         let task = Task {
@@ -115,26 +115,26 @@ impl Desk {
         self.assign(now, actions);
     }
 
-    /// A looker has an answer.
-    pub fn answered(&mut self, id: LookerId, seen: Seen, now: Tick, actions: &mut Vec<Action>) {
-        let Some(looker) = self.lookers.get_mut(&id) else {
+    /// A child has an answer.
+    pub fn answered(&mut self, id: ChildId, seen: Seen, now: Tick, actions: &mut Vec<Action>) {
+        let Some(child) = self.children.get_mut(&id) else {
             return;
         };
-        match looker {
-            Looker::Busy(task) if task.look.number == seen.number => {
+        match child {
+            Child::Busy(task) if task.look.number == seen.number => {
                 actions.push(Action::Answer(task.asker, seen));
-                *looker = Looker::Idle;
+                *child = Child::Idle;
             }
             // It was too late.
-            Looker::Dying(_) => {}
-            Looker::Busy(_) | Looker::Idle => self.dismiss(id, "said something else", actions),
+            Child::Dying(_) => {}
+            Child::Busy(_) | Child::Idle => self.dismiss(id, "said something else", actions),
         }
         self.assign(now, actions);
     }
 
-    /// A looker's process is gone, or could not be started.
-    pub fn gone(&mut self, id: LookerId, now: Tick, actions: &mut Vec<Action>) {
-        if let Some(Looker::Busy(task)) = self.lookers.remove(&id) {
+    /// A child's process is gone, or could not be started.
+    pub fn gone(&mut self, id: ChildId, now: Tick, actions: &mut Vec<Action>) {
+        if let Some(Child::Busy(task)) = self.children.remove(&id) {
             actions.push(fail(
                 task,
                 "the process that looked has ended; the next request tries again",
@@ -145,9 +145,9 @@ impl Desk {
 
     /// It is late.
     pub fn late(&mut self, now: Tick, actions: &mut Vec<Action>) {
-        let is_late = |looker: &Looker| matches!(looker, Looker::Busy(task) if task.until <= now);
-        let late: Vec<LookerId> = self
-            .lookers
+        let is_late = |child: &Child| matches!(child, Child::Busy(task) if task.until <= now);
+        let late: Vec<ChildId> = self
+            .children
             .iter()
             .filter(|(_, it)| is_late(it))
             .map(|(id, _)| *id)
@@ -172,11 +172,11 @@ impl Desk {
         self.assign(now, actions);
     }
 
-    /// When [`Desk::late`] is to be called.
+    /// When [`Queue::late`] is to be called.
     pub fn next_deadline(&self) -> Option<Tick> {
-        let busy = self.lookers.values().filter_map(|looker| match looker {
-            Looker::Busy(task) => Some(task.until),
-            Looker::Idle | Looker::Dying(_) => None,
+        let busy = self.children.values().filter_map(|child| match child {
+            Child::Busy(task) => Some(task.until),
+            Child::Idle | Child::Dying(_) => None,
         });
         let waiting = self
             .waiting
@@ -186,16 +186,16 @@ impl Desk {
         busy.chain(waiting).min()
     }
 
-    /// Kills a looker and answers in its place.
-    fn dismiss(&mut self, id: LookerId, why: &str, actions: &mut Vec<Action>) {
-        let Some(looker) = self.lookers.get_mut(&id) else {
+    /// Kills a child and answers in its place.
+    fn dismiss(&mut self, id: ChildId, why: &str, actions: &mut Vec<Action>) {
+        let Some(child) = self.children.get_mut(&id) else {
             return;
         };
-        let site = match looker {
-            Looker::Busy(task) => task.site.clone(),
-            Looker::Idle | Looker::Dying(_) => PathBuf::new(),
+        let site = match child {
+            Child::Busy(task) => task.site.clone(),
+            Child::Idle | Child::Dying(_) => PathBuf::new(),
         };
-        if let Looker::Busy(task) = std::mem::replace(looker, Looker::Dying(site)) {
+        if let Child::Busy(task) = std::mem::replace(child, Child::Dying(site)) {
             actions.push(fail(task, why));
         }
         actions.push(Action::Kill(id));
@@ -204,7 +204,7 @@ impl Desk {
     /// Gives what waits to who is free, the askers in turn.
     fn assign(&mut self, now: Tick, actions: &mut Vec<Action>) {
         while let Some((asker, at)) = self.next_task() {
-            let Some(id) = self.free_looker(actions) else {
+            let Some(id) = self.free_child(actions) else {
                 return;
             };
             let Some(mut task) = self.waiting[asker as usize].remove(at) else {
@@ -216,47 +216,47 @@ impl Desk {
             };
             task.until = now + PATIENCE;
             actions.push(Action::Give(id, task.look.clone()));
-            self.lookers.insert(id, Looker::Busy(task));
+            self.children.insert(id, Child::Busy(task));
         }
     }
 
-    /// The first that waits and whose site has not enough lookers already.
+    /// The first that waits and whose site has not enough children already.
     fn next_task(&self) -> Option<(Asker, usize)> {
         let other = Asker::ALL.into_iter().find(|asker| *asker != self.turn)?;
         [self.turn, other].into_iter().find_map(|asker| {
             let mut queue = self.waiting[asker as usize].iter();
-            let at = queue.position(|task| self.at_work(&task.site) < LOOKERS_PER_SITE)?;
+            let at = queue.position(|task| self.at_work(&task.site) < CHILDREN_PER_SITE)?;
             Some((asker, at))
         })
     }
 
-    /// Lookers that look below a site, or hang there.
+    /// Childs that look below a site, or hang there.
     fn at_work(&self, site: &Path) -> usize {
-        let is_there = |looker: &&Looker| match looker {
-            Looker::Busy(task) => task.site == site,
-            Looker::Dying(at) => at == site,
-            Looker::Idle => false,
+        let is_there = |child: &&Child| match child {
+            Child::Busy(task) => task.site == site,
+            Child::Dying(at) => at == site,
+            Child::Idle => false,
         };
-        self.lookers.values().filter(is_there).count()
+        self.children.values().filter(is_there).count()
     }
 
-    fn free_looker(&mut self, actions: &mut Vec<Action>) -> Option<LookerId> {
+    fn free_child(&mut self, actions: &mut Vec<Action>) -> Option<ChildId> {
         let idle = self
-            .lookers
+            .children
             .iter()
-            .find(|(_, looker)| matches!(looker, Looker::Idle));
+            .find(|(_, child)| matches!(child, Child::Idle));
         if let Some((id, _)) = idle {
             return Some(*id);
         }
-        let is_alive = |looker: &&Looker| !matches!(looker, Looker::Dying(_));
-        let alive = self.lookers.values().filter(is_alive).count();
-        if alive >= LOOKERS || self.lookers.len() >= MOST_LOOKERS {
+        let is_alive = |child: &&Child| !matches!(child, Child::Dying(_));
+        let alive = self.children.values().filter(is_alive).count();
+        if alive >= CHILDREN || self.children.len() >= MOST_CHILDREN {
             return None;
         }
         let id = self.next;
         self.next += 1;
         actions.push(Action::Start(id));
-        self.lookers.insert(id, Looker::Idle);
+        self.children.insert(id, Child::Idle);
         Some(id)
     }
 
@@ -283,5 +283,5 @@ fn fail(task: Task, why: &str) -> Action {
 }
 
 #[cfg(test)]
-#[path = "desk_tests.rs"]
+#[path = "queue_tests.rs"]
 mod tests;

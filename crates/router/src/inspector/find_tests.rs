@@ -284,7 +284,7 @@ fn roots_are_directories_below_the_pool_s_and_nothing_else_is_told() {
         "/proc".into(),
         "/".into(),
     ];
-    // Whatever is wrong is said in the same words, so that nobody learns what exists where only the scout may look.
+    // Whatever is wrong is said in the same words, so that no user learns what exists where only the inspector may look.
     for path in wrong {
         let text = format!(
             "{} is no directory below {}, links followed; applications are directories there",
@@ -331,7 +331,7 @@ fn names_that_are_not_text_are_refused_and_nothing_breaks() {
     symlink(&odd, site.base.join("plain")).unwrap();
     let error = look(&site.base.join("plain"), &site.terms()).unwrap_err();
     assert!(error.ends_with("is not UTF-8; rename it"), "{error}");
-    // Files with such names beside the signs are nobody's business.
+    // Files with such names beside the signs are ignored.
     site.file("index.php", "");
     fs::write(site.root.join(OsStr::from_bytes(b"\xfe.py")), "").unwrap();
     assert_eq!(site.kind(), seen(Kind::Php, "index.php"));

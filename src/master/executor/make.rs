@@ -1,65 +1,20 @@
-//! Which pools a reload replaces. One of which nothing changed keeps its workers, its counters and its OPcache.
+//! What a generation was made from, and what of that has changed when a configuration is applied
+//! ([`crate::master::reload_diff`] decides what follows).
 
 use super::generation::Generation;
 use super::shared::Facts;
 use super::starts::scan_dir;
 use super::{Context, Executor, Pools};
-use crate::config::{Application, Listen, Pool, ReloadWhen};
+use crate::config::{Application, Pool, ReloadWhen};
 use crate::master::action::Fact;
 use crate::master::event::{GenerationId, PoolId};
+use crate::master::reload_diff::{self, Comparison, Extent, Reason};
 use crate::runtime::php::files::{self, Fingerprint, Looker, Origin};
 use crate::worker::Settings;
-use std::fmt;
 use std::path::PathBuf;
 
 /// Bytes of what a preloader says of itself to clients.
 const MOST_OF_A_NAME: usize = 100;
-
-/// How much a reload replaces.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::master) enum Extent {
-    /// Pools of which something changed.
-    Changed,
-    /// Every pool.
-    All,
-    /// Pools whose settings changed; nothing else is looked at.
-    Settings,
-    /// The same, and this pool whether anything changed or not.
-    One(PoolId),
-}
-
-/// Why a pool is replaced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::master) enum Reason {
-    /// `reload = "always"`, or everything is to be replaced.
-    Always,
-    /// Somebody has asked for it.
-    Asked,
-    /// Its settings.
-    Settings,
-    /// The ids or groups of its user.
-    Identity,
-    /// forkyard-php, libphp, php.ini, a file beside it, or an extension.
-    Files,
-    /// Its processes do not look by themselves whether the code changed, so the reload is for that.
-    Code,
-    /// Its workers could not be made; that may be over.
-    Trouble,
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Reason::Always => "it is always replaced",
-            Reason::Asked => "it was to be restarted",
-            Reason::Settings => "its settings changed",
-            Reason::Identity => "its user or group changed",
-            Reason::Files => "files that PHP starts from changed",
-            Reason::Code => "its code may have changed, and nothing else looks",
-            Reason::Trouble => "its workers could not be made",
-        })
-    }
-}
 
 /// What a generation's processes were made from, as far as its settings don't say it.
 #[derive(Debug, Default)]
@@ -120,7 +75,7 @@ impl Executor {
 }
 
 impl Pools {
-    /// The generation that is kept for these settings, or why there is none. `Ok(None)`: there is nothing to keep.
+    /// The generation that is kept for these settings, or why there is none.
     pub(super) fn kept(
         &self,
         context: &Context,
@@ -133,17 +88,9 @@ impl Pools {
             return Err(Reason::Settings);
         };
         // The last one that was told, which may still be coming, or else the one that serves.
-        let mut first_reason = None;
-        for id in [running.latest, running.serving].into_iter().flatten() {
-            let Some(generation) = self.generations.get(&id) else {
-                continue;
-            };
-            match context.difference(generation, settings, extent, looker) {
-                None => return Ok(id),
-                Some(reason) => _ = first_reason.get_or_insert(reason),
-            }
-        }
-        Err(first_reason.unwrap_or(Reason::Settings))
+        let known = [running.latest, running.serving].into_iter().flatten();
+        let known = known.filter_map(|id| Some((id, self.generations.get(&id)?)));
+        reload_diff::kept(known.map(|(id, it)| (id, context.difference(it, settings, extent, looker))))
     }
 
     /// Notes what a preloader is about to be started from.
@@ -190,37 +137,23 @@ impl Context {
         looker: &mut Looker,
     ) -> Option<Reason> {
         let (now, make) = (&generation.settings, &generation.make);
-        if now.identity != wanted.identity {
-            return Some(Reason::Identity);
-        }
-        if !is_alike(now, wanted) {
-            return Some(Reason::Settings);
-        }
-        match extent {
-            Extent::One(pool) if pool == generation.pool => return Some(Reason::Asked),
-            Extent::One(_) | Extent::Settings => return None,
-            Extent::Changed | Extent::All => {}
-        }
-        if extent == Extent::All || wanted.pool.reload == ReloadWhen::Always {
-            return Some(Reason::Always);
-        }
-        if make.is_ailing {
-            return Some(Reason::Trouble);
-        }
-        let program = matches!(wanted.pool.application, Application::FastCgi(_));
-        if make.is_code_fixed || program {
-            return Some(Reason::Code);
-        }
-        let is_as_it_was = match (self.origin(&wanted.pool), make.origin) {
-            (Some(origin), Some(then)) => looker.origin(&origin) == then,
-            // Nothing was started yet, or it is no PHP.
-            (None, _) | (_, None) => true,
+        let comparison = Comparison {
+            pool: generation.pool,
+            is_same_user: now.identity == wanted.identity,
+            has_same_settings: is_alike(now, wanted),
+            is_always_replaced: wanted.pool.reload == ReloadWhen::Always,
+            is_ailing: make.is_ailing,
+            is_code_fixed: make.is_code_fixed || matches!(wanted.pool.application, Application::FastCgi(_)),
         };
-        let mut extensions = make.extensions.iter();
-        if make.is_mixed || !is_as_it_was || extensions.any(|(path, then)| looker.place(path) != *then) {
-            return Some(Reason::Files);
-        }
-        None
+        comparison.difference(extent, || {
+            let is_other_origin = match (self.origin(&wanted.pool), make.origin) {
+                (Some(origin), Some(then)) => looker.origin(&origin) != then,
+                // Nothing was started yet, or it is no PHP.
+                (None, _) | (_, None) => false,
+            };
+            let mut extensions = make.extensions.iter();
+            make.is_mixed || is_other_origin || extensions.any(|(path, then)| looker.place(path) != *then)
+        })
     }
 
     /// What PHP's start depends on; `None`: the pool is not PHP.
@@ -234,24 +167,13 @@ impl Context {
     }
 }
 
-/// Whether workers of one serve as well for the other. What only concerns an open socket is set without them.
+/// Whether workers of one serve as well for the other, whose user is the same.
 fn is_alike(now: &Settings, wanted: &Settings) -> bool {
-    let listen = &now.pool.listen;
-    let wanted = Settings {
+    let rest = Settings {
         started: now.started,
-        pool: Pool {
-            listen: Listen {
-                backlog: listen.backlog,
-                owner: listen.owner.clone(),
-                group: listen.group.clone(),
-                mode: listen.mode,
-                acl_users: listen.acl_users.clone(),
-                acl_groups: listen.acl_groups.clone(),
-                ..wanted.pool.listen.clone()
-            },
-            ..wanted.pool.clone()
-        },
+        identity: now.identity.clone(),
+        pool: now.pool.clone(),
         ..wanted.clone()
     };
-    *now == wanted
+    now.pool.has_workers_for(&wanted.pool) && *now == rest
 }

@@ -1,17 +1,16 @@
 //! Gets ready for a configuration: opens what its pools need that is not open yet, and says what the core is to be told.
-//!
-//! What a pool needs is opened before anything of a running pool changes. One that can't be had ends the attempt and
-//! leaves everything as it was; or, with `on_error = "skip"`, it is left out, or goes on as it was if it runs.
+//! What becomes of each pool is decided in [`crate::master::reload_plan`].
 
 use super::apply_error::ApplyError;
-use super::pools::{Changes, policy};
-use super::renewal::{Extent, Reason};
+use super::pools::policy;
 use super::sockets::Sockets;
 use super::{Executor, Pools};
 use crate::config::{Config, OnError, Pool, ReloadWhen};
 use crate::confine::{self, Group};
 use crate::logs::open_file;
 use crate::master::event::{GenerationId, PoolId, Wanted, WantedPool};
+use crate::master::reload_diff::Extent;
+use crate::master::reload_plan::{self, Changes, Found, Next};
 use crate::runtime::php::files::Looker;
 use crate::sys::identity::Identity;
 use crate::worker::Settings;
@@ -83,10 +82,9 @@ impl Executor {
             }
             wanted.push(next);
         }
-        let gone = before
-            .into_iter()
-            .filter(|id| wanted.iter().all(|pool| pool.pool != *id) && !lost.contains(id));
-        changes.removed = gone.map(|id| self.pools.pool_name(id).to_owned()).collect();
+        let goes_on: Vec<PoolId> = wanted.iter().map(|pool: &WantedPool| pool.pool).collect();
+        let removed = reload_plan::removed(&before, &goes_on, &lost).into_iter();
+        changes.removed = removed.map(|id| self.pools.pool_name(id).to_owned()).collect();
         changes.skipped.clone_from(&config.skipped);
         self.pools.take_groups(groups);
         let global = &config.global;
@@ -104,15 +102,19 @@ impl Executor {
     /// Opens what each pool needs. `config` becomes what can be had of it.
     fn prospects(&mut self, config: &mut Config, extent: Extent) -> Result<Vec<Prospect>, ApplyError> {
         let written = std::mem::take(&mut config.pools);
+        let skips = config.global.on_error == OnError::Skip;
         let mut identities = Identities::new();
         let mut prospects = Vec::new();
         let mut trouble = None;
         for pool in &written {
-            // With everything else, its processes are made anew if that is possible.
-            let unchanged = Some(pool).filter(|pool| extent != Extent::All && config.goes_on(&pool.name));
-            let unchanged = unchanged.filter(|pool| !self.pools.has_lost_socket(pool));
-            if let Some(unchanged) = unchanged.and_then(|pool| self.pools.unchanged(pool)) {
-                prospects.push(unchanged);
+            let unchanged = self.pools.unchanged(pool);
+            let found = Found {
+                goes_on: config.goes_on(&pool.name),
+                runs: unchanged.is_some(),
+                has_lost_socket: self.pools.has_lost_socket(pool),
+            };
+            if found.stays(extent) {
+                prospects.extend(unchanged);
                 continue;
             }
             let error = match self.open_pool(pool, config.global.log_limit, &mut identities) {
@@ -122,19 +124,20 @@ impl Executor {
                 }
                 Err(error) => error,
             };
-            if config.global.on_error == OnError::Fail {
-                trouble = Some(error);
+            if skips {
+                let mut before = self.reload.config.pools.iter();
+                let before = before.find(|before| before.name == pool.name);
+                let unchanged = before.and_then(|before| self.pools.unchanged(before));
+                config.skip(&pool.name, error.matter(), unchanged.is_some());
+                prospects.extend(unchanged);
+            }
+            trouble = trouble.or(Some(error));
+            if !skips {
                 break;
             }
-            let mut before = self.reload.config.pools.iter();
-            let before = before.find(|before| before.name == pool.name);
-            let unchanged = before.and_then(|before| self.pools.unchanged(before));
-            config.skip(&pool.name, error.matter(), unchanged.is_some());
-            prospects.extend(unchanged);
-            trouble = trouble.or(Some(error));
         }
-        let is_for_nothing = prospects.is_empty();
-        match trouble.filter(|_| is_for_nothing || config.global.on_error == OnError::Fail) {
+        let is_applied = reload_plan::is_applied(trouble.is_some(), skips, prospects.len());
+        match trouble.filter(|_| !is_applied) {
             Some(error) => {
                 prospects.iter().for_each(Prospect::undo);
                 Err(error)
@@ -222,16 +225,17 @@ impl Executor {
         let status_listen = settings.pool.status_listen.as_ref();
         self.set_reporter(pool, &name, status_listen, sockets.status);
         self.set_router(pool, &settings.pool, extent);
-        let generation = match kept {
-            Some(Ok(kept)) => {
+        let reloads_always = settings.pool.reload == ReloadWhen::Always;
+        let generation = match Next::of(kept, extent, reloads_always) {
+            Next::Keep(kept) => {
                 self.pools.go_on(kept, access, slow_log);
                 changes.kept.push(name);
                 kept
             }
-            Some(Err(reason)) => {
-                let may_join_older = extent == Extent::Changed
-                    && reason == Reason::Settings
-                    && settings.pool.reload == ReloadWhen::Changed;
+            Next::Replace {
+                reason,
+                may_join_older,
+            } => {
                 let generation = self
                     .pools
                     .add_generation(&self.reload, pool, settings, access, slow_log);
@@ -239,7 +243,7 @@ impl Executor {
                 changes.replaced.push((pool, generation, name, reason));
                 generation
             }
-            None => {
+            Next::Add { may_join_older } => {
                 match sockets.lost {
                     Some(_) => changes.bound_again.push(name),
                     None => changes.added.push(name),
@@ -247,7 +251,7 @@ impl Executor {
                 let generation = self
                     .pools
                     .add_generation(&self.reload, pool, settings, access, slow_log);
-                self.pools.let_join_older(generation, extent == Extent::Changed);
+                self.pools.let_join_older(generation, may_join_older);
                 self.pools.serves(pool, generation);
                 generation
             }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::applications::Options;
 use crate::config::{self, Confine};
-use crate::scout::look::Settings as Own;
+use crate::inspector::look::Settings as Own;
 use std::num::NonZeroU32;
 
 /// root, a web server's user, two sites' users, one whose group is root's.

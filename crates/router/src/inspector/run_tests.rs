@@ -1,5 +1,5 @@
 use super::*;
-use crate::scout::look::Kind;
+use crate::inspector::look::Kind;
 use crate::sys::socket::Readiness;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -47,7 +47,7 @@ fn applications(directory: &Path) -> Applications {
     }
 }
 
-/// A scout's process, with the ends of its askers.
+/// An inspector's process, with the ends of its askers.
 struct Process {
     _place: tempfile::TempDir,
     base: PathBuf,
@@ -82,13 +82,13 @@ impl Process {
     fn application(&self, name: &str) -> PathBuf {
         let root = self.base.join(name);
         fs::create_dir_all(&root).unwrap();
-        // Nobody but its owner looks into it.
+        // Only its owner can look into it.
         fs::write(root.join("index.php"), "").unwrap();
         fs::set_permissions(&root, Permissions::from_mode(0o700)).unwrap();
         root
     }
 
-    fn lookers(&self) -> Vec<i32> {
+    fn children(&self) -> Vec<i32> {
         let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.pid)).unwrap();
         children
             .split_whitespace()
@@ -150,28 +150,28 @@ fn status(pid: i32, field: &str) -> String {
 
 #[test]
 fn both_are_answered_and_its_end_is_theirs() {
-    let mut scout = Process::start();
-    let root = scout.application("shop");
-    ask(&scout.router, 1, &root);
-    ask(&scout.master, 1, &scout.base.join("missing"));
-    let found = answer(&scout.router);
+    let mut inspector = Process::start();
+    let root = inspector.application("shop");
+    ask(&inspector.router, 1, &root);
+    ask(&inspector.master, 1, &inspector.base.join("missing"));
+    let found = answer(&inspector.router);
     assert_eq!(found.number, 1);
     assert_eq!(found.found.unwrap().kind, Kind::Php);
     assert!(
-        answer(&scout.master)
+        answer(&inspector.master)
             .found
             .unwrap_err()
             .contains("is no directory below")
     );
-    let lookers = scout.lookers();
-    assert_eq!(lookers.len(), 2);
+    let children = inspector.children();
+    assert_eq!(children.len(), 2);
     // Without a router it goes on; without a master it ends.
-    scout.router = None;
-    ask(&scout.master, 2, &root);
-    assert_eq!(answer(&scout.master).found.unwrap().root, root);
-    scout.master = None;
-    scout.wait_for_end();
-    wait_until_gone(&lookers);
+    inspector.router = None;
+    ask(&inspector.master, 2, &root);
+    assert_eq!(answer(&inspector.master).found.unwrap().root, root);
+    inspector.master = None;
+    inspector.wait_for_end();
+    wait_until_gone(&children);
 }
 
 #[test]
@@ -179,14 +179,14 @@ fn it_can_read_and_has_no_other_right() {
     if crate::skip::needs_root() {
         return;
     }
-    let scout = Process::start();
-    let root = scout.application("shop");
+    let inspector = Process::start();
+    let root = inspector.application("shop");
     fs::write(root.join("forkyard.toml"), "max_requests = 3\n").unwrap();
     fs::set_permissions(root.join("forkyard.toml"), Permissions::from_mode(0o600)).unwrap();
-    ask(&scout.router, 1, &root);
-    // What nobody could not even see.
+    ask(&inspector.router, 1, &root);
+    // What the user nobody could not even see.
     assert_eq!(
-        answer(&scout.router)
+        answer(&inspector.router)
             .found
             .unwrap()
             .settings
@@ -194,8 +194,8 @@ fn it_can_read_and_has_no_other_right() {
             .max_requests,
         Some(3)
     );
-    let mut processes = scout.lookers();
-    processes.push(scout.pid);
+    let mut processes = inspector.children();
+    processes.push(inspector.pid);
     for pid in processes {
         let only = format!("{:016x}", 1_u64 << 2);
         let none = format!("{:016x}", 0);
@@ -266,39 +266,39 @@ fn it_can_change_nothing() {
 
 #[test]
 fn a_look_that_hangs_is_given_up_and_stops_nobody() {
-    let scout = Process::start();
-    let root = scout.application("shop");
-    ask(&scout.router, 1, &root);
-    assert!(answer(&scout.router).found.is_ok());
-    let hanging = scout.lookers();
+    let inspector = Process::start();
+    let root = inspector.application("shop");
+    ask(&inspector.router, 1, &root);
+    assert!(answer(&inspector.router).found.is_ok());
+    let hanging = inspector.children();
     assert_eq!(hanging.len(), 1);
     process::send_signal(hanging[0], Signal::SIGSTOP).unwrap();
     // The one that is idle is given the first look, and others take the rest.
-    ask(&scout.router, 2, &root);
+    ask(&inspector.router, 2, &root);
     for number in 3..20 {
-        ask(&scout.router, number, &root);
-        assert_eq!(answer(&scout.router).number, number);
+        ask(&inspector.router, number, &root);
+        assert_eq!(answer(&inspector.router).number, number);
     }
-    let late = answer(&scout.router);
+    let late = answer(&inspector.router);
     assert_eq!(late.number, 2);
     assert!(late.found.unwrap_err().contains("the look took longer than 5 s"));
     wait_until_gone(&hanging);
     // One that is killed is answered for.
-    for pid in scout.lookers() {
+    for pid in inspector.children() {
         process::send_signal(pid, Signal::SIGKILL).unwrap();
     }
-    ask(&scout.master, 20, &root);
-    ask(&scout.master, 21, &root);
-    let mut numbers = [answer(&scout.master).number, answer(&scout.master).number];
+    ask(&inspector.master, 20, &root);
+    ask(&inspector.master, 21, &root);
+    let mut numbers = [answer(&inspector.master).number, answer(&inspector.master).number];
     numbers.sort_unstable();
     assert_eq!(numbers, [20, 21]);
 }
 
 #[test]
 fn a_hostile_router_is_held_back_and_the_master_answered() {
-    let scout = Process::start();
-    let root = scout.application("shop");
-    let router = scout.router.as_ref().unwrap();
+    let inspector = Process::start();
+    let root = inspector.application("shop");
+    let router = inspector.router.as_ref().unwrap();
     let question = |number| {
         look::encode(&Look {
             number,
@@ -333,24 +333,24 @@ fn a_hostile_router_is_held_back_and_the_master_answered() {
                 Err(error) => panic!("{error}"),
             }
         }
-        ask(&scout.master, 1, &root);
-        assert!(answer(&scout.master).found.is_ok());
+        ask(&inspector.master, 1, &root);
+        assert!(answer(&inspector.master).found.is_ok());
     }
     assert!(asked < MOST_HELD, "it is listened to although it takes no answer");
     // What it asked is answered in the end: nothing was lost.
-    let mut answers: Vec<u64> = (0..asked).map(|_| answer(&scout.router).number).collect();
+    let mut answers: Vec<u64> = (0..asked).map(|_| answer(&inspector.router).number).collect();
     answers.sort_unstable();
     assert_eq!(answers, (0..asked).collect::<Vec<u64>>());
 }
 
 #[test]
 fn an_answer_that_does_not_fit_is_an_error() {
-    let scout = Process::start();
-    let root = scout.application("shop");
+    let inspector = Process::start();
+    let root = inspector.application("shop");
     let own = format!("env = {{ A = \"{}\" }}\n", "x".repeat(MOST_BYTES));
     fs::write(root.join("forkyard.toml"), own).unwrap();
-    ask(&scout.router, 1, &root);
-    let error = answer(&scout.router).found.unwrap_err();
+    ask(&inspector.router, 1, &root);
+    let error = answer(&inspector.router).found.unwrap_err();
     assert!(
         error.ends_with("is longer than 65536 bytes; shorten it"),
         "{error}"
@@ -359,13 +359,13 @@ fn an_answer_that_does_not_fit_is_an_error() {
 
 #[test]
 fn when_it_is_killed_those_that_look_for_it_are_gone() {
-    let scout = Process::start();
-    let root = scout.application("shop");
-    ask(&scout.router, 1, &root);
-    answer(&scout.router);
-    let lookers = scout.lookers();
-    assert!(!lookers.is_empty());
-    pidfd::send_signal(scout.exit.as_fd(), Signal::SIGKILL).unwrap();
-    scout.wait_for_end();
-    wait_until_gone(&lookers);
+    let inspector = Process::start();
+    let root = inspector.application("shop");
+    ask(&inspector.router, 1, &root);
+    answer(&inspector.router);
+    let children = inspector.children();
+    assert!(!children.is_empty());
+    pidfd::send_signal(inspector.exit.as_fd(), Signal::SIGKILL).unwrap();
+    inspector.wait_for_end();
+    wait_until_gone(&children);
 }

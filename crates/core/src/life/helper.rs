@@ -1,0 +1,271 @@
+//! A helper that depends on nothing else: its life with a clock and a back-off.
+//!
+//! A lost one is not started again before its back-off is over. Then [`Rules::restart`] says whether it is started at once, or
+//! when it is next needed. One that was told to go is killed when its time is over, and again until it is gone.
+
+use super::backoff::{Backoff, LONGEST};
+use super::{Cause, Force, Life, Order};
+use crate::tick::Tick;
+use std::time::Duration;
+
+/// What differs between helpers.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules {
+    /// When the next is started.
+    pub restart: Restart,
+    /// How much longer than it was given one that was told to go may take, and from one SIGKILL to the next.
+    pub grace: Duration,
+}
+
+/// When a helper is started that is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Restart {
+    /// When it is needed. Ending by itself is no failure.
+    Needed,
+    /// At once, until it is told to go.
+    Always,
+}
+
+impl Rules {
+    /// A pool's reporter, which ends when nobody has asked it for a while.
+    pub const REPORTER: Rules = Rules {
+        restart: Restart::Needed,
+        grace: Duration::from_secs(2),
+    };
+    /// The router of an application pool, and its inspector.
+    pub const ROUTER: Rules = Rules {
+        restart: Restart::Always,
+        grace: Duration::from_secs(1),
+    };
+}
+
+/// What happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Happened {
+    /// It is needed.
+    Needed,
+    /// It has ended with success.
+    Ended,
+    /// It has ended otherwise, or could not be started.
+    Failed,
+    /// It is to go; it may take this long.
+    Leave(Duration),
+    /// The time that [`Helper::deadline`] says has come.
+    Deadline,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing.
+    None,
+    /// Start one.
+    Start,
+    /// Tell it to go.
+    Ask,
+    /// Kill it.
+    Kill,
+    /// Say that the next try comes after this long.
+    BackOff(Duration),
+    /// There is none, and none will be until it is needed.
+    Idle,
+}
+
+/// A helper with its clock.
+#[derive(Debug)]
+pub struct Helper {
+    rules: Rules,
+    life: Life,
+    since: Tick,
+    /// When the next may be started, or one that was told to go is killed.
+    due: Option<Tick>,
+    backoff: Backoff,
+}
+
+impl Helper {
+    /// One that is not there. With [`Restart::Always`] the first is due now.
+    pub fn new(rules: Rules, now: Tick) -> Helper {
+        Helper {
+            rules,
+            life: Life::Absent,
+            since: now,
+            due: (rules.restart == Restart::Always).then_some(now),
+            backoff: Backoff::default(),
+        }
+    }
+
+    /// When [`Happened::Deadline`] is to be told.
+    pub fn deadline(&self) -> Option<Tick> {
+        self.due
+    }
+
+    /// Whether it was told to go, or has gone.
+    pub fn is_leaving(&self) -> bool {
+        match self.life {
+            Life::Absent => self.due.is_none(),
+            Life::Starting | Life::Ready | Life::Failing => false,
+            Life::Stopping(_) => true,
+        }
+    }
+
+    /// Takes what happened; says what is to be done.
+    pub fn handle(&mut self, happened: Happened, now: Tick) -> Step {
+        match (happened, self.life, self.due) {
+            (Happened::Needed, Life::Absent, None) => self.change(Cause::Needed, now),
+            (Happened::Ended | Happened::Failed, ..) => self.gone(happened, now),
+            (Happened::Leave(_), Life::Absent, Some(_)) => self.idle(),
+            (Happened::Leave(limit), Life::Starting | Life::Ready | Life::Stopping(_), due) => {
+                let end = now + limit + self.rules.grace;
+                self.due = Some(due.map_or(end, |due| due.min(end)));
+                self.change(Cause::Stop(Force::Ask), now)
+            }
+            (Happened::Deadline, Life::Absent, Some(_)) => {
+                self.due = None;
+                match self.rules.restart {
+                    Restart::Needed => Step::Idle,
+                    Restart::Always => self.change(Cause::Needed, now),
+                }
+            }
+            (Happened::Deadline, Life::Stopping(_), _) => {
+                self.due = Some(now + self.rules.grace);
+                self.change(Cause::Stop(Force::Kill), now);
+                Step::Kill
+            }
+            // Late, or for another state.
+            (Happened::Needed | Happened::Leave(_) | Happened::Deadline, ..) => Step::None,
+        }
+    }
+
+    fn change(&mut self, cause: Cause, now: Tick) -> Step {
+        let (life, order) = self.life.after(cause);
+        self.life = life;
+        match order {
+            Order::Start => {
+                self.since = now;
+                // Nothing is to be waited for: it is there, and says no more.
+                self.life = self.life.after(Cause::Up).0;
+                Step::Start
+            }
+            Order::Stop(Force::Ask) => Step::Ask,
+            Order::Stop(Force::Terminate | Force::Kill) | Order::Fail => Step::Kill,
+            Order::Nothing | Order::Lost => Step::None,
+        }
+    }
+
+    fn gone(&mut self, happened: Happened, now: Tick) -> Step {
+        let before = self.life;
+        let (life, order) = before.after(Cause::Gone);
+        self.life = life;
+        match order {
+            Order::Lost => {
+                self.backoff.lives(self.since, now);
+                if happened == Happened::Ended && self.rules.restart == Restart::Needed {
+                    return self.idle();
+                }
+                let delay = self.backoff.fail(now, LONGEST).unwrap_or(LONGEST);
+                self.due = Some(now + delay);
+                Step::BackOff(delay)
+            }
+            Order::Nothing if before != life => self.idle(),
+            Order::Nothing | Order::Start | Order::Stop(_) | Order::Fail => Step::None,
+        }
+    }
+
+    fn idle(&mut self) -> Step {
+        self.due = None;
+        Step::Idle
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::backoff::FIRST;
+    use super::*;
+
+    fn at(millis: u64) -> Tick {
+        Tick::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn one_that_dies_is_followed_by_another_later_and_later() {
+        for (rules, resumed) in [(Rules::ROUTER, Step::Start), (Rules::REPORTER, Step::Idle)] {
+            let (mut helper, mut now, mut delays) = (Helper::new(rules, at(0)), at(0), Vec::new());
+            for round in 0..12 {
+                if rules.restart == Restart::Needed {
+                    assert_eq!(helper.handle(Happened::Needed, now), Step::Start);
+                } else if round == 0 {
+                    assert_eq!(helper.handle(Happened::Deadline, now), Step::Start);
+                }
+                assert_eq!(helper.deadline(), None);
+                assert_eq!(helper.handle(Happened::Deadline, now), Step::None);
+                let Step::BackOff(delay) = helper.handle(Happened::Failed, now) else {
+                    panic!("no delay");
+                };
+                delays.push(delay);
+                assert_eq!(helper.handle(Happened::Needed, now), Step::None);
+                assert_eq!(helper.handle(Happened::Failed, now), Step::None);
+                now = helper.deadline().expect("a delay ends");
+                assert_eq!(helper.handle(Happened::Deadline, now), resumed);
+            }
+            assert!(delays.windows(2).all(|pair| pair[0] <= pair[1]));
+            assert_eq!(delays.last(), Some(&LONGEST));
+        }
+    }
+
+    #[test]
+    fn a_router_that_lived_long_is_followed_soon_however_it_ended() {
+        let mut helper = Helper::new(Rules::ROUTER, at(0));
+        for (start, end) in [
+            (0, Happened::Ended),
+            (10_000, Happened::Failed),
+            (20_000, Happened::Ended),
+        ] {
+            assert_eq!(helper.handle(Happened::Deadline, at(start)), Step::Start);
+            assert_eq!(helper.handle(end, at(start + 5_000)), Step::BackOff(FIRST));
+        }
+    }
+
+    #[test]
+    fn a_reporter_that_left_is_started_when_it_is_needed() {
+        let mut helper = Helper::new(Rules::REPORTER, at(0));
+        assert_eq!(helper.deadline(), None);
+        assert_eq!(helper.handle(Happened::Needed, at(0)), Step::Start);
+        assert_eq!(helper.handle(Happened::Needed, at(1)), Step::None);
+        assert_eq!(helper.handle(Happened::Ended, at(10_000)), Step::Idle);
+        assert_eq!(helper.handle(Happened::Ended, at(10_000)), Step::None);
+        assert_eq!(helper.handle(Happened::Needed, at(20_000)), Step::Start);
+        // What a reload asks of one that waits ends the waiting.
+        helper.handle(Happened::Failed, at(20_001));
+        let leave = Happened::Leave(Duration::ZERO);
+        assert_eq!(helper.handle(leave, at(20_002)), Step::Idle);
+        assert_eq!(helper.handle(Happened::Needed, at(20_003)), Step::Start);
+    }
+
+    #[test]
+    fn one_that_leaves_has_its_time_and_is_killed_after_it() {
+        let leave = |seconds| Happened::Leave(Duration::from_secs(seconds));
+        let mut helper = Helper::new(Rules::ROUTER, at(0));
+        helper.handle(Happened::Deadline, at(0));
+        assert!(!helper.is_leaving());
+        assert_eq!(helper.handle(leave(60), at(0)), Step::Ask);
+        assert_eq!(helper.handle(leave(60), at(1)), Step::None);
+        assert_eq!(helper.deadline(), Some(at(61_000)));
+        assert_eq!(helper.handle(leave(0), at(2_000)), Step::None);
+        assert_eq!(helper.deadline(), Some(at(3_000)), "never later");
+        for round in 3..6 {
+            assert_eq!(helper.handle(Happened::Deadline, at(round * 1_000)), Step::Kill);
+            assert_eq!(helper.deadline(), Some(at((round + 1) * 1_000)));
+        }
+        assert_eq!(helper.handle(Happened::Failed, at(6_001)), Step::Idle);
+        assert_eq!((helper.deadline(), helper.is_leaving()), (None, true));
+    }
+
+    #[test]
+    fn one_that_is_not_there_leaves_at_once() {
+        let mut helper = Helper::new(Rules::ROUTER, at(0));
+        assert_eq!(helper.handle(Happened::Leave(Duration::ZERO), at(0)), Step::Idle);
+        assert_eq!(helper.handle(Happened::Leave(Duration::ZERO), at(1)), Step::None);
+        assert_eq!(helper.handle(Happened::Deadline, at(9)), Step::None);
+        assert!(helper.is_leaving());
+    }
+}

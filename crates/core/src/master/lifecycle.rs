@@ -1,0 +1,281 @@
+//! What the daemon's loop is about, from the start to the end of the process. What [`super::Manager`] is about follows from
+//! the events that the steps lead to.
+//!
+//! ```text
+//!                 Upgrade            Able, routers        RoutersGone
+//!  ┌─▶ Serving ───────────▶ Rehearsing ───────▶ Yielding ───────▶ (hand over)
+//!  │    │ │ ▲                 │ │ │ Able, no routers: (hand over)   │
+//!  │    │ │ └─────────────────┘ │ └──────────────────────┬──────────┘
+//!  │    │ │   Unable            │                        │ Unable
+//!  └────┼─┼─────────────────────┼────────────────────────┘
+//!       │ │ Quit, from each of the three
+//!       │ ├───────────▶ Draining ────────────▶ Finishing ┐
+//!       │ │   routers              RoutersGone     ▲     │ Terminate, from each
+//!       │ └────────────────────────────────────────┘     ▼
+//!       └───────────────────────────────────────────▶ Terminating
+//!           Terminate
+//! ```
+//!
+//! A daemon that was told to stop starts no upgrade and gives up the one that is under way. It may still be told to stop
+//! sooner.
+
+use forkyard_protocol::estate::document::Stopping;
+
+/// Who asked for an upgrade over the control socket; `None`: it was a signal.
+pub type Asker = Option<u64>;
+
+/// Where the daemon is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Lifecycle {
+    /// Pools are served.
+    #[default]
+    Serving,
+    /// As Serving; the new program tries whether it could take over.
+    Rehearsing(Asker),
+    /// The new program can. Routers finish first; until they have, connections wait in the listening sockets.
+    Yielding(Asker),
+    /// The daemon ends once the routers have finished: they have applications started as long as a request waits.
+    Draining,
+    /// It ends after the requests that run.
+    Finishing,
+    /// It ends now.
+    Terminating,
+}
+
+/// What changes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// The program on disk is to take this one's place.
+    Upgrade(Asker),
+    /// It can. `routers`: there are some.
+    Able {
+        /// They have to finish first.
+        routers: bool,
+    },
+    /// It can't, or could not after all.
+    Unable,
+    /// There is no router any more.
+    RoutersGone,
+    /// SIGQUIT. `routers`: there are some.
+    Quit {
+        /// They have to finish first.
+        routers: bool,
+    },
+    /// SIGTERM or SIGINT.
+    Terminate,
+}
+
+/// What follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing.
+    Nothing,
+    /// Let the new program try.
+    Rehearse,
+    /// Tell the routers to finish.
+    FinishRouters,
+    /// Replace this program; if that fails, the cause is `Unable`.
+    HandOver(Asker),
+    /// Start routers again, and do the reload that goes with an upgrade.
+    GoOn,
+    /// Tell the routers to finish; the core drains meanwhile.
+    Drain,
+    /// Have the core finish.
+    Finish,
+    /// Kill the routers, and have the core terminate.
+    Terminate,
+}
+
+impl Lifecycle {
+    /// Where the daemon is after `cause`, and what follows.
+    pub fn after(self, cause: Cause) -> (Lifecycle, Step) {
+        use Lifecycle::{Draining, Finishing, Rehearsing, Serving, Terminating, Yielding};
+        match (self, cause) {
+            (Serving, Cause::Upgrade(asker)) => (Rehearsing(asker), Step::Rehearse),
+            (Serving, Cause::Able { .. } | Cause::Unable | Cause::RoutersGone) => (Serving, Step::Nothing),
+
+            (Rehearsing(_), Cause::Upgrade(_) | Cause::RoutersGone) => (self, Step::Nothing),
+            (Rehearsing(asker), Cause::Able { routers: true }) => (Yielding(asker), Step::FinishRouters),
+            (Rehearsing(asker), Cause::Able { routers: false }) => (Yielding(None), Step::HandOver(asker)),
+            (Rehearsing(_), Cause::Unable) => (Serving, Step::GoOn),
+
+            (Yielding(_), Cause::Upgrade(_) | Cause::Able { .. }) => (self, Step::Nothing),
+            // Who asked is answered before this program is gone.
+            (Yielding(asker), Cause::RoutersGone) => (Yielding(None), Step::HandOver(asker)),
+            (Yielding(_), Cause::Unable) => (Serving, Step::GoOn),
+
+            (Serving | Rehearsing(_) | Yielding(_) | Draining | Finishing, Cause::Quit { routers: true }) => {
+                (Draining, Step::Drain)
+            }
+            (
+                Serving | Rehearsing(_) | Yielding(_) | Draining | Finishing,
+                Cause::Quit { routers: false },
+            ) => (Finishing, Step::Finish),
+
+            (Draining, Cause::RoutersGone) => (Finishing, Step::Finish),
+            (Draining, Cause::Upgrade(_) | Cause::Able { .. } | Cause::Unable) => (Draining, Step::Nothing),
+            (Finishing, Cause::Upgrade(_) | Cause::Able { .. } | Cause::Unable | Cause::RoutersGone) => {
+                (Finishing, Step::Nothing)
+            }
+
+            (
+                Serving | Rehearsing(_) | Yielding(_) | Draining | Finishing | Terminating,
+                Cause::Terminate,
+            ) => (Terminating, Step::Terminate),
+            (
+                Terminating,
+                Cause::Upgrade(_)
+                | Cause::Able { .. }
+                | Cause::Unable
+                | Cause::RoutersGone
+                | Cause::Quit { .. },
+            ) => (Terminating, Step::Nothing),
+        }
+    }
+
+    /// Where a daemon is that goes on with what the one before it was about.
+    pub fn resume(stopping: Option<Stopping>) -> Lifecycle {
+        match stopping {
+            None => Lifecycle::Serving,
+            Some(Stopping::Finish) => Lifecycle::Finishing,
+            Some(Stopping::Terminate) => Lifecycle::Terminating,
+        }
+    }
+
+    /// How the daemon ends; `None`: it does not.
+    pub fn stopping(self) -> Option<Stopping> {
+        match self {
+            Lifecycle::Serving | Lifecycle::Rehearsing(_) | Lifecycle::Yielding(_) => None,
+            Lifecycle::Draining | Lifecycle::Finishing => Some(Stopping::Finish),
+            Lifecycle::Terminating => Some(Stopping::Terminate),
+        }
+    }
+
+    /// Whether it is to be told that there is no router any more.
+    pub fn waits_for_routers(self) -> bool {
+        match self {
+            Lifecycle::Yielding(_) | Lifecycle::Draining => true,
+            Lifecycle::Serving | Lifecycle::Rehearsing(_) | Lifecycle::Finishing | Lifecycle::Terminating => {
+                false
+            }
+        }
+    }
+
+    /// Who waits for an answer about the upgrade that is under way.
+    pub fn asker(self) -> Asker {
+        match self {
+            Lifecycle::Rehearsing(asker) | Lifecycle::Yielding(asker) => asker,
+            Lifecycle::Serving | Lifecycle::Draining | Lifecycle::Finishing | Lifecycle::Terminating => None,
+        }
+    }
+
+    /// Why no upgrade begins now; `None`: one may.
+    pub fn why_no_upgrade(self) -> Option<&'static str> {
+        match self {
+            Lifecycle::Serving => None,
+            Lifecycle::Rehearsing(_) | Lifecycle::Yielding(_) => Some("an upgrade is under way"),
+            Lifecycle::Draining | Lifecycle::Finishing | Lifecycle::Terminating => {
+                Some("the daemon is ending, there is no upgrade")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ASKER: Asker = Some(7);
+    const ALL: [Lifecycle; 6] = [
+        Lifecycle::Serving,
+        Lifecycle::Rehearsing(ASKER),
+        Lifecycle::Yielding(ASKER),
+        Lifecycle::Draining,
+        Lifecycle::Finishing,
+        Lifecycle::Terminating,
+    ];
+
+    #[test]
+    fn the_new_program_takes_over_once_the_routers_have_finished() {
+        let (lifecycle, step) = Lifecycle::Serving.after(Cause::Upgrade(ASKER));
+        assert_eq!((lifecycle, step), (Lifecycle::Rehearsing(ASKER), Step::Rehearse));
+        assert_eq!(lifecycle.after(Cause::RoutersGone), (lifecycle, Step::Nothing));
+        let (lifecycle, step) = lifecycle.after(Cause::Able { routers: true });
+        assert_eq!(step, Step::FinishRouters);
+        assert!(lifecycle.waits_for_routers());
+        let (lifecycle, step) = lifecycle.after(Cause::RoutersGone);
+        assert_eq!(step, Step::HandOver(ASKER));
+        // It was answered already.
+        assert_eq!(lifecycle.asker(), None);
+        assert_eq!(lifecycle.after(Cause::Unable), (Lifecycle::Serving, Step::GoOn));
+    }
+
+    #[test]
+    fn without_routers_the_new_program_takes_over_at_once() {
+        let (_, step) = Lifecycle::Rehearsing(ASKER).after(Cause::Able { routers: false });
+        assert_eq!(step, Step::HandOver(ASKER));
+    }
+
+    #[test]
+    fn a_new_program_that_fails_leaves_the_old_one_serving() {
+        for lifecycle in [Lifecycle::Rehearsing(ASKER), Lifecycle::Yielding(ASKER)] {
+            assert_eq!(lifecycle.asker(), ASKER);
+            assert_eq!(lifecycle.after(Cause::Unable), (Lifecycle::Serving, Step::GoOn));
+        }
+    }
+
+    #[test]
+    fn a_daemon_that_ends_drains_if_there_are_routers_and_then_finishes() {
+        for lifecycle in ALL.into_iter().filter(|it| *it != Lifecycle::Terminating) {
+            let quit = |routers| lifecycle.after(Cause::Quit { routers });
+            assert_eq!(quit(false), (Lifecycle::Finishing, Step::Finish));
+            assert_eq!(quit(true), (Lifecycle::Draining, Step::Drain));
+        }
+        let gone = Lifecycle::Draining.after(Cause::RoutersGone);
+        assert_eq!(gone, (Lifecycle::Finishing, Step::Finish));
+    }
+
+    #[test]
+    fn terminate_overrides_everything_and_nothing_overrides_it() {
+        for lifecycle in ALL {
+            assert_eq!(
+                lifecycle.after(Cause::Terminate),
+                (Lifecycle::Terminating, Step::Terminate)
+            );
+        }
+        for cause in [
+            Cause::Upgrade(None),
+            Cause::Able { routers: false },
+            Cause::Unable,
+            Cause::RoutersGone,
+            Cause::Quit { routers: true },
+        ] {
+            assert_eq!(
+                Lifecycle::Terminating.after(cause),
+                (Lifecycle::Terminating, Step::Nothing)
+            );
+        }
+    }
+
+    #[test]
+    fn a_daemon_that_ends_neither_begins_an_upgrade_nor_goes_on_with_one() {
+        for lifecycle in ALL {
+            let ends = lifecycle.stopping().is_some();
+            let (_, step) = lifecycle.after(Cause::Upgrade(None));
+            assert_eq!(step == Step::Rehearse, lifecycle.why_no_upgrade().is_none());
+            let begins = [Cause::Able { routers: false }, Cause::RoutersGone, Cause::Unable]
+                .map(|cause| lifecycle.after(cause).1)
+                .into_iter()
+                .any(|step| matches!(step, Step::HandOver(_) | Step::GoOn));
+            assert!(!(ends && begins), "{lifecycle:?}");
+        }
+    }
+
+    #[test]
+    fn the_next_master_goes_on_ending() {
+        for lifecycle in ALL {
+            let resumed = Lifecycle::resume(lifecycle.stopping());
+            assert_eq!(resumed.stopping(), lifecycle.stopping());
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! What becomes of each pool of a configuration that is to be applied.
+//!
+//! What a pool needs is opened before anything of a running pool changes. One that can't be had ends the attempt and leaves
+//! everything as it was; or, with `on_error = "skip"`, it is left out, or goes on as it was if it runs.
+
+use super::event::{GenerationId, PoolId};
+use super::reload_diff::{Extent, Reason};
+use forkyard_protocol::skipped::Skipped;
+
+/// What is known of a pool before anything is opened for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    /// Its settings can't be had; those of before stand in.
+    pub goes_on: bool,
+    /// It runs.
+    pub runs: bool,
+    /// The file of its socket is gone, or leads to something else.
+    pub has_lost_socket: bool,
+}
+
+impl Found {
+    /// Whether the pool goes on as it is, and nothing is opened for it. When everything is replaced, its processes are made
+    /// anew if that is possible; a socket that is lost is bound again.
+    pub fn stays(self, extent: Extent) -> bool {
+        self.goes_on && self.runs && extent != Extent::All && !self.has_lost_socket
+    }
+}
+
+/// Whether a configuration is applied of which so many pools can be had. `has_failed`: there is one that can't. `skips`:
+/// `on_error = "skip"`.
+pub fn is_applied(has_failed: bool, skips: bool, pools: usize) -> bool {
+    !has_failed || (skips && pools > 0)
+}
+
+/// What a pool that has what it needs is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// It keeps this generation.
+    Keep(GenerationId),
+    /// It gets a new generation beside the old one.
+    Replace {
+        /// Why.
+        reason: Reason,
+        /// A process of before the reload may make its workers, if its pool shares one.
+        may_join_older: bool,
+    },
+    /// It begins.
+    Add {
+        /// The same.
+        may_join_older: bool,
+    },
+}
+
+impl Next {
+    /// `kept`: of a pool that is known, the generation that can go on, or why none can. `reloads_always`: so its settings
+    /// say.
+    pub fn of(kept: Option<Result<GenerationId, Reason>>, extent: Extent, reloads_always: bool) -> Next {
+        let is_changed = extent == Extent::Changed;
+        match kept {
+            Some(Ok(generation)) => Next::Keep(generation),
+            Some(Err(reason)) => Next::Replace {
+                reason,
+                may_join_older: is_changed && reason == Reason::Settings && !reloads_always,
+            },
+            None => Next::Add {
+                may_join_older: is_changed,
+            },
+        }
+    }
+}
+
+/// What becomes of which pool, by name.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// They begin.
+    pub added: Vec<String>,
+    /// They get new workers, and why.
+    pub replaced: Vec<(PoolId, GenerationId, String, Reason)>,
+    /// They go on as they are.
+    pub kept: Vec<String>,
+    /// They begin anew, because the files of their sockets were gone.
+    pub bound_again: Vec<String>,
+    /// They end.
+    pub removed: Vec<String>,
+    /// They have a socket that nobody can reach, and why it can't be bound again.
+    pub failed: Vec<(String, String)>,
+    /// They can't be had.
+    pub skipped: Vec<Skipped>,
+}
+
+/// The pools that end: those that were there, are wanted no more, and have not merely lost their socket to another.
+pub fn removed(before: &[PoolId], wanted: &[PoolId], lost: &[PoolId]) -> Vec<PoolId> {
+    let ends = |id: &&PoolId| !wanted.contains(id) && !lost.contains(id);
+    before.iter().filter(ends).copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_whose_settings_are_wrong_goes_on_unless_everything_is_replaced_or_its_socket_is_lost() {
+        let found = Found {
+            goes_on: true,
+            runs: true,
+            has_lost_socket: false,
+        };
+        assert!(found.stays(Extent::Changed) && found.stays(Extent::Settings));
+        assert!(!found.stays(Extent::All));
+        for other in [
+            Found {
+                goes_on: false,
+                ..found
+            },
+            Found { runs: false, ..found },
+            Found {
+                has_lost_socket: true,
+                ..found
+            },
+        ] {
+            assert!(!other.stays(Extent::Changed), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn one_pool_that_fails_is_skipped_and_all_that_fail_are_an_error() {
+        assert!(is_applied(false, false, 0) && is_applied(true, true, 1));
+        assert!(!is_applied(true, true, 0) && !is_applied(true, false, 5));
+    }
+
+    #[test]
+    fn only_a_pool_whose_own_settings_changed_joins_a_process_of_before() {
+        let next = |reason, extent, always| Next::of(Some(Err(reason)), extent, always);
+        let joins = |next| match next {
+            Next::Keep(_) => false,
+            Next::Replace { may_join_older, .. } | Next::Add { may_join_older } => may_join_older,
+        };
+        assert!(joins(next(Reason::Settings, Extent::Changed, false)));
+        assert!(!joins(next(Reason::Settings, Extent::Changed, true)));
+        assert!(!joins(next(Reason::Settings, Extent::Settings, false)));
+        assert!(!joins(next(Reason::Files, Extent::Changed, false)));
+        assert!(joins(Next::of(None, Extent::Changed, true)));
+        assert!(!joins(Next::of(None, Extent::All, false)));
+        let kept = GenerationId(3);
+        assert_eq!(Next::of(Some(Ok(kept)), Extent::Changed, false), Next::Keep(kept));
+    }
+
+    #[test]
+    fn a_pool_that_only_lost_its_socket_does_not_end() {
+        let [a, b, c] = [PoolId(1), PoolId(2), PoolId(3)];
+        assert_eq!(removed(&[a, b, c], &[a, PoolId(4)], &[c]), [b]);
+    }
+}

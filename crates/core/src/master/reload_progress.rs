@@ -1,0 +1,207 @@
+//! What becomes of a reload: it is done when every new generation serves, and the old one takes up nothing more, or has
+//! failed to.
+
+use super::action::Fact;
+use super::event::{GenerationId, PoolId};
+use super::reload_plan::Changes;
+use forkyard_protocol::control::{Cause, Reloaded};
+use forkyard_protocol::skipped::Skipped;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Names of pools in one line of the log.
+const MOST_NAMES: usize = 10;
+
+/// A reload that is under way.
+#[derive(Debug, Default)]
+pub struct Progress {
+    report: Reloaded,
+    /// New generations that do not serve yet.
+    waits: BTreeMap<GenerationId, (PoolId, Cause)>,
+    /// The generations that were replaced. A worker that waits may still take the connection that it is woken for when
+    /// it is told to finish, so its end is waited for; one that is busy takes no other.
+    replaced: BTreeSet<GenerationId>,
+}
+
+impl Progress {
+    /// A reload that changes this.
+    pub fn new(changes: Changes) -> Progress {
+        let cause = |pool: String, reason: &str| Cause {
+            pool,
+            reason: reason.to_owned(),
+        };
+        let waits = changes.replaced.into_iter();
+        let waits =
+            waits.map(|(pool, generation, name, why)| (generation, (pool, cause(name, &why.to_string()))));
+        let bound_again = changes.bound_again.into_iter();
+        let failed = changes.failed.into_iter();
+        Progress {
+            report: Reloaded {
+                replaced: bound_again
+                    .map(|pool| cause(pool, "its socket's file was gone"))
+                    .collect(),
+                failed: failed.map(|(pool, reason)| Cause { pool, reason }).collect(),
+                added: changes.added,
+                kept: changes.kept,
+                removed: changes.removed,
+                skipped: changes.skipped,
+            },
+            waits: waits.collect(),
+            replaced: BTreeSet::new(),
+        }
+    }
+
+    /// Something has happened to a generation. `serving`: which generation of a pool has served up to now. `said`: what the
+    /// preloader of one that failed wrote last, as the end of a sentence.
+    pub fn note(
+        &mut self,
+        fact: Fact,
+        serving: impl FnOnce(PoolId) -> Option<GenerationId>,
+        said: impl FnOnce(GenerationId) -> String,
+    ) {
+        match fact {
+            Fact::Serves(id) => {
+                if let Some((pool, cause)) = self.waits.remove(&id) {
+                    self.report.replaced.push(cause);
+                    self.replaced.extend(serving(pool).filter(|before| *before != id));
+                }
+            }
+            Fact::Fails(id) => self.fail(id, |id| {
+                let said = said(id);
+                format!("no new worker came up{said}; the old ones serve, and it is tried again")
+            }),
+            Fact::Gone(_) => {}
+        }
+    }
+
+    /// A generation is gone: nothing need wait for it.
+    pub fn forget(&mut self, id: GenerationId) {
+        self.fail(id, |_| "it was given up".to_owned());
+    }
+
+    fn fail(&mut self, id: GenerationId, reason: impl FnOnce(GenerationId) -> String) {
+        if let Some((_, Cause { pool, .. })) = self.waits.remove(&id) {
+            let reason = reason(id);
+            self.report.failed.push(Cause { pool, reason });
+        }
+    }
+
+    /// Whether it is done. `takes_up`: whether a worker of a generation still waits for a connection.
+    pub fn is_done(&mut self, takes_up: impl Fn(GenerationId) -> bool) -> bool {
+        if self.waits.is_empty() {
+            self.replaced.retain(|id| takes_up(*id));
+        }
+        self.waits.is_empty() && self.replaced.is_empty()
+    }
+
+    /// What it came to.
+    pub fn into_report(self) -> Reloaded {
+        self.report
+    }
+}
+
+/// Whether every pool is as the configuration wants it.
+pub fn is_complete(report: &Reloaded) -> bool {
+    report.failed.is_empty() && report.skipped.is_empty()
+}
+
+/// What a reload came to, for the log.
+pub fn line(report: &Reloaded) -> String {
+    let plain = |list: &[String]| list.to_vec();
+    let causes = |list: &[Cause]| list.iter().map(|cause| cause.pool.clone()).collect();
+    let skipped = report.skipped.iter().map(Skipped::name).collect();
+    let parts: [(&str, Vec<String>); 6] = [
+        ("replaced", causes(&report.replaced)),
+        ("added", plain(&report.added)),
+        ("removed", plain(&report.removed)),
+        ("nothing changed for", plain(&report.kept)),
+        ("failed, and tried again", causes(&report.failed)),
+        ("skipped", skipped),
+    ];
+    let mut line = "reload done".to_owned();
+    for (what, names) in parts {
+        line += &match names.len() {
+            0 => String::new(),
+            count if count > MOST_NAMES => format!("; {what}: {count} pools"),
+            _ => format!("; {what}: {}", names.join(", ")),
+        };
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reload_diff::Reason;
+    use super::*;
+
+    const OLD: GenerationId = GenerationId(1);
+    const NEW: GenerationId = GenerationId(2);
+
+    fn replacing() -> Progress {
+        Progress::new(Changes {
+            replaced: vec![(PoolId(1), NEW, "www".to_owned(), Reason::Files)],
+            kept: vec!["api".to_owned()],
+            ..Changes::default()
+        })
+    }
+
+    fn note(progress: &mut Progress, fact: Fact) {
+        progress.note(fact, |_| Some(OLD), |_| ", having said \"no\"".to_owned());
+    }
+
+    #[test]
+    fn it_is_done_when_the_new_workers_serve_and_the_old_take_up_nothing() {
+        let mut progress = replacing();
+        assert!(!progress.is_done(|_| false));
+        note(&mut progress, Fact::Serves(NEW));
+        assert!(!progress.is_done(|id| id == OLD));
+        assert!(progress.is_done(|_| false));
+        let report = progress.into_report();
+        assert_eq!(report.replaced[0].reason, "files that PHP starts from changed");
+        assert_eq!(
+            line(&report),
+            "reload done; replaced: www; nothing changed for: api"
+        );
+        assert!(is_complete(&report));
+    }
+
+    #[test]
+    fn a_generation_that_fails_is_told_once_and_is_waited_for_no_more() {
+        let mut progress = replacing();
+        note(&mut progress, Fact::Fails(NEW));
+        note(&mut progress, Fact::Fails(NEW));
+        progress.forget(NEW);
+        assert!(progress.is_done(|_| true));
+        let report = progress.into_report();
+        assert_eq!(report.failed.len(), 1);
+        assert_eq!(
+            report.failed[0].reason,
+            "no new worker came up, having said \"no\"; the old ones serve, and it is tried again"
+        );
+        assert!(!is_complete(&report));
+    }
+
+    #[test]
+    fn a_generation_that_is_given_up_is_not_waited_for() {
+        let mut progress = replacing();
+        progress.forget(OLD);
+        assert!(!progress.is_done(|_| false));
+        progress.forget(NEW);
+        assert!(progress.is_done(|_| false));
+        assert_eq!(
+            line(&progress.into_report()),
+            "reload done; nothing changed for: api; failed, and tried again: www"
+        );
+    }
+
+    #[test]
+    fn many_names_become_a_number() {
+        let names = (0..MOST_NAMES).map(|number| number.to_string());
+        let mut report = Reloaded {
+            added: names.collect(),
+            ..Reloaded::default()
+        };
+        assert_eq!(line(&report), "reload done; added: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9");
+        report.added.push("one more".to_owned());
+        assert_eq!(line(&report), "reload done; added: 11 pools");
+    }
+}

@@ -1,0 +1,139 @@
+//! What the service manager is told: that the daemon is ready, reloads or ends, that its loop turns, and what its pools do.
+
+use super::executor::{Executor, Totals};
+use crate::sys::clock;
+use crate::sys::notify::Notifier;
+use crate::tick::Tick;
+use std::ffi::OsString;
+use std::time::Duration;
+
+/// The service manager, if there is one that wants to know.
+pub(super) struct Service {
+    notifier: Option<Notifier>,
+    watchdog: Option<Watchdog>,
+    bulletin: Option<Bulletin>,
+}
+
+impl Service {
+    pub(super) fn new(notifier: Option<Notifier>) -> Service {
+        let watchdog = notifier.as_ref().and_then(|notifier| notifier.watchdog);
+        Service {
+            watchdog: watchdog.map(Watchdog::new),
+            bulletin: None,
+            notifier,
+        }
+    }
+
+    /// Requests are served.
+    pub(super) fn tell_ready(&self) {
+        let pid = std::process::id();
+        self.tell(&format!(
+            "READY=1\nSTATUS=Ready to handle connections\nMAINPID={pid}\n"
+        ));
+    }
+
+    /// The configuration is read anew.
+    pub(super) fn tell_reloading(&self) {
+        if let Some(notifier) = &self.notifier {
+            notifier.tell_reloading();
+        }
+    }
+
+    /// The daemon ends.
+    pub(super) fn tell_stopping(&self) {
+        self.tell("STOPPING=1\nSTATUS=Stopping\n");
+    }
+
+    fn tell(&self, text: &str) {
+        if let Some(notifier) = &self.notifier {
+            notifier.tell(text);
+        }
+    }
+
+    /// The variables by which a service manager is found.
+    pub(super) fn variables(&self) -> &[(&'static str, OsString)] {
+        self.notifier.as_ref().map_or(&[][..], Notifier::variables)
+    }
+
+    /// How often it is told what the pools do. Without a service manager that wants to know, nothing is due.
+    pub(super) fn set_bulletin(&mut self, interval: Option<Duration>) {
+        let is_known = self.bulletin.as_ref().map(|bulletin| bulletin.interval) == interval;
+        if self.notifier.is_some() && !is_known {
+            self.bulletin = interval.map(Bulletin::new);
+        }
+    }
+
+    /// When [`Service::tend`] is to be called next.
+    pub(super) fn deadline(&self) -> Option<Tick> {
+        let watchdog = self.watchdog.as_ref().map(|watchdog| watchdog.due);
+        let bulletin = self.bulletin.as_ref().map(|bulletin| bulletin.due);
+        watchdog.into_iter().chain(bulletin).min()
+    }
+
+    /// Tells what is due.
+    pub(super) fn tend(&mut self, executor: &Executor) {
+        let now = clock::now();
+        let Some(notifier) = &self.notifier else { return };
+        if let Some(watchdog) = self.watchdog.as_mut().filter(|it| it.due <= now) {
+            watchdog.due = now + watchdog.interval;
+            notifier.tell("WATCHDOG=1\n");
+        }
+        if let Some(bulletin) = self.bulletin.as_mut().filter(|it| it.due <= now) {
+            bulletin.due = now + bulletin.interval;
+            notifier.tell(&bulletin.text(&executor.pools.totals()));
+        }
+    }
+}
+
+/// Tells the service manager what the pools do, now and then.
+struct Bulletin {
+    interval: Duration,
+    due: Tick,
+    /// Requests up to the one before.
+    requests: u64,
+}
+
+impl Bulletin {
+    fn new(interval: Duration) -> Bulletin {
+        log::info!("systemd monitor interval set to {}ms", interval.as_millis());
+        Bulletin {
+            interval,
+            due: clock::now() + interval,
+            requests: 0,
+        }
+    }
+
+    /// php-fpm's words.
+    fn text(&mut self, totals: &Totals) -> String {
+        let Totals {
+            active,
+            idle,
+            requests,
+            slow,
+        } = *totals;
+        // A reload begins to count anew.
+        let new = requests.checked_sub(self.requests).unwrap_or(requests);
+        self.requests = requests;
+        let rate = new as f64 / self.interval.as_secs_f64();
+        format!(
+            "READY=1\nSTATUS=Processes active: {active}, idle: {idle}, Requests: {requests}, slow: {slow}, \
+             Traffic: {rate:.2}req/sec"
+        )
+    }
+}
+
+/// Tells the service manager that the loop turns, twice in each of its intervals.
+struct Watchdog {
+    interval: Duration,
+    due: Tick,
+}
+
+impl Watchdog {
+    fn new(limit: Duration) -> Watchdog {
+        let interval = limit / 2;
+        Watchdog {
+            interval,
+            due: clock::now() + interval,
+        }
+    }
+}

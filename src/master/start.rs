@@ -1,0 +1,147 @@
+//! Starts the master, and cleans up after it: from a configuration, and what the master before this one has left, to the loop.
+
+use super::event::Event;
+use super::executor::{Executor, Handlers, RunError, SIGNALS};
+use super::lifecycle::Lifecycle;
+use super::manager::Manager;
+use super::persona::{Persona, say_skipped};
+use super::reload_diff::Extent;
+use super::run::{Master, system};
+use super::service::Service;
+use crate::config::{self, Config};
+use crate::estate::Heritage;
+use crate::logs::Log;
+use crate::sys::file::{remove, replace};
+use crate::sys::notify::{self, Notifier};
+use crate::sys::{self, clock, fd, process, title};
+use mio::{Interest, Poll};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook_mio::v1_0::Signals;
+use std::path::Path;
+
+/// Runs the daemon until it is told to stop.
+///
+/// The process has one thread. `libexec` has forkyard's own programs, `heritage` is what the master before this one has
+/// left. `ready` is called once every socket listens and the first workers have been asked for.
+pub(crate) fn run(
+    config: Config,
+    handlers: Handlers,
+    persona: Persona,
+    libexec: &Path,
+    heritage: Heritage,
+    ready: impl FnOnce(),
+) -> Result<(), RunError> {
+    title::prepare();
+    let log = Log::install();
+    log.follow(&config.global).map_err(RunError::Log)?;
+    let limit = fd::raise_descriptor_limit().ok();
+    limit_master(&config);
+    process::become_subreaper()?;
+    sys::signal::ignore_pipe();
+    let notifier = Notifier::from_environment();
+    let poll = Poll::new().map_err(system("epoll_create1"))?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD, SIGHUP])
+        .map_err(system("sigaction"))?;
+    poll.registry()
+        .register(&mut signals, SIGNALS, Interest::READABLE)
+        .map_err(system("epoll_ctl"))?;
+    // php-fpm blocks some before it executes its successor, and we all of them: none came before there was a handler.
+    sys::signal::unblock();
+    let registry = poll.registry().try_clone().map_err(system("dup"))?;
+    let pid_file = config.global.pid.clone();
+    let control = config.global.control.clone();
+    let interval = config.global.systemd_interval;
+    let title = format!("{}: master process ({})", persona.title, config.path.display());
+    let mut executor = Executor::new(registry, log, config.clone(), handlers, libexec.to_owned(), limit)
+        .map_err(system("dup"))?;
+    executor.context.speaks_as_fpm = persona.speaks_as_fpm();
+    // What was said to this process is not said to those that it starts.
+    let store = Notifier::from_environment().filter(Notifier::keeps_descriptors);
+    process::forget_variables(&notify::VARIABLES);
+    let names = crate::listen::fpm_variables();
+    let (before, stored) = (heritage.config.clone(), heritage.stored.clone());
+    let stopping = heritage.document.as_ref().and_then(|document| document.stopping);
+    let adopted = executor.adopt(heritage, &config);
+    process::forget_variables(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut manager = Manager::default();
+    if let Some(adopted) = &adopted {
+        let mut actions = Vec::new();
+        manager.handle(Event::Adopt(adopted.clone()), clock::now(), &mut actions);
+        executor.handover.todo.extend(actions);
+    }
+    if let Some(store) = store {
+        executor.open_store(store, &stored, &manager);
+    }
+    let starts = executor.context.starts(&config);
+    executor.reload.hold(starts);
+    let (wanted, changes) = match executor.prepare(config, Extent::All) {
+        Ok(prepared) => prepared,
+        Err(error) => match before.filter(|_| adopted.is_some()) {
+            Some(before) => {
+                log::error!("the configuration can't be applied, the one before it stays in force: {error}");
+                executor.prepare(before, Extent::All).map_err(RunError::Apply)?
+            }
+            None => return Err(RunError::Apply(error)),
+        },
+    };
+    say_skipped(&changes.skipped);
+    match executor.open_control(control.as_deref()) {
+        Ok(()) => {}
+        Err(error) if adopted.is_some() => log::error!("{error}"),
+        Err(error) => return Err(RunError::Control(error)),
+    }
+    executor.handover.inherited.drop_unwanted();
+    if let Some(path) = &pid_file {
+        replace(path, std::process::id().to_string().as_bytes())
+            .map_err(|error| RunError::Pid(path.clone(), error))?;
+    }
+    title::set(&title);
+    log::info!("{} is running, pid {}", persona.name, std::process::id());
+    let mut master = Master {
+        poll,
+        signals,
+        executor,
+        manager,
+        service: Service::new(notifier),
+        reload: persona.reload,
+        lifecycle: Lifecycle::resume(stopping),
+        expulsions: super::commands::Expulsions::default(),
+    };
+    master.begin(wanted);
+    log::info!("ready to handle connections");
+    ready();
+    master.service.tell_ready();
+    master.service.set_bulletin(interval);
+    let outcome = master.serve();
+    master.executor.end_reporters();
+    master.executor.end_stand_ins();
+    master.executor.end_routers();
+    master.executor.helpers.end_spawner();
+    master.executor.pools.remove_socket_files();
+    master.executor.clear_store();
+    master.executor.control.remove_control_file();
+    if let Some(path) = &pid_file {
+        let _ = remove(path);
+    }
+    outcome
+}
+
+fn limit_master(config: &Config) {
+    let global = &config.global;
+    let failed = |result: Result<(), sys::Error>| {
+        if let Err(error) = result {
+            log::error!("{error}");
+        }
+    };
+    if let Some(files) = global.rlimit_files {
+        failed(sys::identity::limit_descriptors(files, files));
+    }
+    match global.rlimit_core {
+        Some(config::CoreLimit::Bytes(bytes)) => failed(sys::identity::limit_core(Some(bytes))),
+        Some(config::CoreLimit::Unlimited) => failed(sys::identity::limit_core(None)),
+        None => {}
+    }
+    if let (Some(nice), true) = (global.process_priority, sys::identity::is_root()) {
+        failed(sys::identity::set_priority(nice));
+    }
+}
