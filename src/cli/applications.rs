@@ -6,6 +6,7 @@ use crate::config::duration;
 use crate::control::client::Conversation;
 use crate::control::protocol::{Answer, Request};
 use clap::{Args, Subcommand};
+use serde_json::Value;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,14 +17,17 @@ use std::time::Duration;
 pub(super) struct Restart {
     #[command(flatten)]
     daemon: Daemon,
-    /// The application's root
-    application: PathBuf,
-    /// One instance after the other
+    /// A pool of one application, or an application's root
+    what: PathBuf,
+    /// One instance after the other; a pool of one application is always restarted without a gap
     #[arg(long, conflicts_with = "blocking")]
     rolling: bool,
     /// All instances at once
     #[arg(long)]
     blocking: bool,
+    /// Wait until new processes serve, or have failed to
+    #[arg(long)]
+    wait: bool,
 }
 
 /// `forkyard detach`, `disable`, `enable`.
@@ -112,14 +116,142 @@ fn real(path: &Path) -> PathBuf {
         .unwrap_or_else(|_| path.to_owned())
 }
 
+/// How often it is looked whether an application's instances are new.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
 pub(super) fn restart(arguments: &Restart) -> ExitCode {
+    tell(restarted(arguments).unwrap_or_else(|outcome| outcome))
+}
+
+/// What has no slash is a pool's name, and otherwise a directory.
+fn restarted(arguments: &Restart) -> Result<Outcome, Outcome> {
+    let Restart {
+        daemon, what, wait, ..
+    } = arguments;
+    let application = real(what);
+    let name = match what.to_str() {
+        Some(name) if !name.contains('/') => name.to_owned(),
+        _ => application.display().to_string(),
+    };
+    let request = Request::RestartPool {
+        pool: name.clone(),
+        wait: *wait,
+    };
+    match answer(daemon, &request)? {
+        Answer::Done { .. } => Ok(said(format!("pool {name} gets new processes\n"))),
+        Answer::Reloaded(report) if report.failed.is_empty() => Ok(said(format!(
+            "pool {name} is restarted: the new processes serve\n"
+        ))),
+        Answer::Reloaded(report) => Err(Outcome {
+            output: String::new(),
+            errors: failures(&report),
+            code: EXIT_SOFTWARE,
+        }),
+        // An application of an application pool, or nothing that is known.
+        refusal if !application.is_dir() && application.to_str() != what.to_str() => {
+            Err(unexpected(Ok(refusal)))
+        }
+        _ => restart_application(arguments, application),
+    }
+}
+
+fn restart_application(arguments: &Restart, application: PathBuf) -> Result<Outcome, Outcome> {
+    let daemon = &arguments.daemon;
     let rolling = match (arguments.rolling, arguments.blocking) {
         (true, _) => Some(true),
         (_, true) => Some(false),
         _ => None,
     };
-    let application = real(&arguments.application);
-    say_done(&arguments.daemon, &Request::Restart { application, rolling })
+    let name = application.display().to_string();
+    let value = match answer(daemon, &Request::Restart { application, rolling })? {
+        Answer::Done { value } => value,
+        other => return Err(unexpected(Ok(other))),
+    };
+    let is_rolling = value.get("rolling").and_then(Value::as_bool) == Some(true);
+    if !arguments.wait {
+        let how = match is_rolling {
+            true => "its instances are replaced one after the other",
+            false => "its instances end, and new ones come with the next requests",
+        };
+        return Ok(said(format!("{name}: {how}\n")));
+    }
+    loop {
+        let status = match answer(daemon, &Request::Status {})? {
+            Answer::Status(status) => status,
+            other => return Err(unexpected(Ok(other))),
+        };
+        let books = status
+            .pools
+            .iter()
+            .filter_map(|pool| pool.applications.as_ref()?.book.as_ref());
+        let mut known = books
+            .filter_map(|book| book.get("applications")?.as_array())
+            .flatten();
+        match known
+            .find(|it| it.get("name").and_then(Value::as_str) == Some(&name))
+            .map(progress)
+        {
+            Some(Progress::Over(instances)) => {
+                let now = match instances {
+                    0 => "new instances come with the next requests".to_owned(),
+                    _ => format!("{instances} new instances serve"),
+                };
+                return Ok(said(format!("{name} is restarted: {now}\n")));
+            }
+            // Nothing of it runs, so nothing of it is old.
+            None => {
+                return Ok(said(format!(
+                    "{name} is restarted: new instances come with the next requests\n"
+                )));
+            }
+            Some(Progress::Failed(error)) => {
+                return Err(Outcome {
+                    output: String::new(),
+                    errors: format!("forkyard: {name}: no new instance came up{error}; see forkyard error\n"),
+                    code: EXIT_SOFTWARE,
+                });
+            }
+            Some(Progress::UnderWay) => std::thread::sleep(LOOK_AGAIN),
+        }
+    }
+}
+
+/// How far a restart is.
+enum Progress {
+    UnderWay,
+    /// So many new instances serve, and no old one is left.
+    Over(usize),
+    /// With the error's id, as a part of a sentence.
+    Failed(String),
+}
+
+/// As the status shows an application.
+fn progress(application: &Value) -> Progress {
+    let is = |key: &str| application.get(key).and_then(Value::as_bool) == Some(true);
+    if is("resisting") || is("in_trouble") {
+        let id = application.get("last_error").and_then(Value::as_str);
+        return Progress::Failed(id.map_or_else(String::new, |id| format!(" (error {id})")));
+    }
+    let wanted = application.get("restarts").and_then(Value::as_u64);
+    let none = Vec::new();
+    let instances = application
+        .get("instances")
+        .and_then(Value::as_array)
+        .unwrap_or(&none);
+    let is_new = |one: &&Value| one.get("restarts").and_then(Value::as_u64) == wanted;
+    let is_starting = application.get("starting").and_then(Value::as_u64).unwrap_or(0) > 0;
+    match instances.iter().all(|one| is_new(&one)) && !is_starting && !is("restarting") {
+        true => Progress::Over(instances.len()),
+        false => Progress::UnderWay,
+    }
+}
+
+fn said(output: String) -> Outcome {
+    Outcome {
+        output,
+        errors: String::new(),
+        code: 0,
+    }
 }
 
 pub(super) fn detach(arguments: &Instance) -> ExitCode {
@@ -226,7 +358,7 @@ fn say_done(daemon: &Daemon, request: &Request) -> ExitCode {
     tell(match answer(daemon, request) {
         Ok(Answer::Done { value }) => Outcome {
             output: match value {
-                serde_json::Value::Null => String::new(),
+                Value::Null => String::new(),
                 value => format!("{value}\n"),
             },
             errors: String::new(),

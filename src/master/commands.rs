@@ -9,6 +9,7 @@ use crate::control::protocol::{Answer, Complaint, Request};
 use crate::router::orders::Order;
 use crate::sys::clock;
 use crate::tick::Tick;
+use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
 
@@ -42,6 +43,7 @@ impl Master {
                 };
                 self.executor.pass_on(id, asker, order);
             }
+            Request::RestartPool { pool, wait } => return self.restart_pool(asker, pool, *wait),
             Request::Detach { pid } => return self.about_instance(asker, *pid, Order::Detach { pid: *pid }),
             Request::Disable { pid } => {
                 let order = Order::Disable {
@@ -106,6 +108,31 @@ impl Master {
             | Request::Reload { .. } => {}
         }
         None
+    }
+
+    /// Gives a pool of one application new processes. `None`: it is answered when they serve, or have failed to.
+    fn restart_pool(&mut self, asker: u64, name: &str, waits: bool) -> Option<Answer> {
+        let (rights, config) = (self.executor.control.rights(asker), self.executor.reload.config());
+        let found = self.executor.pools.pool_to_restart(config, rights, name);
+        let id = match found {
+            Ok(id) => id,
+            Err(message) => return Some(Answer::refusal(message)),
+        };
+        if self.lifecycle.stopping().is_some() {
+            return Some(Answer::refusal("the daemon is ending".to_owned()));
+        }
+        let config = self.executor.reload.config().clone();
+        match self.executor.prepare(config, Extent::One(id)) {
+            Ok((wanted, mut changes)) => {
+                changes.kept.clear();
+                changes.skipped.clear();
+                self.executor
+                    .begin_reload(changes, Vec::new(), Some(asker).filter(|_| waits));
+                self.tell(Event::Apply(wanted));
+                (!waits).then_some(Answer::Done { value: Value::Null })
+            }
+            Err(error) => Some(Answer::refusal(format!("nothing was changed: {error}"))),
+        }
     }
 
     fn about_instance(&mut self, asker: u64, pid: i32, order: Order) -> Option<Answer> {
@@ -200,9 +227,14 @@ impl Master {
     /// Whether a user with these rights may make the request. Owners of applications may not make every one.
     pub(super) fn is_for_owners(request: &Request, rights: Rights) -> bool {
         match request {
-            Request::Ping {} | Request::Status {} | Request::Restart { .. } | Request::Detach { .. } => true,
-            Request::Upgrade {}
+            Request::Ping {}
+            | Request::Status {}
+            | Request::Restart { .. }
+            | Request::RestartPool { .. }
+            // Of their own pools and applications.
             | Request::Error { .. }
+            | Request::Detach { .. } => true,
+            Request::Upgrade {}
             | Request::Reload { .. }
             | Request::Disable { .. }
             | Request::Enable { .. }

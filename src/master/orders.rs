@@ -124,6 +124,11 @@ impl Master {
             Some(false) => log::error!("unable to re-opened access log file; the old one is written on"),
             None => {}
         }
+        match self.executor.pools.reopen_app_logs() {
+            Some(true) => log::info!("application log file re-opened"),
+            Some(false) => log::error!("unable to re-open an application's log; the old one is written on"),
+            None => {}
+        }
     }
 
     /// Reads, checks and prepares the new configuration; whatever is wrong with it, the old one goes on, and the answer
@@ -180,6 +185,7 @@ impl Master {
         }
         let answer = match request {
             Request::Restart { .. }
+            | Request::RestartPool { .. }
             | Request::Detach { .. }
             | Request::Disable { .. }
             | Request::Enable { .. }
@@ -196,7 +202,7 @@ impl Master {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
             },
             Request::Status {} => return self.executor.begin_status(asker),
-            Request::Error { id, format } => self.executor.pools.error_report(id.as_deref(), *format),
+            Request::Error { id, format } => self.executor.pools.error_report(rights, id.as_deref(), *format),
             Request::Upgrade {} => {
                 if let Some(why) = self.lifecycle.why_no_upgrade() {
                     return self.executor.answer(asker, &Answer::refusal(why.to_owned()));

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 pub type ReadConfig = Box<dyn FnMut() -> Result<Config, Vec<Complaint>>>;
 
 /// The title of a daemon that is in php-fpm's place.
-const FPM_TITLE: &str = "php-fpm";
+pub(super) const FPM_TITLE: &str = "php-fpm";
 
 /// What is the daemon's own when the same master runs under different names.
 pub struct Persona {

@@ -21,6 +21,7 @@ mod processes;
 mod protocol;
 mod reload;
 mod reporter;
+mod restart;
 pub mod runtimes;
 mod rust_handler;
 mod scoreboard;

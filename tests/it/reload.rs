@@ -90,8 +90,9 @@ fn a_pool_that_cannot_start_keeps_its_old_workers() {
     let text = php_pool(&daemon.dir, "pm = \"static\"\nmax_children = 3\n", &broken);
     fs::write(daemon.dir.join("forkyard.toml"), text).expect("configuration");
     daemon.signal(Signal::SIGUSR2);
-    let line = daemon.wait_for("[pool www] the preloader exited");
-    assert!(line.contains("having said"), "{line}");
+    let line = daemon.wait_for("[pool www] the preloader can't start");
+    assert!(line.contains("error "), "{line}");
+    assert!(!daemon.log().contains("its workers go on"), "{}", daemon.log());
     assert_eq!(daemon.get("www", "zone.php").body(), "Europe/Paris");
     assert_eq!(daemon.workers("www"), before);
     // Mended, it is taken up.

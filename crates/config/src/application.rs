@@ -2,7 +2,7 @@
 
 use super::model::Address;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What the workers of a pool run.
@@ -23,6 +23,19 @@ pub enum Application {
     Wrapped(Wrapped),
     /// A Rust handler that the embedding program registered under the pool's name.
     Rust,
+}
+
+impl Application {
+    /// The directory that the application is in, if the configuration names one.
+    pub fn root(&self) -> Option<&Path> {
+        match self {
+            Application::Wrapped(wrapped) => Some(&wrapped.root),
+            Application::Program(program) => Some(&program.root),
+            Application::Cgi(cgi) => cgi.root.as_deref(),
+            Application::FastCgi(fastcgi) => fastcgi.root.as_deref(),
+            Application::Php(_) | Application::Http(_) | Application::Rust => None,
+        }
+    }
 }
 
 /// Settings of a CGI application.

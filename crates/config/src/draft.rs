@@ -123,6 +123,7 @@ draft! {
             cgroup_pids_max: Whole = "cgroup.pids_max",
             catch_workers_output: Flag = "catch_workers_output",
             decorate_workers_output: Flag = "decorate_workers_output",
+            app_log: Text = "app_log",
             friendly_error_pages: Flag = "friendly_error_pages",
             reload: Reload = "reload",
             access_log: Text = "access.log",

@@ -209,6 +209,8 @@ pub struct Pool {
     pub catch_workers_output: bool,
     /// Put pool, pid and stream before caught output.
     pub decorate_workers_output: bool,
+    /// Where what workers write goes in place of the daemon's log.
+    pub app_log: Option<AppLog>,
     /// Answer requests with the report while the application can't be started.
     pub friendly_error_pages: bool,
     /// Which reloads replace the workers.
@@ -256,6 +258,16 @@ pub struct Cgroup {
     pub cpu_percent: Option<u32>,
     /// `pids.max`.
     pub pids_max: Option<u32>,
+}
+
+/// Where what an application writes goes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppLog {
+    /// The file, opened for append; opened again on SIGUSR1. Of an application pool's template: as seen from each
+    /// application's root.
+    pub path: PathBuf,
+    /// The way there is the application owner's: nothing is written to but what belongs to its user.
+    pub is_owners: bool,
 }
 
 /// The log of slow requests.

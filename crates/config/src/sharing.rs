@@ -119,6 +119,7 @@ pub fn common(pool: &Pool) -> Pool {
         ping_response: String::new(),
         catch_workers_output: false,
         decorate_workers_output: false,
+        app_log: None,
         friendly_error_pages: false,
         reload,
         access: None,

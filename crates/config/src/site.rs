@@ -2,7 +2,7 @@
 //! same.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Component, Path};
 
 use serde::Deserialize;
 
@@ -16,7 +16,7 @@ use super::value::quoted;
 use forkyard_protocol::look::{Kind as Runtime, Settings};
 
 /// The keys of `forkyard.toml`.
-pub const KEYS: [&str; 8] = [
+pub const KEYS: [&str; 9] = [
     "runtime",
     "entry",
     "start_command",
@@ -25,6 +25,7 @@ pub const KEYS: [&str; 8] = [
     "min_instances",
     "max_requests",
     "rolling_restarts",
+    "app_log",
 ];
 
 /// The words for runtimes.
@@ -109,6 +110,7 @@ fn read(source: &Source<'_>, findings: &mut Findings) -> Option<Settings> {
     let min_instances = number(&leaves.take("min_instances", report), 0, report);
     let max_requests = number(&leaves.take("max_requests", report), 1, report);
     let rolling: Field<Flag> = leaves.take("rolling_restarts", report);
+    let app_log = log(&leaves.take("app_log", report), report);
     leaves.finish(Section::Site, &KEYS, report);
     Some(Settings {
         runtime,
@@ -119,6 +121,7 @@ fn read(source: &Source<'_>, findings: &mut Findings) -> Option<Settings> {
         min_instances,
         max_requests,
         rolling_restarts: rolling.written().map(|written| written.value.0),
+        app_log,
     })
 }
 
@@ -143,6 +146,28 @@ fn text(field: &Field<Text>, report: &mut Report<'_>) -> Option<String> {
         report.rule(written, "is empty", "leave it out");
     }
     Some(written.value.0.clone())
+}
+
+/// A file below the application's root.
+fn log(field: &Field<Text>, report: &mut Report<'_>) -> Option<String> {
+    let written = field.written()?;
+    let text = written.value.0.as_str();
+    if !is_below(Path::new(text)) {
+        let problem = format!("{} is no file below the application's root", quoted(text));
+        report.rule(
+            written,
+            problem,
+            "give its path from there, for example \"log/app.log\"",
+        );
+        return None;
+    }
+    Some(text.to_owned())
+}
+
+/// Whether a path leads from a directory to a file below it.
+pub fn is_below(path: &Path) -> bool {
+    let is_plain = |component| matches!(component, Component::Normal(_));
+    path.file_name().is_some() && path.components().all(is_plain)
 }
 
 fn number(field: &Field<Whole>, least: i64, report: &mut Report<'_>) -> Option<u32> {
@@ -232,6 +257,7 @@ pub fn passengerfile(bytes: &[u8], path: &Path) -> Result<Option<Settings>, Stri
         min_instances: file.min_instances,
         max_requests: file.max_requests.filter(|most| *most > 0),
         rolling_restarts: None,
+        app_log: None,
     }))
 }
 
@@ -262,7 +288,7 @@ mod tests {
     #[test]
     fn every_key_is_read() {
         let text = "runtime = \"wsgi\"\nentry = \"shop.wsgi:app\"\nstart_command = \"run\"\nmax_per_app = 2\n\
-                    min_instances = 0\nmax_requests = 500\nrolling_restarts = true\n[env]\nA = \"1\"\nLD_PRELOAD = \"\"\n";
+                    min_instances = 0\nmax_requests = 500\nrolling_restarts = true\napp_log = \"log/app.log\"\n[env]\nA = \"1\"\nLD_PRELOAD = \"\"\n";
         let settings = parsed(text).unwrap();
         assert_eq!(settings.runtime, Some(Runtime::Wsgi));
         assert_eq!(settings.entry.as_deref(), Some("shop.wsgi:app"));
@@ -276,6 +302,7 @@ mod tests {
             (Some(2), Some(0), Some(500))
         );
         assert_eq!(settings.rolling_restarts, Some(true));
+        assert_eq!(settings.app_log.as_deref(), Some("log/app.log"));
         let env: Vec<(&str, &str)> = settings
             .env
             .iter()
@@ -315,6 +342,11 @@ mod tests {
                 "2:1: error: pool.www.listen: unknown key",
             ),
             ("entry = \"\"", "1:1: error: entry: is empty; leave it out"),
+            (
+                "app_log = \"../other/app.log\"",
+                "1:1: error: app_log: \"../other/app.log\" is no file below the application's root; give its path from there, \
+                 for example \"log/app.log\"",
+            ),
             (
                 "[env]\n\"A=B\" = \"1\"",
                 "2:1: error: env: \"A=B\" can't be the name of a variable; leave out = and what can't be seen",

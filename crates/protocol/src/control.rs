@@ -43,6 +43,16 @@ pub enum Request {
         #[serde(default)]
         rolling: Option<bool>,
     },
+    /// Give a pool new processes, as a reload that replaces it does. Answered with [`Answer::Reloaded`] once they serve, or
+    /// have failed to, or with [`Answer::Done`] when that has begun.
+    #[serde(rename = "restart-pool")]
+    RestartPool {
+        /// Its name, or the root of its application.
+        pool: String,
+        /// Answer when it is over.
+        #[serde(default)]
+        wait: bool,
+    },
     /// Take an instance out of service: it ends after its request.
     Detach { pid: i32 },
     /// Give an instance no more requests, and let it live.

@@ -104,4 +104,7 @@ pub struct Settings {
     pub max_requests: Option<u32>,
     /// Restart one instance after the other.
     pub rolling_restarts: Option<bool>,
+    /// Where what it writes goes: a path below its root.
+    #[serde(default)]
+    pub app_log: Option<String>,
 }

@@ -3,9 +3,9 @@
 use super::entry::Entry;
 use super::error::{Error, Named, Result};
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag};
+use nix::fcntl::{AtFlags, OFlag, open, openat};
 use nix::sys::stat::{Mode, SFlag, fstat};
-use nix::unistd::{Gid, Uid, fchownat};
+use nix::unistd::{Gid, Uid, fchown, fchownat};
 use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Write};
@@ -24,14 +24,79 @@ use std::path::Path;
 /// open(2)'s; `InvalidInput` with a text for a link that is refused.
 pub fn open_log(path: &Path) -> io::Result<File> {
     let entry = Entry::resolve(path)?;
-    let flags = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CREAT | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    let file = File::from(entry.open(flags, Mode::S_IRUSR | Mode::S_IWUSR)?);
+    let file = File::from(entry.open(append() | OFlag::O_CREAT, OWNER)?);
     let data = file.metadata()?;
     if !entry.is_guarded() && data.is_file() && data.nlink() > 1 {
         let text = "a file with several names in a directory that others can write to is not written to";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     Ok(file)
+}
+
+/// As [`open_log`], for a log that is to be another user's: one that is made now is given to user and group.
+///
+/// # Errors
+/// As [`open_log`].
+pub fn open_log_for(path: &Path, uid: u32, gid: u32) -> io::Result<File> {
+    let entry = Entry::resolve(path)?;
+    if let Ok(file) = entry.open(append() | OFlag::O_CREAT | OFlag::O_EXCL, OWNER) {
+        return give(file, uid, gid);
+    }
+    open_log(path)
+}
+
+/// Opens a log to append to in a directory where its owner may do anything at any time. A file that is there has to be a
+/// plain one of the owner's, and to have one name; a new one is made only in a directory of the owner's. So it does not
+/// matter which links lead there, and root writes nothing that the owner could not.
+///
+/// # Errors
+/// open(2)'s; `InvalidInput` with a text for what is not the owner's.
+pub fn open_owned_log(path: &Path, uid: u32, gid: u32) -> io::Result<File> {
+    let refused = |text: &str| io::Error::new(io::ErrorKind::InvalidInput, text);
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(refused("it is no path of a file"));
+    };
+    let way = OFlag::O_PATH | OFlag::O_CLOEXEC;
+    let directory = open(parent, way | OFlag::O_DIRECTORY, Mode::empty())?;
+    let found = match openat(&directory, name, way | OFlag::O_NOFOLLOW, Mode::empty()) {
+        Ok(found) => found,
+        Err(Errno::ENOENT) => {
+            if fstat(&directory)?.st_uid != uid {
+                return Err(refused("the directory is not the application user's"));
+            }
+            let flags = append() | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
+            return give(openat(&directory, name, flags, OWNER)?, uid, gid);
+        }
+        Err(errno) => return Err(errno.into()),
+    };
+    let data = fstat(&found)?;
+    let is_plain = data.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFREG.bits();
+    if !is_plain || data.st_uid != uid || data.st_nlink != 1 {
+        return Err(refused(
+            "it is no plain file of the application's user, with one name",
+        ));
+    }
+    // The very file that was looked at.
+    let held = format!("/proc/self/fd/{}", found.as_raw_fd());
+    Ok(File::from(open(
+        held.as_str(),
+        append() | OFlag::O_CLOEXEC,
+        Mode::empty(),
+    )?))
+}
+
+/// How logs are opened.
+fn append() -> OFlag {
+    OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_NONBLOCK | OFlag::O_NOCTTY
+}
+
+const OWNER: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
+
+fn give(file: OwnedFd, uid: u32, gid: u32) -> io::Result<File> {
+    if Uid::effective().is_root() {
+        fchown(&file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+    }
+    Ok(File::from(file))
 }
 
 /// Writes a new file, readable by all, in the place of what was there: of a link, not of what the link leads to.
@@ -158,7 +223,8 @@ pub fn is_missing_support(errno: Errno) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Held, open_log};
+    use super::{Held, open_log, open_owned_log};
+    use nix::unistd::Uid;
     use std::fs;
     use std::io::Write;
     use std::os::unix::fs::{PermissionsExt, symlink};
@@ -209,6 +275,30 @@ mod tests {
             .unwrap();
         assert_eq!(fs::read_to_string(dir.path().join("real")).unwrap(), "x");
         open_log(std::path::Path::new("/dev/stderr")).unwrap();
+    }
+
+    #[test]
+    fn an_owner_s_log_is_a_plain_file_of_the_owner_s() {
+        let dir = directory(0o777);
+        let (uid, gid) = (Uid::effective().as_raw(), nix::unistd::Gid::effective().as_raw());
+        let path = |name: &str| dir.path().join(name);
+        for text in ["one ", "two"] {
+            let mut file = open_owned_log(&path("log"), uid, gid).unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+        }
+        assert_eq!(fs::read_to_string(path("log")).unwrap(), "one two");
+        symlink(path("log"), path("soft")).unwrap();
+        nix::unistd::mkfifo(&path("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        for name in ["soft", "fifo", "."] {
+            assert!(open_owned_log(&path(name), uid, gid).is_err(), "{name}");
+        }
+        // Another's.
+        for name in ["log", "new"] {
+            assert!(open_owned_log(&path(name), uid + 1, gid).is_err(), "{name}");
+        }
+        assert!(!path("new").exists());
+        fs::hard_link(path("log"), path("hard")).unwrap();
+        assert!(open_owned_log(&path("hard"), uid, gid).is_err());
     }
 
     #[test]

@@ -144,6 +144,7 @@ impl Executor {
         let mut generation = Generation::new(PoolId(left.pool), settings, access);
         generation.resources = Some(resources);
         generation.set_notify(Notify::default());
+        generation.try_open_app_log();
         self.pools.generations.insert(id, generation);
         let has_preloader = self.adopt_program(&left, descriptors).unwrap_or_else(|error| {
             log::error!("[pool {}] the program ends: {error}", left.name);
@@ -246,6 +247,7 @@ impl Pools {
             Some(process)
         };
         let mut output = Vec::new();
+        let in_entries = self.logs_entries(generation);
         for (index, (name, stream)) in names::output(left.id)
             .iter()
             .zip(["stdout", "stderr"])
@@ -253,7 +255,8 @@ impl Pools {
         {
             if let Some(pipe) = descriptors.remove(name).filter(|_| left.output) {
                 context.sources.watch(&pipe, Source::Output(id, index))?;
-                output.push((Lines::new(pipe).knowing_mark(context.speaks_as_fpm), stream));
+                let lines = Lines::new(pipe).knowing_mark(context.speaks_as_fpm);
+                output.push((lines.in_entries(in_entries), stream));
             }
         }
         let adopted = WorkerProcess {
@@ -264,6 +267,7 @@ impl Pools {
                 .remove(&names::retire(left.id))
                 .filter(|_| left.told.is_none()),
             output,
+            first_words: Vec::new(),
             begun: Tick::from_nanos(left.begun),
             up: left.up,
             unfinished: false,

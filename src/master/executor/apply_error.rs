@@ -24,6 +24,8 @@ pub enum ApplyError {
     Handler(String),
     /// A pool's access log can't be opened.
     AccessLog(String, LogError),
+    /// The log of what a pool's processes write can't be opened.
+    AppLog(String, LogError),
 }
 
 impl fmt::Display for ApplyError {
@@ -41,7 +43,8 @@ impl ApplyError {
             | ApplyError::Program(pool, _)
             | ApplyError::Confine(pool, _)
             | ApplyError::Handler(pool)
-            | ApplyError::AccessLog(pool, _) => pool,
+            | ApplyError::AccessLog(pool, _)
+            | ApplyError::AppLog(pool, _) => pool,
         }
     }
 
@@ -52,6 +55,7 @@ impl ApplyError {
             ApplyError::Identity(_, error) => format!("no such user or group: {error}"),
             ApplyError::Confine(_, error) => error.to_string(),
             ApplyError::AccessLog(_, error) => format!("access.log: {error}{}", error.remedy()),
+            ApplyError::AppLog(_, error) => format!("app_log: {error}{}", error.remedy()),
             ApplyError::SlowLog(_, path, error) => {
                 let remedy = remedy::of_file(path, error.kind());
                 format!(
@@ -76,7 +80,7 @@ impl std::error::Error for ApplyError {
             ApplyError::Listen(_, error) => Some(error),
             ApplyError::Identity(_, error) => Some(error),
             ApplyError::Confine(_, error) => Some(error),
-            ApplyError::AccessLog(_, error) => Some(error),
+            ApplyError::AccessLog(_, error) | ApplyError::AppLog(_, error) => Some(error),
             ApplyError::SlowLog(_, _, error) => Some(error),
             ApplyError::Program(..) | ApplyError::Handler(_) => None,
         }

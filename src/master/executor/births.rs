@@ -71,6 +71,7 @@ impl Executor {
             pid: None,
             retire: Some(retire),
             output: Vec::new(),
+            first_words: Vec::new(),
             begun: clock::now(),
             up: false,
             told: None,
@@ -234,14 +235,15 @@ impl Pools {
     /// Two pipes for a worker's standard output and error.
     fn catch_output(&mut self, context: &mut Context, worker: WorkerId) -> Result<(OwnedFd, OwnedFd), Error> {
         let mut ends = Vec::new();
+        let generation = self.workers.get(&worker).map(|worker| worker.generation);
+        let in_entries = generation.is_some_and(|id| self.logs_entries(id));
         for (index, name) in ["stdout", "stderr"].into_iter().enumerate() {
             let (reader, writer) = pipe(false)?;
             crate::sys::fd::set_nonblocking(reader.as_fd(), true)?;
             context.sources.watch(&reader, Source::Output(worker, index))?;
             if let Some(newborn) = self.workers.get_mut(&worker) {
-                newborn
-                    .output
-                    .push((Lines::new(reader).knowing_mark(context.speaks_as_fpm), name));
+                let lines = Lines::new(reader).knowing_mark(context.speaks_as_fpm);
+                newborn.output.push((lines.in_entries(in_entries), name));
             }
             ends.push(writer);
         }

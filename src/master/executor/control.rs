@@ -2,7 +2,7 @@
 
 use super::sources::Source;
 use super::{Applications, Context, Executor};
-use crate::config::{Address, Listen};
+use crate::config::{Address, Listen, Pool};
 use crate::control::protocol::{Answer, Request};
 use crate::control::{Guests, Heard, MOST_GUESTS, MOST_SESSIONS, Session, owners_socket};
 use crate::listen::{AcceptPause, ListenError, Listener, Place, bind};
@@ -85,12 +85,12 @@ impl Executor {
     /// nowhere. On an error it is as before.
     pub(in crate::master) fn open_control(&mut self, path: Option<&Path>) -> Result<(), ListenError> {
         self.open_door(Door::Main, path)?;
-        let has_owners = self
-            .reload
-            .config
-            .pools
-            .iter()
-            .any(|pool| pool.applications.is_some());
+        // Users other than the daemon's own to whom applications belong.
+        let is_owned = |pool: &Pool| {
+            let of_one = pool.user.is_some() && pool.application.root().is_some();
+            pool.applications.is_some() || of_one
+        };
+        let has_owners = self.reload.config.pools.iter().any(is_owned);
         let owners = path.filter(|_| has_owners).map(owners_socket);
         self.open_door(Door::Owners, owners.as_deref())
     }

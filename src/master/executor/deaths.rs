@@ -1,5 +1,6 @@
 //! Reaps children and tells what became of them.
 
+use super::app_log::{outlet_of_preloader, whose};
 use super::applications::Which;
 use super::preloader::Heard;
 use super::slow::Traceable;
@@ -92,6 +93,7 @@ impl Executor {
         if let Some(mut worker) = self.pools.workers.remove(&id) {
             self.pools.kill_rest(&worker, pid, exit);
             self.pools.read_last_output(&mut self.context, &mut worker, pid);
+            self.report_unborn(&worker, pid, exit);
             if let Some(process) = &worker.foreign {
                 self.context.sources.forget(process);
             }
@@ -117,11 +119,18 @@ impl Executor {
         self.helpers
             .read_preloader_output(&mut self.context, &self.pools, pid);
         self.helpers.take_scripts(&self.pools, pid, Vec::new());
-        let Some(preloader) = self.helpers.preloaders.remove(&pid) else {
+        let Some(mut preloader) = self.helpers.preloaders.remove(&pid) else {
             return;
         };
         self.context.sources.forget(&preloader.channel);
-        if let Some(output) = &preloader.output {
+        if let Some(mut output) = preloader.output.take() {
+            // A process that it has started may still have the pipe.
+            let (name, file) = whose(&self.pools.generations, &preloader.members);
+            let outlet = outlet_of_preloader(self.context.log, &name, file, pid);
+            output.end_line(|words| {
+                outlet.write(words);
+                preloader.note_words(words);
+            });
             self.context.sources.forget(output.pipe());
         }
         for id in preloader.members.all() {

@@ -1,5 +1,6 @@
 //! Takes up what the loop's tokens announce: child_accept bytes, messages, output, preloaders' channels.
 
+use super::app_log::{outlet_of_preloader, whose};
 use super::deaths::LAST_LOOKS;
 use super::output::{Lines, Look};
 use super::sources::Source;
@@ -210,18 +211,19 @@ impl Pools {
 
 impl Helpers {
     pub(super) fn read_preloader_output(&mut self, context: &mut Context, pools: &Pools, pid: i32) -> bool {
-        let name = self.preloader_name(pools, pid);
         let Some(preloader) = self.preloaders.get_mut(&pid) else {
             return false;
         };
         let Some(mut output) = preloader.output.take() else {
             return false;
         };
-        let look = output.read(|line| {
-            let text = String::from_utf8_lossy(line).into_owned();
-            log::warn!("[pool {name}] preloader {pid} said: \"{text}\"");
-            preloader.note_words(text);
+        let (name, file) = whose(&pools.generations, &preloader.members);
+        let outlet = outlet_of_preloader(context.log, &name, file, pid);
+        let look = output.read(|words| {
+            outlet.write(words);
+            preloader.note_words(words);
         });
+        context.sources.hold_entry(output.due());
         if look == Look::Ended {
             context.sources.forget(output.pipe());
         } else {

@@ -34,6 +34,8 @@ pub(super) struct Generation {
     access: Option<OwnedFd>,
     /// Where slow requests are written down.
     pub(super) slow_log: Option<File>,
+    /// Where what its processes write goes, in place of the daemon's log.
+    pub(super) app_log: Option<File>,
     /// Where its workers find the processes of its program.
     pub(super) share: Option<Share>,
 }
@@ -84,6 +86,7 @@ impl Generation {
             make: Make::default(),
             access,
             slow_log: None,
+            app_log: None,
             share: None,
         }
     }

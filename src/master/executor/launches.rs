@@ -1,8 +1,10 @@
 //! Starts preloaders by the spawning kit, and takes up what comes of it.
 
+use super::app_log::{outlet_of_preloader, whose};
 use super::deaths::exit_of;
 use super::output::Lines;
 use super::preloader::{Command, Preloader};
+use super::programs::RunningProgram;
 use super::promotion::refork_at;
 use super::shared::Mould;
 use super::sources::Source;
@@ -146,7 +148,7 @@ impl Executor {
     pub(super) fn drain_spawner(&mut self) {
         while let Some(tidings) = self.helpers.spawner.next() {
             match tidings {
-                Tidings::Line(said) => self.helpers.take_line(&self.pools, &said),
+                Tidings::Line(said) => self.helpers.take_line(&self.context, &self.pools, &said),
                 Tidings::Report(report) => self.helpers.take_report(&mut self.pools, report),
                 Tidings::Up(token, Purpose::Preloader(_), started) => self.preloader_up(token, *started),
                 Tidings::Failed(token, Purpose::Preloader(id), report) => {
@@ -170,7 +172,7 @@ impl Executor {
         let output = started
             .process
             .output
-            .map(|output| Lines::resume(output, started.splitter));
+            .map(|output| Lines::resume(output, started.splitter).in_entries(!self.context.speaks_as_fpm));
         let Some(preloader) = self.helpers.preloaders.get_mut(&pid) else {
             return;
         };
@@ -206,6 +208,7 @@ impl Executor {
             .and_then(|pid| self.helpers.preloaders.get(&pid));
         let members: Vec<GenerationId> = members.map_or(vec![id], |it| it.members.all().collect());
         self.applications.note_failure(&members, report);
+        self.processes.reported.extend(&members);
         match self.helpers.starting(token) {
             Some(pid) => self.preloader_gone(pid, exit),
             None => self.context.happened.push_back(Event::PreloaderGone(id, exit)),
@@ -226,7 +229,12 @@ impl Helpers {
 
     /// A start failed: it is logged, and kept for whoever asks.
     fn take_report(&self, pools: &mut Pools, report: Arc<Report>) {
-        say_report(&report);
+        let before = pools.errors.last(&report.plan.group);
+        let is_known = before.is_some_and(|before| {
+            let (before, now) = (&before.report.failure, &report.failure);
+            (&before.summary, &before.details) == (&now.summary, &now.details)
+        });
+        say_report(&report, is_known);
         let mut preloaders = self.preloaders.values();
         let found = preloaders.find(|preloader| report.pid == Some(preloader.pid));
         let names: BTreeSet<String> = found
@@ -245,20 +253,24 @@ impl Helpers {
         });
     }
 
-    fn take_line(&mut self, pools: &Pools, said: &Said) {
-        let text = String::from_utf8_lossy(&said.line).into_owned();
-        match said.token.and_then(|token| self.starting(token)) {
-            Some(pid) => {
-                log::warn!(
-                    "[pool {}] preloader {pid} said: \"{text}\"",
-                    self.preloader_name(pools, pid)
-                );
-                if let Some(preloader) = self.preloaders.get_mut(&pid) {
-                    preloader.note_words(text);
-                }
-            }
-            None => log::warn!("[pool {}] process {} said: \"{text}\"", said.group, said.pid),
+    fn take_line(&mut self, context: &Context, pools: &Pools, said: &Said) {
+        let starting = said.token.and_then(|token| self.starting(token));
+        if let Some(preloader) = starting.and_then(|pid| self.preloaders.get_mut(&pid)) {
+            let (name, file) = whose(&pools.generations, &preloader.members);
+            outlet_of_preloader(context.log, &name, file, preloader.pid).write(&said.line);
+            return preloader.note_words(&said.line);
         }
+        let program =
+            |(id, program): (&GenerationId, &RunningProgram)| program.starts(said.token?).then_some(*id);
+        let id = self.programs.iter().find_map(program);
+        if let Some(generation) = id.and_then(|id| pools.generations.get(&id)) {
+            let kind = "process";
+            return generation
+                .outlet(context.log, kind, said.pid, "")
+                .write(&said.line);
+        }
+        let text = String::from_utf8_lossy(&said.line).into_owned();
+        log::warn!("[pool {}] process {} said: \"{text}\"", said.group, said.pid);
     }
 
     /// The preloader whose start has this token.
@@ -366,7 +378,8 @@ pub(super) fn account(identity: Option<Identity>) -> Account {
 }
 
 /// A failed start in the log: what it was in a line, and what an author of the application wants to see below it.
-fn say_report(report: &Report) {
+/// `is_known`: the same was said when the start before failed.
+pub(super) fn say_report(report: &Report, is_known: bool) {
     let name = &report.plan.group;
     let failure = &report.failure;
     let mut lines = failure.summary.lines();
@@ -382,6 +395,9 @@ fn say_report(report: &Report) {
         report.ended.since(report.started).as_secs_f64(),
         report.id,
     );
+    if is_known {
+        return;
+    }
     let details = failure.details.iter().flat_map(|text| text.lines());
     for line in lines.chain(details).take(MOST_LINES_OF_A_REPORT) {
         log::error!("[pool {name}]   {line}");

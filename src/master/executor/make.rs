@@ -138,6 +138,7 @@ impl Context {
     ) -> Option<Reason> {
         let (now, make) = (&generation.settings, &generation.make);
         let comparison = Comparison {
+            pool: generation.pool,
             is_same_user: now.identity == wanted.identity,
             has_same_settings: is_alike(now, wanted),
             is_always_replaced: wanted.pool.reload == ReloadWhen::Always,

@@ -1,6 +1,7 @@
 //! Performs the core's actions: one match, no decisions. A failure goes back in as an event.
 
 mod adoption;
+mod app_log;
 mod applications;
 mod apply_error;
 mod births;
@@ -8,6 +9,7 @@ mod census;
 mod context;
 mod control;
 mod deaths;
+mod entries;
 mod estate;
 mod events;
 mod failure;
@@ -42,6 +44,7 @@ mod status;
 mod store;
 mod tallies;
 mod totals;
+mod unborn;
 mod upgrade;
 mod warm;
 mod worker;
@@ -138,6 +141,7 @@ impl Executor {
             self.applications.routers_deadline(),
             self.control.control_deadline(),
             self.handover.upgrade_deadline(),
+            self.context.sources.entries_deadline(),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -149,6 +153,7 @@ impl Executor {
         self.tend_control(now);
         self.tend_spawner(now);
         self.tend_programs(now);
+        self.tend_entries(now);
     }
 
     /// Performs one action.

@@ -1,7 +1,9 @@
 //! What workers, preloaders and their children write: read in pieces, logged in lines. All of it is untrusted.
 
-use crate::sys::Error;
+use super::entries::Entry;
 use crate::sys::socket::Progress;
+use crate::sys::{Error, clock};
+use crate::tick::Tick;
 use nix::errno::Errno;
 use std::os::fd::OwnedFd;
 
@@ -15,6 +17,8 @@ const LOOK_BYTES: usize = 16 * 1024;
 pub(super) struct Lines {
     pipe: OwnedFd,
     splitter: Splitter,
+    /// Lines that belong together are given as one.
+    entry: Option<Entry>,
 }
 
 /// Bytes to lines, whichever way they come.
@@ -25,6 +29,8 @@ pub(super) struct Splitter {
     most: usize,
     /// php-fpm's mark ends a line, too.
     knows_mark: bool,
+    /// Lines without text count as well.
+    keeps_empty: bool,
 }
 
 /// By what php-fpm's workers end the output of a request. Scripts write it as well; what it does is to end a line.
@@ -49,7 +55,30 @@ impl Lines {
 
     /// Goes on reading what somebody else has read up to here.
     pub(super) fn resume(pipe: OwnedFd, splitter: Splitter) -> Lines {
-        Lines { pipe, splitter }
+        Lines {
+            pipe,
+            splitter,
+            entry: None,
+        }
+    }
+
+    /// The same with lines that belong together given as one, newlines between them.
+    pub(super) fn in_entries(mut self, is_so: bool) -> Lines {
+        self.splitter.keeps_empty = is_so;
+        self.entry = is_so.then(Entry::default);
+        self
+    }
+
+    /// When what is held is given at the latest ([`Lines::end_entry`]).
+    pub(super) fn due(&self) -> Option<Tick> {
+        self.entry.as_ref().and_then(Entry::due)
+    }
+
+    /// Gives the lines that are held because more may belong to them.
+    pub(super) fn end_entry(&mut self, line: impl FnMut(&[u8])) {
+        if let Some(entry) = &mut self.entry {
+            entry.end(line);
+        }
     }
 
     /// The same in php-fpm's place, where a mark ends a line.
@@ -74,21 +103,33 @@ impl Lines {
     }
 
     /// Gives what there is of a line as if it were complete.
-    pub(super) fn end_line(&mut self, line: impl FnMut(&[u8])) {
-        self.splitter.end_line(line);
+    pub(super) fn end_line(&mut self, mut line: impl FnMut(&[u8])) {
+        let now = clock::now();
+        let Some(entry) = &mut self.entry else {
+            return self.splitter.end_line(line);
+        };
+        self.splitter.end_line(|text| entry.take(text, now, &mut line));
+        entry.end(line);
     }
 
     /// As [`Lines::read`], with lines wrapped after so many bytes, if need be a little earlier, so that no character of
     /// UTF-8 is cut.
     pub(super) fn read_within(&mut self, most: usize, mut line: impl FnMut(&[u8])) -> Look {
         let mut buffer = [0; 4096];
+        let now = clock::now();
         for _ in 0..LOOK_BYTES / buffer.len() {
             match read(&self.pipe, &mut buffer) {
                 Ok(Progress::Done(0)) | Err(_) => {
                     self.end_line(line);
                     return Look::Ended;
                 }
-                Ok(Progress::Done(count)) => self.splitter.take(&buffer[..count], most, &mut line),
+                Ok(Progress::Done(count)) => match &mut self.entry {
+                    None => self.splitter.take(&buffer[..count], most, &mut line),
+                    Some(entry) => {
+                        let mut take = |text: &[u8]| entry.take(text, now, &mut line);
+                        self.splitter.take(&buffer[..count], most, &mut take);
+                    }
+                },
                 Ok(Progress::WouldBlock) => return Look::Drained,
             }
         }
@@ -115,6 +156,9 @@ impl Splitter {
         self.most = most.max(CHARACTER_BYTES);
         for &byte in bytes {
             if byte == b'\n' {
+                if self.keeps_empty && self.partial.is_empty() {
+                    line(b"");
+                }
                 self.end_line(&mut *line);
                 continue;
             }
@@ -205,6 +249,24 @@ mod tests {
         assert_eq!(look, Look::Ended);
         let lengths: Vec<usize> = seen.iter().map(Vec::len).collect();
         assert_eq!(lengths, [3, 3, 1024, 476]);
+    }
+
+    #[test]
+    fn lines_that_belong_together_are_given_as_one() {
+        let (reader, writer) = crate::sys::fd::pipe(true).unwrap();
+        let mut lines = Lines::new(reader).in_entries(true);
+        let mut seen: Vec<String> = Vec::new();
+        let mut see = |text: &[u8]| seen.push(String::from_utf8(text.to_vec()).unwrap());
+        for text in ["one\ntwo\n  thr", "ee\n\n  four\nfi"] {
+            nix::unistd::write(&writer, text.as_bytes()).unwrap();
+            assert_eq!(lines.read(&mut see), Look::Drained);
+        }
+        assert!(lines.due().is_some() && lines.is_unfinished());
+        lines.end_entry(&mut see);
+        assert!(lines.due().is_none());
+        drop(writer);
+        assert_eq!(lines.read(&mut see), Look::Ended);
+        assert_eq!(seen, ["one", "two\n  three\n\n  four", "fi"]);
     }
 
     #[test]

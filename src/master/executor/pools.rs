@@ -6,8 +6,8 @@ use super::prepare::Identities;
 use super::sources::Source;
 use super::tallies::Tallies;
 use super::worker::WorkerProcess;
-use super::{Context, Executor, Handover, Reload};
-use crate::config::{Application, Interface, Pool};
+use super::{Context, Executor, Handover, Reload, Rights};
+use crate::config::{Application, Config, Interface, Pool};
 use crate::confine::{self, Group};
 use crate::estate::names;
 use crate::listen::Listener;
@@ -30,6 +30,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 
 /// The message that wakes a worker and brings it nothing.
@@ -211,6 +212,7 @@ impl Pools {
         if slow_log.is_some() {
             generation.slow_log = slow_log;
         }
+        generation.try_open_app_log();
         if let Some(Err(error)) = access.map(|file| generation.take_access_log(file)) {
             log::error!("[pool {}] {error}", generation.settings.pool.name);
         }
@@ -228,6 +230,7 @@ impl Pools {
         let id = GenerationId(self.last_generation);
         let mut generation = Generation::new(pool, settings, access);
         generation.slow_log = slow_log;
+        generation.try_open_app_log();
         generation.make.reload = reload.count;
         self.generations.insert(id, generation);
         id
@@ -326,6 +329,46 @@ impl Pools {
             .collect();
         self.groups = groups;
         self.groups.extend(left);
+    }
+
+    /// The pool of one application that is meant by its name or its application's root, if one with these rights may restart
+    /// it.
+    pub(in crate::master) fn pool_to_restart(
+        &self,
+        config: &Config,
+        rights: Rights,
+        name: &str,
+    ) -> Result<PoolId, String> {
+        let is_meant = |pool: &&Pool| {
+            pool.name == name
+                || pool
+                    .application
+                    .root()
+                    .is_some_and(|root| root == Path::new(name))
+        };
+        let Some(pool) = config.pools.iter().find(is_meant) else {
+            return Err(format!(
+                "there is no pool {name}, and no pool has its application there"
+            ));
+        };
+        if pool.applications.is_some() {
+            return Err(format!(
+                "pool {name} has many applications; restart one of them by its root"
+            ));
+        }
+        let mut present = self.by_id.iter();
+        let found = present.find(|(_, running)| running.name == pool.name && running.listener.is_some());
+        let Some((id, running)) = found else {
+            return Err(format!("pool {name} does not run"));
+        };
+        let generation = running.serving.and_then(|id| self.generations.get(&id));
+        let identity = generation.and_then(|generation| generation.settings.identity.as_ref());
+        match rights {
+            Rights::Own(uid) if identity.is_none_or(|identity| identity.uid != uid) => {
+                Err("permission denied: it is no pool of yours".to_owned())
+            }
+            Rights::Own(_) | Rights::All => Ok(*id),
+        }
     }
 
     /// Opens the access logs anew. `None`: there are none; else whether all of them could be.

@@ -115,11 +115,14 @@ impl Preloader {
     }
 
     /// Keeps what it wrote for the line about its end.
-    pub(super) fn note_words(&mut self, text: String) {
-        if self.last_words.len() >= LAST_WORDS {
-            self.last_words.pop_front();
+    pub(super) fn note_words(&mut self, words: &[u8]) {
+        for line in words.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            if self.last_words.len() >= LAST_WORDS {
+                self.last_words.pop_front();
+            }
+            self.last_words
+                .push_back(String::from_utf8_lossy(line).into_owned());
         }
-        self.last_words.push_back(text);
     }
 
     /// Whether it has said that it is ready.

@@ -168,6 +168,8 @@ impl Executor {
             ApplyError::SlowLog(pool.name.clone(), path.unwrap_or_default(), error)
         })?;
         let settings = self.context.settings(pool, log_limit, identities)?;
+        // Opened when the pool begins; here, whether it can be.
+        super::app_log::open(&settings).map_err(|error| ApplyError::AppLog(pool.name.clone(), error))?;
         let sockets = self
             .open_sockets(pool)
             .map_err(|e| ApplyError::Listen(pool.name.clone(), e))?;

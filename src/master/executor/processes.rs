@@ -3,7 +3,7 @@
 use super::say;
 use crate::master::event::{GenerationId, PoolId, WorkerId};
 use crate::sys::process;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 /// Children, by pid, and what is known of those that have ended.
 #[derive(Debug, Default)]
@@ -15,6 +15,8 @@ pub(in crate::master) struct Processes {
     pub(super) deaths: HashMap<WorkerId, say::Death>,
     /// What preloaders that are gone wrote last, until the core says so in the log.
     pub(super) last_words: HashMap<GenerationId, VecDeque<String>>,
+    /// Of whose failed starts the log has the reports, until the core says that they failed.
+    pub(super) reported: HashSet<GenerationId>,
     /// More children may have ended than were reaped at once.
     pub(in crate::master) has_more_dead: bool,
 }

@@ -238,7 +238,7 @@ impl Helpers {
         send_with(retire.as_fd(), PROMOTE, &descriptors)?;
         context.sources.watch(&channel, Source::Second(id))?;
         let mut second = Preloader::new(0, channel, None);
-        second.output = Some(Lines::new(output));
+        second.output = Some(Lines::new(output).in_entries(!context.speaks_as_fpm));
         self.seconds.insert(id, second);
         Ok(())
     }

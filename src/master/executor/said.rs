@@ -6,13 +6,15 @@
 //! not find any more were read after it. Empty lines are dropped, so a newline too many does no harm, and there is no mark
 //! in the text that anybody could forge.
 
+use super::app_log::Outlet;
 use super::output::{Lines, Look};
 use super::{Context, Generation, GenerationId, Pools, WorkerId, WorkerProcess};
-use crate::logs::{Log, Speaker};
 use crate::scoreboard::layout::slot;
 use crate::scoreboard::{census, header};
 use std::sync::atomic::AtomicU64;
 
+/// Bytes that are kept of what a worker writes before it is up.
+const MOST_FIRST_WORDS: usize = 16 * 1024;
 /// Looks at what a process that is gone has left in its pipes: 1 MiB of output is logged.
 const LAST_LOOKS: usize = 64;
 
@@ -30,28 +32,29 @@ impl Pools {
         let Some(generation) = self.generations.get(&worker.generation) else {
             return false;
         };
-        let pool = &generation.settings.pool;
         let pid = pid(generation, worker);
-        let speaker = |stream| Speaker {
-            pool: &pool.name,
-            pid,
-            stream,
-            decorate: pool.decorate_workers_output,
-        };
+        let log = context.log;
+        let outlet = |stream| generation.outlet(log, "child", pid, stream);
+        let (first_words, is_up) = (&mut worker.first_words, worker.up);
         // What comes on one stream ends a line of the other, as in php-fpm.
         for (other, (lines, stream)) in worker.output.iter_mut().enumerate() {
             if other != index {
-                lines.end_line(|words| context.log.write_output(&speaker(stream), words));
+                lines.end_line(|words| {
+                    outlet(stream).write(words);
+                    note(first_words, is_up, words);
+                });
             }
         }
         let Some((lines, stream)) = worker.output.get_mut(index) else {
             return false;
         };
-        let look = log_lines(context.log, &speaker(stream), lines);
+        let look = log_lines(&outlet(stream), lines, |words| note(first_words, is_up, words));
         if look == Look::Ended {
             context.sources.forget(lines.pipe());
         }
+        let due = lines.due();
         let is_unfinished = lines.is_unfinished();
+        context.sources.hold_entry(due);
         self.note_unfinished(id, is_unfinished);
         look == Look::More
     }
@@ -85,21 +88,20 @@ impl Pools {
         let Some(generation) = self.generations.get(&worker.generation) else {
             return;
         };
-        let pool = &generation.settings.pool;
         for (lines, stream) in &mut worker.output {
-            let speaker = Speaker {
-                pool: &pool.name,
-                pid,
-                stream,
-                decorate: pool.decorate_workers_output,
-            };
+            let outlet = generation.outlet(context.log, "child", pid, stream);
+            let (first_words, is_up) = (&mut worker.first_words, worker.up);
             for _ in 0..LAST_LOOKS {
-                if log_lines(context.log, &speaker, lines) != Look::More {
+                let look = log_lines(&outlet, lines, |words| note(first_words, is_up, words));
+                if look != Look::More {
                     break;
                 }
             }
             // A process that the worker started may still have the pipe.
-            lines.end_line(|words| context.log.write_output(&speaker, words));
+            lines.end_line(|words| {
+                outlet.write(words);
+                note(first_words, is_up, words);
+            });
             context.sources.forget(lines.pipe());
         }
     }
@@ -113,11 +115,25 @@ fn page<'g>(generation: &'g Generation, worker: &WorkerProcess) -> Option<&'g [A
 
 /// A worker's process id. It may speak before its preloader has said which it is; then its own word is taken, which is
 /// good enough for a line of the log.
-fn pid(generation: &Generation, worker: &WorkerProcess) -> i32 {
+pub(super) fn pid(generation: &Generation, worker: &WorkerProcess) -> i32 {
     let own = || page(generation, worker).and_then(|page| i32::try_from(census::word(page, slot::PID)).ok());
     worker.pid.or_else(own).unwrap_or_default()
 }
 
-fn log_lines(log: &Log, speaker: &Speaker<'_>, lines: &mut Lines) -> Look {
-    lines.read_within(log.room(speaker), |words| log.write_output(speaker, words))
+fn log_lines(outlet: &Outlet<'_>, lines: &mut Lines, mut besides: impl FnMut(&[u8])) -> Look {
+    lines.read_within(outlet.room(), |words| {
+        outlet.write(words);
+        besides(words);
+    })
+}
+
+/// Keeps the end of what a worker writes until it is up.
+pub(super) fn note(kept: &mut Vec<u8>, is_up: bool, words: &[u8]) {
+    if is_up {
+        return;
+    }
+    kept.extend_from_slice(words);
+    kept.push(b'\n');
+    let excess = kept.len().saturating_sub(MOST_FIRST_WORDS);
+    kept.drain(..excess);
 }

@@ -1,9 +1,9 @@
 //! Puts the core's notices into words. php-fpm's words where it has them.
 
-use super::{Executor, Pools, Reload};
+use super::{Executor, Helpers, Pools, Reload};
 use crate::config::ProcessManager;
 use crate::master::action::Notice;
-use crate::master::event::{Exit, PoolId};
+use crate::master::event::{Exit, GenerationId, PoolId};
 use nix::sys::signal::Signal;
 use std::time::Duration;
 
@@ -84,6 +84,8 @@ impl Executor {
                     self.pools.request_of(*worker)
                 );
             }
+            // The report of the start that failed says so.
+            Notice::PreloaderTimedOut(generation, _) if self.helpers.is_starting(*generation) => {}
             Notice::PreloaderTimedOut(generation, limit) => log::error!(
                 "[pool {}] the {} did not answer within {}, killing",
                 self.pools.generation_name(*generation),
@@ -99,16 +101,24 @@ impl Executor {
                     say_death(&death, *exit, *expected);
                 }
             }
-            Notice::PreloaderLost(generation, _, wait) if self.pools.has_program(*generation) => log::error!(
-                "[pool {}] the application could not be started, the next try is in {}",
-                self.pools.generation_name(*generation),
-                seconds(*wait)
-            ),
+            // Why is in the log already.
+            Notice::PreloaderLost(generation, _, wait) if self.processes.reported.remove(generation) => {
+                log::info!(
+                    "[pool {}] the application is started again in {}",
+                    self.pools.generation_name(*generation),
+                    seconds(*wait)
+                );
+            }
             Notice::PreloaderLost(generation, exit, wait) => log::error!(
-                "[pool {}] the preloader exited {}{}; its workers go on, the next try is in {}",
+                "[pool {}] the preloader exited {}{}; {}the next try is in {}",
                 self.pools.generation_name(*generation),
                 how(*exit),
                 self.processes.last_words(*generation),
+                if self.pools.has_workers(*generation) {
+                    "its workers go on, "
+                } else {
+                    ""
+                },
                 seconds(*wait)
             ),
             Notice::Promoting(worker) => {
@@ -146,7 +156,21 @@ impl Executor {
     }
 }
 
+impl Helpers {
+    /// Whether a preloader is being started by the spawning kit, which reports why that fails.
+    fn is_starting(&self, id: GenerationId) -> bool {
+        let mut preloaders = self.preloaders.values();
+        preloaders
+            .any(|preloader| preloader.start.is_some() && preloader.members.all().any(|member| member == id))
+    }
+}
+
 impl Pools {
+    fn has_workers(&self, id: GenerationId) -> bool {
+        let generation = self.generations.get(&id);
+        generation.is_some_and(|generation| !generation.seats.is_empty())
+    }
+
     /// What php-fpm writes before the names of a pool's settings: it has two lines for this, of which that of ondemand pools
     /// names the setting without it.
     fn prefix_of_settings(&self, reload: &Reload, pool: PoolId) -> &'static str {

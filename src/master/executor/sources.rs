@@ -4,6 +4,7 @@ use super::super::event::{GenerationId, PoolId, WorkerId};
 use super::applications::Which;
 use super::control::Door;
 use crate::sys::Error;
+use crate::tick::Tick;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use std::collections::HashMap;
@@ -63,6 +64,8 @@ pub(in crate::master) struct Sources {
     by_token: HashMap<usize, Source>,
     by_descriptor: HashMap<RawFd, usize>,
     last: usize,
+    /// When lines that were read are written that are held until nothing more belongs to them.
+    entries_due: Option<Tick>,
 }
 
 impl Sources {
@@ -73,7 +76,23 @@ impl Sources {
             by_token: HashMap::new(),
             by_descriptor: HashMap::new(),
             last: 0,
+            entries_due: None,
         }
+    }
+
+    /// Notes that lines are held until then.
+    pub(super) fn hold_entry(&mut self, due: Option<Tick>) {
+        self.entries_due = self.entries_due.into_iter().chain(due).min();
+    }
+
+    /// When [`super::Executor::tend_entries`] is to be called next.
+    pub(super) fn entries_deadline(&self) -> Option<Tick> {
+        self.entries_due
+    }
+
+    /// The same if it is not later than `now`; then nothing is held any more.
+    pub(super) fn take_entries_due(&mut self, now: Tick) -> Option<Tick> {
+        self.entries_due.take_if(|due| *due <= now)
     }
 
     /// Watches a descriptor. mio is edge-triggered; registering one that is ready gives an event at once.

@@ -2,6 +2,7 @@
 //! came out. The kit decides ([`crate::spawn::machine`]); here its orders are carried out between two events of the
 //! master's own, and its answers sorted by what the process is for.
 
+use super::entries::Entry;
 use super::output::Splitter;
 use super::sources::FIRST_OF_SPAWNER;
 use crate::master::event::GenerationId;
@@ -91,6 +92,7 @@ struct Traveller {
     group: String,
     pid: i32,
     splitter: Splitter,
+    entry: Entry,
 }
 
 impl Spawner {
@@ -210,11 +212,19 @@ impl Spawner {
 
     /// When [`Spawner::pass`] is to be called next.
     pub(super) fn next_deadline(&self) -> Option<Tick> {
-        self.machine.next_deadline()
+        let held = self.journeys.values().filter_map(|it| it.entry.due());
+        held.chain(self.machine.next_deadline()).min()
     }
 
     /// Time has passed.
     pub(super) fn pass(&mut self, now: Tick) {
+        for traveller in self.journeys.values_mut() {
+            let said = traveller.said();
+            if traveller.entry.due().is_some_and(|due| due <= now) {
+                let tidings = &mut self.tidings;
+                traveller.entry.end(|words| tidings.push_back(said(words)));
+            }
+        }
         if self.machine.next_deadline().is_none_or(|next| next > now) {
             return;
         }
@@ -286,7 +296,11 @@ impl Spawner {
                         let Some(process) = self.effects.take(up.id) else {
                             return;
                         };
-                        let splitter = traveller.map(|traveller| traveller.splitter);
+                        let splitter = traveller.map(|mut traveller| {
+                            let said = traveller.said();
+                            traveller.entry.end(|words| self.tidings.push_back(said(words)));
+                            traveller.splitter
+                        });
                         let started = Started {
                             up: *up,
                             process,
@@ -315,6 +329,7 @@ impl Spawner {
                 group,
                 pid: 0,
                 splitter: Splitter::default(),
+                entry: Entry::default(),
             };
             self.journeys.insert(id, traveller);
         }
@@ -327,7 +342,12 @@ impl Spawner {
             if let Some(mut traveller) = self.journeys.remove(&id) {
                 let tidings = &mut self.tidings;
                 let said = traveller.said();
-                traveller.splitter.end_line(|line| tidings.push_back(said(line)));
+                let (entry, now) = (&mut traveller.entry, clock::now());
+                let mut tell = |words: &[u8]| tidings.push_back(said(words));
+                traveller
+                    .splitter
+                    .end_line(|line| entry.take(line, now, &mut tell));
+                entry.end(tell);
             }
         }
     }
@@ -343,9 +363,10 @@ impl Spawner {
             }
             let tidings = &mut self.tidings;
             let said = traveller.said();
-            traveller
-                .splitter
-                .push(&bytes, |line| tidings.push_back(said(line)));
+            let (entry, now) = (&mut traveller.entry, clock::now());
+            traveller.splitter.push(&bytes, |line| {
+                entry.take(line, now, |words| tidings.push_back(said(words)));
+            });
         }
     }
 }

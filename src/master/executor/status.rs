@@ -3,11 +3,12 @@
 use super::generation::Generation;
 use super::pools::RunningPool;
 use super::totals::Reading;
-use super::{Applications, Executor, GenerationId, Helpers, Pools};
+use super::{Applications, Executor, GenerationId, Helpers, Pools, Rights};
 use crate::config::{Address, Application, ProcessManager};
 use crate::control::protocol::{self, Answer, Format, LastError, Status, WorkerLimits};
 use crate::listen::{Listener, Place};
 use crate::master::event::PoolId;
+use crate::master::failed_starts::Kept;
 use crate::scoreboard::{Stage, census};
 use crate::sys::clock::{self, ProcessClock};
 use crate::sys::process;
@@ -128,8 +129,12 @@ impl Pools {
     }
 
     /// Why an application could not be started.
-    pub(in crate::master) fn error_report(&self, id: Option<&str>, format: Format) -> Answer {
-        let Some(kept) = self.errors.find(id) else {
+    pub(in crate::master) fn error_report(&self, rights: Rights, id: Option<&str>, format: Format) -> Answer {
+        let may_read = |kept: &Kept| match rights {
+            Rights::All => true,
+            Rights::Own(uid) => kept.report.plan.account.uid == uid,
+        };
+        let Some(kept) = self.errors.find(id, may_read) else {
             let what = id.map_or_else(|| "of any error".to_owned(), |id| format!("of error {id}"));
             return Answer::refusal(format!("there is no report {what}; only the last few are kept"));
         };

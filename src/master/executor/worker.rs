@@ -19,6 +19,8 @@ pub(super) struct WorkerProcess {
     /// A byte, or closing it, tells the worker to finish.
     pub(super) retire: Option<OwnedFd>,
     pub(super) output: Vec<(Lines, &'static str)>,
+    /// The end of what it wrote until it was up.
+    pub(super) first_words: Vec<u8>,
     pub(super) begun: crate::tick::Tick,
     pub(super) up: bool,
     /// How it was told to go, and when.

@@ -259,6 +259,7 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         ping_path: setup.ping.then(|| "/ping".to_owned()),
         ping_response: "pong".into(),
         catch_workers_output: false,
+        app_log: None,
         decorate_workers_output: true,
         friendly_error_pages: false,
         reload: ReloadWhen::Changed,

@@ -145,7 +145,7 @@ fn a_pool_that_could_not_start_is_tried_again() {
             b"",
         )
         .expect("send");
-    daemon.wait_for("the preloader exited");
+    daemon.wait_for("the preloader can't start");
     let refused = client.answer().expect("answer").text();
     assert!(refused.starts_with("Status: 503 "), "{refused}");
     daemon.write("preload.php", "<?php const GREETING = 'hello';");

@@ -1,5 +1,6 @@
 //! Every runtime, with applications that were written without forkyard in mind.
 
+mod app_log;
 mod cgi;
 mod concurrent;
 mod concurrent_ends;

@@ -109,8 +109,8 @@ fn assert_sound(broken: &Broken) {
 
 /// Scoreboard, two pipes and a hand-over queue, and for the program its table, standard input and output.
 const OF_A_POOL_THAT_RUNS: usize = 11;
-/// Its retire channel.
-const OF_A_WORKER: usize = 1;
+/// Its retire channel, and pipes for its output and error.
+const OF_A_WORKER: usize = 3;
 
 fn run_all(faults: &[Fault]) {
     const AT_ONCE: usize = 3;

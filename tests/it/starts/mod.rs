@@ -1,6 +1,7 @@
 //! Applications that can't be started in a pool: what the log, the clients and the operator are told, what is left, and how the
 //! pool heals.
 
+mod causes;
 mod clients;
 mod failing;
 mod faults;

@@ -1,12 +1,14 @@
-//! A pool's log of slow requests.
+//! A pool's logs beside that of its requests: of slow ones, and of what the application writes.
 
+use std::path::Path;
 use std::time::Duration;
 
 use super::global::absolute_file;
 use crate::World;
-use crate::draft::PoolDraft;
-use crate::model::SlowLog;
+use crate::draft::{PoolDraft, PoolText};
+use crate::model::{AppLog, SlowLog};
 use crate::report::Report;
+use crate::site::is_below;
 
 /// php-fpm's default.
 const DEFAULT_TRACE_DEPTH: u32 = 20;
@@ -46,5 +48,30 @@ pub(super) fn resolve(draft: &PoolDraft, world: &dyn World, report: &mut Report<
         path: path?,
         timeout: timeout.value.0,
         trace_depth: depth.unwrap_or(DEFAULT_TRACE_DEPTH),
+    })
+}
+
+/// `app_log`: an absolute path, and in an application pool a path below each application's root.
+pub(super) fn app_log(text: &PoolText, world: &dyn World, report: &mut Report<'_>) -> Option<AppLog> {
+    let written = text.draft.app_log.written()?;
+    if !text.is_routed() {
+        return Some(AppLog {
+            path: absolute_file(written, world, report)?,
+            is_owners: false,
+        });
+    }
+    let path = Path::new(&written.value.0);
+    if !is_below(path) {
+        let problem = "every application of the pool has a log of its own";
+        report.rule(
+            written,
+            problem,
+            "give its path below an application's root, for example \"log/app.log\"",
+        );
+        return None;
+    }
+    Some(AppLog {
+        path: path.to_owned(),
+        is_owners: true,
     })
 }

@@ -25,12 +25,17 @@ pub(super) const ROWS: &[Setting] = &[
         "working directory of the workers, seen from inside the chroot")
         .same(Text, "")
         .sample(Off(r#""/""#)),
-    key(Pool, "catch_workers_output", "flag", "`false`",
+    key(Pool, "catch_workers_output", "flag", "`true`",
         "log what workers write to their standard output and error; it is dropped otherwise")
-        .same(Flag, "no"),
+        .same(Flag, "no").unlike("`no` unless it is set"),
     key(Pool, "decorate_workers_output", "flag", "`true`",
         "put pool, process id and stream before what workers write")
         .same(Flag, "yes"),
+    key(Pool, "app_log", "path", "none",
+        "file for what the application writes, in place of the daemon's log; it belongs to the pool's user. In an application \
+         pool the path is below each application's root. See [Logging](logging.md#what-workers-write)")
+        .sample(Off(r#""/var/log/$pool.app""#))
+        .unlike("not there"),
     key(Pool, "friendly_error_pages", "flag", "`false`",
         "when the application can't be started, answer requests with its report, including environment and output; \
          for development. See [How applications are started](spawning.md#what-clients-see)")

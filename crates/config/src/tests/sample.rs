@@ -64,6 +64,7 @@ fn the_samples_optional_keys_are_valid_and_show_the_defaults() {
     let examples = Pool {
         status_path: all.status_path.clone(),
         access: all.access.clone(),
+        app_log: all.app_log.clone(),
         status_listen: all.status_listen.clone(),
         ping_path: all.ping_path.clone(),
         chdir: all.chdir.clone(),

@@ -98,9 +98,9 @@ impl Errors {
         kept.find(|kept| kept.pools.iter().any(|name| name == pool))
     }
 
-    /// The one with this id; `None`: the last of all.
-    pub fn find(&self, id: Option<&str>) -> Option<&Kept> {
-        let mut kept = self.kept.iter().rev();
+    /// The one with this id; `None`: the last of all. Only one that may be read.
+    pub fn find(&self, id: Option<&str>, may_read: impl Fn(&Kept) -> bool) -> Option<&Kept> {
+        let mut kept = self.kept.iter().rev().filter(|kept| may_read(kept));
         kept.find(|kept| id.is_none_or(|id| kept.report.id.to_string() == id))
     }
 }

@@ -1,6 +1,6 @@
 //! Which pools a reload replaces. One of which nothing changed keeps its workers, its counters and its OPcache.
 
-use super::event::GenerationId;
+use super::event::{GenerationId, PoolId};
 use std::fmt;
 
 /// How much a reload replaces.
@@ -12,6 +12,8 @@ pub enum Extent {
     All,
     /// Pools whose settings changed; nothing else is looked at.
     Settings,
+    /// The same, and this pool whether anything changed or not.
+    One(PoolId),
 }
 
 /// Why a pool is replaced.
@@ -19,6 +21,8 @@ pub enum Extent {
 pub enum Reason {
     /// `reload = "always"`, or everything is to be replaced.
     Always,
+    /// A command asks for it.
+    Asked,
     /// Its settings.
     Settings,
     /// The ids or groups of its user.
@@ -35,6 +39,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Reason::Always => "it is always replaced",
+            Reason::Asked => "it was to be restarted",
             Reason::Settings => "its settings changed",
             Reason::Identity => "its user or group changed",
             Reason::Files => "files that PHP starts from changed",
@@ -47,6 +52,8 @@ impl fmt::Display for Reason {
 /// A generation beside the settings that are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Comparison {
+    /// Whose generation it is.
+    pub pool: PoolId,
     /// The user has the same ids and groups.
     pub is_same_user: bool,
     /// Its workers serve as well by the settings that are wanted.
@@ -69,7 +76,8 @@ impl Comparison {
             return Some(Reason::Settings);
         }
         match extent {
-            Extent::Settings => return None,
+            Extent::One(pool) if pool == self.pool => return Some(Reason::Asked),
+            Extent::One(_) | Extent::Settings => return None,
             Extent::All => return Some(Reason::Always),
             Extent::Changed if self.is_always_replaced => return Some(Reason::Always),
             Extent::Changed => {}
@@ -106,6 +114,7 @@ mod tests {
     use super::*;
 
     const SAME: Comparison = Comparison {
+        pool: PoolId(1),
         is_same_user: true,
         has_same_settings: true,
         is_always_replaced: false,
@@ -118,6 +127,11 @@ mod tests {
         assert_eq!(SAME.difference(Extent::Changed, || false), None);
         assert_eq!(SAME.difference(Extent::Changed, || true), Some(Reason::Files));
         assert_eq!(SAME.difference(Extent::All, || false), Some(Reason::Always));
+        assert_eq!(
+            SAME.difference(Extent::One(PoolId(1)), || false),
+            Some(Reason::Asked)
+        );
+        assert_eq!(SAME.difference(Extent::One(PoolId(2)), || true), None);
         assert_eq!(
             SAME.difference(Extent::Settings, || unreachable!("files are not looked at")),
             None

@@ -83,8 +83,10 @@ enum Sink {
 #[derive(Debug, Clone, Copy)]
 pub struct Speaker<'a> {
     pub pool: &'a str,
+    /// What it is: `child`, `process` or `preloader`.
+    pub kind: &'a str,
     pub pid: i32,
-    /// `stdout` or `stderr`.
+    /// `stdout` or `stderr`; empty: both in one.
     pub stream: &'a str,
     /// Say all this before its words.
     pub decorate: bool,
@@ -224,8 +226,12 @@ impl Log {
         state.limit.saturating_sub(around).max(LEAST_ROOM)
     }
 
-    /// Writes what a worker said; at most [`Log::room`] bytes, without a newline.
+    /// Writes what a worker said: a line of at most [`Log::room`] bytes, or several as one entry, with newlines between them.
     pub fn write_output(&self, speaker: &Speaker<'_>, words: &[u8]) {
+        let end = words.iter().rposition(|byte| *byte != b'\n');
+        let Some(words) = end.map(|last| &words[..=last]) else {
+            return;
+        };
         let room = self.room(speaker);
         let mut state = self.lock();
         if state.level > LogLevel::Warning {
@@ -243,12 +249,26 @@ impl Log {
             return state.put(&about, false, &line);
         }
         if is_json {
-            let said = Some((speaker.pid, speaker.stream));
+            let said = Some((
+                speaker.pid,
+                Some(speaker.stream).filter(|stream| !stream.is_empty()),
+            ));
             let text = String::from_utf8_lossy(words);
             let line = line::json(&about, Some(speaker.pool), said, &text);
             return state.put(&about, true, line.as_bytes());
         }
         let introduction = introduction(speaker);
+        if words.contains(&b'\n') {
+            // A line that begins with white space can't be taken for one of the daemon's.
+            let lines: Vec<String> = words.split(|byte| *byte == b'\n').map(shown).collect();
+            let text = format!("{introduction}{}\"", lines.join("\n\t"));
+            let line = if is_syslog {
+                text
+            } else {
+                format!("{}{text}\n", line::prefix(&about))
+            };
+            return state.put(&about, true, line.as_bytes());
+        }
         // What has to be shown otherwise may need more lines than one.
         for piece in line::pieces(&shown(words), room) {
             let line = if is_syslog {
@@ -270,9 +290,16 @@ const SAID: (&str, u32) = ("write_output", line!());
 
 fn introduction(speaker: &Speaker<'_>) -> String {
     let Speaker {
-        pool, pid, stream, ..
+        pool,
+        kind,
+        pid,
+        stream,
+        ..
     } = speaker;
-    format!("[pool {pool}] child {pid} said into {stream}: \"")
+    match stream.is_empty() {
+        true => format!("[pool {pool}] {kind} {pid} said: \""),
+        false => format!("[pool {pool}] {kind} {pid} said into {stream}: \""),
+    }
 }
 
 impl State {

@@ -117,13 +117,18 @@ pub(super) struct Object<'a> {
 }
 
 /// A JSON line. `said`: whose output it is, a process and its stream.
-pub(super) fn json(about: &About<'_>, pool: Option<&str>, said: Option<(i32, &str)>, text: &str) -> String {
+pub(super) fn json(
+    about: &About<'_>,
+    pool: Option<&str>,
+    said: Option<(i32, Option<&str>)>,
+    text: &str,
+) -> String {
     let object = Object {
         time: time(about).format(RFC3339).unwrap_or_default(),
         level: level_name(about.level).to_ascii_lowercase(),
         pool,
         pid: said.map_or(i64::from(about.pid), |(pid, _)| i64::from(pid)),
-        stream: said.map(|(_, stream)| stream),
+        stream: said.and_then(|(_, stream)| stream),
         function: about.origin.map(|(function, _)| function),
         message: text,
     };
@@ -202,7 +207,7 @@ mod tests {
     #[test]
     fn a_json_line_is_one_object() {
         let (pool, text) = split_pool("[pool www] a\n\"b\"");
-        let line = json(&ABOUT, pool, Some((9, "stderr")), text);
+        let line = json(&ABOUT, pool, Some((9, Some("stderr"))), text);
         let expected = "{\"time\":\"2026-11-20T18:53:09.000042+01:00\",\"level\":\"notice\",\"pool\":\"www\",\
                         \"pid\":9,\"stream\":\"stderr\",\"message\":\"a\\n\\\"b\\\"\"}\n";
         assert_eq!(line, expected);

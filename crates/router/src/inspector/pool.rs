@@ -3,8 +3,8 @@
 use super::look::{Found, Kind, Settings};
 use super::signs::OWN_FILE;
 use crate::config::{
-    Application, Applications, Cgi, FastCgi, Interface, Paths, Php, Pool, Preloading, Program, ScriptRoot,
-    StartCommand, Wrapped, site,
+    AppLog, Application, Applications, Cgi, FastCgi, Interface, Paths, Php, Pool, Preloading, Program,
+    ScriptRoot, StartCommand, Wrapped, site,
 };
 use crate::spawn::user::{self, Database, UserEntry, Wishes};
 use std::path::{Component, Path, PathBuf};
@@ -122,6 +122,17 @@ pub fn pool_of(
         status_listen: None,
         ..template.clone()
     };
+    let own_log = own.app_log.as_ref().map(PathBuf::from);
+    if let Some(path) = own_log.filter(|path| site::is_below(path)) {
+        pool.app_log = Some(AppLog {
+            path,
+            is_owners: true,
+        });
+    }
+    if let Some(log) = &mut pool.app_log {
+        log.path = found.root.join(&log.path);
+        pool.catch_workers_output = true;
+    }
     // Without its own files it could not run at all.
     if let Some(Paths { write, .. }) = &mut pool.confine.paths {
         write.push(found.root.clone());

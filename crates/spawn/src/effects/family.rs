@@ -65,10 +65,29 @@ impl Search {
 
 /// Whether the listening socket on this port is a process' or one of its descendants'.
 pub(super) fn listens(pid: i32, mark: &[u8], port: u16, uid: u32) -> bool {
-    let listeners: Vec<Listener> = ["/proc/net/tcp", "/proc/net/tcp6"]
+    let listeners: Vec<Listener> = all_listeners().filter(|listener| listener.port == port).collect();
+    members(pid, mark)
         .into_iter()
-        .flat_map(|table| listeners(table, port))
+        .any(|member| match sockets(member) {
+            Some(inodes) => listeners.iter().any(|listener| inodes.contains(&listener.inode)),
+            // It can't be looked into: then the socket's owner has to do.
+            None => member == pid && listeners.iter().any(|listener| listener.uid == uid),
+        })
+}
+
+/// The TCP ports that a process and its descendants listen on, as far as they can be looked into.
+pub(super) fn ports(pid: i32, mark: &[u8]) -> BTreeSet<u16> {
+    let inodes: BTreeSet<u64> = members(pid, mark)
+        .into_iter()
+        .filter_map(sockets)
+        .flatten()
         .collect();
+    let own = all_listeners().filter(|listener| inodes.contains(&listener.inode));
+    own.map(|listener| listener.port).collect()
+}
+
+/// A process and its descendants.
+fn members(pid: i32, mark: &[u8]) -> Vec<i32> {
     let mut family = vec![pid];
     let mut place = 0;
     while let Some(member) = family.get(place).copied() {
@@ -81,11 +100,7 @@ pub(super) fn listens(pid: i32, mark: &[u8], port: u16, uid: u32) -> bool {
     let own = i32::try_from(std::process::id()).unwrap_or(0);
     let orphans = children(own).into_iter().filter(|child| *child != pid);
     family.extend(orphans.filter(|child| is_marked(*child, mark)));
-    family.into_iter().any(|member| match sockets(member) {
-        Some(inodes) => listeners.iter().any(|listener| inodes.contains(&listener.inode)),
-        // It can't be looked into: then the socket's owner has to do.
-        None => member == pid && listeners.iter().any(|listener| listener.uid == uid),
-    })
+    family
 }
 
 struct Stat {
@@ -132,12 +147,19 @@ fn is_marked(pid: i32, mark: &[u8]) -> bool {
 }
 
 struct Listener {
+    port: u16,
     inode: u64,
     uid: u32,
 }
 
-/// The listening sockets on a port. The kernel lists them before all others, so no more is read than needed.
-fn listeners(table: &str, port: u16) -> Vec<Listener> {
+fn all_listeners() -> impl Iterator<Item = Listener> {
+    ["/proc/net/tcp", "/proc/net/tcp6"]
+        .into_iter()
+        .flat_map(listeners)
+}
+
+/// The listening sockets. The kernel lists them before all others, so no more is read than needed.
+fn listeners(table: &str) -> Vec<Listener> {
     const LISTENS: &str = "0A";
     let Ok(file) = fs::File::open(table) else {
         return Vec::new();
@@ -157,10 +179,8 @@ fn listeners(table: &str, port: u16) -> Vec<Listener> {
         let here = local
             .rsplit_once(':')
             .map(|(_, port)| u16::from_str_radix(port, 16));
-        if let (Some(Ok(here)), Ok(uid), Ok(inode)) = (here, uid.parse(), inode.parse()) {
-            if here == port {
-                found.push(Listener { inode, uid });
-            }
+        if let (Some(Ok(port)), Ok(uid), Ok(inode)) = (here, uid.parse(), inode.parse()) {
+            found.push(Listener { port, inode, uid });
         }
     }
     found
@@ -212,6 +232,7 @@ mod tests {
         let own = std::process::id() as i32;
         let uid = nix::unistd::geteuid().as_raw();
         assert!(listens(own, b"x=y", port, uid));
+        assert!(ports(own, b"x=y").contains(&port));
         let mut other = std::process::Command::new("/bin/cat");
         let mut child = other.stdin(std::process::Stdio::piped()).spawn().unwrap();
         assert!(!listens(child.id() as i32, b"x=y", port, uid));

@@ -13,6 +13,7 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry};
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -87,6 +88,13 @@ impl Live {
         use std::os::unix::ffi::OsStrExt;
         let path = self.directory.as_ref()?.path().as_os_str().as_bytes();
         Some([b"FORKYARD_SPAWN_WORK_DIR=", path].concat())
+    }
+
+    /// The ports that it listens on, if it was given one.
+    pub(super) fn listens_on(&self) -> BTreeSet<u16> {
+        let pid = self.pid.filter(|_| self.port.is_some() && self.ended.is_none());
+        let mark = self.mark().unwrap_or_default();
+        pid.map(|pid| family::ports(pid, &mark)).unwrap_or_default()
     }
 }
 

@@ -336,6 +336,7 @@ impl Effects {
             steps: contents.steps,
             surroundings: contents.surroundings,
             port: live.port,
+            listens_on: live.listens_on(),
             command: contents.command,
             output: live.capture.text(),
             out_of_memory: killed && memory::oom_kills(live.plan.cgroup.as_deref()) > live.oom_kills,

@@ -5,15 +5,15 @@ use std::path::Path;
 
 /// What bars the way to a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Barrier {
+pub struct Barrier {
     /// In a sentence.
-    pub(super) summary: String,
+    pub summary: String,
     /// What to do about it.
-    pub(super) solution: String,
+    pub solution: String,
 }
 
 /// Looks at each directory from the root on, with the rights of this process.
-pub(super) fn barrier(directory: &Path, user: &str) -> Option<Barrier> {
+pub fn barrier(directory: &Path, user: &str) -> Option<Barrier> {
     let mut ways: Vec<&Path> = directory.ancestors().collect();
     ways.reverse();
     for pair in ways.windows(2) {

@@ -16,5 +16,6 @@ mod effects;
 mod environment;
 mod notes;
 
+pub use access::{Barrier, barrier};
 pub use effects::{Pass, run};
 pub use notes::{Complaint, Notes, forget_mark, mark};

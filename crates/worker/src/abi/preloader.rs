@@ -8,7 +8,7 @@ use crate::spawn::error::Category;
 use crate::spawn::setupper::{self, Complaint, Notes};
 use crate::spawn::step::Step;
 use crate::sys::process::{Side, change_environment, forget_variables, fork_sibling, peak_memory_bytes};
-use crate::sys::{fd, signal, title};
+use crate::sys::{Error, fd, signal, title};
 use crate::worker::{self, Kit, Request, Runtime, Seat};
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::OwnedFd;
@@ -108,6 +108,14 @@ impl CPreloader {
     /// In a worker: the socket over which it is asked what it is busy with.
     pub(super) fn take_questions(&mut self) -> Option<OwnedFd> {
         self.wanted.as_mut()?.seat.questions.take()
+    }
+
+    /// In a worker, before code of the application runs there: what it writes is its own and no longer the preloader's.
+    pub(super) fn settle_output(&self) -> Result<(), Error> {
+        match &self.wanted {
+            Some(wanted) => self.preloader.settle_output(wanted),
+            None => Ok(()),
+        }
     }
 
     /// In a worker: what it takes along. `None`: the log says why it can't.

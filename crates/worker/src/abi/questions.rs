@@ -5,7 +5,7 @@ use crate::sys::question;
 use std::ffi::c_int;
 use std::os::fd::IntoRawFd;
 
-/// The socket over which the worker is asked, which is the caller's from then on; -1: nobody asks. `by_signal`: the worker
+/// The first that a worker calls: what it writes is its own from then on. The socket over which it is asked, which is the caller's from then on; -1: nobody asks. `by_signal`: the worker
 /// answers by a handler for the signal; if the application has taken that, nobody can ask.
 ///
 /// # Safety
@@ -13,7 +13,11 @@ use std::os::fd::IntoRawFd;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_worker_questions(preloader: *mut CPreloader, by_signal: c_int) -> c_int {
     // SAFETY: the header's contract: it came from forkyard_preloader_begin and is not used elsewhere now.
-    let questions = unsafe { &mut *preloader }.take_questions();
+    let preloader = unsafe { &mut *preloader };
+    if let Err(error) = preloader.settle_output() {
+        log::error!("a worker's output goes to its preloader: {error}");
+    }
+    let questions = preloader.take_questions();
     match questions {
         Some(_) if by_signal != 0 && !question::is_free() => -1,
         Some(socket) => socket.into_raw_fd(),

@@ -49,6 +49,7 @@ impl Executor {
             }
             return Ok(false);
         }
+        let in_entries = self.pools.logs_entries(id);
         let mut places: Vec<Place> = (0..left.places).map(|_| Place::default()).collect();
         for process in there {
             let index = process.place as usize;
@@ -67,7 +68,7 @@ impl Executor {
             place.running = Some(Running {
                 pid: process.pid,
                 input: Some(input),
-                output: output.map(Lines::new),
+                output: output.map(|output| Lines::new(output).in_entries(in_entries)),
                 remains,
                 is_ending: false,
                 since: Tick::from_nanos(process.start_time.saturating_mul(CLOCK_TICK_NANOS)),

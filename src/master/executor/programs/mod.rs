@@ -11,7 +11,6 @@ use super::spawner::{Purpose, Started};
 use super::{Context, Executor, Handover, Helpers, Pools, Who};
 use crate::config::{Address, Application};
 use crate::control::protocol;
-use crate::logs::Speaker;
 use crate::master::action::Force;
 use crate::master::event::{Event, Exit, GenerationId, PoolId};
 use crate::master::program::{Order, Program};
@@ -74,6 +73,19 @@ struct Left {
     was_at_work: bool,
     due: Tick,
     looks: u32,
+}
+
+impl RunningProgram {
+    /// Whether one of its processes is being started under this token.
+    pub(super) fn starts(&self, token: Token) -> bool {
+        self.places.iter().any(|place| place.token == Some(token))
+    }
+
+    /// What its processes write, with their pids.
+    pub(super) fn outputs(&mut self) -> impl Iterator<Item = (i32, &mut Lines)> {
+        let running = self.places.iter_mut().filter_map(|place| place.running.as_mut());
+        running.filter_map(|running| Some((running.pid, running.output.as_mut()?)))
+    }
 }
 
 impl Executor {
@@ -162,7 +174,8 @@ impl Executor {
             ..
         } = started.process;
         remains.set_sockets(self.pools.sockets_of(id, &started.up.sockets));
-        let output = output.map(|output| Lines::resume(output, started.splitter));
+        let in_entries = self.pools.logs_entries(id);
+        let output = output.map(|output| Lines::resume(output, started.splitter).in_entries(in_entries));
         let Some(record) = self.helpers.programs.get_mut(&id) else {
             return;
         };
@@ -223,6 +236,7 @@ impl Executor {
     /// A process of a program could not be started. Nothing of it is left.
     pub(super) fn process_failed(&mut self, id: GenerationId, index: usize, report: &Report) {
         self.applications.note_failure(&[id], report);
+        self.processes.reported.insert(id);
         let Some(record) = self.helpers.programs.get_mut(&id) else {
             return;
         };
@@ -258,13 +272,17 @@ impl Executor {
         let Some(place) = record.places.get_mut(index) else {
             return;
         };
-        let Some(running) = place.running.take() else {
+        let Some(mut running) = place.running.take() else {
             return;
         };
-        if let Some(output) = &running.output {
+        let pid = running.pid;
+        if let Some(output) = &mut running.output {
+            if let Some(generation) = self.pools.generations.get(&id) {
+                let outlet = generation.outlet(self.context.log, "process", pid, "");
+                output.end_line(|words| outlet.write(words));
+            }
             self.context.sources.forget(output.pipe());
         }
-        let pid = running.pid;
         if running.is_ending {
             log::debug!("[pool {name}] process {pid} of the application has ended");
         } else {
@@ -437,11 +455,6 @@ impl Helpers {
         id: GenerationId,
         index: usize,
     ) -> bool {
-        let name = pools.generation_name(id).to_owned();
-        let is_decorated = pools
-            .generations
-            .get(&id)
-            .is_none_or(|it| it.settings.pool.decorate_workers_output);
         let Some(running) = self.place(id, index).and_then(|place| place.running.as_mut()) else {
             return false;
         };
@@ -449,20 +462,11 @@ impl Helpers {
         let Some(mut output) = running.output.take() else {
             return false;
         };
-        let speaker = Speaker {
-            pool: &name,
-            pid,
-            stream: "output",
-            decorate: false,
-        };
-        let look = output.read(|line| {
-            let text = String::from_utf8_lossy(line);
-            if is_decorated {
-                log::warn!("[pool {name}] process {pid} said: \"{text}\"");
-            } else {
-                context.log.write_output(&speaker, line);
-            }
+        let look = pools.generations.get(&id).map_or(Look::Ended, |generation| {
+            let outlet = generation.outlet(context.log, "process", pid, "");
+            output.read_within(outlet.room(), |words| outlet.write(words))
         });
+        context.sources.hold_entry(output.due());
         if look == Look::Ended {
             context.sources.forget(output.pipe());
         } else if let Some(running) = self.place(id, index).and_then(|place| place.running.as_mut()) {

@@ -84,7 +84,7 @@ fn ours(trouble: &Trouble, journey: &Journey, plan: &Plan, response: Option<&Res
                 .to_owned(),
             resources(Category::OperatingSystem),
         ),
-        Trouble::Timeout(step) => timeout(*step, journey, plan),
+        Trouble::Timeout(step) => timeout(*step, journey, plan, response),
         Trouble::Exited(ended) => exited(*ended, guessed(), plan, route, response),
         Trouble::Aborted { byte } => {
             let why = match byte {
@@ -202,12 +202,35 @@ fn exited(ended: Ended, step: Step, plan: &Plan, route: Route, response: Option<
     failure
 }
 
-fn timeout(step: Step, journey: &Journey, plan: &Plan) -> Failure {
+fn timeout(step: Step, journey: &Journey, plan: &Plan, response: Option<&Response>) -> Failure {
     let stuck = match journey.route() {
         // Before the new process is waited for nothing of it can be late.
         _ if step != Step::KitHandshakePerform => step,
         _ => journey.likely_failed(),
     };
+    let elsewhere = response.filter(|response| {
+        let is_there = |port| response.listens_on.contains(&port);
+        plan.wants_port(journey.route()) && response.port.is_some_and(|port| !is_there(port))
+    });
+    if let Some((port, others)) = elsewhere.and_then(|it| Some((it.port?, &it.listens_on))) {
+        if !others.is_empty() {
+            let others = others
+                .iter()
+                .map(u16::to_string)
+                .collect::<Vec<_>>()
+                .join(" and ");
+            return say(
+                Category::Timeout,
+                step,
+                format!(
+                    "The application listens on port {others}, and not on the one that it was given ({port})."
+                ),
+                "forkyard gives each process a port of its own, in the environment variable PORT.".to_owned(),
+                "Let the application listen on $PORT: in Node.js, server.listen(process.env.PORT)."
+                    .to_owned(),
+            );
+        }
+    }
     let advice = match stuck {
         Step::SubprocessOsShell => {
             "The user's login shell did not come to an end of its start-up files: look what in them waits."
@@ -219,6 +242,10 @@ fn timeout(step: Step, journey: &Journey, plan: &Plan) -> Failure {
         _ if plan.kind == Kind::FastCgi => {
             "The application did not accept a connection on its standard input, which is a listening socket, or did not \
              read what was sent there: check that it speaks FastCGI, and look at its output for what it waits for."
+        }
+        Step::SubprocessAppLoadOrExec if plan.kind.has_wrapper() => {
+            "The application was still being loaded: the end of the output shows in which call. Give what it waits for there a \
+             time limit, or do it when the first request comes."
         }
         _ => {
             "The application is stuck, or never said that it is up: look at its output and at the durations of the steps, \

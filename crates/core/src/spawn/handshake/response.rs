@@ -6,7 +6,7 @@ use crate::spawn::journey::{Record, State};
 use crate::spawn::step::Step;
 use crate::tick::Tick;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// Longest `error/category` and longest file of a step, in bytes.
@@ -159,6 +159,8 @@ pub struct Response {
     pub surroundings: Surroundings,
     /// The port that it was given.
     pub port: Option<u16>,
+    /// The ports that it listens on; looked at only if it was given one.
+    pub listens_on: BTreeSet<u16>,
     /// Its command.
     pub command: Option<CommandCheck>,
     /// What it wrote to standard output and error.

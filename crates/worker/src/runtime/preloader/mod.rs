@@ -331,6 +331,14 @@ impl Preloader {
         self.kits.is_shared()
     }
 
+    /// In a worker, before code of the application runs there: what it writes is its own and no longer the preloader's.
+    ///
+    /// # Errors
+    /// `dup2`.
+    pub fn settle_output(&self, wanted: &Wanted) -> Result<(), sys::Error> {
+        worker::settle_output(&wanted.seat, self.null.as_fd())
+    }
+
     /// In a worker: what it takes along; all else is closed. `None`: the log says why it can't.
     pub fn seated(self, wanted: Wanted) -> Option<(Kit, Seat)> {
         let kit = self.kits.take(wanted.generation)?;

@@ -6,7 +6,7 @@
 use crate::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED, SOCKET};
 use crate::runtime::preloader::Socket;
 use crate::spawn::error::Category;
-use crate::spawn::setupper::{Complaint, Notes};
+use crate::spawn::setupper::{Complaint, Notes, barrier};
 use crate::spawn::step::Step;
 use crate::sys::fd;
 use crate::worker::{self, Settings};
@@ -33,7 +33,7 @@ struct Failure {
     step: Step,
     category: Category,
     summary: String,
-    solution: &'static str,
+    solution: String,
 }
 
 /// Settles, and becomes the interpreter; only returns the exit code of a failure, which the master has been told.
@@ -46,7 +46,7 @@ pub fn run(interpreter: &OsString, arguments: &[OsString]) -> i32 {
     if let Some(notes) = &notes {
         let complaint = Complaint {
             summary: &failure.summary,
-            solution: Some(failure.solution),
+            solution: Some(&failure.solution),
             ..Complaint::default()
         };
         notes.fail(failure.step, failure.category, &complaint);
@@ -68,7 +68,7 @@ fn become_it(interpreter: &OsString, arguments: &[OsString], notes: Option<&Note
         step: Step::SubprocessSetupperBeforeShell,
         category: Category::Internal,
         summary,
-        solution: "The programs of forkyard have to be of one version: install all of them anew.",
+        solution: "The programs of forkyard have to be of one version: install all of them anew.".to_owned(),
     })?;
     let Some(settings) = settings else { return Ok(()) };
     let mut program = std::process::Command::new(interpreter);
@@ -80,7 +80,8 @@ fn become_it(interpreter: &OsString, arguments: &[OsString], notes: Option<&Note
             step: Step::SubprocessSetupperBeforeShell,
             category: Category::OperatingSystem,
             summary: error.to_string(),
-            solution: "Correct the pool's setting that is named: its user, directories, limits, or what confines it.",
+            solution: "Correct the pool's setting that is named: its user, directories, limits, or what confines it."
+                .to_owned(),
         })?;
         // Only now: it may say what the dynamic linker loads.
         program.envs(settings.pool.own_env.iter().map(|(name, value)| (name, value)));
@@ -94,14 +95,37 @@ fn become_it(interpreter: &OsString, arguments: &[OsString], notes: Option<&Note
         let _ = notes.pass_on();
     }
     let error = program.exec();
-    let path = Path::new(interpreter).display();
+    let path = Path::new(interpreter);
+    // A virtual environment's is a link to another place: the way there counts, too.
+    let places = [Some(path.to_owned()), std::fs::read_link(path).ok()];
+    let ways = places.iter().flatten().filter_map(|place| place.parent());
+    let user = settings.identity.as_ref();
+    let user = user.map_or_else(own_name, |user| {
+        user.name.clone().unwrap_or_else(|| user.uid.to_string())
+    });
+    let is_denied = error.kind() == std::io::ErrorKind::PermissionDenied;
+    let barrier = ways.filter(|_| is_denied).find_map(|way| barrier(way, &user));
+    let path = path.display();
+    if let Some(barrier) = barrier {
+        return Err(Failure {
+            step: Step::SubprocessExecWrapper,
+            category: Category::FileSystem,
+            summary: format!("start {path}: {}", barrier.summary.trim_end_matches('.')),
+            solution: barrier.solution,
+        });
+    }
     Err(Failure {
         step: Step::SubprocessExecWrapper,
         category: Category::FileSystem,
         summary: format!("start {path}: {error}; see application.interpreter"),
         solution: "Install the interpreter, or name the one that the application is to have in application.interpreter; the \
-                   pool's user has to be able to execute it.",
+                   pool's user has to be able to execute it."
+            .to_owned(),
     })
+}
+
+fn own_name() -> String {
+    crate::sys::identity::own_user().to_string()
 }
 
 /// The settings in the master's first line; `None`: it is gone.

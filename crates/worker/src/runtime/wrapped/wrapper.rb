@@ -9,10 +9,14 @@ module Forkyard
   SOLUTION = 2
   DETAILS = 3
   MOST_OF_A_REPORT = 16 * 1024
+  # How long before the end of the time for the start it is said where the application hangs.
+  LAST_SECONDS = 3
+  # This script, as Ruby names it.
+  SCRIPT = "/proc/self/fd/"
   # The descriptor of the work directory, until the library takes it.
   WORK_DIRECTORY = 5
   private_constant :SOLUTION, :DETAILS, :MOST_OF_A_REPORT, :WORK_DIRECTORY
-  private_constant :EXIT_SOFTWARE, :USUAL_FILE, :SERVER_ERROR, :SIGNALS
+  private_constant :LAST_SECONDS, :SCRIPT, :EXIT_SOFTWARE, :USUAL_FILE, :SERVER_ERROR, :SIGNALS
 
   class << self
     # Whether the application has out-of-band work to do.
@@ -33,12 +37,14 @@ module Forkyard
       settings = settings()
       return EXIT_SOFTWARE unless @library.settle.call(@preloader).zero?
 
+      watch = watch(settings)
       begin
         @application = load(settings)
       rescue Exception => error
         fail_to_load(error, settings)
         return EXIT_SOFTWARE
       end
+      watch.kill.join
       attend
       return 0 unless becomes_worker?
 
@@ -58,6 +64,23 @@ module Forkyard
       @library.application.call(@preloader, text)
       address, length = text.unpack("JJ")
       JSON.parse(Fiddle::Pointer.new(address)[0, length].force_encoding(Encoding::UTF_8)).values.first
+    end
+
+    # Before the time for the start is over, says what the application is busy with.
+    def watch(settings)
+      limit = settings["start_timeout"]
+      seconds = limit["secs"] + limit["nanos"] / 1e9
+      main = Thread.current
+      Thread.new do
+        # The time that the interpreter's own start took is over already.
+        sleep(seconds - [seconds / 3, LAST_SECONDS].min)
+        $stderr.write("The application is still being loaded, at:\n#{own(main.backtrace).map { |at| "\tfrom #{at}\n" }.join}")
+      end
+    end
+
+    # The application's calls, without those of this script.
+    def own(backtrace)
+      (backtrace || []).reject { |at| at.start_with?(SCRIPT) }
     end
 
     def load(settings)
@@ -312,6 +335,7 @@ module Forkyard
 
     def report(error)
       text = error.full_message(highlight: false, order: :top)
+      text = text.lines.reject { |line| line.start_with?("\tfrom #{SCRIPT}") }.join
       text.end_with?("\n") ? text : "#{text}\n"
     rescue StandardError
       # A message in an encoding that its backtrace is not in.

@@ -5,6 +5,7 @@ Started by forkyard with the path of its library, whose C functions (forkyard.h)
 
 import atexit
 import ctypes
+import faulthandler
 import gc
 import json
 import os
@@ -21,6 +22,8 @@ from . import load, slow
 from .abi import ANSWER, Library, Requests
 
 EXIT_SOFTWARE = 70
+# How long before the end of the time for the start it is said where the application hangs.
+LAST_SECONDS = 3
 # How long threads may take to end that were told to.
 PATIENCE_SECONDS = 0.2
 PROBLEM, SOLUTION, DETAILS = 1, 2, 3
@@ -53,11 +56,13 @@ def main(library_path):
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     # What is printed is a line in a log, not a part of a block that is written some day.
     sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
+    watch(settings)
     try:
         application = load.load(settings["root"], settings.get("entry"), settings["interface"])
     except BaseException as error:
         fail(library, preloader, *load.report(error))
         return EXIT_SOFTWARE
+    faulthandler.cancel_dump_traceback_later()
     if settings["interface"] == "asgi":
         from .asgi import Server
     else:
@@ -78,6 +83,20 @@ def main(library_path):
     # What is registered to be done at the end belongs to the worker that this was forked from.
     flush()
     os._exit(0)
+
+
+def watch(settings):
+    """Before the time for the start is over, it is said what the application is busy with: by a thread in C, which needs
+    nothing of a Python that hangs."""
+    limit = settings["start_timeout"]
+    seconds = limit["secs"] + limit["nanos"] / 1e9
+    # The time that the interpreter's own start took is over already.
+    seconds -= min(seconds / 3, LAST_SECONDS)
+    try:
+        faulthandler.dump_traceback_later(seconds, file=sys.stderr)
+    except (OSError, OverflowError, RuntimeError, ValueError, AttributeError):
+        # Without standard error there is nowhere to say it.
+        pass
 
 
 def complain(summary, solution):
@@ -132,8 +151,9 @@ def live(library, preloader, server, callback):
     code, heir = EXIT_SOFTWARE, None
     try:
         code, heir = work(library, preloader, server, callback)
-    except BaseException:
-        traceback.print_exc()
+    except BaseException as error:
+        told = load.told_of(error)
+        sys.stderr.write("".join(told.format() if told.stack else told.format_exception_only()))
     finally:
         if not heir:
             flush()
@@ -144,9 +164,10 @@ def live(library, preloader, server, callback):
 def work(library, preloader, server, callback):
     """A worker's exit code, or the preloader that a copy of it is."""
     reset_signals()
+    # What is written from here on is the worker's.
+    questions = slow.begin(library, preloader)
     for function in forkyard._after:
         function()
-    questions = slow.begin(library, preloader)
     server.begin(questions)
     if callback is None:
         worker = library.begin_concurrent(preloader)

@@ -1,0 +1,230 @@
+//! Where what a pool's processes write goes: to the daemon's log, or to a file that is their user's.
+
+use super::generation::Generation;
+use super::output::Lines;
+use super::said::note;
+use super::shared::Members;
+use super::{Executor, GenerationId, Pools};
+use crate::logs::{Log, LogError, Speaker};
+use crate::master::persona::FPM_TITLE;
+use crate::sys::file::{open_log_for, open_owned_log};
+use crate::sys::identity;
+use crate::tick::Tick;
+use crate::worker::Settings;
+use std::collections::{BTreeSet, HashMap};
+use std::fs::File;
+use std::io::Write;
+
+/// Bytes of a line in a log of its own before it is wrapped.
+const LINE_BYTES: usize = 4096;
+
+/// Where one process' words go.
+#[derive(Debug)]
+pub(super) struct Outlet<'a> {
+    pub(super) log: &'static Log,
+    /// The application's own log.
+    pub(super) file: Option<&'a File>,
+    pub(super) speaker: Speaker<'a>,
+}
+
+impl Outlet<'_> {
+    /// Bytes of a line.
+    pub(super) fn room(&self) -> usize {
+        match self.file {
+            Some(_) => LINE_BYTES,
+            None => self.log.room(&self.speaker),
+        }
+    }
+
+    /// Writes a line, or several that belong together.
+    pub(super) fn write(&self, words: &[u8]) {
+        let Some(mut file) = self.file else {
+            return self.log.write_output(&self.speaker, words);
+        };
+        // A full disk must not stop the daemon; what can't be written is lost, as it is for the application itself.
+        let _ = file.write_all(&[words, b"\n"].concat());
+    }
+}
+
+/// Opens the log of what a pool's processes write, if it has one of its own.
+pub(super) fn open(settings: &Settings) -> Result<Option<File>, LogError> {
+    let pool = &settings.pool;
+    // Of a template each application has its own.
+    let Some(log) = pool.app_log.as_ref().filter(|_| pool.applications.is_none()) else {
+        return Ok(None);
+    };
+    let (uid, gid) = match &settings.identity {
+        Some(identity) => (identity.uid, identity.gid),
+        None => (identity::own_user(), nix::unistd::Gid::effective().as_raw()),
+    };
+    let open = if log.is_owners {
+        open_owned_log
+    } else {
+        open_log_for
+    };
+    let opened = open(&log.path, uid, gid);
+    opened.map(Some).map_err(|error| LogError::new(&log.path, error))
+}
+
+impl Generation {
+    /// Opens its application's log, or opens it anew. True: it has one.
+    pub(super) fn open_app_log(&mut self) -> Result<bool, LogError> {
+        if let Some(file) = open(&self.settings)? {
+            self.app_log = Some(file);
+        }
+        Ok(self.app_log.is_some())
+    }
+
+    /// The same; if it can't be opened, what was there before goes on.
+    pub(super) fn try_open_app_log(&mut self) {
+        if let Err(error) = self.open_app_log() {
+            let instead = match self.app_log {
+                Some(_) => "the old file is written on",
+                None => "what it writes is in the daemon's log",
+            };
+            log::error!("[pool {}] app_log: {error}; {instead}", self.settings.pool.name);
+        }
+    }
+
+    /// Whether lines that belong together are logged as one: not where php-fpm logs each by itself.
+    pub(super) fn logs_entries(&self) -> bool {
+        let pool = &self.settings.pool;
+        pool.title != FPM_TITLE && (pool.decorate_workers_output || self.app_log.is_some())
+    }
+}
+
+impl Pools {
+    /// Opens the applications' logs anew. `None`: there are none; else whether all of them could be.
+    pub(in crate::master) fn reopen_app_logs(&mut self) -> Option<bool> {
+        let mut outcome = None;
+        for generation in self.generations.values_mut() {
+            match generation.open_app_log() {
+                Ok(false) => {}
+                Ok(true) => outcome = outcome.or(Some(true)),
+                Err(error) => {
+                    log::error!("[pool {}] app_log: {error}", generation.settings.pool.name);
+                    outcome = Some(false);
+                }
+            }
+        }
+        outcome
+    }
+
+    /// Whether a generation's output is logged in entries.
+    pub(super) fn logs_entries(&self, id: GenerationId) -> bool {
+        self.generations.get(&id).is_some_and(Generation::logs_entries)
+    }
+}
+
+impl Executor {
+    /// Writes the entries to which nothing was added for a while.
+    pub(in crate::master) fn tend_entries(&mut self, now: Tick) {
+        if self.context.sources.take_entries_due(now).is_none() {
+            return;
+        }
+        let log = self.context.log;
+        let Pools {
+            generations, workers, ..
+        } = &mut self.pools;
+        let mut next = None;
+        let mut end =
+            |lines: &mut Lines, outlet: &Outlet<'_>, besides: &mut dyn FnMut(&[u8])| match lines.due() {
+                Some(due) if due <= now => lines.end_entry(|words| {
+                    outlet.write(words);
+                    besides(words);
+                }),
+                due => next = next.into_iter().chain(due).min(),
+            };
+        for worker in workers.values_mut() {
+            let Some(generation) = generations.get(&worker.generation) else {
+                continue;
+            };
+            let pid = super::said::pid(generation, worker);
+            let (first_words, is_up) = (&mut worker.first_words, worker.up);
+            for (lines, stream) in &mut worker.output {
+                end(
+                    lines,
+                    &generation.outlet(log, "child", pid, stream),
+                    &mut |words| {
+                        note(first_words, is_up, words);
+                    },
+                );
+            }
+        }
+        for preloader in self.helpers.preloaders.values_mut() {
+            let (name, file) = whose(generations, &preloader.members);
+            if let Some(output) = &mut preloader.output {
+                let mut words = Vec::new();
+                let outlet = outlet_of_preloader(log, &name, file, preloader.pid);
+                end(output, &outlet, &mut |entry| words.extend_from_slice(entry));
+                preloader.note_words(&words);
+            }
+        }
+        for (id, program) in &mut self.helpers.programs {
+            let Some(generation) = generations.get(id) else {
+                continue;
+            };
+            for (pid, output) in program.outputs() {
+                end(output, &generation.outlet(log, "process", pid, ""), &mut |_| {});
+            }
+        }
+        self.context.sources.hold_entry(next);
+    }
+}
+
+impl Generation {
+    /// Where one of its processes writes to.
+    pub(super) fn outlet<'g>(
+        &'g self,
+        log: &'static Log,
+        kind: &'g str,
+        pid: i32,
+        stream: &'g str,
+    ) -> Outlet<'g> {
+        let pool = &self.settings.pool;
+        Outlet {
+            log,
+            file: self.app_log.as_ref(),
+            speaker: Speaker {
+                pool: &pool.name,
+                kind,
+                pid,
+                stream,
+                decorate: pool.decorate_workers_output,
+            },
+        }
+    }
+}
+
+/// Where a preloader writes to.
+pub(super) fn outlet_of_preloader<'a>(
+    log: &'static Log,
+    name: &'a str,
+    file: Option<&'a File>,
+    pid: i32,
+) -> Outlet<'a> {
+    Outlet {
+        log,
+        file,
+        speaker: Speaker {
+            pool: name,
+            kind: "preloader",
+            pid,
+            stream: "",
+            decorate: true,
+        },
+    }
+}
+
+/// The pools of a preloader, and their log if there is one pool alone.
+pub(super) fn whose<'g>(
+    generations: &'g HashMap<GenerationId, Generation>,
+    members: &Members,
+) -> (String, Option<&'g File>) {
+    let own = members.all().filter_map(|id| generations.get(&id));
+    let own: Vec<&Generation> = own.collect();
+    let names: BTreeSet<&str> = own.iter().map(|it| it.settings.pool.name.as_str()).collect();
+    let file = own.last().and_then(|it| it.app_log.as_ref());
+    let name = names.iter().copied().collect::<Vec<_>>().join("+");
+    (name, file.filter(|_| names.len() == 1))
+}

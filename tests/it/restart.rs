@@ -1,0 +1,132 @@
+//! `forkyard restart` for pools of one application: by name and by directory, with an outcome.
+
+use crate::support::daemon::{Daemon, forkyard, make_writable, pool};
+use crate::support::fcgi::Params;
+use crate::support::until;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Output;
+
+const OLD: &str =
+    "def application(environ, start_response):\n    start_response('200 OK', [])\n    return [b'old']\n";
+
+fn configure(dir: &Path) -> String {
+    let application = dir.join("app");
+    fs::create_dir_all(&application).expect("app");
+    make_writable(dir);
+    fs::write(application.join("app.py"), OLD).expect("app.py");
+    let text = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", application.display());
+    format!(
+        "[global]\ncontrol = \"{}/control.sock\"\n{}{}",
+        dir.display(),
+        pool(dir, "shop", "pm = \"static\"\nmax_children = 2\n", &text),
+        pool(
+            dir,
+            "other",
+            "pm = \"static\"\nmax_children = 1\n",
+            "runtime = \"php\"\nversion = \"8.2\"\n"
+        ),
+    )
+}
+
+fn start() -> Daemon {
+    crate::support::place_library();
+    let daemon = Daemon::start(configure);
+    daemon.wait_for_workers("shop", 2);
+    daemon.wait_for_workers("other", 1);
+    daemon
+}
+
+fn body(daemon: &Daemon) -> String {
+    let params = Params::get(&daemon.dir, "x", "");
+    let answer = daemon.client("shop").request(&params, b"");
+    answer.expect("answer").body().to_owned()
+}
+
+fn restart(daemon: &Daemon, arguments: &[&str]) -> (i32, String) {
+    let output = forkyard(&[&["restart"], arguments].concat(), &daemon.dir).output();
+    told(&output.expect("forkyard"))
+}
+
+fn told(output: &Output) -> (i32, String) {
+    let text = [&*output.stdout, &*output.stderr].concat();
+    (
+        output.status.code().unwrap_or(-1),
+        String::from_utf8_lossy(&text).into_owned(),
+    )
+}
+
+#[test]
+fn a_pool_of_one_application_is_restarted_by_its_name_and_by_its_directory() {
+    let daemon = start();
+    let other = daemon.workers("other");
+    let directory = daemon.dir.join("app");
+    for (index, what) in ["shop", &directory.display().to_string()].into_iter().enumerate() {
+        let before = daemon.workers("shop");
+        fs::write(
+            directory.join("app.py"),
+            OLD.replace("old", &format!("new{index}")),
+        )
+        .expect("app.py");
+        let (code, text) = restart(&daemon, &["--wait", what]);
+        assert_eq!(code, 0, "{text}");
+        assert!(text.contains("is restarted: the new processes serve"), "{text}");
+        assert_eq!(body(&daemon), format!("new{index}"));
+        assert!(
+            daemon.workers("shop").iter().all(|pid| !before.contains(pid)),
+            "{text}"
+        );
+    }
+    assert_eq!(daemon.workers("other"), other, "another pool goes on");
+    // Without waiting.
+    let (code, text) = restart(&daemon, &["shop"]);
+    assert_eq!((code, &*text), (0, "pool shop gets new processes\n"));
+    for nothing in ["nothing", "/nowhere"] {
+        let (code, text) = restart(&daemon, &[nothing]);
+        assert!(code != 0 && !text.contains('{'), "{text}");
+    }
+}
+
+#[test]
+fn new_code_that_does_not_start_is_told_and_the_old_goes_on() {
+    let daemon = start();
+    fs::write(daemon.dir.join("app/app.py"), "import nowhere_to_be_found\n").expect("app.py");
+    let (code, text) = restart(&daemon, &["--wait", "shop"]);
+    assert_eq!(code, 70, "{text}");
+    assert!(text.contains("failed shop: no new worker came up"), "{text}");
+    assert_eq!(body(&daemon), "old");
+}
+
+/// Whose pool it is restarts it and reads why it did not start; others do not.
+#[test]
+fn an_owner_restarts_the_own_pool_and_reads_its_errors() {
+    if crate::skip::needs_root() {
+        return;
+    }
+    const OWNER: u32 = 33;
+    const STRANGER: u32 = 34;
+    let daemon = start();
+    let ask = |uid: u32, arguments: &[&str]| {
+        let mut command = forkyard(arguments, &daemon.dir);
+        command.uid(uid).gid(uid);
+        told(&command.output().expect("forkyard"))
+    };
+    chown(daemon.dir.join("app/app.py"), Some(OWNER), Some(OWNER)).expect("chown");
+    fs::set_permissions(&daemon.dir, fs::Permissions::from_mode(0o755)).expect("chmod");
+    let (code, text) = ask(OWNER, &["restart", "--wait", "shop"]);
+    assert_eq!(code, 0, "{text}");
+    let (code, text) = ask(STRANGER, &["restart", "--wait", "shop"]);
+    assert!(code != 0 && text.contains("permission denied"), "{text}");
+    fs::write(daemon.dir.join("app/app.py"), "import nowhere_to_be_found\n").expect("app.py");
+    let (code, _) = ask(OWNER, &["restart", "--wait", "shop"]);
+    assert_eq!(code, 70);
+    let report = until("the report", || {
+        let (code, text) = ask(OWNER, &["error"]);
+        (code == 0).then_some(text)
+    });
+    assert!(report.contains("nowhere_to_be_found"), "{report}");
+    let (code, text) = ask(STRANGER, &["error"]);
+    assert!(code != 0 && !text.contains("nowhere_to_be_found"), "{text}");
+}

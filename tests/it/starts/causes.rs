@@ -1,0 +1,147 @@
+//! What the log and the report say of a start that failed: the cause, once, and where an application hangs.
+
+use super::{Broken, WELL_WSGI};
+use crate::support::until;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+#[test]
+fn the_cause_is_told_once() {
+    let source = "import nowhere_to_be_found\n";
+    let broken = Broken::start("wsgi", "wsgi.py", source, "", "");
+    until("three tries", || {
+        broken.ask();
+        (broken.daemon.log().matches("is started again in").count() >= 3).then_some(())
+    });
+    let log = broken.daemon.log();
+    assert!(
+        !log.contains("workers go on") && !log.contains("preloader exited"),
+        "{log}"
+    );
+    // Each try has its line; the traceback is there once.
+    assert!(log.matches("error ").count() >= 3, "{log}");
+    assert_eq!(log.matches("wsgi.py\", line 1, in <module>").count(), 1, "{log}");
+    broken.heals("wsgi.py", WELL_WSGI);
+}
+
+#[test]
+fn where_an_import_hangs_is_shown() {
+    let cases = [
+        (
+            "wsgi",
+            "wsgi.py",
+            "import time\ndef connect_to_database():\n    time.sleep(1000)\nconnect_to_database()\n",
+            "in connect_to_database",
+        ),
+        (
+            "rack",
+            "config.ru",
+            "def connect_to_database = sleep(1000)\nconnect_to_database\n",
+            "in `connect_to_database'",
+        ),
+    ];
+    for (runtime, file, source, place) in cases {
+        let broken = Broken::start(runtime, file, source, "", "start_timeout = \"9s\"\n");
+        let id = broken.refused();
+        let report = broken.report(&id);
+        assert_eq!(report["error"]["category"], "TIMEOUT_ERROR", "{report:#}");
+        let output = report["diagnostics"]["subprocess"]["stdout_and_err"].to_string();
+        assert!(
+            output.contains(place) && output.contains(file),
+            "{runtime}: {output}"
+        );
+        let solution = report["error"]["solution_description"].to_string();
+        assert!(
+            solution.contains("still being loaded") && !solution.contains("listen()"),
+            "{runtime}: {solution}"
+        );
+        broken.daemon.wait_for(place);
+        assert!(
+            !broken.daemon.log().contains("did not answer"),
+            "{}",
+            broken.daemon.log()
+        );
+    }
+}
+
+#[test]
+fn a_closed_directory_on_the_way_to_an_interpreter_is_named() {
+    if crate::skip::needs_root() {
+        return;
+    }
+    let broken = Broken::start("wsgi", "python", "", "", "interpreter = \"ROOT/python\"\n");
+    let link = broken.root.path().join("python");
+    fs::remove_file(&link).expect("remove");
+    std::os::unix::fs::symlink(broken.root.path().join("closed/bin/python"), link).expect("symlink");
+    let closed = broken.root.path().join("closed");
+    fs::create_dir_all(closed.join("bin")).expect("mkdir");
+    std::os::unix::fs::symlink("/usr/bin/python3", closed.join("bin/python")).expect("symlink");
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).expect("chmod");
+    let id = until("the refusal for that", || {
+        let id = broken.refused();
+        let report = broken.report(&id);
+        report["error"]["summary"]
+            .to_string()
+            .contains("can't be entered")
+            .then_some(id)
+    });
+    let report = broken.report(&id);
+    let solution = report["error"]["solution_description"].to_string();
+    let wanted = format!("chmod o+x {}", closed.display());
+    assert!(
+        solution.contains(&wanted) && !solution.contains("Install"),
+        "{report:#}"
+    );
+}
+
+#[test]
+fn the_port_that_a_program_listens_on_instead_is_named() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .expect("bind")
+        .local_addr()
+        .expect("port")
+        .port();
+    let source = format!("require('http').createServer((q, r) => r.end('x')).listen({port}, '127.0.0.1');\n");
+    let application = "start_command = \"node app.js\"\nstart_timeout = \"2s\"\n";
+    let broken = Broken::start("http", "app.js", &source, "", application);
+    broken.refused();
+    let line = broken.daemon.wait_for("the application can't start");
+    assert!(
+        line.contains(&format!("listens on port {port}, and not on")),
+        "{line}"
+    );
+}
+
+/// What an application does in each worker fails: a report, and not only an id.
+#[test]
+fn a_lifespan_that_fails_has_a_report() {
+    let source = "async def app(scope, receive, send):\n    if scope['type'] == 'lifespan':\n        await receive()\n        \
+                  print('looking for the database')\n        \
+                  await send({'type': 'lifespan.startup.failed', 'message': 'no database'})\n";
+    let broken = Broken::start(
+        "asgi",
+        "main.py",
+        source,
+        "pm = \"static\"\nmax_children = 1\n",
+        "entry = \"main:app\"\n",
+    );
+    let line = broken.daemon.wait_for("the application can't start");
+    assert!(
+        line.contains("the application's start failed: no database"),
+        "{line}"
+    );
+    let id = line
+        .split("error ")
+        .nth(1)
+        .expect("an id")
+        .trim_end_matches([')', '\n']);
+    let report = broken.report(id);
+    let output = report["diagnostics"]["subprocess"]["stdout_and_err"].to_string();
+    assert!(
+        output.contains("looking for the database") && output.contains("RuntimeError"),
+        "{report:#}"
+    );
+    // It is the worker's output.
+    let said = broken.daemon.wait_for("looking for the database");
+    assert!(said.contains("said into stdout"), "{said}");
+}
