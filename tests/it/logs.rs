@@ -138,10 +138,10 @@ fn a_log_of_everything_says_where_it_comes_from() {
     let mut daemon =
         Daemon::start(|dir| format!("[global]\nlog_level = \"debug\"\n{}", php_pool(dir, STATIC, "")));
     let line = daemon.wait_for("ready to handle connections");
-    // [20-Nov-2026 18:53:09.000042] NOTICE: pid 7, run(), line 3: ready to handle connections
+    // [20-Nov-2026 18:53:09.000042] NOTICE: pid 7, start(), line 3: ready to handle connections
     let (time, rest) = line.split_once("] ").expect("a time");
     assert_eq!(time.len(), "[20-Nov-2026 18:53:09.000042".len(), "{line}");
-    let start = format!("NOTICE: pid {}, run(), line ", daemon.pid());
+    let start = format!("NOTICE: pid {}, start(), line ", daemon.pid());
     assert!(rest.starts_with(&start), "{line}");
     daemon.signal(Signal::SIGQUIT);
     assert!(daemon.wait().success());

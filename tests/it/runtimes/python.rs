@@ -55,7 +55,7 @@ fn what_can_not_be_loaded_is_told_and_tried_again() {
             "other.py",
             "",
             "",
-            vec!["none of passenger_wsgi.py, wsgi.py, app.py is in"],
+            vec!["none of passenger_wsgi.py, wsgi.py, main.py, app.py is in"],
         ),
         (
             "wsgi.py",

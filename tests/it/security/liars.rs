@@ -343,9 +343,18 @@ fn tenants_that_lie_in_every_message_cost_nobody_anything() {
     let log = daemon.log();
     assert!(!log.contains("panicked"), "{log}");
     // What they write stands behind the name of their own pool.
-    for line in log.lines().filter(|line| line.contains("forged")) {
-        let pool = line.split("[pool ").nth(1).unwrap_or_default();
-        assert!(!pool.starts_with("quiet"), "{line}");
+    let mut entry = "";
+    for line in log.lines() {
+        // Further lines of an entry begin with a tab.
+        match line.starts_with('[') {
+            true => entry = line,
+            false => assert!(line.starts_with('\t'), "{line}"),
+        }
+        let pool = entry.split("[pool ").nth(1).unwrap_or_default();
+        assert!(
+            !line.contains("forged") || !pool.starts_with("quiet"),
+            "{entry}\n{line}"
+        );
     }
     daemon.signal(Signal::SIGTERM);
     assert!(daemon.wait().success());

@@ -36,9 +36,7 @@ pub(super) fn global(said: &Said) -> Outcome {
 
 /// In a pool. `pool` is what the whole pool means; `has_more`: `listen` becomes a table.
 pub(super) fn pool(said: &Said, pool: &Pool, has_more: bool) -> Outcome {
-    // The default of the TOML is the other one.
-    let is_other_default = said.name == "catch_workers_output";
-    if said.place.is_none() && !said.name.is_empty() && !is_other_default {
+    if said.place.is_none() && !said.name.is_empty() {
         return Outcome::Nothing;
     }
     let lost = |reason: &str| Outcome::Lost(reason.to_owned());

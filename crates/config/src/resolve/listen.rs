@@ -107,7 +107,7 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
         acl_groups,
     };
     // php-fpm's workers say so, to their standard error. Where that is not caught, the log has it from here.
-    if !matches!(listen.address, Address::Unix(_)) && !draft.catch_workers_output.or(true) {
+    if !matches!(listen.address, Address::Unix(_)) && !draft.catch_workers_output.or(false) {
         for complaint in listen.client_complaints() {
             report.say(LogLevel::Error, format!("[pool {}] {complaint}", text.name));
         }

@@ -78,6 +78,8 @@ pub(super) fn resolve(
     let (chdir, chroot) = directories(draft, world, report);
     let (status_path, ping_path) = uris(draft, report);
     let status_listen = (listen.as_ref()).and_then(|listen| listen::status(text, listen, world, report));
+    // A pool of PHP is as php-fpm's: what scripts report goes to the web server.
+    let catches = text.is_routed() || !matches!(text.application, ApplicationDraft::Php(_));
     Some(Pool {
         name: text.name.clone(),
         title: TITLE.to_owned(),
@@ -109,7 +111,7 @@ pub(super) fn resolve(
         status_listen,
         ping_path,
         ping_response: ping_response(draft, report),
-        catch_workers_output: draft.catch_workers_output.or(true) || !draft.app_log.is_absent(),
+        catch_workers_output: draft.catch_workers_output.or(catches) || !draft.app_log.is_absent(),
         app_log: super::slow::app_log(text, world, report),
         decorate_workers_output: draft.decorate_workers_output.or(true),
         friendly_error_pages: draft.friendly_error_pages.or(false),

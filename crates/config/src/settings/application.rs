@@ -1,7 +1,7 @@
 //! The rows about what a pool runs.
 
 use super::directive::Form::{Blanks, List};
-use super::row::Sample::{Nowhere, Off, On};
+use super::row::Sample::{Beside, Nowhere, Off, On};
 use super::row::Section::{Cgi, FastCgi, Http, Php, Pool, Wrapped};
 use super::row::{Setting, key};
 
@@ -140,7 +140,8 @@ pub(super) const ROWS: &[Setting] = &[
         "the language's interpreter")
         .sample(Off(r#""/srv/app/.venv/bin/python""#)),
     key(Wrapped, "concurrency", "number, 1 to 10000", "`100`",
-        "ASGI only: so many requests are served by one worker at a time"),
+        "ASGI only: so many requests are served by one worker at a time")
+        .sample(Beside("100")),
     key(Wrapped, "preloader_idle_timeout", "duration", r#"`"5m"`"#,
         "a preloader whose pool has had no worker for this long is stopped"),
     key(Wrapped, "refork_after", "number, or array of numbers", "`0`",

@@ -46,8 +46,9 @@ pub(super) const ROWS: &[Setting] = &[
         "how long requests of an instance that leaves may take; 0: no limit"),
     key(Applications, "work_timeout", "duration, not 0", r#"`"60s"`"#,
         "how long an instance's out-of-band work may take until it is killed"),
-    key(Applications, "rolling_restarts", "flag", "`true` while a place is free",
-        "restart an application one instance after the other, or (`false`) all at once"),
+    key(Applications, "rolling_restarts", "flag", "`true` while a place is free, else `false`",
+        "restart an application one instance after the other, or (`false`) all at once")
+        .sample(Off("true")),
     key(Applications, "restart_dir", "path", r#"`"tmp"`"#,
         "where `restart.txt` and `always_restart.txt` are, relative to the application's root"),
     key(Applications, "stat_throttle_rate", "duration", r#"`"10s"`"#,

@@ -25,9 +25,9 @@ pub(super) const ROWS: &[Setting] = &[
         "working directory of the workers, seen from inside the chroot")
         .same(Text, "")
         .sample(Off(r#""/""#)),
-    key(Pool, "catch_workers_output", "flag", "`true`",
+    key(Pool, "catch_workers_output", "flag", "`true`; `false` in a pool of PHP",
         "log what workers write to their standard output and error; it is dropped otherwise")
-        .same(Flag, "no").unlike("`no` unless it is set"),
+        .same(Flag, "no").sample(Off("false")),
     key(Pool, "decorate_workers_output", "flag", "`true`",
         "put pool, process id and stream before what workers write")
         .same(Flag, "yes"),

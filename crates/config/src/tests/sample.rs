@@ -65,6 +65,7 @@ fn the_samples_optional_keys_are_valid_and_show_the_defaults() {
         status_path: all.status_path.clone(),
         access: all.access.clone(),
         app_log: all.app_log.clone(),
+        catch_workers_output: all.catch_workers_output,
         status_listen: all.status_listen.clone(),
         ping_path: all.ping_path.clone(),
         chdir: all.chdir.clone(),
@@ -73,8 +74,8 @@ fn the_samples_optional_keys_are_valid_and_show_the_defaults() {
         env: all.env.clone(),
         own_env: Vec::new(),
         origin: None,
-        tells_memory: false,
-        memory_limit: None,
+        tells_memory: all.tells_memory,
+        memory_limit: all.memory_limit,
         max_requests_jitter: 0,
         rlimit_core: all.rlimit_core,
         process_priority: all.process_priority,
@@ -141,8 +142,9 @@ fn every_key_is_in_the_sample() {
     ];
     let others = others.into_iter().flatten().map(|key| format!("pool.{key}"));
     // One that can't stand beside another is shown by the documents alone.
-    let hidden = settings::all()
-        .filter(|setting| setting.sample == Sample::Nowhere && setting.section.is_application());
+    let hidden = settings::all().filter(|setting| {
+        matches!(setting.sample, Sample::Nowhere | Sample::Beside(_)) && setting.section.is_application()
+    });
     let hidden: BTreeSet<String> = hidden
         .map(|setting| format!("pool.application.{}", setting.key))
         .collect();

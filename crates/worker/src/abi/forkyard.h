@@ -203,6 +203,9 @@ forkyard_preloader *forkyard_worker_promoted(forkyard_worker *worker);
 int forkyard_worker_works(forkyard_worker *worker);
 void forkyard_worker_worked(forkyard_worker *worker, const char *message, size_t length);
 
+/* What the worker writes is its own from here on, and no longer its preloader's. The first that it calls. */
+void forkyard_worker_settle_output(forkyard_preloader *preloader);
+
 /*
  * What a worker is busy with, for the log of slow requests. In the worker, before it serves:
  *

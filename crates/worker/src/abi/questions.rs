@@ -5,7 +5,19 @@ use crate::sys::question;
 use std::ffi::c_int;
 use std::os::fd::IntoRawFd;
 
-/// The first that a worker calls: what it writes is its own from then on. The socket over which it is asked, which is the caller's from then on; -1: nobody asks. `by_signal`: the worker
+/// What the worker writes from here on is its own, and no longer its preloader's: the first that it calls.
+///
+/// # Safety
+/// As the header says: in a worker, before it begins to serve.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_worker_settle_output(preloader: *mut CPreloader) {
+    // SAFETY: the header's contract: it came from forkyard_preloader_begin and is not used elsewhere now.
+    if let Err(error) = unsafe { &mut *preloader }.settle_output() {
+        log::error!("a worker's output goes to its preloader: {error}");
+    }
+}
+
+/// The socket over which the worker is asked, which is the caller's from then on; -1: nobody asks. `by_signal`: the worker
 /// answers by a handler for the signal; if the application has taken that, nobody can ask.
 ///
 /// # Safety
@@ -13,11 +25,7 @@ use std::os::fd::IntoRawFd;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_worker_questions(preloader: *mut CPreloader, by_signal: c_int) -> c_int {
     // SAFETY: the header's contract: it came from forkyard_preloader_begin and is not used elsewhere now.
-    let preloader = unsafe { &mut *preloader };
-    if let Err(error) = preloader.settle_output() {
-        log::error!("a worker's output goes to its preloader: {error}");
-    }
-    let questions = preloader.take_questions();
+    let questions = unsafe { &mut *preloader }.take_questions();
     match questions {
         Some(_) if by_signal != 0 && !question::is_free() => -1,
         Some(socket) => socket.into_raw_fd(),

@@ -25,6 +25,19 @@ impl Scale {
         })
     }
 
+    /// Whether the worker, with its program, is found to use more than the pool's `memory_limit`. The log says so.
+    pub(super) fn is_beyond_limit(&mut self, pool: &Pool, program: i32) -> bool {
+        let Some(limit) = pool.memory_limit else {
+            return false;
+        };
+        let used = self.weigh(program).filter(|used| *used > limit);
+        if let Some(used) = used {
+            let used = used >> 20;
+            log::info!("a worker is replaced: it uses {used} MiB, more than memory_limit");
+        }
+        used.is_some()
+    }
+
     /// Bytes that the worker uses, with the program that has this pid (0: there is none) and what that has started. `None`: it is
     /// not time, or the kernel does not tell.
     pub(super) fn weigh(&mut self, program: i32) -> Option<u64> {

@@ -10,6 +10,7 @@ use super::promotion::Promotion;
 use super::request::Request;
 use super::said;
 use super::service::{NoRequest, Service};
+use crate::config::Pool;
 use crate::scoreboard::{Reader, Slot, Stage, header};
 use crate::sys::fd::unread;
 use crate::sys::{Error, clock, last_word};
@@ -140,13 +141,12 @@ impl Worker {
         let failed = |errno| Error::new("epoll_ctl", "", errno);
         let lobby =
             Lobby::open(&service, seat.slot, seat.retire, kit.queue_out, kit.child_accept).map_err(failed)?;
-        let jitter = spread::within(seed(), service.settings.pool.max_requests_jitter);
-        let most = service.settings.pool.max_requests;
+        let most = most_requests(&service.settings.pool);
         Ok(Worker {
             service,
             lobby,
             served: 0,
-            most: most.map(|most| most.saturating_add(jitter)),
+            most,
             caught: seat.output.is_some(),
             promotion: None,
             place: Place::Lobby,
@@ -407,23 +407,19 @@ impl Worker {
     }
 }
 
-/// Another one for each process.
-fn seed() -> u64 {
-    clock::now().as_nanos() ^ (u64::from(std::process::id()) << 40)
+/// How many requests this worker serves: another number for each process where the pool has a jitter.
+pub(super) fn most_requests(pool: &Pool) -> Option<u64> {
+    let seed = clock::now().as_nanos() ^ (u64::from(std::process::id()) << 40);
+    let jitter = spread::within(seed, pool.max_requests_jitter);
+    pool.max_requests.map(|most| most.saturating_add(jitter))
 }
 
 impl Service {
     /// Has the worker end if it uses more memory than it may.
     fn limit_memory(&mut self) {
-        let Some(limit) = self.settings.pool.memory_limit else {
-            return;
-        };
-        let used = self.scale.as_mut().and_then(|scale| scale.weigh(self.program));
-        if let Some(used) = used.filter(|used| *used > limit) {
-            log::info!(
-                "a worker is replaced: it uses {} MiB, more than memory_limit",
-                used >> 20
-            );
+        let pool = &self.settings.pool;
+        let scale = self.scale.as_mut();
+        if scale.is_some_and(|scale| scale.is_beyond_limit(pool, self.program)) {
             self.leaving = true;
         }
     }

@@ -224,6 +224,7 @@ module Forkyard
     # A worker's life; its exit code. Nothing in a copy of it that is a preloader from now on.
     def serve
       reset_signals
+      @library.settle_output.call(@preloader)
       questions = @library.questions.call(@preloader, 0)
       worker = @library.begin_worker.call(@preloader)
       return EXIT_SOFTWARE if worker.zero?

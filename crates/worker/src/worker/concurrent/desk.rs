@@ -3,8 +3,10 @@
 use super::super::access::Recorder;
 use super::super::connection::Connection;
 use super::super::kit::{Kit, Seat, Settings};
+use super::super::memory::Scale;
 use super::super::out_of_band::Want;
 use super::super::promotion::Promotion;
+use super::super::run::most_requests;
 use super::super::tell::Teller;
 use super::events::{Events, Kind};
 use super::leave::Leaving;
@@ -79,6 +81,10 @@ pub(super) struct Desk {
     pub pause: AcceptPause,
     pub accepted: u64,
     pub served: u64,
+    /// How many requests the worker serves.
+    pub most: Option<u64>,
+    /// Where a pool of one limits memory; in an application pool the router does.
+    pub scale: Option<Scale>,
     /// When the last request was taken up.
     pub last_taken: Tick,
     pub shown: Shown,
@@ -141,6 +147,12 @@ impl Desk {
             pause: AcceptPause::default(),
             accepted: 0,
             served: 0,
+            most: most_requests(&kit.settings.pool),
+            scale: kit
+                .settings
+                .pool
+                .memory_limit
+                .and_then(|_| Scale::new(&kit.settings.pool)),
             last_taken: Tick::ZERO,
             shown: Shown::default(),
             turns: 0,

@@ -62,8 +62,10 @@ impl Desk {
         if refork_at.is_some_and(|requests| requests > 0 && self.served % requests == 0) {
             self.teller.tell_seasoned();
         }
-        let most = self.settings.pool.max_requests;
-        if most.is_some_and(|most| self.served >= most) {
+        let pool = &self.settings.pool;
+        let is_worn_out = self.most.is_some_and(|most| self.served >= most);
+        let scale = self.scale.as_mut();
+        if is_worn_out || scale.is_some_and(|scale| scale.is_beyond_limit(pool, 0)) {
             self.leave(now);
         }
     }

@@ -87,6 +87,7 @@ class Library:
         self.fork_preloader = typed(held, "forkyard_worker_fork", c_int, c_void_p)
         self.refuse = typed(held, "forkyard_worker_refuse", None, c_void_p, c_char_p, c_size_t)
         self.promoted = typed(free, "forkyard_worker_promoted", c_void_p, c_void_p)
+        self.settle_output = typed(held, "forkyard_worker_settle_output", None, c_void_p)
         self.questions = typed(held, "forkyard_worker_questions", c_int, c_void_p, c_int)
         self.end_answers = typed(held, "forkyard_worker_end_answers", c_int, c_int)
         self.table = typed(free, "forkyard_api_v1", POINTER(Table))().contents

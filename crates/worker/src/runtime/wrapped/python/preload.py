@@ -164,10 +164,11 @@ def live(library, preloader, server, callback):
 def work(library, preloader, server, callback):
     """A worker's exit code, or the preloader that a copy of it is."""
     reset_signals()
-    # What is written from here on is the worker's.
-    questions = slow.begin(library, preloader)
+    library.settle_output(preloader)
     for function in forkyard._after:
         function()
+    # Afterwards: an application that takes the signal keeps it.
+    questions = slow.begin(library, preloader)
     server.begin(questions)
     if callback is None:
         worker = library.begin_concurrent(preloader)

@@ -60,7 +60,8 @@ module Forkyard
     TABLE = { read_body: 4, write: 5, write_error: 6, flush: 7, finish: 8, want_work: 19 }.freeze
 
     attr_reader :begin_preloader, :application, :settle, :ready, :explain, :failed, :wait, :forked, :begin_worker,
-                :next_request, :end_worker, :promotes, :forked_preloader, :promoted, :works, :worked, :questions, :params_packed,
+                :next_request, :end_worker, :promotes, :forked_preloader, :promoted, :works, :worked, :settle_output, :questions,
+                :params_packed,
                 :read_body, :write, :write_error, :flush, :finish, :want_work
 
     def initialize(path)
@@ -79,6 +80,7 @@ module Forkyard
       @promoted = function("forkyard_worker_promoted", [NUMBER], NUMBER)
       @works = function("forkyard_worker_works", [NUMBER], INT)
       @worked = function("forkyard_worker_worked", [NUMBER, POINTER, NUMBER], VOID)
+      @settle_output = function("forkyard_worker_settle_output", [NUMBER], VOID)
       @questions = function("forkyard_worker_questions", [NUMBER, INT], INT)
       @params_packed = function("forkyard_request_params_packed", [NUMBER, NUMBER, NUMBER], NUMBER)
       # Other threads of the application run while these wait.
