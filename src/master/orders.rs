@@ -33,14 +33,20 @@ impl Master {
                     self.executor.pools.reopen_slow_logs();
                 }
                 SIGUSR2 => {
-                    self.service.tell_reloading();
+                    let ends = self.lifecycle.stopping().is_some();
+                    // The service manager was told that the daemon stops.
+                    if !ends {
+                        self.service.tell_reloading();
+                    }
                     if invocation::get().is_some_and(Invocation::is_replaced) {
                         self.upgrade(None);
                     } else {
                         if let Err(answer) = self.reload(Extent::Changed, None) {
                             log::debug!("{answer:?}");
                         }
-                        self.service.tell_ready();
+                        if !ends {
+                            self.service.tell_ready();
+                        }
                     }
                 }
                 SIGCHLD => {
@@ -53,8 +59,8 @@ impl Master {
         }
     }
 
-    /// Lets the program that is on disk now take this one's place, if it can: it tries first. The reload that goes with
-    /// it happens either way, in the new program or in this one.
+    /// Lets the program that is on disk now take this one's place, if it can: it tries first. It reads the configuration; if it
+    /// can't take over, this program reloads. A daemon that ends, or is at an upgrade already, only says so.
     fn upgrade(&mut self, asker: Asker) {
         match self.lifecycle.why_no_upgrade() {
             Some(why) => log::info!("{why}"),

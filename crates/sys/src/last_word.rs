@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicUsize, Ordering, 
 pub const MAX_BYTES: usize = 512;
 /// The value that comes with a SIGTERM which says that the time is up (sigqueue(3)).
 const TIME_UP: libc::c_int = 504;
-/// How long the client may take to see the answer, milliseconds. Unread bytes of its would make the
-/// kernel reset the connection and drop the answer. Shorter than what the master waits until it kills.
+/// How long the client may take to see the answer, milliseconds. The kernel resets a connection that is closed while bytes of
+/// the client are unread, and drops the answer. Shorter than what the master waits until it kills.
 const DRAIN_MILLIS: i64 = 500;
 
 /// The process that the words are of. A child that a script has forked must not answer for its parent.

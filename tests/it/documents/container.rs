@@ -37,7 +37,8 @@ fn a_container_s_daemon_is_process_1_and_lets_requests_finish() {
 
     let mut command = Command::new("unshare");
     command
-        .args(["--pid", "--fork", "--kill-child"])
+        // A container has a /proc of its own.
+        .args(["--pid", "--mount-proc", "--fork", "--kill-child"])
         .arg(env!("CARGO_BIN_EXE_forkyard"))
         .args(arguments[1..].iter().map(|word| match word.starts_with('/') {
             true => file.display().to_string(),

@@ -141,7 +141,7 @@ impl Manager {
         }
     }
 
-    /// Work waits though nobody has told anything for a while: whoever has been idle all the time does not take it.
+    /// Work waits although no worker has told anything for a while: a worker that was idle all the time does not take it.
     pub(super) fn doubt(
         &mut self,
         id: GenerationId,

@@ -54,8 +54,8 @@ impl Limits {
         self.terminate.is_none() && (request.unlogged.is_none() || self.judge(request, now).is_slow)
     }
 
-    /// After which time a request that the census shows is slow or expires, if one does; those that [`Limits::judge`]
-    /// found either way are not looked at again for that.
+    /// How long until a request of this census becomes slow or expires; `None`: none does. A request that [`Limits::judge`] has
+    /// found slow, or expired, is not waited for again.
     pub(super) fn next_look(self, view: &View, now: Tick) -> Option<Duration> {
         let left = |limit: Option<Duration>, since: Tick| {
             let left = limit?.saturating_sub(now.since(since));

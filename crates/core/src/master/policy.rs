@@ -23,7 +23,7 @@ pub(super) struct Load {
     pub born: u32,
     /// Connections that wait, if that is known.
     pub waiting: Option<u32>,
-    /// Workers that ended without having been told to and were not replaced yet, and the start-up's missing ones.
+    /// Workers that ended without having been told to and were not replaced yet, and those of the start that could not be made.
     pub owed: u32,
 }
 

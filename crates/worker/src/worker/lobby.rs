@@ -243,7 +243,8 @@ impl Lobby {
         })
     }
 
-    /// One accept. The master is told of the first whatever comes of it, and of each that it asked for.
+    /// Accepts one connection. The master is told of the worker's first accept, even if it fails, and of each later one that it
+    /// has asked for.
     pub(super) fn accept(&mut self, service: &mut Service) -> Result<Option<Box<Connection>>, String> {
         self.gauge
             .look(service, self.teller.slot(), self.eager, self.looked);

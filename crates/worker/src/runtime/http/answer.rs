@@ -201,6 +201,10 @@ impl Answer {
             };
             start += used;
             let code = response.code.unwrap_or(0);
+            // Of three digits, the first is no 0 (RFC 9112 section 4). A web server would take it for something else.
+            if code < 100 {
+                return Err(Malformed::Syntax(httparse::Error::Status));
+            }
             if !(100..200).contains(&code) {
                 return Ok((start, Part::Head(self.begin(code, &response)?)));
             }
