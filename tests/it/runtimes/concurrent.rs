@@ -57,6 +57,11 @@ async def on_until(scope, receive, send, query):
     await until(lambda: exists("go"))
     await answer(send, os.getpid())
 
+async def on_file(scope, receive, send, query):
+    mark(f"waits.{query}")
+    await until(lambda: exists(query.split(".")[0]))
+    await answer(send, os.getpid())
+
 async def on_hold(scope, receive, send, query):
     mark(f"held.{os.getpid()}")
     while not exists(query):
@@ -276,6 +281,25 @@ fn open_streams_leave_others_alone_and_end_when_their_clients_leave() {
     body(&mut send(&daemon, "pid", ""));
     drop(streams);
     assert_eq!(body(&mut send(&daemon, "gone", "25")), "25");
+    assert!(!daemon.log().contains("Traceback"), "{}", daemon.log());
+}
+
+/// The application does not look whether its client is there: it answers as ever.
+#[test]
+fn a_request_whose_client_left_makes_room_when_the_application_has_answered() {
+    let (daemon, root) = start(ONE, "concurrency = 5\n");
+    for file in ["first", "second", "third"] {
+        let clients: Vec<Client> = (0..4)
+            .map(|number| send(&daemon, "file", &format!("{file}.{number}")))
+            .collect();
+        until("all requests", || {
+            (marks(&root, &format!("waits.{file}")).len() == 4).then_some(())
+        });
+        drop(clients);
+        // Its answer comes after the worker has seen that the others left.
+        body(&mut send(&daemon, "pid", ""));
+        fs::write(root.path().join(file), "").expect("a file");
+    }
     assert!(!daemon.log().contains("Traceback"), "{}", daemon.log());
 }
 

@@ -64,7 +64,8 @@ class Exchange:
         except BaseException as error:
             self._fail(report_of(error))
         finally:
-            if not self.is_complete:
+            # An answer whose client is gone has not reached the worker, which counts the request until it is told.
+            if not self.is_complete or self.is_gone:
                 self.is_complete = True
                 self._server.abandon(self._token)
             self.wake()
