@@ -1,0 +1,115 @@
+//! Schedules against the zones' changes of the clock.
+
+use super::*;
+
+fn at(text: &str) -> i64 {
+    text.parse::<Timestamp>().expect("a moment").as_millisecond()
+}
+
+fn due(cron: &str, zone: &str, from: &str, count: usize) -> Vec<String> {
+    let times = Times::new(cron, zone).expect("an expression");
+    let mut now = at(from);
+    (0..count)
+        .map(|_| {
+            now = times.after(now).expect("a time");
+            Timestamp::from_millisecond(now).expect("a moment").to_string()
+        })
+        .collect()
+}
+
+#[test]
+fn fixed_hours_follow_the_clock_on_the_wall() {
+    // On 29 March 2026 Berlin's clock goes from 02:00 to 03:00, on 25 October from 03:00 to 02:00.
+    assert_eq!(
+        due("30 2 * * *", "Europe/Berlin", "2026-03-27T12:00:00Z", 3),
+        [
+            "2026-03-28T01:30:00Z",
+            "2026-03-29T01:00:00Z",
+            "2026-03-30T00:30:00Z"
+        ]
+    );
+    assert_eq!(
+        due("30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00Z", 2),
+        ["2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"]
+    );
+    // Asked between the two times that the clock shows 02:30.
+    assert_eq!(
+        due("30 2 * * *", "Europe/Berlin", "2026-10-25T01:10:00Z", 1),
+        ["2026-10-26T01:30:00Z"]
+    );
+}
+
+#[test]
+fn every_hour_follows_elapsed_time() {
+    assert_eq!(
+        due("15 * * * *", "Europe/Berlin", "2026-10-24T23:30:00Z", 4),
+        [
+            "2026-10-25T00:15:00Z",
+            "2026-10-25T01:15:00Z",
+            "2026-10-25T02:15:00Z",
+            "2026-10-25T03:15:00Z"
+        ]
+    );
+    assert_eq!(
+        due("*/30 * * * *", "Europe/Berlin", "2026-03-29T00:29:00Z", 3),
+        [
+            "2026-03-29T00:30:00Z",
+            "2026-03-29T01:00:00Z",
+            "2026-03-29T01:30:00Z"
+        ]
+    );
+}
+
+#[test]
+fn what_is_no_expression_is_refused() {
+    for wrong in ["", "* * * *", "61 * * * *", "* * * * * *", "a b c d e"] {
+        assert!(check(wrong).is_err(), "{wrong}");
+    }
+    assert!(check("*/5 9-17 * * 1-5").is_ok());
+    assert!(is_zone("America/New_York") && !is_zone("Europe/Nowhere"));
+}
+
+/// Ten years in zones with changes by an hour, by half an hour, at midnight, and of a whole day.
+#[test]
+fn ten_years_agree_with_a_clock_that_is_looked_at_every_quarter() {
+    for zone in [
+        "Europe/Berlin",
+        "America/New_York",
+        "Australia/Lord_Howe",
+        "America/Santiago",
+        "Africa/Casablanca",
+    ] {
+        let times = Times::new("30 2 * * *", zone).expect("an expression");
+        let clock = TimeZone::get(zone).expect("a zone");
+        let (start, end) = (at("2026-01-01T00:00:00Z"), at("2036-01-01T00:00:00Z"));
+        let mut expected = Vec::new();
+        let mut before = Timestamp::from_millisecond(start)
+            .expect("a moment")
+            .to_zoned(clock.clone())
+            .datetime();
+        let mut last: Option<jiff::civil::Date> = None;
+        let mut now = start;
+        while now < end {
+            now += 15 * 60_000;
+            let shown = Timestamp::from_millisecond(now)
+                .expect("a moment")
+                .to_zoned(clock.clone())
+                .datetime();
+            // The clock shows it, or has just passed over it.
+            let wanted = shown.date().at(2, 30, 0, 0);
+            if before < wanted && wanted <= shown && last != Some(shown.date()) {
+                last = Some(shown.date());
+                expected.push(now);
+            }
+            before = shown;
+        }
+        let mut found = Vec::new();
+        let mut at = start;
+        while let Some(next) = times.after(at).filter(|next| *next <= end) {
+            found.push(next);
+            at = next;
+        }
+        assert_eq!(found.len(), expected.len(), "{zone}");
+        assert_eq!(found, expected, "{zone}");
+    }
+}

@@ -1,0 +1,590 @@
+//! `[jobs]`, its queues and its schedules.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::global::{absolute_file, is_too_long_for_a_socket};
+use crate::World;
+use crate::application::{Application, Interface};
+use crate::draft::{JobQueueDraft, JobScheduleDraft, JobsDraft, JobsText, PoolText};
+use crate::error::{Kind, Location};
+use crate::flat_keys::{Field, FlatKeys, Written};
+use crate::jobs::{
+    Backoff, Durability, JOBS_USER, JOBS_VARIABLE, Jobs, JobsStore, Missed, Overlap, Queue, Rate, Schedule,
+};
+use crate::known::{self, Section};
+use crate::model::{Address, Pool};
+use crate::report::{Diagnostics, Report};
+use crate::source::Source;
+use crate::units::{Size, Text, Time, Whole};
+use crate::value::quoted;
+
+const DEFAULT_STORE: &str = "/var/lib/forkyard/jobs.db";
+/// What a store begins with that is a database of PostgreSQL.
+const POSTGRESQL: [&str; 2] = ["postgresql://", "postgres://"];
+const DEFAULT_MACHINE_TIMEOUT: Duration = Duration::from_secs(60);
+/// A machine that is cut off asks its workers to give up after three quarters of it. They are terminated and killed in 4 s.
+const LEAST_MACHINE_TIMEOUT: Duration = Duration::from_secs(20);
+const DEFAULT_LISTEN: &str = "/run/forkyard-jobs.sock";
+const DEFAULT_KEEP: Duration = Duration::from_secs(24 * 3600);
+const DEFAULT_PAYLOAD: u64 = 256 << 10;
+const DEFAULT_RESULT: u64 = 64 << 10;
+const MOST_BYTES: u64 = 16 << 20;
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+const DEFAULT_BACKOFF: (Duration, u32, Duration, u32) =
+    (Duration::from_secs(10), 4, Duration::from_secs(6 * 3600), 20);
+/// What a job whose time is over has to end.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+/// A name of a queue or schedule is a part of paths and keys.
+const LONGEST_NAME: usize = 64;
+
+/// Reads the table. `location`: where it starts.
+pub(super) fn read<'t>(
+    location: Location,
+    mut table: DeTable<'t>,
+    source: &Source<'t>,
+    diagnostics: &mut Diagnostics,
+) -> JobsText {
+    let queues = named_tables(&mut table, "queue", source, diagnostics, |flat_keys, report| {
+        let draft = JobQueueDraft::read(flat_keys, report);
+        (draft, JobQueueDraft::KEYS)
+    });
+    let schedules = named_tables(
+        &mut table,
+        "schedule",
+        source,
+        diagnostics,
+        |flat_keys, report| {
+            let draft = JobScheduleDraft::read(flat_keys, report);
+            (draft, JobScheduleDraft::KEYS)
+        },
+    );
+    let mut flat_keys = FlatKeys::new(table, source, None);
+    let mut report = Report::table(diagnostics, "jobs");
+    let draft = JobsDraft::read(&mut flat_keys, &mut report);
+    flat_keys.finish(Section::Jobs, JobsDraft::KEYS, &mut report);
+    JobsText {
+        location,
+        draft,
+        queues,
+        schedules,
+    }
+}
+
+/// Takes the tables `[jobs.WORD.NAME]` out of `[jobs]`, in the order of the text.
+fn named_tables<'t, D>(
+    table: &mut DeTable<'t>,
+    word: &str,
+    source: &Source<'t>,
+    diagnostics: &mut Diagnostics,
+    read: impl Fn(&mut FlatKeys<'t>, &mut Report<'_>) -> (D, &'static [&'static str]),
+) -> Vec<(String, Location, D)> {
+    let Some((key, value)) = table.remove_entry(word) else {
+        return Vec::new();
+    };
+    let write = format!("[jobs.{word}.NAME]");
+    let DeValue::Table(tables) = Spanned::into_inner(value) else {
+        let location = source.location(key.span().start);
+        super::not_a_table(diagnostics, location, &format!("jobs.{word}"), &write);
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for (key, value) in tables {
+        let offset = key.span().start;
+        let location = source.location(offset);
+        let name = key.into_inner().into_owned();
+        let path = format!("jobs.{word}.{name}");
+        let DeValue::Table(table) = Spanned::into_inner(value) else {
+            super::not_a_table(diagnostics, location, &path, &write);
+            continue;
+        };
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(is_plain) {
+            let problem = format!("{} can't be a name", quoted(&name));
+            let remedy = format!("use up to {LONGEST_NAME} letters, digits, \"-\", \"_\" and \".\"");
+            super::loose(
+                diagnostics,
+                location.clone(),
+                &format!("jobs.{word}"),
+                Kind::Rule { problem, remedy },
+            );
+        }
+        let mut flat_keys = FlatKeys::new(table, source, None);
+        let mut report = Report::table(diagnostics, &path);
+        let (draft, keys) = read(&mut flat_keys, &mut report);
+        flat_keys.finish(Section::Jobs, keys, &mut report);
+        found.push((offset, (name, location, draft)));
+    }
+    found.sort_by_key(|(offset, _)| *offset);
+    found.into_iter().map(|(_, named)| named).collect()
+}
+
+/// What the table means. `texts`: all pools that are written; `pools`: those that can be had.
+pub(super) fn resolve(
+    text: &JobsText,
+    texts: &[PoolText],
+    pools: &[(&PoolText, Pool)],
+    world: &dyn World,
+    diagnostics: &mut Diagnostics,
+) -> Option<Jobs> {
+    let draft = &text.draft;
+    let mut queues = Vec::new();
+    for (name, location, queue) in &text.queues {
+        let mut report = Report::table(diagnostics, &format!("jobs.queue.{name}"));
+        queues.extend(self::queue(
+            name,
+            location,
+            queue,
+            texts,
+            pools,
+            world,
+            &mut report,
+        ));
+    }
+    let names: BTreeSet<&str> = text.queues.iter().map(|(name, ..)| name.as_str()).collect();
+    let mut schedules = Vec::new();
+    for (name, location, schedule) in &text.schedules {
+        let mut report = Report::table(diagnostics, &format!("jobs.schedule.{name}"));
+        schedules.extend(self::schedule(name, location, schedule, &names, &mut report));
+    }
+    // Those of a queue whose pool can't be had wait with it.
+    schedules.retain(|schedule| queues.iter().any(|queue| queue.name == schedule.queue));
+    let report = &mut Report::table(diagnostics, "jobs");
+    if text.queues.is_empty() {
+        let write = "a table [jobs.queue.NAME] with pool".to_owned();
+        report.error(&text.location, "queue", Kind::Missing { write });
+    }
+    let store = store(&draft.store, world, report)?;
+    let listen = path(&draft.listen, DEFAULT_LISTEN, world, report)?;
+    if let Some(written) = draft.listen.written() {
+        let address = Address::Unix(listen.clone());
+        if is_too_long_for_a_socket(&listen) {
+            report.rule(
+                written,
+                "the path is too long for a socket",
+                "give one of at most 107 bytes",
+            );
+        }
+        if let Some((_, pool)) = pools.iter().find(|(_, pool)| pool.listen.address == address) {
+            let problem = format!("pool {} listens on it", pool.name);
+            report.rule(written, problem, "give the jobs a socket of their own");
+        }
+    }
+    let user = user(&draft.user, &text.location, world, report);
+    let max_payload = size(&draft.max_payload, DEFAULT_PAYLOAD, report);
+    Some(Jobs {
+        store,
+        machine_timeout: machine_timeout(&draft.machine_timeout, report),
+        durability: word(
+            &draft.durability,
+            &[("full", Durability::Full), ("normal", Durability::Normal)],
+            report,
+        ),
+        user,
+        listen,
+        keep_done: time(&draft.keep_done, DEFAULT_KEEP, report),
+        max_payload,
+        max_result: size(&draft.max_result, DEFAULT_RESULT, report),
+        queues,
+        schedules,
+    })
+}
+
+/// Lets the process that keeps jobs connect to pools that run them, and gives their workers the time that a job may take. All pools'
+/// applications are told where jobs are pushed: whose queues they may use is looked at there.
+pub(super) fn prepare_pools(jobs: &Jobs, pools: &mut [(&PoolText, Pool)]) {
+    for (_, pool) in pools.iter_mut() {
+        // What the operator writes holds.
+        if pool.env.iter().all(|(name, _)| name != JOBS_VARIABLE) {
+            let path = jobs.listen.to_string_lossy().into_owned();
+            pool.env.push((JOBS_VARIABLE.to_owned(), path));
+        }
+    }
+    for queue in &jobs.queues {
+        let Some((_, pool)) = pools.iter_mut().find(|(_, pool)| pool.name == queue.pool) else {
+            continue;
+        };
+        pool.drain_timeout = pool.drain_timeout.max(Some(queue.timeout + END_PATIENCE));
+        let is_open = pool.listen.mode & 0o006 == 0o006 || !matches!(pool.listen.address, Address::Unix(_));
+        let is_owner = pool.listen.owner == jobs.user;
+        if let (Some(user), false, false) = (&jobs.user, is_open, is_owner) {
+            if !pool.listen.acl_users.contains(user) {
+                pool.listen.acl_users.push(user.clone());
+            }
+        }
+    }
+}
+
+/// A file, or how a PostgreSQL server is reached.
+fn store(field: &Field<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<JobsStore> {
+    let url = field.written().filter(|written| {
+        POSTGRESQL
+            .iter()
+            .any(|scheme| written.value.0.starts_with(scheme))
+    });
+    match url {
+        Some(url) => Some(JobsStore::Postgresql(url.value.0.clone())),
+        None => path(field, DEFAULT_STORE, world, report).map(JobsStore::File),
+    }
+}
+
+/// What a machine that is cut off needs to end its jobs, before others may start them.
+fn machine_timeout(field: &Field<Time>, report: &mut Report<'_>) -> Duration {
+    let timeout = time(field, DEFAULT_MACHINE_TIMEOUT, report);
+    match field.written() {
+        Some(written) if timeout < LEAST_MACHINE_TIMEOUT => {
+            report.rule(
+                written,
+                "a machine that is cut off could not end its jobs in that time",
+                "write at least \"20s\"",
+            );
+            LEAST_MACHINE_TIMEOUT
+        }
+        _ => timeout,
+    }
+}
+
+fn path(field: &Field<Text>, default: &str, world: &dyn World, report: &mut Report<'_>) -> Option<PathBuf> {
+    match field.written() {
+        Some(written) => absolute_file(written, world, report),
+        None => Some(PathBuf::from(default)),
+    }
+}
+
+/// Whom the process runs as; where it could be another user than the daemon's, that has to exist.
+fn user(
+    field: &Field<Text>,
+    location: &Location,
+    world: &dyn World,
+    report: &mut Report<'_>,
+) -> Option<String> {
+    if !world.is_root() {
+        report.ignored_without_root(field);
+        return None;
+    }
+    let name = field
+        .written()
+        .map_or(JOBS_USER, |written| written.value.0.as_str());
+    let is_known = name.parse::<u32>().is_ok() || world.user(name).is_some();
+    let problem = format!("there is no user {}", quoted(name));
+    let remedy = format!("make it: adduser --system --group --no-create-home {name}; or name another");
+    match field.written() {
+        _ if is_known => {}
+        Some(written) => report.rule(written, problem, remedy),
+        None => report.error(location, "user", Kind::Rule { problem, remedy }),
+    }
+    Some(name.to_owned())
+}
+
+fn queue(
+    name: &str,
+    location: &Location,
+    draft: &JobQueueDraft,
+    texts: &[PoolText],
+    pools: &[(&PoolText, Pool)],
+    world: &dyn World,
+    report: &mut Report<'_>,
+) -> Option<Queue> {
+    let Some(written) = draft.pool.written() else {
+        if draft.pool.is_absent() {
+            report.missing(location, "pool", "pool = followed by the name of a pool");
+        }
+        return None;
+    };
+    let pool_name = &written.value.0;
+    let Some((_, pool)) = pools.iter().find(|(_, pool)| pool.name == *pool_name) else {
+        // What is wrong with one that is written is told of that.
+        if texts.iter().all(|text| text.name != *pool_name) {
+            let names: Vec<&str> = texts.iter().map(|text| text.name.as_str()).collect();
+            let remedy = match known::nearest_word(pool_name, &names) {
+                Some(nearest) => format!("did you mean {}?", quoted(nearest)),
+                None => "name one that is there".to_owned(),
+            };
+            report.rule(written, format!("there is no pool {}", quoted(pool_name)), remedy);
+        }
+        return None;
+    };
+    let workers = workers(pool, written, report)?;
+    let timeout = time(&draft.timeout, DEFAULT_TIMEOUT, report);
+    limited_by_pool(draft, timeout, pool, written, report);
+    let (first, factor, most, jitter) = DEFAULT_BACKOFF;
+    let users = draft
+        .push_users
+        .written()
+        .into_iter()
+        .flat_map(|written| written.value.0.iter().map(move |user| (written, user)));
+    let mut may_push: Vec<u32> = pool.user.iter().filter_map(|user| uid(user, world)).collect();
+    for (written, user) in users {
+        match uid(user, world) {
+            Some(uid) => may_push.push(uid),
+            None => report.rule(
+                written,
+                format!("there is no user {}", quoted(user)),
+                "name one that exists",
+            ),
+        }
+    }
+    let rate_jobs: u32 = report
+        .range(&draft.rate_jobs, 0, i64::from(u32::MAX))
+        .unwrap_or(0);
+    let rate_per = time(&draft.rate_per, Duration::from_secs(1), report);
+    Some(Queue {
+        name: name.to_owned(),
+        pool: pool_name.clone(),
+        address: pool.listen.address.clone(),
+        workers,
+        users: may_push,
+        script: script(draft, pool, location, world, report),
+        max_running: number(&draft.max_running, workers, i64::from(u32::MAX), report),
+        weight: number(&draft.weight, 1, 1000, report),
+        reserve: draft.reserve.or(true),
+        timeout,
+        attempts: number(&draft.attempts, 5, 1000, report),
+        crashes: number(&draft.crashes, 2, 100, report),
+        backoff: Backoff {
+            first: draft.backoff_first.or(first),
+            factor: number(&draft.backoff_factor, factor, 100, report),
+            most: draft.backoff_most.or(most),
+            jitter_percent: report.range(&draft.backoff_jitter, 0, 100).unwrap_or(jitter),
+        },
+        rate: (rate_jobs > 0).then_some(Rate {
+            jobs: rate_jobs,
+            per: rate_per,
+        }),
+    })
+}
+
+/// How many requests a pool works on at once. `None`: it can run no jobs, which is told.
+fn workers(pool: &Pool, written: &Written<Text>, report: &mut Report<'_>) -> Option<u32> {
+    let mut refuse = |problem: &str| {
+        let remedy = "name a pool of one application with runtime php, cgi, fastcgi, wsgi, rack or rust";
+        report.rule(written, problem, remedy);
+        None
+    };
+    if pool.applications.is_some() {
+        return refuse("a job can't be told to which of the pool's applications it belongs");
+    }
+    let at_once = match &pool.application {
+        Application::Php(_) | Application::Cgi(_) | Application::FastCgi(_) | Application::Rust => 1,
+        Application::Wrapped(wrapped) if wrapped.interface != Interface::Asgi => wrapped.concurrency.max(1),
+        Application::Wrapped(_) | Application::Http(_) | Application::Program(_) => {
+            return refuse("its application can't tell a job from a client's request");
+        }
+    };
+    Some(pool.pm.max_children().saturating_mul(at_once))
+}
+
+/// What the pool's own limit does to the queue's.
+fn limited_by_pool(
+    draft: &JobQueueDraft,
+    timeout: Duration,
+    pool: &Pool,
+    named: &Written<Text>,
+    report: &mut Report<'_>,
+) {
+    let Some(limit) = pool.request_terminate_timeout.filter(|limit| *limit < timeout) else {
+        return;
+    };
+    let problem = format!(
+        "jobs may take {} s, and pool {} ends requests after {} s (request_terminate_timeout)",
+        timeout.as_secs_f64(),
+        pool.name,
+        limit.as_secs_f64()
+    );
+    let remedy = "give the pool a longer time, or the queue a shorter one";
+    match draft.timeout.written() {
+        Some(written) => report.rule(written, problem, remedy),
+        None => report.rule(named, problem, remedy),
+    }
+}
+
+fn script(
+    draft: &JobQueueDraft,
+    pool: &Pool,
+    location: &Location,
+    world: &dyn World,
+    report: &mut Report<'_>,
+) -> Option<PathBuf> {
+    let (is_needed, is_taken) = match &pool.application {
+        Application::Php(_) => (true, true),
+        Application::Cgi(cgi) => (cgi.script.is_none(), cgi.script.is_none()),
+        Application::FastCgi(_) => (false, true),
+        Application::Http(_) | Application::Program(_) | Application::Wrapped(_) | Application::Rust => {
+            (false, false)
+        }
+    };
+    let Some(written) = draft.script.written() else {
+        if is_needed && draft.script.is_absent() {
+            report.missing(
+                location,
+                "script",
+                "script = followed by the path of what runs a job",
+            );
+        }
+        return None;
+    };
+    if !is_taken {
+        let problem = format!(
+            "the application of pool {} answers every request itself",
+            pool.name
+        );
+        report.rule(
+            written,
+            problem,
+            "leave it out: jobs are requests for /jobs/QUEUE/KIND",
+        );
+        return None;
+    }
+    let path = Path::new(&written.value.0);
+    if !path.is_absolute() {
+        report.rule(
+            written,
+            format!("{} is not an absolute path", quoted(&written.value.0)),
+            "start it with /",
+        );
+        return None;
+    }
+    // Inside of a chroot it is another file.
+    if pool.chroot.is_none() && !world.exists(path) {
+        let problem = format!("{} does not exist", path.display());
+        report.warn(written, problem, "jobs fail until it does");
+    }
+    Some(path.to_owned())
+}
+
+fn schedule(
+    name: &str,
+    location: &Location,
+    draft: &JobScheduleDraft,
+    queues: &BTreeSet<&str>,
+    report: &mut Report<'_>,
+) -> Option<Schedule> {
+    let mut required = |field: &Field<Text>, key, write: &str| {
+        if field.is_absent() {
+            report.missing(location, key, write);
+        }
+        field.written().cloned()
+    };
+    let queue = required(&draft.queue, "queue", "queue = followed by the name of a queue");
+    let cron = required(&draft.cron, "cron", "cron = \"MINUTE HOUR DAY MONTH WEEKDAY\"");
+    let (queue, cron) = (queue?, cron?);
+    if !queues.contains(queue.value.0.as_str()) {
+        let names: Vec<&str> = queues.iter().copied().collect();
+        let remedy = match known::nearest_word(&queue.value.0, &names) {
+            Some(nearest) => format!("did you mean {}?", quoted(nearest)),
+            None => "name one that is there".to_owned(),
+        };
+        report.rule(
+            &queue,
+            format!("there is no queue {}", quoted(&queue.value.0)),
+            remedy,
+        );
+    }
+    if let Err(reason) = crate::cron::check(&cron.value.0) {
+        let remedy = "write five fields: minute, hour, day of month, month, day of week";
+        report.rule(&cron, reason, remedy);
+    }
+    let timezone = draft
+        .timezone
+        .written()
+        .map_or("UTC", |written| written.value.0.as_str());
+    if let Some(written) = draft
+        .timezone
+        .written()
+        .filter(|_| !crate::cron::is_zone(timezone))
+    {
+        let problem = format!("there is no time zone {}", quoted(timezone));
+        report.rule(
+            written,
+            problem,
+            "name one of /usr/share/zoneinfo, such as \"Europe/Berlin\"",
+        );
+    }
+    let kind = draft
+        .kind
+        .written()
+        .map_or(name, |written| written.value.0.as_str());
+    let payload = draft
+        .payload
+        .written()
+        .map_or("", |written| written.value.0.as_str());
+    Some(Schedule {
+        name: name.to_owned(),
+        queue: queue.value.0,
+        kind: kind.to_owned(),
+        cron: cron.value.0,
+        timezone: timezone.to_owned(),
+        missed: word(
+            &draft.missed,
+            &[
+                ("once", Missed::Once),
+                ("skip", Missed::Skip),
+                ("all", Missed::All),
+            ],
+            report,
+        ),
+        overlap: word(
+            &draft.overlap,
+            &[
+                ("skip", Overlap::Skip),
+                ("queue", Overlap::Queue),
+                ("allow", Overlap::Allow),
+            ],
+            report,
+        ),
+        payload: payload.to_owned(),
+    })
+}
+
+/// One of these words; the first is the default.
+fn word<T: Copy>(field: &Field<Text>, words: &[(&str, T)], report: &mut Report<'_>) -> T {
+    let default = words[0].1;
+    let Some(written) = field.written() else {
+        return default;
+    };
+    let found = words.iter().find(|(word, _)| *word == written.value.0);
+    if found.is_none() {
+        let known: Vec<String> = words.iter().map(|(word, _)| quoted(word)).collect();
+        let problem = format!("{} is not known", quoted(&written.value.0));
+        report.rule(written, problem, format!("write one of {}", known.join(", ")));
+    }
+    found.map_or(default, |(_, value)| *value)
+}
+
+fn number(field: &Field<Whole>, default: u32, most: i64, report: &mut Report<'_>) -> u32 {
+    report.range(field, 1, most).unwrap_or(default)
+}
+
+fn time(field: &Field<Time>, default: Duration, report: &mut Report<'_>) -> Duration {
+    if let Some(written) = field.written().filter(|written| written.value.0.is_zero()) {
+        report.rule(
+            written,
+            "is 0, which is no time at all",
+            "give a time such as \"30s\"",
+        );
+        return default;
+    }
+    field.or(default)
+}
+
+fn size(field: &Field<Size>, default: u64, report: &mut Report<'_>) -> u64 {
+    let Some(written) = field.written() else {
+        return default;
+    };
+    if !(1..=MOST_BYTES).contains(&written.value.0) {
+        report.rule(
+            written,
+            "is not from 1 byte to 16M",
+            "give a size such as \"256K\"",
+        );
+    }
+    written.value.0
+}
+
+fn uid(user: &str, world: &dyn World) -> Option<u32> {
+    user.parse().ok().or_else(|| world.user(user).map(|ids| ids.uid))
+}

@@ -1,0 +1,75 @@
+//! The rows of background jobs.
+
+use super::row::Sample::Off;
+use super::row::Section::{JobQueue, JobSchedule, Jobs};
+use super::row::{Setting, key};
+
+#[rustfmt::skip]
+pub(super) const ROWS: &[Setting] = &[
+    key(Jobs, "store", "path or URL", r#"`"/var/lib/forkyard/jobs.db"`"#,
+        "the file that holds the jobs, an SQLite database; its directory belongs to `user`. Or a database of PostgreSQL, which several machines may use: `\"postgresql:///shop?host=/run/postgresql\"`"),
+    key(Jobs, "durability", r#"`"full"` or `"normal"`"#, r#"`"full"`"#,
+        "what a push waits for: with `full` until the job is on the disk; with `normal` a job of the last moments may be lost when power fails, though not when a process does"),
+    key(Jobs, "machine_timeout", "duration, 20s or more", r#"`"60s"`"#,
+        "with PostgreSQL: a machine that was silent for so long is taken for dead, and others start its jobs again; one that is cut off ends its jobs before that"),
+    key(Jobs, "user", "string", r#"`"forkyard-jobs"`"#,
+        "user of the process that keeps the jobs; ignored without root, with a notice"),
+    key(Jobs, "listen", "path", r#"`"/run/forkyard-jobs.sock"`"#,
+        "the unix socket for commands; every user may connect, and whose queues each may use is decided by its user id"),
+    key(Jobs, "keep_done", "duration, not 0", r#"`"24h"`"#,
+        "jobs that are done or were cancelled are forgotten after this time; those that failed stay"),
+    key(Jobs, "max_payload", "size, 1 to 16M", r#"`"256K"`"#,
+        "longest payload of a job"),
+    key(Jobs, "max_result", "size, 1 to 16M", r#"`"64K"`"#,
+        "how much is kept of what a job answers, and of what it writes to its error stream"),
+    key(JobQueue, "pool", "string", "required",
+        "the pool whose workers run the jobs")
+        .sample(Off(r#""local""#)),
+    key(JobQueue, "script", "path", "required for `php`, and for `cgi` without a `script` of its own",
+        "what is run for each job: the request's SCRIPT_FILENAME")
+        .sample(Off(r#""/srv/shop/jobs.php""#)),
+    key(JobQueue, "max_running", "number, 1 or more", "the pool's `max_children`",
+        "most jobs of this queue at once")
+        .sample(Off("4")),
+    key(JobQueue, "weight", "number, 1 to 1000", "`1`",
+        "the share of this queue's groups beside those of the pool's other queues"),
+    key(JobQueue, "reserve", "flag", "`true`",
+        "leave a tenth of the workers, of four or more, to groups with nothing running"),
+    key(JobQueue, "timeout", "duration, not 0", r#"`"60s"`"#,
+        "how long a job, or a step of one, may take; at most the pool's `request_terminate_timeout`, where that is set"),
+    key(JobQueue, "attempts", "number, 1 to 1000", "`5`",
+        "so many failures, and the job has failed"),
+    key(JobQueue, "crashes", "number, 1 to 100", "`2`",
+        "so many workers that died under a job one after the other, and it is quarantined"),
+    key(JobQueue, "backoff.first", "duration", r#"`"10s"`"#,
+        "what a job waits after its first failure"),
+    key(JobQueue, "backoff.factor", "number, 1 to 100", "`4`",
+        "so many times as long after each further one"),
+    key(JobQueue, "backoff.most", "duration", r#"`"6h"`"#,
+        "and never longer than this"),
+    key(JobQueue, "backoff.jitter", "number, 0 to 100", "`20`",
+        "up to so many percent more or less, so that jobs that failed together are not tried together"),
+    key(JobQueue, "rate.jobs", "number, 0 or more", "`0`",
+        "most starts in `rate.per`; 0: no limit"),
+    key(JobQueue, "rate.per", "duration, not 0", r#"`"1s"`"#,
+        "the time for `rate.jobs`"),
+    key(JobQueue, "push_users", "list", "`[]`",
+        "users, by name or id, that may push into this queue beside root, the daemon's user and the pool's"),
+    key(JobSchedule, "queue", "string", "required",
+        "the queue that gets the jobs")
+        .sample(Off(r#""mail""#)),
+    key(JobSchedule, "kind", "string", "the schedule's name",
+        "the kind of the jobs")
+        .sample(Off(r#""digest""#)),
+    key(JobSchedule, "cron", "crontab(5): minute, hour, day of month, month, day of week", "required",
+        "when a job is pushed")
+        .sample(Off(r#""30 2 * * *""#)),
+    key(JobSchedule, "timezone", "name of a time zone", r#"`"UTC"`"#,
+        "the time zone of `cron`"),
+    key(JobSchedule, "missed", r#"`"skip"`, `"once"`, `"all"`"#, r#"`"once"`"#,
+        "what becomes of the times at which the daemon did not run: nothing, one job, or a job for each of the last hundred"),
+    key(JobSchedule, "overlap", r#"`"skip"`, `"queue"`, `"allow"`"#, r#"`"skip"`"#,
+        "what if the job before it is not over: no other is pushed, another waits for its end, or another runs beside it"),
+    key(JobSchedule, "payload", "string", r#"`""`"#,
+        "the payload of the jobs"),
+];

@@ -1,0 +1,84 @@
+//! What the database has beside the tables of every store.
+
+use forkyard_jobs::store::tables;
+use postgres::{Client, Error};
+
+/// One daemon makes the tables.
+const LOCK: i64 = 0x6679_6A62;
+
+/// `push` only lets the job wait for its time: a daemon that hears of it puts it in its place. So the application's transaction
+/// holds no lock that a daemon waits for, except on the job's key.
+const MORE: &str = "
+CREATE TABLE node (name TEXT PRIMARY KEY, seen_at BIGINT NOT NULL);
+CREATE FUNCTION push(
+  queue text, kind text, payload jsonb DEFAULT 'null', key text DEFAULT NULL, tenant text DEFAULT '',
+  serial text DEFAULT NULL, priority bigint DEFAULT 100, run_at timestamptz DEFAULT NULL,
+  expires_at timestamptz DEFAULT NULL, attempts bigint DEFAULT NULL, timeout interval DEFAULT NULL,
+  steps text[] DEFAULT NULL
+) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = forkyard, pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  now_ms bigint := extract(epoch FROM clock_timestamp()) * 1000;
+  due_ms bigint := greatest(now_ms, (extract(epoch FROM push.run_at) * 1000)::bigint);
+  found bigint;
+BEGIN
+  IF push.queue !~ '^[^[:space:]/]{1,64}$' THEN
+    RAISE EXCEPTION 'queue has 1 to 64 characters without blanks and slashes';
+  END IF;
+  IF push.kind !~ '^[^[:space:][:cntrl:]?#]{1,255}$' THEN
+    RAISE EXCEPTION 'kind has 1 to 255 characters without blanks, \"?\" and \"#\"';
+  END IF;
+  IF push.attempts < 1 OR push.timeout <= interval '0' THEN
+    RAISE EXCEPTION 'attempts and timeout are at least 1';
+  END IF;
+  LOOP
+    INSERT INTO job (queue, kind, tenant, state, priority, run_at, pushed_at, max_failures, timeout_ms, expires_at, key,
+                     serial, payload, content_type, steps)
+    VALUES (push.queue, push.kind, coalesce(push.tenant, ''), 1, push.priority, due_ms, now_ms, push.attempts,
+            extract(epoch FROM push.timeout) * 1000, extract(epoch FROM push.expires_at) * 1000, push.key, push.serial,
+            convert_to(coalesce(push.payload, 'null')::text, 'UTF8'), 'application/json',
+            to_json(nullif(push.steps, '{}'))::text)
+    ON CONFLICT (queue, key) WHERE key IS NOT NULL AND state IN (0, 1, 2, 7) DO NOTHING
+    RETURNING id INTO found;
+    IF found IS NOT NULL THEN
+      INSERT INTO later (run_at, id) VALUES (due_ms, found);
+      PERFORM pg_notify('forkyard_jobs', '');
+      RETURN found;
+    END IF;
+    SELECT id INTO found FROM job WHERE job.queue = push.queue AND job.key = push.key AND state IN (0, 1, 2, 7);
+    -- It may have ended meanwhile: then there is room.
+    IF found IS NOT NULL THEN
+      RETURN found;
+    END IF;
+  END LOOP;
+END
+$$;
+REVOKE ALL ON FUNCTION push FROM PUBLIC;
+CREATE TABLE store (version INTEGER NOT NULL);
+";
+
+/// Makes what is missing; says the version of what is there.
+pub(crate) fn prepare(client: &mut Client) -> Result<i32, Error> {
+    let mut transaction = client.transaction()?;
+    transaction.query("SELECT pg_advisory_xact_lock($1)", &[&LOCK])?;
+    let is_there: bool = transaction
+        .query_one("SELECT to_regclass('forkyard.store') IS NOT NULL", &[])?
+        .get(0);
+    if !is_there {
+        // A schema that an administrator made for this user needs no right to make one.
+        let has_schema: bool = transaction
+            .query_one("SELECT to_regnamespace('forkyard') IS NOT NULL", &[])?
+            .get(0);
+        if !has_schema {
+            transaction.batch_execute("CREATE SCHEMA forkyard")?;
+        }
+        transaction.batch_execute(&tables::statements(&tables::POSTGRESQL))?;
+        transaction.batch_execute(MORE)?;
+        transaction.execute("INSERT INTO store VALUES ($1)", &[&tables::VERSION])?;
+    }
+    let version = transaction
+        .query_one("SELECT version FROM forkyard.store", &[])?
+        .get(0);
+    transaction.commit()?;
+    Ok(version)
+}

@@ -1,0 +1,360 @@
+//! The store on a real server, which is Debian's, without a network.
+
+use super::Postgresql;
+use forkyard_jobs::core::{Becomes, Counters, Outcome, TaskStatus, Verdict};
+use forkyard_jobs::store::*;
+use forkyard_protocol::jobs::{JobView, NewJob};
+use postgres::{Client, NoTls};
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+#[path = "../../jobs/src/store/cases.rs"]
+mod cases;
+use cases::finished;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The server of all tests. It goes when its input ends, which is with this process.
+struct Server {
+    directory: PathBuf,
+    _script: Child,
+}
+
+fn server() -> &'static Server {
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    SERVER.get_or_init(|| {
+        let directory = tempfile::tempdir().expect("a directory").keep();
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/support/postgresql.sh");
+        let mut child = Command::new("sh")
+            .arg(script)
+            .arg(&directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a server of PostgreSQL");
+        let mut line = String::new();
+        let output = child.stdout.take().expect("its output");
+        BufReader::new(output)
+            .read_line(&mut line)
+            .expect("its first line");
+        assert_eq!(line, "started\n");
+        let server = Server {
+            directory,
+            _script: child,
+        };
+        let begun = Instant::now();
+        while let Err(error) = Client::connect(&server.url("postgres"), NoTls) {
+            assert!(begun.elapsed() < PATIENCE, "{error}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        server
+    })
+}
+
+impl Server {
+    fn url(&self, database: &str) -> String {
+        format!(
+            "postgresql://forkyard@/{database}?host={}",
+            self.directory.display()
+        )
+    }
+}
+
+/// A database.
+struct Place {
+    url: String,
+}
+
+impl Place {
+    fn new() -> Place {
+        static NUMBERS: AtomicU32 = AtomicU32::new(0);
+        let name = format!("jobs{}", NUMBERS.fetch_add(1, Ordering::Relaxed));
+        let mut admin = Client::connect(&server().url("postgres"), NoTls).expect("the server");
+        admin
+            .batch_execute(&format!("CREATE DATABASE {name}"))
+            .expect("a database");
+        Place {
+            url: server().url(&name),
+        }
+    }
+
+    fn raw(&self) -> Client {
+        Client::connect(&self.url, NoTls).expect("the database")
+    }
+
+    /// A store of the daemon `node`.
+    fn open_of(&self, node: &str, owner: &str) -> Store {
+        let database = Postgresql::open(&self.url, node)
+            .expect("the database")
+            .with_own_time();
+        Store::new(Box::new(database), owner, Duration::from_secs(60))
+    }
+
+    fn open(&self, owner: &str) -> Store {
+        self.open_of("node", owner)
+    }
+
+    /// The name of a process among owners.
+    fn owner(&self, name: &str) -> String {
+        format!("node {name}")
+    }
+
+    /// Lets the database refuse jobs of this kind.
+    fn refuse(&self, kind: &str) {
+        let sql = format!("ALTER TABLE forkyard.job ADD CONSTRAINT no CHECK (kind <> '{kind}')");
+        self.raw().batch_execute(&sql).expect("a constraint");
+    }
+}
+
+fn job(tenant: &str) -> NewJob {
+    NewJob {
+        queue: "q".into(),
+        kind: "k".into(),
+        tenant: tenant.into(),
+        payload: b"{}".to_vec(),
+        ..NewJob::default()
+    }
+}
+
+fn perform(store: &mut Store, operation: Operation, now_ms: i64) -> (Reply, Committed) {
+    let mut done = store.perform(&[operation], now_ms).expect("a commit");
+    (done.replies.remove(0), done)
+}
+
+fn push(store: &mut Store, job: NewJob) -> i64 {
+    match perform(store, Operation::Push(vec![job]), 1).0 {
+        Reply::Pushed(pushed) => pushed[0].id,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn claim(store: &mut Store, tenant: &str, now_ms: i64) -> (Option<Claimed>, Option<Changes>) {
+    let (queue, tenant) = ("q".to_owned(), tenant.to_owned());
+    match perform(store, Operation::Claim { queue, tenant }, now_ms) {
+        (Reply::Claimed { job, .. }, done) => (job.map(|job| *job), done.waiting),
+        (other, _) => panic!("{other:?}"),
+    }
+}
+
+fn foreign(store: &mut Store, now_ms: i64) -> (Vec<ForeignJob>, Vec<String>) {
+    match perform(store, Operation::Foreign, now_ms).0 {
+        Reply::Foreign { jobs, paused, .. } => (jobs, paused),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn of_two_machines_each_job_has_one() {
+    let place = Place::new();
+    let (mut one, two) = (place.open_of("one", "a"), place.open_of("two", "b"));
+    let ids: Vec<i64> = (0..40).map(|_| push(&mut one, job(""))).collect();
+    let mut claimed: Vec<i64> = std::thread::scope(|scope| {
+        let take = |store: Store| {
+            scope.spawn(move || {
+                let mut store = store;
+                let mut taken = Vec::new();
+                while let (Some(job), _) = claim(&mut store, "", 1) {
+                    taken.push(job.id);
+                }
+                taken
+            })
+        };
+        let (one, two) = (take(one), take(two));
+        let mut all = one.join().expect("one");
+        all.extend(two.join().expect("two"));
+        all
+    });
+    claimed.sort_unstable();
+    assert_eq!(claimed, ids);
+}
+
+#[test]
+fn a_claim_that_finds_nothing_says_what_there_is() {
+    let place = Place::new();
+    let (mut one, mut two) = (place.open_of("one", "a"), place.open_of("two", "b"));
+    push(&mut one, job(""));
+    claim(&mut two, "", 1).0.expect("a job");
+    let (none, waiting) = claim(&mut one, "", 1);
+    assert_eq!((none, waiting), (None, Some(Changes::new())));
+}
+
+#[test]
+fn the_jobs_of_a_machine_that_is_silent_are_seen_by_others_and_its_word_comes_too_late() {
+    let place = Place::new();
+    let (mut one, mut two) = (place.open_of("one", "a"), place.open_of("two", "b"));
+    for store in [&mut one, &mut two] {
+        perform(store, Operation::Load, 1_000);
+    }
+    let id = push(&mut one, job(""));
+    let first = claim(&mut one, "", 1_000).0.expect("a job");
+    assert_eq!(foreign(&mut two, 60_999).0, [], "it may be silent for so long");
+    let seen = foreign(&mut two, 61_001).0;
+    assert_eq!((seen[0].id, seen[0].owner.as_str()), (id, "one a"));
+    let lost = finished(&first, Becomes::Again(0));
+    perform(&mut two, lost, 61_001);
+    let second = claim(&mut two, "", 61_001).0.expect("it waits again");
+    assert_eq!(second.attempt, 2);
+    // The machine is back, and says how the first start ended.
+    perform(&mut one, finished(&first, Becomes::Done(TaskStatus::Ok)), 61_002);
+    let (Reply::Show(Some(shown)), _) = perform(&mut one, Operation::Show(id), 61_002) else {
+        panic!("no job");
+    };
+    assert_eq!((shown.state.as_str(), shown.attempt), ("running", 2));
+    // One that says that it is there keeps what it has.
+    foreign(&mut one, 121_000);
+    foreign(&mut two, 121_000);
+    assert_eq!(foreign(&mut one, 122_000).0, []);
+}
+
+#[test]
+fn a_transaction_whose_answer_was_lost_counts_as_what_it_was() {
+    let place = Place::new();
+    let mut store = place.open("me");
+    let id = push(&mut store, job(""));
+    let mut raw = place.raw();
+    let kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'forkyard-jobs' \
+                AND datname = current_database()";
+    // A connection that has ended before: nothing was done, and it is not in doubt.
+    raw.query(kill, &[]).expect("an end");
+    let claim = |store: &mut Store| {
+        let (queue, tenant) = ("q".to_owned(), String::new());
+        store.perform(&[Operation::Claim { queue, tenant }], 1)
+    };
+    while claim(&mut store).is_err() {
+        assert!(!store.is_in_doubt());
+    }
+    let running: i64 = raw
+        .query_one("SELECT id FROM forkyard.running", &[])
+        .expect("one")
+        .get(0);
+    assert_eq!(running, id);
+    // The server ends the connection while it commits.
+    raw.batch_execute(
+        "CREATE FUNCTION forkyard.die() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$; \
+         CREATE CONSTRAINT TRIGGER die AFTER INSERT ON forkyard.ready DEFERRABLE INITIALLY DEFERRED \
+         FOR EACH ROW EXECUTE FUNCTION forkyard.die()",
+    )
+    .expect("a trigger");
+    let failed = store.perform(&[Operation::Push(vec![job("t")])], 1);
+    assert!(failed.is_err() && store.is_in_doubt(), "{failed:?}");
+    raw.batch_execute("DROP TRIGGER die ON forkyard.ready")
+        .expect("no trigger");
+    let begun = Instant::now();
+    let brought = loop {
+        match store.resolve() {
+            Ok(brought) => break brought,
+            Err(error) => assert!(begun.elapsed() < PATIENCE, "{error}"),
+        }
+    };
+    assert!(brought.is_none() && !store.is_in_doubt());
+    let jobs: i64 = raw
+        .query_one("SELECT count(*) FROM forkyard.job", &[])
+        .expect("a count")
+        .get(0);
+    assert_eq!(jobs, 1, "the push was undone");
+}
+
+#[test]
+fn an_application_pushes_in_its_own_transaction() {
+    let place = Place::new();
+    let mut store = place.open("me");
+    let mut application = place.raw();
+    application
+        .batch_execute("CREATE ROLE shop; GRANT USAGE ON SCHEMA forkyard TO shop; SET ROLE shop")
+        .expect("a role");
+    let denied = application.query("SELECT forkyard.push('q', 'k')", &[]);
+    assert!(denied.is_err(), "it was not granted");
+    application
+        .batch_execute("RESET ROLE; GRANT EXECUTE ON FUNCTION forkyard.push TO shop; SET ROLE shop")
+        .expect("a right");
+    for (end, count) in [("ROLLBACK", 0), ("COMMIT", 1)] {
+        application.batch_execute("BEGIN").expect("a transaction");
+        let push = "SELECT forkyard.push('q', 'welcome', '{\"user\": 7}', key => 'welcome/7', tenant => 't', \
+                    steps => ARRAY['a', 'b'], timeout => '90 s', attempts => 3)";
+        let first: i64 = application.query_one(push, &[]).expect("a job").get(0);
+        let second: i64 = application.query_one(push, &[]).expect("the same").get(0);
+        assert_eq!(first, second, "its key");
+        application.batch_execute(end).expect("its end");
+        perform(&mut store, Operation::Promote, i64::MAX / 2);
+        assert_eq!(store.waiting().expect("counts").len(), count);
+    }
+    let claimed = claim(&mut store, "t", i64::MAX / 2).0.expect("a job");
+    assert_eq!(claimed.payload, b"{\"user\": 7}");
+    assert_eq!(
+        (claimed.steps.len(), claimed.timeout_ms, claimed.most_failures),
+        (2, Some(90_000), Some(3))
+    );
+    assert_eq!(claimed.kind, "welcome");
+    for wrong in ["('', 'k')", "('q', 'a b')", "('q', 'k', attempts => 0)"] {
+        let refused = application.query(&format!("SELECT forkyard.push{wrong}"), &[]);
+        assert!(refused.is_err(), "{wrong}");
+    }
+    assert!(
+        application.query("SELECT 1 FROM forkyard.job", &[]).is_err(),
+        "no right to the tables"
+    );
+}
+
+#[test]
+fn what_one_machine_does_another_hears() {
+    use forkyard_jobs::store::sql::Notice;
+    let place = Place::new();
+    let (mut one, mut two) = (place.open_of("one", "a"), place.open_of("two", "b"));
+    let (said, heard) = std::sync::mpsc::channel();
+    two.listen(Box::new(move |notice| _ = said.send(notice)))
+        .expect("a thread");
+    let next = || heard.recv_timeout(PATIENCE).expect("a notice");
+    assert_eq!(next(), Notice::News, "it hears from now on");
+    let id = push(&mut one, job(""));
+    assert_eq!(next(), Notice::News);
+    claim(&mut one, "", 1).0.expect("a job");
+    perform(&mut two, Operation::Cancel(Selection::One(id, None)), 1);
+    perform(&mut one, Operation::Cancel(Selection::One(id, None)), 1);
+    assert_eq!(next(), Notice::Cancel(id), "not its own");
+    let queue = "q".to_owned();
+    let pause = Operation::Pause {
+        queue,
+        reason: None,
+        is_paused: true,
+    };
+    perform(&mut one, pause, 1);
+    assert_eq!(next(), Notice::News);
+    assert_eq!(foreign(&mut two, 1).1, ["q"]);
+}
+
+#[test]
+fn a_schedule_of_two_machines_pushes_once() {
+    let place = Place::new();
+    let (mut one, mut two) = (place.open_of("one", "a"), place.open_of("two", "b"));
+    let fire = |store: &mut Store| {
+        let fired = Fired {
+            name: "nightly".into(),
+            spec: "30 2 * * * UTC".into(),
+            jobs: vec![job("")],
+            next_ms: Some(9),
+            skips_overlap: false,
+        };
+        match perform(store, Operation::Fire(Box::new(fired)), 5).0 {
+            Reply::Fired { pushed, .. } => pushed,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!((fire(&mut one), fire(&mut two)), (1, 0));
+}
+
+#[test]
+fn another_version_is_refused() {
+    let place = Place::new();
+    drop(place.open("me"));
+    place
+        .raw()
+        .batch_execute("UPDATE forkyard.store SET version = 99")
+        .expect("a version");
+    let opened = Postgresql::open(&place.url, "node").map(|_| ());
+    assert!(matches!(opened, Err(StoreError::Version(_, 99))), "{opened:?}");
+}

@@ -1,0 +1,227 @@
+//! What an answer to a request for a job means.
+
+use crate::core::{Answer, TaskStatus};
+
+/// What a request brought, apart from how it ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Output {
+    /// What follows the answer's head.
+    pub(crate) result: Vec<u8>,
+    /// Why it did not succeed, in a line.
+    pub(crate) error: Option<String>,
+    /// What it wrote to its error stream.
+    pub(crate) log: Vec<u8>,
+}
+
+/// How long a job that asks to be tried later and says nothing else is left alone.
+const SNOOZE_MS: u64 = 60_000;
+
+/// Reads an answer that has come as a whole. `exit`: the application's own status, as a CGI program's exit code.
+pub(crate) fn read(stdout: &[u8], exit: u32) -> (Answer, Output) {
+    let (head, body) = split(stdout);
+    let mut status = 200;
+    let (mut word, mut retry_ms) = (None, None);
+    for line in head.split(|byte| *byte == b'\n') {
+        let Ok(line) = std::str::from_utf8(line) else {
+            continue;
+        };
+        let Some((name, value)) = line.split_once(':') else {
+            continue;
+        };
+        let value = value.trim();
+        if name.eq_ignore_ascii_case("Status") {
+            status = value
+                .split(' ')
+                .next()
+                .and_then(|code| code.parse().ok())
+                .unwrap_or(500);
+        } else if name.eq_ignore_ascii_case("Forkyard-Job") {
+            word = Some(value);
+        } else if name.eq_ignore_ascii_case("Retry-After") {
+            retry_ms = value
+                .parse::<u64>()
+                .ok()
+                .map(|seconds| seconds.saturating_mul(1_000));
+        }
+    }
+    let output = |error| Output {
+        result: body.to_vec(),
+        error,
+        log: Vec::new(),
+    };
+    let ok = |status| (Answer::Ok(status), output(None));
+    let failed = |why: String| (Answer::Failed, output(Some(why)));
+    let is_success = (200..300).contains(&status) && exit == 0;
+    match word.map(|word| word.split_once('=').unwrap_or((word, ""))) {
+        Some(("discard", _)) => return (Answer::Discard, output(None)),
+        Some(("snooze", time)) => {
+            let time = forkyard_config::duration(time.trim());
+            let millis = time.map_or(SNOOZE_MS, |time| {
+                u64::try_from(time.as_millis()).unwrap_or(SNOOZE_MS)
+            });
+            return (Answer::Snooze(millis), output(None));
+        }
+        Some(("fail", why)) => {
+            return failed(if why.is_empty() {
+                "it says so".to_owned()
+            } else {
+                why.to_owned()
+            });
+        }
+        Some((word, _)) if is_success => match task_status(word) {
+            Some(status) => return ok(status),
+            None => {
+                return failed(format!(
+                    "it answers \"Forkyard-Job: {word}\", which means nothing"
+                ));
+            }
+        },
+        _ => {}
+    }
+    match status {
+        _ if is_success => ok(TaskStatus::Ok),
+        200..300 => failed(format!("exit code {exit}")),
+        409 => (Answer::Discard, output(None)),
+        429 | 503 if retry_ms.is_some() => (Answer::Snooze(retry_ms.unwrap_or(SNOOZE_MS)), output(None)),
+        status => failed(format!("status {status}")),
+    }
+}
+
+fn task_status(word: &str) -> Option<TaskStatus> {
+    Some(match word {
+        "ok" => TaskStatus::Ok,
+        "warning" => TaskStatus::Warning,
+        "error" => TaskStatus::Error,
+        "not_applicable" => TaskStatus::NotApplicable,
+        _ => return None,
+    })
+}
+
+/// Head and body; what has no empty line is all body.
+fn split(stdout: &[u8]) -> (&[u8], &[u8]) {
+    let ends = [&b"\r\n\r\n"[..], b"\n\n"];
+    let found = ends.iter().filter_map(|end| {
+        let at = stdout.windows(end.len()).position(|window| window == *end)?;
+        Some((at, end.len()))
+    });
+    match found.min() {
+        Some((at, length)) => (&stdout[..at], &stdout[at + length..]),
+        None => (&[], stdout),
+    }
+}
+
+/// Takes how far a job is out of lines that it wrote: `Forkyard-Progress: 42 sending`, whatever stands before it. The last one
+/// counts.
+pub(crate) fn progress(text: &[u8]) -> Option<(u32, String)> {
+    const MARK: &str = "Forkyard-Progress:";
+    let text = String::from_utf8_lossy(text);
+    let said = text.rsplit_once(MARK)?.1.lines().next()?.trim();
+    let (number, rest) = said.split_once(' ').unwrap_or((said, ""));
+    let percent: u32 = number.trim_end_matches('%').parse().ok()?;
+    Some((percent.min(100), rest.trim().chars().take(200).collect()))
+}
+
+/// Text of which the beginning and the end are kept.
+#[derive(Debug, Default)]
+pub(crate) struct Bounded {
+    most: usize,
+    head: Vec<u8>,
+    tail: std::collections::VecDeque<u8>,
+    dropped: usize,
+}
+
+impl Bounded {
+    pub(crate) fn new(most: usize) -> Bounded {
+        Bounded {
+            most,
+            ..Bounded::default()
+        }
+    }
+
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        let room = (self.most / 2).saturating_sub(self.head.len()).min(bytes.len());
+        self.head.extend_from_slice(&bytes[..room]);
+        self.tail.extend(&bytes[room..]);
+        let excess = self.tail.len().saturating_sub(self.most - self.most / 2);
+        self.tail.drain(..excess);
+        self.dropped += excess;
+    }
+
+    /// What there is, and how much is not.
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        let mut text = std::mem::take(&mut self.head);
+        if self.dropped > 0 {
+            text.extend_from_slice(format!("\n[{} bytes left out]\n", self.dropped).as_bytes());
+        }
+        text.extend(self.tail.drain(..));
+        self.dropped = 0;
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(text: &str) -> (Answer, Option<String>) {
+        let (answer, output) = read(text.as_bytes(), 0);
+        (answer, output.error)
+    }
+
+    #[test]
+    fn statuses_and_words_say_how_a_job_ended() {
+        let ok = |status| (Answer::Ok(status), None);
+        for (text, expected) in [
+            ("Content-type: text/html\r\n\r\ndone", ok(TaskStatus::Ok)),
+            ("", ok(TaskStatus::Ok)),
+            ("Forkyard-Job: warning\n\n", ok(TaskStatus::Warning)),
+            (
+                "forkyard-job: not_applicable\r\n\r\n",
+                ok(TaskStatus::NotApplicable),
+            ),
+            ("Status: 409 Conflict\r\n\r\n", (Answer::Discard, None)),
+            (
+                "Status: 500\r\nForkyard-Job: discard\r\n\r\n",
+                (Answer::Discard, None),
+            ),
+            ("Forkyard-Job: snooze=90s\r\n\r\n", (Answer::Snooze(90_000), None)),
+            (
+                "Status: 503\r\nRetry-After: 7\r\n\r\n",
+                (Answer::Snooze(7_000), None),
+            ),
+            ("Status: 503\r\n\r\n", (Answer::Failed, Some("status 503".into()))),
+            (
+                "Status: 500 Oops\r\nForkyard-Job: ok\r\n\r\n",
+                (Answer::Failed, Some("status 500".into())),
+            ),
+            (
+                "Forkyard-Job: fail=no route\r\n\r\n",
+                (Answer::Failed, Some("no route".into())),
+            ),
+        ] {
+            assert_eq!(answer(text), expected, "{text}");
+        }
+        assert_eq!(read(b"\n\nx", 3).0, Answer::Failed);
+        assert_eq!(read(b"A: b\r\n\r\nbody\n\nmore", 0).1.result, b"body\n\nmore");
+    }
+
+    #[test]
+    fn the_last_progress_counts() {
+        let text = b"PHP message: Forkyard-Progress: 10 begun\nnoise\nForkyard-Progress: 45% half of it\nend";
+        assert_eq!(progress(text), Some((45, "half of it".into())));
+        assert_eq!(progress(b"Forkyard-Progress: 900"), Some((100, String::new())));
+        assert_eq!(progress(b"Forkyard-Progress: soon"), None);
+    }
+
+    #[test]
+    fn beginning_and_end_are_kept() {
+        let mut text = Bounded::new(10);
+        for piece in ["abcd", "efgh", "ijkl", "mnop"] {
+            text.push(piece.as_bytes());
+        }
+        assert_eq!(text.take(), b"abcde\n[6 bytes left out]\nlmnop");
+        let mut short = Bounded::new(10);
+        short.push(b"abcdefgh");
+        assert_eq!(short.take(), b"abcdefgh");
+    }
+}

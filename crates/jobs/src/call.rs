@@ -1,0 +1,332 @@
+//! A request for a job, from its connection to its end. The open connection is the lease: as long as it is there the job runs.
+
+use crate::answer::{self, Bounded, Output};
+use crate::core::{Answer, JobId, Why};
+use crate::store::Claimed;
+use fastcgi::{Answer as Wire, Part, RecordType, Request};
+use forkyard_config::{Address, Queue};
+use forkyard_protocol::jobs;
+use forkyard_sys::Error;
+use forkyard_sys::socket::{self, Progress};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Bytes read at once, and how often before the others have their turn.
+const READ_BYTES: usize = 16 * 1024;
+const READS: usize = 16;
+/// Room for an answer's head, beside what is kept of its body.
+const HEAD_BYTES: usize = 16 * 1024;
+/// What a worker has from the request to give up until it is ended, from there until it is killed, and until it is given up.
+const GRACE_MS: u64 = 2_000;
+const KILL_MS: u64 = 2_000;
+const GIVE_UP_MS: u64 = 30_000;
+/// How often progress is written down.
+const PROGRESS_MS: u64 = 1_000;
+
+/// One request.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) id: JobId,
+    pub(crate) attempt: u32,
+    pub(crate) pool: String,
+    socket: OwnedFd,
+    output: Vec<u8>,
+    sent: usize,
+    wire: Wire,
+    stdout: Vec<u8>,
+    most_stdout: usize,
+    log: Bounded,
+    started_ms: u64,
+    ending: Ending,
+    /// How far the job says it is, until that is written down, and when it may be.
+    progress: Option<(u32, String)>,
+    progress_ms: u64,
+}
+
+/// How far the end of a request is that is not wanted any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Not,
+    /// The worker was asked to give up; until when it may.
+    Asked(u64),
+    /// The master was asked to end it; until when that may take.
+    Ordered(u64),
+    /// The master was asked to kill it; the same.
+    Forced(u64),
+}
+
+/// What is to be done about a request that does not end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Press {
+    Nothing,
+    /// Its worker is to be ended.
+    Terminate {
+        is_forced: bool,
+    },
+    /// Nothing helps: the connection is let go.
+    GiveUp,
+}
+
+/// What came of a look at a request.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Look {
+    Waits,
+    /// There is more to read.
+    More,
+    Over(Box<(Answer, Output)>),
+    /// The connection ended before the answer did: the worker died, or let go of it.
+    Broken(Output),
+}
+
+/// Begins a connection to a pool. `None`: it can't be reached now.
+pub(crate) fn connect(address: &Address) -> Result<Option<OwnedFd>, Error> {
+    match address {
+        Address::Unix(path) => socket::connect_unix(path),
+        Address::Tcp(address) => socket::connect_tcp(*address).map(Some),
+        Address::TcpAny(port) => {
+            socket::connect_tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, *port))).map(Some)
+        }
+    }
+}
+
+impl Call {
+    /// A request for a step of a job, over a connection that was begun.
+    pub(crate) fn new(
+        socket: OwnedFd,
+        queue: &Queue,
+        job: &Claimed,
+        step: usize,
+        most_result: usize,
+        now_ms: u64,
+    ) -> Call {
+        Call {
+            id: job.id,
+            attempt: job.attempt,
+            pool: queue.pool.clone(),
+            socket,
+            output: request(queue, job, step),
+            sent: 0,
+            wire: Wire::new(),
+            stdout: Vec::new(),
+            most_stdout: most_result + HEAD_BYTES,
+            log: Bounded::new(most_result),
+            started_ms: now_ms,
+            ending: Ending::Not,
+            progress: None,
+            progress_ms: now_ms,
+        }
+    }
+
+    pub(crate) fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    /// How long it has taken so far.
+    pub(crate) fn duration_ms(&self, now_ms: u64) -> u64 {
+        now_ms.saturating_sub(self.started_ms)
+    }
+
+    /// The query by which its worker shows it.
+    pub(crate) fn query(&self) -> String {
+        jobs::query(self.id, self.attempt)
+    }
+
+    /// Whether anything of the request was sent: the pool may have begun with it.
+    fn has_begun(&self) -> bool {
+        self.sent > 0
+    }
+
+    /// Asks the worker to give up.
+    pub(crate) fn abort(&mut self, why: Why, now_ms: u64) {
+        if self.ending != Ending::Not {
+            return;
+        }
+        let grace = match why {
+            Why::Cancelled => GRACE_MS,
+            // It has had its time.
+            Why::TimedOut => GRACE_MS / 2,
+        };
+        self.ending = Ending::Asked(now_ms + grace);
+        self.output
+            .extend_from_slice(&fastcgi::header(RecordType::AbortRequest, 1, 0, 0));
+    }
+
+    /// When [`Call::press`] is to be called.
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        let ending = match self.ending {
+            Ending::Not => None,
+            Ending::Asked(until) | Ending::Ordered(until) | Ending::Forced(until) => Some(until),
+        };
+        let progress = self.progress.as_ref().map(|_| self.progress_ms);
+        ending.into_iter().chain(progress).min()
+    }
+
+    /// Goes a step further with a request that does not end.
+    pub(crate) fn press(&mut self, now_ms: u64) -> Press {
+        match self.ending {
+            Ending::Asked(until) if until <= now_ms => {
+                self.ending = Ending::Ordered(now_ms + KILL_MS);
+                Press::Terminate { is_forced: false }
+            }
+            Ending::Ordered(until) if until <= now_ms => {
+                self.ending = Ending::Forced(now_ms + GIVE_UP_MS);
+                Press::Terminate { is_forced: true }
+            }
+            Ending::Forced(until) if until <= now_ms => Press::GiveUp,
+            Ending::Not | Ending::Asked(_) | Ending::Ordered(_) | Ending::Forced(_) => Press::Nothing,
+        }
+    }
+
+    /// How far the job is, if that is to be written down now.
+    pub(crate) fn take_progress(&mut self, now_ms: u64) -> Option<(u32, String)> {
+        if self.progress_ms > now_ms {
+            return None;
+        }
+        let progress = self.progress.take()?;
+        self.progress_ms = now_ms + PROGRESS_MS;
+        Some(progress)
+    }
+
+    /// Writes and reads what can be.
+    pub(crate) fn look(&mut self) -> Look {
+        if !self.has_begun() && socket::take_error(self.socket.as_fd()).is_err() {
+            return Look::Over(Box::new((Answer::Unreached, Output::default())));
+        }
+        while self.sent < self.output.len() {
+            match socket::send(self.socket.as_fd(), &self.output[self.sent..]) {
+                Ok(Progress::Done(count)) => self.sent += count,
+                Ok(Progress::WouldBlock) => break,
+                Err(_) if !self.has_begun() => {
+                    return Look::Over(Box::new((Answer::Unreached, Output::default())));
+                }
+                // An answer may have come before the whole request was read.
+                Err(_) => self.sent = self.output.len(),
+            }
+        }
+        let mut buffer = [0; READ_BYTES];
+        for _ in 0..READS {
+            match socket::receive(self.socket.as_fd(), &mut buffer) {
+                Ok(Progress::Done(count)) if count > 0 => {
+                    if let Some(over) = self.take(&buffer[..count]) {
+                        return over;
+                    }
+                }
+                Ok(Progress::WouldBlock) => return Look::Waits,
+                Ok(Progress::Done(_)) | Err(_) => {
+                    return match self.has_begun() {
+                        true => Look::Broken(self.remains()),
+                        false => Look::Over(Box::new((Answer::Unreached, Output::default()))),
+                    };
+                }
+            }
+        }
+        Look::More
+    }
+
+    /// What there is of an answer that will not be whole.
+    pub(crate) fn remains(&mut self) -> Output {
+        Output {
+            log: self.log.take(),
+            ..Output::default()
+        }
+    }
+
+    fn take(&mut self, mut input: &[u8]) -> Option<Look> {
+        loop {
+            let (used, part) = self.wire.receive(input);
+            match part {
+                Part::More => return None,
+                Part::Stdout(bytes) => {
+                    let room = self
+                        .most_stdout
+                        .saturating_sub(self.stdout.len())
+                        .min(bytes.len());
+                    self.stdout.extend_from_slice(&bytes[..room]);
+                }
+                Part::Stderr(bytes) => {
+                    if let Some(progress) = answer::progress(bytes) {
+                        self.progress = Some(progress);
+                    }
+                    self.log.push(bytes);
+                }
+                Part::End { app_status, .. } => {
+                    let (answer, mut output) = answer::read(&self.stdout, app_status);
+                    output.result.truncate(self.most_stdout - HEAD_BYTES);
+                    output.log = self.log.take();
+                    return Some(Look::Over(Box::new((answer, output))));
+                }
+                Part::Closed(_) | Part::Other(..) => {}
+                Part::Broken => {
+                    let error = Some("what came is no FastCGI answer".to_owned());
+                    let output = Output {
+                        error,
+                        ..self.remains()
+                    };
+                    return Some(Look::Over(Box::new((Answer::Failed, output))));
+                }
+            }
+            input = &input[used..];
+        }
+    }
+}
+
+/// The request, as bytes.
+fn request(queue: &Queue, job: &Claimed, step: usize) -> Vec<u8> {
+    let path = format!("{}{}/{}", jobs::PATH, job.queue, job.kind);
+    let query = jobs::query(job.id, job.attempt);
+    let uri = format!("{path}?{query}");
+    let number = |number: u32| number.to_string();
+    let (id, length) = (job.id.to_string(), job.payload.len().to_string());
+    let (attempt, failures) = (number(job.attempt), number(job.counters.failures));
+    let crashes = number(job.counters.crashes);
+    let script = queue.script.as_ref().map(|script| script.display().to_string());
+    let mut params: Vec<(&str, &str)> = vec![
+        ("GATEWAY_INTERFACE", "CGI/1.1"),
+        ("SERVER_SOFTWARE", "forkyard-jobs"),
+        ("SERVER_PROTOCOL", "HTTP/1.1"),
+        ("SERVER_NAME", "localhost"),
+        ("SERVER_PORT", "80"),
+        ("REMOTE_ADDR", "127.0.0.1"),
+        ("REQUEST_METHOD", "POST"),
+        ("REQUEST_URI", &uri),
+        ("SCRIPT_NAME", &path),
+        ("DOCUMENT_URI", &path),
+        ("QUERY_STRING", &query),
+        ("CONTENT_TYPE", &job.content_type),
+        ("CONTENT_LENGTH", &length),
+        ("HTTP_HOST", "localhost"),
+        ("FORKYARD_JOB_ID", &id),
+        ("FORKYARD_JOB_QUEUE", &job.queue),
+        ("FORKYARD_JOB_KIND", &job.kind),
+        ("FORKYARD_JOB_TENANT", &job.tenant),
+        ("FORKYARD_JOB_ATTEMPT", &attempt),
+        ("FORKYARD_JOB_FAILURES", &failures),
+        ("FORKYARD_JOB_CRASHES", &crashes),
+    ];
+    if let Some(script) = &script {
+        params.push(("SCRIPT_FILENAME", script));
+        if let Some((root, _)) = script.rsplit_once('/') {
+            params.push(("DOCUMENT_ROOT", root));
+        }
+    }
+    if let Some(step) = job.steps.get(step) {
+        params.push(("FORKYARD_JOB_STEP", step));
+    }
+    if let Some(key) = &job.key {
+        params.push(("FORKYARD_JOB_KEY", key));
+    }
+    if let Some(trace) = &job.traceparent {
+        params.push(("HTTP_TRACEPARENT", trace));
+    }
+    let params: Vec<(&[u8], &[u8])> = (params.iter())
+        .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
+        .collect();
+    let mut wire = Vec::new();
+    let request = Request {
+        params: &params,
+        body: &job.payload,
+        ..Request::default()
+    };
+    request.encode(&mut wire);
+    wire
+}

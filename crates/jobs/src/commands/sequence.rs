@@ -1,0 +1,129 @@
+//! What clients ask for about sequences.
+
+use super::{For, LONGEST_NAME, Wanted, checked, may_use, own_queues};
+use crate::client::Rights;
+use crate::store::{Operation, SequenceOperation};
+use forkyard_config::Jobs;
+use forkyard_protocol::jobs::{JobsRequest, SequenceAdd};
+
+/// Sequences of a list, unless it is said otherwise.
+const LISTED: u32 = 100;
+
+fn wanted(operation: SequenceOperation) -> Wanted {
+    Wanted::Store(Operation::Sequence(operation), For::Sequence)
+}
+
+/// Jobs that a sequence's source gave.
+pub(super) fn add(request: SequenceAdd, rights: Rights, jobs: &Jobs) -> Result<Wanted, String> {
+    Ok(wanted(SequenceOperation::Add {
+        id: request.id,
+        queues: own_queues(rights, jobs),
+        from: request.from,
+        jobs: checked(request.jobs, rights, jobs)?,
+    }))
+}
+
+/// What a request wants of a sequence; `None`: it is about something else.
+pub(super) fn read(request: &JobsRequest, rights: Rights, jobs: &Jobs) -> Option<Result<Wanted, String>> {
+    let word = request.command.strip_prefix("sequence-")?;
+    let queues = own_queues(rights, jobs);
+    let id = || {
+        request
+            .id
+            .ok_or_else(|| "id is missing: the number of a sequence".to_owned())
+    };
+    Some(match word {
+        "begin" => begin(request, rights, jobs),
+        "end" => id().map(|id| wanted(SequenceOperation::End { id, queues })),
+        "show" => id().map(|id| wanted(SequenceOperation::Show { id, queues })),
+        "cancel" => id().map(|id| wanted(SequenceOperation::Cancel { id, queues })),
+        "list" if rights == Rights::All => {
+            let limit = request.limit.unwrap_or(LISTED);
+            Ok(wanted(SequenceOperation::List { limit }))
+        }
+        "list" => Err("only root and the user that keeps the jobs may do this".to_owned()),
+        _ => return None,
+    })
+}
+
+fn begin(request: &JobsRequest, rights: Rights, jobs: &Jobs) -> Result<Wanted, String> {
+    let queue = (request.queue.clone()).ok_or("queue is missing: where its jobs wait")?;
+    if jobs.queues.iter().all(|known| known.name != queue) {
+        return Err(format!("there is no queue \"{queue}\""));
+    }
+    if !may_use(rights, jobs, &queue) {
+        return Err(format!(
+            "this user may not push into queue \"{queue}\": push_users of the queue can name it"
+        ));
+    }
+    let is_plain =
+        |name: &String| !name.is_empty() && name.len() <= LONGEST_NAME && !name.chars().any(char::is_control);
+    if !request.name.as_ref().is_none_or(is_plain) {
+        return Err(format!("name has 1 to {LONGEST_NAME} bytes that can be seen"));
+    }
+    let (name, total) = (request.name.clone(), request.total);
+    Ok(wanted(SequenceOperation::Begin { queue, name, total }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::jobs;
+
+    fn read(line: &str, rights: Rights) -> Result<SequenceOperation, String> {
+        match super::super::read(line.as_bytes(), rights, &jobs())? {
+            Wanted::Store(Operation::Sequence(operation), For::Sequence) => Ok(operation),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_user_has_sequences_of_its_queues_alone() {
+        let begin =
+            |queue: &str| format!(r#"{{"command":"sequence-begin","queue":"{queue}","name":"n","total":7}}"#);
+        let operation = read(&begin("mail"), Rights::Own(33)).expect("a sequence");
+        let (queue, name, total) = ("mail".into(), Some("n".into()), Some(7));
+        assert_eq!(operation, SequenceOperation::Begin { queue, name, total });
+        assert!(
+            read(&begin("other"), Rights::Own(33))
+                .expect_err("refused")
+                .contains("may not push")
+        );
+        assert!(
+            read(&begin("nosuch"), Rights::All)
+                .expect_err("refused")
+                .contains("no queue")
+        );
+        let add = r#"{"command":"sequence-add","id":1,"from":0,"jobs":[{"queue":"other","kind":"k"}]}"#;
+        assert!(
+            read(add, Rights::Own(33))
+                .expect_err("refused")
+                .contains("may not push")
+        );
+        let show = read(r#"{"command":"sequence-show","id":1}"#, Rights::Own(33));
+        let queues = Some(vec!["mail".to_owned()]);
+        assert_eq!(show, Ok(SequenceOperation::Show { id: 1, queues }));
+        assert!(read(r#"{"command":"sequence-list"}"#, Rights::Own(33)).is_err());
+        assert!(read(r#"{"command":"sequence-list"}"#, Rights::All).is_ok());
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        for (line, word) in [
+            (r#"{"command":"sequence-begin"}"#, "queue is missing"),
+            (
+                r#"{"command":"sequence-begin","queue":"mail","name":""}"#,
+                "name has 1",
+            ),
+            (r#"{"command":"sequence-end"}"#, "id is missing"),
+            (
+                r#"{"command":"sequence-add","id":1,"from":0,"jobs":[]}"#,
+                "job is missing",
+            ),
+            (r#"{"command":"sequence-fly"}"#, "there is no command"),
+        ] {
+            let why = read(line, Rights::All).expect_err(line);
+            assert!(why.contains(word), "{line}: {why}");
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! A job that is under way, from its claim to its end.
+
+use super::event::{Action, Answer, Counters, End, JobId, Moment, Start, TaskStatus, Why};
+use super::{REST_MS, Scheduler, verdict};
+
+/// A job that is under way.
+#[derive(Debug)]
+pub(super) struct Running {
+    queue: String,
+    tenant: String,
+    attempt: u32,
+    counters: Counters,
+    most_failures: Option<u32>,
+    expires_ms: Option<i64>,
+    timeout_ms: u64,
+    /// When its time is over; `None`: that was told.
+    deadline_ms: Option<u64>,
+    steps: usize,
+    step: usize,
+    /// The worst result of its steps so far.
+    worst: TaskStatus,
+    aborted: Option<Why>,
+}
+
+impl Running {
+    pub(super) fn deadline(&self) -> Option<u64> {
+        self.deadline_ms
+    }
+}
+
+impl Scheduler {
+    /// A claim was answered.
+    pub(super) fn claimed(
+        &mut self,
+        queue: &str,
+        tenant: &str,
+        job: Option<Start>,
+        now: Moment,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(start) = job else {
+            let served = self.served;
+            self.queue(queue)
+                .group(tenant, served, |group| group.waiting += 1);
+            return self.count(queue, tenant, -1);
+        };
+        let settings = self.queue(queue).settings.as_ref();
+        let timeout_ms = start.timeout_ms.or(settings.map(|settings| settings.timeout_ms));
+        let running = Running {
+            queue: queue.to_owned(),
+            tenant: tenant.to_owned(),
+            attempt: start.attempt,
+            counters: start.counters,
+            most_failures: start.most_failures,
+            expires_ms: start.expires_ms,
+            timeout_ms: timeout_ms.unwrap_or(0),
+            deadline_ms: None,
+            steps: start.steps,
+            step: start.step,
+            worst: TaskStatus::NotApplicable,
+            aborted: None,
+        };
+        let is_late = start.expires_ms.is_some_and(|expires| expires <= now.wall_ms);
+        let is_over = start.steps > 0 && start.step >= start.steps;
+        self.running.insert(start.id, running);
+        match (is_late, settings_are_gone(self, queue), is_over) {
+            (true, ..) => self.finish(start.id, End::Expired, now, actions),
+            // The configuration has changed since it was asked for.
+            (_, true, _) => self.finish(start.id, End::Returned, now, actions),
+            // Its last step was done when the process that had it died.
+            (.., true) => self.finish(start.id, End::Done(TaskStatus::Ok), now, actions),
+            _ => self.send(start.id, now, actions),
+        }
+    }
+
+    fn send(&mut self, id: JobId, now: Moment, actions: &mut Vec<Action>) {
+        if let Some(running) = self.running.get_mut(&id) {
+            running.deadline_ms = Some(now.mono_ms.saturating_add(running.timeout_ms));
+            actions.push(Action::Send {
+                id,
+                step: running.step,
+            });
+        }
+    }
+
+    /// A request for a job has ended. One of an earlier start is not believed.
+    pub(super) fn answered(
+        &mut self,
+        id: JobId,
+        attempt: u32,
+        answer: Answer,
+        now: Moment,
+        actions: &mut Vec<Action>,
+    ) {
+        if self
+            .running
+            .get(&id)
+            .is_none_or(|running| running.attempt != attempt)
+        {
+            return;
+        }
+        self.note_reach(id, answer, now);
+        let Some(running) = self.running.get_mut(&id) else {
+            return;
+        };
+        let end = match (answer, running.aborted) {
+            (Answer::Ok(status), _) if running.steps > 0 => {
+                let step = running.step;
+                running.worst = running.worst.max(status);
+                running.step += 1;
+                let (is_last, worst, aborted) =
+                    (running.step == running.steps, running.worst, running.aborted);
+                actions.push(Action::StepDone {
+                    id,
+                    attempt,
+                    step,
+                    status,
+                });
+                match aborted {
+                    _ if is_last || status == TaskStatus::Error => End::Done(worst),
+                    Some(why) => end_of(why),
+                    None => return self.send(id, now, actions),
+                }
+            }
+            (Answer::Ok(status), _) => End::Done(status),
+            (Answer::Discard, _) => End::Discarded,
+            (Answer::Snooze(millis), None) => End::Snoozed(millis),
+            (Answer::Unreached, None) => End::Returned,
+            (Answer::Stopped, None) => End::Stopped,
+            (Answer::Failed, None) => End::Failed,
+            (Answer::Crashed, None) => End::Crashed,
+            (
+                Answer::Snooze(_) | Answer::Unreached | Answer::Stopped | Answer::Failed | Answer::Crashed,
+                Some(why),
+            ) => end_of(why),
+        };
+        let failed_step = matches!(end, End::Failed | End::Crashed | End::TimedOut);
+        if let Some(running) = self.running.get(&id).filter(|it| failed_step && it.steps > 0) {
+            actions.push(Action::StepDone {
+                id,
+                attempt,
+                step: running.step,
+                status: TaskStatus::TaskError,
+            });
+        }
+        self.finish(id, end, now, actions);
+    }
+
+    /// A pool that can't be reached is left alone for a while, longer each time.
+    fn note_reach(&mut self, id: JobId, answer: Answer, now: Moment) {
+        let queue = self.running.get(&id).map(|running| running.queue.as_str());
+        let queue = queue.and_then(|queue| self.queues.get(queue));
+        let settings = queue.and_then(|queue| queue.settings.as_ref());
+        let Some(pool) = settings.and_then(|settings| self.pools.get_mut(&settings.pool)) else {
+            return;
+        };
+        match answer {
+            Answer::Unreached if pool.rests_until.is_none() => {
+                pool.rest_ms = (pool.rest_ms * 2).clamp(REST_MS.0, REST_MS.1);
+                pool.rests_until = Some(now.mono_ms.saturating_add(pool.rest_ms));
+            }
+            Answer::Unreached => {}
+            _ => pool.rest_ms = 0,
+        }
+    }
+
+    /// Has the worker of a job give up.
+    pub(super) fn abort(&mut self, id: JobId, why: Why, actions: &mut Vec<Action>) {
+        let Some(running) = self.running.get_mut(&id) else {
+            return;
+        };
+        if why == Why::TimedOut {
+            running.deadline_ms = None;
+        }
+        if running.aborted.is_none() {
+            running.aborted = Some(why);
+            actions.push(Action::Abort { id, why });
+        }
+    }
+
+    fn finish(&mut self, id: JobId, end: End, now: Moment, actions: &mut Vec<Action>) {
+        let Some(running) = self.running.remove(&id) else {
+            return;
+        };
+        let limits = self
+            .queue(&running.queue)
+            .settings
+            .as_ref()
+            .map(|settings| settings.limits);
+        let verdict = verdict(
+            id,
+            running.counters,
+            &limits.unwrap_or(UNKNOWN),
+            running.most_failures,
+            running.expires_ms,
+            end,
+            now.wall_ms,
+        );
+        actions.push(Action::Finish {
+            id,
+            attempt: running.attempt,
+            verdict,
+        });
+        self.count(&running.queue, &running.tenant, -1);
+    }
+}
+
+/// The limits of jobs whose queue was taken out of the configuration while they ran: they are kept for when it is back.
+const UNKNOWN: super::Limits = super::Limits {
+    failures: u32::MAX,
+    crashes: u32::MAX,
+    first_ms: 60_000,
+    factor: 2,
+    most_ms: 3_600_000,
+    jitter_percent: 0,
+};
+
+fn settings_are_gone(scheduler: &Scheduler, queue: &str) -> bool {
+    scheduler
+        .queues
+        .get(queue)
+        .is_none_or(|queue| queue.settings.is_none())
+}
+
+fn end_of(why: Why) -> End {
+    match why {
+        Why::TimedOut => End::TimedOut,
+        Why::Cancelled => End::Cancelled,
+    }
+}

@@ -1,0 +1,235 @@
+//! Decides which job starts when, and what becomes of one that has ended. A plain value: events and the time go in, actions
+//! come out. It knows how many jobs wait in each group, and no job that waits: those are the store's.
+//!
+//! **Fairness.** Jobs of one queue and tenant are a group. A group with nothing running may take any free worker of its
+//! pool; one with something running may take one only while more are free than the reserve, a tenth of the workers. Of the
+//! groups that may, the one with the least running for its queue's weight is served, and of equal ones the one that was
+//! served the longest ago.
+
+mod choice;
+mod event;
+mod life;
+mod queue;
+mod rate;
+pub mod schedule;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;
+mod verdict;
+
+pub use event::{
+    Action, Answer, Becomes, Counters, End, Event, JobId, Limits, Moment, Outcome, PoolSettings,
+    QueueSettings, Start, TaskStatus, Verdict, Why,
+};
+pub use queue::QueueView;
+pub use verdict::verdict;
+
+use life::Running;
+use queue::Queue;
+use std::collections::{BTreeMap, HashMap};
+
+/// How long a pool that could not be reached is left alone: the first time, and at most.
+const REST_MS: (u64, u64) = (100, 5_000);
+
+/// A pool as far as jobs matter.
+#[derive(Debug, Default)]
+struct Pool {
+    workers: u32,
+    /// Jobs of all queues that it has, or that are being claimed for it; those of other processes, too.
+    running: u32,
+    /// It could not be reached: how long it is left alone, and until when.
+    rest_ms: u64,
+    rests_until: Option<u64>,
+}
+
+/// All that is decided about jobs.
+#[derive(Debug, Default)]
+pub struct Scheduler {
+    pools: BTreeMap<String, Pool>,
+    queues: BTreeMap<String, Queue>,
+    running: HashMap<JobId, Running>,
+    /// How many claims were made: the time by which groups were served.
+    served: u64,
+    /// When the next job that has to wait for a time is due.
+    due: Option<i64>,
+    /// Such jobs are being let in: nothing is known of the next one.
+    is_promoting: bool,
+    store_failed: bool,
+    is_draining: bool,
+}
+
+impl Scheduler {
+    /// Takes what happened; adds what is to be done.
+    pub fn handle(&mut self, event: Event, now: Moment, actions: &mut Vec<Action>) {
+        match event {
+            Event::Configured(pools, queues) => self.configure(pools, queues),
+            Event::Waiting {
+                queue,
+                tenant,
+                change,
+            } => {
+                let served = self.served;
+                self.queue(&queue)
+                    .group(&tenant, served, |group| group.waiting += change);
+            }
+            Event::Paused { queue, is_paused } => self.queue(&queue).is_paused = is_paused,
+            Event::Elsewhere {
+                queue,
+                tenant,
+                change,
+            } => self.count(&queue, &tenant, change),
+            Event::Claimed { queue, tenant, job } => self.claimed(&queue, &tenant, job, now, actions),
+            Event::Answered { id, attempt, answer } => self.answered(id, attempt, answer, now, actions),
+            Event::Cancel(id) => self.abort(id, Why::Cancelled, actions),
+            Event::Due(due) => {
+                self.due = due;
+                self.is_promoting = false;
+            }
+            Event::StoreFailed => self.store_failed = true,
+            Event::StoreWell => self.store_failed = false,
+            Event::Drain => self.is_draining = true,
+            Event::Time => {}
+        }
+        self.take_time(now, actions);
+        self.fill(now, actions);
+    }
+
+    /// When [`Event::Time`] is to be told at the latest: by the clock on the wall, and by the one that is never set.
+    pub fn next_deadline(&self) -> (Option<i64>, Option<u64>) {
+        let due = self
+            .due
+            .filter(|_| !self.is_promoting && !self.is_draining && !self.store_failed);
+        let timeouts = self.running.values().filter_map(Running::deadline);
+        let rests = self.pools.values().filter_map(|pool| pool.rests_until);
+        let tokens = self.queues.values().filter_map(Queue::next_token);
+        (due, timeouts.chain(rests).chain(tokens).min())
+    }
+
+    /// Whether no job is under way.
+    pub fn is_idle(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// The jobs that are under way.
+    pub fn jobs(&self) -> impl Iterator<Item = JobId> {
+        self.running.keys().copied()
+    }
+
+    /// Each queue in numbers.
+    pub fn view(&self) -> impl Iterator<Item = (&str, QueueView)> {
+        self.queues
+            .iter()
+            .map(|(name, queue)| (name.as_str(), queue.view()))
+    }
+
+    /// A queue that is not configured may be counted, and nothing of it starts.
+    fn queue(&mut self, name: &str) -> &mut Queue {
+        if !self.queues.contains_key(name) {
+            self.queues.insert(name.to_owned(), Queue::default());
+        }
+        self.queues.entry(name.to_owned()).or_default()
+    }
+
+    fn configure(&mut self, pools: Vec<PoolSettings>, queues: Vec<QueueSettings>) {
+        for pool in self.pools.values_mut() {
+            (pool.workers, pool.running) = (0, 0);
+        }
+        for settings in pools {
+            self.pools.entry(settings.name).or_default().workers = settings.workers;
+        }
+        for queue in self.queues.values_mut() {
+            queue.settings = None;
+        }
+        for settings in queues {
+            self.queue(&settings.name.clone()).take(settings);
+        }
+        // A queue may have moved to another pool: what runs counts for the new one, whose limits hold.
+        for queue in self.queues.values() {
+            let pool = queue
+                .settings
+                .as_ref()
+                .and_then(|it| self.pools.get_mut(&it.pool));
+            if let Some(pool) = pool {
+                pool.running += queue.running;
+            }
+        }
+        self.pools.retain(|_, pool| pool.workers > 0 || pool.running > 0);
+    }
+
+    /// More or fewer jobs of a group are under way.
+    fn count(&mut self, queue: &str, tenant: &str, change: i32) {
+        let served = self.served;
+        let entry = self.queue(queue);
+        entry.running = entry.running.saturating_add_signed(change);
+        let pool = entry.settings.as_ref().map(|settings| settings.pool.clone());
+        entry.group(tenant, served, |group| {
+            group.running = group.running.saturating_add_signed(change)
+        });
+        if let Some(pool) = pool.and_then(|pool| self.pools.get_mut(&pool)) {
+            pool.running = pool.running.saturating_add_signed(change);
+        }
+    }
+
+    /// Lets in what is due, and ends jobs whose time is over.
+    fn take_time(&mut self, now: Moment, actions: &mut Vec<Action>) {
+        for pool in self.pools.values_mut() {
+            pool.rests_until.take_if(|until| *until <= now.mono_ms);
+        }
+        let is_due = self.due.is_some_and(|due| due <= now.wall_ms);
+        if is_due && !self.is_promoting && !self.is_draining && !self.store_failed {
+            self.is_promoting = true;
+            actions.push(Action::Promote);
+        }
+        let is_late = |running: &Running| running.deadline().is_some_and(|deadline| deadline <= now.mono_ms);
+        let late: Vec<JobId> = (self.running.iter())
+            .filter(|(_, running)| is_late(running))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in late {
+            self.abort(id, Why::TimedOut, actions);
+        }
+    }
+
+    /// Claims a job for every free worker that a group may have.
+    fn fill(&mut self, now: Moment, actions: &mut Vec<Action>) {
+        if self.is_draining || self.store_failed {
+            return;
+        }
+        for queue in self.queues.values_mut() {
+            queue.refill(now.mono_ms);
+        }
+        let pools: Vec<String> = self.pools.keys().cloned().collect();
+        for pool in pools {
+            while let Some((queue, tenant)) = self.choose(&pool) {
+                self.served += 1;
+                let served = self.served;
+                if let Some(entry) = self.queues.get_mut(&queue) {
+                    entry.spend(now.mono_ms);
+                    entry.group(&tenant, served, |group| {
+                        group.waiting -= 1;
+                        group.served = served;
+                    });
+                }
+                self.count(&queue, &tenant, 1);
+                actions.push(Action::Claim { queue, tenant });
+            }
+        }
+    }
+
+    /// What has to hold between two events.
+    #[cfg(test)]
+    fn invariants(&self) {
+        for (name, pool) in &self.pools {
+            let of_pool = |queue: &&Queue| queue.settings.as_ref().is_some_and(|it| it.pool == *name);
+            let sum: u32 = self
+                .queues
+                .values()
+                .filter(of_pool)
+                .map(|queue| queue.running)
+                .sum();
+            assert_eq!(sum, pool.running, "pool {name}");
+        }
+        self.queues.values().for_each(Queue::invariants);
+    }
+}

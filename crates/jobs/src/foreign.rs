@@ -1,0 +1,152 @@
+//! Jobs that another process has: of a master before this one, which ends them in its own time, or one that died and left them.
+//!
+//! A job of a process that died goes on in its worker, where nothing can tell it from a client's request any more. It is
+//! started again only when no worker shows it and none is on its way to one.
+
+use crate::start::is_there;
+use crate::store::ForeignJob;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// What is known of jobs of others.
+#[derive(Debug, Default)]
+pub(crate) struct Foreign {
+    jobs: BTreeMap<i64, ForeignJob>,
+    /// Pools whose workers were asked about, and the orphans that were known then.
+    asked: BTreeMap<String, BTreeSet<i64>>,
+}
+
+/// What has changed of one group.
+pub(crate) type Change = (String, String, i32);
+
+impl Foreign {
+    /// Takes what the store has; says how many more or fewer are under way, and which are not any more.
+    pub(crate) fn take(&mut self, jobs: Vec<ForeignJob>) -> (Vec<Change>, Vec<i64>) {
+        let now: BTreeMap<i64, ForeignJob> = jobs.into_iter().map(|job| (job.id, job)).collect();
+        let mut changes: HashMap<(String, String), i32> = HashMap::new();
+        let mut count = |job: &ForeignJob, by| {
+            *changes
+                .entry((job.queue.clone(), job.tenant.clone()))
+                .or_default() += by;
+        };
+        self.jobs.values().for_each(|job| count(job, -1));
+        now.values().for_each(|job| count(job, 1));
+        let ended = self
+            .jobs
+            .keys()
+            .filter(|id| !now.contains_key(id))
+            .copied()
+            .collect();
+        self.jobs = now;
+        let changes = changes.into_iter().filter(|(_, by)| *by != 0);
+        let changes = changes.map(|((queue, tenant), by)| (queue, tenant, by));
+        (changes.collect(), ended)
+    }
+
+    /// Whether there are any.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
+    /// Whether a process has any.
+    pub(crate) fn has_jobs_of(&self, owner: &str) -> bool {
+        self.jobs.values().any(|job| job.owner == owner)
+    }
+
+    /// The pools that have orphans and were not asked about; they are asked about now. `pool_of`: where a queue's jobs run.
+    pub(crate) fn ask(&mut self, pool_of: impl Fn(&str) -> Option<String>) -> (Vec<String>, Vec<ForeignJob>) {
+        let mut by_pool: BTreeMap<String, BTreeSet<i64>> = BTreeMap::new();
+        let mut homeless = Vec::new();
+        for job in self.jobs.values().filter(|job| !is_there(&job.owner)) {
+            match pool_of(&job.queue) {
+                Some(pool) => _ = by_pool.entry(pool).or_default().insert(job.id),
+                // No pool runs it: what did is closed with its workers.
+                None => homeless.push(job.clone()),
+            }
+        }
+        by_pool.retain(|pool, _| !self.asked.contains_key(pool));
+        let pools = by_pool.keys().cloned().collect();
+        self.asked.extend(by_pool);
+        (pools, homeless)
+    }
+
+    /// A pool's workers show these queries, and `abandoned` connections have lost their client. Says which orphans have ended.
+    /// Where there are more such connections than orphans that are shown, a worker that is not the master's may have one: of a
+    /// daemon that was killed as a whole.
+    pub(crate) fn answered(
+        &mut self,
+        pool: &str,
+        queries: &[String],
+        is_settled: bool,
+        abandoned: u32,
+    ) -> Vec<ForeignJob> {
+        let asked = self.asked.remove(pool).unwrap_or_default();
+        if !is_settled {
+            return Vec::new();
+        }
+        let is_shown = |job: &&ForeignJob| {
+            let query = forkyard_protocol::jobs::query(job.id, job.attempt);
+            queries.contains(&query)
+        };
+        let orphans = || asked.iter().filter_map(|id| self.jobs.get(id));
+        let shown = orphans().filter(is_shown).count();
+        if abandoned as usize > shown {
+            return Vec::new();
+        }
+        orphans().filter(|job| !is_shown(job)).cloned().collect()
+    }
+
+    /// One was ended here.
+    pub(crate) fn remove(&mut self, id: i64) -> Option<Change> {
+        let job = self.jobs.remove(&id)?;
+        Some((job.queue, job.tenant, -1))
+    }
+
+    /// The master was not able to say, or is another by now.
+    pub(crate) fn forget_questions(&mut self) {
+        self.asked.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::Counters;
+
+    fn job(id: i64, owner: &str) -> ForeignJob {
+        ForeignJob {
+            id,
+            attempt: 1,
+            owner: owner.into(),
+            queue: "q".into(),
+            tenant: String::new(),
+            kind: "k".into(),
+            counters: Counters::default(),
+            expires_ms: None,
+        }
+    }
+
+    #[test]
+    fn an_orphan_has_ended_when_no_worker_shows_it_and_none_is_on_its_way() {
+        let mut foreign = Foreign::default();
+        assert_eq!(
+            foreign.take(vec![job(1, "dead"), job(2, "dead")]).0,
+            [("q".into(), String::new(), 2)]
+        );
+        let pool_of = |_: &str| Some("p".to_owned());
+        assert_eq!(foreign.ask(pool_of).0, ["p"]);
+        assert!(foreign.ask(pool_of).0.is_empty(), "it is asked once at a time");
+        let shown = ["job=1&attempt=1".to_owned()];
+        assert!(foreign.answered("p", &shown, false, 0).is_empty());
+        foreign.ask(pool_of);
+        assert!(
+            foreign.answered("p", &shown, true, 2).is_empty(),
+            "a worker of another daemon has it"
+        );
+        foreign.ask(pool_of);
+        let ended = foreign.answered("p", &shown, true, 1);
+        assert_eq!(ended.iter().map(|job| job.id).collect::<Vec<_>>(), [2]);
+        assert_eq!(foreign.remove(2), Some(("q".into(), String::new(), -1)));
+        assert_eq!(foreign.take(vec![job(1, "dead")]), (Vec::new(), Vec::new()));
+        assert_eq!(foreign.take(Vec::new()).1, [1]);
+    }
+}

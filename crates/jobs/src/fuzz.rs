@@ -1,0 +1,93 @@
+//! Fuzz targets: what clients say, and what jobs answer.
+
+use crate::answer::{self, Bounded};
+use crate::client::Rights;
+use crate::commands::{self, For, Wanted};
+use crate::sample;
+use crate::store::{Operation, SequenceOperation};
+use forkyard_fuzz::{Grammar, Target, target, words};
+use forkyard_protocol::jobs::NewJob;
+
+/// The targets.
+#[rustfmt::skip]
+pub const TARGETS: &[Target] = &[
+    target("jobs_requests", Grammar::Json, words::JOBS, 1024, requests),
+    target("jobs_answers", Grammar::Lines, words::JOBS, 1024, answers),
+];
+
+/// A user of one queue.
+const USER: u32 = 33;
+
+/// Whatever a user says, it touches no queue but its own, and no payload is longer than it may be.
+fn requests(line: &[u8]) {
+    let jobs = sample::jobs();
+    let check = |pushed: &[NewJob]| {
+        for job in pushed {
+            assert_eq!(job.queue, "mail");
+            assert!(job.payload.len() as u64 <= jobs.max_payload && !job.kind.contains(['?', '#', ' ']));
+        }
+    };
+    let own = Some(vec!["mail".to_owned()]);
+    match commands::read(line, Rights::Own(USER), &jobs) {
+        Ok(Wanted::Store(Operation::Push(pushed), what)) => {
+            assert_eq!(what, For::Push);
+            check(&pushed);
+        }
+        Ok(Wanted::Store(Operation::Sequence(operation), _)) => match operation {
+            SequenceOperation::Begin { queue, .. } => assert_eq!(queue, "mail"),
+            SequenceOperation::Add { queues, jobs, .. } => {
+                assert_eq!(queues, own);
+                check(&jobs);
+            }
+            SequenceOperation::End { queues, .. }
+            | SequenceOperation::Cancel { queues, .. }
+            | SequenceOperation::Show { queues, .. } => assert_eq!(queues, own),
+            SequenceOperation::List { .. } => panic!("all sequences are shown to a user"),
+        },
+        Ok(Wanted::Store(
+            Operation::Retry(selection) | Operation::Cancel(selection) | Operation::Discard(selection),
+            _,
+        )) => {
+            let crate::store::Selection::One(_, queues) = selection else {
+                panic!("a user changes all jobs of a state");
+            };
+            assert_eq!(queues, own);
+        }
+        Ok(Wanted::Store(operation, _)) => {
+            let is_own = match &operation {
+                // What is shown is looked at when it is there.
+                Operation::Show(_) => true,
+                Operation::Progress { queues, .. } => *queues == own,
+                _ => false,
+            };
+            assert!(is_own, "{operation:?}");
+        }
+        Ok(Wanted::Wait(_)) | Err(_) => {}
+        Ok(Wanted::Schedules | Wanted::RunNow(_)) => panic!("a user does what is root's"),
+    }
+    let _ = commands::read(line, Rights::All, &jobs);
+}
+
+/// What a job answers is read whatever it is, and what it writes means in pieces what it means at once.
+fn answers(bytes: &[u8]) {
+    const MOST: usize = 100;
+    let (_, output) = answer::read(bytes, 0);
+    assert!(bytes.ends_with(&output.result));
+    if let Some((percent, text)) = answer::progress(bytes) {
+        assert!(percent <= 100 && text.chars().count() <= 200);
+    }
+    let (mut whole, mut pieces) = (Bounded::new(MOST), Bounded::new(MOST));
+    whole.push(bytes);
+    bytes.chunks(7).for_each(|piece| pieces.push(piece));
+    let kept = whole.take();
+    assert_eq!(kept, pieces.take());
+    assert!(kept.len() <= MOST + 40);
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_parser_keeps_its_promises_whatever_it_is_given() {
+        forkyard_fuzz::check(super::TARGETS);
+    }
+}

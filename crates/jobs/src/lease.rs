@@ -1,0 +1,361 @@
+//! Jobs that are under way here: their requests, what those brought, and how the scheduler's wishes are carried out.
+
+use crate::answer::Output;
+use crate::call::{Call, Press, connect};
+use crate::core::{Action, Answer, Becomes, Event, JobId, Start, TaskStatus, Why};
+use crate::run::{Peer, Process};
+use crate::store::{Claimed, Finished, Operation};
+use forkyard_protocol::jobs::FromJobs;
+use forkyard_sys::Error;
+
+/// How long the master is waited for to say how a worker ended.
+const DOUBT_MS: u64 = 500;
+
+/// A job that is under way.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub(crate) job: Claimed,
+    /// The token of its request.
+    call: Option<usize>,
+    /// What its last request brought, and how long that took.
+    last: Output,
+    step_ms: u64,
+    /// How long its requests took in all.
+    total_ms: u64,
+}
+
+/// A connection ended before the answer did: how its worker ended is not known yet.
+#[derive(Debug)]
+pub(crate) struct Doubt {
+    id: JobId,
+    attempt: u32,
+    pool: String,
+    query: String,
+    pub(crate) until_ms: u64,
+}
+
+impl Lease {
+    pub(crate) fn new(job: Claimed) -> Lease {
+        Lease {
+            job,
+            call: None,
+            last: Output::default(),
+            step_ms: 0,
+            total_ms: 0,
+        }
+    }
+
+    /// What the scheduler is told of it.
+    pub(crate) fn start(&self) -> Start {
+        let job = &self.job;
+        Start {
+            id: job.id,
+            attempt: job.attempt,
+            counters: job.counters,
+            most_failures: job.most_failures,
+            timeout_ms: job.timeout_ms,
+            expires_ms: job.expires_ms,
+            steps: job.steps.len(),
+            step: job.step,
+        }
+    }
+}
+
+impl Process {
+    /// Carries out what the scheduler wants.
+    pub(crate) fn perform(&mut self, action: Action) {
+        match action {
+            Action::Claim { queue, tenant } => {
+                self.store.ask(Operation::Claim { queue, tenant });
+            }
+            Action::Promote => _ = self.store.ask(Operation::Promote),
+            Action::Send { id, step } => self.send(id, step),
+            Action::Abort { id, why } => self.abort(id, why),
+            Action::StepDone {
+                id,
+                attempt,
+                step,
+                status,
+            } => self.step_done(id, attempt, step, status),
+            Action::Finish { id, attempt, verdict } => {
+                let Some(lease) = self.leases.remove(&id) else {
+                    return;
+                };
+                let is_well = matches!(verdict.becomes, Becomes::Done(_));
+                let error = lease.last.error.filter(|_| !is_well);
+                self.figures
+                    .ended(&lease.job.queue, verdict.outcome, lease.total_ms);
+                if matches!(verdict.becomes, Becomes::Failed | Becomes::Quarantined) {
+                    let why = error.as_deref().unwrap_or("its time was over");
+                    let what = match verdict.becomes {
+                        Becomes::Quarantined => "is quarantined",
+                        _ => "has failed",
+                    };
+                    log::warn!(
+                        "jobs: job {id} ({}/{}) {what} at start {attempt}: {why}",
+                        lease.job.queue,
+                        lease.job.kind
+                    );
+                }
+                let number = self.store.ask(Operation::Finish(Box::new(Finished {
+                    id,
+                    attempt,
+                    verdict,
+                    result: lease.last.result,
+                    error,
+                    log: lease.last.log,
+                    duration_ms: lease.total_ms,
+                })));
+                if self.waiters.contains_key(&id) {
+                    self.finishing.insert(number, id);
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, id: JobId, step: usize) {
+        let now_ms = self.now().mono_ms;
+        let Some(lease) = self.leases.get_mut(&id) else {
+            return;
+        };
+        lease.last = Output::default();
+        let (queue, attempt) = (lease.job.queue.clone(), lease.job.attempt);
+        let Some(queue) = self.jobs.queues.iter().find(|known| known.name == queue) else {
+            return self.answered(
+                id,
+                attempt,
+                Answer::Unreached,
+                "the queue is not configured any more",
+            );
+        };
+        let most = usize::try_from(self.jobs.max_result).unwrap_or(usize::MAX);
+        let begun = connect(&queue.address)
+            .map(|socket| socket.map(|socket| Call::new(socket, queue, &lease.job, step, most, now_ms)));
+        let added = begun.and_then(|call| match call {
+            Some(call) => self.add(Peer::Call(Box::new(call))).map(Some),
+            None => Ok(None),
+        });
+        match added {
+            Ok(Some(token)) => {
+                if let Some(lease) = self.leases.get_mut(&id) {
+                    lease.call = Some(token);
+                }
+            }
+            Ok(None) => self.answered(id, attempt, Answer::Unreached, "the pool's listen queue is full"),
+            Err(error) => self.unreached(id, attempt, &error),
+        }
+    }
+
+    fn unreached(&mut self, id: JobId, attempt: u32, error: &Error) {
+        let pool = self
+            .leases
+            .get(&id)
+            .map(|lease| lease.job.queue.clone())
+            .unwrap_or_default();
+        if self.told_unreached.insert(pool.clone()) {
+            log::warn!("jobs: the pool of queue {pool} can't be reached: {error}; trying again");
+        }
+        self.answered(id, attempt, Answer::Unreached, "the pool can't be reached");
+    }
+
+    fn answered(&mut self, id: JobId, attempt: u32, answer: Answer, why: &str) {
+        let is_well = matches!(answer, Answer::Ok(_) | Answer::Discard | Answer::Snooze(_));
+        if let Some(lease) = self.leases.get_mut(&id).filter(|_| !is_well) {
+            lease.last.error.get_or_insert_with(|| why.to_owned());
+        }
+        self.events.push_back(Event::Answered { id, attempt, answer });
+    }
+
+    fn abort(&mut self, id: JobId, why: Why) {
+        let now_ms = self.now().mono_ms;
+        let token = self.leases.get(&id).and_then(|lease| lease.call);
+        let Some(token) = token else { return };
+        if let Some(Peer::Call(call)) = self.peers.get_mut(&token) {
+            call.abort(why, now_ms);
+            self.again.push(token);
+        }
+        if let Some(lease) = self.leases.get_mut(&id) {
+            lease.last.error = Some(match why {
+                Why::TimedOut => "its time was over".to_owned(),
+                Why::Cancelled => "it was cancelled".to_owned(),
+            });
+        }
+    }
+
+    fn step_done(&mut self, id: JobId, attempt: u32, step: usize, status: TaskStatus) {
+        let Some(lease) = self.leases.get(&id) else { return };
+        // Of a step that could not be carried out the reason is the result.
+        let output = match (&lease.last.error, status) {
+            (Some(error), TaskStatus::TaskError) => error.clone().into_bytes(),
+            _ => lease.last.result.clone(),
+        };
+        let done = Operation::StepDone {
+            id,
+            attempt,
+            step,
+            name: lease.job.steps.get(step).cloned().unwrap_or_default(),
+            status,
+            output,
+            duration_ms: lease.step_ms,
+        };
+        self.store.ask(done);
+    }
+
+    /// Ends all requests: others may start their jobs before long.
+    pub(crate) fn end_all_calls(&mut self, now_ms: u64) {
+        log::error!(
+            "jobs: the store was not reached for too long; {} jobs are ended here, and may be started by another machine",
+            self.leases.len()
+        );
+        for (token, peer) in &mut self.peers {
+            if let Peer::Call(call) = peer {
+                call.abort(Why::Cancelled, now_ms);
+                self.again.push(*token);
+            }
+        }
+    }
+
+    /// A request is over.
+    pub(crate) fn call_over(&mut self, token: usize, call: &Call, answer: Answer, output: Output) {
+        let now_ms = self.now().mono_ms;
+        if !self.end_call(token, call, output, now_ms) {
+            return;
+        }
+        if answer != Answer::Unreached {
+            let queue = self.leases.get(&call.id).map(|lease| lease.job.queue.clone());
+            self.told_unreached.remove(&queue.unwrap_or_default());
+        }
+        let answer = match answer {
+            // The pool's workers end with the daemon, and may say so.
+            Answer::Failed | Answer::Snooze(_) if self.is_stopping || self.is_cut_off => Answer::Stopped,
+            answer => answer,
+        };
+        self.answered(call.id, call.attempt, answer, "it failed");
+    }
+
+    /// A connection ended before the answer did.
+    pub(crate) fn call_broken(&mut self, token: usize, call: &Call, output: Output) {
+        let now_ms = self.now().mono_ms;
+        if !self.end_call(token, call, output, now_ms) {
+            return;
+        }
+        if self.is_stopping {
+            return self.answered(call.id, call.attempt, Answer::Stopped, "the daemon ended");
+        }
+        if self.is_cut_off {
+            let why = "the machine was cut off from the store";
+            return self.answered(call.id, call.attempt, Answer::Stopped, why);
+        }
+        let doubt = Doubt {
+            id: call.id,
+            attempt: call.attempt,
+            pool: call.pool.clone(),
+            query: call.query(),
+            until_ms: now_ms + DOUBT_MS,
+        };
+        // The master may have said it before.
+        match self
+            .deaths
+            .iter()
+            .position(|(pool, query, _)| *pool == doubt.pool && *query == doubt.query)
+        {
+            Some(at) => {
+                let how = self.deaths.remove(at).map(|(_, _, how)| how).unwrap_or_default();
+                self.answered(doubt.id, doubt.attempt, Answer::Crashed, &how);
+            }
+            None => self.doubts.push(doubt),
+        }
+    }
+
+    /// Whether the request was the job's present one.
+    fn end_call(&mut self, token: usize, call: &Call, output: Output, now_ms: u64) -> bool {
+        let Some(lease) = self
+            .leases
+            .get_mut(&call.id)
+            .filter(|lease| lease.call == Some(token))
+        else {
+            return false;
+        };
+        lease.call = None;
+        lease.step_ms = call.duration_ms(now_ms);
+        lease.total_ms += lease.step_ms;
+        let why = lease.last.error.take();
+        lease.last = output;
+        // Why it was told to end says more than how it did.
+        lease.last.error = why.or(lease.last.error.take());
+        true
+    }
+
+    /// The master says how a worker ended.
+    pub(crate) fn worker_died(&mut self, pool: String, query: String, how: String) {
+        const MOST: usize = 64;
+        match self
+            .doubts
+            .iter()
+            .position(|doubt| doubt.pool == pool && doubt.query == query)
+        {
+            Some(at) => {
+                let doubt = self.doubts.swap_remove(at);
+                self.answered(doubt.id, doubt.attempt, Answer::Crashed, &how);
+            }
+            None => {
+                if self.deaths.len() >= MOST {
+                    self.deaths.pop_front();
+                }
+                self.deaths.push_back((pool, query, how));
+            }
+        }
+    }
+
+    /// Ends doubts that have lasted long enough, and presses requests that do not end.
+    pub(crate) fn tend_calls(&mut self, now_ms: u64) {
+        let (over, left) = std::mem::take(&mut self.doubts)
+            .into_iter()
+            .partition(|doubt: &Doubt| doubt.until_ms <= now_ms);
+        self.doubts = left;
+        for doubt in over {
+            let why = "the connection ended before the answer did";
+            self.answered(doubt.id, doubt.attempt, Answer::Crashed, why);
+        }
+        let tokens: Vec<usize> = (self.peers.iter())
+            .filter(|(_, peer)| matches!(peer, Peer::Call(call) if call.deadline().is_some_and(|due| due <= now_ms)))
+            .map(|(token, _)| *token)
+            .collect();
+        for token in tokens {
+            let Some(Peer::Call(call)) = self.peers.get_mut(&token) else {
+                continue;
+            };
+            if let Some((percent, text)) = call.take_progress(now_ms) {
+                let (id, attempt) = (call.id, call.attempt);
+                self.store.ask(Operation::Progress {
+                    id,
+                    attempt,
+                    queues: None,
+                    percent,
+                    text,
+                });
+            }
+            let Some(Peer::Call(call)) = self.peers.get_mut(&token) else {
+                continue;
+            };
+            match call.press(now_ms) {
+                Press::Terminate { is_forced } => {
+                    let order = FromJobs::Terminate {
+                        pool: call.pool.clone(),
+                        query: call.query(),
+                        is_forced,
+                    };
+                    self.tell_master(&order);
+                }
+                Press::GiveUp => {
+                    if let Some(Peer::Call(mut call)) = self.remove(token) {
+                        log::error!("jobs: job {} does not end: its connection is closed", call.id);
+                        let output = call.remains();
+                        self.call_broken(token, &call, output);
+                    }
+                }
+                Press::Nothing => {}
+            }
+        }
+    }
+}

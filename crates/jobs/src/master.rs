@@ -1,0 +1,313 @@
+//! The master's part: settings, what becomes of workers, and what is left by processes before this one.
+
+use crate::core::schedule::{Fire, Schedules, spec};
+use crate::core::{End, Event, Limits, PoolSettings, QueueSettings, verdict};
+use crate::run::{LISTENER, Peer, Process};
+use crate::start::is_there;
+use crate::store::{Finished, Fired, ForeignJob, Operation};
+use forkyard_config::{Jobs, Overlap, Queue};
+use forkyard_protocol::jobs::{FromJobs, MOST_BYTES, NewJob, ToJobs};
+use forkyard_sys::fd::{receive_with, send_with};
+use mio::Interest;
+use mio::unix::SourceFd;
+use nix::errno::Errno;
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Duration;
+
+/// Messages of the master taken at once.
+const MESSAGES: usize = 64;
+/// How often is looked at what other processes have, while there are any.
+pub(crate) const FOREIGN_MS: u64 = 500;
+/// How often it says that it is there, where other machines use the store.
+const BEAT_MS: u64 = 5_000;
+
+impl Process {
+    /// Has what is due of a schedule pushed.
+    pub(crate) fn fire(&mut self, fire: &Fire) {
+        let Some(planned) = self.schedules.find(&fire.name) else {
+            return;
+        };
+        let schedule = &planned.schedule;
+        let job = |time: &i64| NewJob {
+            queue: schedule.queue.clone(),
+            kind: schedule.kind.clone(),
+            payload: schedule.payload.clone().into_bytes(),
+            key: Some(format!("schedule/{}/{time}", schedule.name)),
+            serial: (schedule.overlap == Overlap::Queue).then(|| format!("schedule/{}", schedule.name)),
+            ..NewJob::default()
+        };
+        let fired = Fired {
+            name: schedule.name.clone(),
+            spec: spec(schedule),
+            jobs: fire.times.iter().map(job).collect(),
+            next_ms: fire.next_ms,
+            skips_overlap: schedule.overlap == Overlap::Skip,
+        };
+        self.store.ask(Operation::Fire(Box::new(fired)));
+    }
+
+    pub(crate) fn loaded(&mut self, paused: Vec<String>, kept: Vec<(String, String, i64)>) {
+        for queue in paused {
+            let is_paused = true;
+            self.events.push_back(Event::Paused { queue, is_paused });
+        }
+        self.kept_schedules(&kept);
+        self.is_loaded = true;
+        let clients = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| matches!(peer, Peer::Client(_)));
+        self.again.extend(clients.map(|(token, _)| *token));
+        self.events.push_back(Event::StoreWell);
+    }
+
+    pub(crate) fn kept_schedules(&mut self, kept: &[(String, String, i64)]) {
+        let find = |name: &str| {
+            let found = kept.iter().find(|(known, ..)| known == name)?;
+            Some((found.1.clone(), found.2))
+        };
+        let (schedules, complaints) = Schedules::new(&self.jobs.schedules, find, self.now().wall_ms);
+        for complaint in complaints {
+            log::error!("jobs: {complaint}");
+        }
+        // When the next is due is kept from the first moment on: what is missed before it runs once is seen then.
+        for planned in schedules.all() {
+            let is_kept = kept
+                .iter()
+                .any(|(name, known, _)| *name == planned.schedule.name && *known == spec(&planned.schedule));
+            if !is_kept {
+                let fired = Fired {
+                    name: planned.schedule.name.clone(),
+                    spec: spec(&planned.schedule),
+                    jobs: Vec::new(),
+                    next_ms: planned.next_ms,
+                    skips_overlap: false,
+                };
+                self.store.ask(Operation::Fire(Box::new(fired)));
+            }
+        }
+        self.schedules = schedules;
+    }
+
+    pub(crate) fn see_foreign(&mut self, jobs: Vec<ForeignJob>, owners: Vec<String>, paused: &[String]) {
+        self.is_foreign_asked = false;
+        self.heard_ms = self.foreign_asked_ms;
+        self.is_cut_off = false;
+        // Other machines pause queues, too.
+        for (queue, view) in self.scheduler.view() {
+            let is_paused = paused.iter().any(|name| name == queue);
+            if is_paused != view.is_paused {
+                let queue = queue.to_owned();
+                self.events.push_back(Event::Paused { queue, is_paused });
+            }
+        }
+        let (changes, ended) = self.foreign.take(jobs);
+        for (queue, tenant, change) in changes {
+            self.events.push_back(Event::Elsewhere {
+                queue,
+                tenant,
+                change,
+            });
+        }
+        ended.into_iter().for_each(|id| self.show_to_waiters(id));
+        // Those that are gone and have left nothing are known for the last time: what they wrote last is seen now.
+        for owner in owners.iter().filter(|owner| !is_there(owner)) {
+            if !self.foreign.has_jobs_of(owner) {
+                self.store.ask(Operation::Forget(owner.clone()));
+            }
+        }
+        let now_ms = self.now().mono_ms;
+        if self.store.is_shared() {
+            // Another machine may have ended what is waited for here.
+            let waited: Vec<i64> = self.waiters.keys().copied().collect();
+            waited.into_iter().for_each(|id| self.show_to_waiters(id));
+        }
+        if self.foreign.is_empty() && owners.is_empty() {
+            let often = if self.waiters.is_empty() {
+                BEAT_MS
+            } else {
+                FOREIGN_MS
+            };
+            self.foreign_due_ms = self.store.is_shared().then_some(now_ms + often);
+            return;
+        }
+        self.foreign_due_ms = Some(now_ms + FOREIGN_MS);
+        let queues = &self.jobs.queues;
+        let pool_of = |name: &str| {
+            let queue = queues.iter().find(|queue| queue.name == name);
+            queue.map(|queue| queue.pool.clone())
+        };
+        let (pools, homeless) = self.foreign.ask(pool_of);
+        for pool in pools {
+            self.tell_master(&FromJobs::Running { pool });
+        }
+        homeless.into_iter().for_each(|job| self.end_orphan(job));
+    }
+
+    /// A job whose process died, and that no worker has any more, waits again.
+    fn end_orphan(&mut self, job: ForeignJob) {
+        let limits = Limits {
+            failures: u32::MAX,
+            crashes: u32::MAX,
+            first_ms: 0,
+            factor: 1,
+            most_ms: 0,
+            jitter_percent: 0,
+        };
+        let now = self.now();
+        let verdict = verdict(
+            job.id,
+            job.counters,
+            &limits,
+            None,
+            job.expires_ms,
+            End::Lost,
+            now.wall_ms,
+        );
+        self.figures.ended(&job.queue, verdict.outcome, 0);
+        log::warn!(
+            "jobs: job {} ({}/{}) was under way when the process that kept it died: it waits again",
+            job.id,
+            job.queue,
+            job.kind
+        );
+        let number = self.store.ask(Operation::Finish(Box::new(Finished {
+            id: job.id,
+            attempt: job.attempt,
+            verdict,
+            result: Vec::new(),
+            error: Some("the process that kept it died".to_owned()),
+            log: Vec::new(),
+            duration_ms: 0,
+        })));
+        if self.waiters.contains_key(&job.id) {
+            self.finishing.insert(number, job.id);
+        }
+        if let Some((queue, tenant, change)) = self.foreign.remove(job.id) {
+            self.events.push_back(Event::Elsewhere {
+                queue,
+                tenant,
+                change,
+            });
+        }
+    }
+
+    pub(crate) fn tell_master(&mut self, message: &FromJobs) {
+        let Some(channel) = &self.channel else { return };
+        let bytes = serde_json::to_vec(message).unwrap_or_default();
+        if let Err(error) = send_with(channel.as_fd(), &bytes, &[]) {
+            log::debug!("jobs: the master can't be told: {error}");
+            self.foreign.forget_questions();
+        }
+    }
+
+    pub(crate) fn hear_master(&mut self) {
+        let mut buffer = vec![0; MOST_BYTES];
+        for _ in 0..MESSAGES {
+            let Some(channel) = &self.channel else { return };
+            let received = match receive_with(channel.as_fd(), &mut buffer, false) {
+                Ok(received) if received.bytes > 0 => received,
+                Err(error) if error.errno == Errno::EAGAIN => return,
+                Ok(_) | Err(_) => return self.drain(),
+            };
+            match serde_json::from_slice::<ToJobs<Jobs>>(&buffer[..received.bytes]) {
+                Ok(ToJobs::Settings(jobs)) => {
+                    self.take_settings(*jobs, received.descriptors.into_iter().next())
+                }
+                Ok(ToJobs::Stopping) => {
+                    self.is_stopping = true;
+                    self.events.push_back(Event::Drain);
+                }
+                Ok(ToJobs::Running {
+                    pool,
+                    queries,
+                    is_settled,
+                    abandoned,
+                }) => {
+                    let ended = self.foreign.answered(&pool, &queries, is_settled, abandoned);
+                    ended.into_iter().for_each(|job| self.end_orphan(job));
+                }
+                Ok(ToJobs::Died { pool, query, how }) => self.worker_died(pool, query, how),
+                Err(error) => log::error!("jobs: the master says what is not known: {error}"),
+            }
+        }
+    }
+
+    /// The master is gone, or another took its place: a process of that one goes on with what waits. What is under way here
+    /// is ended here.
+    fn drain(&mut self) {
+        self.channel = None;
+        self.is_draining = true;
+        self.events.push_back(Event::Drain);
+        for (token, peer) in &mut self.peers {
+            if let Peer::Client(client) = peer {
+                client.is_last = true;
+                self.again.push(*token);
+            }
+        }
+    }
+
+    fn take_settings(&mut self, jobs: Jobs, listener: Option<OwnedFd>) {
+        if let Some(listener) = listener {
+            let raw = listener.as_raw_fd();
+            let before = self.listener.as_raw_fd();
+            let _ = self.poll.registry().deregister(&mut SourceFd(&before));
+            match self
+                .poll
+                .registry()
+                .register(&mut SourceFd(&raw), LISTENER, Interest::READABLE)
+            {
+                Ok(()) => self.listener = listener,
+                Err(error) => log::error!("jobs: epoll_ctl: {error}"),
+            }
+        }
+        let kept: Vec<(String, String, i64)> = (self.schedules.all().iter())
+            .filter_map(|planned| {
+                Some((
+                    planned.schedule.name.clone(),
+                    spec(&planned.schedule),
+                    planned.next_ms?,
+                ))
+            })
+            .collect();
+        self.jobs = jobs;
+        self.events.push_back(configured(&self.jobs));
+        if self.is_loaded {
+            self.kept_schedules(&kept);
+        }
+    }
+}
+
+/// What the scheduler goes by.
+pub(crate) fn configured(jobs: &Jobs) -> Event {
+    let pools: BTreeMap<&str, u32> = (jobs.queues.iter())
+        .map(|queue| (queue.pool.as_str(), queue.workers))
+        .collect();
+    let pools = pools.into_iter().map(|(name, workers)| PoolSettings {
+        name: name.to_owned(),
+        workers,
+    });
+    Event::Configured(pools.collect(), jobs.queues.iter().map(settings).collect())
+}
+
+fn settings(queue: &Queue) -> QueueSettings {
+    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    QueueSettings {
+        name: queue.name.clone(),
+        pool: queue.pool.clone(),
+        weight: queue.weight,
+        max_running: queue.max_running,
+        reserve: queue.reserve,
+        timeout_ms: millis(queue.timeout),
+        limits: Limits {
+            failures: queue.attempts,
+            crashes: queue.crashes,
+            first_ms: millis(queue.backoff.first),
+            factor: queue.backoff.factor,
+            most_ms: millis(queue.backoff.most),
+            jitter_percent: queue.backoff.jitter_percent,
+        },
+        rate: queue.rate.map(|rate| (rate.jobs, millis(rate.per))),
+    }
+}

@@ -1,0 +1,444 @@
+//! The loop: clients, pools, the master and the store to events, and what is decided to requests and answers.
+
+use crate::call::{Call, Look};
+use crate::client::{Client, Heard, Rights};
+use crate::commands::{self, For};
+use crate::core::schedule::Schedules;
+use crate::core::{Action, Event, JobId, Moment, Scheduler};
+use crate::figures::Figures;
+use crate::foreign::Foreign;
+use crate::lease::{Doubt, Lease};
+use crate::master::configured;
+use crate::store::{Operation, Store, StoreThread};
+use forkyard_config::{Durability, Jobs};
+use forkyard_host::listen::AcceptPause;
+use forkyard_protocol::jobs::JobsAnswer;
+use forkyard_sys::{Error, clock, identity, socket};
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token, Waker};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+const CHANNEL: Token = Token(0);
+pub(crate) const LISTENER: Token = Token(1);
+const STORE: Token = Token(2);
+const FIRST_PEER: usize = 16;
+/// Events taken at once.
+const EVENTS: usize = 256;
+/// Clients at a time that may not do everything, and of these those of one user: the others find a place, and so do root's.
+const MOST_CLIENTS: usize = 1_024;
+const MOST_OF_USER: usize = 256;
+/// Bytes of requests that have not come whole, of all such clients together; and of one that does not count.
+const MOST_BUFFERED: usize = 64 << 20;
+const SMALL_BUFFER: usize = 64 << 10;
+/// How often what is done and old is forgotten.
+const CLEAN_MS: u64 = 60_000;
+
+/// Another end of a connection.
+#[derive(Debug)]
+pub(crate) enum Peer {
+    Client(Client),
+    Call(Box<Call>),
+}
+
+/// What waits for a reply of the store.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked {
+    pub(crate) client: usize,
+    pub(crate) what: For,
+    /// The job that is waited for.
+    pub(crate) id: JobId,
+}
+
+/// The process.
+pub(crate) struct Process {
+    pub(crate) poll: Poll,
+    pub(crate) jobs: Jobs,
+    pub(crate) scheduler: Scheduler,
+    pub(crate) schedules: Schedules,
+    pub(crate) store: StoreThread,
+    pub(crate) channel: Option<OwnedFd>,
+    pub(crate) listener: OwnedFd,
+    pub(crate) pause: AcceptPause,
+    pub(crate) peers: HashMap<usize, Peer>,
+    pub(crate) next_peer: usize,
+    /// Connections that there may be more to read from.
+    pub(crate) again: Vec<usize>,
+    pub(crate) leases: HashMap<JobId, Lease>,
+    pub(crate) doubts: Vec<Doubt>,
+    /// How workers ended whose connections still seem to be there: pool, query, in words.
+    pub(crate) deaths: VecDeque<(String, String, String)>,
+    /// Queues of which it was told that their pools can't be reached.
+    pub(crate) told_unreached: BTreeSet<String>,
+    pub(crate) asked: HashMap<u64, Asked>,
+    pub(crate) pausing: HashMap<u64, (String, bool)>,
+    /// Clients that wait for the end of a job.
+    pub(crate) waiters: BTreeMap<JobId, Vec<usize>>,
+    /// Operations that end a job which is waited for.
+    pub(crate) finishing: HashMap<u64, JobId>,
+    pub(crate) foreign: Foreign,
+    pub(crate) is_foreign_asked: bool,
+    pub(crate) foreign_due_ms: Option<u64>,
+    /// When that was asked last, and when it was asked the last time that an answer came.
+    pub(crate) foreign_asked_ms: u64,
+    pub(crate) heard_ms: u64,
+    /// The store was not heard of for so long that other machines may start what is under way here: it is ended.
+    pub(crate) is_cut_off: bool,
+    pub(crate) clean_due_ms: u64,
+    pub(crate) is_loaded: bool,
+    pub(crate) store_up: bool,
+    pub(crate) is_stopping: bool,
+    pub(crate) is_draining: bool,
+    pub(crate) figures: Figures,
+    pub(crate) events: VecDeque<Event>,
+}
+
+impl Process {
+    pub(crate) fn begin(
+        jobs: Jobs,
+        mut store: Store,
+        channel: OwnedFd,
+        listener: OwnedFd,
+    ) -> Result<Process, Box<dyn std::error::Error>> {
+        let poll = Poll::new()?;
+        let waker = Arc::new(Waker::new(poll.registry(), STORE)?);
+        for (fd, token) in [(&channel, CHANNEL), (&listener, LISTENER)] {
+            let raw = fd.as_raw_fd();
+            poll.registry()
+                .register(&mut SourceFd(&raw), token, Interest::READABLE)?;
+        }
+        let waiting = store.waiting()?;
+        let begun_ms = clock::now().as_nanos() / 1_000_000;
+        let mut store =
+            StoreThread::start(store, waiting.clone(), jobs.durability == Durability::Full, waker)?;
+        store.ask(Operation::Load);
+        let mut events = VecDeque::new();
+        events.push_back(configured(&jobs));
+        // Nothing starts before it is known what is paused.
+        events.push_front(Event::StoreFailed);
+        for ((queue, tenant), change) in waiting {
+            events.push_back(Event::Waiting {
+                queue,
+                tenant,
+                change,
+            });
+        }
+        Ok(Process {
+            poll,
+            jobs,
+            scheduler: Scheduler::default(),
+            schedules: Schedules::default(),
+            store,
+            channel: Some(channel),
+            listener,
+            pause: AcceptPause::default(),
+            peers: HashMap::new(),
+            next_peer: FIRST_PEER,
+            again: Vec::new(),
+            leases: HashMap::new(),
+            doubts: Vec::new(),
+            deaths: VecDeque::new(),
+            told_unreached: BTreeSet::new(),
+            asked: HashMap::new(),
+            pausing: HashMap::new(),
+            waiters: BTreeMap::new(),
+            finishing: HashMap::new(),
+            foreign: Foreign::default(),
+            is_foreign_asked: false,
+            foreign_due_ms: Some(0),
+            foreign_asked_ms: begun_ms,
+            heard_ms: begun_ms,
+            is_cut_off: false,
+            clean_due_ms: 0,
+            is_loaded: false,
+            store_up: true,
+            is_stopping: false,
+            is_draining: false,
+            figures: Figures::default(),
+            events,
+        })
+    }
+
+    /// The time, by both clocks.
+    pub(crate) fn now(&self) -> Moment {
+        Moment {
+            wall_ms: i64::try_from(clock::epoch_micros() / 1_000).unwrap_or(i64::MAX),
+            mono_ms: clock::now().as_nanos() / 1_000_000,
+        }
+    }
+
+    pub(crate) fn serve(mut self) -> Result<(), Error> {
+        let mut events = Events::with_capacity(EVENTS);
+        loop {
+            self.decide();
+            if self.is_over() {
+                return Ok(());
+            }
+            let timeout = self.timeout();
+            match self.poll.poll(&mut events, timeout) {
+                Ok(()) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::from_io("epoll_wait", "", &error)),
+            }
+            let mut ready = std::mem::take(&mut self.again);
+            for event in &events {
+                match event.token() {
+                    CHANNEL => self.hear_master(),
+                    LISTENER => self.accept(),
+                    STORE => {}
+                    Token(peer) => ready.push(peer),
+                }
+            }
+            if self.pause.end(clock::now()) {
+                self.accept();
+            }
+            ready.sort_unstable();
+            ready.dedup();
+            for token in ready {
+                self.attend(token);
+            }
+            self.hear_store();
+            self.tend();
+        }
+    }
+
+    /// Tells the scheduler what happened, and does what it wants, until nothing more follows.
+    fn decide(&mut self) {
+        let mut actions: Vec<Action> = Vec::new();
+        let now = self.now();
+        self.events.push_back(Event::Time);
+        while let Some(event) = self.events.pop_front() {
+            log::trace!("{event:?}");
+            self.scheduler.handle(event, now, &mut actions);
+            for action in actions.drain(..) {
+                log::trace!("{action:?}");
+                self.perform(action);
+            }
+        }
+    }
+
+    /// Whether there is nothing left to be done: the master is gone, or wants this process to go.
+    fn is_over(&self) -> bool {
+        let is_leaving = self.is_draining || self.is_stopping;
+        let has_client = || {
+            self.peers
+                .values()
+                .any(|peer| matches!(peer, Peer::Client(client) if !client.is_idle()))
+        };
+        is_leaving
+            && self.scheduler.is_idle()
+            && self.leases.is_empty()
+            && !self.store.is_busy()
+            && !has_client()
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        if !self.again.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let now = self.now();
+        let (due, mono) = self.scheduler.next_deadline();
+        let is_on = !self.is_draining && !self.is_stopping && self.is_loaded && self.store_up;
+        let schedule = self.schedules.next_deadline().filter(|_| is_on);
+        let wall = due.into_iter().chain(schedule).min();
+        let wall = wall.map(|due| due.saturating_sub(now.wall_ms).max(0).unsigned_abs());
+        let calls = self.peers.values().filter_map(|peer| match peer {
+            Peer::Call(call) => call.deadline(),
+            Peer::Client(_) => None,
+        });
+        let doubts = self.doubts.iter().map(|doubt| doubt.until_ms);
+        let pause = self
+            .pause
+            .deadline()
+            .map(|until| until.as_nanos().div_ceil(1_000_000));
+        let foreign = self.foreign_due_ms.filter(|_| self.may_ask_foreign());
+        let cut_off = self.cut_off_at().filter(|_| !self.is_cut_off);
+        let clean = is_on.then_some(self.clean_due_ms);
+        let mono = calls
+            .chain(doubts)
+            .chain(pause)
+            .chain(mono)
+            .chain(foreign)
+            .chain(cut_off)
+            .chain(clean)
+            .min();
+        let mono = mono.map(|due| due.saturating_sub(now.mono_ms));
+        // Rounded up: the deadline has come when it returns. The wall's clock may be set meanwhile.
+        let left = wall.into_iter().chain(mono).min()?;
+        Some(Duration::from_millis(left.saturating_add(1).min(60_000)))
+    }
+
+    /// Whether it may be looked at what other processes have. Where other machines use the store, that says that this one is
+    /// there, which it has to do as long as it has jobs.
+    fn may_ask_foreign(&self) -> bool {
+        let is_leaving = self.is_draining || self.is_stopping;
+        let is_needed = !is_leaving || self.store.is_shared();
+        self.is_loaded && self.store_up && is_needed && !self.is_foreign_asked
+    }
+
+    /// When it has to be taken for certain that other machines take this one for dead before long.
+    fn cut_off_at(&self) -> Option<u64> {
+        let lease_ms = u64::try_from(self.jobs.machine_timeout.as_millis()).unwrap_or(u64::MAX);
+        let is_concerned = self.store.is_shared() && !self.leases.is_empty();
+        is_concerned.then_some(self.heard_ms.saturating_add(lease_ms / 4 * 3))
+    }
+
+    fn tend(&mut self) {
+        let now = self.now();
+        self.store.push();
+        self.tend_calls(now.mono_ms);
+        if self.may_ask_foreign() && self.foreign_due_ms.is_some_and(|due| due <= now.mono_ms) {
+            self.is_foreign_asked = true;
+            self.foreign_asked_ms = now.mono_ms;
+            self.store.ask(Operation::Foreign);
+        }
+        if !self.is_cut_off && self.cut_off_at().is_some_and(|at| at <= now.mono_ms) {
+            self.is_cut_off = true;
+            self.end_all_calls(now.mono_ms);
+        }
+        if self.is_draining || self.is_stopping || !self.is_loaded || !self.store_up {
+            return;
+        }
+        for fire in self.schedules.take_due(now.wall_ms) {
+            self.fire(&fire);
+        }
+        if self.clean_due_ms <= now.mono_ms {
+            self.clean_due_ms = now.mono_ms + CLEAN_MS;
+            let keep = i64::try_from(self.jobs.keep_done.as_millis()).unwrap_or(i64::MAX);
+            let before_ms = now.wall_ms.saturating_sub(keep);
+            self.store.ask(Operation::Clean { before_ms });
+        }
+    }
+
+    /// Adds a connection; says its token.
+    pub(crate) fn add(&mut self, peer: Peer) -> Result<usize, Error> {
+        let token = self.next_peer;
+        self.next_peer += 1;
+        let raw = match &peer {
+            Peer::Client(client) => client.socket().as_raw_fd(),
+            Peer::Call(call) => call.socket().as_raw_fd(),
+        };
+        let both = Interest::READABLE | Interest::WRITABLE;
+        (self.poll.registry())
+            .register(&mut SourceFd(&raw), Token(token), both)
+            .map_err(|error| Error::from_io("epoll_ctl", "", &error))?;
+        self.peers.insert(token, peer);
+        Ok(token)
+    }
+
+    /// Lets go of a connection.
+    pub(crate) fn remove(&mut self, token: usize) -> Option<Peer> {
+        self.peers.remove(&token)
+    }
+
+    fn accept(&mut self) {
+        // Edge-triggered: all that wait are taken.
+        for _ in 0..MOST_CLIENTS {
+            let accepted = match socket::accept(self.listener.as_fd()) {
+                Ok(Some(accepted)) => accepted,
+                Ok(None) => return,
+                Err(error) => {
+                    if self.pause.begin(clock::now()) {
+                        log::error!("jobs: can't accept a connection: {error}; trying again");
+                    }
+                    return;
+                }
+            };
+            let rights = match socket::peer_user(accepted.as_fd()) {
+                Ok(uid) if uid == 0 || uid == identity::own_user() => Rights::All,
+                Ok(uid) => Rights::Own(uid),
+                Err(error) => {
+                    log::error!("jobs: {error}");
+                    continue;
+                }
+            };
+            if !self.has_place(rights) {
+                // It sees the end of the connection, and may come again.
+                continue;
+            }
+            let mut client = Client::new(accepted, rights);
+            client.is_last = self.is_draining;
+            match self.add(Peer::Client(client)) {
+                Ok(token) => self.again.push(token),
+                Err(error) => log::error!("jobs: {error}"),
+            }
+        }
+    }
+
+    fn clients(&self) -> impl Iterator<Item = &Client> {
+        self.peers.values().filter_map(|peer| match peer {
+            Peer::Client(client) => Some(client),
+            Peer::Call(_) => None,
+        })
+    }
+
+    fn has_place(&self, rights: Rights) -> bool {
+        let (mut all, mut own) = (0, 0);
+        for client in self.clients().filter(|client| client.rights != Rights::All) {
+            all += 1;
+            own += usize::from(client.rights == rights);
+        }
+        rights == Rights::All || (all < MOST_CLIENTS && own < MOST_OF_USER)
+    }
+
+    /// Whether a client has begun a long request while there are too many such.
+    fn is_too_much(&self, client: &Client) -> bool {
+        client.rights != Rights::All
+            && client.buffered() > SMALL_BUFFER
+            && self
+                .clients()
+                .filter(|client| client.rights != Rights::All)
+                .map(Client::buffered)
+                .sum::<usize>()
+                > MOST_BUFFERED
+    }
+
+    fn attend(&mut self, token: usize) {
+        match self.peers.get_mut(&token) {
+            Some(Peer::Call(call)) => match call.look() {
+                Look::Waits => {}
+                Look::More => self.again.push(token),
+                Look::Over(over) => {
+                    if let Some(Peer::Call(call)) = self.remove(token) {
+                        self.call_over(token, &call, over.0, over.1);
+                    }
+                }
+                Look::Broken(output) => {
+                    if let Some(Peer::Call(call)) = self.remove(token) {
+                        self.call_broken(token, &call, output);
+                    }
+                }
+            },
+            // What there is is not known yet.
+            Some(Peer::Client(_)) if !self.is_loaded => {}
+            Some(Peer::Client(client)) => match client.look() {
+                Heard::Nothing => {
+                    if matches!(self.peers.get(&token), Some(Peer::Client(client)) if self.is_too_much(client))
+                    {
+                        self.refuse_rest(token);
+                    }
+                }
+                Heard::Gone => _ = self.remove(token),
+                Heard::Line(line) => {
+                    let rights = client.rights;
+                    match commands::read(&line, rights, &self.jobs) {
+                        Ok(wanted) => self.want(token, wanted),
+                        Err(message) => self.answer(token, &JobsAnswer::error(message)),
+                    }
+                }
+            },
+            None => {}
+        }
+    }
+
+    /// Reads no further what a client has begun.
+    fn refuse_rest(&mut self, token: usize) {
+        if let Some(Peer::Client(client)) = self.peers.get_mut(&token) {
+            client.give_up();
+        }
+        let message = "too much is pushed at once; try again, with fewer jobs in a request";
+        self.answer(token, &JobsAnswer::error(message));
+    }
+}

@@ -1,0 +1,165 @@
+//! Becomes the process that keeps jobs: from the daemon's document and descriptors to the loop.
+
+use crate::run;
+use crate::store::sql::Database;
+use crate::store::{Sqlite, Store, StoreError};
+use forkyard_config::{Jobs, JobsStart, JobsStore};
+use forkyard_host::logs::Log;
+use forkyard_sys::identity::{self, Identity};
+use forkyard_sys::{Error, fd, memfile, process, signal, title};
+use nix::errno::Errno;
+use std::fmt::Display;
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// sysexits.h, EX_SOFTWARE.
+const EXIT_SOFTWARE: u8 = 70;
+/// Where the document is: the same place as other helpers'.
+const DOCUMENT: RawFd = 3;
+/// The channel to the master, where the log goes, and the socket for clients.
+const DESCRIPTORS: [RawFd; 3] = [4, 5, 6];
+const MOST_BYTES: usize = 16 << 20;
+
+/// Runs on SQLite until the master has gone or says so, and no job is under way.
+pub fn main() -> ExitCode {
+    serve_on(|jobs| match &jobs.store {
+        JobsStore::File(path) => Ok(Box::new(Sqlite::open(path)?)),
+        JobsStore::Postgresql(_) => Err(StoreError::Foreign("a PostgreSQL server".to_owned())),
+    })
+}
+
+/// Runs on the database that this opens, as the user that keeps the jobs.
+pub fn serve_on(open: impl FnOnce(&Jobs) -> Result<Box<dyn Database>, StoreError>) -> ExitCode {
+    title::prepare();
+    signal::ignore_pipe();
+    let ((start, identity), [channel, messages, listener]) = match begin() {
+        Ok(begun) => begun,
+        Err(error) => {
+            Log::install();
+            log::error!("{error}; the daemon starts this program, if its configuration has [jobs]");
+            return ExitCode::from(EXIT_SOFTWARE);
+        }
+    };
+    let log = Log::install();
+    log.say_from(start.log_level);
+    log.send_to_master(messages);
+    title::set(&start.title);
+    match serve(start, identity.as_ref(), channel, listener, open) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            log::error!("jobs: {error}");
+            ExitCode::from(EXIT_SOFTWARE)
+        }
+    }
+}
+
+/// What the daemon says, and what it passes.
+type Begun = ((JobsStart, Option<Identity>), [OwnedFd; 3]);
+
+fn begin() -> Result<Begun, Error> {
+    let document = fd::adopt_passed(DOCUMENT)?;
+    let bytes = memfile::read(document.as_fd(), MOST_BYTES)?;
+    let start = serde_json::from_slice(&bytes)
+        .map_err(|error| Error::new("start", format!("the daemon's document: {error}"), Errno::EBADMSG))?;
+    let [channel, messages, listener] = DESCRIPTORS;
+    Ok((
+        start,
+        [
+            fd::adopt_passed(channel)?,
+            fd::adopt_passed(messages)?,
+            fd::adopt_passed(listener)?,
+        ],
+    ))
+}
+
+fn serve(
+    start: JobsStart,
+    identity: Option<&Identity>,
+    channel: OwnedFd,
+    listener: OwnedFd,
+    open: impl FnOnce(&Jobs) -> Result<Box<dyn Database>, StoreError>,
+) -> Result<(), Box<dyn std::error::Error>> {
+    if let (Some(identity), true) = (identity, identity::is_root()) {
+        identity::become_user(identity)?;
+    }
+    identity::give_up_new_privileges()?;
+    identity::set_umask(0o077);
+    // Each client and each job that runs has one.
+    if let Err(error) = fd::raise_descriptor_limit() {
+        log::debug!("jobs: {error}");
+    }
+    let database = open(&start.jobs).map_err(|error| remedied(&start, identity, &error))?;
+    let store = Store::new(database, &own_name(), start.jobs.machine_timeout);
+    run::Process::begin(start.jobs, store, channel, listener)?.serve()?;
+    Ok(())
+}
+
+/// A name that no other process has, before or after: by it a later one sees whether this one is still there.
+fn own_name() -> String {
+    let pid = std::process::id();
+    let since = i32::try_from(pid).ok().and_then(process::start_time).unwrap_or(0);
+    format!("{pid}-{since}-{}", boot())
+}
+
+/// The name of this daemon among those that use a store: two of one machine differ, and so do two containers, and a machine
+/// before and after it was started. It has no blanks.
+pub fn node(listen: &Path) -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let space = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    let name = format!(
+        "{}:{}:{}:{}",
+        host.trim(),
+        listen.display(),
+        space.display(),
+        boot()
+    );
+    name.replace(char::is_whitespace, "_")
+}
+
+/// What differs from one start of the machine to the next.
+fn boot() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    id.trim().to_owned()
+}
+
+/// Whether the process of this name is still there.
+pub(crate) fn is_there(owner: &str) -> bool {
+    // Where several machines use the store, the daemon's name stands before it.
+    let own = owner.rsplit(' ').next().unwrap_or_default();
+    let mut parts = own.splitn(3, '-');
+    let pid = parts.next().and_then(|pid| pid.parse::<i32>().ok());
+    let since = parts.next().and_then(|since| since.parse::<u64>().ok());
+    let is_this_boot = parts.next() == Some(boot().as_str());
+    is_this_boot && pid.is_some_and(|pid| since.is_some() && process::start_time(pid) == since)
+}
+
+/// An error of the store with what to do about it.
+fn remedied(start: &JobsStart, identity: Option<&Identity>, error: &dyn Display) -> String {
+    let JobsStore::File(store) = &start.jobs.store else {
+        return error.to_string();
+    };
+    let directory = store.parent().unwrap_or(store).display();
+    let user = identity.and_then(|identity| identity.name.as_deref());
+    match user {
+        Some(user) => format!(
+            "{error}; the directory has to be this process' own: install -d -o {user} -m 700 {directory}"
+        ),
+        None => format!("{error}; this process has to be able to write in {directory}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_by_its_name_and_another_is_not() {
+        let own = own_name();
+        assert!(is_there(&own));
+        let (pid, rest) = own.split_once('-').expect("parts");
+        assert!(!is_there(&format!("{pid}-1{rest}")));
+        assert!(!is_there(&own.replace(&boot(), "another")));
+        assert!(!is_there("") && !is_there("x-y-z"));
+    }
+}

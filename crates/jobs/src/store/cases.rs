@@ -1,0 +1,455 @@
+//! What holds of the store on every database: each has a module of tests that includes this file, with a `Place` that opens it.
+
+use super::{
+    Becomes, Changes, Claimed, Counters, Filter, Finished, Fired, JobView, NewJob, Operation, Outcome, Place,
+    Reply, Selection, State, Store, TaskStatus, Verdict,
+};
+use std::cell::RefCell;
+
+#[path = "sequence_cases.rs"]
+mod sequences;
+
+struct Bench {
+    store: RefCell<Store>,
+    place: Place,
+    now: i64,
+}
+
+fn bench() -> Bench {
+    let place = Place::new();
+    Bench {
+        store: RefCell::new(place.open("me")),
+        place,
+        now: 1_000_000,
+    }
+}
+
+fn job(tenant: &str) -> NewJob {
+    NewJob {
+        queue: "q".into(),
+        kind: "k".into(),
+        tenant: tenant.into(),
+        payload: b"{\"a\":1}".to_vec(),
+        ..NewJob::default()
+    }
+}
+
+fn group(tenant: &str) -> (String, String) {
+    ("q".into(), tenant.into())
+}
+
+impl Bench {
+    fn all(&self, operations: Vec<Operation>) -> (Vec<Reply>, Changes, Option<Option<i64>>) {
+        let done = self
+            .store
+            .borrow_mut()
+            .perform(&operations, self.now)
+            .expect("a commit");
+        (done.replies, done.changes, done.due)
+    }
+
+    fn one(&self, operation: Operation) -> Reply {
+        self.all(vec![operation]).0.remove(0)
+    }
+
+    fn push(&self, job: NewJob) -> i64 {
+        match self.one(Operation::Push(vec![job])) {
+            Reply::Pushed(pushed) => pushed[0].id,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn claim(&self, tenant: &str) -> Option<Claimed> {
+        let claim = Operation::Claim {
+            queue: "q".into(),
+            tenant: tenant.into(),
+        };
+        match self.one(claim) {
+            Reply::Claimed { job, .. } => job.map(|job| *job),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn finish(&self, job: &Claimed, becomes: Becomes) -> Changes {
+        self.all(vec![finished(job, becomes)]).1
+    }
+
+    fn show(&self, id: i64) -> JobView {
+        match self.one(Operation::Show(id)) {
+            Reply::Show(Some(view)) => *view,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn state(&self, id: i64) -> String {
+        self.show(id).state
+    }
+}
+
+pub(super) fn finished(job: &Claimed, becomes: Becomes) -> Operation {
+    Operation::Finish(Box::new(Finished {
+        id: job.id,
+        attempt: job.attempt,
+        verdict: Verdict {
+            becomes,
+            counters: Counters::default(),
+            outcome: Outcome::Done,
+        },
+        result: b"done".to_vec(),
+        error: None,
+        log: Vec::new(),
+        duration_ms: 5,
+    }))
+}
+
+#[test]
+fn a_job_goes_from_its_push_to_its_end() {
+    let bench = bench();
+    let id = bench.push(job("t"));
+    assert_eq!(
+        bench.store.borrow_mut().waiting().expect("counts")[&group("t")],
+        1
+    );
+    let claimed = bench.claim("t").expect("a job");
+    assert_eq!((claimed.id, claimed.attempt), (id, 1));
+    assert_eq!(claimed.payload, b"{\"a\":1}");
+    assert_eq!(bench.claim("t"), None);
+    assert_eq!(bench.state(id), "running");
+    bench.finish(&claimed, Becomes::Done(TaskStatus::Ok));
+    let view = bench.show(id);
+    assert_eq!(
+        (view.state.as_str(), view.status.as_deref()),
+        ("done", Some("ok"))
+    );
+    assert_eq!(view.result.as_deref(), Some("done"));
+}
+
+#[test]
+fn starts_are_counted_and_only_the_last_may_end() {
+    let bench = bench();
+    let id = bench.push(job(""));
+    let first = bench.claim("").expect("a job");
+    assert_eq!(bench.finish(&first, Becomes::Again(0))[&group("")], 1);
+    let second = bench.claim("").expect("again");
+    assert_eq!(second.attempt, 2);
+    bench.finish(&first, Becomes::Failed);
+    assert_eq!(bench.state(id), "running");
+    bench.finish(&second, Becomes::Failed);
+    bench.finish(&second, Becomes::Done(TaskStatus::Ok));
+    assert_eq!(bench.state(id), "failed");
+}
+
+#[test]
+fn the_smallest_priority_comes_first_and_then_the_oldest() {
+    let bench = bench();
+    let ids: Vec<i64> = [Some(5), None, Some(5), Some(-1)]
+        .into_iter()
+        .map(|priority| bench.push(NewJob { priority, ..job("") }))
+        .collect();
+    let order: Vec<i64> = std::iter::from_fn(|| bench.claim("")).map(|job| job.id).collect();
+    assert_eq!(order, [ids[3], ids[0], ids[2], ids[1]]);
+}
+
+#[test]
+fn what_waits_for_its_time_is_let_in_when_that_has_come() {
+    let mut bench = bench();
+    let (_, changes, due) = bench.all(vec![Operation::Push(vec![
+        NewJob {
+            in_ms: Some(500),
+            ..job("")
+        },
+        NewJob {
+            at_ms: Some(1_000_900),
+            ..job("")
+        },
+    ])]);
+    assert_eq!((changes.len(), due), (0, Some(Some(1_000_500))));
+    bench.now = 1_000_600;
+    let (_, changes, due) = bench.all(vec![Operation::Promote]);
+    assert_eq!((changes[&group("")], due), (1, Some(Some(1_000_900))));
+}
+
+#[test]
+fn equal_keys_are_one_job_until_it_has_ended() {
+    let bench = bench();
+    let keyed = || NewJob {
+        key: Some("order/5".into()),
+        ..job("")
+    };
+    let first = bench.push(keyed());
+    assert_eq!(bench.push(keyed()), first);
+    let claimed = bench.claim("").expect("a job");
+    assert_eq!(bench.push(keyed()), first);
+    bench.finish(&claimed, Becomes::Failed);
+    let second = bench.push(keyed());
+    assert_ne!(second, first);
+    // The first can't come back beside it.
+    let retried = bench.one(Operation::Retry(Selection::One(first, None)));
+    assert_eq!(
+        retried,
+        Reply::Changed {
+            count: 0,
+            running: Vec::new()
+        }
+    );
+}
+
+#[test]
+fn equal_serial_keys_run_one_after_the_other() {
+    let bench = bench();
+    let serial = |tenant: &str| NewJob {
+        serial: Some("account/7".into()),
+        ..job(tenant)
+    };
+    let (first, second, third) = (
+        bench.push(serial("a")),
+        bench.push(serial("b")),
+        bench.push(serial("a")),
+    );
+    let free = bench.push(job("a"));
+    assert_eq!(bench.state(second), "blocked");
+    let claimed = bench.claim("a").expect("the first");
+    assert_eq!(claimed.id, first);
+    assert_eq!(bench.claim("b"), None);
+    assert_eq!(bench.claim("a").expect("another").id, free);
+    // One that is tried later lets the next come.
+    let changes = bench.finish(&claimed, Becomes::Again(2_000_000));
+    assert_eq!(changes[&group("b")], 1);
+    bench.one(Operation::Cancel(Selection::One(second, None)));
+    assert_eq!(bench.state(second), "cancelled");
+    assert_eq!(bench.claim("a").expect("the third").id, third);
+}
+
+#[test]
+fn jobs_are_cancelled_discarded_and_tried_again() {
+    let bench = bench();
+    let (waits, runs, fails) = (bench.push(job("")), bench.push(job("x")), bench.push(job("y")));
+    let running = bench.claim("x").expect("a job");
+    let failing = bench.claim("y").expect("a job");
+    bench.finish(&failing, Becomes::Failed);
+    let (replies, changes, _) = bench.all(vec![
+        Operation::Cancel(Selection::One(waits, Some(vec!["other".into()]))),
+        Operation::Cancel(Selection::One(waits, Some(vec!["q".into()]))),
+        Operation::Cancel(Selection::One(runs, None)),
+    ]);
+    let changed = |count, running| Reply::Changed { count, running };
+    assert_eq!(
+        replies,
+        [changed(0, vec![]), changed(1, vec![]), changed(0, vec![runs])]
+    );
+    assert_eq!(changes[&group("")], -1);
+    let (replies, changes, _) = bench.all(vec![Operation::Retry(Selection::All(
+        Some("q".into()),
+        State::Failed,
+    ))]);
+    assert_eq!((replies, changes[&group("y")]), (vec![changed(1, vec![])], 1));
+    assert_eq!(bench.claim("y").expect("again").attempt, 2);
+    assert_eq!(bench.state(fails), "running");
+    bench.finish(&running, Becomes::Quarantined);
+    bench.one(Operation::Discard(Selection::All(None, State::Quarantined)));
+    assert_eq!(bench.state(runs), "discarded");
+}
+
+#[test]
+fn steps_that_are_decided_are_not_done_again() {
+    let bench = bench();
+    let id = bench.push(NewJob {
+        steps: vec!["fetch".into(), "check".into(), "tell".into()],
+        ..job("")
+    });
+    let first = bench.claim("").expect("a job");
+    let step = |attempt, step, name: &str, status| Operation::StepDone {
+        id,
+        attempt,
+        step,
+        name: name.into(),
+        status,
+        output: b"seen".to_vec(),
+        duration_ms: 3,
+    };
+    bench.one(step(1, 0, "fetch", TaskStatus::NotApplicable));
+    bench.one(step(1, 1, "check", TaskStatus::TaskError));
+    bench.finish(&first, Becomes::Again(0));
+    let second = bench.claim("").expect("again");
+    assert_eq!((second.step, second.steps.len()), (1, 3));
+    // Late, of the first start.
+    bench.one(step(1, 2, "tell", TaskStatus::Ok));
+    let view = bench.show(id);
+    let shown: Vec<_> = view
+        .steps
+        .iter()
+        .map(|step| (step.status.as_deref(), step.output.as_deref()))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            (Some("not_applicable"), None),
+            (Some("task_error"), Some("seen")),
+            (None, None)
+        ]
+    );
+}
+
+#[test]
+fn one_bad_operation_hurts_no_other() {
+    let bench = bench();
+    let claimed = {
+        bench.push(job(""));
+        bench.claim("").expect("a job")
+    };
+    // A kind of text that the column refuses.
+    bench
+        .store
+        .borrow_mut()
+        .perform(
+            &[Operation::Pause {
+                queue: "p".into(),
+                reason: None,
+                is_paused: true,
+            }],
+            1,
+        )
+        .expect("a commit");
+    bench.place.refuse("bad");
+    let bad = NewJob {
+        kind: "bad".into(),
+        ..job("")
+    };
+    let (replies, changes, _) = bench.all(vec![
+        Operation::Push(vec![job("a"), bad]),
+        finished(&claimed, Becomes::Done(TaskStatus::Ok)),
+        Operation::Push(vec![job("b")]),
+    ]);
+    assert!(
+        matches!(&replies[0], Reply::Failed(why) if why.contains("no")),
+        "{replies:?}"
+    );
+    assert!(matches!(&replies[2], Reply::Pushed(_)));
+    assert_eq!(changes.keys().collect::<Vec<_>>(), [&group("b")]);
+    assert_eq!(bench.state(claimed.id), "done");
+}
+
+#[test]
+fn what_another_process_had_is_seen_and_can_be_ended() {
+    let bench = bench();
+    let id = bench.push(job(""));
+    bench.claim("").expect("a job");
+    let mut next = bench.place.open("next");
+    let foreign = next.perform(&[Operation::Foreign], 2).expect("a commit");
+    let Reply::Foreign { jobs, owners, .. } = &foreign.replies[0] else {
+        panic!("{foreign:?}");
+    };
+    assert!(owners.is_empty(), "it has not said that it is there");
+    assert_eq!(foreign.waiting, Some(Changes::new()));
+    assert_eq!(
+        (jobs[0].id, jobs[0].owner.as_str(), jobs[0].attempt),
+        (id, bench.place.owner("me").as_str(), 1)
+    );
+    let again = Claimed {
+        attempt: 1,
+        ..bench.claim_of(id)
+    };
+    let done = next
+        .perform(&[finished(&again, Becomes::Again(0))], 2)
+        .expect("a commit");
+    assert_eq!(done.changes[&group("")], 1);
+}
+
+impl Bench {
+    fn claim_of(&self, id: i64) -> Claimed {
+        Claimed {
+            id,
+            attempt: 0,
+            queue: "q".into(),
+            tenant: String::new(),
+            kind: "k".into(),
+            payload: Vec::new(),
+            content_type: String::new(),
+            key: None,
+            traceparent: None,
+            counters: Counters::default(),
+            most_failures: None,
+            timeout_ms: None,
+            expires_ms: None,
+            steps: Vec::new(),
+            step: 0,
+            waited_ms: 0,
+        }
+    }
+}
+
+#[test]
+fn a_schedule_pushes_and_moves_on_in_one_step() {
+    let bench = bench();
+    let fired = |count, skips_overlap, next_ms| {
+        Operation::Fire(Box::new(Fired {
+            name: "nightly".into(),
+            spec: "30 2 * * * UTC".into(),
+            jobs: vec![job(""); count],
+            next_ms: Some(next_ms),
+            skips_overlap,
+        }))
+    };
+    let pushed = |reply| match reply {
+        Reply::Fired { pushed, .. } => pushed,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(pushed(bench.one(fired(3, true, 9))), 1);
+    assert_eq!(
+        pushed(bench.one(fired(1, true, 10))),
+        0,
+        "the one before is not over"
+    );
+    assert_eq!(pushed(bench.one(fired(2, false, 11))), 2);
+    assert_eq!(
+        pushed(bench.one(fired(2, false, 11))),
+        0,
+        "another process was first"
+    );
+    let Reply::Loaded { schedules, .. } = bench.one(Operation::Load) else {
+        panic!("nothing loaded");
+    };
+    assert_eq!(schedules, [("nightly".into(), "30 2 * * * UTC".into(), 11)]);
+}
+
+#[test]
+fn what_ended_is_forgotten_after_its_time() {
+    let mut bench = bench();
+    let id = bench.push(job(""));
+    let claimed = bench.claim("").expect("a job");
+    bench.finish(&claimed, Becomes::Done(TaskStatus::Ok));
+    bench.one(Operation::Clean { before_ms: 1_000_000 });
+    assert_eq!(bench.state(id), "done");
+    bench.now += 1;
+    bench.one(Operation::Clean { before_ms: 1_000_001 });
+    assert_eq!(bench.one(Operation::Show(id)), Reply::Show(None));
+}
+
+#[test]
+fn counts_and_lists_tell_what_there_is() {
+    let bench = bench();
+    for tenant in ["a", "b", "b"] {
+        bench.push(job(tenant));
+    }
+    bench.push(NewJob {
+        in_ms: Some(9_999),
+        ..job("c")
+    });
+    let failing = bench.claim("a").expect("a job");
+    bench.finish(&failing, Becomes::Failed);
+    let Reply::Counts(counts) = bench.one(Operation::Counts) else {
+        panic!("no counts");
+    };
+    assert_eq!((counts[0].scheduled, counts[0].failed), (1, 1));
+    assert_eq!(counts[0].oldest_waiting_ms, Some(1_000_000));
+    let listed = bench.one(Operation::List(Filter {
+        tenant: Some("b".into()),
+        state: Some(State::Waiting),
+        limit: 10,
+        ..Filter::default()
+    }));
+    assert!(
+        matches!(&listed, Reply::List(jobs) if jobs.len() == 2),
+        "{listed:?}"
+    );
+}

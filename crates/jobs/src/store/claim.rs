@@ -1,0 +1,276 @@
+//! Takes jobs out of their queues, and lets in what is due.
+
+use super::operation::{Claimed, ForeignJob, Operation, Reply};
+use super::sql::{Present, Result, Row};
+use super::{State, Work};
+use crate::core::Counters;
+
+/// Jobs let in at once; the others follow in the next transaction.
+const MOST_PROMOTED: u32 = 1_000;
+
+impl Work<'_> {
+    pub(super) fn perform(&mut self, operation: &Operation) -> Result<Reply> {
+        match operation {
+            Operation::Push(jobs) => self.push_all(jobs),
+            Operation::Sequence(operation) => self.sequence(operation),
+            Operation::Claim { queue, tenant } => Ok(Reply::Claimed {
+                queue: queue.clone(),
+                tenant: tenant.clone(),
+                job: self.claim(queue, tenant)?.map(Box::new),
+            }),
+            Operation::StepDone {
+                id,
+                attempt,
+                step,
+                name,
+                status,
+                output,
+                duration_ms,
+            } => self.step_done(*id, *attempt, (*step, name, *status), output, *duration_ms),
+            Operation::Finish(finished) => self.finish(finished),
+            Operation::Progress {
+                id,
+                attempt,
+                queues,
+                percent,
+                text,
+            } => self.progress((*id, *attempt), queues.as_deref(), *percent, text),
+            Operation::Promote => self.promote(),
+            Operation::Fire(fired) => self.fire(fired),
+            Operation::List(filter) => Ok(Reply::List(self.list(filter)?)),
+            Operation::Show(id) => Ok(Reply::Show(self.show(*id)?.map(Box::new))),
+            Operation::Counts => Ok(Reply::Counts(self.counts()?)),
+            Operation::Retry(selection) => self.retry(selection),
+            Operation::Cancel(selection) => self.cancel(selection),
+            Operation::Discard(selection) => self.discard(selection),
+            Operation::Pause {
+                queue,
+                reason,
+                is_paused,
+            } => self.pause(queue, reason.as_deref(), *is_paused),
+            Operation::Clean { before_ms } => self.clean(*before_ms),
+            Operation::Foreign => self.foreign(),
+            Operation::Forget(owner) => self.forget(owner),
+            Operation::Load => self.load(),
+        }
+    }
+
+    fn claim(&mut self, queue: &str, tenant: &str) -> Result<Option<Claimed>> {
+        let take = format!(
+            "DELETE FROM ready WHERE (queue, tenant, priority, id) IN (SELECT queue, tenant, priority, id FROM ready \
+             WHERE queue = ?1 AND tenant = ?2 ORDER BY priority, id LIMIT 1{}) RETURNING id",
+            self.database.skipping_locked()
+        );
+        let taken = self
+            .database
+            .first(&take, &[queue.into(), tenant.into()], |row| row.number(0))?;
+        let Some(id) = taken else {
+            // Another machine has it: the scheduler is to know how many there are.
+            self.is_recounted = true;
+            return Ok(None);
+        };
+        let now_ms = self.now_ms;
+        let claimed = self.database.first(
+            "UPDATE job SET state = ?2, attempt = attempt + 1, started_at = ?3, progress = NULL, progress_text = NULL \
+             WHERE id = ?1 RETURNING id, attempt, queue, tenant, kind, payload, content_type, key, traceparent, failures, \
+             crashes, snoozes, max_failures, timeout_ms, expires_at, steps, pushed_at, run_at",
+            &[id.into(), State::Running.into(), now_ms.into()],
+            |row| claimed(row, now_ms),
+        )?;
+        let Some(mut claimed) = claimed else {
+            return Ok(None);
+        };
+        if !claimed.steps.is_empty() {
+            let done = self.database.first(
+                "SELECT count(*) FROM step WHERE job = ?1 AND status IS NOT NULL AND status <> 'task_error'",
+                &[id.into()],
+                |row| row.number(0),
+            )?;
+            claimed.step = usize::try_from(done.unwrap_or_default()).unwrap_or_default();
+        }
+        let owner = self.owner;
+        self.execute(
+            "INSERT INTO running (id, attempt, owner) VALUES (?1, ?2, ?3)",
+            &[id.into(), claimed.attempt.into(), owner.into()],
+        )?;
+        Ok(Some(claimed))
+    }
+
+    /// Lets in what is due.
+    fn promote(&mut self) -> Result<Reply> {
+        let take = format!(
+            "DELETE FROM later WHERE (run_at, id) IN (SELECT run_at, id FROM later WHERE run_at <= ?1 \
+             ORDER BY run_at, id LIMIT ?2{}) RETURNING id",
+            self.database.skipping_locked()
+        );
+        let values = [self.now_ms.into(), MOST_PROMOTED.into()];
+        let ids = self.database.all(&take, &values, |row| row.number(0))?;
+        for id in ids {
+            let place = self.place(id)?;
+            self.make_ready_again(&place)?;
+        }
+        self.is_due_changed = true;
+        Ok(Reply::Promoted)
+    }
+
+    /// When the next job that waits for a time is due, by this machine's clock.
+    pub(super) fn due(&mut self) -> Result<Option<i64>> {
+        let due = self
+            .database
+            .first("SELECT min(run_at) FROM later", &[], |row| row.int(0))?;
+        Ok(due.flatten().map(|due| due.saturating_add(self.ahead_ms)))
+    }
+
+    fn forget(&mut self, owner: &str) -> Result<Reply> {
+        self.execute("DELETE FROM owner WHERE name = ?1", &[owner.into()])?;
+        Ok(Reply::Done)
+    }
+
+    fn foreign(&mut self) -> Result<Reply> {
+        self.is_due_changed = true;
+        self.is_recounted = true;
+        let silent = self.see_nodes()?;
+        let own_node = self
+            .database
+            .node()
+            .map(|node| format!("{node} "))
+            .unwrap_or_default();
+        let mut places = vec![own_node];
+        places.extend(silent.into_iter().map(|node| format!("{node} ")));
+        let (mut owners, mut jobs) = (Vec::new(), Vec::new());
+        let owner = self.owner;
+        for place in &places {
+            let length = i64::try_from(place.len()).unwrap_or(i64::MAX);
+            let values = [owner.into(), length.into(), place.into()];
+            owners.extend(self.database.all(
+                "SELECT name FROM owner WHERE name <> ?1 AND substr(name, 1, ?2) = ?3",
+                &values,
+                |row| row.word(0),
+            )?);
+            jobs.extend(self.database.all(
+                "SELECT running.id, running.attempt, running.owner, job.queue, job.tenant, job.kind, job.failures, \
+                 job.crashes, job.snoozes, job.expires_at FROM running JOIN job ON job.id = running.id \
+                 WHERE running.owner <> ?1 AND substr(running.owner, 1, ?2) = ?3 ORDER BY running.id",
+                &values,
+                |row| {
+                    Ok(ForeignJob {
+                        id: row.number(0)?,
+                        attempt: row.count(1)?,
+                        owner: row.word(2)?,
+                        queue: row.word(3)?,
+                        tenant: row.word(4)?,
+                        kind: row.word(5)?,
+                        counters: counters(row, 6)?,
+                        expires_ms: row.int(9)?,
+                    })
+                },
+            )?);
+        }
+        let paused = self.paused()?;
+        Ok(Reply::Foreign { jobs, owners, paused })
+    }
+
+    fn paused(&mut self) -> Result<Vec<String>> {
+        self.database
+            .all("SELECT name FROM queue ORDER BY name", &[], |row| row.word(0))
+    }
+
+    fn load(&mut self) -> Result<Reply> {
+        let owner = self.owner;
+        self.execute(
+            "INSERT INTO owner (name) VALUES (?1) ON CONFLICT DO NOTHING",
+            &[owner.into()],
+        )?;
+        self.see_nodes()?;
+        let paused = self.paused()?;
+        let schedules = self.database.all(
+            "SELECT name, spec, next_at FROM schedule WHERE next_at IS NOT NULL",
+            &[],
+            |row| Ok((row.word(0)?, row.word(1)?, row.number(2)?)),
+        )?;
+        self.is_due_changed = true;
+        Ok(Reply::Loaded { paused, schedules })
+    }
+
+    fn pause(&mut self, queue: &str, reason: Option<&str>, is_paused: bool) -> Result<Reply> {
+        self.is_news = true;
+        match is_paused {
+            true => self.execute(
+                "INSERT INTO queue (name, reason) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET reason = excluded.reason",
+                &[queue.into(), reason.into()],
+            )?,
+            false => self.execute("DELETE FROM queue WHERE name = ?1", &[queue.into()])?,
+        };
+        Ok(Reply::Done)
+    }
+
+    /// Whether a job is under way, and which start of it.
+    pub(super) fn running_attempt(&mut self, id: i64) -> Result<Option<u32>> {
+        self.database
+            .first("SELECT attempt FROM running WHERE id = ?1", &[id.into()], |row| {
+                row.count(0)
+            })
+    }
+
+    /// Says that this machine is there, and which others were silent for longer than they may be: what they had under way is
+    /// started again. A machine that is cut off ends its own jobs before that. One that has left nothing is forgotten.
+    fn see_nodes(&mut self) -> Result<Vec<String>> {
+        let Some(node) = self.database.node().map(ToOwned::to_owned) else {
+            return Ok(Vec::new());
+        };
+        self.execute(
+            "INSERT INTO node (name, seen_at) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET seen_at = excluded.seen_at",
+            &[(&node).into(), self.now_ms.into()],
+        )?;
+        let silent_since = self.now_ms.saturating_sub(self.lease_ms);
+        let silent = self.database.all(
+            "SELECT name FROM node WHERE seen_at < ?1 ORDER BY name",
+            &[silent_since.into()],
+            |row| row.word(0),
+        )?;
+        for node in &silent {
+            let place = format!("{node} ");
+            let length = i64::try_from(place.len()).unwrap_or(i64::MAX);
+            self.execute(
+                "DELETE FROM node WHERE name = ?1 AND seen_at < ?2 AND NOT EXISTS (SELECT 1 FROM owner \
+                 WHERE substr(owner.name, 1, ?3) = ?4)",
+                &[node.into(), silent_since.into(), length.into(), (&place).into()],
+            )?;
+        }
+        Ok(silent)
+    }
+}
+
+fn counters(row: &dyn Row, first: usize) -> Result<Counters> {
+    Ok(Counters {
+        failures: row.count(first)?,
+        crashes: row.count(first + 1)?,
+        snoozes: row.count(first + 2)?,
+    })
+}
+
+fn claimed(row: &dyn Row, now_ms: i64) -> Result<Claimed> {
+    let timeout = row.int(13)?;
+    let since = row.number(16)?.max(row.number(17)?);
+    Ok(Claimed {
+        id: row.number(0)?,
+        attempt: row.count(1)?,
+        queue: row.word(2)?,
+        tenant: row.word(3)?,
+        kind: row.word(4)?,
+        payload: row.bytes(5)?,
+        content_type: row.word(6)?,
+        key: row.text(7)?,
+        traceparent: row.text(8)?,
+        counters: counters(row, 9)?,
+        most_failures: row.int(12)?.map(|most| u32::try_from(most).unwrap_or(u32::MAX)),
+        timeout_ms: timeout.and_then(|millis| u64::try_from(millis).ok()),
+        expires_ms: row.int(14)?,
+        steps: row
+            .text(15)?
+            .and_then(|text| serde_json::from_str(&text).ok())
+            .unwrap_or_default(),
+        step: 0,
+        waited_ms: now_ms.saturating_sub(since).max(0).unsigned_abs(),
+    })
+}

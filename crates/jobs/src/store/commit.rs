@@ -1,0 +1,283 @@
+//! Transactions: all that is to be done at once, and the answers.
+
+use super::operation::{Operation, Reply};
+use super::sql::{Database, Notice, Present, SqlError, Trouble};
+use super::{Changes, Work};
+use std::fmt;
+
+/// How often a transaction is tried that others stand in the way of.
+const TRIES: u32 = 10;
+
+/// Why there is no store, or it can't be written to.
+#[derive(Debug)]
+pub enum StoreError {
+    /// The database says so; which, and what.
+    Database(String, SqlError),
+    /// The database is another program's.
+    Foreign(String),
+    /// The database is of another version of this program.
+    Version(String, i32),
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreError::Database(name, error) => write!(f, "{name}: {error}"),
+            StoreError::Foreign(name) => write!(
+                f,
+                "{name} is a database of another program; name another as store"
+            ),
+            StoreError::Version(name, version) => write!(
+                f,
+                "{name} has version {version}, and this program reads version {} alone",
+                super::tables::VERSION
+            ),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            StoreError::Database(_, error) => Some(error),
+            StoreError::Foreign(_) | StoreError::Version(..) => None,
+        }
+    }
+}
+
+/// What a transaction brought.
+#[derive(Debug)]
+pub struct Committed {
+    /// The answers, in the order of the operations.
+    pub replies: Vec<Reply>,
+    /// How many more jobs of each group can be claimed.
+    pub changes: Changes,
+    /// When the next job that waits for a time is due, if that may have changed.
+    pub due: Option<Option<i64>>,
+    /// How many jobs of each group can be claimed, if that was asked for.
+    pub waiting: Option<Changes>,
+}
+
+/// What is done in one transaction.
+enum Failure {
+    /// One of the operations failed by itself: the others are to be done without it.
+    OfOne,
+    OfAll(SqlError),
+}
+
+/// A database with the tables of this program.
+pub struct Store {
+    database: Box<dyn Database>,
+    owner: String,
+    /// How long a machine may be silent until its jobs are others', where several use the store.
+    lease_ms: i64,
+    /// What the last transaction brought, until it is known whether it was committed.
+    doubtful: Option<Committed>,
+}
+
+impl Store {
+    /// A store in this database. `owner`: this process' name among those that have jobs under way.
+    pub fn new(database: Box<dyn Database>, owner: &str, lease: std::time::Duration) -> Store {
+        let owner = match database.node() {
+            Some(node) => format!("{node} {owner}"),
+            None => owner.to_owned(),
+        };
+        Store {
+            database,
+            owner,
+            lease_ms: i64::try_from(lease.as_millis()).unwrap_or(i64::MAX),
+            doubtful: None,
+        }
+    }
+
+    /// Whether other machines use it, too.
+    pub fn is_shared(&self) -> bool {
+        self.database.node().is_some()
+    }
+
+    /// Has what other machines tell heard.
+    ///
+    /// # Errors
+    /// There can be no thread.
+    pub fn listen(&mut self, hear: Box<dyn Fn(Notice) + Send>) -> std::io::Result<()> {
+        self.database.listen(hear)
+    }
+
+    /// Does all of this in one transaction.
+    ///
+    /// # Errors
+    /// Nothing of it was done, unless [`Store::is_in_doubt`].
+    pub fn perform(&mut self, operations: &[Operation], now_ms: i64) -> Result<Committed, StoreError> {
+        // One that fails undoes all. It is rare, so only then each is done so that it can be undone alone.
+        let mut is_each_alone = false;
+        for _ in 0..TRIES {
+            let error = match self.attempt(operations, now_ms, is_each_alone) {
+                Ok(committed) => return Ok(committed),
+                Err(Failure::OfOne) => {
+                    self.database.roll_back();
+                    is_each_alone = true;
+                    continue;
+                }
+                Err(Failure::OfAll(error)) => error,
+            };
+            if !self.database.is_in_doubt() {
+                self.database.roll_back();
+                if error.trouble == Trouble::Again {
+                    continue;
+                }
+            }
+            return Err(self.failed(error));
+        }
+        let message = "other transactions stand in the way";
+        Err(self.failed(SqlError {
+            trouble: Trouble::Again,
+            message: message.to_owned(),
+        }))
+    }
+
+    fn failed(&self, error: SqlError) -> StoreError {
+        StoreError::Database(self.database.name(), error)
+    }
+
+    fn attempt(
+        &mut self,
+        operations: &[Operation],
+        own_ms: i64,
+        is_each_alone: bool,
+    ) -> Result<Committed, Failure> {
+        let of_all = Failure::OfAll;
+        self.database.begin().map_err(of_all)?;
+        let now_ms = self.database.now_ms(own_ms).map_err(of_all)?;
+        let mut work = Work {
+            database: &mut *self.database,
+            changes: Changes::new(),
+            is_due_changed: false,
+            is_recounted: false,
+            is_news: false,
+            owner: &self.owner,
+            lease_ms: self.lease_ms,
+            now_ms,
+            ahead_ms: own_ms - now_ms,
+        };
+        let mut replies = Vec::with_capacity(operations.len());
+        for operation in operations {
+            replies.push(match is_each_alone {
+                true => one(&mut work, operation).map_err(of_all)?,
+                false => work.perform(operation).map_err(|error| match error.trouble {
+                    Trouble::Statement => Failure::OfOne,
+                    Trouble::Again | Trouble::Database => Failure::OfAll(error),
+                })?,
+            });
+        }
+        let due = match work.is_due_changed {
+            true => Some(work.due().map_err(of_all)?),
+            false => None,
+        };
+        work.changes.retain(|_, change| *change != 0);
+        let is_news = work.is_news || work.changes.values().any(|change| *change > 0);
+        let waiting = match work.is_recounted {
+            true => Some(count_waiting(work.database).map_err(of_all)?),
+            false => None,
+        };
+        let committed = Committed {
+            replies,
+            changes: work.changes,
+            due,
+            waiting,
+        };
+        if is_news {
+            self.database.notify(&Notice::News).map_err(of_all)?;
+        }
+        match self.database.commit() {
+            Ok(()) => Ok(committed),
+            Err(error) => {
+                self.doubtful = self.database.is_in_doubt().then_some(committed);
+                Err(of_all(error))
+            }
+        }
+    }
+
+    /// Whether it is not known if the last transaction was committed.
+    pub fn is_in_doubt(&self) -> bool {
+        self.doubtful.is_some()
+    }
+
+    /// Finds out; what it brought, if it was committed.
+    ///
+    /// # Errors
+    /// It can't be found out yet.
+    pub fn resolve(&mut self) -> Result<Option<Committed>, StoreError> {
+        let was_committed = match self.database.resolve() {
+            Ok(was_committed) => was_committed,
+            Err(error) => return Err(self.failed(error)),
+        };
+        Ok(self.doubtful.take().filter(|_| was_committed))
+    }
+
+    /// What brings all that was committed to the disk; nothing: it is there when it is committed.
+    pub fn syncer(&self) -> Option<super::sql::Syncer> {
+        self.database.syncer()
+    }
+
+    /// Sees whether it can be written to.
+    ///
+    /// # Errors
+    /// It can't.
+    pub fn probe(&mut self) -> Result<(), StoreError> {
+        let done = self.database.probe();
+        done.map_err(|error| self.failed(error))
+    }
+
+    /// How many jobs of each group can be claimed.
+    ///
+    /// # Errors
+    /// The database can't be read.
+    pub fn waiting(&mut self) -> Result<Changes, StoreError> {
+        let counted = count_waiting(&mut *self.database);
+        counted.map_err(|error| self.failed(error))
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("owner", &self.owner).finish()
+    }
+}
+
+fn count_waiting(database: &mut dyn Database) -> super::sql::Result<Changes> {
+    let count = "SELECT queue, tenant, count(*) FROM ready GROUP BY queue, tenant";
+    let rows = database.all(count, &[], |row| {
+        Ok(((row.word(0)?, row.word(1)?), row.number(2)?))
+    })?;
+    Ok(rows.into_iter().collect())
+}
+
+/// Does one thing so that its failure undoes it alone.
+fn one(work: &mut Work<'_>, operation: &Operation) -> super::sql::Result<Reply> {
+    work.database.execute("SAVEPOINT one", &[])?;
+    let before = work.changes.clone();
+    match work.perform(operation) {
+        Ok(reply) => {
+            work.database.execute("RELEASE SAVEPOINT one", &[])?;
+            Ok(reply)
+        }
+        Err(error) if error.trouble != Trouble::Statement => Err(error),
+        Err(error) => {
+            work.database.execute("ROLLBACK TO SAVEPOINT one", &[])?;
+            work.database.execute("RELEASE SAVEPOINT one", &[])?;
+            work.changes = before;
+            Ok(match operation {
+                // The scheduler waits for its answer.
+                Operation::Claim { queue, tenant } => {
+                    log::error!("jobs: a job of queue {queue} can't be claimed: {error}");
+                    Reply::Claimed {
+                        queue: queue.clone(),
+                        tenant: tenant.clone(),
+                        job: None,
+                    }
+                }
+                _ => Reply::Failed(error.to_string()),
+            })
+        }
+    }
+}

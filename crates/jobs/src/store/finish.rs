@@ -1,0 +1,334 @@
+//! Writes down how jobs and their steps ended.
+
+use super::operation::{Finished, Reply, Selection};
+use super::sql::{Notice, Present, Result, Row};
+use super::{Place, State, Work};
+use crate::core::{Becomes, Outcome, TaskStatus};
+
+/// Ends that are kept of a job, the last ones.
+const MOST_ENDS: u32 = 20;
+/// Jobs forgotten at once.
+const MOST_CLEANED: u32 = 500;
+
+/// The word of a value that has one among JSON.
+pub(super) fn word(value: impl serde::Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        _ => String::new(),
+    }
+}
+
+impl Work<'_> {
+    /// A job has ended. Only the start that is under way may say so: what comes twice, or late, changes nothing.
+    pub(super) fn finish(&mut self, finished: &Finished) -> Result<Reply> {
+        let ended = self.execute(
+            "DELETE FROM running WHERE id = ?1 AND attempt = ?2",
+            &[finished.id.into(), finished.attempt.into()],
+        )?;
+        if ended == 0 {
+            return Ok(Reply::Done);
+        }
+        let verdict = &finished.verdict;
+        let again_ms = match verdict.becomes {
+            Becomes::Again(at_ms) => Some(at_ms.saturating_sub(self.ahead_ms)),
+            _ => None,
+        };
+        let (state, status) = match verdict.becomes {
+            Becomes::Done(status) => (State::Done, Some(word(status))),
+            // If it is for later, that is set below.
+            Becomes::Again(_) => (State::Waiting, None),
+            Becomes::Failed => (State::Failed, None),
+            Becomes::Quarantined => (State::Quarantined, None),
+            Becomes::Cancelled => (State::Cancelled, None),
+            Becomes::Discarded => (State::Discarded, None),
+        };
+        // What nothing was started for says nothing of the last start.
+        let is_told = verdict.outcome != Outcome::Returned;
+        let outcome = is_told.then(|| word(verdict.outcome));
+        let duration_ms = i64::try_from(finished.duration_ms).unwrap_or(i64::MAX);
+        let place = self.database.first(
+            "UPDATE job SET state = ?2, ended_at = ?3, failures = ?4, crashes = ?5, snoozes = ?6, status = ?7, \
+             outcome = ?8, result = ?9, error = ?10, log = ?11, duration_ms = ?12 WHERE id = ?1 \
+             RETURNING queue, tenant, priority, serial",
+            &[
+                finished.id.into(),
+                state.into(),
+                state.is_end().then_some(self.now_ms).into(),
+                verdict.counters.failures.into(),
+                verdict.counters.crashes.into(),
+                verdict.counters.snoozes.into(),
+                status.as_ref().into(),
+                outcome.as_ref().into(),
+                (&finished.result).into(),
+                (&finished.error).into(),
+                (&finished.log).into(),
+                duration_ms.into(),
+            ],
+            |row| {
+                Ok(Place {
+                    id: finished.id,
+                    queue: row.word(0)?,
+                    tenant: row.word(1)?,
+                    priority: row.number(2)?,
+                    serial: row.text(3)?,
+                })
+            },
+        )?;
+        let Some(place) = place else {
+            return Ok(Reply::Done);
+        };
+        if is_told && !matches!(verdict.becomes, Becomes::Done(_)) {
+            self.keep_end(finished)?;
+        }
+        self.leave_lane(&place)?;
+        match again_ms {
+            Some(at_ms) if at_ms > self.now_ms => self.make_later(&place, at_ms)?,
+            Some(_) => self.make_ready(&place)?,
+            None => {}
+        }
+        Ok(Reply::Done)
+    }
+
+    /// Keeps how a start ended that is not the job's good end: the next start writes over it in the job.
+    fn keep_end(&mut self, finished: &Finished) -> Result<()> {
+        let now_ms = self.now_ms;
+        self.execute(
+            "INSERT INTO ended (job, attempt, outcome, error, ended_at) VALUES (?1, ?2, ?3, ?4, ?5) \
+             ON CONFLICT (job, attempt) DO UPDATE SET outcome = excluded.outcome, error = excluded.error, \
+             ended_at = excluded.ended_at",
+            &[
+                finished.id.into(),
+                finished.attempt.into(),
+                (&word(finished.verdict.outcome)).into(),
+                (&finished.error).into(),
+                now_ms.into(),
+            ],
+        )?;
+        let Some(last) = finished.attempt.checked_sub(MOST_ENDS) else {
+            return Ok(());
+        };
+        self.execute(
+            "DELETE FROM ended WHERE job = ?1 AND attempt <= ?2",
+            &[finished.id.into(), last.into()],
+        )
+        .map(|_| ())
+    }
+
+    pub(super) fn step_done(
+        &mut self,
+        id: i64,
+        attempt: u32,
+        (step, name, status): (usize, &str, TaskStatus),
+        output: &[u8],
+        duration_ms: u64,
+    ) -> Result<Reply> {
+        if self.running_attempt(id)? != Some(attempt) {
+            return Ok(Reply::Done);
+        }
+        // Of what does not apply no result is kept.
+        let kept = (status != TaskStatus::NotApplicable).then_some(output);
+        let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        self.execute(
+            "INSERT INTO step (job, n, name, status, duration_ms, output) VALUES (?1, ?2, ?3, ?4, ?5, ?6) \
+             ON CONFLICT (job, n) DO UPDATE SET name = excluded.name, status = excluded.status, \
+             duration_ms = excluded.duration_ms, output = excluded.output",
+            &[
+                id.into(),
+                number(step as u64).into(),
+                name.into(),
+                (&word(status)).into(),
+                number(duration_ms).into(),
+                kept.into(),
+            ],
+        )?;
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn progress(
+        &mut self,
+        (id, attempt): (i64, u32),
+        queues: Option<&[String]>,
+        percent: u32,
+        text: &str,
+    ) -> Result<Reply> {
+        let is_running = self.running_attempt(id)? == Some(attempt);
+        let is_own = match queues {
+            Some(queues) if is_running => queues.contains(&self.place(id)?.queue),
+            _ => true,
+        };
+        if is_running && is_own {
+            self.execute(
+                "UPDATE job SET progress = ?2, progress_text = ?3 WHERE id = ?1",
+                &[id.into(), percent.into(), text.into()],
+            )?;
+        }
+        Ok(Reply::Done)
+    }
+
+    /// Lets jobs wait again, as if they had never been started. Their numbers of starts go on.
+    pub(super) fn retry(&mut self, selection: &Selection) -> Result<Reply> {
+        const FROM: [State; 5] = [
+            State::Failed,
+            State::Quarantined,
+            State::Cancelled,
+            State::Discarded,
+            State::Scheduled,
+        ];
+        let mut count = 0;
+        for (id, state) in self.selected(selection)? {
+            if !FROM.contains(&state) {
+                continue;
+            }
+            let place = self.place(id)?;
+            // Another with its key may have been pushed meanwhile: then that one is the job.
+            let changed = self.execute(
+                "UPDATE job SET failures = 0, crashes = 0, snoozes = 0, ended_at = NULL, error = NULL, expires_at = NULL, \
+                 status = NULL WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM job AS other WHERE other.queue = job.queue \
+                 AND other.key = job.key AND other.state IN (0, 1, 2, 7) AND other.id <> job.id)",
+                &[id.into()],
+            )?;
+            if changed == 0 {
+                continue;
+            }
+            self.leave(id, state)?;
+            self.make_ready_again(&place)?;
+            count += 1;
+        }
+        Ok(Reply::Changed {
+            count,
+            running: Vec::new(),
+        })
+    }
+
+    pub(super) fn cancel(&mut self, selection: &Selection) -> Result<Reply> {
+        let (mut count, mut running) = (0, Vec::new());
+        for (id, state) in self.selected(selection)? {
+            match state {
+                State::Running => {
+                    // It may be another machine's.
+                    self.database.notify(&Notice::Cancel(id))?;
+                    running.push(id);
+                }
+                State::Waiting | State::Scheduled | State::Blocked => {
+                    self.leave(id, state)?;
+                    self.end(id, State::Cancelled)?;
+                    count += 1;
+                }
+                _ => {}
+            }
+        }
+        Ok(Reply::Changed { count, running })
+    }
+
+    pub(super) fn discard(&mut self, selection: &Selection) -> Result<Reply> {
+        let mut count = 0;
+        for (id, state) in self.selected(selection)? {
+            if matches!(state, State::Failed | State::Quarantined) {
+                self.end(id, State::Discarded)?;
+                count += 1;
+            }
+        }
+        Ok(Reply::Changed {
+            count,
+            running: Vec::new(),
+        })
+    }
+
+    fn end(&mut self, id: i64, state: State) -> Result<()> {
+        let now_ms = self.now_ms;
+        self.execute(
+            "UPDATE job SET state = ?2, ended_at = ?3 WHERE id = ?1",
+            &[id.into(), state.into(), now_ms.into()],
+        )
+        .map(|_| ())
+    }
+
+    /// Takes a job out of where it waits.
+    fn leave(&mut self, id: i64, state: State) -> Result<()> {
+        let place = self.place(id)?;
+        match state {
+            State::Waiting => {
+                let left = self.execute(
+                    "DELETE FROM ready WHERE queue = ?1 AND tenant = ?2 AND priority = ?3 AND id = ?4",
+                    &[
+                        (&place.queue).into(),
+                        (&place.tenant).into(),
+                        place.priority.into(),
+                        id.into(),
+                    ],
+                )?;
+                if left > 0 {
+                    self.change(&place, -1);
+                }
+                self.leave_lane(&place)
+            }
+            State::Scheduled => {
+                self.is_due_changed = true;
+                self.execute(
+                    "DELETE FROM later WHERE id = ?1 AND run_at = (SELECT run_at FROM job WHERE id = ?1)",
+                    &[id.into()],
+                )
+                .map(|_| ())
+            }
+            State::Blocked => self
+                .execute(
+                    "DELETE FROM blocked WHERE queue = ?1 AND serial = ?2 AND priority = ?3 AND id = ?4",
+                    &[
+                        (&place.queue).into(),
+                        (&place.serial).into(),
+                        place.priority.into(),
+                        id.into(),
+                    ],
+                )
+                .map(|_| ()),
+            _ => Ok(()),
+        }
+    }
+
+    fn selected(&mut self, selection: &Selection) -> Result<Vec<(i64, State)>> {
+        let read = |row: &dyn Row| Ok((row.number(0)?, State::of_number(row.number(1)?)));
+        let locking = self.database.locking();
+        match selection {
+            Selection::One(id, queues) => {
+                let select = format!("SELECT id, state, queue FROM job WHERE id = ?1{locking}");
+                let found = self
+                    .database
+                    .first(&select, &[(*id).into()], |row| Ok((read(row)?, row.word(2)?)))?;
+                let may = |queue: &String| queues.as_ref().is_none_or(|queues| queues.contains(queue));
+                Ok(found
+                    .filter(|(_, queue)| may(queue))
+                    .map(|(found, _)| found)
+                    .into_iter()
+                    .collect())
+            }
+            Selection::All(Some(queue), state) => {
+                let select =
+                    format!("SELECT id, state FROM job WHERE state = ?1 AND queue = ?2 ORDER BY id{locking}");
+                self.database.all(&select, &[(*state).into(), queue.into()], read)
+            }
+            Selection::All(None, state) => {
+                let select = format!("SELECT id, state FROM job WHERE state = ?1 ORDER BY id{locking}");
+                self.database.all(&select, &[(*state).into()], read)
+            }
+        }
+    }
+
+    /// Forgets jobs that ended before a time, with their steps and earlier ends; and sequences of which nothing is left.
+    pub(super) fn clean(&mut self, before_ms: i64) -> Result<Reply> {
+        let delete = format!(
+            "DELETE FROM job WHERE id IN (SELECT id FROM job WHERE state IN (3, 6, 8) AND ended_at < ?1 LIMIT ?2{}) \
+             RETURNING id",
+            self.database.skipping_locked()
+        );
+        let values = [before_ms.into(), MOST_CLEANED.into()];
+        let ids = self.database.all(&delete, &values, |row| row.number(0))?;
+        for id in &ids {
+            self.execute("DELETE FROM step WHERE job = ?1", &[(*id).into()])?;
+            self.execute("DELETE FROM ended WHERE job = ?1", &[(*id).into()])?;
+        }
+        self.clean_sequences(before_ms)?;
+        Ok(Reply::Cleaned {
+            is_more: ids.len() == MOST_CLEANED as usize,
+        })
+    }
+}

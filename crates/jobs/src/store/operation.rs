@@ -1,0 +1,250 @@
+//! What the store is asked to do, and what it answers.
+
+use super::State;
+use crate::core::{Counters, JobId, TaskStatus, Verdict};
+use forkyard_protocol::jobs::{JobView, NewJob, Pushed, SequenceView};
+
+/// A job that is under way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claimed {
+    pub id: JobId,
+    pub attempt: u32,
+    pub queue: String,
+    pub tenant: String,
+    pub kind: String,
+    pub payload: Vec<u8>,
+    pub content_type: String,
+    pub key: Option<String>,
+    pub traceparent: Option<String>,
+    pub counters: Counters,
+    pub most_failures: Option<u32>,
+    pub timeout_ms: Option<u64>,
+    pub expires_ms: Option<i64>,
+    pub steps: Vec<String>,
+    /// The first step that is not decided.
+    pub step: usize,
+    /// How long it could have been started and was not.
+    pub waited_ms: u64,
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finished {
+    pub id: JobId,
+    pub attempt: u32,
+    pub verdict: Verdict,
+    pub result: Vec<u8>,
+    /// Why it did not succeed, in a line.
+    pub error: Option<String>,
+    /// What it wrote to its error stream.
+    pub log: Vec<u8>,
+    pub duration_ms: u64,
+}
+
+/// What is due of a schedule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fired {
+    pub name: String,
+    pub spec: String,
+    pub jobs: Vec<NewJob>,
+    pub next_ms: Option<i64>,
+    /// Nothing is pushed while the last job has not ended.
+    pub skips_overlap: bool,
+}
+
+/// A job that another process has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForeignJob {
+    pub id: JobId,
+    pub attempt: u32,
+    pub owner: String,
+    pub queue: String,
+    pub tenant: String,
+    pub kind: String,
+    pub counters: Counters,
+    pub expires_ms: Option<i64>,
+}
+
+/// Which jobs are meant.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filter {
+    pub queue: Option<String>,
+    pub state: Option<State>,
+    pub tenant: Option<String>,
+    pub kind: Option<String>,
+    pub limit: u32,
+}
+
+/// Jobs that something is done to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Selection {
+    /// This one, if it is of one of these queues; `None`: whatever its queue.
+    One(JobId, Option<Vec<String>>),
+    /// All of a queue, or of all queues, in a state.
+    All(Option<String>, State),
+}
+
+/// How many jobs of a queue are in a state that the scheduler does not count, and since when the oldest waits.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StateCount {
+    pub queue: String,
+    pub scheduled: u64,
+    pub blocked: u64,
+    pub failed: u64,
+    pub quarantined: u64,
+    pub oldest_waiting_ms: Option<i64>,
+}
+
+/// What is to be done. All but [`Operation::Claim`] carry a number that the answer repeats.
+#[derive(Debug)]
+pub enum Operation {
+    Push(Vec<NewJob>),
+    /// Something about jobs that come from one source.
+    Sequence(SequenceOperation),
+    Claim {
+        queue: String,
+        tenant: String,
+    },
+    StepDone {
+        id: JobId,
+        attempt: u32,
+        step: usize,
+        name: String,
+        status: TaskStatus,
+        output: Vec<u8>,
+        duration_ms: u64,
+    },
+    Finish(Box<Finished>),
+    /// `queues`: as of a [`SequenceOperation`].
+    Progress {
+        id: JobId,
+        attempt: u32,
+        queues: Option<Vec<String>>,
+        percent: u32,
+        text: String,
+    },
+    /// Let in what is due.
+    Promote,
+    Fire(Box<Fired>),
+    List(Filter),
+    Show(JobId),
+    Counts,
+    /// Let jobs that failed, are quarantined, were cancelled or are scheduled wait again, as if they had never been started.
+    Retry(Selection),
+    /// Take jobs out of their queues; one that is under way is only named.
+    Cancel(Selection),
+    /// Forget jobs that failed or are quarantined.
+    Discard(Selection),
+    Pause {
+        queue: String,
+        reason: Option<String>,
+        is_paused: bool,
+    },
+    /// Forget what ended before then.
+    Clean {
+        before_ms: i64,
+    },
+    /// What other processes have under way, and what they have changed.
+    Foreign,
+    /// Forget a process that is gone.
+    Forget(String),
+    /// What there is at the start.
+    Load,
+}
+
+/// What is to be done about a sequence: jobs that come from one source, one after the other. `queues`: it is of one of these
+/// queues; `None`: whatever its queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SequenceOperation {
+    /// Begin one; or go on with the open one of this name.
+    Begin {
+        queue: String,
+        name: Option<String>,
+        total: Option<u64>,
+    },
+    /// Add jobs that the source gave, and remember together with them how far it is. `from`: how many it gave before; where
+    /// that is not so nothing is added, because it was added before.
+    Add {
+        id: i64,
+        queues: Option<Vec<String>>,
+        from: u64,
+        jobs: Vec<NewJob>,
+    },
+    /// The source has no more.
+    End {
+        id: i64,
+        queues: Option<Vec<String>>,
+    },
+    /// Take no more of it, and its jobs out of their queue.
+    Cancel {
+        id: i64,
+        queues: Option<Vec<String>>,
+    },
+    Show {
+        id: i64,
+        queues: Option<Vec<String>>,
+    },
+    /// The newest first.
+    List {
+        limit: u32,
+    },
+}
+
+impl SequenceOperation {
+    /// Whether it changes nothing.
+    pub fn is_look(&self) -> bool {
+        matches!(
+            self,
+            SequenceOperation::Show { .. } | SequenceOperation::List { .. }
+        )
+    }
+}
+
+/// What was done.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reply {
+    Pushed(Vec<Pushed>),
+    /// There is no such sequence.
+    NoSequence,
+    /// A sequence, and its jobs that are under way and have to be told that they are cancelled.
+    Sequence(Box<SequenceView>, Vec<JobId>),
+    Sequences(Vec<SequenceView>),
+    Claimed {
+        queue: String,
+        tenant: String,
+        job: Option<Box<Claimed>>,
+    },
+    /// Nothing to be told.
+    Done,
+    Promoted,
+    Fired {
+        name: String,
+        pushed: usize,
+    },
+    List(Vec<JobView>),
+    Show(Option<Box<JobView>>),
+    Counts(Vec<StateCount>),
+    /// So many jobs were changed; these are under way, and have to be told.
+    Changed {
+        count: u64,
+        running: Vec<JobId>,
+    },
+    /// Whether there was more than was forgotten at once.
+    Cleaned {
+        is_more: bool,
+    },
+    Foreign {
+        jobs: Vec<ForeignJob>,
+        /// The processes, of which some may be gone.
+        owners: Vec<String>,
+        /// The queues that are paused.
+        paused: Vec<String>,
+    },
+    Loaded {
+        paused: Vec<String>,
+        /// Name, spec, and when it is next due.
+        schedules: Vec<(String, String, i64)>,
+    },
+    /// It was not done, and why.
+    Failed(String),
+}

@@ -1,0 +1,141 @@
+//! Adds jobs.
+
+use super::operation::{Fired, Reply};
+use super::sql::{Present, Result};
+use super::{Place, Work};
+use forkyard_protocol::jobs::{NewJob, Pushed};
+
+/// What comes first unless it is said otherwise.
+const PRIORITY: i64 = 100;
+/// What payloads are unless it is said otherwise.
+const CONTENT_TYPE: &str = "application/json";
+
+impl Work<'_> {
+    pub(super) fn push_all(&mut self, jobs: &[NewJob]) -> Result<Reply> {
+        let pushed = jobs
+            .iter()
+            .map(|job| self.push(job, None))
+            .collect::<Result<_>>()?;
+        Ok(Reply::Pushed(pushed))
+    }
+
+    /// Adds a job. `sequence`: what it belongs to.
+    pub(super) fn push(&mut self, job: &NewJob, sequence: Option<i64>) -> Result<Pushed> {
+        if let Some(key) = &job.key {
+            let found = self.database.first(
+                "SELECT id FROM job WHERE queue = ?1 AND key = ?2 AND key IS NOT NULL AND state IN (0, 1, 2, 7)",
+                &[(&job.queue).into(), key.into()],
+                |row| row.number(0),
+            )?;
+            if let Some(id) = found {
+                return Ok(Pushed { id, existed: true });
+            }
+        }
+        let delayed = job
+            .in_ms
+            .map(|millis| self.now_ms.saturating_add_unsigned(millis));
+        let at_ms = job.at_ms.max(delayed).filter(|at| *at > self.now_ms);
+        let steps = (!job.steps.is_empty()).then(|| serde_json::to_string(&job.steps).unwrap_or_default());
+        let priority = job.priority.unwrap_or(PRIORITY);
+        let timeout_ms = job
+            .timeout_ms
+            .map(|millis| i64::try_from(millis).unwrap_or(i64::MAX));
+        let id = self.database.first(
+            "INSERT INTO job (queue, kind, tenant, state, priority, pushed_at, max_failures, timeout_ms, expires_at, key, \
+             serial, payload, content_type, traceparent, steps, sequence) \
+             VALUES (?1, ?2, ?3, 0, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15) RETURNING id",
+            &[
+                (&job.queue).into(),
+                (&job.kind).into(),
+                (&job.tenant).into(),
+                priority.into(),
+                self.now_ms.into(),
+                job.attempts.into(),
+                timeout_ms.into(),
+                job.expires_ms.into(),
+                (&job.key).into(),
+                (&job.serial).into(),
+                (&job.payload).into(),
+                job.content_type.as_deref().unwrap_or(CONTENT_TYPE).into(),
+                (&job.traceparent).into(),
+                steps.as_ref().into(),
+                sequence.into(),
+            ],
+            |row| row.number(0),
+        )?;
+        let place = Place {
+            id: id.unwrap_or_default(),
+            queue: job.queue.clone(),
+            tenant: job.tenant.clone(),
+            priority,
+            serial: job.serial.clone(),
+        };
+        match at_ms {
+            Some(at_ms) => self.make_later(&place, at_ms)?,
+            None => self.make_ready(&place)?,
+        }
+        Ok(Pushed {
+            id: place.id,
+            existed: false,
+        })
+    }
+
+    /// Pushes what is due of a schedule, and moves the time of the next.
+    pub(super) fn fire(&mut self, fired: &Fired) -> Result<Reply> {
+        let select = format!(
+            "SELECT last_job, spec, next_at FROM schedule WHERE name = ?1{}",
+            self.database.locking()
+        );
+        let known = self.database.first(&select, &[(&fired.name).into()], |row| {
+            Ok((row.int(0)?, row.word(1)?, row.int(2)?))
+        })?;
+        // Another machine, or the process of the master before this one, was first.
+        let was_done = match &known {
+            Some((_, spec, Some(next_ms))) => {
+                *spec == fired.spec && fired.next_ms.is_some_and(|own_ms| *next_ms >= own_ms)
+            }
+            _ => false,
+        };
+        let last = known.and_then(|(last, ..)| last);
+        let is_busy = match last {
+            Some(last) if fired.skips_overlap => {
+                let found = self.database.first(
+                    "SELECT id FROM job WHERE id = ?1 AND state IN (0, 1, 2, 7)",
+                    &[last.into()],
+                    |_| Ok(()),
+                )?;
+                found.is_some()
+            }
+            _ => false,
+        };
+        let jobs: &[NewJob] = match (is_busy || was_done, fired.skips_overlap) {
+            (true, _) => &[],
+            // The jobs of several times would overlap.
+            (false, true) => &fired.jobs[fired.jobs.len().saturating_sub(1)..],
+            (false, false) => &fired.jobs,
+        };
+        let mut newest = None;
+        for job in jobs {
+            newest = Some(self.push(job, None)?.id);
+        }
+        if !was_done {
+            self.execute(
+                "INSERT INTO schedule (name, spec, next_at, last_at, last_job) VALUES (?1, ?2, ?3, ?4, ?5) \
+                 ON CONFLICT (name) DO UPDATE SET spec = excluded.spec, next_at = excluded.next_at, \
+                 last_at = coalesce(excluded.last_at, schedule.last_at), \
+                 last_job = coalesce(excluded.last_job, schedule.last_job)",
+                &[
+                    (&fired.name).into(),
+                    (&fired.spec).into(),
+                    fired.next_ms.into(),
+                    newest.map(|_| self.now_ms).into(),
+                    newest.into(),
+                ],
+            )?;
+        }
+        Ok(Reply::Fired {
+            name: fired.name.clone(),
+            pushed: jobs.len(),
+        })
+    }
+}

@@ -1,0 +1,165 @@
+//! Shows what there is.
+
+use super::operation::{Filter, StateCount};
+use super::sql::{Present, Result, Row};
+use super::{State, Work};
+use forkyard_protocol::jobs::{EndView, JobView, StepView};
+use std::collections::BTreeMap;
+
+/// Most jobs of a list.
+const MOST_LISTED: u32 = 10_000;
+
+const COLUMNS: &str = "id, queue, kind, tenant, state, priority, attempt, failures, crashes, pushed_at, run_at, \
+                       started_at, ended_at, duration_ms, key, progress, progress_text, status, outcome, error, sequence";
+
+impl Work<'_> {
+    /// Jobs, the newest first.
+    pub(super) fn list(&mut self, filter: &Filter) -> Result<Vec<JobView>> {
+        let select = format!(
+            "SELECT {COLUMNS} FROM job WHERE (CAST(?1 AS TEXT) IS NULL OR queue = ?1) \
+             AND (CAST(?2 AS BIGINT) IS NULL OR state = ?2) AND (CAST(?3 AS TEXT) IS NULL OR tenant = ?3) \
+             AND (CAST(?4 AS TEXT) IS NULL OR kind = ?4) ORDER BY id DESC LIMIT ?5"
+        );
+        let values = [
+            (&filter.queue).into(),
+            filter.state.into(),
+            (&filter.tenant).into(),
+            (&filter.kind).into(),
+            filter.limit.min(MOST_LISTED).into(),
+        ];
+        self.database.all(&select, &values, view)
+    }
+
+    /// Everything of one job.
+    pub(super) fn show(&mut self, id: i64) -> Result<Option<JobView>> {
+        let select = format!("SELECT {COLUMNS}, result, log, payload, steps FROM job WHERE id = ?1");
+        let text = |bytes: Option<Vec<u8>>| {
+            let text = bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+            text.filter(|text| !text.is_empty())
+        };
+        let found = self.database.first(&select, &[id.into()], |row| {
+            let view = JobView {
+                result: text(row.blob(21)?),
+                log: text(row.blob(22)?),
+                payload: text(row.blob(23)?),
+                ..view(row)?
+            };
+            Ok((view, row.text(24)?))
+        })?;
+        let Some((mut view, steps)) = found else {
+            return Ok(None);
+        };
+        let names: Vec<String> = steps
+            .and_then(|text| serde_json::from_str(&text).ok())
+            .unwrap_or_default();
+        let mut done: BTreeMap<usize, StepView> = BTreeMap::new();
+        if !names.is_empty() {
+            let rows = self.database.all(
+                "SELECT n, name, status, duration_ms, output FROM step WHERE job = ?1",
+                &[id.into()],
+                |row| {
+                    let step = StepView {
+                        name: row.word(1)?,
+                        status: row.text(2)?,
+                        duration_ms: row.int(3)?.map(i64::unsigned_abs),
+                        output: text(row.blob(4)?),
+                    };
+                    Ok((usize::try_from(row.number(0)?).unwrap_or(usize::MAX), step))
+                },
+            )?;
+            done = rows.into_iter().collect();
+        }
+        let step = |(n, name)| {
+            done.remove(&n).unwrap_or(StepView {
+                name,
+                ..StepView::default()
+            })
+        };
+        view.steps = names.into_iter().enumerate().map(step).collect();
+        view.ends = self.database.all(
+            "SELECT attempt, outcome, error, ended_at FROM ended WHERE job = ?1 ORDER BY attempt",
+            &[id.into()],
+            |row| {
+                Ok(EndView {
+                    attempt: row.count(0)?,
+                    outcome: row.word(1)?,
+                    error: row.text(2)?,
+                    ended_ms: row.number(3)?,
+                })
+            },
+        )?;
+        Ok(Some(view))
+    }
+
+    /// What the scheduler does not count.
+    pub(super) fn counts(&mut self) -> Result<Vec<StateCount>> {
+        let mut counts: BTreeMap<String, StateCount> = BTreeMap::new();
+        let mut add = |statement: &str, set: fn(&mut StateCount, u64)| -> Result<()> {
+            let rows = self
+                .database
+                .all(statement, &[], |row| Ok((row.word(0)?, row.number(1)?)))?;
+            for (queue, number) in rows {
+                set(counts.entry(queue).or_default(), number.unsigned_abs());
+            }
+            Ok(())
+        };
+        add(
+            "SELECT queue, count(*) FROM later JOIN job ON job.id = later.id GROUP BY queue",
+            |count, number| count.scheduled = number,
+        )?;
+        add(
+            "SELECT queue, count(*) FROM blocked GROUP BY queue",
+            |count, number| count.blocked = number,
+        )?;
+        add(
+            "SELECT queue, count(*) FROM job WHERE state = 4 GROUP BY queue",
+            |count, number| count.failed = number,
+        )?;
+        add(
+            "SELECT queue, count(*) FROM job WHERE state = 5 GROUP BY queue",
+            |count, number| count.quarantined = number,
+        )?;
+        let oldest = self.database.all(
+            "SELECT first.queue, job.pushed_at, job.run_at FROM \
+             (SELECT queue, min(id) AS id FROM ready GROUP BY queue) AS first JOIN job ON job.id = first.id",
+            &[],
+            |row| Ok((row.word(0)?, row.number(1)?.max(row.number(2)?))),
+        )?;
+        for (queue, since_ms) in oldest {
+            let since_ms = since_ms.saturating_add(self.ahead_ms);
+            counts.entry(queue).or_default().oldest_waiting_ms = Some(since_ms);
+        }
+        let named = counts
+            .into_iter()
+            .map(|(queue, count)| StateCount { queue, ..count });
+        Ok(named.collect())
+    }
+}
+
+fn view(row: &dyn Row) -> Result<JobView> {
+    let state = State::of_number(row.number(4)?);
+    Ok(JobView {
+        id: row.number(0)?,
+        queue: row.word(1)?,
+        kind: row.word(2)?,
+        tenant: row.word(3)?,
+        state: state.name().to_owned(),
+        priority: row.number(5)?,
+        attempt: row.count(6)?,
+        failures: row.count(7)?,
+        crashes: row.count(8)?,
+        pushed_ms: row.number(9)?,
+        run_at_ms: row.int(10)?.filter(|_| state == State::Scheduled),
+        started_ms: row.int(11)?,
+        ended_ms: row.int(12)?,
+        duration_ms: row.int(13)?.map(i64::unsigned_abs),
+        key: row.text(14)?,
+        progress: row.int(15)?.map(|percent| u32::try_from(percent).unwrap_or(0)),
+        progress_text: row.text(16)?,
+        status: row.text(17)?,
+        outcome: row.text(18)?,
+        error: row.text(19)?,
+        sequence: row.int(20)?,
+        ..JobView::default()
+    })
+}

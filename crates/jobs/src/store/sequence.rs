@@ -1,0 +1,160 @@
+//! Sequences: jobs that come from one source, one after the other. How far the source is stands beside the jobs that it gave, so
+//! the command that feeds one may be killed, and the process that keeps jobs too: it goes on where it was. How many of its jobs
+//! wait, run and have ended is counted by a trigger on the jobs.
+
+use super::Work;
+use super::operation::{Reply, Selection, SequenceOperation};
+use super::sql::{Present, Result, Row};
+use forkyard_protocol::jobs::{NewJob, SequenceView};
+
+/// Most sequences of a list.
+const MOST_LISTED: u32 = 1_000;
+
+const COLUMNS: &str =
+    "id, queue, name, state, total, cursor, added, running, done, failed, dropped, begun_at, ended_at";
+
+impl Work<'_> {
+    pub(super) fn sequence(&mut self, operation: &SequenceOperation) -> Result<Reply> {
+        let (id, queues) = match operation {
+            SequenceOperation::Begin { queue, name, total } => {
+                return self.begin_sequence(queue, name.as_deref(), *total);
+            }
+            SequenceOperation::List { limit } => return self.list_sequences(*limit),
+            SequenceOperation::Add { id, queues, .. }
+            | SequenceOperation::End { id, queues }
+            | SequenceOperation::Cancel { id, queues }
+            | SequenceOperation::Show { id, queues } => (*id, queues),
+        };
+        let found = self.find_sequence(id)?;
+        let may = |view: &SequenceView| (queues.as_ref()).is_none_or(|queues| queues.contains(&view.queue));
+        let Some(view) = found.filter(may) else {
+            return Ok(Reply::NoSequence);
+        };
+        let mut running = Vec::new();
+        match operation {
+            SequenceOperation::Add { from, jobs, .. } if view.state == "open" && view.given == *from => {
+                self.add_to_sequence(&view, jobs)?;
+            }
+            SequenceOperation::End { .. } if view.state == "open" => self.close_sequence(id, "complete")?,
+            SequenceOperation::Cancel { .. } if view.state != "cancelled" => {
+                running = self.cancel_sequence(id)?;
+            }
+            // What was done before is not done again.
+            _ => {}
+        }
+        self.show_sequence(id, running)
+    }
+
+    fn begin_sequence(&mut self, queue: &str, name: Option<&str>, total: Option<u64>) -> Result<Reply> {
+        if let Some(name) = name {
+            let found = self.database.first(
+                "SELECT id FROM sequence WHERE queue = ?1 AND name = ?2 AND state = 'open'",
+                &[queue.into(), name.into()],
+                |row| row.number(0),
+            )?;
+            if let Some(id) = found {
+                return self.show_sequence(id, Vec::new());
+            }
+        }
+        let total = total.map(|total| i64::try_from(total).unwrap_or(i64::MAX));
+        let now_ms = self.now_ms;
+        let id = self.database.first(
+            "INSERT INTO sequence (queue, name, state, total, begun_at) VALUES (?1, ?2, 'open', ?3, ?4) RETURNING id",
+            &[queue.into(), name.into(), total.into(), now_ms.into()],
+            |row| row.number(0),
+        )?;
+        self.show_sequence(id.unwrap_or_default(), Vec::new())
+    }
+
+    fn add_to_sequence(&mut self, view: &SequenceView, jobs: &[NewJob]) -> Result<()> {
+        let mut added = 0_i64;
+        for job in jobs {
+            // It has one queue, whose users may see it.
+            let queue = view.queue.clone();
+            let pushed = self.push(&NewJob { queue, ..job.clone() }, Some(view.id))?;
+            added += i64::from(!pushed.existed);
+        }
+        let given = i64::try_from(jobs.len()).unwrap_or(i64::MAX);
+        self.execute(
+            "UPDATE sequence SET cursor = cursor + ?2, added = added + ?3 WHERE id = ?1",
+            &[view.id.into(), given.into(), added.into()],
+        )
+        .map(|_| ())
+    }
+
+    fn close_sequence(&mut self, id: i64, state: &str) -> Result<()> {
+        let now_ms = self.now_ms;
+        self.execute(
+            "UPDATE sequence SET state = ?2, ended_at = ?3 WHERE id = ?1",
+            &[id.into(), state.into(), now_ms.into()],
+        )
+        .map(|_| ())
+    }
+
+    /// Takes its jobs out of their queue; says which are under way.
+    fn cancel_sequence(&mut self, id: i64) -> Result<Vec<i64>> {
+        self.close_sequence(id, "cancelled")?;
+        let ids = self.database.all(
+            "SELECT id FROM job WHERE sequence = ?1 AND sequence IS NOT NULL AND state IN (0, 1, 2, 7)",
+            &[id.into()],
+            |row| row.number(0),
+        )?;
+        let mut running = Vec::new();
+        for job in ids {
+            if let Reply::Changed { running: told, .. } = self.cancel(&Selection::One(job, None))? {
+                running.extend(told);
+            }
+        }
+        Ok(running)
+    }
+
+    fn find_sequence(&mut self, id: i64) -> Result<Option<SequenceView>> {
+        let select = format!(
+            "SELECT {COLUMNS} FROM sequence WHERE id = ?1{}",
+            self.database.locking()
+        );
+        self.database.first(&select, &[id.into()], view)
+    }
+
+    fn show_sequence(&mut self, id: i64, running: Vec<i64>) -> Result<Reply> {
+        Ok(match self.find_sequence(id)? {
+            Some(view) => Reply::Sequence(Box::new(view), running),
+            None => Reply::NoSequence,
+        })
+    }
+
+    fn list_sequences(&mut self, limit: u32) -> Result<Reply> {
+        let select = format!("SELECT {COLUMNS} FROM sequence ORDER BY id DESC LIMIT ?1");
+        let values = [limit.min(MOST_LISTED).into()];
+        Ok(Reply::Sequences(self.database.all(&select, &values, view)?))
+    }
+
+    /// Forgets sequences that ended before a time and have no job left.
+    pub(super) fn clean_sequences(&mut self, before_ms: i64) -> Result<()> {
+        self.execute(
+            "DELETE FROM sequence WHERE state <> 'open' AND ended_at < ?1 AND added = done + dropped",
+            &[before_ms.into()],
+        )
+        .map(|_| ())
+    }
+}
+
+fn view(row: &dyn Row) -> Result<SequenceView> {
+    let count = |at: usize| row.number(at).map(|count| count.max(0).unsigned_abs());
+    let (added, running, done, failed, cancelled) = (count(6)?, count(7)?, count(8)?, count(9)?, count(10)?);
+    Ok(SequenceView {
+        id: row.number(0)?,
+        queue: row.word(1)?,
+        name: row.text(2)?,
+        state: row.word(3)?,
+        total: row.int(4)?.map(i64::unsigned_abs),
+        given: count(5)?,
+        waiting: added.saturating_sub(running + done + failed + cancelled),
+        running,
+        done,
+        failed,
+        cancelled,
+        begun_ms: row.number(11)?,
+        ended_ms: row.int(12)?,
+    })
+}

@@ -1,0 +1,166 @@
+//! What holds of sequences on every database; see `cases.rs`, which includes this.
+
+use super::super::SequenceOperation;
+use super::*;
+use forkyard_protocol::jobs::SequenceView;
+
+impl Bench {
+    fn sequence(&self, operation: SequenceOperation) -> (SequenceView, Vec<i64>) {
+        match self.one(Operation::Sequence(operation)) {
+            Reply::Sequence(view, running) => (*view, running),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn begin(&self, name: Option<&str>) -> SequenceView {
+        let (queue, name) = ("q".to_owned(), name.map(str::to_owned));
+        let total = Some(5);
+        self.sequence(SequenceOperation::Begin { queue, name, total }).0
+    }
+
+    fn add(&self, id: i64, from: u64, count: usize) -> SequenceView {
+        let jobs = vec![
+            NewJob {
+                kind: "k".into(),
+                ..NewJob::default()
+            };
+            count
+        ];
+        let queues = None;
+        self.sequence(SequenceOperation::Add {
+            id,
+            queues,
+            from,
+            jobs,
+        })
+        .0
+    }
+
+    fn seen(&self, id: i64) -> SequenceView {
+        self.sequence(SequenceOperation::Show { id, queues: None }).0
+    }
+
+    fn end(&self, job: &Claimed, becomes: Becomes, outcome: Outcome) {
+        let counters = job.counters;
+        self.one(Operation::Finish(Box::new(Finished {
+            id: job.id,
+            attempt: job.attempt,
+            verdict: Verdict {
+                becomes,
+                counters,
+                outcome,
+            },
+            result: Vec::new(),
+            error: None,
+            log: Vec::new(),
+            duration_ms: 1,
+        })));
+    }
+}
+
+fn counts(view: &SequenceView) -> [u64; 6] {
+    [
+        view.given,
+        view.waiting,
+        view.running,
+        view.done,
+        view.failed,
+        view.cancelled,
+    ]
+}
+
+#[test]
+fn what_was_added_is_not_added_again_and_each_job_is_counted_where_it_is() {
+    let bench = bench();
+    let id = bench.begin(None).id;
+    assert_eq!(counts(&bench.add(id, 0, 3)), [3, 3, 0, 0, 0, 0]);
+    // The answer was lost, and the jobs come again; or they leave a gap.
+    assert_eq!(counts(&bench.add(id, 0, 3)), [3, 3, 0, 0, 0, 0]);
+    assert_eq!(counts(&bench.add(id, 4, 1)), [3, 3, 0, 0, 0, 0]);
+    let jobs = [
+        bench.claim("").expect("a job"),
+        bench.claim("").expect("a job"),
+        bench.claim("").expect("a job"),
+    ];
+    assert_eq!(counts(&bench.seen(id)), [3, 0, 3, 0, 0, 0]);
+    bench.end(&jobs[0], Becomes::Done(TaskStatus::Ok), Outcome::Done);
+    bench.end(&jobs[1], Becomes::Failed, Outcome::Failed);
+    bench.end(&jobs[2], Becomes::Again(0), Outcome::Failed);
+    assert_eq!(counts(&bench.seen(id)), [3, 1, 0, 1, 1, 0]);
+    bench.one(Operation::Retry(Selection::One(jobs[1].id, None)));
+    assert_eq!(counts(&bench.seen(id)), [3, 2, 0, 1, 0, 0]);
+    let (ended, _) = bench.sequence(SequenceOperation::End { id, queues: None });
+    assert_eq!(
+        (ended.state.as_str(), ended.total, ended.is_over()),
+        ("complete", Some(5), false)
+    );
+    assert_eq!(counts(&bench.add(id, 3, 1))[0], 3, "it takes no more");
+}
+
+#[test]
+fn an_open_one_is_found_by_its_name_and_a_cancelled_one_lets_go_of_its_jobs() {
+    let mut bench = bench();
+    bench.now = 1_000;
+    let id = bench.begin(Some("nightly")).id;
+    bench.add(id, 0, 3);
+    assert_eq!(bench.begin(Some("nightly")).given, 3);
+    let running = bench.claim("").expect("a job");
+    let (view, told) = bench.sequence(SequenceOperation::Cancel { id, queues: None });
+    assert_eq!((counts(&view), told), ([3, 0, 1, 0, 0, 2], vec![running.id]));
+    assert_ne!(bench.begin(Some("nightly")).id, id, "another begins");
+    bench.end(&running, Becomes::Cancelled, Outcome::Cancelled);
+    assert!(bench.seen(id).is_over());
+    bench.now = 5_000;
+    bench.one(Operation::Clean { before_ms: 2_000 });
+    let gone = Operation::Sequence(SequenceOperation::Show { id, queues: None });
+    assert_eq!(bench.one(gone), Reply::NoSequence);
+}
+
+#[test]
+fn another_s_is_not_shown_and_not_touched() {
+    let bench = bench();
+    let id = bench.begin(None).id;
+    bench.add(id, 0, 1);
+    let queues = || Some(vec!["another".to_owned()]);
+    let jobs = vec![NewJob::default()];
+    for operation in [
+        SequenceOperation::Show { id, queues: queues() },
+        SequenceOperation::Cancel { id, queues: queues() },
+        SequenceOperation::End { id, queues: queues() },
+        SequenceOperation::Add {
+            id,
+            queues: queues(),
+            from: 1,
+            jobs,
+        },
+    ] {
+        assert_eq!(bench.one(Operation::Sequence(operation)), Reply::NoSequence);
+    }
+    assert_eq!(
+        (counts(&bench.seen(id)), bench.seen(id).state.as_str()),
+        ([1, 1, 0, 0, 0, 0], "open")
+    );
+}
+
+#[test]
+fn how_starts_ended_is_kept_but_for_a_good_end_and_not_for_ever() {
+    let bench = bench();
+    let id = bench.begin(None).id;
+    bench.add(id, 0, 1);
+    for _ in 0..25 {
+        let job = bench.claim("").expect("a job");
+        bench.end(&job, Becomes::Again(0), Outcome::Lost);
+    }
+    let job = bench.claim("").expect("a job");
+    bench.end(&job, Becomes::Done(TaskStatus::Ok), Outcome::Done);
+    let Reply::Show(Some(view)) = bench.one(Operation::Show(job.id)) else {
+        panic!("no job");
+    };
+    let attempts: Vec<u32> = view.ends.iter().map(|end| end.attempt).collect();
+    assert_eq!(attempts, (6..=25).collect::<Vec<u32>>());
+    assert!(view.ends.iter().all(|end| end.outcome == "lost"));
+    assert_eq!(
+        (view.sequence, State::Done.name()),
+        (Some(id), view.state.as_str())
+    );
+}

@@ -1,0 +1,197 @@
+//! SQLite: how its file is opened, its tables are made and its transactions end.
+
+use super::sql::{Database, Result, Row, SqlError, Syncer, Trouble, Value};
+use super::{StoreError, tables};
+use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// "fyjb": another program's database is not taken for one of ours.
+const APPLICATION_ID: i32 = 0x6679_6A62;
+/// How long the store of another process is waited for, which is about to end.
+const BUSY: Duration = Duration::from_secs(5);
+/// Statements that are kept ready.
+const STATEMENTS: usize = 64;
+/// Pages that are written to the log before they are put in their places: a job changes the same few pages again and again.
+const CHECKPOINT_PAGES: u32 = 4_000;
+
+/// What SQLite has beside the tables of every store: a row that is changed to see whether the file can be written to.
+const OWN_TABLES: &str = "CREATE TABLE synced (count INTEGER NOT NULL); INSERT INTO synced VALUES (0);";
+
+/// An open file.
+#[derive(Debug)]
+pub struct Sqlite {
+    connection: Connection,
+    path: PathBuf,
+}
+
+impl Sqlite {
+    /// Opens the database in a file, or makes it.
+    ///
+    /// # Errors
+    /// It can't be opened, or is no database of this program.
+    pub fn open(path: &Path) -> std::result::Result<Sqlite, StoreError> {
+        let failed = |error: rusqlite::Error| StoreError::Database(path.display().to_string(), error.into());
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+        connection.busy_timeout(BUSY).map_err(failed)?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
+        connection
+            .pragma_update(None, "journal_mode", "WAL")
+            .and_then(|()| connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES))
+            // A commit does not wait for the disk: the log is brought there meanwhile.
+            .and_then(|()| connection.pragma_update(None, "synchronous", "NORMAL"))
+            .map_err(failed)?;
+        // Another process may be making it at the same time.
+        connection.execute_batch("BEGIN IMMEDIATE").map_err(failed)?;
+        let (application, version) = (
+            number("application_id").map_err(failed)?,
+            number("user_version").map_err(failed)?,
+        );
+        let tables: i64 = connection
+            .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+            .map_err(failed)?;
+        match (application, version) {
+            (APPLICATION_ID, tables::VERSION) => {}
+            (APPLICATION_ID, version) => {
+                return Err(StoreError::Version(path.display().to_string(), version));
+            }
+            (0, 0) if tables == 0 => {
+                connection
+                    .execute_batch(&tables::statements(&tables::SQLITE))
+                    .and_then(|()| connection.execute_batch(OWN_TABLES))
+                    .map_err(failed)?;
+                connection
+                    .pragma_update(None, "application_id", APPLICATION_ID)
+                    .and_then(|()| connection.pragma_update(None, "user_version", tables::VERSION))
+                    .map_err(failed)?;
+            }
+            _ => return Err(StoreError::Foreign(path.display().to_string())),
+        }
+        connection.execute_batch("COMMIT").map_err(failed)?;
+        // The log is to be found after power failed.
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        std::fs::File::open(directory.unwrap_or(Path::new(".")))
+            .and_then(|directory| directory.sync_all())
+            .map_err(|error| {
+                let trouble = Trouble::Database;
+                let message = format!("its directory can't be brought to the disk: {error}");
+                StoreError::Database(path.display().to_string(), SqlError { trouble, message })
+            })?;
+        Ok(Sqlite {
+            connection,
+            path: path.to_owned(),
+        })
+    }
+}
+
+impl Database for Sqlite {
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn execute(&mut self, statement: &str, values: &[Value<'_>]) -> Result<u64> {
+        let mut statement = self.connection.prepare_cached(statement)?;
+        Ok(statement.execute(rusqlite::params_from_iter(values))? as u64)
+    }
+
+    fn query(
+        &mut self,
+        statement: &str,
+        values: &[Value<'_>],
+        each: &mut dyn FnMut(&dyn Row) -> Result<()>,
+    ) -> Result<()> {
+        let mut statement = self.connection.prepare_cached(statement)?;
+        let mut rows = statement.query(rusqlite::params_from_iter(values))?;
+        while let Some(row) = rows.next()? {
+            each(row)?;
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        self.execute("BEGIN IMMEDIATE", &[]).map(|_| ())
+    }
+
+    fn commit(&mut self) -> Result<()> {
+        self.execute("COMMIT", &[]).map(|_| ())
+    }
+
+    fn roll_back(&mut self) {
+        // A failed commit may have ended the transaction, or not.
+        if !self.connection.is_autocommit() {
+            let _ = self.execute("ROLLBACK", &[]);
+        }
+    }
+
+    fn probe(&mut self) -> Result<()> {
+        self.begin()?;
+        let done = self.execute("UPDATE synced SET count = count + 1", &[]);
+        let done = done.and_then(|_| self.commit());
+        if done.is_err() {
+            self.roll_back();
+        }
+        done
+    }
+
+    fn syncer(&self) -> Option<Syncer> {
+        // No lock of SQLite's is on this file, so none is lost when it is closed.
+        let mut log = self.path.clone().into_os_string();
+        log.push("-wal");
+        let log = PathBuf::from(log);
+        Some(Box::new(move || std::fs::File::open(&log)?.sync_data()))
+    }
+}
+
+impl Row for rusqlite::Row<'_> {
+    fn int(&self, column: usize) -> Result<Option<i64>> {
+        Ok(self.get(column)?)
+    }
+
+    fn text(&self, column: usize) -> Result<Option<String>> {
+        Ok(self.get(column)?)
+    }
+
+    fn blob(&self, column: usize) -> Result<Option<Vec<u8>>> {
+        Ok(self.get(column)?)
+    }
+}
+
+impl ToSql for Value<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Value::Null => ValueRef::Null,
+            Value::Int(number) => ValueRef::Integer(*number),
+            Value::Text(text) => ValueRef::Text(text.as_bytes()),
+            Value::Blob(bytes) => ValueRef::Blob(bytes),
+        }))
+    }
+}
+
+impl From<rusqlite::Error> for SqlError {
+    fn from(error: rusqlite::Error) -> SqlError {
+        use ErrorCode as Code;
+        let trouble = match error.sqlite_error_code() {
+            Some(
+                Code::DiskFull
+                | Code::SystemIoFailure
+                | Code::ReadOnly
+                | Code::DatabaseBusy
+                | Code::DatabaseLocked
+                | Code::DatabaseCorrupt
+                | Code::NotADatabase
+                | Code::CannotOpen
+                | Code::OutOfMemory,
+            ) => Trouble::Database,
+            _ => Trouble::Statement,
+        };
+        SqlError {
+            trouble,
+            message: error.to_string(),
+        }
+    }
+}

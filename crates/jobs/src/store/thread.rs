@@ -1,0 +1,402 @@
+//! The one thread that writes. Both drivers of databases block; the loop that answers clients must not.
+//!
+//! A second one brings to the disk what was committed, where a commit does not: what a client waits for is answered when that
+//! has come back, and meanwhile further transactions are committed and jobs start.
+
+use super::operation::{Operation, Reply};
+use super::sql::{Notice, Syncer};
+use super::{Changes, Committed, Store, StoreError};
+use forkyard_sys::clock;
+use mio::Waker;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel};
+use std::time::Duration;
+
+/// Operations that wait at most: more are not taken from clients.
+const MOST_WAITING: usize = 4_096;
+/// Operations of one transaction.
+const MOST_TOGETHER: usize = 512;
+/// How long what was not said to be on the disk may not be there.
+const SYNC_AFTER: Duration = Duration::from_millis(100);
+/// How long a store that failed is left alone.
+const RETRY_AFTER: Duration = Duration::from_millis(500);
+
+/// What the thread says.
+#[derive(Debug)]
+pub enum StoreEvent {
+    /// An operation is over; its number, and what came of it.
+    Reply(u64, Reply),
+    /// So many more jobs of each group can be claimed.
+    Changes(Changes),
+    /// When the next job that waits for a time is due.
+    Due(Option<i64>),
+    /// The store can't be written to, and why. It is tried again.
+    Failed(String),
+    /// It can again.
+    Well,
+    /// Another machine says so.
+    Noticed(Notice),
+}
+
+/// The loop's end of the thread.
+#[derive(Debug)]
+pub struct StoreThread {
+    operations: SyncSender<(u64, Operation)>,
+    events: Receiver<StoreEvent>,
+    /// What found no room: the scheduler's own, of which there are no more than workers.
+    waiting: VecDeque<(u64, Operation)>,
+    last: u64,
+    /// Operations that were not answered.
+    open: u64,
+    is_shared: bool,
+}
+
+impl StoreThread {
+    /// Starts it on an open store. `waiting`: what the scheduler knows that can be claimed.
+    ///
+    /// # Errors
+    /// There can be no thread.
+    pub fn start(
+        mut store: Store,
+        waiting: Changes,
+        is_durable: bool,
+        waker: Arc<Waker>,
+    ) -> std::io::Result<StoreThread> {
+        let (operations, received) = sync_channel(MOST_WAITING);
+        let (said, events) = channel();
+        let is_shared = store.is_shared();
+        let (notices, bell) = (said.clone(), Arc::clone(&waker));
+        store.listen(Box::new(move |notice| {
+            // The loop is gone only when the process is.
+            let _ = notices.send(StoreEvent::Noticed(notice));
+            let _ = bell.wake();
+        }))?;
+        let disk = match store.syncer() {
+            Some(sync) => Some(Disk::start(sync, said.clone(), Arc::clone(&waker))?),
+            None => None,
+        };
+        let writer = Writer {
+            store,
+            told: waiting,
+            is_durable,
+            disk,
+            operations: received,
+            events: said,
+            waker,
+            is_unsynced: false,
+            has_failed: false,
+        };
+        std::thread::Builder::new()
+            .name("store".into())
+            .spawn(move || writer.run())?;
+        Ok(StoreThread {
+            operations,
+            events,
+            waiting: VecDeque::new(),
+            last: 0,
+            open: 0,
+            is_shared,
+        })
+    }
+
+    /// Whether other machines use the store, too.
+    pub fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    /// Whether clients' operations would have to wait for room.
+    pub fn is_full(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Has this done; says the number that the reply carries.
+    pub fn ask(&mut self, operation: Operation) -> u64 {
+        self.last += 1;
+        self.open += 1;
+        self.waiting.push_back((self.last, operation));
+        self.push();
+        self.last
+    }
+
+    /// Passes on what found no room before.
+    pub fn push(&mut self) {
+        while let Some(next) = self.waiting.pop_front() {
+            match self.operations.try_send(next) {
+                Ok(()) => {}
+                Err(TrySendError::Full(back)) => return self.waiting.push_front(back),
+                // It ends with this process alone.
+                Err(TrySendError::Disconnected(_)) => {}
+            }
+        }
+    }
+
+    /// Whether something is to be done that was not answered.
+    pub fn is_busy(&self) -> bool {
+        self.open > 0
+    }
+
+    /// What it has said.
+    pub fn next_event(&mut self) -> Option<StoreEvent> {
+        let event = self.events.try_recv().ok()?;
+        if matches!(event, StoreEvent::Reply(..)) {
+            self.open = self.open.saturating_sub(1);
+        }
+        Some(event)
+    }
+}
+
+/// Brings to the disk what was committed.
+struct Disk {
+    replies: Sender<Vec<(u64, Reply)>>,
+}
+
+impl Disk {
+    fn start(sync: Syncer, events: Sender<StoreEvent>, waker: Arc<Waker>) -> std::io::Result<Disk> {
+        let (replies, received) = channel();
+        std::thread::Builder::new()
+            .name("disk".into())
+            .spawn(move || Disk::run(&sync, &received, &events, &waker))?;
+        Ok(Disk { replies })
+    }
+
+    /// All that has come is answered after one turn of the disk.
+    fn run(
+        sync: &Syncer,
+        received: &Receiver<Vec<(u64, Reply)>>,
+        events: &Sender<StoreEvent>,
+        waker: &Waker,
+    ) {
+        let say = |event| _ = events.send(event);
+        while let Ok(first) = received.recv() {
+            let more: Vec<_> = received.try_iter().collect();
+            let replies = std::iter::once(first).chain(more).flatten();
+            match sync() {
+                Ok(()) => replies.for_each(|(number, reply)| say(StoreEvent::Reply(number, reply))),
+                Err(error) => {
+                    let reason = format!("it may not be on the disk: {error}");
+                    say(StoreEvent::Failed(reason.clone()));
+                    for (number, _) in replies {
+                        say(StoreEvent::Reply(number, Reply::Failed(reason.clone())));
+                    }
+                    let _ = waker.wake();
+                    // Nothing starts until it is well, so nothing else would try.
+                    while sync().is_err() {
+                        pause(RETRY_AFTER);
+                    }
+                    say(StoreEvent::Well);
+                }
+            }
+            let _ = waker.wake();
+        }
+    }
+}
+
+struct Writer {
+    store: Store,
+    disk: Option<Disk>,
+    /// What the scheduler knows of what can be claimed, once it has heard all that was said.
+    told: Changes,
+    is_durable: bool,
+    operations: Receiver<(u64, Operation)>,
+    events: Sender<StoreEvent>,
+    waker: Arc<Waker>,
+    is_unsynced: bool,
+    has_failed: bool,
+}
+
+impl Writer {
+    fn run(mut self) {
+        while let Some(mut batch) = self.next_batch() {
+            while let Err(error) = self.commit(&mut batch) {
+                self.fail(&error.to_string(), &mut batch);
+                if batch.is_empty() {
+                    break;
+                }
+                // How jobs ended is kept until it is written: no more of that comes than there are workers. Clients that have
+                // come meanwhile are refused with the rest, if it fails again.
+                pause(RETRY_AFTER);
+                batch.extend(self.operations.try_iter().take(MOST_TOGETHER));
+            }
+        }
+    }
+
+    /// What is to be done next; `None`: the process ends.
+    fn next_batch(&mut self) -> Option<Vec<(u64, Operation)>> {
+        let first = loop {
+            let patience = if self.has_failed { RETRY_AFTER } else { SYNC_AFTER };
+            match self.operations.recv_timeout(patience) {
+                Ok(first) => break first,
+                // Nothing is claimed until it is well: nothing else would try.
+                Err(RecvTimeoutError::Timeout) if self.has_failed => self.retry(),
+                Err(RecvTimeoutError::Timeout) if self.is_unsynced => self.sync(Vec::new()),
+                Err(RecvTimeoutError::Timeout) => break self.operations.recv().ok()?,
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        };
+        let mut batch = vec![first];
+        while batch.len() < MOST_TOGETHER {
+            let Ok(next) = self.operations.try_recv() else {
+                break;
+            };
+            batch.push(next);
+        }
+        Some(batch)
+    }
+
+    fn retry(&mut self) {
+        if self.store.probe().is_ok() {
+            self.has_failed = false;
+            self.say(StoreEvent::Well);
+            self.wake();
+        }
+    }
+
+    /// Has what was committed brought to the disk, and says the replies that wait for it then.
+    fn sync(&mut self, replies: Vec<(u64, Reply)>) {
+        self.is_unsynced = false;
+        if let Some(disk) = &self.disk {
+            // It ends with the process alone.
+            let _ = disk.replies.send(replies);
+        }
+    }
+
+    fn commit(&mut self, batch: &mut Vec<(u64, Operation)>) -> Result<(), StoreError> {
+        let (numbers, operations): (Vec<u64>, Vec<Operation>) = std::mem::take(batch).into_iter().unzip();
+        let now_ms = i64::try_from(clock::epoch_micros() / 1_000).unwrap_or(i64::MAX);
+        let done = self.store.perform(&operations, now_ms);
+        let committed = match done.or_else(|error| self.resolve(error)) {
+            Ok(committed) => committed,
+            Err(error) => {
+                *batch = numbers.into_iter().zip(operations).collect();
+                return Err(error);
+            }
+        };
+        self.is_unsynced = self.is_durable && self.disk.is_some();
+        self.tell_all(numbers, committed);
+        Ok(())
+    }
+
+    /// Whether a transaction was committed whose answer was lost. As long as that is not known nothing else is done: what was
+    /// claimed by it is under way here.
+    fn resolve(&mut self, error: StoreError) -> Result<Committed, StoreError> {
+        while self.store.is_in_doubt() {
+            self.fail(&error.to_string(), &mut Vec::new());
+            pause(RETRY_AFTER);
+            match self.store.resolve() {
+                Ok(Some(committed)) => return Ok(committed),
+                Ok(None) => break,
+                Err(error) => log::debug!("jobs: {error}"),
+            }
+        }
+        Err(error)
+    }
+
+    /// What a transaction brought.
+    fn tell_all(&mut self, numbers: Vec<u64>, committed: Committed) {
+        if std::mem::take(&mut self.has_failed) {
+            self.say(StoreEvent::Well);
+        }
+        let mut changes = committed.changes;
+        for reply in &committed.replies {
+            if let Reply::Claimed {
+                queue,
+                tenant,
+                job: Some(_),
+            } = reply
+            {
+                self.tell((queue.clone(), tenant.clone()), -1);
+            }
+        }
+        for (group, change) in &changes {
+            self.tell(group.clone(), *change);
+        }
+        if let Some(waiting) = committed.waiting {
+            for (group, change) in self.unknown(&waiting) {
+                self.tell(group.clone(), change);
+                *changes.entry(group).or_default() += change;
+            }
+        }
+        // Before the replies: a claim that found nothing is not to be made again.
+        if !changes.is_empty() {
+            self.say(StoreEvent::Changes(changes));
+        }
+        let mut waits = Vec::new();
+        for (number, reply) in numbers.into_iter().zip(committed.replies) {
+            match self.is_unsynced && is_told(&reply) {
+                true => waits.push((number, reply)),
+                false => self.say(StoreEvent::Reply(number, reply)),
+            }
+        }
+        if !waits.is_empty() {
+            self.sync(waits);
+        }
+        if let Some(due) = committed.due {
+            self.say(StoreEvent::Due(due));
+        }
+        self.wake();
+    }
+
+    fn tell(&mut self, group: (String, String), change: i64) {
+        let count = self.told.get(&group).copied().unwrap_or(0) + change;
+        match count {
+            0 => _ = self.told.remove(&group),
+            _ => _ = self.told.insert(group, count),
+        }
+    }
+
+    /// What other processes have changed: what there is, less what the scheduler knows.
+    fn unknown(&self, waiting: &Changes) -> Changes {
+        let mut changes = waiting.clone();
+        for (group, known) in &self.told {
+            *changes.entry(group.clone()).or_default() -= known;
+        }
+        changes.retain(|_, change| *change != 0);
+        changes
+    }
+
+    /// Tells of a failure. What a client waits for is refused; what has to be written remains in the batch.
+    fn fail(&mut self, reason: &str, batch: &mut Vec<(u64, Operation)>) {
+        if !std::mem::replace(&mut self.has_failed, true) {
+            self.say(StoreEvent::Failed(reason.to_owned()));
+        }
+        for (number, operation) in std::mem::take(batch) {
+            match operation {
+                Operation::Finish(_) | Operation::StepDone { .. } | Operation::Promote | Operation::Load => {
+                    batch.push((number, operation));
+                }
+                Operation::Claim { queue, tenant } => self.say(StoreEvent::Reply(
+                    number,
+                    Reply::Claimed {
+                        queue,
+                        tenant,
+                        job: None,
+                    },
+                )),
+                _ => self.say(StoreEvent::Reply(number, Reply::Failed(reason.to_owned()))),
+            }
+        }
+        self.wake();
+    }
+
+    fn say(&self, event: StoreEvent) {
+        // The loop is gone only when the process is.
+        let _ = self.events.send(event);
+    }
+
+    fn wake(&self) {
+        let _ = self.waker.wake();
+    }
+}
+
+/// Whether a client is told of something that has to last.
+fn is_told(reply: &Reply) -> bool {
+    matches!(
+        reply,
+        Reply::Pushed(_) | Reply::Changed { .. } | Reply::Sequence(..)
+    )
+}
+
+fn pause(time: Duration) {
+    std::thread::sleep(time);
+}

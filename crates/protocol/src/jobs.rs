@@ -1,0 +1,446 @@
+//! What is said about background jobs: by clients to the process that keeps them, and between it and the master.
+//!
+//! Clients speak in lines of JSON. A request is an object with `command`; an answer one with `result`.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The longest line that a client may send, bytes: a thousand jobs of usual size.
+pub const LONGEST_REQUEST: usize = 32 << 20;
+/// What the path of a request for a job begins with.
+pub const PATH: &str = "/jobs/";
+/// Most bytes of a message between master and the process that keeps jobs.
+pub const MOST_BYTES: usize = 128 * 1024;
+
+/// The query by which a start of a job is known among the requests of workers.
+pub fn query(id: i64, attempt: u32) -> String {
+    format!("job={id}&attempt={attempt}")
+}
+
+/// What a client asks for. Which command a line has is looked at first ([`Command`]); the rest depends on it.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Command {
+    /// Its word.
+    pub command: String,
+}
+
+/// `push`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PushRequest {
+    pub command: String,
+    /// One job,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<NewJob>,
+    /// or several, of which all or none are added.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<NewJob>,
+}
+
+/// `show`, `wait`; `retry`, `cancel` and `discard`, which may mean all jobs of a queue; `list`; `pause`, `resume`; `run-now`;
+/// `progress`; `queues`, `schedules`, `stats`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobsRequest {
+    pub command: String,
+    /// A job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<i64>,
+    /// A queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// Jobs in this state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Most jobs of a list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// Why a queue is paused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// A schedule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
+    /// Which start of the job says how far it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub percent: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// A sequence's name, and how many jobs it is going to have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
+}
+
+/// `sequence-add`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SequenceAdd {
+    pub command: String,
+    /// The sequence.
+    pub id: i64,
+    /// How many jobs its source gave before these.
+    pub from: u64,
+    pub jobs: Vec<NewJob>,
+}
+
+/// What a client is answered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "result", rename_all = "lowercase")]
+pub enum JobsAnswer {
+    /// The jobs were added, in the order in which they were asked for.
+    Pushed {
+        jobs: Vec<Pushed>,
+    },
+    Job {
+        job: Box<JobView>,
+    },
+    Jobs {
+        jobs: Vec<JobView>,
+    },
+    Sequence {
+        sequence: Box<SequenceView>,
+    },
+    Sequences {
+        sequences: Vec<SequenceView>,
+    },
+    /// So many jobs were changed. Those that are under way end soon.
+    Changed {
+        count: u64,
+        ending: u64,
+    },
+    Queues {
+        queues: Vec<QueueView>,
+    },
+    Schedules {
+        schedules: Vec<ScheduleView>,
+    },
+    Stats(Box<Stats>),
+    Done {},
+    Error {
+        message: String,
+        /// The store can't keep up or can't be written to: the same request may do later.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_temporary: bool,
+    },
+}
+
+impl JobsAnswer {
+    /// A refusal that a repetition does not change.
+    pub fn error(message: impl Into<String>) -> JobsAnswer {
+        JobsAnswer::Error {
+            message: message.into(),
+            is_temporary: false,
+        }
+    }
+}
+
+/// Jobs that come from one source, as they are shown.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SequenceView {
+    pub id: i64,
+    pub queue: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// `open`: there may be more; `complete`: the source has given all; `cancelled`.
+    pub state: String,
+    /// How many jobs there are going to be, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
+    /// How many the source has given so far: where it goes on.
+    pub given: u64,
+    /// Of these, jobs that wait, that run, and that ended. The others had a job with their key already.
+    pub waiting: u64,
+    pub running: u64,
+    pub done: u64,
+    pub failed: u64,
+    pub cancelled: u64,
+    pub begun_ms: i64,
+    /// When the source had no more, or it was cancelled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_ms: Option<i64>,
+}
+
+impl SequenceView {
+    /// Whether nothing more becomes of it by itself.
+    pub fn is_over(&self) -> bool {
+        self.state != "open" && self.waiting == 0 && self.running == 0
+    }
+}
+
+/// A queue as it is shown.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct QueueView {
+    pub name: String,
+    /// The pool that runs its jobs; nothing: the queue is not configured, and its jobs wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    pub waiting: u64,
+    pub scheduled: u64,
+    /// Jobs that wait for another with their serial key.
+    pub blocked: u64,
+    pub running: u64,
+    /// Most that run at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    pub failed: u64,
+    pub quarantined: u64,
+    pub paused: bool,
+    /// How long the oldest job that could start has waited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest_waiting_ms: Option<u64>,
+    /// How starts ended since this process began, by outcome.
+    #[serde(default)]
+    pub ended: BTreeMap<String, u64>,
+    /// How long jobs waited for their start, and how long they took.
+    #[serde(default)]
+    pub wait: Histogram,
+    #[serde(default)]
+    pub run: Histogram,
+}
+
+/// The upper ends of a histogram's buckets, milliseconds; one more bucket has the rest.
+pub const BUCKETS_MS: [u64; 10] = [5, 25, 100, 500, 1_000, 5_000, 30_000, 120_000, 600_000, 3_600_000];
+
+/// Times, counted in buckets.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Histogram {
+    /// How many were at most as long as each of [`BUCKETS_MS`], and how many longer.
+    pub buckets: [u64; BUCKETS_MS.len() + 1],
+    pub sum_ms: u64,
+}
+
+impl Histogram {
+    /// Counts a time.
+    pub fn add(&mut self, millis: u64) {
+        let place = BUCKETS_MS.partition_point(|end| *end < millis);
+        self.buckets[place] += 1;
+        self.sum_ms = self.sum_ms.saturating_add(millis);
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+}
+
+/// A schedule as it is shown.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScheduleView {
+    pub name: String,
+    pub queue: String,
+    pub kind: String,
+    pub cron: String,
+    pub timezone: String,
+    /// Milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_ms: Option<i64>,
+}
+
+/// What there is in all.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Stats {
+    /// The process that keeps jobs.
+    pub pid: u32,
+    pub version: String,
+    /// Its store can be written to.
+    pub store_up: bool,
+    pub queues: Vec<QueueView>,
+}
+
+/// What the master tells the process that keeps jobs. `S`: its settings.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToJobs<S> {
+    /// What it keeps from now on. With the socket at which it listens, if that is another.
+    Settings(Box<S>),
+    /// The daemon ends: workers that end now were told to.
+    Stopping,
+    /// The starts of jobs that a pool's workers show, by their queries; `is_settled`: none is on its way to a worker.
+    Running {
+        pool: String,
+        queries: Vec<String>,
+        is_settled: bool,
+        /// Connections of its clients that are gone, in whatever process: workers of a daemon that was killed have some, too.
+        abandoned: u32,
+    },
+    /// A worker has ended that showed a start of a job.
+    Died {
+        pool: String,
+        query: String,
+        /// In words: `worker 123 exited on signal 9`.
+        how: String,
+    },
+}
+
+/// What the process that keeps jobs tells the master.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FromJobs {
+    /// Say which starts of jobs a pool's workers show.
+    Running { pool: String },
+    /// End the worker that shows this start; `is_forced`: it was told before.
+    Terminate {
+        pool: String,
+        query: String,
+        is_forced: bool,
+    },
+}
+
+/// A job as it is pushed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewJob {
+    /// Where it waits.
+    pub queue: String,
+    /// What it is.
+    pub kind: String,
+    /// What it is given: a value, or a text as it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "payload")]
+    pub payload: Vec<u8>,
+    /// What the payload is; nothing: JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+    /// For whom: jobs of one tenant wait for each other, and not those of another.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub tenant: String,
+    /// Those with smaller numbers come first; nothing: 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i64>,
+    /// Not before, milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_ms: Option<i64>,
+    /// Not before so many milliseconds have passed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_ms: Option<u64>,
+    /// Not started after this, milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_ms: Option<i64>,
+    /// While a job with this key has not ended, another is not added to the queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Jobs of a queue with equal values run one after the other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<String>,
+    /// Its tasks, in order; none: it is one task.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<String>,
+    /// Its own limit on failures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<u32>,
+    /// Its own time limit, milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// The trace that it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
+}
+
+/// A job that was pushed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pushed {
+    pub id: i64,
+    /// It was there already: nothing was added.
+    pub existed: bool,
+}
+
+/// A job as it is shown.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobView {
+    pub id: i64,
+    pub queue: String,
+    pub kind: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub tenant: String,
+    pub state: String,
+    pub priority: i64,
+    pub attempt: u32,
+    pub failures: u32,
+    pub crashes: u32,
+    pub pushed_ms: i64,
+    /// When it may start; of one that waits for its time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_at_ms: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_ms: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_ms: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress_text: Option<String>,
+    /// The result of its task, or the worst of its steps'.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+    /// How its last start ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// What it answered; what is no text is replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepView>,
+    /// How starts ended, but for a good end: the last twenty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ends: Vec<EndView>,
+    /// The sequence that it came with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sequence: Option<i64>,
+}
+
+/// How a start of a job ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndView {
+    pub attempt: u32,
+    pub outcome: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    pub ended_ms: i64,
+}
+
+/// A step as it is shown.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepView {
+    pub name: String,
+    /// Nothing: it was not run yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<String>,
+}
+
+/// A payload among JSON: any value, which stays as it is written but for blanks; a job that is shown has it as text.
+mod payload {
+    use serde::{Deserialize, Deserializer, Serializer};
+    use serde_json::value::RawValue;
+
+    pub(super) fn serialize<S: Serializer>(payload: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        let text = String::from_utf8_lossy(payload);
+        match RawValue::from_string(text.clone().into_owned()) {
+            Ok(value) => serde::Serialize::serialize(&value, serializer),
+            Err(_) => serializer.serialize_str(&text),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        let value = <&RawValue>::deserialize(deserializer)?;
+        Ok(value.get().as_bytes().to_vec())
+    }
+}
