@@ -1,5 +1,6 @@
 //! Compiles the PHP shim, once for each PHP version whose headers are installed, into shared objects that become part
-//! of the forkyard-php executable.
+//! of the forkyard-php executable. Packages have them as files instead, so that a version of PHP can be added later:
+//! `FORKYARD_SHIM_DIR` says where they are put then.
 //!
 //! Without any PHP headers everything still builds: forkyard-php then says at run time what it was built without.
 
@@ -19,7 +20,13 @@ fn main() {
     println!("cargo:rerun-if-changed={SHIM}");
     println!("cargo:rerun-if-changed={ABI}/forkyard.h");
     println!("cargo:rerun-if-env-changed=PATH");
+    println!("cargo:rerun-if-env-changed=FORKYARD_SHIM_DIR");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+
+    let files = env::var_os("FORKYARD_SHIM_DIR").map(PathBuf::from);
+    if let Some(directory) = &files {
+        fs::create_dir_all(directory).expect("FORKYARD_SHIM_DIR is writable");
+    }
 
     let mut table =
         String::from("/// One for each version, the oldest first.\npub static SHIMS: &[Shim] = &[\n");
@@ -28,9 +35,16 @@ fn main() {
         let Some(headers) = Headers::find(version) else {
             continue;
         };
-        let path = out.join(format!("forkyard-php-shim-{}.so", headers.api));
+        let path = match &files {
+            Some(directory) => directory.join(format!("{version}-{}.so", headers.api)),
+            None => out.join(format!("forkyard-php-shim-{}.so", headers.api)),
+        };
         if let Err(reason) = compile(&headers, &path) {
             println!("cargo:warning=no PHP {version} for forkyard-php: {reason}");
+            continue;
+        }
+        built.push(version);
+        if files.is_some() {
             continue;
         }
         writeln!(
@@ -39,7 +53,6 @@ fn main() {
             headers.api
         )
         .expect("to memory");
-        built.push(version);
     }
     table.push_str("];\n");
     // What is meant where nothing says which PHP; it is also the one that the tests are for.
@@ -96,6 +109,8 @@ fn compile(headers: &Headers, object: &Path) -> Result<(), String> {
         .extra_warnings(true)
         .flag_if_supported("-Wno-unused-parameter")
         .flag_if_supported("-fvisibility=hidden")
+        // It jumps between stacks, which looks like a mistake to longjmp(3) with checks.
+        .flag_if_supported("-U_FORTIFY_SOURCE")
         .try_get_compiler()
         .map_err(|error| error.to_string())?;
     let output = compiler

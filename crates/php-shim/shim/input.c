@@ -54,6 +54,10 @@ typedef void (*param_visitor)(const char *name, unsigned int name_length, char *
 static void each_param(param_visitor visit, void *context)
 {
     struct forkyard_text name, value;
+    /* A worker script may ask between two requests. */
+    if (!REQUEST()) {
+        return;
+    }
     for (size_t i = api->param_count(REQUEST()); i-- > 0;) {
         if (!api->param_at(REQUEST(), i, &name, &value)) {
             continue;
@@ -100,7 +104,13 @@ static bool copy_superglobal(zval *array, int which)
 
 static void import_environment(zval *array)
 {
-    if (copy_superglobal(array, TRACK_VARS_ENV) || copy_superglobal(array, TRACK_VARS_SERVER)) {
+    /* It stays over requests of a worker script, so nothing of theirs may be in it. */
+    if (worker_script && array == &PG(http_globals)[TRACK_VARS_ENV]) {
+        import_process_environment(array);
+        return;
+    }
+    /* Of a worker script's requests, what has been made already is that of the request before. */
+    if (!worker_script && (copy_superglobal(array, TRACK_VARS_ENV) || copy_superglobal(array, TRACK_VARS_SERVER))) {
         return;
     }
     import_process_environment(array);
@@ -130,4 +140,8 @@ static void on_register_variables(zval *array)
         php_register_variable_safe("PHP_SELF", value, length, array);
     }
     smart_str_free(&self);
+    if (has_worker_functions) {
+        php_register_variable("FRANKENPHP_WORKER", "1", array);
+        php_register_variable("MAX_REQUESTS", worker_script ? (char *)worker_script->max_requests : "1", array);
+    }
 }

@@ -24,6 +24,10 @@ static void say(const char *level, const char *message, size_t length)
         }
         smart_str_free_ex(&line, 1);
     }
+    if (!REQUEST() && level && !worker.stderr_caught && worker.log) {
+        /* A worker script between two requests. */
+        worker.log(FORKYARD_SHIM_WARNING, message, length);
+    }
     if (!sapi_ini.logging || !REQUEST() || has_finished || length == 0) {
         return;
     }

@@ -52,6 +52,15 @@ static PHP_MINIT_FUNCTION(forkyard)
     }
     zend_hash_init(&user_configs, 0, NULL, free_user_config, 1);
     REGISTER_INI_ENTRIES();
+    if (has_worker_functions && register_worker_functions(module_number) != SUCCESS) {
+        return FAILURE;
+    }
+    if (has_push_function && zend_register_functions(NULL, push_functions, NULL, MODULE_PERSISTENT) != SUCCESS) {
+        return FAILURE;
+    }
+    if (is_zygote) {
+        zend_register_extension(&zygote_hook, NULL);
+    }
     return SUCCESS;
 }
 
@@ -101,7 +110,7 @@ static PHP_FUNCTION(apache_request_headers)
 static PHP_FUNCTION(fpm_get_status)
 {
     ZEND_PARSE_PARAMETERS_NONE();
-    if (!REQUEST()) {
+    if (!REQUEST() || !worker.status) {
         RETURN_FALSE;
     }
     /* Not of the request's memory, whose peak it would be. Only what is written of it is ever there. */

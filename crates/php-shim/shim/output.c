@@ -5,7 +5,8 @@
 static size_t on_write(const char *bytes, size_t length)
 {
     if (!REQUEST()) {
-        return api ? length : fwrite(bytes, 1, length, stderr);
+        /* What a worker script prints between two requests is for the log. */
+        return api && !worker_script ? length : fwrite(bytes, 1, length, stderr);
     }
     if (has_finished) {
         return length;
@@ -123,7 +124,7 @@ static int on_send_headers(sapi_headers_struct *sapi_headers)
 static void tell_later_status(void)
 {
     int status = SG(sapi_headers).http_response_code;
-    if (REQUEST() && sent_status > 0 && status > 0 && status != sent_status) {
+    if (REQUEST() && worker.later_status && sent_status > 0 && status > 0 && status != sent_status) {
         worker.later_status(REQUEST(), (uint32_t)status);
     }
 }

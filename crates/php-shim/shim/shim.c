@@ -16,8 +16,18 @@
 
 #include "SAPI.h"
 #include "ext/json/php_json.h"
+#include "ext/session/php_session.h"
+#include "ext/standard/basic_functions.h"
 #include "ext/standard/head.h"
 #include "ext/standard/info.h"
+#include "ext/standard/php_filestat.h"
+#include "ext/standard/url_scanner_ex.h"
+#include "ext/spl/spl_exceptions.h"
+#if PHP_VERSION_ID >= 80200
+#include "ext/random/php_random.h"
+#else
+#include "ext/standard/php_lcg.h"
+#endif
 #include "fopen_wrappers.h"
 #include "http_status_codes.h"
 #include "php_ini.h"
@@ -37,6 +47,7 @@
 #include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "shim.h"
@@ -107,6 +118,14 @@ static bool has_finished;
 /* The response code with which the headers were sent; 0: they were not. */
 static int sent_status;
 static bool has_served;
+/* Of an application that boots once; NULL: the pool has none. */
+static const struct forkyard_shim_script *worker_script;
+static bool has_worker_functions;
+static bool has_push_function;
+/* Its worker is put back after each request, and has had its request. */
+static bool is_rewinding, has_answered;
+/* What it wants to be called before the snapshot of it, and after. */
+static zval before_snapshot, after_snapshot;
 
 #define REQUEST() ((forkyard_request *)SG(server_context))
 
@@ -126,6 +145,9 @@ static char *param(const char *name, size_t length)
 #include "input.c"
 #include "user_ini.c"
 #include "likeness.c"
+#include "zygote.c"
+#include "worker_functions.c"
+#include "push.c"
 #include "module.c"
 #include "settings.c"
 #include "report.c"
@@ -133,6 +155,7 @@ static char *param(const char *name, size_t length)
 #include "heap.c"
 #include "loaded.c"
 #include "stack.c"
+#include "end.c"
 
 /* --- what the preloader calls --- */
 
@@ -153,13 +176,23 @@ EXPORT int forkyard_shim_start(const struct forkyard_shim_start *start)
     sapi.php_ini_ignore = start->no_php_ini;
     disabled_by_pool = start->disabled_functions;
     ini_names = start->ini_names;
-    if (start_with_huge_pages() != SUCCESS) {
+    is_zygote = start->zygote;
+    has_worker_functions = start->worker_script != 0;
+    has_push_function = start->pushes_jobs;
+    bool is_put_back = start->worker_script == FORKYARD_SHIM_PUT_BACK;
+    if (is_put_back) {
+        /* A huge page would be put back whole. */
+        prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+    }
+    if ((is_put_back ? sapi.startup(&sapi) : start_with_huge_pages()) != SUCCESS) {
         return -1;
     }
     if (start->extended_info) {
         CG(compiler_options) |= ZEND_COMPILE_EXTENDED_INFO;
     }
-    return 0;
+    int result = is_zygote ? finish_zygote() : 0;
+    find_whom_to_tell();
+    return result;
 }
 
 EXPORT int forkyard_shim_set_ini(const char *name, const char *value, int mode)
@@ -188,6 +221,17 @@ EXPORT int forkyard_shim_set_ini(const char *name, const char *value, int mode)
 extern void php_child_init(void) __attribute__((weak));
 #endif
 
+static void take_over_environment(void)
+{
+    if (!import_process_environment) {
+        import_process_environment = php_import_environment_variables;
+        php_import_environment_variables = import_environment;
+        php_load_environment_variables = load_environment;
+    }
+}
+
+static void go_on_in_worker(void);
+
 EXPORT void forkyard_shim_begin_worker(const struct forkyard_shim_worker *given, struct forkyard_shim_facts *facts)
 {
     worker = *given;
@@ -199,6 +243,9 @@ EXPORT void forkyard_shim_begin_worker(const struct forkyard_shim_worker *given,
 #endif
     /* PHP hands signals on to the handlers that it has seen here: the worker's, not the preloader's. */
     zend_signal_startup();
+    if (worker_script) {
+        go_on_in_worker();
+    }
 
     /* PHP goes to the script's directory and back by asking where it is and walking there by name. Going back through a
      * descriptor is the same for less. */
@@ -207,9 +254,7 @@ EXPORT void forkyard_shim_begin_worker(const struct forkyard_shim_worker *given,
         SG(options) |= SAPI_OPTION_NO_CHDIR;
     }
 
-    import_process_environment = php_import_environment_variables;
-    php_import_environment_variables = import_environment;
-    php_load_environment_variables = load_environment;
+    take_over_environment();
 
     facts->expose_php = PG(expose_php);
     facts->fix_pathinfo = sapi_ini.fix_pathinfo;
@@ -246,9 +291,8 @@ static void describe(const struct forkyard_shim_request *given)
     api->describe(REQUEST(), &description);
 }
 
-static void take_request_info(const struct forkyard_shim_request *given)
+static void set_request_info(const struct forkyard_shim_request *given)
 {
-    SG(request_info).path_translated = given->script ? estrdup(given->script) : NULL;
     SG(request_info).request_method = given->method;
     SG(request_info).query_string = (char *)given->query_string;
     SG(request_info).request_uri = (char *)given->request_uri;
@@ -260,6 +304,12 @@ static void take_request_info(const struct forkyard_shim_request *given)
         php_handle_auth_data(given->authorization);
     }
     describe(given);
+}
+
+static void take_request_info(const struct forkyard_shim_request *given)
+{
+    SG(request_info).path_translated = given->script ? estrdup(given->script) : NULL;
+    set_request_info(given);
     apply_param_ini(PARAM("PHP_VALUE"), ZEND_INI_USER);
     apply_param_ini(PARAM("PHP_ADMIN_VALUE"), ZEND_INI_SYSTEM);
 }
@@ -368,7 +418,9 @@ EXPORT int forkyard_shim_serve(forkyard_request *request, const struct forkyard_
     SG(server_context) = request;
     has_logged = false;
     has_finished = false;
+    has_answered = false;
     sent_status = 0;
+    ZVAL_UNDEF(&after_snapshot);
     zend_first_try {
         result = serve();
         undo_param_ini();
@@ -385,12 +437,5 @@ EXPORT int forkyard_shim_serve(forkyard_request *request, const struct forkyard_
     return result;
 }
 
-/* Extensions say good-bye, but are not unmapped one by one: the process is about to end, and its successor is not made
- * before. The variable is the engine's own. */
-EXPORT void forkyard_shim_end_worker(void)
-{
-    setenv("ZEND_DONT_UNLOAD_MODULES", "1", 1);
-    zend_first_try {
-        php_module_shutdown();
-    } zend_end_try();
-}
+#include "code_cache.c"
+#include "worker_script.c"

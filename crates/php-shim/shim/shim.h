@@ -13,7 +13,7 @@
 #include "forkyard.h"
 
 /* Grows with every change of this file. */
-#define FORKYARD_SHIM_VERSION 6
+#define FORKYARD_SHIM_VERSION 11
 
 /* How an ini value is set: the numbers are PHP's own. */
 enum forkyard_shim_mode {
@@ -36,6 +36,18 @@ struct forkyard_shim_start {
     const struct forkyard_shim_ini_names *ini_names; /* NULL: those that PHP has read */
     uint8_t no_php_ini;      /* no file is read */
     uint8_t extended_info;   /* scripts are compiled with what debuggers and profilers want */
+    uint8_t zygote;          /* workers of pools of several users come of this process: no script may run in it */
+    uint8_t worker_script;   /* the functions for worker scripts are there: FORKYARD_SHIM_PUT_BACK or another number than 0 */
+    uint8_t pushes_jobs;     /* there is a process that keeps jobs: scripts have forkyard_push() */
+};
+
+/* Workers are put back after each request. */
+#define FORKYARD_SHIM_PUT_BACK 2
+
+/* What the start of a zygote may end in besides 0 and -1. */
+enum forkyard_shim_unfit {
+    FORKYARD_SHIM_PRELOADS = 1, /* opcache.preload names a script, which was not run */
+    FORKYARD_SHIM_UNKNOWN = 2   /* how this version of PHP starts OPcache is not known */
 };
 
 /* Ini values that matter before PHP sees a request: mostly how its parameters name a script. */
@@ -55,6 +67,8 @@ struct forkyard_shim_worker {
     uint8_t (*may_set)(const char *name);
     /* A response code that the script set when the headers were gone: php-fpm's access log has that one. */
     void (*later_status)(forkyard_request *request, uint32_t status);
+    /* A line for the daemon's log. */
+    void (*log)(int level, const char *text, size_t length);
     uint32_t log_limit;    /* a message to an error log is cut to fit into a line of this length, bytes */
     uint8_t stderr_caught; /* messages also go to standard error */
 };
@@ -76,7 +90,7 @@ struct forkyard_shim_request {
 /* FORKYARD_SHIM_VERSION of the shim. */
 uint32_t forkyard_shim_version(void);
 
-/* In the preloader: module start-up, once. 0, or -1. PHP may also exit by itself. */
+/* In the preloader: module start-up, once. 0, -1, or a forkyard_shim_unfit. PHP may also exit by itself. */
 int forkyard_shim_start(const struct forkyard_shim_start *start);
 /* In the preloader or a worker, outside a request: 0, or -1 when there is no such entry. value NULL: it stays, but only
  * an administrator may change it from now on. */
@@ -129,7 +143,88 @@ void forkyard_shim_begin_worker(const struct forkyard_shim_worker *worker, struc
 int forkyard_shim_resolves(const char *path);
 /* 0, or -1 when PHP is in no state to serve another request. */
 int forkyard_shim_serve(forkyard_request *request, const struct forkyard_shim_request *description);
-/* Module shutdown: closes persistent connections. */
+
+/* How serious a line for the daemon's log is. */
+enum forkyard_shim_level {
+    FORKYARD_SHIM_DEBUG = 0,
+    FORKYARD_SHIM_NOTICE = 1,
+    FORKYARD_SHIM_WARNING = 2,
+    FORKYARD_SHIM_ERROR = 3
+};
+
+struct forkyard_shim_pair {
+    const char *name;
+    const char *value;
+};
+
+/* A forkyard_request in the preloader: its boot, or a warm-up request. It has no client. */
+struct forkyard_shim_boot_request {
+    const struct forkyard_shim_pair *params;
+    size_t count;
+    void (*write)(void *context, const char *bytes, size_t length);
+    void *context;
+    uint8_t is_finished;
+};
+
+/* How a worker script has ended. */
+struct forkyard_shim_end {
+    uint8_t has_asked;  /* it has called forkyard_handle_request() */
+    uint8_t has_failed; /* by a fatal error or an exception */
+    uint8_t is_aborted; /* because its client is gone */
+    const char *message; /* of the error; NULL: there is none */
+    const char *file;
+    uint32_t line;
+};
+
+/* What becomes of workers after a request; for forkyard_worker(). */
+#define FORKYARD_SHIM_REASONS 8
+struct forkyard_shim_worker_facts {
+    uint8_t is_rewinding;   /* else it ends */
+    uint64_t requests;      /* that this worker was given */
+    uint64_t rewound;       /* of all workers of the boot, as the rest */
+    uint64_t pages;
+    uint64_t nanos;
+    uint64_t mappings_read;
+    uint64_t given_up[FORKYARD_SHIM_REASONS];
+    const char *reasons[FORKYARD_SHIM_REASONS];
+};
+
+/* What `next` of a worker script says, besides 0 and 1: the process is to take a snapshot of itself, and then to ask again. */
+#define FORKYARD_SHIM_SNAPSHOT 2
+
+/* The worker script of an application that boots once. */
+struct forkyard_shim_script {
+    const char *path;
+    const char *mode;         /* how it answers, as the configuration has it */
+    const char *max_requests; /* what it finds as MAX_REQUESTS */
+    struct forkyard_shim_boot_request *boot;
+    /* The script asks for a request. 1, or 0: it is to end. `status`: the response code of the request before, 0 if there
+     * is none. Both texts and request live until the next call. In the preloader it forks, and returns in the worker; the
+     * preloader does not come back. */
+    int (*next)(void *context, int status, forkyard_request **request, struct forkyard_shim_request *description);
+    /* Takes the snapshot: `resume` is called each time the process was put back, and jumps. */
+    void (*take)(void *context, void (*resume)(void *context));
+    /* The request is over: puts the process back, and returns only if it has to end instead. */
+    void (*rewind)(void *context);
+    void (*facts)(void *context, struct forkyard_shim_worker_facts *facts);
+    /* The script has ended. What it has left to do at the end of PHP's request follows. */
+    void (*ended)(void *context, const struct forkyard_shim_end *end);
+    /* It has called opcache_reset(). */
+    void (*code_reset)(void *context);
+    void *context;
+};
+/* In the preloader: runs it. Returns when it has ended, there or in a worker. 0, or -1 when PHP could not begin. */
+int forkyard_shim_run_script(const struct forkyard_shim_script *script);
+/* In a worker of such a script, between two requests: how much memory PHP's own heap has taken from the system. */
+uint64_t forkyard_shim_heap_bytes(void);
+/* Likewise: 1 when OPcache takes no more code, else 0. */
+int forkyard_shim_is_code_full(void);
+
+/* In the preloader, when the last warm-up request is over: calls what the script wants to be called, and makes the heap ready if
+ * workers are put back. 0, or -1: a function has failed. */
+int forkyard_shim_before_snapshot(int is_to_rewind);
+
+/* Before the end of a worker: closes persistent connections, and lets extensions say good-bye. */
 void forkyard_shim_end_worker(void);
 
 #endif

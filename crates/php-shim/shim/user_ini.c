@@ -103,7 +103,12 @@ static int on_activate(void)
 /* Also called at the end of module start-up, where there is no request. No script runs after it. */
 static int on_deactivate(void)
 {
-    if (SG(sapi_started) && REQUEST() && api->end(REQUEST()) < 0) {
+    if (!SG(sapi_started) || !REQUEST()) {
+        return SUCCESS;
+    }
+    /* A worker script goes on after it, for as long as it likes. */
+    int (*end)(forkyard_request *) = worker_script ? api->finish : api->end;
+    if (end(REQUEST()) < 0) {
         php_handle_aborted_connection();
     }
     return SUCCESS;

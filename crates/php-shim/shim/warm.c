@@ -39,12 +39,12 @@ EXPORT int forkyard_shim_begin_quiet(void)
     return result;
 }
 
-/* The function is in no table where disable_functions has it. */
-static bool call_status(zval *status)
+/* Calls a function of an extension, which is in no table where disable_functions has it. false: there is none. */
+static bool call_function_of(const char *extension, const char *name, zval *result, uint32_t count, zval *arguments)
 {
-    zend_module_entry *opcache = zend_hash_str_find_ptr(&module_registry, "zend opcache", sizeof("zend opcache") - 1);
-    const zend_function_entry *entry = opcache ? opcache->functions : NULL;
-    while (entry && entry->fname && strcmp(entry->fname, "opcache_get_status") != 0) {
+    zend_module_entry *module = zend_hash_str_find_ptr(&module_registry, extension, strlen(extension));
+    const zend_function_entry *entry = module ? module->functions : NULL;
+    while (entry && entry->fname && strcmp(entry->fname, name) != 0) {
         entry++;
     }
     if (!entry || !entry->fname) {
@@ -54,9 +54,17 @@ static bool call_status(zval *status)
     function.type = ZEND_INTERNAL_FUNCTION;
     function.function_name = zend_string_init(entry->fname, strlen(entry->fname), 1);
     function.handler = entry->handler;
-    function.module = opcache;
-    zend_call_known_function((zend_function *)&function, NULL, NULL, status, 0, NULL, NULL);
-    return Z_TYPE_P(status) == IS_ARRAY;
+    function.module = module;
+    zend_call_known_function((zend_function *)&function, NULL, NULL, result, count, arguments, NULL);
+    zend_string_release(function.function_name);
+    return true;
+}
+
+static bool call_status(zval *status, bool has_scripts)
+{
+    zval argument;
+    ZVAL_BOOL(&argument, has_scripts);
+    return call_function_of("zend opcache", "opcache_get_status", status, 1, &argument) && Z_TYPE_P(status) == IS_ARRAY;
 }
 
 EXPORT void forkyard_shim_scripts(void (*each)(void *context, const char *path, size_t length, int64_t hits), void *context)
@@ -64,7 +72,7 @@ EXPORT void forkyard_shim_scripts(void (*each)(void *context, const char *path, 
     zend_first_try {
         zval status;
         ZVAL_UNDEF(&status);
-        zval *scripts = call_status(&status) ? zend_hash_str_find(Z_ARRVAL(status), "scripts", sizeof("scripts") - 1) : NULL;
+        zval *scripts = call_status(&status, true) ? zend_hash_str_find(Z_ARRVAL(status), "scripts", sizeof("scripts") - 1) : NULL;
         if (scripts && Z_TYPE_P(scripts) == IS_ARRAY) {
             zval *script;
             ZEND_HASH_FOREACH_VAL(Z_ARRVAL_P(scripts), script) {

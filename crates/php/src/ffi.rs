@@ -1,18 +1,23 @@
 //! libphp and the shim, opened: the only place that calls them. shim.h is the same in C.
 
-use forkyard_php_shim::{SHIMS, VERSIONS};
+mod error;
+mod library;
+
+pub(crate) use error::Error;
+
+use crate::shims::{self, Object};
 use forkyard_worker::runtime::php::files;
 use forkyard_worker::slowlog::PhpLayout;
-use std::error::Error as StdError;
-use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
-use std::fmt;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr::{self, NonNull};
 
+use library::{Library, build_of, memory_file};
+
 /// FORKYARD_SHIM_VERSION.
-const SHIM_VERSION: u32 = 6;
+const SHIM_VERSION: u32 = 11;
 
 /// Ini values set in this mode can be changed by scripts.
 pub(crate) const USER: c_int = 1;
@@ -21,7 +26,7 @@ pub(crate) const SYSTEM: c_int = 4;
 
 /// struct forkyard_shim_start.
 #[repr(C)]
-pub(crate) struct Start {
+pub(crate) struct StartArguments {
     pub(crate) php_ini: *const c_char,
     pub(crate) ini_entries: *const c_char,
     pub(crate) executable: *const c_char,
@@ -29,6 +34,9 @@ pub(crate) struct Start {
     pub(crate) ini_names: *const IniNames,
     pub(crate) no_php_ini: u8,
     pub(crate) extended_info: u8,
+    pub(crate) zygote: u8,
+    pub(crate) worker_script: u8,
+    pub(crate) pushes_jobs: u8,
 }
 
 /// What PHP is to be started with.
@@ -47,6 +55,33 @@ pub(crate) struct Wanted<'w> {
     pub(crate) no_php_ini: bool,
     /// Scripts are compiled with what debuggers and profilers want.
     pub(crate) extended_info: bool,
+    /// Workers of pools of several users come of this process: no script may run in it.
+    pub(crate) is_zygote: bool,
+    /// Which functions for worker scripts are there.
+    pub(crate) worker_functions: WorkerFunctions,
+    /// Scripts have `forkyard_push()`.
+    pub(crate) pushes_jobs: bool,
+}
+
+/// Whether there are functions for worker scripts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WorkerFunctions {
+    None = 0,
+    There = 1,
+    /// And workers are put back after each request.
+    PutBack = 2,
+}
+
+/// The result of module start-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StartResult {
+    Done,
+    /// PHP has written why to standard error.
+    Failed,
+    /// As a zygote it can't: opcache.preload names a script, which was not run.
+    Preloads,
+    /// As a zygote it can't: how this version starts OPcache is not known.
+    Unknown,
 }
 
 /// struct forkyard_shim_ini_names.
@@ -74,6 +109,7 @@ pub(crate) struct Worker {
     pub(crate) status: unsafe extern "C" fn(*const c_void, *mut c_char, usize) -> usize,
     pub(crate) may_set: Option<unsafe extern "C" fn(*const c_char) -> u8>,
     pub(crate) later_status: unsafe extern "C" fn(*mut c_void, u32),
+    pub(crate) log: unsafe extern "C" fn(c_int, *const c_char, usize),
     pub(crate) log_limit: u32,
     pub(crate) stderr_caught: u8,
 }
@@ -93,7 +129,79 @@ pub(crate) struct Description {
     pub(crate) denied: u8,
 }
 
-type StartFn = unsafe extern "C" fn(*const Start) -> c_int;
+/// struct forkyard_shim_pair.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub(crate) name: *const c_char,
+    pub(crate) value: *const c_char,
+}
+
+/// struct forkyard_shim_boot_request.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct BootRequest {
+    pub(crate) params: *const Pair,
+    pub(crate) count: usize,
+    pub(crate) write: unsafe extern "C" fn(*mut c_void, *const c_char, usize),
+    pub(crate) context: *mut c_void,
+    pub(crate) is_finished: u8,
+}
+
+/// struct forkyard_shim_end.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct ScriptEnd {
+    pub(crate) has_asked: u8,
+    pub(crate) has_failed: u8,
+    pub(crate) is_aborted: u8,
+    pub(crate) message: *const c_char,
+    pub(crate) file: *const c_char,
+    pub(crate) line: u32,
+}
+
+/// struct forkyard_shim_script.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct WorkerScript {
+    pub(crate) path: *const c_char,
+    pub(crate) mode: *const c_char,
+    pub(crate) max_requests: *const c_char,
+    pub(crate) boot: *mut BootRequest,
+    pub(crate) next: unsafe extern "C" fn(*mut c_void, c_int, *mut *mut c_void, *mut Description) -> c_int,
+    pub(crate) take: unsafe extern "C" fn(*mut c_void, Resume),
+    pub(crate) rewind: unsafe extern "C" fn(*mut c_void),
+    pub(crate) facts: unsafe extern "C" fn(*mut c_void, *mut WorkerFacts),
+    pub(crate) ended: unsafe extern "C" fn(*mut c_void, *const ScriptEnd),
+    pub(crate) code_reset: unsafe extern "C" fn(*mut c_void),
+    pub(crate) context: *mut c_void,
+}
+
+/// Goes on where a snapshot was taken.
+pub(crate) type Resume = unsafe extern "C" fn(*mut c_void) -> !;
+/// What `next` of a worker script says, besides 0 and 1 (FORKYARD_SHIM_SNAPSHOT).
+pub(crate) const TAKE_SNAPSHOT: c_int = 2;
+/// FORKYARD_SHIM_REASONS.
+pub(crate) const REASONS: usize = 8;
+
+/// struct forkyard_shim_worker_facts.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct WorkerFacts {
+    pub(crate) is_rewinding: u8,
+    pub(crate) requests: u64,
+    pub(crate) rewound: u64,
+    pub(crate) pages: u64,
+    pub(crate) nanos: u64,
+    pub(crate) mappings_read: u64,
+    pub(crate) given_up: [u64; REASONS],
+    pub(crate) reasons: [*const c_char; REASONS],
+}
+
+type IsCodeFullFn = unsafe extern "C" fn() -> c_int;
+type HeapBytesFn = unsafe extern "C" fn() -> u64;
+type RunScriptFn = unsafe extern "C" fn(*const WorkerScript) -> c_int;
+type StartFn = unsafe extern "C" fn(*const StartArguments) -> c_int;
 type SetIniFn = unsafe extern "C" fn(*const c_char, *const c_char, c_int) -> c_int;
 type BeginWorkerFn = unsafe extern "C" fn(*const Worker, *mut Facts);
 type ResolvesFn = unsafe extern "C" fn(*const c_char) -> c_int;
@@ -106,6 +214,7 @@ type BeginQuietFn = unsafe extern "C" fn() -> c_int;
 type EachScript = unsafe extern "C" fn(*mut c_void, *const c_char, usize, i64);
 type ScriptsFn = unsafe extern "C" fn(EachScript, *mut c_void);
 type CompileFn = unsafe extern "C" fn(*const c_char) -> c_int;
+type BeforeSnapshotFn = unsafe extern "C" fn(c_int) -> c_int;
 type EndWorkerFn = unsafe extern "C" fn();
 type StackFn = unsafe extern "C" fn(*mut PhpLayout);
 
@@ -127,89 +236,16 @@ pub(crate) struct Php {
     compile: CompileFn,
     end_worker: EndWorkerFn,
     stack: StackFn,
-}
-
-/// Why PHP can't be had.
-#[derive(Debug)]
-pub(crate) enum Error {
-    /// This executable has no shim for the version.
-    NotBuilt(String),
-    /// No libphp where it usually is.
-    NoLibrary(String),
-    /// dlopen(3) or dlsym(3) failed.
-    Load(String),
-    /// The library is another version or another kind of build (thread-safe, debug) than is wanted.
-    Version(PathBuf, String, String),
-    /// The shim's memory file could not be made.
-    MemoryFile(std::io::Error),
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::NotBuilt(version) => {
-                write!(
-                    f,
-                    "forkyard-php was built without PHP {version}'s headers (php{version}-dev)"
-                )
-            }
-            Error::NoLibrary(version) => {
-                write!(f, "no libphp{version}.so found")
-            }
-            Error::Load(reason) => f.write_str(reason),
-            Error::Version(path, found, wanted) => {
-                write!(f, "{} is PHP {found}, not {wanted}", path.display())
-            }
-            Error::MemoryFile(_) => f.write_str("memory file for the PHP shim"),
-        }
-    }
-}
-
-impl Error {
-    /// What to do about it.
-    pub(crate) fn solution(&self) -> String {
-        match self {
-            Error::NotBuilt(version) => {
-                let built: Vec<&str> = SHIMS.iter().map(|shim| shim.version).collect();
-                let built = match built.as_slice() {
-                    [] => "there is none yet".to_owned(),
-                    some => some.join(", "),
-                };
-                let build = match VERSIONS.contains(&version.as_str()) {
-                    true => format!(", or build it where php{version}-dev is installed"),
-                    false => String::new(),
-                };
-                format!("Write a version that forkyard-php was built for ({built}){build}.")
-            }
-            Error::NoLibrary(version) => format!(
-                "Install PHP's library for embedding (Debian: libphp{version}-embed), or name the one that is there in \
-                 application.library."
-            ),
-            Error::Load(_) | Error::Version(..) => {
-                "Name libphp of the pool's version in application.library, not thread-safe and without debugging, or \
-                 leave that out to use the one that is installed."
-                    .to_owned()
-            }
-            Error::MemoryFile(_) => {
-                "Check that the machine has memory and descriptors to spare, and the service's limits.".to_owned()
-            }
-        }
-    }
-}
-
-impl StdError for Error {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        match self {
-            Error::MemoryFile(error) => Some(error),
-            _ => None,
-        }
-    }
+    run_script: RunScriptFn,
+    before_snapshot: BeforeSnapshotFn,
+    is_code_full: IsCodeFullFn,
+    heap_bytes: HeapBytesFn,
 }
 
 impl Php {
     /// Opens libphp `version` (as `8.2`) and the shim that belongs to it.
     pub(crate) fn open(version: &str, library: Option<&Path>) -> Result<Php, Error> {
-        let shim = SHIMS.iter().find(|shim| shim.version == version);
+        let shim = shims::all().into_iter().find(|shim| shim.version == version);
         let shim = shim.ok_or_else(|| Error::NotBuilt(version.to_owned()))?;
         let path = match library {
             Some(path) => path.to_owned(),
@@ -229,15 +265,27 @@ impl Php {
         // By absolute path, because every libphp has the same SONAME; global, because extensions and the shim resolve
         // their symbols against it.
         Library::open(&path, libc::RTLD_NOW | libc::RTLD_GLOBAL)?;
-        let file = memory_file(shim.object).map_err(Error::MemoryFile)?;
-        let shim_path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        let shim = Library::open(&shim_path, libc::RTLD_NOW | libc::RTLD_LOCAL)?;
+        let shim_path;
+        let shim = match &shim.object {
+            Object::File(path) => {
+                shim_path = path.clone();
+                Library::open(path, libc::RTLD_NOW | libc::RTLD_LOCAL)?
+            }
+            Object::BuiltIn(bytes) => {
+                let file = memory_file(bytes).map_err(Error::MemoryFile)?;
+                shim_path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+                Library::open(&shim_path, libc::RTLD_NOW | libc::RTLD_LOCAL)?
+            }
+        };
         // SAFETY: each symbol has the type that shim.h gives it, and the version below is checked before any other
         // use. The library stays loaded.
         unsafe {
             let shim_version: unsafe extern "C" fn() -> u32 =
                 std::mem::transmute(shim.symbol(c"forkyard_shim_version")?);
-            assert_eq!(shim_version(), SHIM_VERSION, "shim.h and ffi.rs are of one build");
+            // A package of another version has installed it.
+            if shim_version() != SHIM_VERSION {
+                return Err(Error::Shim(shim_path, version.to_owned()));
+            }
             Ok(Php {
                 version: build.version,
                 start: std::mem::transmute::<NonNull<c_void>, StartFn>(shim.symbol(c"forkyard_shim_start")?),
@@ -271,15 +319,26 @@ impl Php {
                     shim.symbol(c"forkyard_shim_end_worker")?,
                 ),
                 stack: std::mem::transmute::<NonNull<c_void>, StackFn>(shim.symbol(c"forkyard_shim_stack")?),
+                run_script: std::mem::transmute::<NonNull<c_void>, RunScriptFn>(
+                    shim.symbol(c"forkyard_shim_run_script")?,
+                ),
+                before_snapshot: std::mem::transmute::<NonNull<c_void>, BeforeSnapshotFn>(
+                    shim.symbol(c"forkyard_shim_before_snapshot")?,
+                ),
+                heap_bytes: std::mem::transmute::<NonNull<c_void>, HeapBytesFn>(
+                    shim.symbol(c"forkyard_shim_heap_bytes")?,
+                ),
+                is_code_full: std::mem::transmute::<NonNull<c_void>, IsCodeFullFn>(
+                    shim.symbol(c"forkyard_shim_is_code_full")?,
+                ),
             })
         }
     }
 
-    /// Module start-up; `false` when it failed. PHP has then written why to standard error, and may also exit by
-    /// itself instead of returning.
-    pub(crate) fn start(&self, wanted: &Wanted<'_>) -> bool {
+    /// Module start-up. PHP may also exit by itself instead of returning.
+    pub(crate) fn start(&self, wanted: &Wanted<'_>) -> StartResult {
         let pointer = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
-        let start = Start {
+        let start = StartArguments {
             php_ini: pointer(wanted.php_ini),
             ini_entries: pointer(wanted.ini_entries),
             executable: pointer(wanted.executable),
@@ -287,9 +346,17 @@ impl Php {
             ini_names: wanted.ini_names.map_or(std::ptr::null(), ptr::from_ref),
             no_php_ini: u8::from(wanted.no_php_ini),
             extended_info: u8::from(wanted.extended_info),
+            zygote: u8::from(wanted.is_zygote),
+            worker_script: wanted.worker_functions as u8,
+            pushes_jobs: u8::from(wanted.pushes_jobs),
         };
         // SAFETY: the strings live longer than the call, which copies them.
-        unsafe { (self.start)(&raw const start) == 0 }
+        match unsafe { (self.start)(&raw const start) } {
+            0 => StartResult::Done,
+            1 => StartResult::Preloads,
+            2 => StartResult::Unknown,
+            _ => StartResult::Failed,
+        }
     }
 
     /// Sets an ini value for all requests; `false` when there is no such entry.
@@ -398,95 +465,37 @@ impl Php {
         layout
     }
 
+    /// Runs a worker script to its end, here or in a worker; `false`: PHP could not begin.
+    ///
+    /// # Safety
+    /// What `script` points to lives until this returns, and its functions take what they are given. Nothing else uses its
+    /// context meanwhile.
+    pub(crate) unsafe fn run_script(&self, script: &WorkerScript) -> bool {
+        // SAFETY: as this function's; PHP has started and serves no request.
+        unsafe { (self.run_script)(script) == 0 }
+    }
+
+    /// Where a worker script has asked for its first request: calls what it wants to be called then. `false`: that has failed.
+    pub(crate) fn before_snapshot(&self, is_to_rewind: bool) -> bool {
+        // SAFETY: the script waits in the function that has called this.
+        unsafe { (self.before_snapshot)(c_int::from(is_to_rewind)) == 0 }
+    }
+
+    /// In a worker of such a script, between two requests: bytes that PHP's own heap has taken from the system.
+    pub(crate) fn heap_bytes(&self) -> u64 {
+        // SAFETY: as below.
+        unsafe { (self.heap_bytes)() }
+    }
+
+    /// In a worker of such a script, between two requests: whether OPcache takes no more code.
+    pub(crate) fn is_code_full(&self) -> bool {
+        // SAFETY: PHP is in the middle of the worker script, which has called the caller.
+        unsafe { (self.is_code_full)() != 0 }
+    }
+
     /// Module shutdown, at the end of a worker.
     pub(crate) fn end_worker(&self) {
         // SAFETY: no request is being served, and none will be.
         unsafe { (self.end_worker)() }
     }
-}
-
-/// A library opened with dlopen(3), for good.
-struct Library(NonNull<c_void>);
-
-impl Library {
-    fn open(path: &Path, flags: c_int) -> Result<Library, Error> {
-        let name = CString::new(path.as_os_str().as_encoded_bytes())
-            .map_err(|_| Error::Load(format!("{}: zero byte in path", path.display())))?;
-        // SAFETY: a C string and valid flags; the library's initialisers are those of libphp and of our shim.
-        let handle = unsafe { libc::dlopen(name.as_ptr(), flags) };
-        NonNull::new(handle).map(Library).ok_or_else(load_error)
-    }
-
-    fn symbol(&self, name: &CStr) -> Result<NonNull<c_void>, Error> {
-        // SAFETY: the handle is open, the name a C string.
-        let address = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };
-        NonNull::new(address).ok_or_else(load_error)
-    }
-}
-
-fn load_error() -> Error {
-    // SAFETY: dlerror(3) gives NULL or a C string that is valid until the next dl call of this thread.
-    let text = unsafe { libc::dlerror() };
-    if text.is_null() {
-        return Error::Load("dlopen failed".to_owned());
-    }
-    // SAFETY: not NULL, see above.
-    Error::Load(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
-}
-
-/// What a library says of itself.
-struct Build {
-    version: String,
-    /// As PHP compares it: API number, thread safety, debug build.
-    id: String,
-}
-
-/// Reads what a library is, before it is run: its functions that tell give nothing before module start-up, or are in
-/// newer versions only.
-fn build_of(path: &Path) -> Result<Build, Error> {
-    let unreadable = |error| Error::Load(format!("{}: {error}", path.display()));
-    let bytes = std::fs::read(path).map_err(unreadable)?;
-    let text_after = |mark: &CStr| -> Option<String> {
-        let rest = &bytes[position(&bytes, mark.to_bytes())? + mark.to_bytes().len()..];
-        let end = rest.iter().position(|byte| *byte == 0)?;
-        String::from_utf8(rest[..end].to_vec()).ok()
-    };
-    match (text_after(c"X-Powered-By: PHP/"), text_after(c"API20")) {
-        (Some(version), Some(id)) => Ok(Build {
-            version,
-            id: format!("API20{id}"),
-        }),
-        _ => Err(Error::Load(format!("{} is not libphp", path.display()))),
-    }
-}
-
-fn position(bytes: &[u8], part: &[u8]) -> Option<usize> {
-    // SAFETY: two readable areas with their lengths.
-    let found = unsafe {
-        libc::memmem(
-            bytes.as_ptr().cast(),
-            bytes.len(),
-            part.as_ptr().cast(),
-            part.len(),
-        )
-    };
-    (!found.is_null()).then(|| found as usize - bytes.as_ptr() as usize)
-}
-
-/// A file in memory that dlopen(3) can read. The bytes are those that were built together with this executable.
-fn memory_file(bytes: &[u8]) -> std::io::Result<OwnedFd> {
-    // Asked for since Linux 6.3, unknown before.
-    const MFD_EXEC: libc::c_uint = 0x10;
-    let create = |flags| {
-        // SAFETY: a C string and flags; the result is a descriptor that nobody else owns, or negative.
-        unsafe {
-            let fd = libc::memfd_create(c"forkyard-php-shim".as_ptr(), flags);
-            (fd >= 0)
-                .then(|| OwnedFd::from_raw_fd(fd))
-                .ok_or_else(std::io::Error::last_os_error)
-        }
-    };
-    let fd = create(libc::MFD_CLOEXEC | MFD_EXEC).or_else(|_| create(libc::MFD_CLOEXEC))?;
-    std::io::Write::write_all(&mut std::fs::File::from(fd.try_clone()?), bytes)?;
-    Ok(fd)
 }

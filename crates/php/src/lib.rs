@@ -5,12 +5,16 @@
 //! ([`forkyard_worker::runtime::php::protocol`]). It has one thread. Its workers are the master's children, not its own, so
 //! they outlive it.
 
+mod boot;
 mod ffi;
-mod held;
+mod ini_snapshot;
 mod preloader;
 mod report;
 mod sapi;
+mod serving;
+mod shims;
 mod warm;
+mod zygote;
 
 use std::process::ExitCode;
 

@@ -1,18 +1,20 @@
 //! Starts PHP, then forks a worker whenever the master asks for one.
 
+use crate::boot::{self, Failure};
 use crate::ffi;
-use crate::ffi::{Php, SYSTEM, USER, Wanted};
-use crate::held::{self, Feed};
+use crate::ffi::{Php, SYSTEM, USER, Wanted, WorkerFunctions};
+use crate::ini_snapshot::{self, Feed};
 use crate::sapi::PhpRuntime;
 use crate::warm;
+use crate::zygote::{self, Zygote};
 use forkyard_config::{self as config, Application};
 use forkyard_spawn::error::Category;
-use forkyard_spawn::setupper::{self, Complaint, Notes};
+use forkyard_spawn::setupper::{self, Notes, SetupComplaint};
 use forkyard_spawn::step::Step;
 use forkyard_sys::process::{Side, exit_now, fork_sibling};
-use forkyard_sys::{self as sys, last_word, program, signal, title};
-use forkyard_worker::runtime::php::held::IniFiles;
-use forkyard_worker::runtime::php::protocol::{Answer, EXIT_START_FAILED, LOADED_BYTES, SOCKET};
+use forkyard_sys::{self as sys, program, signal, title};
+use forkyard_worker::runtime::php::ini_snapshot::IniFiles;
+use forkyard_worker::runtime::php::protocol::{Answer, BootTimes, EXIT_START_FAILED, LOADED_BYTES, SOCKET};
 use forkyard_worker::runtime::php::{files, settings as php_settings};
 use forkyard_worker::runtime::preloader::{self, CodeCache, Preloader, Socket};
 use forkyard_worker::slowlog::StackSource;
@@ -39,6 +41,10 @@ pub(crate) enum Error {
     Php(ffi::Error),
     /// Module start-up failed; PHP has said why on standard error.
     Start,
+    /// PHP can't be started once for pools of several users: why.
+    Unfit(String),
+    /// The application that boots once has not.
+    Boot(Box<Failure>),
 }
 
 impl fmt::Display for Error {
@@ -56,6 +62,8 @@ impl fmt::Display for Error {
                 error.source().map_or(Ok(()), |source| write!(f, ": {source}"))
             }
             Error::Start => f.write_str("PHP's module start-up failed"),
+            Error::Unfit(reason) => f.write_str(reason),
+            Error::Boot(failure) => f.write_str(&failure.summary),
         }
     }
 }
@@ -68,13 +76,20 @@ impl Error {
             Error::NotPhp => preloader::Error::Order.blames(),
             Error::Unreadable(..) => (Step::SubprocessAppLoadOrExec, Category::FileSystem),
             Error::Php(_) => (Step::SubprocessWrapperPreparation, Category::FileSystem),
-            Error::Setting(_) | Error::Start => (Step::SubprocessAppLoadOrExec, Category::Internal),
+            Error::Setting(_) | Error::Start | Error::Unfit(_) | Error::Boot(_) => {
+                (Step::SubprocessAppLoadOrExec, Category::Internal)
+            }
         };
         let (summary, solution) = (self.to_string(), self.solution());
-        let complaint = Complaint {
+        let details = match self {
+            Error::Boot(failure) => failure.details.as_deref(),
+            _ => None,
+        };
+        let complaint = SetupComplaint {
             summary: &summary,
             solution: Some(&solution),
-            ..Complaint::default()
+            details,
+            ..SetupComplaint::default()
         };
         notes.fail(step, category, &complaint);
     }
@@ -89,6 +104,8 @@ impl Error {
             }
             Error::Setting(_) => "Correct the setting in the pool's configuration.",
             Error::Php(error) => return error.solution(),
+            Error::Boot(failure) => failure.solution,
+            Error::Unfit(_) => "Write preloader = \"own\" in the pools that need it.",
             Error::Start => {
                 "PHP has said why: read its output. Look into php.ini, the files that are read after it, the extensions \
                  that they name, and opcache.preload."
@@ -104,8 +121,8 @@ impl From<sys::Error> for Error {
     }
 }
 
-impl From<worker::SettleError> for Error {
-    fn from(error: worker::SettleError) -> Error {
+impl From<worker::ProcessSettingsError> for Error {
+    fn from(error: worker::ProcessSettingsError) -> Error {
         Error::Preloader(error.into())
     }
 }
@@ -114,7 +131,7 @@ impl From<worker::SettleError> for Error {
 pub(crate) fn run() -> ExitCode {
     let notes = Notes::inherited();
     // Before the title takes the place of the arguments.
-    let held = held::inherited();
+    let held = ini_snapshot::inherited();
     // SAFETY: the program is started with this descriptor, and nothing in it has opened or taken it before.
     let socket = match Socket::new(unsafe { sys::fd::adopt(SOCKET) }) {
         Ok(socket) => socket,
@@ -130,17 +147,24 @@ pub(crate) fn run() -> ExitCode {
         Err(error) => return lost(&error),
     };
     title::take_name(&preloader.settings.process_name);
+    if preloader.is_zygote() {
+        return zygote::run(preloader, held, notes);
+    }
     let started = held.and_then(|held| start(&preloader.settings, held.as_ref(), notes.as_ref()));
     let (php, config) = match started {
         Ok(started) => started,
-        Err(error) => {
-            if let Some(notes) = &notes {
-                error.note(notes);
-            }
-            preloader.failed(&error.to_string());
-            return ExitCode::from(EXIT_START_FAILED as u8);
-        }
+        Err(error) => return failed(&preloader, notes.as_ref(), &error),
     };
+    if let Some(script) = &config.worker {
+        hold_values(&php, &config);
+        let after = match boot::after_requests(script) {
+            Ok(after) => after,
+            Err(error) => return failed(&preloader, notes.as_ref(), &Error::from(error)),
+        };
+        if after != boot::After::BootsAgain {
+            return boot::run(preloader, &php, script, after, notes);
+        }
+    }
     let mut cache = OpCache {
         php: &php,
         config: &config,
@@ -151,33 +175,81 @@ pub(crate) fn run() -> ExitCode {
     if let Some(notes) = notes {
         notes.finish(Step::SubprocessAppLoadOrExec);
     }
-    preloader.ready(&Answer::Ready {
+    preloader.ready(&ready(&php, false, None));
+    serve(preloader, &php, &mut cache, None)
+}
+
+/// What PHP is, once it has started. `has_memory`: a zygote sends some along.
+/// `boot`: so has the application, in that time.
+pub(crate) fn ready(php: &Php, has_memory: bool, boot: Option<BootTimes>) -> Answer {
+    Answer::Ready {
         version: php.version.clone(),
         extensions: php.ini(c"extension_dir").map(PathBuf::from),
-        loaded: loaded(&php),
-        powered_by: powered_by(&php),
-        is_code_fixed: warm::is_code_fixed(&php),
+        loaded: loaded(php),
+        powered_by: powered_by(php),
+        is_code_fixed: boot.is_some() || warm::is_code_fixed(php),
         stack: Some(StackSource::Php(php.stack())),
-    });
+        has_memory,
+        boot,
+    }
+}
+
+/// Makes workers until the master closes the socket.
+pub(crate) fn serve(
+    preloader: Preloader,
+    php: &Php,
+    cache: &mut dyn CodeCache,
+    zygote: Option<&Zygote>,
+) -> ExitCode {
+    let mut made = 0;
+    let after_each = || {
+        made += 1;
+        if let Some(zygote) = zygote {
+            zygote.has_made(made);
+        }
+    };
+    match fork_until_worker(preloader, cache, after_each) {
+        Ok((preloader, wanted)) => work(preloader, wanted, php, zygote),
+        Err(error) => lost(&error),
+    }
+}
+
+/// Makes workers until the master closes the socket, which ends the process. Comes back in each worker.
+pub(crate) fn fork_until_worker(
+    mut preloader: Preloader,
+    cache: &mut dyn CodeCache,
+    mut after_each: impl FnMut(),
+) -> Result<(Preloader, preloader::Wanted), preloader::Error> {
     loop {
-        let wanted = match preloader.wait(&mut cache) {
-            Ok(Some(wanted)) => wanted,
-            // PHP's own shutdown is for workers: nothing has happened here that would have to be undone.
-            Ok(None) => exit_now(0),
-            Err(error) => return lost(&error),
+        // PHP's own shutdown is for workers: nothing has happened here that would have to be undone.
+        let Some(wanted) = preloader.wait(cache)? else {
+            exit_now(0)
         };
         // SAFETY: the process has one thread. The child goes on as a worker: it takes everything that it has over, and
         // the socket, which it shares with the preloader, it closes.
         match unsafe { fork_sibling() } {
-            Ok(Side::Parent(pid)) => preloader.made(&wanted, pid),
-            Ok(Side::Child) => work(preloader, wanted, &php),
+            Ok(Side::Parent(pid)) => {
+                preloader.made(&wanted, pid);
+                drop(wanted);
+                after_each();
+            }
+            Ok(Side::Child) => return Ok((preloader, wanted)),
             Err(error) => preloader.not_made(&wanted, &error.to_string()),
         }
     }
 }
 
+/// Tells the master why there will be no workers.
+pub(crate) fn failed(preloader: &Preloader, notes: Option<&Notes>, error: &Error) -> ExitCode {
+    if let Some(notes) = notes {
+        error.note(notes);
+    }
+    preloader.failed(&error.to_string());
+    ExitCode::from(EXIT_START_FAILED as u8)
+}
+
 /// Says something that must not be lost although the master can't be told.
-fn lost(why: &dyn fmt::Display) -> ExitCode {
+pub(crate) fn lost(why: &dyn fmt::Display) -> ExitCode {
     let _ = writeln!(std::io::stderr(), "forkyard-php: {why}");
     ExitCode::from(EXIT_START_FAILED as u8)
 }
@@ -210,57 +282,78 @@ fn start(
     // No PHP code, such as opcache.preload, runs as root. A chroot has to wait until everything is loaded.
     let is_jailed = settings.pool.chroot.is_some();
     if !is_jailed {
-        worker::settle(settings)?;
+        worker::apply_process_settings(settings)?;
     }
     if let (Some(notes), false) = (notes, is_jailed) {
         notes.settled(Step::SubprocessAppLoadOrExec);
     }
     let paths = settings.pool.confine.paths.as_ref().filter(|_| !is_jailed);
     let lock_place = paths.and_then(|paths| paths.write.iter().find(|path| path.is_dir()));
+    let pushes_jobs = settings.pool.pushes_jobs();
     let php = match lock_place {
-        Some(place) => start_php(&php_settings::with_lock_in(config, place), held)?,
-        None => start_php(config, held)?,
+        Some(place) => start_php(
+            &php_settings::with_lock_in(config, place),
+            held,
+            Role::Own,
+            pushes_jobs,
+        )?,
+        None => start_php(config, held, Role::Own, pushes_jobs)?,
     };
     if is_jailed {
-        worker::settle(settings)?;
+        worker::apply_process_settings(settings)?;
         if let Some(notes) = notes {
             notes.settled(Step::SubprocessAppLoadOrExec);
         }
     }
-    worker::settle_environment(settings);
+    worker::apply_environment(settings);
     setupper::forget_mark();
     program::let_go_of_code();
     Ok((php, config.clone()))
 }
 
 /// The life of a worker. OPcache keeps a descriptor of its lock open, so the unknown ones are left open.
-fn work(preloader: Preloader, wanted: preloader::Wanted, php: &Php) -> ! {
+fn work(preloader: Preloader, mut wanted: preloader::Wanted, php: &Php, zygote: Option<&Zygote>) -> ! {
     // The default for SIGSEGV too: a script that overflows its stack ends the way the master expects.
     signal::reset_in_child();
-    let is_shared = preloader.is_shared();
-    let Some((kit, seat)) = preloader.seated(wanted) else {
+    // Before anything of PHP is used: what is there is shared with the workers of others.
+    if let Some(Err(error)) = zygote.map(|zygote| zygote.part_from_others(wanted.take_memory())) {
+        lost(&error);
+        exit_now(EXIT_START_FAILED)
+    }
+    let Some((context, own)) = preloader.into_contexts(wanted) else {
         exit_now(EXIT_START_FAILED)
     };
-    if kit.settings.pool.request_terminate_timeout.is_some() {
-        last_word::install();
+    worker::install_timeout_response(&context.settings.pool);
+    if let Some(Err(error)) = zygote.map(|zygote| zygote.become_worker(php, &context.settings)) {
+        log::error!("worker failed to initialize: {error}");
+        exit_now(EXIT_START_FAILED);
     }
-    if is_shared {
-        if let Err(error) = become_own(php, &kit.settings) {
-            log::error!("worker failed to initialize: {error}");
-            exit_now(EXIT_START_FAILED);
-        }
-    }
-    if let Application::Php(config) = &kit.settings.pool.application {
+    if let Application::Php(config) = &context.settings.pool.application {
         hold_values(php, config);
     }
-    let mut runtime = PhpRuntime::begin(php, &kit.settings, seat.output.is_some());
-    let code = worker::run(kit, seat, &mut runtime);
+    let mut runtime = PhpRuntime::begin(php, &context.settings, own.output.is_some());
+    let code = worker::run(context, own, &mut runtime);
     php.end_worker();
     exit_now(code)
 }
 
+/// Which pools PHP is started for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// For pools of one user, as whom the process runs.
+    Own,
+    /// For pools of several users: what is one's own is set in the workers.
+    Zygote,
+}
+
 /// Finds libphp and starts it with the settings of a pool. `held`: the files of settings, if they are not to be read.
-pub(crate) fn start_php(config: &config::Php, held: Option<&IniFiles>) -> Result<Php, Error> {
+/// `pushes_jobs`: scripts have `forkyard_push()`.
+pub(crate) fn start_php(
+    config: &config::Php,
+    held: Option<&IniFiles>,
+    role: Role,
+    pushes_jobs: bool,
+) -> Result<Php, Error> {
     let own_lines = php_settings::start_lines(config).map_err(Error::Setting)?;
     // Where libphp would look for more files is not where php-fpm does. An operator's own choice comes first.
     let before = std::env::var_os("PHP_INI_SCAN_DIR");
@@ -304,7 +397,7 @@ pub(crate) fn start_php(config: &config::Php, held: Option<&IniFiles>) -> Result
         .map(|names| c_string("disable_functions", &names))
         .transpose()?;
     let names = feed.as_ref().map(Feed::names);
-    let is_started = php.start(&Wanted {
+    let started = php.start(&Wanted {
         php_ini: php_ini.as_deref(),
         ini_entries: lines.as_deref(),
         executable: executable.as_deref(),
@@ -312,6 +405,13 @@ pub(crate) fn start_php(config: &config::Php, held: Option<&IniFiles>) -> Result
         ini_names: names.as_ref(),
         no_php_ini: config.no_php_ini,
         extended_info: config.extended_info,
+        is_zygote: role == Role::Zygote,
+        worker_functions: match &config.worker {
+            None => WorkerFunctions::None,
+            Some(script) if script.mode == config::WorkerMode::Snapshot => WorkerFunctions::PutBack,
+            Some(_) => WorkerFunctions::There,
+        },
+        pushes_jobs,
     });
     // SAFETY: the process has one thread.
     unsafe {
@@ -320,23 +420,23 @@ pub(crate) fn start_php(config: &config::Php, held: Option<&IniFiles>) -> Result
             None => std::env::remove_var("PHP_INI_SCAN_DIR"),
         }
     }
-    if !is_started {
-        return Err(Error::Start);
+    match started {
+        ffi::StartResult::Done => {}
+        ffi::StartResult::Failed => return Err(Error::Start),
+        ffi::StartResult::Preloads => return Err(Error::Unfit("php.ini has opcache.preload".to_owned())),
+        ffi::StartResult::Unknown => {
+            let reason = format!("how PHP {} starts OPcache is not known", php.version);
+            return Err(Error::Unfit(reason));
+        }
     }
     set_values(&php, php_settings::later_settings(config))?;
     Ok(php)
 }
 
-/// In a worker of a process that pools share: applies what is this pool's own.
-fn become_own(php: &Php, settings: &Settings) -> Result<(), Error> {
-    worker::settle_own(settings)?;
-    match &settings.pool.application {
-        Application::Php(config) => set_values(php, php_settings::own_settings(config)),
-        _ => Err(Error::NotPhp),
-    }
-}
-
-fn set_values<'v>(php: &Php, values: impl Iterator<Item = (&'v str, &'v str, bool)>) -> Result<(), Error> {
+pub(crate) fn set_values<'v>(
+    php: &Php,
+    values: impl Iterator<Item = (&'v str, &'v str, bool)>,
+) -> Result<(), Error> {
     for (name, value, is_admin) in values {
         let mode = if is_admin { SYSTEM } else { USER };
         if !php.set_ini(&c_string(name, name)?, &c_string(name, value)?, mode) {
@@ -347,8 +447,8 @@ fn set_values<'v>(php: &Php, values: impl Iterator<Item = (&'v str, &'v str, boo
     Ok(())
 }
 
-/// What was set before PHP started is the administrator's as well, where the pool says so. In the worker, since pools that
-/// share a process may each say it otherwise.
+/// What was set before PHP started is the administrator's as well, where the pool says so. In the worker, since the pools of a
+/// zygote may each say it otherwise.
 fn hold_values(php: &Php, config: &config::Php) {
     for name in php_settings::held_start_settings(config) {
         // An extension is no entry.

@@ -1,11 +1,11 @@
 //! What PHP is: its version, its modules, its settings; forkyard-fpm asks, for its own options of these names. Which
 //! versions of PHP can be run, and whether one starts; `forkyard check` asks.
 
-use crate::preloader::{Error, start_php};
+use crate::preloader::{Error, Role, start_php};
+use crate::shims;
 use forkyard_config::php::newest;
 use forkyard_config::{Php, Preloading, RequestSettings};
 use forkyard_host::logs::Log;
-use forkyard_php_shim::SHIMS;
 use forkyard_sys::process::exit_now;
 use forkyard_worker::runtime::php::files;
 use std::path::{Path, PathBuf};
@@ -47,8 +47,8 @@ pub(crate) fn answer(question: Question) -> ExitCode {
 
 /// Shows a line for each version that there is a shim for: the version, and where its libphp is (`-`: nowhere).
 pub(crate) fn versions() -> ExitCode {
-    for shim in SHIMS {
-        let library = files::library(shim.version);
+    for shim in shims::all() {
+        let library = files::library(&shim.version);
         let path = library.as_deref().unwrap_or(Path::new("-"));
         println!("{} {}", shim.version, path.display());
     }
@@ -59,7 +59,7 @@ pub(crate) fn versions() -> ExitCode {
 /// follow: why, and what to do.
 pub(crate) fn start() -> ExitCode {
     Log::install();
-    match start_php(&settings(std::env::args().skip(2)), None) {
+    match start_php(&settings(std::env::args().skip(2)), None, Role::Own, false) {
         // PHP's own shutdown is for workers.
         Ok(_) => exit_now(0),
         Err(error) => {
@@ -70,11 +70,11 @@ pub(crate) fn start() -> ExitCode {
 }
 
 fn try_answer(question: Question) -> Result<bool, Error> {
-    let php = start_php(&settings(std::env::args().skip(2)), None)?;
+    let php = start_php(&settings(std::env::args().skip(2)), None, Role::Own, false)?;
     Ok(php.report(question as i32))
 }
 
-/// `-n`, `-c PATH` and `-d NAME=VALUE`, as in php-fpm; `--php VERSION`: of which PHP; `--library PATH`: which libphp;
+/// `-n`, `-c PATH` and `-d NAME=VALUE`, as in php-fpm; `--php VERSION`: which PHP; `--library PATH`: which libphp;
 /// `--binary PATH`: what PHP takes for its own program; `--value NAME=VALUE` and `--admin NAME=VALUE`: as a pool's
 /// `php_value` and `php_admin_value`.
 fn settings(mut arguments: impl Iterator<Item = String>) -> Php {
@@ -97,6 +97,8 @@ fn settings(mut arguments: impl Iterator<Item = String>) -> Php {
         warm_up: 0,
         warm_up_time: Duration::ZERO,
         preloading: Preloading::Own,
+        opcache_cache: None,
+        worker: None,
     };
     while let Some(option) = arguments.next() {
         match option.as_str() {

@@ -3,7 +3,7 @@
 use crate::ffi::{Description, Facts, Php, Worker};
 use fastcgi::Params;
 use forkyard_config::{Application, Pool};
-use forkyard_scoreboard::stamp;
+use forkyard_scoreboard::slot_writer;
 use forkyard_sys::process::exit_now;
 use forkyard_worker::abi;
 use forkyard_worker::runtime::php::request_settings::{Rule, Verdict};
@@ -11,13 +11,13 @@ use forkyard_worker::runtime::php::script::{self, FileSystem, Rules, Script};
 use forkyard_worker::runtime::php::status;
 use forkyard_worker::runtime::within::Within;
 use forkyard_worker::worker::{Request, Runtime, Settings};
-use std::ffi::{CStr, CString, OsStr, c_char, c_void};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, PoisonError};
 
 /// The exit code of a worker whose PHP can't go on (EX_SOFTWARE, sysexits.h).
 const EXIT_SOFTWARE: i32 = 70;
-/// What php-fpm adds to the parameters where a web server has not.
+/// What php-fpm adds to the parameters where the web server did not send it.
 const ROLE: &[u8] = b"RESPONDER\0";
 /// What a script is denied for, as the shim takes it.
 const RUNS: u8 = 0;
@@ -31,6 +31,8 @@ pub(crate) struct PhpRuntime<'p> {
     limit_extensions: Vec<String>,
     /// Where scripts may be; `None`: anywhere.
     within: Option<Within>,
+    /// The script of all requests; `None`: each names its own.
+    only_script: Option<CString>,
     /// Paths that are answered without PHP.
     builtin_paths: Vec<Vec<u8>>,
     /// What PHP says of itself, as a header line; empty unless `expose_php`.
@@ -46,6 +48,7 @@ impl<'p> PhpRuntime<'p> {
             status: write_status,
             may_set: ask_rule(&settings.pool).then_some(may_set),
             later_status,
+            log: write_log,
             log_limit: u32::try_from(settings.log_limit).unwrap_or(u32::MAX),
             stderr_caught: u8::from(stderr_caught),
         });
@@ -62,6 +65,13 @@ impl<'p> PhpRuntime<'p> {
             php,
             rules: rules(&facts, &php.version),
             limit_extensions,
+            only_script: match &pool.application {
+                Application::Php(php) => php
+                    .worker
+                    .as_ref()
+                    .and_then(|worker| CString::new(worker.path.as_os_str().as_bytes()).ok()),
+                _ => None,
+            },
             within: script_root.map(|root| Within::new(&root.path, &root.names)),
             builtin_paths: paths
                 .into_iter()
@@ -97,7 +107,7 @@ impl<'p> PhpRuntime<'p> {
         let (method, query) = (text(b"REQUEST_METHOD"), text(b"QUERY_STRING"));
         let path = script.path.map(text).unwrap_or_default();
         let content_length = u64::try_from(length(&text(b"CONTENT_LENGTH"))).unwrap_or(0);
-        request.describe(&stamp::Description {
+        request.describe(&slot_writer::Description {
             method: &method,
             uri,
             query: &query,
@@ -109,8 +119,88 @@ impl<'p> PhpRuntime<'p> {
     }
 }
 
+impl PhpRuntime<'_> {
+    /// # Safety
+    /// What the description points to lives until this returns.
+    unsafe fn serve(&self, request: &mut Request<'_>, description: &Description) {
+        // SAFETY: the handle is what the table's functions take, and `request` is not touched until PHP is done; the caller's
+        // promise.
+        let is_well = unsafe { self.php.serve(abi::handle(request), description) };
+        if !is_well {
+            let _ = request.finish();
+            exit_now(EXIT_SOFTWARE);
+        }
+    }
+
+    /// Where a worker can't be put back: the request runs the worker script from its beginning.
+    fn answer_by_worker_script(&self, request: &mut Request<'_>) {
+        let Some(script) = &self.only_script else { return };
+        if self.answers(request, script) {
+            return;
+        }
+        let description = self.describe_for_script(request.params(), script);
+        // SAFETY: it points into the parameters, which nothing changes meanwhile, and to the script's name.
+        unsafe { self.serve(request, &description) };
+    }
+
+    /// Of a worker script: answers what is for the pool's status or ping path.
+    pub(crate) fn answers(&self, request: &mut Request<'_>, script: &CStr) -> bool {
+        let uri = request.param(b"SCRIPT_NAME");
+        if !self.builtin_paths.iter().any(|path| path == uri) {
+            return false;
+        }
+        let params = request.params();
+        let text = |name: &[u8]| params.get(name).unwrap_or_default().to_vec();
+        let [uri, method, query, length_of_body] = [
+            b"SCRIPT_NAME".as_slice(),
+            b"REQUEST_METHOD",
+            b"QUERY_STRING",
+            b"CONTENT_LENGTH",
+        ]
+        .map(text);
+        request.describe(&slot_writer::Description {
+            method: &method,
+            uri: &uri,
+            query: &query,
+            script: script.to_bytes(),
+            user: b"",
+            content_length: u64::try_from(length(&length_of_body)).unwrap_or(0),
+        });
+        request.answer_builtin(&uri, self.powered_by.as_bytes())
+    }
+
+    /// A request of a worker script, as PHP takes it. Points into both.
+    pub(crate) fn describe_for_script(&self, params: &Params, script: &CStr) -> Description {
+        let pointer = |name: &[u8]| -> *const c_char {
+            params
+                .get_with_nul(name)
+                .map_or(std::ptr::null(), |value| value.as_ptr().cast())
+        };
+        let content_type = pointer(b"CONTENT_TYPE");
+        Description {
+            method: pointer(b"REQUEST_METHOD"),
+            query_string: pointer(b"QUERY_STRING"),
+            request_uri: pointer(b"SCRIPT_NAME"),
+            content_type: if content_type.is_null() {
+                c"".as_ptr()
+            } else {
+                content_type
+            },
+            script: script.as_ptr(),
+            authorization: pointer(b"HTTP_AUTHORIZATION"),
+            role: params.get_with_nul(b"FCGI_ROLE").unwrap_or(ROLE).as_ptr().cast(),
+            content_length: length(params.get(b"CONTENT_LENGTH").unwrap_or_default()),
+            status: 200,
+            denied: RUNS,
+        }
+    }
+}
+
 impl Runtime for PhpRuntime<'_> {
     fn answer(&mut self, request: &mut Request<'_>) {
+        if self.only_script.is_some() {
+            return self.answer_by_worker_script(request);
+        }
         let script = script::fix_up(request.params_mut(), &self.rules, &Files(self.php));
         let params = request.params();
         if script.is_named && !self.builtin_paths.is_empty() && params.get(b"REQUEST_METHOD").is_some() {
@@ -123,13 +213,8 @@ impl Runtime for PhpRuntime<'_> {
             }
         }
         let description = describe(request.params(), script, self.denial(request.params(), script));
-        // SAFETY: the handle is what the table's functions take, and `request` is not touched until PHP is done. The
-        // description points into the parameters, which nothing changes meanwhile.
-        let is_well = unsafe { self.php.serve(abi::handle(request), &description) };
-        if !is_well {
-            let _ = request.finish();
-            exit_now(EXIT_SOFTWARE);
-        }
+        // SAFETY: the description points into the parameters, which nothing changes meanwhile.
+        unsafe { self.serve(request, &description) };
     }
 }
 
@@ -194,6 +279,22 @@ unsafe extern "C" fn write_status(request: *const c_void, buffer: *mut c_char, s
             .copy_from_nonoverlapping(json.as_ptr(), json.len())
     };
     json.len()
+}
+
+/// Writes a line of PHP's into the daemon's log; the shim's `log`.
+///
+/// # Safety
+/// The text has this length.
+unsafe extern "C" fn write_log(level: c_int, text: *const c_char, length: usize) {
+    // SAFETY: the caller's promise.
+    let text = unsafe { std::slice::from_raw_parts(text.cast(), length) };
+    let level = match level {
+        0 => log::Level::Debug,
+        1 => log::Level::Info,
+        2 => log::Level::Warn,
+        _ => log::Level::Error,
+    };
+    log::log!(level, "{}", String::from_utf8_lossy(text));
 }
 
 /// The pool's rule for settings that come with requests.

@@ -189,7 +189,7 @@ fn write_all(writer: &OwnedFd, mut bytes: &[u8]) {
         match nix::unistd::write(writer, bytes) {
             Ok(count) => bytes = &bytes[count..],
             Err(nix::errno::Errno::EINTR) => {}
-            // Nobody reads any more.
+            // No process reads any more.
             Err(_) => return,
         }
     }

@@ -4,7 +4,7 @@
 use crate::ffi::IniNames;
 use crate::preloader::Error;
 use forkyard_sys::{fd, memfile};
-use forkyard_worker::runtime::php::held::{IniFile, IniFiles, MOST_JSON_BYTES, OPTION};
+use forkyard_worker::runtime::php::ini_snapshot::{IniFile, IniFiles, MOST_JSON_BYTES, OPTION};
 use forkyard_worker::runtime::{self, preloader};
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

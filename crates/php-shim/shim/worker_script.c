@@ -1,0 +1,649 @@
+/*
+ * worker_script.c: a part of shim.c. An application that boots once.
+ *
+ * A worker script runs in the preloader up to its first forkyard_handle_request(). There the preloader makes workers, and each
+ * of them comes out of the same call with a request. All of the script is one request of PHP's: what the requests of clients
+ * have of their own (input, output, headers, session, time limit) is begun and ended inside of it, while variables, classes
+ * and settings stay.
+ *
+ * The order of the calls is that of php_request_startup() and php_request_shutdown(). A fatal error leaves by longjmp(3) to
+ * where the script was started: PHP's stack is lost then, so the worker ends, after what is left of the request has been
+ * done as at the end of any other.
+ */
+
+/* Weak: PHP can be built without sessions. */
+extern php_ps_globals ps_globals __attribute__((weak));
+
+static bool has_asked;
+static bool is_handling;
+/* The request that the script has now. */
+static struct forkyard_shim_request handled;
+static mode_t boot_umask;
+/* When it last asked for a request in the preloader: the end of the boot, once there are workers. */
+static struct timeval booted;
+static bool is_in_worker;
+/* Requests of the worker, with the one that it has. */
+static zend_long request_count;
+/* As the boot has left them: the seconds of set_time_limit(), and ignore_user_abort(). */
+static zend_long boot_time_limit;
+static bool boot_ignores_abort;
+/* What the boot has registered, while those of a request stand in their place. */
+static HashTable *functions_of_boot;
+
+/* Extensions that keep something of a request, of which nothing may be left for the next. */
+static const char *const renewed[] = {"session", "filter", "zlib", "json"};
+#define RENEWED (sizeof(renewed) / sizeof(*renewed))
+
+static void renew_modules(bool is_begin)
+{
+    for (size_t i = 0; i < RENEWED; i++) {
+        zend_module_entry *module = zend_hash_str_find_ptr(&module_registry, renewed[i], strlen(renewed[i]));
+        zend_result (*renew)(int, int) = NULL;
+        if (module) {
+            renew = is_begin ? module->request_startup_func : module->request_shutdown_func;
+        }
+        if (renew) {
+            renew(module->type, module->module_number);
+        }
+    }
+}
+
+/* Ends the session and forgets its data and id. The functions of session_set_save_handler() are the application's. */
+static void end_modules(void)
+{
+    zval kept[sizeof(ps_globals.mod_user_names) / sizeof(zval)];
+    bool has_sessions = &ps_globals != NULL;
+    if (has_sessions && PS(session_status) == php_session_active) {
+        php_session_flush(1);
+    }
+    if (has_sessions) {
+        memcpy(kept, &PS(mod_user_names), sizeof(kept));
+        /* Nothing to be freed: a zval of zeroes is undefined. */
+        memset(&PS(mod_user_names), 0, sizeof(kept));
+    }
+    renew_modules(false);
+    if (has_sessions) {
+        memcpy(&PS(mod_user_names), kept, sizeof(kept));
+    }
+    zend_hash_str_del(&EG(symbol_table), "_SESSION", sizeof("_SESSION") - 1);
+}
+
+/* PHP closes these with the request whose body they read, which they have no reference to. */
+static void close_body(php_stream *body)
+{
+    zend_resource *resource;
+    if (!body) {
+        return;
+    }
+    ZEND_HASH_FOREACH_PTR(&EG(regular_list), resource) {
+        if (resource->type != php_file_le_stream()) {
+            continue;
+        }
+        php_stream *stream = resource->ptr;
+        if (stream && stream != body && strcmp(stream->ops->label, "Input") == 0) {
+            zend_list_close(resource);
+        }
+    } ZEND_HASH_FOREACH_END();
+    if (body->res && GC_REFCOUNT(body->res) <= 1) {
+        zend_list_delete(body->res);
+    }
+}
+
+static void forget_script_path(void)
+{
+    if (SG(request_info).path_translated) {
+        efree(SG(request_info).path_translated);
+        SG(request_info).path_translated = NULL;
+    }
+}
+
+/* Its texts are about to go. */
+static void forget_request_info(void)
+{
+    SG(request_info).request_method = NULL;
+    SG(request_info).query_string = NULL;
+    SG(request_info).request_uri = NULL;
+    SG(request_info).content_type = NULL;
+    SG(request_info).cookie_data = NULL;
+    SG(request_info).content_length = 0;
+    forget_script_path();
+    SG(server_context) = NULL;
+    serving = NULL;
+}
+
+/* What is written into links and forms of an answer. All but what tags have links is the request's. */
+static void forget_rewriting(url_adapt_state_ex_t *state)
+{
+    if (!state->active && !state->form_app.s && !state->url_app.s) {
+        return;
+    }
+    smart_str_free(&state->result);
+    smart_str_free(&state->buf);
+    smart_str_free(&state->tag);
+    smart_str_free(&state->arg);
+    smart_str_free(&state->attr_val);
+    smart_str_free(&state->form_app);
+    smart_str_free(&state->url_app);
+    memset(state, 0, offsetof(url_adapt_state_ex_t, tags));
+}
+
+/* What PHP and its extensions would have forgotten at the end of a request, besides what belongs to modules of their own. */
+static void forget_leftovers(void)
+{
+    zval result;
+    if (BG(strtok_string)) {
+        zend_string_release(BG(strtok_string));
+        BG(strtok_string) = NULL;
+    }
+    forget_rewriting(&BG(url_adapt_output_ex));
+    forget_rewriting(&BG(url_adapt_session_ex));
+    ZVAL_UNDEF(&result);
+    call_function_of("libxml", "libxml_clear_errors", &result, 0, NULL);
+}
+
+static void set_long(const char *name, zend_long value)
+{
+    zend_string *key = zend_string_init(name, strlen(name), 0);
+    zend_string *text = zend_long_to_str(value);
+    zend_alter_ini_entry(key, text, PHP_INI_SYSTEM, PHP_INI_STAGE_RUNTIME);
+    zend_string_release(text);
+    zend_string_release(key);
+}
+
+/* A request may change these for itself. */
+static void restore_limits(void)
+{
+    if (EG(timeout_seconds) != boot_time_limit) {
+        set_long("max_execution_time", boot_time_limit);
+    }
+    if (PG(ignore_user_abort) != boot_ignores_abort) {
+        set_long("ignore_user_abort", boot_ignores_abort);
+    }
+}
+
+static void end_request_in_script(void)
+{
+    php_output_end_all();
+    zend_unset_timeout();
+    end_modules();
+    forget_leftovers();
+    php_output_deactivate();
+    php_stream *body = SG(request_info).request_body;
+    sapi_deactivate();
+    close_body(body);
+    if (body_file >= 0) {
+        close(body_file);
+        body_file = -1;
+    }
+    forget_request_info();
+    zend_set_memory_limit(PG(memory_limit));
+    /* Until the next request the script may buffer output, which has no headers. */
+    php_output_activate();
+    SG(request_info).no_headers = 1;
+}
+
+/* The request in which the script was started: what it has printed is in the log. */
+static void end_boot(void)
+{
+    end_request_in_script();
+    boot_umask = umask(0);
+    umask(boot_umask);
+    boot_time_limit = EG(timeout_seconds);
+    boot_ignores_abort = PG(ignore_user_abort);
+}
+
+/* Code that is compiled does not ask again for those that are made at their first use. */
+static void renew_superglobals(void)
+{
+    zend_auto_global *global;
+    ZEND_HASH_FOREACH_PTR(CG(auto_globals), global) {
+        /* The environment is the process'. */
+        if (global->auto_global_callback && !zend_string_equals_literal(global->name, "_ENV")) {
+            global->armed = global->auto_global_callback(global->name);
+        }
+    } ZEND_HASH_FOREACH_END();
+}
+
+static void forget_superglobal(int which)
+{
+    zval_ptr_dtor_nogc(&PG(http_globals)[which]);
+    ZVAL_UNDEF(&PG(http_globals)[which]);
+}
+
+/* error_get_last() is about this request. */
+static void forget_last_error(void)
+{
+    if (!PG(last_error_message)) {
+        return;
+    }
+    zend_string_release(PG(last_error_message));
+    PG(last_error_message) = NULL;
+    if (PG(last_error_file)) {
+        zend_string_release(PG(last_error_file));
+        PG(last_error_file) = NULL;
+    }
+    PG(last_error_type) = 0;
+    PG(last_error_lineno) = 0;
+}
+
+static void begin_output(void)
+{
+    if (PG(expose_php)) {
+        sapi_add_header(SAPI_PHP_VERSION_HEADER, sizeof(SAPI_PHP_VERSION_HEADER) - 1, 1);
+    }
+    if (PG(output_handler) && *PG(output_handler)) {
+        zval name;
+        ZVAL_STRING(&name, PG(output_handler));
+        php_output_start_user(&name, 0, PHP_OUTPUT_HANDLER_STDFLAGS);
+        zval_ptr_dtor(&name);
+    } else if (PG(output_buffering)) {
+        php_output_start_user(NULL, PG(output_buffering) > 1 ? PG(output_buffering) : 0, PHP_OUTPUT_HANDLER_STDFLAGS);
+    } else if (PG(implicit_flush)) {
+        php_output_set_implicit_flush(1);
+    }
+}
+
+static void begin_request_in_script(forkyard_request *request)
+{
+    serving = &handled;
+    SG(server_context) = request;
+    has_logged = false;
+    has_finished = false;
+    sent_status = 0;
+    EG(exit_status) = 0;
+    forget_last_error();
+    if (&ps_globals != NULL && PS(session_status) == php_session_active) {
+        /* The script has begun one between two requests. */
+        end_modules();
+    }
+    if (home_directory >= 0) {
+        php_ignore_value(fchdir(home_directory));
+    }
+    umask(boot_umask);
+    restore_limits();
+#if PHP_VERSION_ID >= 80200
+    zend_memory_reset_peak_usage();
+#endif
+
+    php_output_discard_all();
+    php_output_deactivate();
+    PG(during_request_startup) = 1;
+    php_output_activate();
+    PG(header_is_being_sent) = 0;
+    PG(connection_status) = PHP_CONNECTION_NORMAL;
+    forget_superglobal(TRACK_VARS_FILES);
+    forget_superglobal(TRACK_VARS_SERVER);
+    set_request_info(serving);
+    sapi_activate();
+    /* After the .user.ini files of its directory would have been read. */
+    SG(request_info).path_translated = estrdup(worker_script->path);
+    zend_set_timeout(PG(max_input_time) == -1 ? EG(timeout_seconds) : PG(max_input_time), 1);
+    begin_output();
+    renew_superglobals();
+    renew_modules(true);
+    SG(sapi_started) = 1;
+    PG(during_request_startup) = 0;
+    if (PG(max_input_time) != -1) {
+        zend_set_timeout(zend_ini_long("max_execution_time", sizeof("max_execution_time") - 1, 0), 0);
+    }
+}
+
+/* What becomes of an exception in the end; exit() is one, too. */
+static void settle_exception(void)
+{
+    if (!zend_is_unwind_exit(EG(exception)) && Z_TYPE(EG(user_exception_handler)) != IS_UNDEF) {
+        zend_user_exception_handler();
+    }
+    if (EG(exception)) {
+        zend_exception_error(EG(exception), E_ERROR);
+    }
+}
+
+/* PHP has caught a fatal error itself, and left its stack for good. */
+static void leave_if_fatal(void)
+{
+    if (CG(unclean_shutdown)) {
+        zend_bailout();
+    }
+}
+
+/* Those of the request. Those of the boot are called when the worker ends. */
+static void call_shutdown_functions(void)
+{
+    while (BG(user_shutdown_function_names)) {
+        php_call_shutdown_functions();
+        php_free_shutdown_functions();
+        leave_if_fatal();
+    }
+}
+
+static bool call_all(zval *functions);
+static bool call_after_snapshot(void);
+static void add_facts(zval *array);
+static int next_request(forkyard_request **request);
+static void go_back(void);
+
+static void handle(zend_fcall_info *handler, zend_fcall_info_cache *cache)
+{
+    zval result;
+    functions_of_boot = BG(user_shutdown_function_names);
+    BG(user_shutdown_function_names) = NULL;
+    ZVAL_UNDEF(&result);
+    handler->retval = &result;
+    handler->params = NULL;
+    handler->param_count = 0;
+    api->set_stage(REQUEST(), FORKYARD_STAGE_EXECUTING);
+    if (call_after_snapshot()) {
+        zend_call_function(handler, cache);
+    }
+    leave_if_fatal();
+    if (EG(exception)) {
+        settle_exception();
+        leave_if_fatal();
+    }
+    zval_ptr_dtor(&result);
+    add_error_header();
+    api->set_memory(REQUEST(), zend_memory_peak_usage(1));
+    api->set_stage(REQUEST(), FORKYARD_STAGE_END);
+    call_shutdown_functions();
+    BG(user_shutdown_function_names) = functions_of_boot;
+    functions_of_boot = NULL;
+}
+
+/* Where a worker can't be put back, each request runs all of the script. */
+static void handle_in_ordinary_request(zend_fcall_info *handler, zend_fcall_info_cache *cache)
+{
+    zval result;
+    if (has_answered) {
+        zend_throw_unwind_exit();
+        return;
+    }
+    has_answered = true;
+    ZVAL_UNDEF(&result);
+    handler->retval = &result;
+    handler->params = NULL;
+    handler->param_count = 0;
+    if (call_all(&after_snapshot)) {
+        zend_call_function(handler, cache);
+    }
+    zval_ptr_dtor(&result);
+}
+
+static PHP_FUNCTION(forkyard_handle_request)
+{
+    zend_fcall_info handler;
+    zend_fcall_info_cache cache;
+    forkyard_request *request = NULL;
+
+    ZEND_PARSE_PARAMETERS_START(1, 1)
+        Z_PARAM_FUNC(handler, cache)
+    ZEND_PARSE_PARAMETERS_END();
+    if (!worker_script) {
+        handle_in_ordinary_request(&handler, &cache);
+        RETURN_FALSE;
+    }
+    if (is_handling) {
+        zend_throw_error(NULL, "forkyard_handle_request() can't be called while it handles a request");
+        RETURN_THROWS();
+    }
+    if (!has_asked) {
+        end_boot();
+        has_asked = true;
+    }
+    if (has_answered) {
+        /* The script does not mind what it was told. */
+        zend_throw_unwind_exit();
+        RETURN_THROWS();
+    }
+    if (!is_in_worker) {
+        gettimeofday(&booted, NULL);
+    }
+    if (!next_request(&request)) {
+        RETURN_FALSE;
+    }
+    is_handling = true;
+    request_count++;
+    begin_request_in_script(request);
+    handle(&handler, &cache);
+    end_request_in_script();
+    is_handling = false;
+    has_answered = is_rewinding;
+    RETURN_BOOL(!is_rewinding);
+}
+
+static PHP_FUNCTION(forkyard_worker)
+{
+    ZEND_PARSE_PARAMETERS_NONE();
+    array_init(return_value);
+    add_assoc_string(return_value, "mode", worker_script ? (char *)worker_script->mode : "");
+    add_assoc_bool(return_value, "is_booting", !is_in_worker);
+    if (is_in_worker) {
+        add_assoc_double(return_value, "booted", (double)booted.tv_sec + (double)booted.tv_usec / 1000000);
+    } else {
+        add_assoc_null(return_value, "booted");
+    }
+    add_assoc_long(return_value, "requests", request_count);
+    add_facts(return_value);
+}
+
+/* PHP's own handlers are where it has just looked for those of before it, since it is in the middle of a request. */
+static void take_over_signals(void)
+{
+#ifdef ZEND_SIGNALS
+    static const int signals[] = {SIGPROF, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+    for (size_t i = 0; i < sizeof(signals) / sizeof(*signals); i++) {
+        struct sigaction action;
+        if (sigaction(signals[i], NULL, &action) == 0) {
+            zend_sigaction(signals[i], &action, NULL);
+        }
+    }
+    SIGG(active) = 1;
+#endif
+}
+
+/* All workers are forked of one process: what they draw is not to be the same. */
+static void forget_seeds(void)
+{
+#if PHP_VERSION_ID >= 80200
+    RANDOM_G(combined_lcg_seeded) = false;
+    RANDOM_G(mt19937_seeded) = false;
+#else
+    LCG(seeded) = 0;
+    BG(mt_rand_is_seeded) = 0;
+#endif
+}
+
+static void go_on_in_worker(void)
+{
+    take_over_signals();
+    forget_seeds();
+    is_in_worker = true;
+    request_count = 0;
+    php_clear_stat_cache(0, NULL, 0);
+}
+
+/* --- the requests of the preloader --- */
+
+static struct forkyard_shim_boot_request *boot_of(const forkyard_request *request)
+{
+    return (struct forkyard_shim_boot_request *)request;
+}
+
+static size_t boot_param_count(const forkyard_request *request)
+{
+    return boot_of(request)->count;
+}
+
+static int boot_param_at(const forkyard_request *request, size_t index, struct forkyard_text *name,
+                         struct forkyard_text *value)
+{
+    if (index >= boot_of(request)->count) {
+        return 0;
+    }
+    *name = text(boot_of(request)->params[index].name);
+    *value = text(boot_of(request)->params[index].value);
+    return 1;
+}
+
+static int boot_param(const forkyard_request *request, const char *name, size_t length, struct forkyard_text *value)
+{
+    for (size_t i = 0; i < boot_of(request)->count; i++) {
+        const struct forkyard_shim_pair *pair = &boot_of(request)->params[i];
+        if (strlen(pair->name) == length && memcmp(pair->name, name, length) == 0) {
+            *value = text(pair->value);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static ptrdiff_t boot_read_body(forkyard_request *request, void *buffer, size_t length)
+{
+    return 0;
+}
+
+static ptrdiff_t boot_write(forkyard_request *request, const void *bytes, size_t length)
+{
+    boot_of(request)->write(boot_of(request)->context, bytes, length);
+    return (ptrdiff_t)length;
+}
+
+/* It has been written to standard error. */
+static ptrdiff_t boot_write_error(forkyard_request *request, const void *bytes, size_t length)
+{
+    return (ptrdiff_t)length;
+}
+
+static int boot_flush(forkyard_request *request)
+{
+    return 0;
+}
+
+static int boot_finish(forkyard_request *request)
+{
+    boot_of(request)->is_finished = 1;
+    return 0;
+}
+
+static int boot_is_finished(const forkyard_request *request)
+{
+    return boot_of(request)->is_finished;
+}
+
+static void boot_set_stage(forkyard_request *request, uint32_t stage)
+{
+}
+
+static void boot_describe(forkyard_request *request, const struct forkyard_description *description)
+{
+}
+
+static void boot_set_memory(forkyard_request *request, uint64_t bytes)
+{
+}
+
+static const struct forkyard_api boot_api = {
+    .version = 1,
+    .size = sizeof(boot_api),
+    .param_count = boot_param_count,
+    .param_at = boot_param_at,
+    .param = boot_param,
+    .read_body = boot_read_body,
+    .write = boot_write,
+    .write_error = boot_write_error,
+    .flush = boot_flush,
+    .finish = boot_finish,
+    .is_finished = boot_is_finished,
+    .set_stage = boot_set_stage,
+    .describe = boot_describe,
+    .set_memory = boot_set_memory,
+    .end = boot_finish,
+};
+
+#include "worker_snapshot.c"
+
+/* --- the script --- */
+
+static void execute_worker_script(void)
+{
+    zend_file_handle file = {0};
+    SG(request_info).path_translated = estrdup(worker_script->path);
+    errno = 0;
+    if (php_fopen_primary_script(&file) == FAILURE) {
+        php_error_docref(NULL, E_ERROR, "Unable to open the worker script %s: %s", worker_script->path, strerror(errno));
+        return;
+    }
+    php_execute_script(&file);
+    zend_destroy_file_handle(&file);
+}
+
+static void tell_end(void)
+{
+    /* Of an exception that nothing has caught there is an error, but no jump. */
+    bool has_failed = CG(unclean_shutdown) || (PG(last_error_message) && (PG(last_error_type) & E_FATAL_ERRORS));
+    struct forkyard_shim_end end = {.has_asked = has_asked, .has_failed = has_failed};
+    end.is_aborted = is_handling && (PG(connection_status) & PHP_CONNECTION_ABORTED) != 0;
+    if (has_failed && PG(last_error_message)) {
+        end.message = ZSTR_VAL(PG(last_error_message));
+        end.file = PG(last_error_file) ? ZSTR_VAL(PG(last_error_file)) : NULL;
+        end.line = (uint32_t)PG(last_error_lineno);
+    }
+    worker_script->ended(worker_script->context, &end);
+}
+
+static int run_worker_script(void)
+{
+    set_request_info(serving);
+    if (php_request_startup() == FAILURE) {
+        return -1;
+    }
+    SG(request_info).no_headers = 1;
+    zend_try {
+        execute_worker_script();
+    } zend_end_try();
+    zend_try {
+        if (is_handling) {
+            add_error_header();
+            api->set_stage(REQUEST(), FORKYARD_STAGE_END);
+        }
+        tell_end();
+    } zend_end_try();
+    if (is_rewinding) {
+        go_back();
+        return 0;
+    }
+    if (functions_of_boot) {
+        /* A request has ended by a fatal error. Its functions come before the boot's. */
+        EG(current_execute_data) = NULL;
+        php_call_shutdown_functions();
+        php_free_shutdown_functions();
+        BG(user_shutdown_function_names) = functions_of_boot;
+    }
+    forget_script_path();
+    php_request_shutdown(NULL);
+    return 0;
+}
+
+EXPORT uint64_t forkyard_shim_heap_bytes(void)
+{
+    return zend_memory_usage(1);
+}
+
+EXPORT int forkyard_shim_run_script(const struct forkyard_shim_script *given)
+{
+    volatile int result = -1;
+    worker_script = given;
+    take_over_opcache();
+    worker.stderr_caught = 1;
+    api = &boot_api;
+    take_over_environment();
+    handled = (struct forkyard_shim_request){.role = "RESPONDER", .content_type = "", .status = 200};
+    serving = &handled;
+    SG(server_context) = given->boot;
+    zend_first_try {
+        result = run_worker_script();
+    } zend_end_try();
+    SG(server_context) = NULL;
+    serving = NULL;
+    return result;
+}

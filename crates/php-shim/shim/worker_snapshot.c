@@ -1,0 +1,323 @@
+/*
+ * worker_snapshot.c: a part of shim.c. Worker scripts whose process is put back after each request.
+ *
+ * The preloader boots as for a loop. A worker takes a snapshot of itself where its script waits for the first request, and is
+ * put back to it after each: memory with all that PHP and its extensions keep there, the stack, descriptors. What others could
+ * notice of the end of a request is done before, and nothing is freed for its own sake: that would only be memory to be put
+ * back. This file knows which objects and resources are older than the snapshot. The younger ones are told of their end, as at
+ * the end of PHP's own requests: connections say good-bye, files and locks are let go of.
+ */
+#include <setjmp.h>
+#include <sys/random.h>
+
+#if PHP_VERSION_ID >= 80200
+#include "zend_generators.h"
+#endif
+#include "zend_closures.h"
+
+/* Where a worker waits for its first request. */
+static jmp_buf snapshot_point;
+/* Objects and resources from here on are younger than the snapshot. */
+static uint32_t first_young_object = 1;
+static zend_long first_young_resource;
+static bool has_called_after;
+/* Of libcrypto, if it has to be told in each request. */
+static int (*stir_openssl)(void);
+
+static void resume_snapshot(void *context)
+{
+    (void)context;
+    _longjmp(snapshot_point, 1);
+}
+
+/* PHP seeds lcg_value() with the time and the process id, which is the same for all requests of this process: of some thousand seeds
+ * two are alike. */
+static void seed_lcg(void)
+{
+#if PHP_VERSION_ID >= 80200 && PHP_VERSION_ID < 80300
+    php_random_status_state_combinedlcg *lcg = RANDOM_G(combined_lcg)->state;
+    uint32_t seeds[2];
+    if (getrandom(seeds, sizeof(seeds), 0) == (ssize_t)sizeof(seeds)) {
+        lcg->state[0] = (int32_t)(seeds[0] % 2147483562 + 1);
+        lcg->state[1] = (int32_t)(seeds[1] % 2147483398 + 1);
+        RANDOM_G(combined_lcg_seeded) = true;
+    }
+#endif
+}
+
+/* Asks for a request. The first time in a worker that is to be put back, this takes the snapshot, and returns from there once
+ * for each request. */
+static int next_request(forkyard_request **request)
+{
+    int what = worker_script->next(worker_script->context, sent_status, request, &handled);
+    if (what != FORKYARD_SHIM_SNAPSHOT) {
+        return what;
+    }
+    is_rewinding = true;
+    if (_setjmp(snapshot_point) == 0) {
+        worker_script->take(worker_script->context, resume_snapshot);
+    }
+    forget_seeds();
+    php_clear_stat_cache(0, NULL, 0);
+    if (stir_openssl) {
+        stir_openssl();
+    }
+    what = worker_script->next(worker_script->context, 0, request, &handled);
+    seed_lcg();
+    struct forkyard_shim_worker_facts facts = {0};
+    worker_script->facts(worker_script->context, &facts);
+    /* Without the one that it has now. */
+    request_count = (zend_long)facts.requests - 1;
+    return what;
+}
+
+/* Calls functions one after the other; false: one has failed. */
+static bool call_all(zval *functions)
+{
+    zval *function;
+    if (Z_TYPE_P(functions) != IS_ARRAY) {
+        return true;
+    }
+    ZEND_HASH_FOREACH_VAL(Z_ARRVAL_P(functions), function) {
+        zval result;
+        ZVAL_UNDEF(&result);
+        call_user_function(NULL, NULL, function, &result, 0, NULL);
+        zval_ptr_dtor(&result);
+        if (EG(exception)) {
+            return false;
+        }
+    } ZEND_HASH_FOREACH_END();
+    return true;
+}
+
+/* In a worker, before its first request after the snapshot. False: an exception is to be settled. */
+static bool call_after_snapshot(void)
+{
+    if (has_called_after || api == &boot_api) {
+        return true;
+    }
+    has_called_after = true;
+    return call_all(&after_snapshot);
+}
+
+static void note_function(INTERNAL_FUNCTION_PARAMETERS, zval *functions)
+{
+    zend_fcall_info function;
+    zend_fcall_info_cache cache;
+    ZEND_PARSE_PARAMETERS_START(1, 1)
+        Z_PARAM_FUNC(function, cache)
+    ZEND_PARSE_PARAMETERS_END();
+    if (worker_script && api != &boot_api) {
+        /* There is no snapshot to come. */
+        return;
+    }
+    if (Z_TYPE_P(functions) != IS_ARRAY) {
+        array_init(functions);
+    }
+    Z_TRY_ADDREF(function.function_name);
+    add_next_index_zval(functions, &function.function_name);
+}
+
+static PHP_FUNCTION(forkyard_before_snapshot)
+{
+    zval ignored;
+    ZVAL_UNDEF(&ignored);
+    note_function(INTERNAL_FUNCTION_PARAM_PASSTHRU, worker_script ? &before_snapshot : &ignored);
+    zval_ptr_dtor(&ignored);
+}
+
+static PHP_FUNCTION(forkyard_after_snapshot)
+{
+    note_function(INTERNAL_FUNCTION_PARAM_PASSTHRU, &after_snapshot);
+}
+
+/* For forkyard_worker(). */
+static void add_facts(zval *array)
+{
+    struct forkyard_shim_worker_facts facts = {0};
+    zval reasons;
+    if (!worker_script || !is_rewinding) {
+        return;
+    }
+    worker_script->facts(worker_script->context, &facts);
+    add_assoc_string(array, "isolation", facts.is_rewinding ? "rewind" : "fork");
+    if (!facts.is_rewinding) {
+        return;
+    }
+    add_assoc_long(array, "rewound", (zend_long)facts.rewound);
+    add_assoc_long(array, "rewound_pages", (zend_long)facts.pages);
+    add_assoc_long(array, "rewound_nanoseconds", (zend_long)facts.nanos);
+    add_assoc_long(array, "mappings_read", (zend_long)facts.mappings_read);
+    array_init(&reasons);
+    for (size_t i = 0; i < FORKYARD_SHIM_REASONS; i++) {
+        add_assoc_long(&reasons, facts.reasons[i], (zend_long)facts.given_up[i]);
+    }
+    add_assoc_zval(array, "given_up", &reasons);
+}
+
+/* The flag that each object gets at the end would make a page of the snapshot differ for each of those that have nothing to be
+ * called. */
+static void mark_what_has_no_destructor(void)
+{
+    zend_objects_store *store = &EG(objects_store);
+    for (uint32_t i = 1; i < store->top; i++) {
+        zend_object *object = store->object_buckets[i];
+        if (IS_OBJ_VALID(object) && object->handlers->dtor_obj == zend_objects_destroy_object && !object->ce->destructor) {
+            GC_ADD_FLAGS(object, IS_OBJ_DESTRUCTOR_CALLED);
+        }
+    }
+}
+
+/* PHP gives a chunk back to the kernel as soon as it is free, unless it has met the same a few times. A chunk that the heap
+ * keeps at the snapshot need not be mapped in a request, and not be unmapped after it. */
+static void keep_spare_chunks(void)
+{
+    enum { CHUNKS = 2, TIMES = 6, OVERHEAD = 4 * 4096 };
+    void *blocks[CHUNKS];
+    for (int time = 0; time < TIMES; time++) {
+        for (int i = 0; i < CHUNKS; i++) {
+            blocks[i] = emalloc(ZEND_MM_CHUNK_SIZE - OVERHEAD);
+        }
+        for (int i = CHUNKS; i-- > 0;) {
+            efree(blocks[i]);
+        }
+    }
+}
+
+/* Random bytes from the kernel. */
+static int draw(unsigned char *buffer, int length)
+{
+    size_t done = 0;
+    while (done < (size_t)length) {
+        ssize_t count = getrandom(buffer + done, (size_t)length - done, 0);
+        if (count < 0 && errno != EINTR) {
+            return 0;
+        }
+        done += count > 0 ? (size_t)count : 0;
+    }
+    return 1;
+}
+
+static int seed(const void *buffer, int length)
+{
+    return 1;
+}
+
+static int add_entropy(const void *buffer, int length, double entropy)
+{
+    return 1;
+}
+
+static int is_seeded(void)
+{
+    return 1;
+}
+
+/* OpenSSL keeps the state of a generator, which would be that of the snapshot in each worker and each request. It is told to have
+ * none. To have it draw a new seed each time costs as much as the rest of a small request. */
+static void let_openssl_draw_from_kernel(void)
+{
+    /* RAND_METHOD of <openssl/rand.h>, which need not be there when this is compiled. */
+    static const struct {
+        int (*seed)(const void *, int);
+        int (*bytes)(unsigned char *, int);
+        void (*cleanup)(void);
+        int (*add)(const void *, int, double);
+        int (*pseudorand)(unsigned char *, int);
+        int (*status)(void);
+    } method = {seed, draw, NULL, add_entropy, draw, is_seeded};
+    int (*set_method)(const void *) = (int (*)(const void *))dlsym(RTLD_DEFAULT, "RAND_set_rand_method");
+    if (!set_method || !set_method(&method)) {
+        stir_openssl = (int (*)(void))dlsym(RTLD_DEFAULT, "RAND_poll");
+    }
+}
+
+EXPORT int forkyard_shim_before_snapshot(int is_to_rewind)
+{
+    volatile bool is_well = false;
+    zend_try {
+        is_well = call_all(&before_snapshot);
+        if (EG(exception)) {
+            zend_exception_error(EG(exception), E_ERROR);
+        }
+    } zend_catch {
+        is_well = false;
+    } zend_end_try();
+    if (!is_well || !is_to_rewind) {
+        return is_well ? 0 : -1;
+    }
+    zend_gc_collect_cycles();
+    keep_spare_chunks();
+    mark_what_has_no_destructor();
+    /* No number of before is used again. */
+    EG(objects_store).free_list_head = -1;
+    first_young_object = EG(objects_store).top;
+    first_young_resource = EG(regular_list).nNextFreeElement;
+    let_openssl_draw_from_kernel();
+    return 0;
+}
+
+/* As the end of PHP's requests does for all. */
+static void free_young_objects(void)
+{
+    zend_objects_store *store = &EG(objects_store);
+    EG(flags) |= EG_FLAGS_OBJECT_STORE_NO_REUSE;
+    for (uint32_t i = store->top; i-- > first_young_object;) {
+        zend_object *object = store->object_buckets[i];
+        if (!IS_OBJ_VALID(object) || (OBJ_FLAGS(object) & IS_OBJ_FREE_CALLED)) {
+            continue;
+        }
+        if (object->handlers->free_obj == zend_object_std_dtor || object->ce == zend_ce_closure) {
+            continue;
+        }
+        GC_ADD_FLAGS(object, IS_OBJ_FREE_CALLED);
+        GC_ADDREF(object);
+        object->handlers->free_obj(object);
+    }
+}
+
+static void close_young_resources(void)
+{
+    zend_resource *resource;
+    ZEND_HASH_REVERSE_FOREACH_PTR(&EG(regular_list), resource) {
+        if (resource && resource->handle >= first_young_resource && resource->type >= 0) {
+            zend_list_close(resource);
+        }
+    } ZEND_HASH_FOREACH_END();
+}
+
+/* What is left of a request that a fatal error has ended: no step keeps the next from being done. */
+static void end_failed_request(void)
+{
+    zend_try { php_output_end_all(); } zend_end_try();
+    zend_unset_timeout();
+    zend_try { end_modules(); } zend_end_try();
+    zend_try { php_output_deactivate(); } zend_end_try();
+    zend_try { sapi_deactivate(); } zend_end_try();
+    forget_request_info();
+}
+
+/* After the script has ended, by whatever way. Does not return, unless the process has to end. */
+static void go_back(void)
+{
+    EG(flags) |= EG_FLAGS_IN_SHUTDOWN;
+    EG(current_execute_data) = NULL;
+    if (functions_of_boot) {
+        /* A request has ended by a fatal error. */
+        php_call_shutdown_functions();
+        BG(user_shutdown_function_names) = functions_of_boot;
+    }
+    php_call_shutdown_functions();
+    zend_try {
+        zend_objects_store_call_destructors(&EG(objects_store));
+    } zend_end_try();
+    if (is_handling) {
+        end_failed_request();
+    }
+    zend_try { close_young_resources(); } zend_end_try();
+    zend_try { free_young_objects(); } zend_end_try();
+    zend_unset_timeout();
+    /* What follows asks OPcache how it is, and is put back, too. */
+    zend_set_memory_limit(SIZE_MAX >> 1);
+    worker_script->rewind(worker_script->context);
+}

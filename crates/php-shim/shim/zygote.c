@@ -1,0 +1,178 @@
+/*
+ * zygote.c: a part of shim.c. How OPcache starts in a process that workers of pools of several users come of.
+ *
+ * OPcache starts in two parts: its own, and one that follows when all extensions have started. The second makes its shared
+ * memory, copies into it every string that PHP has so far, and runs the script of opcache.preload. Here it is held back until
+ * it is clear that there is no such script, since it would run as no pool's user.
+ *
+ * Copying the strings touches most of a table of 2 MB, of which each pool would need a copy: it is kept from finding them.
+ * Those that a pool's scripts use are then copied when these are compiled, as any others.
+ */
+
+static bool is_zygote;
+static zend_result (*held_back)(void);
+
+/* It stands behind OPcache in the list of such extensions, because modules start after the files of settings were read. */
+static int hold_back(zend_extension *extension)
+{
+    (void)extension;
+    held_back = zend_post_startup_cb;
+    zend_post_startup_cb = NULL;
+    return SUCCESS;
+}
+
+static zend_extension zygote_hook = {
+    .name = "forkyard",
+    .version = PHP_VERSION,
+    .author = "forkyard",
+    .URL = "",
+    .copyright = "",
+    .startup = hold_back,
+    .resource_number = -1,
+};
+
+/* What OPcache looks up while it starts, by version of PHP's interface: only where that was compared with a start that hides
+ * nothing. */
+#if ZEND_MODULE_API_NO == 20220829 || ZEND_MODULE_API_NO == 20240924
+#define HIDES_STRINGS 1
+#else
+#define HIDES_STRINGS 0
+#endif
+
+#if HIDES_STRINGS
+/* The functions that OPcache puts its own in the place of, and the setting that it wants to be told of. */
+static const char *const overridden[] = {"chdir", "file_exists", "is_file", "is_readable"};
+static const char include_path[] = "include_path";
+
+/* A table that is no pointer: its place has an empty one meanwhile. */
+struct hidden {
+    HashTable *place;
+    HashTable whole;
+};
+
+static void hide(struct hidden *hidden, HashTable *place)
+{
+    hidden->place = place;
+    hidden->whole = *place;
+    zend_hash_init(place, 8, NULL, NULL, 1);
+}
+
+static void unhide(struct hidden *hidden)
+{
+    zend_hash_destroy(hidden->place);
+    *hidden->place = hidden->whole;
+}
+
+static void keep(HashTable *few, HashTable *all, const char *name, size_t length)
+{
+    zval *found = zend_hash_str_find(all, name, length);
+    if (found) {
+        zend_hash_str_add(few, name, length, found);
+    }
+}
+
+/* Another extension that waits for the end of the start may look for anything. */
+static bool is_opcaches_alone(void)
+{
+    static const char file[] = "/opcache.so";
+    Dl_info info;
+    if (!dladdr((void *)held_back, &info) || !info.dli_fname) {
+        return false;
+    }
+    size_t length = strlen(info.dli_fname);
+    return length >= sizeof(file) - 1 && strcmp(info.dli_fname + length - (sizeof(file) - 1), file) == 0;
+}
+
+static int start_opcache(void)
+{
+    if (!is_opcaches_alone()) {
+        return held_back();
+    }
+    HashTable *all_functions = CG(function_table), *functions_in_use = EG(function_table);
+    HashTable *all_classes = CG(class_table), *classes_in_use = EG(class_table);
+    HashTable *constants = EG(zend_constants), *settings = EG(ini_directives);
+    HashTable *globals = CG(auto_globals);
+    zend_string **known = zend_known_strings;
+    HashTable few_functions, no_classes, no_constants, no_globals, few_settings;
+    struct hidden modules, filters, wrappers, transports;
+    zend_string *no_strings[ZEND_STR_LAST_KNOWN];
+
+    zend_hash_init(&few_functions, 8, NULL, NULL, 1);
+    zend_hash_init(&no_classes, 8, NULL, NULL, 1);
+    zend_hash_init(&no_constants, 8, NULL, NULL, 1);
+    zend_hash_init(&no_globals, 8, NULL, NULL, 1);
+    zend_hash_init(&few_settings, 8, NULL, NULL, 1);
+    for (size_t i = 0; i < sizeof(overridden) / sizeof(*overridden); i++) {
+        keep(&few_functions, all_functions, overridden[i], strlen(overridden[i]));
+    }
+    keep(&few_settings, settings, include_path, sizeof(include_path) - 1);
+    for (size_t i = 0; i < ZEND_STR_LAST_KNOWN; i++) {
+        no_strings[i] = zend_empty_string;
+    }
+
+    CG(function_table) = EG(function_table) = &few_functions;
+    CG(class_table) = EG(class_table) = &no_classes;
+    EG(zend_constants) = &no_constants;
+    EG(ini_directives) = &few_settings;
+    CG(auto_globals) = &no_globals;
+    hide(&modules, &module_registry);
+    hide(&filters, php_get_stream_filters_hash_global());
+    hide(&wrappers, php_stream_get_url_stream_wrappers_hash_global());
+    hide(&transports, php_stream_xport_get_hash());
+    zend_known_strings = no_strings;
+
+    int result = held_back();
+
+    zend_known_strings = known;
+    unhide(&transports);
+    unhide(&wrappers);
+    unhide(&filters);
+    unhide(&modules);
+    CG(auto_globals) = globals;
+    EG(ini_directives) = settings;
+    EG(zend_constants) = constants;
+    CG(class_table) = all_classes;
+    EG(class_table) = classes_in_use;
+    CG(function_table) = all_functions;
+    EG(function_table) = functions_in_use;
+    zend_hash_destroy(&few_settings);
+    zend_hash_destroy(&no_globals);
+    zend_hash_destroy(&no_constants);
+    zend_hash_destroy(&no_classes);
+    zend_hash_destroy(&few_functions);
+    return result;
+}
+#else
+static int start_opcache(void)
+{
+    return held_back();
+}
+#endif
+
+static int is_hook(void *extension, void *hook)
+{
+    return strcmp(((zend_extension *)extension)->name, ((zend_extension *)hook)->name) == 0;
+}
+
+/* After the start: what was held back. */
+static int finish_zygote(void)
+{
+    /* Scripts see no extension that is none of PHP's. */
+    zend_llist_del_element(&zend_extensions, &zygote_hook, is_hook);
+#if PHP_VERSION_ID >= 80500
+    return FORKYARD_SHIM_UNKNOWN;
+#endif
+    const char *script = INI_STR("opcache.preload");
+    if (script && *script) {
+        return FORKYARD_SHIM_PRELOADS;
+    }
+    if (!held_back) {
+        return 0;
+    }
+    zend_interned_strings_switch_storage(0);
+    int result = start_opcache();
+    held_back = NULL;
+    zend_interned_strings_switch_storage(1);
+    shutdown_memory_manager(1, 0);
+    return result == SUCCESS ? 0 : -1;
+}

@@ -1,0 +1,502 @@
+//! An application that boots once: its worker script runs here, in the preloader, up to its first request. There the preloader
+//! makes its workers, and each of them comes out of the same call as [`Serving`].
+//!
+//! The script is PHP's, and the loop is the script's: [`Boot::next`] is asked for one request after the other. The first it
+//! gives are the pool's warm-up requests, which have no client.
+
+mod connections;
+mod requests;
+mod snapshot;
+
+use crate::ffi::{
+    BootRequest, Description, Php, Resume, ScriptEnd, TAKE_SNAPSHOT, WorkerFacts, WorkerScript,
+};
+use crate::preloader::{Error, failed, fork_until_worker, lost, ready};
+use crate::serving::Serving;
+use connections::Connections;
+use forkyard_config as config;
+use forkyard_spawn::setupper::Notes;
+use forkyard_spawn::step::Step;
+use forkyard_sys::clock;
+use forkyard_sys::memfile::Placed;
+use forkyard_sys::process::{self, exit_now};
+use forkyard_worker::runtime::php::protocol::{BootTimes, EXIT_START_FAILED};
+use forkyard_worker::runtime::preloader::Preloader;
+use forkyard_worker::worker::Renewal;
+use requests::WarmUp;
+use snapshot::Booted;
+pub(crate) use snapshot::Survivors;
+pub(crate) use snapshot::{After, after_requests};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+
+/// As many bytes of a warm-up request's answer are kept for the report.
+const KEPT_BYTES: usize = 16 << 10;
+/// The response code from which on a warm-up request has failed.
+const FIRST_FAILURE: c_int = 500;
+
+/// Why the application has not booted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) summary: String,
+    pub(crate) solution: &'static str,
+    /// What a developer wants to see besides.
+    pub(crate) details: Option<String>,
+}
+
+/// Where the script is run.
+enum Place<'p> {
+    Preloader(Box<Preloader>, Option<Notes>),
+    Worker(Placed<Serving<'p>>),
+    /// Between the two, and where a start has failed.
+    Nowhere,
+}
+
+/// What the script's calls lead to.
+struct Boot<'p> {
+    php: &'p Php,
+    script: CString,
+    connections: Connections,
+    warm_up: WarmUp,
+    request: BootRequest,
+    /// What the warm-up request under way has answered.
+    answer: Vec<u8>,
+    place: Place<'p>,
+    failure: Option<Failure>,
+    booted: Booted,
+    /// When what is under way has begun, nanoseconds.
+    begun: u64,
+    times: BootTimes,
+}
+
+/// What the script is told that has asked for a request.
+enum Next {
+    Request(*mut c_void, Description),
+    /// Take a snapshot, and ask again.
+    Snapshot,
+    /// End.
+    End,
+}
+
+/// Runs the worker script. Returns if it has not booted.
+pub(crate) fn run(
+    mut preloader: Preloader,
+    php: &Php,
+    application: &config::WorkerScript,
+    after: After,
+    notes: Option<Notes>,
+) -> ExitCode {
+    let pool = &preloader.settings.pool;
+    let most = pool.max_requests.map(|most| most + pool.max_requests_jitter);
+    let warm_up = match WarmUp::new(application, most) {
+        Ok(warm_up) => warm_up,
+        Err(error) => return failed(&preloader, notes.as_ref(), &error),
+    };
+    let Ok(script) = CString::new(application.path.as_os_str().as_bytes()) else {
+        return ExitCode::from(EXIT_START_FAILED as u8);
+    };
+    let (mode, max_requests) = (warm_up.mode.clone(), warm_up.max_requests.clone());
+    // Before the boot, which reads the files.
+    preloader.watch(&application.watch);
+    let connections = Connections::before_boot(application.boot_connections);
+    let boot = Box::into_raw(Box::new(Boot {
+        php,
+        script,
+        connections,
+        request: BootRequest {
+            params: warm_up.boot.pairs.as_ptr(),
+            count: warm_up.boot.pairs.len(),
+            write,
+            context: std::ptr::null_mut(),
+            is_finished: 0,
+        },
+        warm_up,
+        answer: Vec::new(),
+        place: Place::Preloader(Box::new(preloader), notes),
+        failure: None,
+        booted: Booted::new(after),
+        begun: clock::now().as_nanos(),
+        times: BootTimes::default(),
+    }));
+    // SAFETY: `boot` lives until it is taken back below, and only the functions use it meanwhile, one at a time: PHP calls
+    // them from where it was called, and they return before it goes on.
+    let has_begun = unsafe {
+        (*boot).request.context = boot.cast();
+        php.run_script(&WorkerScript {
+            path: (*boot).script.as_ptr(),
+            mode: mode.as_ptr(),
+            max_requests: max_requests.as_ptr(),
+            boot: &raw mut (*boot).request,
+            next,
+            take,
+            rewind,
+            facts,
+            ended,
+            code_reset,
+            context: boot.cast(),
+        })
+    };
+    // SAFETY: made above, and PHP is done with it.
+    let boot = unsafe { Box::from_raw(boot) };
+    match boot.place {
+        Place::Worker(mut serving) => {
+            let code = serving.end();
+            php.end_worker();
+            exit_now(code)
+        }
+        Place::Preloader(preloader, notes) => {
+            let failure = boot.failure.unwrap_or_else(|| Failure {
+                summary: match has_begun {
+                    true => "the worker script ended".to_owned(),
+                    false => "PHP could not begin the worker script".to_owned(),
+                },
+                solution: SEE_OUTPUT,
+                details: None,
+            });
+            failed(&preloader, notes.as_ref(), &Error::Boot(Box::new(failure)))
+        }
+        Place::Nowhere => ExitCode::from(EXIT_START_FAILED as u8),
+    }
+}
+
+const SEE_OUTPUT: &str = "Correct what PHP says of it: read the application's output.";
+
+impl<'p> Boot<'p> {
+    fn next(&mut self, status: c_int) -> Next {
+        if matches!(self.place, Place::Preloader(..)) {
+            if !self.is_well_so_far(status) {
+                return Next::End;
+            }
+            self.take_time();
+            if let Some(request) = self.warm_up.next() {
+                self.answer.clear();
+                self.request.params = request.pairs.as_ptr();
+                self.request.count = request.pairs.len();
+                self.request.is_finished = 0;
+                let description = request.description();
+                return Next::Request((&raw mut self.request).cast(), description);
+            }
+            self.become_worker();
+            if matches!(self.place, Place::Worker(_)) && self.prepare_snapshot() {
+                return Next::Snapshot;
+            }
+        }
+        match &mut self.place {
+            Place::Worker(serving) => {
+                match self.booted.resumed() {
+                    Ok(Some((survivors, rewound))) => serving.take_over(survivors, rewound),
+                    Ok(None) => {}
+                    Err(why) => serving.give_up(Some(why)),
+                }
+                match serving.next() {
+                    Some((request, description)) => Next::Request(request, description),
+                    None if self.booted.after == After::GoesOn => Next::End,
+                    // What the script has to do at its end each request has done.
+                    None => self.leave(),
+                }
+            }
+            Place::Preloader(..) | Place::Nowhere => Next::End,
+        }
+    }
+
+    /// In a worker: whether it is to take a snapshot now.
+    fn prepare_snapshot(&mut self) -> bool {
+        if let (Place::Worker(serving), true) = (&mut self.place, self.booted.after == After::IsPutBack) {
+            serving.lets_go_of_connections();
+        }
+        self.booted.prepare().unwrap_or_else(|error| {
+            log::error!("worker failed to initialize: {error}");
+            exit_now(EXIT_START_FAILED)
+        })
+    }
+
+    /// The end of a worker that has nothing left to do.
+    fn leave(&mut self) -> ! {
+        let code = match std::mem::replace(&mut self.place, Place::Nowhere) {
+            Place::Worker(mut serving) => serving.end(),
+            Place::Preloader(..) | Place::Nowhere => EXIT_START_FAILED,
+        };
+        self.php.end_worker();
+        exit_now(code)
+    }
+
+    /// The request is over, and all that others could notice of its end is done. Puts the process back; returns if it has to end
+    /// instead.
+    fn rewind(&mut self) {
+        let Place::Worker(serving) = &mut self.place else {
+            return;
+        };
+        if !serving.settle() {
+            return;
+        }
+        match self.booted.survivors() {
+            Ok(Some(survivors)) => serving.carry(survivors),
+            // Each request has a worker of its own.
+            Ok(None) => return serving.give_up(None),
+            Err(why) => return serving.give_up(Some(why)),
+        }
+        // SAFETY: `survivors` has found one thread, and the script's frames are those of its call for the first request.
+        unsafe { self.booted.rewind() }
+    }
+
+    /// Notes how long the boot has taken, or the warm-up request before.
+    fn take_time(&mut self) {
+        let now = clock::now().as_nanos();
+        let took_ms = now.saturating_sub(self.begun) / 1_000_000;
+        self.begun = now;
+        match self.warm_up.under_way() {
+            Some(_) => self.times.warm_up_ms.push(took_ms),
+            None => self.times.boot_ms = took_ms,
+        }
+    }
+
+    /// Whether the warm-up request before, if there was one, was answered.
+    fn is_well_so_far(&mut self, status: c_int) -> bool {
+        let Some(path) = self.warm_up.under_way() else {
+            return true;
+        };
+        if status < FIRST_FAILURE {
+            return true;
+        }
+        let answer = String::from_utf8_lossy(&self.answer);
+        let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+        self.failure = Some(Failure {
+            summary: format!("the warm-up request {path} was answered with {status}"),
+            solution: "Correct the application, or leave the path out of warm_up_requests. What it needs in $_SERVER is in \
+                       warm_up_server.",
+            details: (!body.trim().is_empty()).then(|| body.to_owned()),
+        });
+        false
+    }
+
+    /// Makes workers, for as long as the master wants some. Comes back in each of them.
+    fn become_worker(&mut self) {
+        let left_open = match self.check() {
+            Ok(left_open) => left_open,
+            Err(failure) => {
+                self.failure = Some(failure);
+                return;
+            }
+        };
+        if let Err(failure) = self.keep() {
+            self.failure = Some(failure);
+            return;
+        }
+        let Place::Preloader(preloader, notes) = std::mem::replace(&mut self.place, Place::Nowhere) else {
+            return;
+        };
+        if let Some(notes) = notes {
+            notes.finish(Step::SubprocessAppLoadOrExec);
+        }
+        preloader.ready(&ready(self.php, false, Some(self.times.clone())));
+        let (preloader, wanted) = match fork_until_worker(*preloader, &mut (), || {}) {
+            Ok(worker) => worker,
+            Err(error) => {
+                lost(&error);
+                exit_now(EXIT_START_FAILED)
+            }
+        };
+        left_open.cut();
+        match Serving::begin(preloader, wanted, self.php, &self.script) {
+            Some(serving) => self.place = Place::Worker(serving),
+            None => exit_now(EXIT_START_FAILED),
+        }
+    }
+
+    /// What is to be kept of the boot for workers.
+    fn keep(&mut self) -> Result<(), Failure> {
+        let is_to_rewind = matches!(self.booted.after, After::IsPutBack | After::Ends);
+        if !self.php.before_snapshot(is_to_rewind) {
+            return Err(Failure {
+                summary: "a function of forkyard_before_snapshot() failed".to_owned(),
+                solution: SEE_OUTPUT,
+                details: None,
+            });
+        }
+        self.booted.keep().map_err(|error| Failure {
+            summary: format!("the snapshot could not be taken: {error}"),
+            solution: "Check that the machine has memory to spare, and the service's limits.",
+            details: None,
+        })
+    }
+
+    /// Whether workers can be forked of the process.
+    fn check(&self) -> Result<connections::LeftOpen, Failure> {
+        if !process::has_one_thread() {
+            return Err(Failure {
+                summary: "the boot has left a thread running".to_owned(),
+                solution: "Workers are forked of the process that has booted, and threads are not forked with it. Have what \
+                           starts them do so in a request.",
+                details: None,
+            });
+        }
+        self.connections.after_boot()
+    }
+
+    fn ended(&mut self, end: &ScriptEnd) {
+        let text = |text: *const c_char| {
+            // SAFETY: NULL or a C string that lives until this returns.
+            (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+        };
+        let problem = text(end.message).map(|message| match text(end.file) {
+            Some(file) if !message.contains(&file) => format!("{message} in {file}:{}", end.line),
+            _ => message,
+        });
+        match &mut self.place {
+            Place::Worker(serving) if self.booted.after == After::GoesOn => {
+                serving.ended(end, problem.as_deref());
+            }
+            // PHP has said what there is to say, and the process is put back.
+            Place::Worker(_) => {}
+            Place::Preloader(..) if self.failure.is_none() => {
+                self.failure = Some(why_ended(end, problem, self.warm_up.under_way()));
+            }
+            Place::Preloader(..) | Place::Nowhere => {}
+        }
+    }
+
+    /// What the boot prints is in the log; what a warm-up request prints is its answer.
+    fn write(&mut self, bytes: &[u8]) {
+        if self.warm_up.under_way().is_none() {
+            // Without a reader it is lost.
+            let _ = std::io::stderr().write_all(bytes);
+            return;
+        }
+        let room = KEPT_BYTES.saturating_sub(self.answer.len());
+        self.answer.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+}
+
+fn why_ended(end: &ScriptEnd, problem: Option<String>, warm_up: Option<&str>) -> Failure {
+    let stage = match warm_up {
+        Some(path) => format!("in the warm-up request {path}"),
+        None => "while the application booted".to_owned(),
+    };
+    if end.has_failed != 0 {
+        let problem = problem.unwrap_or_else(|| "PHP has not said why".to_owned());
+        let (first, rest) = problem.split_once('\n').unwrap_or((&problem, ""));
+        return Failure {
+            summary: format!("the worker script failed {stage}: {first}"),
+            solution: SEE_OUTPUT,
+            details: (!rest.is_empty()).then(|| problem.clone()),
+        };
+    }
+    if end.has_asked != 0 {
+        return Failure {
+            summary: format!("the worker script ended {stage}"),
+            solution: "It has to call forkyard_handle_request() again as long as that returns true.",
+            details: None,
+        };
+    }
+    Failure {
+        summary: "the worker script ended without calling forkyard_handle_request()".to_owned(),
+        solution: "application.worker is for scripts that boot the application and then call forkyard_handle_request() (or \
+                   frankenphp_handle_request()) in a loop. Name such a script, or leave out application.worker: then each \
+                   request runs the script that it names.",
+        details: None,
+    }
+}
+
+/// `next` of the script.
+///
+/// # Safety
+/// `context` is the boot's, `request` and `description` can be written to.
+unsafe extern "C" fn next(
+    context: *mut c_void,
+    status: c_int,
+    request: *mut *mut c_void,
+    description: *mut Description,
+) -> c_int {
+    // SAFETY: see `run`.
+    let boot = unsafe { &mut *context.cast::<Boot<'_>>() };
+    match boot.next(status) {
+        Next::Request(next, described) => {
+            // SAFETY: the caller's promise.
+            unsafe {
+                request.write(next);
+                description.write(described);
+            }
+            1
+        }
+        Next::Snapshot => TAKE_SNAPSHOT,
+        Next::End => 0,
+    }
+}
+
+/// `take` of the script.
+///
+/// # Safety
+/// `context` is the boot's; `resume` jumps to where this was called.
+unsafe extern "C" fn take(context: *mut c_void, resume: Resume) {
+    // SAFETY: see `run`.
+    let boot = unsafe { &*context.cast::<Boot<'_>>() };
+    // SAFETY: the process was forked with one thread, which is this; the boot lives as long as it.
+    if let Err(error) = unsafe { boot.booted.take(resume, context) } {
+        log::error!("worker failed to initialize: {error}");
+        exit_now(EXIT_START_FAILED)
+    }
+}
+
+/// `rewind` of the script.
+///
+/// # Safety
+/// `context` is the boot's.
+unsafe extern "C" fn rewind(context: *mut c_void) {
+    // SAFETY: see `run`.
+    unsafe { (*context.cast::<Boot<'_>>()).rewind() }
+}
+
+/// `facts` of the script.
+///
+/// # Safety
+/// `context` is the boot's, and there is room for what is written.
+unsafe extern "C" fn facts(context: *mut c_void, room: *mut WorkerFacts) {
+    // SAFETY: see `run`, and the caller's promise.
+    unsafe {
+        let boot = &*context.cast::<Boot<'_>>();
+        let requests = match &boot.place {
+            Place::Worker(serving) => serving.given(),
+            Place::Preloader(..) | Place::Nowhere => 0,
+        };
+        room.write(boot.booted.facts(requests));
+    }
+}
+
+/// `ended` of the script.
+///
+/// # Safety
+/// `context` is the boot's, `end` can be read.
+unsafe extern "C" fn ended(context: *mut c_void, end: *const ScriptEnd) {
+    // SAFETY: see `run`, and the caller's promise.
+    let (boot, end) = unsafe { (&mut *context.cast::<Boot<'_>>(), &*end) };
+    boot.ended(end);
+}
+
+/// `code_reset` of the script. A boot's own has nothing to forget.
+///
+/// # Safety
+/// `context` is the boot's.
+unsafe extern "C" fn code_reset(context: *mut c_void) {
+    // SAFETY: see `run`.
+    let boot = unsafe { &mut *context.cast::<Boot<'_>>() };
+    if let Place::Worker(serving) = &mut boot.place {
+        serving.ask_boot(Renewal::CodeReset);
+    }
+}
+
+/// `write` of a request.
+///
+/// # Safety
+/// `context` is the boot's, and there are so many bytes.
+unsafe extern "C" fn write(context: *mut c_void, bytes: *const c_char, length: usize) {
+    // SAFETY: see `run`, and the caller's promise.
+    let (boot, bytes) = unsafe {
+        (
+            &mut *context.cast::<Boot<'_>>(),
+            std::slice::from_raw_parts(bytes.cast(), length),
+        )
+    };
+    boot.write(bytes);
+}

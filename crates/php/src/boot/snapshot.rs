@@ -1,0 +1,253 @@
+//! Workers that are put back after each request (`worker_mode = "snapshot"`), or that end after it.
+//!
+//! The preloader copies its memory once, for all workers ([`Pages`]). A worker takes its snapshot when it is completely set up
+//! and its script waits for the first request: from then on all that it does, here and in PHP, is forgotten with the request. Two
+//! things survive: what a worker counts ([`Worker::carry`](forkyard_worker::worker::Worker::carry)), in words of the snapshot's
+//! own, and the [`Tally`] of all workers of the boot, in shared memory. The scoreboard is shared memory anyway.
+
+use crate::ffi::{REASONS, Resume, WorkerFacts};
+use forkyard_config::{self as config, Isolation, WorkerMode};
+use forkyard_sys::rewind::{self, Pages, Rewound, Snapshot, Unrewindable};
+use forkyard_sys::{self as sys, clock};
+use forkyard_worker::worker::CARRIED;
+use std::ffi::{CStr, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How often the log has the same reason of a pool.
+const SAY_INTERVAL_SECONDS: u64 = 60;
+
+const _: () = assert!(CARRIED + 5 <= rewind::SURVIVORS && Unrewindable::KINDS == REASONS);
+
+/// What becomes of a worker after a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum After {
+    /// It serves the next one with what is left.
+    GoesOn,
+    /// It is put back.
+    IsPutBack,
+    /// It ends.
+    Ends,
+    /// There is nothing to be kept: each request boots.
+    BootsAgain,
+}
+
+/// What the pool wants, and the kernel can; or why the pool can't start.
+pub(crate) fn after_requests(script: &config::WorkerScript) -> Result<After, sys::Error> {
+    match (script.mode, script.isolation) {
+        (WorkerMode::Loop, _) => Ok(After::GoesOn),
+        (WorkerMode::Snapshot, Isolation::Fork) => Ok(After::Ends),
+        (WorkerMode::Snapshot, Isolation::Rewind) => rewind::is_possible().map(|()| After::IsPutBack),
+        (WorkerMode::Snapshot, Isolation::Auto) => match rewind::is_possible() {
+            Ok(()) => Ok(After::IsPutBack),
+            Err(error) => {
+                log::warn!(
+                    "each request boots the application: this kernel can't put a worker back to its snapshot ({error}). That \
+                     takes Linux 6.7 and a filter of system calls that allows userfaultfd(2). Write isolation = \"fork\" for a \
+                     new worker for each request, or worker_mode = \"loop\" if the application is written for it"
+                );
+                Ok(After::BootsAgain)
+            }
+        },
+    }
+}
+
+/// What all workers of a boot have counted. In memory that they share.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tally {
+    words: &'static [AtomicU64],
+}
+
+const REWOUND: usize = 0;
+const PAGES: usize = 1;
+const NANOS: usize = 2;
+const MAPPINGS_READ: usize = 3;
+const GIVEN_UP: usize = 8;
+const SAID: usize = GIVEN_UP + Unrewindable::KINDS;
+
+impl Tally {
+    fn new() -> Result<Tally, sys::Error> {
+        Ok(Tally {
+            words: rewind::shared_words()?,
+        })
+    }
+
+    fn add(&self, place: usize, count: u64) {
+        self.words[place].fetch_add(count, Ordering::Relaxed);
+    }
+
+    fn get(&self, place: usize) -> u64 {
+        self.words[place].load(Ordering::Relaxed)
+    }
+
+    /// Says why a worker ends, once in a minute for each reason.
+    fn give_up(&self, why: Unrewindable) {
+        let kind = why.kind();
+        self.add(GIVEN_UP + kind, 1);
+        let now = clock::epoch_seconds();
+        let said = self.words[SAID + kind].load(Ordering::Relaxed);
+        if now.saturating_sub(said) >= SAY_INTERVAL_SECONDS {
+            self.words[SAID + kind].store(now, Ordering::Relaxed);
+            log::warn!(
+                "a worker is replaced: it can't be put back to its snapshot: {why}. So far {} of {} requests have ended so",
+                (0..Unrewindable::KINDS)
+                    .map(|kind| self.get(GIVEN_UP + kind))
+                    .sum::<u64>(),
+                self.get(REWOUND) + 1,
+            );
+        }
+    }
+}
+
+/// The snapshot of an application that has booted.
+#[derive(Debug)]
+pub(super) struct Booted {
+    pub(super) after: After,
+    tally: Option<Tally>,
+    /// Of the preloader, for its workers.
+    pages: Option<Pages>,
+    /// Of a worker.
+    snapshot: Option<Snapshot>,
+}
+
+impl Booted {
+    pub(super) fn new(after: After) -> Booted {
+        Booted {
+            after,
+            tally: None,
+            pages: None,
+            snapshot: None,
+        }
+    }
+
+    /// In the preloader, before the first worker is made.
+    pub(super) fn keep(&mut self) -> Result<(), sys::Error> {
+        self.tally = Some(Tally::new()?);
+        if self.after == After::IsPutBack {
+            self.pages = Some(Pages::take()?);
+        }
+        Ok(())
+    }
+
+    /// In a worker that is set up. Whether a snapshot is to be taken now.
+    pub(super) fn prepare(&mut self) -> Result<bool, sys::Error> {
+        if let Some(pages) = &self.pages {
+            self.snapshot = Some(Snapshot::prepare(pages)?);
+        }
+        Ok(matches!(self.after, After::IsPutBack | After::Ends))
+    }
+
+    /// Takes the snapshot.
+    ///
+    /// # Safety
+    /// As for [`Snapshot::take`].
+    pub(super) unsafe fn take(&self, resume: Resume, context: *mut c_void) -> Result<(), sys::Error> {
+        match (&self.snapshot, &self.pages) {
+            // SAFETY: the caller's promise, and `prepare` was given these pages.
+            (Some(snapshot), Some(pages)) => unsafe { snapshot.take(pages, resume, context) },
+            _ => Ok(()),
+        }
+    }
+
+    /// After the snapshot was taken, and after each time that the process was put back to it: the words that have survived, if
+    /// there are any, and what was done.
+    pub(super) fn resumed(&self) -> Result<Option<(Survivors<'_>, Rewound)>, Unrewindable> {
+        let Some(snapshot) = &self.snapshot else {
+            return Ok(None);
+        };
+        let outcome = snapshot.outcome();
+        let Some(tally) = &self.tally else { return Ok(None) };
+        let rewound = outcome.inspect_err(|why| tally.give_up(*why))?;
+        if rewound.number == 0 {
+            return Ok(None);
+        }
+        tally.add(REWOUND, 1);
+        tally.add(PAGES, rewound.pages);
+        tally.add(NANOS, rewound.nanos);
+        tally.add(MAPPINGS_READ, u64::from(rewound.has_read_mappings));
+        Ok(Survivors::of(snapshot).map(|survivors| (survivors, rewound)))
+    }
+
+    /// The request is over: what is to survive of it. `None`: the process has no snapshot.
+    ///
+    /// # Errors
+    /// It can't be put back, and has to end.
+    pub(super) fn survivors(&self) -> Result<Option<Survivors<'_>>, Unrewindable> {
+        let Some(snapshot) = &self.snapshot else {
+            return Ok(None);
+        };
+        snapshot.check().inspect_err(|why| {
+            if let Some(tally) = &self.tally {
+                tally.give_up(*why);
+            }
+        })?;
+        Ok(Survivors::of(snapshot))
+    }
+
+    /// Puts the process back.
+    ///
+    /// # Safety
+    /// As for [`Snapshot::rewind`].
+    pub(super) unsafe fn rewind(&self) {
+        if let Some(snapshot) = &self.snapshot {
+            // SAFETY: the caller's promise; there are survivors only of a snapshot that was taken.
+            unsafe { snapshot.rewind() }
+        }
+    }
+
+    /// For `forkyard_worker()`. `requests`: that this worker has served.
+    pub(super) fn facts(&self, requests: u64) -> WorkerFacts {
+        const NAMES: [&CStr; REASONS] = [
+            c"thread",
+            c"child",
+            c"identity",
+            c"priority",
+            c"limit",
+            c"memory",
+            c"descriptor",
+            c"call",
+        ];
+        let get = |place| self.tally.as_ref().map_or(0, |tally| tally.get(place));
+        WorkerFacts {
+            is_rewinding: u8::from(self.after == After::IsPutBack),
+            requests,
+            rewound: get(REWOUND),
+            pages: get(PAGES),
+            nanos: get(NANOS),
+            mappings_read: get(MAPPINGS_READ),
+            given_up: std::array::from_fn(|kind| get(GIVEN_UP + kind)),
+            reasons: NAMES.map(CStr::as_ptr),
+        }
+    }
+}
+
+/// What survives of a worker.
+#[derive(Debug)]
+pub(crate) struct Survivors<'s> {
+    pub(crate) worker: &'s mut [u64; CARRIED],
+    /// It has been said that settings of requests have no effect.
+    pub(crate) has_refused: &'s mut u64,
+    /// Requests that its script was given.
+    pub(crate) given: &'s mut u64,
+    /// Why the application is to boot again, and since when; 0: it is not.
+    pub(crate) wants_boot: [&'s mut u64; 2],
+    /// In which second OPcache was last looked at.
+    pub(crate) looked: &'s mut u64,
+}
+
+impl<'s> Survivors<'s> {
+    fn of(snapshot: &'s Snapshot) -> Option<Survivors<'s>> {
+        // SAFETY: the only use of them, which borrows the snapshot.
+        let words = unsafe { snapshot.survivors() };
+        let (worker, rest) = words.split_first_chunk_mut::<CARRIED>()?;
+        let [has_refused, given, why, since, looked, ..] = rest else {
+            return None;
+        };
+        Some(Survivors {
+            worker,
+            has_refused,
+            given,
+            wants_boot: [why, since],
+            looked,
+        })
+    }
+}

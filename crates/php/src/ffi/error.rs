@@ -1,0 +1,92 @@
+//! Why PHP can't be had, and what to do about it.
+
+use crate::shims;
+use forkyard_php_shim::VERSIONS;
+use std::error::Error as StdError;
+use std::fmt;
+use std::path::PathBuf;
+
+/// Why PHP can't be had.
+#[derive(Debug)]
+pub(crate) enum Error {
+    /// This executable has no shim for the version.
+    NotBuilt(String),
+    /// No libphp where it usually is.
+    NoLibrary(String),
+    /// dlopen(3) or dlsym(3) failed.
+    Load(String),
+    /// The library is another version or another kind of build (thread-safe, debug) than is wanted.
+    Version(PathBuf, String, String),
+    /// The shim's memory file could not be made.
+    MemoryFile(std::io::Error),
+    /// The shim's file, which is for this version of PHP, belongs to another forkyard.
+    Shim(PathBuf, String),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::NotBuilt(version) => {
+                write!(
+                    f,
+                    "forkyard-php was built without PHP {version}'s headers (php{version}-dev)"
+                )
+            }
+            Error::NoLibrary(version) => {
+                write!(f, "no libphp{version}.so found")
+            }
+            Error::Load(reason) => f.write_str(reason),
+            Error::Version(path, found, wanted) => {
+                write!(f, "{} is PHP {found}, not {wanted}", path.display())
+            }
+            Error::MemoryFile(_) => f.write_str("memory file for the PHP shim"),
+            Error::Shim(path, _) => write!(f, "{} belongs to another version of forkyard", path.display()),
+        }
+    }
+}
+
+impl Error {
+    /// What to do about it.
+    pub(crate) fn solution(&self) -> String {
+        match self {
+            Error::NotBuilt(version) => {
+                let built: Vec<String> = shims::all().into_iter().map(|shim| shim.version).collect();
+                let built = match built.as_slice() {
+                    [] => "there is none yet".to_owned(),
+                    some => some.join(", "),
+                };
+                let build = match VERSIONS.contains(&version.as_str()) {
+                    true => format!(
+                        ", install the package forkyard-php{version}, or build it where php{version}-dev is installed"
+                    ),
+                    false => String::new(),
+                };
+                format!("Write a version that forkyard-php was built for ({built}){build}.")
+            }
+            Error::NoLibrary(version) => format!(
+                "Install PHP's library for embedding (Debian: libphp{version}-embed), or name the one that is there in \
+                 application.library."
+            ),
+            Error::Load(_) | Error::Version(..) => {
+                "Name libphp of the pool's version in application.library, not thread-safe and without debugging, or \
+                 leave that out to use the one that is installed."
+                    .to_owned()
+            }
+            Error::Shim(_, version) => {
+                format!("Install the package forkyard-php{version} of the same version as forkyard.")
+            }
+            Error::MemoryFile(_) => {
+                "Check that the machine has memory and descriptors to spare, and the service's limits.".to_owned()
+            }
+        }
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            Error::MemoryFile(error) => Some(error),
+            _ => None,
+        }
+    }
+}

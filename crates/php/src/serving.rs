@@ -1,0 +1,242 @@
+//! A worker of an application that boots once: its script asks for one request after the other.
+
+use crate::boot::Survivors;
+use crate::ffi::{Description, Php, ScriptEnd};
+use crate::sapi::PhpRuntime;
+use forkyard_scoreboard::counters::ExitCause;
+use forkyard_sys::memfile::Placed;
+use forkyard_sys::rewind::{Rewound, Unrewindable};
+use forkyard_sys::{clock, signal};
+use forkyard_worker::abi;
+use forkyard_worker::runtime::preloader::{Preloader, Wanted};
+use forkyard_worker::worker::{self, Renewal, Request, Tick, Worker};
+use std::ffi::{CString, c_void};
+
+/// What the memory of a worker is called that changes while it waits for a request. Nothing else does, so that it can be told
+/// whether a request has left anything.
+const NAME: &str = "forkyard worker";
+const SETTINGS: [&[u8]; 2] = [b"PHP_VALUE", b"PHP_ADMIN_VALUE"];
+
+/// The worker, and the request that its script has.
+pub(crate) struct Serving<'p> {
+    /// Of `worker`, which nothing else touches while there is one. Boxed: PHP holds a pointer to it.
+    request: Option<Box<Request<'static>>>,
+    /// Only this value's; a raw pointer because `request` borrows from it.
+    worker: *mut Worker,
+    runtime: PhpRuntime<'p>,
+    script: CString,
+    /// It has been said that settings of requests have no effect.
+    has_refused: bool,
+    /// Requests that the script was given.
+    given: u64,
+    /// Why the application is to boot again, and since when.
+    wants_boot: Option<(Renewal, Tick)>,
+    /// The script was told that there is no further request.
+    is_over: bool,
+    /// The process is put back after each request.
+    is_put_back: bool,
+    /// Why the worker ends by itself.
+    leaves_for: Option<ExitCause>,
+    /// Why it can't be put back.
+    not_put_back: Option<Unrewindable>,
+    /// In which second OPcache was last looked at.
+    looked: u64,
+    php: &'p Php,
+}
+
+impl<'p> Serving<'p> {
+    /// In a child of the preloader. `None`: the log says why not.
+    pub(crate) fn begin(
+        preloader: Preloader,
+        wanted: Wanted,
+        php: &'p Php,
+        script: &CString,
+    ) -> Option<Placed<Serving<'p>>> {
+        signal::reset_in_child();
+        let (context, own) = preloader.into_contexts(wanted)?;
+        worker::install_timeout_response(&context.settings.pool);
+        let runtime = PhpRuntime::begin(php, &context.settings, own.output.is_some());
+        let serving = Worker::begin(context, own)
+            .and_then(|worker| Placed::new(NAME, worker))
+            .and_then(|worker| {
+                let serving = Serving {
+                    request: None,
+                    worker: worker.into_raw(),
+                    runtime,
+                    script: script.clone(),
+                    has_refused: false,
+                    given: 0,
+                    wants_boot: None,
+                    is_over: false,
+                    is_put_back: false,
+                    leaves_for: None,
+                    not_put_back: None,
+                    looked: clock::epoch_seconds(),
+                    php,
+                };
+                Placed::new(NAME, serving)
+            });
+        serving
+            .inspect_err(|error| log::error!("worker failed to initialize: {error}"))
+            .ok()
+    }
+
+    /// The process is put back after each request.
+    pub(crate) fn lets_go_of_connections(&mut self) {
+        self.is_put_back = true;
+        self.worker().lets_go_of_connections();
+    }
+
+    /// Ends the request, and lets go of all connections. False: the process has to end.
+    pub(crate) fn settle(&mut self) -> bool {
+        // Not while it waits for the next: what asking leaves in PHP's memory would be there for that.
+        self.look_at_code();
+        let worker = self.worker();
+        let goes_on = worker.settle();
+        self.leaves_for = worker.is_worn_by();
+        goes_on
+    }
+
+    /// The process ends after its request. `why`: it can't be put back.
+    pub(crate) fn give_up(&mut self, why: Option<Unrewindable>) {
+        self.leaves_for = why.map(|_| ExitCause::NotPutBack);
+        self.not_put_back = why;
+        self.worker().give_up();
+    }
+
+    /// Writes down what is to survive.
+    pub(crate) fn carry(&mut self, survivors: Survivors<'_>) {
+        *survivors.has_refused = u64::from(self.has_refused);
+        *survivors.given = self.given;
+        let (why, since) = self
+            .wants_boot
+            .map_or((0, 0), |(why, since)| (why.bits(), since.as_nanos()));
+        [*survivors.wants_boot[0], *survivors.wants_boot[1]] = [u64::from(why), since];
+        *survivors.looked = self.looked;
+        self.worker().carry(survivors.worker);
+    }
+
+    /// It was put back: takes over what has survived.
+    pub(crate) fn take_over(&mut self, survivors: Survivors<'_>, rewound: Rewound) {
+        self.has_refused = *survivors.has_refused != 0;
+        self.given = *survivors.given;
+        let [why, since] = [*survivors.wants_boot[0], *survivors.wants_boot[1]];
+        let why = u32::try_from(why).ok().and_then(Renewal::from_bits);
+        self.wants_boot = why.map(|why| (why, Tick::from_nanos(since)));
+        self.looked = *survivors.looked;
+        let worker = self.worker();
+        worker.take_over(survivors.worker);
+        worker.count_rewound(rewound.nanos, rewound.pages);
+    }
+
+    /// Requests that the script was given.
+    pub(crate) fn given(&self) -> u64 {
+        self.given
+    }
+
+    /// The worker. The request before is over.
+    fn worker(&mut self) -> &'static mut Worker {
+        if let Some(request) = self.request.take() {
+            request.release();
+        }
+        // SAFETY: of `self` alone, never freed, and what borrowed from it is gone.
+        unsafe { &mut *self.worker }
+    }
+
+    /// Ends the request before and waits for the next; `None`: the worker has to end.
+    pub(crate) fn next(&mut self) -> Option<(*mut c_void, Description)> {
+        loop {
+            if !self.is_put_back {
+                self.look_at_code();
+            }
+            let heap = self.php.heap_bytes();
+            let worker = self.worker();
+            worker.limit_heap(heap);
+            if let Some((why, since)) = self.wants_boot {
+                worker.ask_renewal(why, since);
+            }
+            while !worker.advance() {
+                // Nothing of this kind is asked of PHP.
+                if !worker.is_to_work() && !worker.is_to_promote() {
+                    self.leaves_for = worker.is_worn_by();
+                    self.is_over = true;
+                    return None;
+                }
+            }
+            let mut request = Box::new(worker.request());
+            if self.runtime.answers(&mut request, &self.script) {
+                self.request = Some(request);
+                continue;
+            }
+            self.refuse_settings(&request);
+            let description = self.runtime.describe_for_script(request.params(), &self.script);
+            self.given += 1;
+            let request = self.request.insert(request);
+            return Some((abi::handle(request), description));
+        }
+    }
+
+    /// The application is to boot again. The worker serves on, and says so until it is replaced.
+    pub(crate) fn ask_boot(&mut self, why: Renewal) {
+        self.wants_boot = Some((why, clock::now()));
+    }
+
+    fn look_at_code(&mut self) {
+        let second = clock::epoch_seconds();
+        if self.wants_boot.is_some() || second == self.looked {
+            return;
+        }
+        self.looked = second;
+        if self.php.is_code_full() {
+            self.ask_boot(Renewal::CodeFull);
+        }
+    }
+
+    fn refuse_settings(&mut self, request: &Request<'_>) {
+        let is_sent = |name: &&[u8]| !request.param(name).is_empty();
+        if self.has_refused || !SETTINGS.iter().any(is_sent) {
+            return;
+        }
+        self.has_refused = true;
+        log::warn!(
+            "refused the settings that came with a request (PHP_VALUE, PHP_ADMIN_VALUE): the application has booted before it. \
+             Set them in the pool (php_value, php_admin_value). This worker says so once"
+        );
+    }
+
+    /// The script has ended, by its own will if `end` does not say otherwise.
+    pub(crate) fn ended(&mut self, end: &ScriptEnd, problem: Option<&str>) {
+        if !self.is_over {
+            self.leaves_for = Some(match (end.is_aborted != 0, end.has_failed != 0) {
+                (true, _) => ExitCause::ClientLeft,
+                (false, true) => ExitCause::ScriptFailed,
+                (false, false) => ExitCause::ScriptEnded,
+            });
+        }
+        if end.is_aborted != 0 {
+            log::debug!("a worker is replaced: a client has left its request");
+        } else if end.has_failed != 0 {
+            let problem = problem.and_then(|text| text.lines().next());
+            log::warn!(
+                "a worker is replaced: its script has failed: {}",
+                problem.unwrap_or("PHP has not said why")
+            );
+        }
+    }
+
+    /// The end of the process: what is under way is ended, and kept connections go to other workers. Says the exit code.
+    pub(crate) fn end(&mut self) -> i32 {
+        if let Some(request) = &mut self.request {
+            request.retire();
+        }
+        let (leaves_for, reason) = (self.leaves_for, self.not_put_back.map(|why| why.kind() as u8));
+        let worker = self.worker();
+        if let Some(cause) = leaves_for {
+            worker.say_why(cause, reason);
+        }
+        while worker.advance() {
+            worker.request().retire();
+        }
+        worker.exit_code()
+    }
+}
