@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod descriptor;
+pub mod indexed;
 pub mod origin;
 pub mod remedy;
 pub mod spread;

@@ -39,14 +39,14 @@ pub struct Params {
 
 #[derive(Clone, Copy)]
 struct Entry {
-    name: Place,
-    value: Place,
+    name: Span,
+    value: Span,
     hash: u32,
     next: u32,
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct Span {
     at: usize,
     length: usize,
 }
@@ -186,7 +186,7 @@ impl Params {
         None
     }
 
-    fn link(&mut self, name: Place, value: Place, hash: u32) {
+    fn link(&mut self, name: Span, value: Span, hash: u32) {
         let bucket = &mut self.buckets[bucket_of(hash)];
         let next = std::mem::replace(bucket, self.entries.len() as u32);
         self.entries.push(Entry {
@@ -203,7 +203,7 @@ impl Params {
         self.entries[index].value = if length <= old.length {
             self.text[old.at..old.at + length].copy_from_slice(&from[..length]);
             self.text[old.at + length] = 0;
-            Place { at: old.at, length }
+            Span { at: old.at, length }
         } else {
             self.append(from, length)
         };
@@ -211,7 +211,7 @@ impl Params {
 
     /// Stores the first `length` bytes of `from` and a NUL.
     #[inline]
-    fn append(&mut self, from: &[u8], length: usize) -> Place {
+    fn append(&mut self, from: &[u8], length: usize) -> Span {
         let at = self.used;
         let room = length.max(SHORT) + 1;
         if self.text.len() - at < room {
@@ -227,7 +227,7 @@ impl Params {
         }
         into[length] = 0;
         self.used = at + length + 1;
-        Place { at, length }
+        Span { at, length }
     }
 
     #[cold]
@@ -237,11 +237,11 @@ impl Params {
         self.text.resize(wanted, 0);
     }
 
-    fn text(&self, place: Place) -> &[u8] {
+    fn text(&self, place: Span) -> &[u8] {
         &self.text[place.at..place.at + place.length]
     }
 
-    fn text_with_nul(&self, place: Place) -> &[u8] {
+    fn text_with_nul(&self, place: Span) -> &[u8] {
         &self.text[place.at..=place.at + place.length]
     }
 }

@@ -17,7 +17,7 @@ pub enum ToWorker {
     Serve,
     /// As [`ToWorker::Serve`], and shut the connection down after its answer, whatever its client asked for.
     ServeLast,
-    /// Tell [`ToRouter::Here`] when all that was sent before is done.
+    /// Tell [`ToRouter::Here`] when all that was sent before is done, or named with [`ToRouter::Has`].
     Where,
     /// Do out-of-band work; answered with [`ToRouter::Worked`].
     Work,
@@ -39,8 +39,12 @@ pub enum ToRouter {
     NotBegun,
     /// As [`ToRouter::NotBegun`]: what has the application's path now is another one, which the worker does not run.
     Moved,
+    /// Before [`ToRouter::Here`]: the worker is busy with the session, which an earlier router has given. Ends as any other.
+    Has,
     /// The answer to [`ToWorker::Where`].
     Here,
+    /// A byte: 1 if the worker's event loop does not get round to what it is given, 0 if it does again.
+    HeldUp,
     /// The application asks for out-of-band work.
     WorkWanted,
     /// Out-of-band work is done. A byte: 1 if it went well.
@@ -59,14 +63,16 @@ impl ToWorker {
 }
 
 impl ToRouter {
-    const ALL: [(u8, ToRouter); 10] = [
+    const ALL: [(u8, ToRouter); 12] = [
         (b'K', ToRouter::Kept),
         (b'C', ToRouter::Closed),
         (b'R', ToRouter::Released),
         (b'D', ToRouter::Done),
         (b'N', ToRouter::NotBegun),
         (b'X', ToRouter::Moved),
+        (b'=', ToRouter::Has),
         (b'!', ToRouter::Here),
+        (b'h', ToRouter::HeldUp),
         (b'o', ToRouter::WorkWanted),
         (b'd', ToRouter::Worked),
         (b'M', ToRouter::Memory),

@@ -1,7 +1,8 @@
 //! What is asked and answered.
 
+use crate::counters::PoolCounters;
+use crate::jobs::Stats;
 use crate::skipped::Skipped;
-use crate::tally::Tally;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -25,6 +26,15 @@ pub enum Request {
         #[serde(default)]
         format: Format,
     },
+    /// Say that it is not ready, and go on serving, so that load balancers send no more. Answered with [`Answer::Done`].
+    Drain {
+        /// It is ready again.
+        #[serde(default)]
+        end: bool,
+    },
+    /// Open all logs anew, after they were moved away. Answered with [`Answer::Done`].
+    #[serde(rename = "reopen-logs")]
+    ReopenLogs {},
     /// Let the program that is on disk now take the daemon's place, if it can. Answered with [`Answer::Upgrading`] right
     /// before it does; the conversation ends then.
     Upgrade {},
@@ -42,6 +52,9 @@ pub enum Request {
         /// One instance after the other; nothing: as its settings say.
         #[serde(default)]
         rolling: Option<bool>,
+        /// Start one that has no instance, and answer when it serves or has failed to.
+        #[serde(default)]
+        start: bool,
     },
     /// Give a pool new processes, as a reload that replaces it does. Answered with [`Answer::Reloaded`] once they serve, or
     /// have failed to, or with [`Answer::Done`] when that has begun.
@@ -112,6 +125,19 @@ pub enum Format {
     Html,
 }
 
+/// What the daemon is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// It serves.
+    #[default]
+    Serving,
+    /// It serves, and load balancers are to send it nothing more.
+    Draining,
+    /// It was told to end.
+    Ending,
+}
+
 /// What the daemon says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "lowercase")]
@@ -121,8 +147,11 @@ pub enum Answer {
         /// The master's process id.
         pid: u32,
         version: String,
+        /// Whether new requests are to be sent here.
+        #[serde(default)]
+        mode: Mode,
     },
-    Status(Status),
+    Status(Box<Status>),
     /// Why an application could not be started.
     Report {
         /// An object for the format `json`, a text for the others.
@@ -132,7 +161,7 @@ pub enum Answer {
     Upgrading {},
     /// It was carried out.
     Done {
-        /// What came of it.
+        /// The result.
         value: serde_json::Value,
     },
     /// The configuration was read and applied.
@@ -221,6 +250,19 @@ pub struct Status {
     /// Pools that can't be had as they are written; some may go on as they were.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<Skipped>,
+    /// Background jobs, if there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jobs: Option<Box<JobsStatus>>,
+}
+
+/// Background jobs, as far as the status goes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobsStatus {
+    /// Where the process listens that keeps them.
+    pub socket: PathBuf,
+    /// Its figures. Filled in by the client, which asks it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stats: Option<Stats>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -230,6 +272,9 @@ pub struct Pool {
     /// Why it is not as it should be, in a line, whatever its generations do; nothing where all is well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// By what its shares of the machine are kept, in a line; nothing where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shares: Option<String>,
     /// Connections that wait; nothing where that can't be told.
     pub queue: Option<u32>,
     /// How many connections may wait; the same.
@@ -249,7 +294,7 @@ pub struct Pool {
     pub starting: u32,
     /// What was counted since the pool was begun.
     #[serde(default)]
-    pub counts: Tally,
+    pub counts: PoolCounters,
     /// Memory (PSS) of its workers, programs and preloaders, bytes. Filled in by the client, which may read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
@@ -309,8 +354,9 @@ pub struct Applications {
     pub starting: Vec<Starting>,
     /// Why applications could not be started when that was last tried.
     pub errors: Vec<StartError>,
-    /// The router's book, in its own words; nothing if it has not said.
-    pub book: Option<serde_json::Value>,
+    /// The pool as its router sees it, in the router's own words; nothing as long as it has not answered.
+    #[serde(rename = "book")]
+    pub view: Option<serde_json::Value>,
 }
 
 /// An instance that is being started.
@@ -390,11 +436,58 @@ pub struct Generation {
     pub started: u64,
     /// The process id of its preloader, if it has one.
     pub preloader: Option<i32>,
+    /// What kind of preloader a pool of PHP has: `own` or `zygote`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preloading: Option<String>,
+    /// Why it has one of its own and no workers of a zygote, which it should have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfit: Option<String>,
+    /// Of an application that boots once: how, and what came of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<Boot>,
     /// The processes of its program, by place; of programs that workers start, by their workers' slots.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<Process>,
     /// Its workers, by slot.
     pub workers: Vec<Worker>,
+}
+
+/// The boot of an application that boots once.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Boot {
+    /// `worker_mode`.
+    pub mode: String,
+    /// How long it took, milliseconds; nothing as long as it goes on, and after an upgrade.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub took_ms: Option<u64>,
+    /// The warm-up requests, likewise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warm_up: Vec<WarmUp>,
+    /// Requests that were taken up since.
+    pub requests: u64,
+    /// What it has cost to put workers back after them, if that is done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rewound: Option<RewoundTotals>,
+}
+
+/// What all workers of a boot together have been put back.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RewoundTotals {
+    /// How often.
+    pub requests: u64,
+    /// How long all of it took, microseconds.
+    pub micros: u64,
+    /// Pages of memory that were copied.
+    pub pages: u64,
+}
+
+/// A warm-up request.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct WarmUp {
+    /// What was asked for.
+    pub path: String,
+    /// How long the answer took, milliseconds.
+    pub took_ms: u64,
 }
 
 /// A worker. What it says of itself may be wrong: it runs the application.

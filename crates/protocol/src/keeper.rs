@@ -22,7 +22,8 @@ impl Message {
     /// Reads a message. What is not understood is passed on.
     pub fn parse(text: &str) -> Message {
         let mut message = Message::default();
-        for line in text.lines() {
+        // A line ends at LF alone (sd_notify(3)): `lines` would take a CR before it away.
+        for line in text.split('\n') {
             match line.split_once('=') {
                 Some(("FDSTORE", "1")) => message.keeps = true,
                 Some(("FDSTOREREMOVE", "1")) => message.forgets = true,
@@ -55,6 +56,13 @@ mod tests {
         let ready = Message::parse("READY=1\nSTATUS=up\nMAINPID=5\n");
         assert!(ready.is_ready);
         assert_eq!(ready.rest, "READY=1\nSTATUS=up\n");
+    }
+
+    #[test]
+    fn a_carriage_return_belongs_to_the_value() {
+        let message = Message::parse("STATUS=one\r\nREADY=1\r\n");
+        assert_eq!(message.rest, "STATUS=one\r\nREADY=1\r\n");
+        assert!(!message.is_ready);
     }
 
     #[test]

@@ -4,20 +4,24 @@
 //!
 //! * [`preloader`]: master and preloader. [`stack`]: what a preloader says of its workers' memory.
 //! * [`channel`]: router and worker.
-//! * [`look`]: router or master, and the inspector of directories.
-//! * [`control`]: the daemon and who gives it orders. [`skipped`], [`tally`]: what its answers and the document have in common.
+//! * [`inspector`]: router or master, and the inspector of directories.
+//! * [`control`]: the daemon and the clients that command it. [`skipped`], [`counters`]: what its answers and the
+//!   document have in common.
 //! * [`keeper`]: a master and its keeper.
-//! * [`estate`]: a master and the next one. [`address`]: where a pool of it listens.
+//! * [`upgrade`]: `forkyard dev` and workers, of a WebSocket.
+//! * [`handover`]: a master and the next one. [`address`]: where a pool of it listens.
 #![forbid(unsafe_code)]
 
 pub mod address;
 pub mod channel;
 pub mod control;
-pub mod estate;
+pub mod counters;
+pub mod handover;
+pub mod inspector;
+pub mod jobs;
 pub mod keeper;
-pub mod look;
 pub mod preloader;
 pub mod skipped;
 pub mod stack;
 pub mod startup;
-pub mod tally;
+pub mod upgrade;

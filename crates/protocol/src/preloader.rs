@@ -24,29 +24,25 @@ pub const LOADED_BYTES: usize = 8 * 1024;
 /// From the master. Every line comes with a descriptor at least. End of file: the preloader ends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "lowercase")]
-pub enum Command<Kit> {
+pub enum Command<Context> {
     /// The first line, once: what workers need, and what PHP needs to start. Answered with [`Answer::Ready`] or
-    /// [`Answer::Error`]. The kit's descriptors come with the line's first byte.
+    /// [`Answer::Error`]. the generation's descriptors come with the line's first byte.
     Begin {
         /// What all workers get.
-        kit: Kit,
+        #[serde(rename = "kit")]
+        context: Context,
         /// A [`Command::Warm`] follows; [`Answer::Ready`] waits for it, within [`WARM_PATIENCE`].
         #[serde(default)]
         warms_up: bool,
-        /// Pools share the process: it is made from what they have in common, and
-        /// this is the number of the generation that the kit belongs to.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        shared: Option<u64>,
+        /// The process makes workers of any pool and user: the context has no pool of its own and no descriptors, and each
+        /// [`Command::Spawn`] brings the worker's.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_zygote: bool,
+        /// Several pools will have workers of that zygote: what makes many workers cheaper is worth its time before the first.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_for_many: bool,
     },
-    /// To a process that pools share: make workers of this generation, too. Not answered. The kit's descriptors come with
-    /// the line's first byte.
-    Adopt {
-        /// The generation's number.
-        generation: u64,
-        /// What its workers get.
-        kit: Kit,
-    },
-    /// The same: this generation needs no more workers. Answered with [`Answer::Forgotten`].
+    /// To a zygote: this generation needs no more workers. Answered with [`Answer::Forgotten`].
     Forget {
         /// Its number.
         generation: u64,
@@ -62,7 +58,7 @@ pub enum Command<Kit> {
         scripts: Vec<String>,
     },
     /// Make a worker. Answered with [`Answer::Ok`] or [`Answer::Error`]. Its own descriptors come with the line's first
-    /// byte: its retire channel, and where output is caught, its standard output and standard error.
+    /// byte: its stop pipe, and where output is caught, its standard output and standard error.
     Spawn {
         /// The master's number for it.
         worker: u64,
@@ -71,10 +67,31 @@ pub enum Command<Kit> {
         /// Its connections come from a router, whose channel is the last of its descriptors.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_routed: bool,
-        /// Of a process that pools share, the generation that it belongs to.
+        /// Of a zygote: what comes before the worker's own descriptors.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        generation: Option<u64>,
+        parcel: Option<Parcel>,
     },
+}
+
+/// What a zygote passes on to a worker unread. The descriptors are, in this order: a memory file with the generation's
+/// settings, which only the worker reads; the pool's memory; the generation's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parcel {
+    /// The pool's memory is among them: a copy of what came with [`Answer::Ready`], used by the pool's workers.
+    pub has_memory: bool,
+    /// How many the generation's are.
+    #[serde(rename = "kit")]
+    pub context: usize,
+}
+
+/// How long it took to boot an application that boots once.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct BootTimes {
+    /// The script, up to its first request; milliseconds.
+    pub boot_ms: u64,
+    /// Each of the warm-up requests; milliseconds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warm_up_ms: Vec<u64>,
 }
 
 /// From the preloader.
@@ -100,13 +117,24 @@ pub enum Answer {
         /// Where its workers' calls are; absent: that is not known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         stack: Option<StackSource>,
+        /// A zygote: the descriptor that comes along is a memory file, as the memory is that each pool has to have of its own.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        has_memory: bool,
+        /// The application has booted, too.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        boot: Option<BootTimes>,
+    },
+    /// Instead: PHP, as it is configured, can't be started once for pools of several users. The process waits for its end.
+    Unfit {
+        /// Why.
+        reason: String,
     },
     /// The scripts that were run most, the most first.
     Scripts {
         /// Absolute paths.
         scripts: Vec<String>,
     },
-    /// What came before [`Command::Forget`] is done, and nothing of the generation is left in the process.
+    /// What came before [`Command::Forget`] is done.
     Forgotten {
         /// Its number.
         generation: u64,
@@ -135,7 +163,7 @@ pub enum Answer {
 
 #[cfg(test)]
 mod tests {
-    use super::{Answer, Command};
+    use super::{Answer, BootTimes, Command, Parcel};
 
     fn json<T: serde::Serialize>(value: &T) -> String {
         serde_json::to_string(value).unwrap()
@@ -144,9 +172,10 @@ mod tests {
     #[test]
     fn commands_are_as_documented() {
         let begin = Command::Begin {
-            kit: 7,
+            context: 7,
             warms_up: true,
-            shared: None,
+            is_zygote: false,
+            is_for_many: false,
         };
         assert_eq!(json(&begin), r#"{"command":"begin","kit":7,"warms_up":true}"#);
         let scripts: Command<u32> = Command::Scripts { most: 3 };
@@ -162,7 +191,7 @@ mod tests {
             worker: 5,
             slot: 2,
             is_routed: false,
-            generation: None,
+            parcel: None,
         };
         assert_eq!(json(&spawn), r#"{"command":"spawn","worker":5,"slot":2}"#);
         assert_eq!(
@@ -172,35 +201,38 @@ mod tests {
     }
 
     #[test]
-    fn so_are_those_to_a_process_that_pools_share() {
+    fn so_are_those_to_a_zygote() {
         let begin = Command::Begin {
-            kit: 7,
+            context: 7,
             warms_up: false,
-            shared: Some(3),
+            is_zygote: true,
+            is_for_many: true,
         };
         assert_eq!(
             json(&begin),
-            r#"{"command":"begin","kit":7,"warms_up":false,"shared":3}"#
+            r#"{"command":"begin","kit":7,"warms_up":false,"is_zygote":true,"is_for_many":true}"#
         );
-        let adopt = Command::Adopt {
-            generation: 4,
-            kit: 7,
-        };
-        assert_eq!(json(&adopt), r#"{"command":"adopt","generation":4,"kit":7}"#);
-        let forget: Command<u32> = Command::Forget { generation: 4 };
-        assert_eq!(json(&forget), r#"{"command":"forget","generation":4}"#);
         let spawn: Command<u32> = Command::Spawn {
             worker: 5,
             slot: 2,
             is_routed: false,
-            generation: Some(4),
+            parcel: Some(Parcel {
+                has_memory: true,
+                context: 7,
+            }),
         };
         assert_eq!(
             json(&spawn),
-            r#"{"command":"spawn","worker":5,"slot":2,"generation":4}"#
+            r#"{"command":"spawn","worker":5,"slot":2,"parcel":{"has_memory":true,"kit":7}}"#
         );
+        let forget: Command<u32> = Command::Forget { generation: 4 };
+        assert_eq!(json(&forget), r#"{"command":"forget","generation":4}"#);
         let forgotten = Answer::Forgotten { generation: 4 };
         assert_eq!(json(&forgotten), r#"{"result":"forgotten","generation":4}"#);
+        let unfit = Answer::Unfit {
+            reason: "a thread".into(),
+        };
+        assert_eq!(json(&unfit), r#"{"result":"unfit","reason":"a thread"}"#);
     }
 
     #[test]
@@ -213,9 +245,16 @@ mod tests {
                 powered_by: None,
                 is_code_fixed: false,
                 stack: None,
+                has_memory: false,
+                boot: None,
             }),
             r#"{"result":"ready","version":"8.2.35","extensions":"/usr/lib/php/20220829","loaded":["/opt/a.so"],"is_code_fixed":false}"#
         );
+        let times = BootTimes {
+            boot_ms: 31,
+            warm_up_ms: vec![5, 6],
+        };
+        assert_eq!(json(&times), r#"{"boot_ms":31,"warm_up_ms":[5,6]}"#);
         assert_eq!(
             json(&Answer::Ok { worker: 5, pid: 77 }),
             r#"{"result":"ok","worker":5,"pid":77}"#

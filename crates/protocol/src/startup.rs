@@ -1,6 +1,6 @@
 //! The files by which applications are known and started, in every kind of pool.
 
-use super::look::Kind;
+use super::inspector::Kind;
 
 /// A file that an application is started from, relative to its root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,13 @@ pub enum Proof {
     Itself,
     /// That it names a start script.
     StartScript,
-    /// Nothing: a file of this name may be something else. The runtime has to be said.
+    /// That a `package.json` is beside it.
+    Package,
+    /// That it names the settings of a Django project.
+    Django,
+    /// That its text shows an application of this kind: [`python_application`].
+    Source,
+    /// Nothing: another kind takes the file for itself. The runtime has to be named.
     Runtime,
 }
 
@@ -28,23 +34,44 @@ const fn file(file: &'static str, kind: Kind, proof: Proof) -> StartupFile {
     StartupFile { file, kind, proof }
 }
 
-/// All of them. Of those of one runtime, the first that is there is started; where no runtime is said, the first that is there
-/// and shows what the application is. PHP comes before files of Node.js that its directories may hold for browsers.
-pub const STARTUP_FILES: [StartupFile; 14] = [
+/// All of them. Of those of one runtime, the first that is there is started; where no runtime is named, the first that
+/// is there and shows what the application is. PHP comes before files of Node.js that its directories may hold for
+/// browsers.
+pub const STARTUP_FILES: [StartupFile; 18] = [
     file("passenger_wsgi.py", Kind::Wsgi, Proof::Itself),
     file("wsgi.py", Kind::Wsgi, Proof::Itself),
     file("asgi.py", Kind::Asgi, Proof::Itself),
+    file("manage.py", Kind::Wsgi, Proof::Django),
+    file("manage.py", Kind::Asgi, Proof::Runtime),
     file("config.ru", Kind::Rack, Proof::Itself),
     file("app.js", Kind::Node, Proof::Itself),
     file("package.json", Kind::Node, Proof::StartScript),
     file("index.php", Kind::Php, Proof::Itself),
     file("public/index.php", Kind::Php, Proof::Itself),
     file("server.js", Kind::Node, Proof::Itself),
-    file("index.js", Kind::Node, Proof::Runtime),
-    file("main.py", Kind::Asgi, Proof::Runtime),
-    file("app.py", Kind::Asgi, Proof::Runtime),
-    file("main.py", Kind::Wsgi, Proof::Runtime),
-    file("app.py", Kind::Wsgi, Proof::Runtime),
+    file("index.js", Kind::Node, Proof::Package),
+    file("main.py", Kind::Asgi, Proof::Source),
+    file("main.py", Kind::Wsgi, Proof::Source),
+    file("app.py", Kind::Asgi, Proof::Source),
+    file("app.py", Kind::Wsgi, Proof::Source),
+    file("app/main.py", Kind::Asgi, Proof::Source),
+    file("app/main.py", Kind::Wsgi, Proof::Source),
+];
+
+/// What makes the applications of Python's frameworks, and of which kind they are.
+const MAKERS: [(&str, Kind); 12] = [
+    ("FastAPI", Kind::Asgi),
+    ("Starlette", Kind::Asgi),
+    ("Quart", Kind::Asgi),
+    ("Litestar", Kind::Asgi),
+    ("ASGIApp", Kind::Asgi),
+    ("get_asgi_application", Kind::Asgi),
+    ("Flask", Kind::Wsgi),
+    ("APIFlask", Kind::Wsgi),
+    ("Bottle", Kind::Wsgi),
+    ("WSGIApp", Kind::Wsgi),
+    ("get_wsgi_application", Kind::Wsgi),
+    ("make_wsgi_app", Kind::Wsgi),
 ];
 
 /// The files of one runtime, in the order in which they are looked for.
@@ -53,7 +80,7 @@ pub fn files_of(kind: Kind) -> impl Iterator<Item = &'static str> {
     own.map(|one| one.file)
 }
 
-/// What an `entry` shows by its name, where no runtime is said. `None`: it may be several things.
+/// What an `entry` shows by its name, where no runtime is named. `None`: it may be several things.
 pub fn kind_of_entry(entry: &str) -> Option<Kind> {
     let path = entry.split(':').next().unwrap_or_default();
     let name = path.rsplit('/').next().unwrap_or_default();
@@ -80,9 +107,146 @@ pub fn kind_of_entry(entry: &str) -> Option<Kind> {
     }
 }
 
+/// The file of the module that an `entry` names, relative to the root: `shop/main.py` for `shop.main:app`.
+pub fn module_file(entry: &str) -> Option<String> {
+    let (module, _) = entry.split_once(':').unwrap_or((entry, ""));
+    if let Some(path) = module.strip_suffix(".py") {
+        return Some(format!("{path}.py"));
+    }
+    let is_name = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_');
+    module
+        .split('.')
+        .all(is_name)
+        .then(|| format!("{}.py", module.replace('.', "/")))
+}
+
+/// Whether a `manage.py` names the settings of a Django project.
+pub fn is_django(source: &str) -> bool {
+    source.contains("DJANGO_SETTINGS_MODULE")
+}
+
+/// What the `app` or `application` of a Python source is, as far as its text shows it: a function with the arguments of one of
+/// the two interfaces, or what a framework makes. Only the interpreter can be sure, and it looks again when it has loaded it.
+pub fn python_application(source: &str) -> Option<Kind> {
+    let mut is_made = false;
+    for line in source.lines() {
+        match top_level(line) {
+            Some(Top::Is(kind)) => return Some(kind),
+            Some(Top::Made) => is_made = true,
+            None => {}
+        }
+    }
+    // By a function of its own, for example: the text may still name one framework, and no other.
+    let makes = |kind| move |line: &str| maker(line.split('#').next().unwrap_or_default()) == Some(kind);
+    let [asgi, wsgi] = [Kind::Asgi, Kind::Wsgi].map(|kind| source.lines().any(makes(kind)));
+    match (is_made, asgi, wsgi) {
+        (true, true, false) => Some(Kind::Asgi),
+        (true, false, true) => Some(Kind::Wsgi),
+        _ => None,
+    }
+}
+
+/// What a line says of the application.
+enum Top {
+    Is(Kind),
+    /// It is there, and the line does not show what it is.
+    Made,
+}
+
+fn top_level(line: &str) -> Option<Top> {
+    let is_application = |name: &str| ["app", "application"].contains(&name.trim());
+    if let Some((name, _)) = line
+        .strip_prefix("async def ")
+        .and_then(|rest| rest.split_once('('))
+    {
+        return is_application(name).then_some(Top::Is(Kind::Asgi));
+    }
+    if let Some((name, arguments)) = line.strip_prefix("def ").and_then(|rest| rest.split_once('(')) {
+        let arguments = arguments.split(')').next().unwrap_or_default();
+        let is_pair = arguments.split(',').filter(|one| !one.trim().is_empty()).count() == 2;
+        return is_application(name).then_some(if is_pair { Top::Is(Kind::Wsgi) } else { Top::Made });
+    }
+    let (name, value) = line.split_once('=')?;
+    let name = name.split(':').next().unwrap_or_default();
+    if name.starts_with(char::is_whitespace) || !is_application(name) || value.starts_with('=') {
+        return None;
+    }
+    Some(maker(value).map_or(Top::Made, Top::Is))
+}
+
+/// What is made by the first maker that is called.
+fn maker(text: &str) -> Option<Kind> {
+    let (calls, _) = text.rsplit_once('(')?;
+    calls.split('(').find_map(|before| {
+        let called = before.rsplit(|c: char| !c.is_alphanumeric() && c != '_').next()?;
+        MAKERS
+            .iter()
+            .find(|(name, _)| *name == called)
+            .map(|(_, kind)| *kind)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_source_shows_what_its_application_is_or_nothing() {
+        for (source, kind) in [
+            ("from fastapi import FastAPI\napp = FastAPI()\n", Some(Kind::Asgi)),
+            (
+                "import fastapi\napp: fastapi.FastAPI = fastapi.FastAPI(title=\"x\")\n",
+                Some(Kind::Asgi),
+            ),
+            ("app = FastAPI(\n    lifespan=lifespan,\n)\n", Some(Kind::Asgi)),
+            (
+                "from flask import Flask\napp = Flask(__name__)\n",
+                Some(Kind::Wsgi),
+            ),
+            ("application = flask.Flask('shop')\n", Some(Kind::Wsgi)),
+            ("application = Sentry(get_wsgi_application())\n", Some(Kind::Wsgi)),
+            (
+                "app = FastAPI()\napp.mount('/old', WSGIMiddleware(Flask(__name__)))\n",
+                Some(Kind::Asgi),
+            ),
+            (
+                "async def app(scope, receive, send):\n    pass\n",
+                Some(Kind::Asgi),
+            ),
+            (
+                "def application(environ, start_response):\n    pass\n",
+                Some(Kind::Wsgi),
+            ),
+            (
+                "def create():\n    app = Flask(__name__)\n    return app\n\napp = create()\n",
+                Some(Kind::Wsgi),
+            ),
+            ("from shop import create_app\napp = create_app()\n", None),
+            ("def main():\n    app = Flask(__name__)\n", None),
+            ("api = FastAPI()\n", None),
+            ("# app = Flask(__name__)\n", None),
+            ("application == Flask(1)\n", None),
+            ("app = (\u{1f980}(", None),
+            ("", None),
+        ] {
+            assert_eq!(python_application(source), kind, "{source}");
+        }
+    }
+
+    #[test]
+    fn an_entry_names_a_file() {
+        for (entry, file) in [
+            ("main:app", Some("main.py")),
+            ("shop.main:create()", Some("shop/main.py")),
+            ("shop/main.py:app", Some("shop/main.py")),
+            ("main", Some("main.py")),
+            ("bin/serve", None),
+            ("..", None),
+            ("", None),
+        ] {
+            assert_eq!(module_file(entry).as_deref(), file, "{entry}");
+        }
+    }
 
     #[test]
     fn an_entry_shows_what_it_is_or_nothing() {
@@ -107,6 +271,16 @@ mod tests {
     #[test]
     fn files_are_in_their_order() {
         let files: Vec<&str> = files_of(Kind::Wsgi).collect();
-        assert_eq!(files, ["passenger_wsgi.py", "wsgi.py", "main.py", "app.py"]);
+        assert_eq!(
+            files,
+            [
+                "passenger_wsgi.py",
+                "wsgi.py",
+                "manage.py",
+                "main.py",
+                "app.py",
+                "app/main.py"
+            ]
+        );
     }
 }

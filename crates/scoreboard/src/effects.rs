@@ -27,9 +27,9 @@ impl Board {
     /// The scoreboard that another master has made. `writable` is memory of the right size that can't shrink.
     ///
     /// # Errors
-    /// dup(2) or mmap(2).
-    pub fn adopt(writable: OwnedFd, name: &str, slots: usize) -> Result<Board> {
-        Board::map(Memory::adopt(writable, name)?, slots)
+    /// mmap(2).
+    pub fn adopt(writable: OwnedFd, slots: usize) -> Result<Board> {
+        Board::map(Memory::adopt(writable), slots)
     }
 
     fn map(memory: Memory, slots: usize) -> Result<Board> {
@@ -65,7 +65,7 @@ impl Board {
     }
 }
 
-/// Anybody's view: everything, for reading.
+/// A reader's view: everything, for reading.
 #[derive(Debug)]
 pub struct Reader {
     all: Words,
@@ -129,8 +129,8 @@ fn slot_words(all: &Words, index: usize) -> Option<&[AtomicU64]> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stamp::Stamp;
-    use super::super::{census, header};
+    use super::super::slot_writer::SlotWriter;
+    use super::super::{header, slot_reader};
     use super::*;
     use crate::sys::process::{Ended, Side, exit_now, fork, reap_pid};
     use crate::tick::Tick;
@@ -138,12 +138,12 @@ mod tests {
     #[test]
     fn a_slot_is_seen_by_all_processes() {
         let board = Board::create("test", 3).unwrap();
-        let reader = Reader::map(board.memory().readable.as_fd(), 3).unwrap();
+        let reader = Reader::map(board.memory().readable().unwrap().as_fd(), 3).unwrap();
         let own = Slot::map(board.memory().writable.as_fd(), 1).unwrap();
-        Stamp::new(own.words()).begin(7, 8, Tick::from_nanos(9));
-        assert_eq!(census::read(reader.slot(1).unwrap()).pid, 7);
-        assert_eq!(census::read(board.slot(1).unwrap()).pid, 7);
-        assert_eq!(census::read(board.slot(0).unwrap()).pid, 0);
+        SlotWriter::new(own.words()).begin(7, 8, Tick::from_nanos(9));
+        assert_eq!(slot_reader::read(reader.slot(1).unwrap()).pid, 7);
+        assert_eq!(slot_reader::read(board.slot(1).unwrap()).pid, 7);
+        assert_eq!(slot_reader::read(board.slot(0).unwrap()).pid, 0);
         assert!(board.slot(3).is_none());
         header::set_retire(board.header(), 2, true);
         assert!(header::retire(reader.header(), 2) && !header::retire(reader.header(), 1));
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn a_store_outside_the_own_page_is_a_segmentation_fault() {
         let board = Board::create("test", 2).unwrap();
-        let reader = Reader::map(board.memory().readable.as_fd(), 2).unwrap();
+        let reader = Reader::map(board.memory().readable().unwrap().as_fd(), 2).unwrap();
         let own = Slot::map(board.memory().writable.as_fd(), 0).unwrap();
         assert_eq!(
             child_dies_of(|| own.words()[0].store(1, Ordering::Relaxed)),

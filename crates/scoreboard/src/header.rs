@@ -5,23 +5,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// When a worker that takes up work has to tell the master.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Notify {
+pub struct WakeOnAccept {
     pub always: bool,
     /// When fewer than this many workers stay idle.
     pub idle_below: u32,
 }
 
 /// Publishes when workers have to tell. Sequentially consistent: pairs with the workers' store of ACCEPTED, so that of
-/// "the worker sees this" and "a census after this sees the worker busy" at least one holds.
-pub fn set_notify(words: &[AtomicU64], notify: Notify) {
+/// "the worker sees this" and "a snapshot after this sees the worker busy" at least one holds.
+pub fn set_wake_on_accept(words: &[AtomicU64], notify: WakeOnAccept) {
     let value = u64::from(notify.idle_below) | u64::from(notify.always) << 32;
     words[header::NOTIFY].store(value, Ordering::SeqCst);
 }
 
-/// What [`set_notify`] published.
-pub fn notify(words: &[AtomicU64]) -> Notify {
+/// What [`set_wake_on_accept`] published.
+pub fn notify(words: &[AtomicU64]) -> WakeOnAccept {
     let value = words[header::NOTIFY].load(Ordering::SeqCst);
-    Notify {
+    WakeOnAccept {
         always: value >> 32 != 0,
         idle_below: value as u32,
     }

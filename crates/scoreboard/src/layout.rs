@@ -26,6 +26,8 @@ pub mod header {
     pub const PAST_ACCEPTS: usize = 8;
     /// Most memory that a request of a worker that is gone had, bytes.
     pub const PAST_MAX_MEMORY: usize = 9;
+    /// What workers whose slots have been given up were put back: how often, nanoseconds, pages.
+    pub const PAST_REWOUND: usize = 10;
     /// First word of the bits that tell workers to retire, one bit per slot.
     pub const RETIRE: usize = 64;
     /// First word of the bits that say which slots are in use, one bit per slot.
@@ -69,7 +71,7 @@ pub mod slot {
     pub const ACCEPTS: usize = 14;
     /// Longest listen queue that this worker has measured.
     pub const MAX_QUEUE: usize = 15;
-    /// What is told of the worker's own program: its process id, state, since when (monotonic nanoseconds), requests that it is
+    /// About the worker's own program: its process id, state, since when (monotonic nanoseconds), requests that it is
     /// done with, and how many have come up.
     pub const PROGRAM: usize = 420;
     /// How many words that are.
@@ -78,6 +80,15 @@ pub mod slot {
     pub const MAX_MEMORY: usize = PROGRAM + PROGRAM_WORDS;
     /// What a worker that serves several requests at a time has to do ([`super::super::load`]).
     pub const LOAD: usize = MAX_MEMORY + 1;
+    /// By what number such a worker knows the request that the slot shows; 0: it has not said.
+    pub const SHOWN: usize = LOAD + 1;
+    /// Why the worker is about to end by itself, as [`ExitCause::word`](forkyard_protocol::counters::ExitCause::word); 0: it has not said.
+    /// The byte above it: why it could not be put back, the reason's number and one; 0: it has not said.
+    pub const LEAVING: usize = SHOWN + 1;
+    /// How often the worker was put back after a request, nanoseconds that this took, pages that were copied.
+    pub const REWOUND: usize = LEAVING + 1;
+    /// How many words that are.
+    pub const REWOUND_WORDS: usize = 3;
     /// The texts' first words and room, bytes: method, URI, query, script, user.
     pub const TEXTS: [(usize, usize); 5] = [(16, 32), (20, 1024), (148, 1024), (276, 1024), (404, 128)];
 }
@@ -94,7 +105,7 @@ mod tests {
             assert!(first >= end && bytes % 8 == 0 && bytes < 4096);
             end = first + bytes / 8;
         }
-        assert!(end <= slot::PROGRAM && slot::LOAD < PAGE_WORDS);
+        assert!(end <= slot::PROGRAM && slot::REWOUND + slot::REWOUND_WORDS <= PAGE_WORDS);
         const { assert!(header::USED >= header::RETIRE + header::BITS_WORDS) };
         const { assert!(header::USED + header::BITS_WORDS <= PAGE_WORDS) };
     }

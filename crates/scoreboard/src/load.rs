@@ -28,10 +28,11 @@ impl Load {
         }
     }
 
-    /// Whether a worker with this load leaves a new connection to one of its siblings: one that has less to do and takes
-    /// another at once. Those with as much to do don't wait for each other.
+    /// Whether a worker with this load leaves a new connection to one of its siblings: one that takes another at once and has
+    /// less to do, by an eighth where that is one at least. Those with as much to do don't wait for each other.
     pub fn yields_to(self, siblings: impl IntoIterator<Item = Load>) -> bool {
-        let is_better = |other: Load| other.has_room && other.in_flight < self.in_flight;
+        let enough = self.in_flight - self.in_flight / 8;
+        let is_better = |other: Load| other.has_room && other.in_flight < enough;
         siblings.into_iter().any(is_better)
     }
 }
@@ -68,6 +69,7 @@ mod tests {
         assert!(!own.yields_to([load(3, true), load(4, true)]));
         assert!(!own.yields_to([load(0, false)]), "its loop is held up");
         assert!(own.yields_to([load(9, true), load(2, true)]));
+        assert!(!load(16, true).yields_to([load(14, true)]) && load(16, true).yields_to([load(13, true)]));
         assert!(
             !load(0, true).yields_to([load(0, true)]),
             "nobody waits for nobody"

@@ -8,7 +8,7 @@ pub enum Stage {
     Creating = 0,
     /// About to call accept, or waiting for work: the worker is idle.
     Accepting = 1,
-    /// Has work. Entered before the child_accept byte is written, so that the master never takes the worker for idle
+    /// Has work. Entered before the accept-notify byte is written, so that the master never takes the worker for idle
     /// after it was told that the worker had accepted.
     Accepted = 2,
     /// Reading the request's parameters.

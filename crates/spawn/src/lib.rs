@@ -5,13 +5,18 @@
 pub mod effects;
 pub mod run;
 pub mod setupper;
+pub mod source;
 mod workdir;
 
 use forkyard_core::spawn::capture;
 pub use forkyard_core::spawn::{
-    action, alone, error, event, handshake, journey, letter, machine, plan, report, step, under_way, user,
+    action, error, event, handshake, journey, machine, plan, report, self_spawn, start_failure, step,
+    under_way, user,
 };
 pub use workdir::parent as work_directories;
+
+/// What every process of a Node.js application loads first ([`plan::OwnSocket::Preloaded`]).
+pub const NODE_SCRIPT: &str = include_str!("node.js");
 
 use forkyard_base::tick;
 use forkyard_sys as sys;

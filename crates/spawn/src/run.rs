@@ -1,6 +1,6 @@
 //! A loop around the kit: for the command `forkyard spawn`, for tests, and as the example of how a daemon drives it.
 
-use super::action::{Action, Outcome};
+use super::action::{Action, SpawnOutcome};
 use super::effects::{Context, Effects, PORTS, Process, Sink};
 use super::event::{Event, JourneyId, News, Token};
 use super::machine::Machine;
@@ -21,7 +21,7 @@ pub struct Driver {
     poll: Poll,
     machine: Machine,
     effects: Effects,
-    delivered: VecDeque<(Token, Outcome)>,
+    delivered: VecDeque<(Token, SpawnOutcome)>,
     said: Vec<String>,
     next: u64,
 }
@@ -85,7 +85,7 @@ impl Driver {
     ///
     /// # Errors
     /// What mio's poll says.
-    pub fn wait(&mut self) -> io::Result<(Token, Outcome)> {
+    pub fn wait(&mut self) -> io::Result<(Token, SpawnOutcome)> {
         loop {
             if let Some(answer) = self.delivered.pop_front() {
                 return Ok(answer);
@@ -130,7 +130,7 @@ impl Driver {
         Ok(())
     }
 
-    /// A child was reaped by somebody else. False: it is none of the kit's.
+    /// The caller reaped a child. False: it is none of the kit's.
     pub fn reaped(&mut self, pid: i32, ended: crate::sys::process::Ended) -> bool {
         let known = self.effects.reaped(pid, ended);
         self.drain();
@@ -156,6 +156,7 @@ impl Driver {
         while let Some((id, news)) = self.effects.next_news() {
             self.happened(id, news);
         }
+        self.effects.clear_up();
     }
 
     fn happened(&mut self, id: JourneyId, news: News) {

@@ -12,7 +12,7 @@ use std::path::{Component, Path};
 
 /// What something is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum FileForm {
     File,
     Directory,
     Link,
@@ -23,7 +23,7 @@ pub enum Form {
 /// What is under a name; a symbolic link is not followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    pub form: Form,
+    pub form: FileForm,
     pub uid: u32,
     pub gid: u32,
     pub mode: u32,
@@ -55,8 +55,8 @@ fn place() -> OFlag {
     OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC
 }
 
-/// Opens a directory by an absolute path of which no component is a link. So what was opened is what the path says,
-/// whatever is changed meanwhile.
+/// Opens a directory by an absolute path without links in it. So what was opened is what the path says, whatever is
+/// changed meanwhile.
 ///
 /// # Errors
 /// ENOTDIR, ELOOP: a component is no directory, or has become a link. EINVAL: the path is relative or has `..` in it.
@@ -119,7 +119,7 @@ pub fn read_in(directory: BorrowedFd<'_>, name: &OsStr, most: usize) -> Result<C
     let subject = name.to_string_lossy().into_owned();
     let no_file = || Error::new("openat", subject.clone(), Errno::EINVAL);
     let before = fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW).named("fstatat", &subject)?;
-    if entry(&before).form != Form::File {
+    if entry(&before).form != FileForm::File {
         return Err(no_file());
     }
     // What has taken its name since is not waited for either.
@@ -129,7 +129,7 @@ pub fn read_in(directory: BorrowedFd<'_>, name: &OsStr, most: usize) -> Result<C
         opened => opened.named("openat", &subject)?,
     };
     let entry = entry_of(file.as_fd())?;
-    if entry.form != Form::File {
+    if entry.form != FileForm::File {
         return Err(no_file());
     }
     let (bytes, more) = first_bytes(file.as_fd(), most).named("read", &subject)?;
@@ -140,10 +140,10 @@ fn entry(stat: &FileStat) -> Entry {
     let kind = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits());
     Entry {
         form: match kind {
-            SFlag::S_IFREG => Form::File,
-            SFlag::S_IFDIR => Form::Directory,
-            SFlag::S_IFLNK => Form::Link,
-            _ => Form::Other,
+            SFlag::S_IFREG => FileForm::File,
+            SFlag::S_IFDIR => FileForm::Directory,
+            SFlag::S_IFLNK => FileForm::Link,
+            _ => FileForm::Other,
         },
         uid: stat.st_uid,
         gid: stat.st_gid,
@@ -205,10 +205,10 @@ mod tests {
                 form("missing")
             ],
             [
-                Some(Form::File),
-                Some(Form::Link),
-                Some(Form::Other),
-                Some(Form::Directory),
+                Some(FileForm::File),
+                Some(FileForm::Link),
+                Some(FileForm::Other),
+                Some(FileForm::Directory),
                 None
             ]
         );

@@ -1,7 +1,9 @@
 //! The listen queue of a socket: TCP by TCP_INFO (tcp(7)), unix sockets by sock_diag(7).
 
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// How many connections wait to be accepted, and how many may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -46,58 +48,132 @@ fn inode(fd: BorrowedFd<'_>) -> Option<u64> {
     Some(nix::sys::stat::fstat(fd).ok()?.st_ino)
 }
 
+/// How many connections to a unix socket have lost their client and are still held by who accepted them, or wait to be accepted:
+/// in whatever process. `None` where the kernel can't say.
+pub fn abandoned_connections(listener: &Path) -> Option<u32> {
+    let request = unix_request(DUMP, 1 << ESTABLISHED, 0, UDIAG_SHOW_NAME | UDIAG_SHOW_PEER);
+    let netlink = netlink()?;
+    send(netlink.as_raw_fd(), &request, MsgFlags::empty()).ok()?;
+    let mut answer = vec![0_u8; 32 * 1024];
+    let mut count = 0;
+    loop {
+        // A dump is made while it is read: it never waits for anything else.
+        let length = recv(netlink.as_raw_fd(), &mut answer, MsgFlags::empty()).ok()?;
+        let (found, is_over) = count_abandoned(answer.get(..length)?, listener.as_os_str().as_bytes())?;
+        count += found;
+        if is_over {
+            return Some(count);
+        }
+    }
+}
+
+/// Of a part of a dump: how many connections have this name and no peer, and whether it was the last part.
+fn count_abandoned(mut answer: &[u8], name: &[u8]) -> Option<(u32, bool)> {
+    let mut count = 0;
+    while !answer.is_empty() {
+        let length = usize::try_from(word(answer, 0)?).ok()?;
+        match half(answer, 4)? {
+            SOCK_DIAG_BY_FAMILY => {}
+            NLMSG_DONE => return Some((count, true)),
+            _ => return None,
+        }
+        let message = answer.get(..length).filter(|message| message.len() >= 32)?;
+        let (mut is_named, mut peer) = (false, 0);
+        for (kind, value) in attributes(message) {
+            match kind {
+                UNIX_DIAG_NAME => is_named = value.strip_suffix(&[0]).unwrap_or(value) == name,
+                // One that was closed has no inode any more.
+                UNIX_DIAG_PEER => peer = word(value, 0)?,
+                _ => {}
+            }
+        }
+        count += u32::from(is_named && peer == 0);
+        answer = answer.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    Some((count, false))
+}
+
+/// The attributes of a message: kind and value.
+fn attributes(message: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    // nlmsghdr is 16 bytes, struct unix_diag_msg 16 more.
+    let mut at = 32;
+    std::iter::from_fn(move || {
+        let length = usize::from(half(message, at)?);
+        let value = message.get(at + 4..at + length)?;
+        let kind = half(message, at + 2)?;
+        at += length.next_multiple_of(4);
+        Some((kind, value))
+    })
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+/// The state of a connection that is there, by its number among TCP's.
+const ESTABLISHED: u32 = 1;
+const NLMSG_DONE: u16 = 3;
+const DUMP: u16 = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
+const UDIAG_SHOW_NAME: u32 = 0x1;
+const UDIAG_SHOW_PEER: u32 = 0x4;
+const UNIX_DIAG_NAME: u16 = 0;
+const UNIX_DIAG_PEER: u16 = 2;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const UDIAG_SHOW_RQLEN: u32 = 0x10;
 const UNIX_DIAG_RQLEN: u16 = 4;
 
 fn unix_queue(listener: BorrowedFd<'_>) -> Option<ListenQueue> {
     let inode = u32::try_from(inode(listener)?).ok()?;
-    let netlink = socket(
-        AddressFamily::Netlink,
-        SockType::Raw,
-        SockFlag::SOCK_CLOEXEC,
-        SockProtocol::NetlinkSockDiag,
-    )
-    .ok()?;
-    // struct nlmsghdr and struct unix_diag_req (linux/unix_diag.h), native byte order.
-    let mut request = Vec::with_capacity(40);
-    request.extend_from_slice(&40_u32.to_ne_bytes());
-    request.extend_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
-    request.extend_from_slice(&(libc::NLM_F_REQUEST as u16).to_ne_bytes());
-    request.extend_from_slice(&[0; 8]);
-    request.extend_from_slice(&[libc::AF_UNIX as u8, 0, 0, 0]);
-    request.extend_from_slice(&u32::MAX.to_ne_bytes());
-    request.extend_from_slice(&inode.to_ne_bytes());
-    request.extend_from_slice(&UDIAG_SHOW_RQLEN.to_ne_bytes());
-    // No cookie: all ones.
-    request.extend_from_slice(&[0xff; 8]);
+    let netlink = netlink()?;
+    let request = unix_request(libc::NLM_F_REQUEST as u16, u32::MAX, inode, UDIAG_SHOW_RQLEN);
     send(netlink.as_raw_fd(), &request, MsgFlags::empty()).ok()?;
     let mut answer = [0_u8; 1024];
     let count = recv(netlink.as_raw_fd(), &mut answer, MsgFlags::MSG_DONTWAIT).ok()?;
     parse_unix_answer(&answer[..count])
 }
 
+fn netlink() -> Option<OwnedFd> {
+    let (family, kind) = (AddressFamily::Netlink, SockType::Raw);
+    socket(
+        family,
+        kind,
+        SockFlag::SOCK_CLOEXEC,
+        SockProtocol::NetlinkSockDiag,
+    )
+    .ok()
+}
+
+/// struct nlmsghdr and struct unix_diag_req (linux/unix_diag.h), native byte order.
+fn unix_request(flags: u16, states: u32, inode: u32, show: u32) -> Vec<u8> {
+    let mut request = Vec::with_capacity(40);
+    request.extend_from_slice(&40_u32.to_ne_bytes());
+    request.extend_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    request.extend_from_slice(&flags.to_ne_bytes());
+    request.extend_from_slice(&[0; 8]);
+    request.extend_from_slice(&[libc::AF_UNIX as u8, 0, 0, 0]);
+    request.extend_from_slice(&states.to_ne_bytes());
+    request.extend_from_slice(&inode.to_ne_bytes());
+    request.extend_from_slice(&show.to_ne_bytes());
+    // No cookie: all ones.
+    request.extend_from_slice(&[0xff; 8]);
+    request
+}
+
 /// Finds the UNIX_DIAG_RQLEN attribute: `struct { u32 rqueue, wqueue }`.
 fn parse_unix_answer(answer: &[u8]) -> Option<ListenQueue> {
-    let half = |at: usize| Some(u16::from_ne_bytes(answer.get(at..at + 2)?.try_into().ok()?));
-    let word = |at: usize| Some(u32::from_ne_bytes(answer.get(at..at + 4)?.try_into().ok()?));
-    if half(4)? != SOCK_DIAG_BY_FAMILY {
+    if half(answer, 4)? != SOCK_DIAG_BY_FAMILY {
         return None;
     }
-    let end = (word(0)? as usize).min(answer.len());
-    // nlmsghdr is 16 bytes, struct unix_diag_msg 16 more.
-    let mut at = 32;
-    while at + 4 <= end {
-        let length = usize::from(half(at)?);
-        if half(at + 2)? == UNIX_DIAG_RQLEN {
-            return Some(ListenQueue {
-                current: word(at + 4)?,
-                limit: word(at + 8)?,
-            });
-        }
-        at += length.max(4).next_multiple_of(4);
-    }
-    None
+    let end = (word(answer, 0)? as usize).min(answer.len());
+    let (_, queue) = attributes(&answer[..end]).find(|(kind, _)| *kind == UNIX_DIAG_RQLEN)?;
+    Some(ListenQueue {
+        current: word(queue, 0)?,
+        limit: word(queue, 4)?,
+    })
 }
 
 #[cfg(test)]
@@ -127,9 +203,27 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_is_abandoned_when_its_client_is_gone_and_it_is_still_held() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let listener = UnixListener::bind(&path).unwrap();
+        let clients: Vec<_> = (0..3).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        let mut held: Vec<_> = (0..3).map(|_| listener.accept().unwrap()).collect();
+        assert_eq!(abandoned_connections(&path), Some(0));
+        let mut clients = clients.into_iter();
+        drop(clients.next());
+        drop(clients.next());
+        assert_eq!(abandoned_connections(&path), Some(2));
+        held.remove(0);
+        assert_eq!(abandoned_connections(&path), Some(1));
+        assert_eq!(abandoned_connections(&dir.path().join("other")), Some(0));
+    }
+
+    #[test]
     fn a_cut_answer_is_no_answer() {
         for length in 0..40 {
             assert_eq!(parse_unix_answer(&vec![20; length]), None);
+            assert!(count_abandoned(&vec![20; length], b"s").is_none_or(|(count, _)| count == 0));
         }
     }
 }

@@ -43,6 +43,30 @@ pub fn make_own(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Makes a directory of a user's that no other user can enter, mode 0700, unless it is there. One that is another user's, or
+/// open to others, is an error: what is in it would not be the user's own.
+///
+/// # Errors
+/// mkdir(2), open(2), fchown(2) or fstat(2); EPERM for a directory that is not like that.
+pub fn make_private(path: &Path, uid: u32, gid: u32) -> Result<()> {
+    let shown = path.display().to_string();
+    let is_new = match nix::unistd::mkdir(path, Mode::S_IRWXU) {
+        Ok(()) => true,
+        Err(Errno::EEXIST) => false,
+        Err(errno) => return Err(Error::new("mkdir", shown, errno)),
+    };
+    let directory = open(path)?;
+    if is_new {
+        let (uid, gid) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+        nix::unistd::fchown(&directory, uid, gid).named("fchown", &shown)?;
+    }
+    let stat = fstat(&directory).named("fstat", &shown)?;
+    if stat.st_uid != uid || stat.st_mode & 0o077 != 0 {
+        return Err(Error::new("open", shown, Errno::EPERM));
+    }
+    Ok(())
+}
+
 /// Lets all users pass through a directory, mode 0711.
 ///
 /// # Errors
@@ -148,8 +172,8 @@ pub fn read(directory: BorrowedFd<'_>, name: &str, most: usize) -> Result<Option
     content(&file, name, most)
 }
 
-/// As [`read`], by a path in the directory of which no part is a link or another file system, so that the directory's owner
-/// can't make this wait. `None` also where the path can't be opened, and before Linux 5.6.
+/// As [`read`], by a path in the directory. No part of it may be a link or another file system, so that the directory's
+/// owner can't make this wait. `None` also where the path can't be opened, and before Linux 5.6.
 pub fn read_beneath(directory: BorrowedFd<'_>, path: &str, most: usize) -> Option<Content> {
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
     let how = OpenHow::new().flags(flags).resolve(staying());
@@ -245,7 +269,7 @@ pub struct Owner {
     pub is_socket: bool,
 }
 
-/// Whose a file is (lstat(2)).
+/// The owner of a file (lstat(2)).
 ///
 /// # Errors
 /// lstat(2).
@@ -268,8 +292,8 @@ pub fn remove_socket(directory: &Path, name: &str, uid: u32) -> Result<()> {
     Ok(())
 }
 
-/// Which of the files that a path may have named this is: another at the same path, even one with the same number, was made at
-/// another time.
+/// The identity of a file beyond its path: another file at the same path, even one with the same inode number, was made
+/// at another time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
     pub device: u64,
@@ -365,6 +389,18 @@ pub fn give_away(directory: BorrowedFd<'_>, uid: u32, gid: u32) -> Result<()> {
 pub fn clear(directory: BorrowedFd<'_>) -> Result<bool> {
     let mut budget = MOST_ENTRIES;
     clear_within(directory, &mut budget, 0)
+}
+
+/// Removes the files in a directory, and nothing of the directories in it.
+///
+/// # Errors
+/// The directory can't be read.
+pub fn remove_files(directory: BorrowedFd<'_>) -> Result<()> {
+    for name in names(directory, MOST_ENTRIES)? {
+        // A directory stays, and what is gone already is gone.
+        let _ = unlinkat(directory, name.as_os_str(), UnlinkatFlags::NoRemoveDir);
+    }
+    Ok(())
 }
 
 /// Deepest directory that is looked into.

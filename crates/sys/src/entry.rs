@@ -20,14 +20,14 @@ const MOST_LINKS: usize = 40;
 
 /// A directory that is held open, and a name in it.
 #[derive(Debug)]
-pub struct Entry {
+pub struct HeldEntry {
     directory: OwnedFd,
     name: OsString,
     /// Only root and this process' user can write to any directory on the way.
     is_guarded: bool,
 }
 
-/// Who can put a link into a directory.
+/// Which users can put a link into a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
     /// Root and this process' user.
@@ -37,25 +37,25 @@ enum Access {
     Others,
 }
 
-impl Entry {
+impl HeldEntry {
     /// Walks to the directory that `path` ends in. Symbolic links on the way are followed only where no other user can have
     /// put them. What the last name stands for is not looked at.
     ///
     /// # Errors
     /// Those of openat(2); `InvalidInput` with a text for a link that is refused.
-    pub fn locate(path: &Path) -> io::Result<Entry> {
-        Entry::walk(path, false)
+    pub fn locate(path: &Path) -> io::Result<HeldEntry> {
+        HeldEntry::walk(path, false)
     }
 
-    /// As [`Entry::locate`]; a link at the end is followed by the same rule.
+    /// As [`HeldEntry::locate`]; a link at the end is followed by the same rule.
     ///
     /// # Errors
-    /// As [`Entry::locate`].
-    pub fn resolve(path: &Path) -> io::Result<Entry> {
-        Entry::walk(path, true)
+    /// As [`HeldEntry::locate`].
+    pub fn resolve(path: &Path) -> io::Result<HeldEntry> {
+        HeldEntry::walk(path, true)
     }
 
-    fn walk(path: &Path, follows_last: bool) -> io::Result<Entry> {
+    fn walk(path: &Path, follows_last: bool) -> io::Result<HeldEntry> {
         let mut walk = Walk::begin(path)?;
         let mut links = 0;
         while let Some(name) = walk.rest.pop_front() {
@@ -162,8 +162,8 @@ impl Walk {
         })
     }
 
-    fn end(self, name: OsString) -> Entry {
-        Entry {
+    fn end(self, name: OsString) -> HeldEntry {
+        HeldEntry {
             is_guarded: self.access == Access::Own,
             directory: self.directory,
             name,
@@ -267,7 +267,7 @@ fn refused(path: &Path) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use super::Entry;
+    use super::HeldEntry;
     use nix::fcntl::OFlag;
     use nix::sys::stat::Mode;
     use std::fs::{self, Permissions};
@@ -280,7 +280,7 @@ mod tests {
     }
 
     fn make(path: &Path) -> std::io::Result<()> {
-        let entry = Entry::resolve(path)?;
+        let entry = HeldEntry::resolve(path)?;
         entry
             .open(OFlag::O_WRONLY | OFlag::O_CREAT, Mode::S_IRUSR)
             .map(drop)
@@ -334,7 +334,7 @@ mod tests {
         for path in ["circle", "circle/a", "missing/a"] {
             assert!(make(&dir.path().join(path)).is_err(), "{path}");
         }
-        assert!(Entry::locate(Path::new("/")).is_err());
+        assert!(HeldEntry::locate(Path::new("/")).is_err());
     }
 
     #[test]
@@ -342,14 +342,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("target"), "").unwrap();
         symlink("target", dir.path().join("link")).unwrap();
-        Entry::locate(&dir.path().join("link")).unwrap().remove().unwrap();
+        HeldEntry::locate(&dir.path().join("link"))
+            .unwrap()
+            .remove()
+            .unwrap();
         assert!(dir.path().join("target").exists());
         assert!(fs::symlink_metadata(dir.path().join("link")).is_err());
     }
 
     #[test]
     fn links_of_proc_lead_to_open_files() {
-        let entry = Entry::resolve(Path::new("/dev/stderr")).unwrap();
+        let entry = HeldEntry::resolve(Path::new("/dev/stderr")).unwrap();
         assert!(entry.is_guarded());
         entry.open(OFlag::O_WRONLY, Mode::empty()).unwrap();
     }
@@ -360,9 +363,9 @@ mod tests {
         directory(&dir.path().join("sticky"), 0o1777);
         let inner = dir.path().join("sticky/inner");
         directory(&inner, 0o755);
-        assert!(Entry::locate(&inner.join("file")).unwrap().is_guarded());
+        assert!(HeldEntry::locate(&inner.join("file")).unwrap().is_guarded());
         assert!(
-            !Entry::locate(&dir.path().join("sticky/file"))
+            !HeldEntry::locate(&dir.path().join("sticky/file"))
                 .unwrap()
                 .is_guarded()
         );

@@ -7,7 +7,7 @@ use nix::sys::socket::{
     socketpair,
 };
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// Most descriptors in one message: the kernel's SCM_MAX_FD is 253 (unix(7)).
 pub const MAX_PASSED: usize = 250;
@@ -165,7 +165,7 @@ pub fn receive_with(socket: BorrowedFd<'_>, buffer: &mut [u8], wait: bool) -> Re
 }
 
 /// Receives a message, its descriptors and, where the socket asks for that (SO_PASSCRED), its sender's pid. Never blocks.
-pub(super) fn receive_letter(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<(Received, Option<i32>)> {
+pub(super) fn receive_datagram(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<(Received, Option<i32>)> {
     receive_flagged(socket, buffer, MsgFlags::MSG_DONTWAIT)
 }
 
@@ -242,6 +242,46 @@ unsafe fn close_range(first: libc::c_uint, last: libc::c_uint) {
     }
 }
 
+/// The descriptors that this process has open, and where each leads, as /proc says it.
+///
+/// # Errors
+/// The directory can't be read.
+pub fn open_ones() -> Result<Vec<(RawFd, String)>> {
+    const DIRECTORY: &str = "/proc/self/fd";
+    let failed = |e: std::io::Error| Error::from_io("read", DIRECTORY, &e);
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(DIRECTORY).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let number = path.file_name().and_then(|name| name.to_str()?.parse().ok());
+        // The link of the directory's own descriptor leads nowhere by the time it is read, or to the directory.
+        let target = std::fs::read_link(&path).map(|target| target.to_string_lossy().into_owned());
+        if let (Some(number), Ok(target)) = (number, target) {
+            found.push((number, target));
+        }
+    }
+    found.retain(|(_, target)| !(target.starts_with("/proc/") && target.ends_with("/fd")));
+    Ok(found)
+}
+
+/// The numbers that a descriptor of a process without /proc is looked for in.
+const MOST_PROBED: u64 = 65_536;
+
+/// The sockets that this process has open, with their inodes, without the help of /proc: a chroot has none.
+pub fn open_sockets() -> Vec<(RawFd, u64)> {
+    use nix::sys::resource::{Resource, getrlimit};
+    use nix::sys::stat::{SFlag, fstat};
+    let most = getrlimit(Resource::RLIMIT_NOFILE).map_or(MOST_PROBED, |(soft, _)| soft.min(MOST_PROBED));
+    let is_socket = |mode: u32| mode & SFlag::S_IFMT.bits() == SFlag::S_IFSOCK.bits();
+    let numbers = 0..RawFd::try_from(most).unwrap_or(RawFd::MAX);
+    // SAFETY: only asked about at once, and a number that is not open is an error of the call.
+    let open = |number| fstat(unsafe { BorrowedFd::borrow_raw(number) }).ok();
+    numbers
+        .filter_map(|number| Some((number, open(number)?)))
+        .filter(|(_, entry)| is_socket(entry.st_mode))
+        .map(|(number, entry)| (number, entry.st_ino))
+        .collect()
+}
+
 /// The highest limit on open descriptors that this process may give itself; done once at start, so that a thousand
 /// pools fit. Says the soft limit before, for children to return to.
 ///
@@ -252,6 +292,20 @@ pub fn raise_descriptor_limit() -> Result<(u64, u64)> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).named("getrlimit", "RLIMIT_NOFILE")?;
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).named("setrlimit", "RLIMIT_NOFILE")?;
     Ok((soft, hard))
+}
+
+/// Raises the limit of this process to as many descriptors, if that may be done, and says what it is then.
+///
+/// # Errors
+/// getrlimit(2).
+pub fn raise_descriptor_limit_to(wanted: u64) -> Result<u64> {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).named("getrlimit", "RLIMIT_NOFILE")?;
+    // Above the hard limit only with CAP_SYS_RESOURCE, and never above fs.nr_open.
+    if wanted <= soft || setrlimit(Resource::RLIMIT_NOFILE, wanted, wanted.max(hard)).is_err() {
+        return Ok(soft);
+    }
+    Ok(wanted)
 }
 
 /// Sets close-on-exec on every descriptor from 3 up, also on those that C libraries opened. For a child between fork and exec.
@@ -300,12 +354,16 @@ pub fn replace_standard_streams(
     place(output.map_or(null.as_raw_fd(), |(_, error)| error.as_raw_fd()), 2)
 }
 
-/// Lets go of standard input, output and error, so that a reader of their other end sees the end now.
+/// Lets go of standard input and output, so that a reader of their other end sees the end now, and of standard error unless
+/// that `keeps_error`, because a log goes there.
 ///
 /// # Errors
 /// open(2) or dup2(2).
-pub fn let_go_of_standard_streams() -> Result<()> {
-    replace_standard_streams(std::os::fd::AsFd::as_fd(&null()?), None)
+pub fn let_go_of_standard_streams(keeps_error: bool) -> Result<()> {
+    let null = null()?;
+    let stderr = std::io::stderr();
+    let error = if keeps_error { stderr.as_fd() } else { null.as_fd() };
+    replace_standard_streams(null.as_fd(), Some((null.as_fd(), error)))
 }
 
 /// First descriptor that may have been passed: below are the standard streams.
@@ -330,4 +388,24 @@ pub fn passed_listener(fd: RawFd) -> Option<OwnedFd> {
     taken.push(fd);
     // SAFETY: it is open, was passed to this process for its own use, and is taken once.
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn sockets_are_found_with_and_without_proc() {
+        let (one, other) = socket_pair(nix::sys::socket::SockType::Stream).unwrap();
+        let file = null().unwrap();
+        let probed = open_sockets();
+        let named = open_ones().unwrap();
+        for socket in [&one, &other] {
+            let number = socket.as_raw_fd();
+            let (_, inode) = probed.iter().find(|(it, _)| *it == number).unwrap();
+            assert!(named.contains(&(number, format!("socket:[{inode}]"))));
+        }
+        assert!(probed.iter().all(|(number, _)| *number != file.as_raw_fd()));
+    }
 }

@@ -1,6 +1,6 @@
 //! Files that root opens, makes or changes in directories that others may be able to write to.
 
-use super::entry::Entry;
+use super::entry::HeldEntry;
 use super::error::{Error, Named, Result};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, open, openat};
@@ -13,6 +13,18 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+/// Which file is at a path, links followed, and when it was written: device, inode, nanoseconds since 1970. `None`: there is
+/// none, or it can't be looked at.
+pub fn stamp(path: &Path) -> Option<(u64, u64, i64)> {
+    let stat = nix::sys::stat::stat(path).ok()?;
+    let seconds = stat.st_mtime.saturating_mul(1_000_000_000);
+    Some((
+        stat.st_dev,
+        stat.st_ino,
+        seconds.saturating_add(stat.st_mtime_nsec),
+    ))
+}
+
 /// Opens a log to append to, and makes it if it is not there, readable by its owner alone. A
 /// named pipe is not waited for.
 ///
@@ -23,7 +35,7 @@ use std::path::Path;
 /// # Errors
 /// open(2)'s; `InvalidInput` with a text for a link that is refused.
 pub fn open_log(path: &Path) -> io::Result<File> {
-    let entry = Entry::resolve(path)?;
+    let entry = HeldEntry::resolve(path)?;
     let file = File::from(entry.open(append() | OFlag::O_CREAT, OWNER)?);
     let data = file.metadata()?;
     if !entry.is_guarded() && data.is_file() && data.nlink() > 1 {
@@ -38,7 +50,7 @@ pub fn open_log(path: &Path) -> io::Result<File> {
 /// # Errors
 /// As [`open_log`].
 pub fn open_log_for(path: &Path, uid: u32, gid: u32) -> io::Result<File> {
-    let entry = Entry::resolve(path)?;
+    let entry = HeldEntry::resolve(path)?;
     if let Ok(file) = entry.open(append() | OFlag::O_CREAT | OFlag::O_EXCL, OWNER) {
         return give(file, uid, gid);
     }
@@ -99,12 +111,12 @@ fn give(file: OwnedFd, uid: u32, gid: u32) -> io::Result<File> {
     Ok(File::from(file))
 }
 
-/// Writes a new file, readable by all, in the place of what was there: of a link, not of what the link leads to.
+/// Writes a new file, readable by all, in the place of what was there. A link is replaced, not the file that it leads to.
 ///
 /// # Errors
 /// Those of open(2) and write(2).
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let entry = Entry::locate(path)?;
+    let entry = HeldEntry::locate(path)?;
     match entry.remove() {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -119,7 +131,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// # Errors
 /// Those of unlink(2).
 pub fn remove(path: &Path) -> io::Result<()> {
-    Entry::locate(path)?.remove()
+    HeldEntry::locate(path)?.remove()
 }
 
 /// A name in the file system, held fast: whatever the name leads to later, this is still the same file. Opened for
@@ -136,7 +148,7 @@ impl Held {
     /// # Errors
     /// `open`, with the path.
     pub fn open(path: &Path) -> Result<Held> {
-        let entry = Entry::locate(path)
+        let entry = HeldEntry::locate(path)
             .map_err(|error| Error::from_io("open", path.display().to_string(), &error))?;
         Held::of(&entry, path)
     }
@@ -145,7 +157,7 @@ impl Held {
     ///
     /// # Errors
     /// `open`, with the path.
-    pub fn of(entry: &Entry, path: &Path) -> Result<Held> {
+    pub fn of(entry: &HeldEntry, path: &Path) -> Result<Held> {
         let subject = path.display().to_string();
         let opened = entry.open(OFlag::O_PATH | OFlag::O_NOFOLLOW, Mode::empty());
         let file = opened.map_err(|error| Error::from_io("open", &subject, &error))?;

@@ -1,10 +1,10 @@
-//! Who a worker is: user, group, limits, root and working directory.
+//! The identity of a worker: user, group, limits, root and working directory.
 
+use super::accounts::{self, Account};
 use super::error::{Error, Named, Result};
 use nix::sys::resource::{Resource, rlim_t, setrlimit};
 use nix::unistd::{Gid, Group, Uid, User, chdir, chroot, setgid, setgroups, setuid};
 use serde::{Deserialize, Serialize};
-use std::ffi::CString;
 use std::path::{Path, PathBuf};
 
 /// A user with its groups, looked up once by the master.
@@ -28,24 +28,19 @@ impl Identity {
     pub fn look_up(user: &str, group: Option<&str>) -> Result<Identity> {
         let entry = find_user(user)?;
         let uid = match (&entry, user.parse::<u32>()) {
-            (Some(entry), _) => entry.uid.as_raw(),
+            (Some(entry), _) => entry.uid,
             (None, Ok(uid)) => uid,
             (None, Err(_)) => return Err(Error::new("getpwnam", user, nix::errno::Errno::ENOENT)),
         };
         let gid = match group {
             Some(group) => find_group(group)?,
-            None => entry.as_ref().map_or(uid, |entry| entry.gid.as_raw()),
+            None => entry.as_ref().map_or(uid, |entry| entry.gid),
         };
         let groups = match &entry {
-            Some(entry) => {
-                let name = CString::new(entry.name.as_str()).unwrap_or_default();
-                let list =
-                    nix::unistd::getgrouplist(&name, Gid::from_raw(gid)).named("getgrouplist", user)?;
-                list.into_iter().map(Gid::as_raw).collect()
-            }
+            Some(entry) => accounts::groups_of(&entry.name, gid)?,
             None => vec![gid],
         };
-        let (name, home) = entry.map_or((None, None), |entry| (Some(entry.name), Some(entry.dir)));
+        let (name, home) = entry.map_or((None, None), |entry| (Some(entry.name), Some(entry.home)));
         Ok(Identity {
             uid,
             gid,
@@ -76,10 +71,10 @@ pub fn own_user() -> u32 {
     Uid::effective().as_raw()
 }
 
-fn find_user(user: &str) -> Result<Option<User>> {
+fn find_user(user: &str) -> Result<Option<Account>> {
     match user.parse::<u32>() {
-        Ok(uid) => User::from_uid(Uid::from_raw(uid)).named("getpwuid", user),
-        Err(_) => User::from_name(user).named("getpwnam", user),
+        Ok(uid) => accounts::numbered(uid),
+        Err(_) => accounts::named(user),
     }
 }
 
@@ -91,10 +86,7 @@ pub fn find_group(group: &str) -> Result<u32> {
     if let Ok(gid) = group.parse::<u32>() {
         return Ok(gid);
     }
-    let entry = Group::from_name(group).named("getgrnam", group)?;
-    entry
-        .map(|g| g.gid.as_raw())
-        .ok_or_else(|| Error::new("getgrnam", group, nix::errno::Errno::ENOENT))
+    accounts::group(group)?.ok_or_else(|| Error::new("getgrnam", group, nix::errno::Errno::ENOENT))
 }
 
 /// A user's id and primary group, by name or decimal number.
@@ -103,7 +95,7 @@ pub fn find_group(group: &str) -> Result<u32> {
 /// getpwnam(3); ENOENT for a name that is not known.
 pub fn find_owner(user: &str) -> Result<(u32, Option<u32>)> {
     match (find_user(user)?, user.parse::<u32>()) {
-        (Some(entry), _) => Ok((entry.uid.as_raw(), Some(entry.gid.as_raw()))),
+        (Some(entry), _) => Ok((entry.uid, Some(entry.gid))),
         (None, Ok(uid)) => Ok((uid, None)),
         (None, Err(_)) => Err(Error::new("getpwnam", user, nix::errno::Errno::ENOENT)),
     }
@@ -129,6 +121,19 @@ pub fn most_descriptors() -> Result<u64> {
     use nix::sys::resource::{Resource, getrlimit};
     let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).named("getrlimit", "RLIMIT_NOFILE")?;
     Ok(soft)
+}
+
+/// Raises the soft limit on descriptors to the hard one, for a process that serves many connections; says what it is then.
+///
+/// # Errors
+/// getrlimit(2) or setrlimit(2).
+pub fn raise_descriptors() -> Result<u64> {
+    use nix::sys::resource::getrlimit;
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).named("getrlimit", "RLIMIT_NOFILE")?;
+    if soft < hard {
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard).named("setrlimit", "RLIMIT_NOFILE")?;
+    }
+    Ok(hard)
 }
 
 /// Sets soft and hard limit on open descriptors.
@@ -224,7 +229,8 @@ pub fn change_directory(directory: &Path) -> Result<()> {
     chdir(directory).named("chdir", &directory.display().to_string())
 }
 
-/// Becomes another user for good: group, supplementary groups, user.
+/// Becomes another user for good: group, supplementary groups, user. A process that is not root and has the right to do so
+/// keeps that right ([`crate::rights::give_up`]).
 ///
 /// # Errors
 /// setgid(2), setgroups(2) or setuid(2); EPERM without the privilege.

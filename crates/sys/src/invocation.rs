@@ -35,8 +35,8 @@ pub fn remember() {
         let running = Path::new("/proc/self/exe");
         let file = identity(running);
         let is_same = |path: &PathBuf| identity(path).is_some() && identity(path) == file;
-        // As it was called: what a symbolic link names may be changed to upgrade, and a program's name is that of the
-        // link. The kernel's own answer is the last resort, since it is where the link led.
+        // As it was called: a symbolic link may be changed to upgrade, and a program has the link's name. The kernel's
+        // own answer is the last resort, since it is where the link led.
         let name = arguments.first().map(PathBuf::from).unwrap_or_default();
         let called = if name.components().count() > 1 {
             std::path::absolute(name).ok().filter(|path| is_same(path))

@@ -2,6 +2,7 @@
 //!
 //! Knows no part of forkyard but plain values. Unsafe code is allowed here, each block with its reason.
 
+pub mod accounts;
 pub mod acl;
 pub mod beneath;
 pub mod clock;
@@ -9,12 +10,13 @@ pub mod diag;
 pub mod dir;
 pub mod entry;
 pub mod error;
+pub mod external;
 pub mod fd;
 pub mod file;
-pub mod foreign;
+pub mod heap;
 pub mod identity;
+pub mod image;
 pub mod invocation;
-pub mod last_word;
 pub mod lock;
 pub mod memfile;
 pub mod mounts;
@@ -25,12 +27,16 @@ pub mod pidfd;
 pub mod process;
 pub mod program;
 pub mod question;
+pub mod rewind;
 pub mod rights;
 pub mod session;
+pub mod shared_mappings;
 pub mod shm;
 pub mod signal;
 pub mod socket;
 pub mod terminal;
+pub mod timeout_responder;
 pub mod title;
+pub mod tree;
 
 pub use error::{Error, Result};

@@ -1,11 +1,19 @@
 //! Files in memory that are written and read as files: what one process leaves to the next.
 
 use super::error::{Error, Named, Result};
+use super::shm::PAGE_BYTES;
+use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ops::{Deref, DerefMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::ptr::NonNull;
+use std::time::Duration;
+
+/// How often a seal is tried that the kernel refuses: it has waited a tenth of a second each time.
+const SEAL_TRIES: usize = 50;
 
 /// Makes an empty file, close-on-exec.
 ///
@@ -20,7 +28,15 @@ pub fn create(name: &str) -> Result<OwnedFd> {
 /// # Errors
 /// pwrite(2).
 pub fn write(file: BorrowedFd<'_>, bytes: &[u8]) -> Result<()> {
-    with(file, |file| file.write_all_at(bytes, 0)).map_err(|e| Error::from_io("pwrite", "", &e))
+    write_at(file, bytes, 0)
+}
+
+/// Writes from a place on; what was there beyond that stays.
+///
+/// # Errors
+/// pwrite(2).
+pub fn write_at(file: BorrowedFd<'_>, bytes: &[u8], place: usize) -> Result<()> {
+    with(file, |file| file.write_all_at(bytes, place as u64)).map_err(|e| Error::from_io("pwrite", "", &e))
 }
 
 /// Makes a file of these bytes, sealed against any change.
@@ -30,10 +46,26 @@ pub fn write(file: BorrowedFd<'_>, bytes: &[u8]) -> Result<()> {
 pub fn sealed(name: &str, bytes: &[u8]) -> Result<OwnedFd> {
     let file = create(name)?;
     write(file.as_fd(), bytes)?;
-    let seals =
-        SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_SEAL;
-    fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).named("fcntl F_ADD_SEALS", name)?;
+    seal(&file, SealFlag::F_SEAL_WRITE, name)?;
     Ok(file)
+}
+
+/// Seals a file against another length, against other seals, and against `more`. The kernel refuses a seal against writing
+/// while it has one of the pages in hand itself, to move or to look at it: that is tried again, for seconds.
+///
+/// # Errors
+/// fcntl(2).
+pub(crate) fn seal(file: &impl AsFd, more: SealFlag, name: &str) -> Result<()> {
+    let seals = SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL | more;
+    for _ in 0..SEAL_TRIES {
+        match fcntl(file, FcntlArg::F_ADD_SEALS(seals)) {
+            Err(Errno::EBUSY) => std::thread::sleep(Duration::from_millis(10)),
+            done => return done.named("fcntl F_ADD_SEALS", name).map(drop),
+        }
+    }
+    fcntl(file, FcntlArg::F_ADD_SEALS(seals))
+        .named("fcntl F_ADD_SEALS", name)
+        .map(drop)
 }
 
 /// Reads a whole file of at most `most` bytes.
@@ -60,6 +92,60 @@ fn with<R>(fd: BorrowedFd<'_>, act: impl FnOnce(&File) -> std::io::Result<R>) ->
     act(&file)
 }
 
+/// A value in private memory of its own, which bears a name in /proc/PID/maps. It stays for as long as the process.
+#[derive(Debug)]
+pub struct Placed<T>(NonNull<T>);
+
+impl<T> Placed<T> {
+    /// Makes the memory, and puts the value there.
+    ///
+    /// # Errors
+    /// memfd_create(2), ftruncate(2) or mmap(2).
+    pub fn new(name: &str, value: T) -> Result<Placed<T>> {
+        const { assert!(align_of::<T>() <= PAGE_BYTES && size_of::<T>() > 0) };
+        let file = create(name)?;
+        nix::unistd::ftruncate(&file, size_of::<T>() as libc::off_t).named("ftruncate", name)?;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping. It is private, and no other process has the file.
+        let place = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                size_of::<T>(),
+                access,
+                libc::MAP_PRIVATE,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        let place = NonNull::new(place.cast::<T>()).filter(|_| place != libc::MAP_FAILED);
+        let place = place.ok_or_else(|| Error::last("mmap", name))?;
+        // SAFETY: mapped for writing, large enough, and at a page's beginning.
+        unsafe { place.write(value) };
+        Ok(Placed(place))
+    }
+
+    /// Where it is. What uses this uses nothing else of the value meanwhile.
+    pub fn into_raw(self) -> *mut T {
+        self.0.as_ptr()
+    }
+}
+
+impl<T> Deref for Placed<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: mapped for good, with a value, which only `self` refers to.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<T> DerefMut for Placed<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the same.
+        unsafe { self.0.as_mut() }
+    }
+}
+
 /// Gives memory that was freed back to the kernel. free(3) keeps most of it for the next time.
 pub fn give_back() {
     #[cfg(target_env = "gnu")]
@@ -79,5 +165,40 @@ mod tests {
         assert_eq!(read(file.as_fd(), 100).unwrap(), b"what is left");
         assert!(read(file.as_fd(), 5).is_err());
         assert!(write(file.as_fd(), b"other").is_err());
+    }
+
+    #[test]
+    fn a_placed_value_is_where_its_name_says() {
+        let mut value = Placed::new("test of a place", [7_u64; 600]).unwrap();
+        value[599] += 1;
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let line = maps
+            .lines()
+            .find(|line| line.contains("test of a place"))
+            .unwrap();
+        assert_eq!((value[0], value[599]), (7, 8));
+        let place = value.into_raw();
+        assert!(
+            line.starts_with(&format!("{:x}-", place as usize)) && line.contains("rw-p"),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn a_file_in_use_is_sealed_when_it_is_no_longer() {
+        let file = File::from(create("test").unwrap());
+        file.set_len(4096).unwrap();
+        // SAFETY: no process changes the file's length.
+        let mapping = unsafe { memmap2::MmapMut::map_mut(&file).unwrap() };
+        let seals = FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_WRITE);
+        assert_eq!(fcntl(&file, seals), Err(Errno::EBUSY));
+        let (begin, begun) = std::sync::mpsc::channel();
+        let user = std::thread::spawn(move || {
+            begun.recv().unwrap();
+            drop(mapping);
+        });
+        begin.send(()).unwrap();
+        seal(&file, SealFlag::F_SEAL_WRITE, "test").unwrap();
+        user.join().unwrap();
     }
 }

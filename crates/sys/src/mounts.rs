@@ -1,7 +1,7 @@
-//! Who says whose the files of a file system are.
+//! Who decides which user owns the files of a file system.
 //!
-//! Of a FUSE file system a user's own program does, and of one that mount(8) or udisks has mounted at a user's wish, the medium
-//! that he has written.
+//! For a FUSE file system, a user's own program does. For one that mount(8) or udisks has mounted at a user's wish, the
+//! medium does, which the user has written.
 
 use super::error::{Error, Named, Result};
 use nix::sys::statfs::{FUSE_SUPER_MAGIC, FsType, fstatfs};

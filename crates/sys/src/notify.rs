@@ -2,7 +2,7 @@
 
 use super::clock;
 use super::error::{Error, Named, Result};
-use super::fd::{receive_letter, send_with};
+use super::fd::{receive_datagram, send_with};
 use super::socket::{self as waiting, Readiness};
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, setsockopt, socket, sockopt};
@@ -65,8 +65,17 @@ impl Notifier {
     /// Whether descriptors may be left with the service manager. systemd says so from version 254 on, and the keeper does;
     /// one that says nothing would warn of each descriptor that it does not want.
     pub fn keeps_descriptors(&self) -> bool {
-        let most = self.variables.iter().find(|(name, _)| *name == "FDSTORE");
-        most.is_some_and(|(_, most)| most != "0")
+        self.said_of_store().is_some_and(|most| most != "0")
+    }
+
+    /// How many; `None`: it does not say.
+    pub fn most_descriptors(&self) -> Option<u64> {
+        self.said_of_store()?.to_str()?.parse().ok()
+    }
+
+    fn said_of_store(&self) -> Option<&OsString> {
+        let mut variables = self.variables.iter();
+        variables.find_map(|(name, most)| (*name == "FDSTORE").then_some(most))
     }
 
     /// Leaves a copy of a descriptor with the service manager, which passes it to the next process
@@ -121,8 +130,8 @@ pub struct Receiver {
 
 /// One notification.
 #[derive(Debug)]
-pub struct Letter {
-    /// Who sent it, as the kernel says (SCM_CREDENTIALS, unix(7)).
+pub struct Datagram {
+    /// The process that sent it, as the kernel says (SCM_CREDENTIALS, unix(7)).
     pub sender: Option<i32>,
     /// What it says.
     pub text: String,
@@ -163,12 +172,12 @@ impl Receiver {
     }
 
     /// The next notification, if there is one.
-    pub fn receive(&self) -> Option<Letter> {
+    pub fn receive(&self) -> Option<Datagram> {
         let mut buffer = [0; 4096];
         loop {
-            match receive_letter(self.socket.as_fd(), &mut buffer) {
+            match receive_datagram(self.socket.as_fd(), &mut buffer) {
                 Ok((received, sender)) => {
-                    return Some(Letter {
+                    return Some(Datagram {
                         sender,
                         text: String::from_utf8_lossy(&buffer[..received.bytes]).into_owned(),
                         descriptors: received.descriptors,

@@ -14,7 +14,7 @@ impl From<&Entry> for Mark {
     }
 }
 
-/// Whether what has the application's path now is the application. What this process may not look at is not.
+/// Whether the application's path still leads to the application. `false` where this process may not look.
 pub fn is_there(origin: &Origin) -> bool {
     let root = entry_at(&origin.path).map(|entry| Mark::from(&entry));
     let startup = origin.startup.as_ref();

@@ -10,9 +10,11 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The variables of socket activation, which are meant for this process alone.
-pub const VARIABLES: [&str; 4] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", KEEPER];
-/// In place of LISTEN_PID, which a parent can't know before the fork: its own number.
+pub const VARIABLES: [&str; 5] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", KEEPER, BACKGROUND];
+/// It has its own number in place of LISTEN_PID, which a parent can't know before the fork.
 pub const KEEPER: &str = "FORKYARD_KEEPER";
+/// Set for a master whose keeper goes to the background as soon as the master is ready.
+pub const BACKGROUND: &str = "FORKYARD_BACKGROUND";
 /// First descriptor that a service manager passes (sd_listen_fds(3), SD_LISTEN_FDS_START).
 pub const FIRST: RawFd = 3;
 /// Descriptors that are taken from a service manager; more are left alone.
@@ -142,7 +144,7 @@ mod tests {
         let memory = crate::shm::Memory::create("test", 3).unwrap();
         assert_eq!(kind(memory.writable.as_fd()), Kind::Memory(3));
         assert_eq!(
-            kind(memory.readable.as_fd()),
+            kind(memory.readable().unwrap().as_fd()),
             Kind::Other,
             "a worker's is no master's"
         );

@@ -2,6 +2,7 @@
 
 use libc::{PF_W, PT_DYNAMIC, PT_LOAD, dl_iterate_phdr, dl_phdr_info};
 use std::ffi::{c_int, c_void};
+use std::ops::Range;
 use std::slice;
 
 /// An entry of a dynamic section (elf(5), `Elf64_Dyn`).
@@ -20,14 +21,32 @@ const DF_TEXTREL: u64 = 4;
 /// Lets go of the pages of code and constants that this process has touched so far. They stay in the page cache and
 /// come back when they are used: a process that has done its work, as a preloader has after start-up, weighs less.
 ///
-/// Only what can't have been written to is let go (segments without `PF_W` of objects without text relocations), so
-/// nothing is lost. See madvise(2), `MADV_DONTNEED`.
+/// Only what can't have been written to is let go (segments without `PF_W` of objects without text relocations, as long as
+/// they are mapped from a file), so nothing is lost. See madvise(2), `MADV_DONTNEED`.
 pub fn let_go_of_code() {
-    // SAFETY: the callback takes what dl_iterate_phdr(3) documents, and doesn't unwind.
-    unsafe { dl_iterate_phdr(Some(let_go_of_object), std::ptr::null_mut()) };
+    // What something has moved to huge pages (opcache.huge_code_pages) is in memory alone.
+    let mut files =
+        std::fs::read_to_string("/proc/self/maps").map_or_else(|_| Vec::new(), |maps| of_files(&maps));
+    // SAFETY: the callback takes what dl_iterate_phdr(3) documents and a list that outlives the call, and doesn't unwind.
+    unsafe { dl_iterate_phdr(Some(let_go_of_object), (&raw mut files).cast()) };
 }
 
-unsafe extern "C" fn let_go_of_object(info: *mut dl_phdr_info, _: usize, _: *mut c_void) -> c_int {
+/// The places in a text of /proc/self/maps that are of files.
+fn of_files(maps: &str) -> Vec<Range<u64>> {
+    let place = |line: &str| {
+        let mut words = line.split_ascii_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        // Permissions, offset, device, inode.
+        let is_file = words.nth(3).is_some_and(|inode| inode != "0");
+        is_file.then_some(number(start)?..number(end)?)
+    };
+    maps.lines().filter_map(place).collect()
+}
+
+unsafe extern "C" fn let_go_of_object(info: *mut dl_phdr_info, _: usize, files: *mut c_void) -> c_int {
+    // SAFETY: it is the list of `let_go_of_code`, which nothing else uses meanwhile.
+    let files = unsafe { &*files.cast::<Vec<Range<u64>>>() };
     // SAFETY: dl_iterate_phdr gives a valid object with `dlpi_phnum` headers.
     let (base, headers) = unsafe {
         let info = &*info;
@@ -52,7 +71,8 @@ unsafe extern "C" fn let_go_of_object(info: *mut dl_phdr_info, _: usize, _: *mut
         // A page that is shared with a neighbouring segment may have been written to: whole pages of this one only.
         let start = (base + header.p_vaddr).next_multiple_of(page);
         let end = (base + header.p_vaddr + header.p_filesz) / page * page;
-        if start < end {
+        let is_of_file = files.iter().any(|place| place.start <= start && end <= place.end);
+        if start < end && is_of_file {
             // SAFETY: a mapping of a file that is never written to reads the same afterwards. Errors change nothing.
             unsafe { libc::madvise(start as *mut c_void, (end - start) as usize, libc::MADV_DONTNEED) };
         }
@@ -73,5 +93,22 @@ unsafe fn is_text_relocated(mut entry: *const Dynamic) -> bool {
             // SAFETY: DT_NULL is still to come.
             _ => entry = unsafe { entry.add(1) },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_moved_away_from_its_file_is_not_let_go() {
+        let maps = "\
+5580-55a0 r-xp 00000000 fe:01 9 /usr/lib/forkyard/forkyard-php
+55a0-55c0 r-xp 00000000 00:00 0
+7f00-7f10 rw-s 00000000 00:01 77                         /memfd:a name (deleted)
+nonsense
+";
+        assert_eq!(of_files(maps), [0x5580..0x55a0, 0x7f00..0x7f10]);
+        let_go_of_code();
     }
 }

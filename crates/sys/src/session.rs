@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use std::fs;
 use std::os::fd::AsFd;
 
-/// Passes over /proc until nothing is found: who is killed may have forked just before.
+/// Passes over /proc until nothing is found: a process that is killed may have forked just before.
 const PASSES: usize = 8;
 
 /// Begins a session of this process' own.

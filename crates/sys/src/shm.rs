@@ -5,7 +5,7 @@
 
 use super::error::{Error, Named, Result};
 use memmap2::{MmapOptions, MmapRaw};
-use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::fcntl::SealFlag;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
@@ -14,13 +14,11 @@ use std::sync::atomic::AtomicU64;
 pub const PAGE_BYTES: usize = 4096;
 pub const PAGE_WORDS: usize = PAGE_BYTES / 8;
 
-/// The two descriptors of one piece of shared memory.
+/// One piece of shared memory.
 #[derive(Debug)]
 pub struct Memory {
     /// Opened for reading and writing.
     pub writable: OwnedFd,
-    /// Opened for reading only: a mapping of it can never be made writable, by mprotect(2) either.
-    pub readable: OwnedFd,
 }
 
 impl Memory {
@@ -33,25 +31,26 @@ impl Memory {
         let writable = memfd_create(name, flags).named("memfd_create", name)?;
         let bytes = (pages * PAGE_BYTES) as libc::off_t;
         nix::unistd::ftruncate(&writable, bytes).named("ftruncate", name)?;
-        let seals = SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL;
-        fcntl(&writable, FcntlArg::F_ADD_SEALS(seals)).named("fcntl F_ADD_SEALS", name)?;
-        Memory::adopt(writable, name)
+        super::memfile::seal(&writable, SealFlag::empty(), name)?;
+        Ok(Memory { writable })
     }
 
     /// Memory that another process has made: its descriptor for reading and writing, whose size and seals were looked at.
+    pub fn adopt(writable: OwnedFd) -> Memory {
+        Memory { writable }
+    }
+
+    /// The same opened for reading only, for one process: a mapping of it can never be made writable, by mprotect(2) either.
     ///
     /// # Errors
     /// dup(2).
-    pub fn adopt(writable: OwnedFd, name: &str) -> Result<Memory> {
-        let path = format!("/proc/self/fd/{}", writable.as_raw_fd());
-        let readable = match std::fs::File::open(&path) {
-            Ok(file) => OwnedFd::from(file),
+    pub fn readable(&self) -> Result<OwnedFd> {
+        let path = format!("/proc/self/fd/{}", self.writable.as_raw_fd());
+        match std::fs::File::open(&path) {
+            Ok(file) => Ok(OwnedFd::from(file)),
             // Without /proc there is no way to open it again; the descriptor is then as good as the writable one.
-            Err(_) => writable
-                .try_clone()
-                .map_err(|e| Error::from_io("dup", name, &e))?,
-        };
-        Ok(Memory { writable, readable })
+            Err(_) => (self.writable.try_clone()).map_err(|e| Error::from_io("dup", "scoreboard", &e)),
+        }
     }
 }
 

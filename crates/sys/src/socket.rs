@@ -184,7 +184,7 @@ pub fn shutdown_write(socket: BorrowedFd<'_>) {
     let _ = nix::sys::socket::shutdown(socket.as_raw_fd(), Shutdown::Write);
 }
 
-/// Ends a connection for all who have its socket.
+/// Ends a connection for all processes that have its socket.
 pub fn shutdown(socket: BorrowedFd<'_>) {
     // Fails only where the peer is gone already.
     let _ = nix::sys::socket::shutdown(socket.as_raw_fd(), Shutdown::Both);
@@ -220,6 +220,13 @@ pub fn peer_address(socket: BorrowedFd<'_>) -> Result<Option<IpAddr>> {
     })
 }
 
+/// The other end's address in words; `None`: it has none.
+pub fn peer_name(socket: BorrowedFd<'_>) -> Option<String> {
+    let address = nix::sys::socket::getpeername::<SockaddrStorage>(socket.as_raw_fd()).ok()?;
+    let name = address.to_string();
+    (!name.is_empty()).then_some(name)
+}
+
 /// The process that called listen(2) for the unix socket that this one is connected to (SO_PEERCRED, unix(7)).
 ///
 /// # Errors
@@ -238,6 +245,57 @@ pub fn peer_user(connected: BorrowedFd<'_>) -> Result<u32> {
     let credentials = nix::sys::socket::getsockopt(&connected, nix::sys::socket::sockopt::PeerCredentials)
         .named("getsockopt SO_PEERCRED", "")?;
     Ok(credentials.uid())
+}
+
+/// Begins a connection that never waits, to a unix socket. `None`: more wait there than it has taken up; to be tried again.
+///
+/// # Errors
+/// socket(2) or connect(2).
+pub fn connect_unix(path: &std::path::Path) -> Result<Option<OwnedFd>> {
+    use nix::sys::socket::{AddressFamily, SockType, UnixAddr, connect, socket};
+    let shown = path.display().to_string();
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let fd = socket(AddressFamily::Unix, SockType::Stream, flags, None).named("socket", &shown)?;
+    let address = UnixAddr::new(path).named("connect", &shown)?;
+    match connect(fd.as_raw_fd(), &address) {
+        Ok(()) => Ok(Some(fd)),
+        Err(Errno::EAGAIN) => Ok(None),
+        Err(errno) => Err(Error::new("connect", shown, errno)),
+    }
+}
+
+/// Begins a TCP connection that never waits. It is there once the socket is writable and has no error ([`take_error`]).
+///
+/// # Errors
+/// socket(2), setsockopt(2) or connect(2).
+pub fn connect_tcp(address: SocketAddr) -> Result<OwnedFd> {
+    use nix::sys::socket::{AddressFamily, SockType, connect, setsockopt, socket, sockopt};
+    let shown = address.to_string();
+    let family = if address.is_ipv4() {
+        AddressFamily::Inet
+    } else {
+        AddressFamily::Inet6
+    };
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let fd = socket(family, SockType::Stream, flags, None).named("socket", &shown)?;
+    setsockopt(&fd, sockopt::TcpNoDelay, &true).named("setsockopt TCP_NODELAY", &shown)?;
+    match connect(fd.as_raw_fd(), &SockaddrStorage::from(address)) {
+        Ok(()) | Err(Errno::EINPROGRESS) => Ok(fd),
+        Err(errno) => Err(Error::new("connect", shown, errno)),
+    }
+}
+
+/// What became of a connection that was begun (SO_ERROR, socket(7)).
+///
+/// # Errors
+/// Why it failed.
+pub fn take_error(socket: BorrowedFd<'_>) -> Result<()> {
+    let number = nix::sys::socket::getsockopt(&socket, nix::sys::socket::sockopt::SocketError)
+        .named("getsockopt SO_ERROR", "")?;
+    match number {
+        0 => Ok(()),
+        number => Err(Error::new("connect", "", Errno::from_raw(number))),
+    }
 }
 
 /// A listening TCP socket, non-blocking, close-on-exec, SO_REUSEADDR. `is_for_both`: at `[::]` it is for IPv4 as well,

@@ -1,5 +1,5 @@
-//! The process title, as ps(1) and top(1) show it, and the process' name (comm of proc(5)), which pgrep -x, ps -C, monit
-//! and `start-stop-daemon --name` look for. The name is that of the program's file and no title.
+//! The process title, as ps(1) and top(1) show it, and the process' name (comm of proc(5)), which pgrep -x, ps -C,
+//! monit and `start-stop-daemon --name` look for. The name is the program's file name, not a title.
 
 use std::sync::OnceLock;
 
@@ -35,7 +35,15 @@ pub fn prepare() {
 
 /// This process' name: that of its program's file, at most 15 bytes of it.
 pub fn name() -> String {
-    nix::sys::prctl::get_name().map_or_else(|_| String::new(), |name| name.to_string_lossy().into_owned())
+    let mut name = [0u8; 16];
+    // nix's own call lets the kernel write to what is declared immutable: with link-time optimisation its result is nonsense.
+    // SAFETY: PR_GET_NAME writes 16 bytes at most, the zero at the end among them (prctl(2)), and there is room for them.
+    let result = unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+    let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    if result < 0 {
+        return String::new();
+    }
+    String::from_utf8_lossy(&name[..end]).into_owned()
 }
 
 /// Takes the name of the master, whatever this process' program is called: php-fpm's workers have the name of their master.

@@ -92,7 +92,7 @@ pub(super) fn deny() -> Result<(), ConfineError> {
 
 fn programs() -> Result<[BpfProgram; 2], ConfineError> {
     let failed = |error: seccompiler::BackendError| ConfineError::new(KEY, error.to_string());
-    // Its flags can't be looked at: who is told that it is not there uses clone(2).
+    // Its flags can't be looked at. A library that is told that it is not there uses clone(2).
     let clone3: Rules = spread([(libc::SYS_clone3, Vec::new())]);
     Ok([
         program(refused().map_err(failed)?, libc::EPERM).map_err(failed)?,

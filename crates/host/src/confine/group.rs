@@ -4,12 +4,16 @@ use super::ConfineError;
 use crate::config::Cgroup;
 use crate::sys::clock;
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
-use std::fs;
+use std::fs::{self, File};
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The period of `cpu.max`, microseconds; the kernel's default.
 const CPU_PERIOD_US: u64 = 100_000;
+
+/// The kernel's.
+const DEFAULT_WEIGHT: &str = "100";
 
 /// Between two tries to remove a group, milliseconds.
 const LOOK_INTERVAL_MS: u8 = 10;
@@ -31,7 +35,8 @@ fn limits(cgroup: &Cgroup) -> Vec<Limit> {
         .cpu_percent
         .map(|percent| format!("{} {CPU_PERIOD_US}", u64::from(percent) * CPU_PERIOD_US / 100));
     let pids = cgroup.pids_max.map(|most| most.to_string());
-    // What is not limited any more must be said, too: the group may be there from before a reload.
+    let weight = cgroup.cpu_weight.map(|weight| weight.to_string());
+    // What is not limited any more must be written, too: the group may be there from before a reload.
     vec![
         (
             "cgroup.memory_max",
@@ -50,6 +55,12 @@ fn limits(cgroup: &Cgroup) -> Vec<Limit> {
             "pids",
             "pids.max",
             pids.unwrap_or_else(unlimited),
+        ),
+        (
+            "cpu_weight",
+            "cpu",
+            "cpu.weight",
+            weight.unwrap_or_else(|| DEFAULT_WEIGHT.to_owned()),
         ),
     ]
 }
@@ -80,7 +91,7 @@ pub(super) fn make(cgroup: &Cgroup, pool: &str) -> Result<Group, ConfineError> {
 fn set(parent: &Path, group: &Path, (key, controller, file, value): &Limit) -> Result<(), ConfineError> {
     let target = group.join(file);
     if !target.exists() {
-        if value == "max" {
+        if value == "max" || value == DEFAULT_WEIGHT && *file == "cpu.weight" {
             return Ok(());
         }
         // A group's own controllers are those that its parent passes on.
@@ -105,6 +116,27 @@ pub(super) fn join(cgroup: &Cgroup, pool: &str) -> Result<(), ConfineError> {
     fs::write(&file, "0").map_err(|error| {
         ConfineError::new("cgroup.parent", format!("write 0 to {}: {error}", file.display()))
     })
+}
+
+/// A process that may not open this file itself writes to it to be in the group. The rights of the process that has
+/// opened it count (Linux 5.16).
+///
+/// # Errors
+/// open(2).
+pub fn entrance(group: &Group) -> Result<File, ConfineError> {
+    let file = group.join("cgroup.procs");
+    let opened = File::options().write(true).open(&file);
+    opened.map_err(|error| ConfineError::new("cgroup.parent", format!("open {}: {error}", file.display())))
+}
+
+/// Puts this process into the group that this is the entrance of.
+///
+/// # Errors
+/// write(2).
+pub fn enter(entrance: BorrowedFd<'_>) -> Result<(), ConfineError> {
+    nix::unistd::write(entrance, b"0")
+        .map(drop)
+        .map_err(|errno| ConfineError::new("cgroup.parent", format!("write 0 to cgroup.procs: {errno}")))
 }
 
 /// Removes a group, if no process is left in it. A process that was reaped may be in it for a moment longer: `patience` is
@@ -134,6 +166,7 @@ mod tests {
             memory_max: Some(64 << 20),
             cpu_percent: Some(150),
             pids_max: None,
+            cpu_weight: Some(50),
         }
     }
 
@@ -144,6 +177,7 @@ mod tests {
             ("memory.max", "67108864".to_owned()),
             ("cpu.max", "150000 100000".to_owned()),
             ("pids.max", "max".to_owned()),
+            ("cpu.weight", "50".to_owned()),
         ];
         assert_eq!(written, wanted);
     }

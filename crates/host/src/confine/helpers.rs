@@ -1,15 +1,15 @@
 //! System calls of helpers: router, inspector of directories and reporter may make these and no others. They read what
 //! strangers send; an attacker who takes one over can't start programs, make files or reach what the process was not given.
 //!
-//! Others fail with ENOSYS: a C library that is newer than this list tries a new call first and then takes the older one,
-//! as on an older kernel. Ended by the kernel, a router would take the requests of all with it.
+//! Others fail with ENOSYS: a C library that is newer than this list tries a new call first and then takes the older
+//! one, as on an older kernel. If the kernel ended a router, the requests of all applications would be lost with it.
 
 use super::ConfineError;
 use super::calls;
 use nix::libc;
 use seccompiler::{SeccompAction, SeccompFilter, TargetArch};
 
-/// Who is to be kept to its calls.
+/// The helper that is kept to its calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Helper {
     /// Passes on connections that it is given or accepts.
@@ -130,7 +130,8 @@ pub fn keep_to(helper: Helper) -> Result<(), ConfineError> {
 mod tests {
     use super::*;
 
-    /// What each helper can't do, one call of each kind: which of them is not refused as a call that is not there.
+    /// Tries what each helper must not do, one call of each kind. Returns the first that is not refused as a call that
+    /// is not there.
     fn possible(helper: Helper) -> Option<usize> {
         use nix::sys::signal::{Signal, kill};
         use nix::unistd::{Uid, execv, getpid, setuid};

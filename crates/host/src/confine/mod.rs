@@ -9,8 +9,8 @@
 //! * [`finish`], after the change of user: AppArmor hat, paths, system calls, in this order, since each could keep the
 //!   one before it from being set.
 //!
-//! [`check`] is the master's part: what the kernel lacks is said when the daemon starts or reloads, with the setting's
-//! name, and the configuration is not applied. Nothing is ever left out silently.
+//! [`check`] is the master's part. When the daemon starts or reloads, it names the setting for which the kernel lacks
+//! something, and the configuration is not applied. Nothing is ever left out silently.
 
 mod calls;
 mod error;
@@ -18,11 +18,13 @@ mod group;
 mod hat;
 mod helpers;
 mod paths;
+mod place;
 mod tmp;
 
 pub use error::ConfineError;
-pub use group::{Group, remove as remove_group};
+pub use group::{Group, enter as enter_group, entrance, remove as remove_group};
 pub use helpers::{Helper, keep_to};
+pub use place::{Place, find as find_place, leave as leave_place};
 
 use crate::config::{Application, Confine, Pool};
 use std::fs::File;
@@ -70,12 +72,12 @@ pub fn only_look() -> Vec<ConfineError> {
         .collect()
 }
 
-/// Joins the control group and gets a /tmp of its own. In a process with one thread.
+/// Joins the control group, unless it is in it already, and gets a /tmp of its own. In a process with one thread.
 ///
 /// # Errors
 /// The kernel or its configuration does not allow it.
-pub fn begin(pool: &Pool) -> Result<(), ConfineError> {
-    if let Some(cgroup) = &pool.confine.cgroup {
+pub fn begin(pool: &Pool, is_in_group: bool) -> Result<(), ConfineError> {
+    if let Some(cgroup) = pool.confine.cgroup.as_ref().filter(|_| !is_in_group) {
         group::join(cgroup, &pool.name)?;
     }
     if pool.confine.private_tmp {

@@ -3,7 +3,7 @@
 use super::inherited::Inherited;
 use crate::config::{Address, Listen};
 use crate::remedy;
-use crate::sys::entry::Entry;
+use crate::sys::entry::HeldEntry;
 use crate::sys::file::{Held, is_missing_support};
 use crate::sys::identity::{find_group, find_owner};
 use crate::sys::{self, acl, process, socket};
@@ -36,7 +36,7 @@ pub struct Listener {
 
 /// Where the path of a unix socket leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum SocketPath {
     /// To the socket, as far as can be told.
     Own,
     /// Nowhere: it can't be reached.
@@ -209,17 +209,17 @@ impl Listener {
     }
 
     /// Where a unix socket's path leads by now. As long as the socket is open no other file gets its inode.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> SocketPath {
         let Address::Unix(path) = &self.address else {
-            return Place::Own;
+            return SocketPath::Own;
         };
         match std::fs::symlink_metadata(path) {
-            Ok(data) if self.file.is_some_and(|file| file != (data.dev(), data.ino())) => Place::Taken,
+            Ok(data) if self.file.is_some_and(|file| file != (data.dev(), data.ino())) => SocketPath::Taken,
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-                Place::Gone
+                SocketPath::Gone
             }
-            // Where the path can't be followed it may be right for those who can.
-            Ok(_) | Err(_) => Place::Own,
+            // Where this process can't follow the path, it may be right for others.
+            Ok(_) | Err(_) => SocketPath::Own,
         }
     }
 
@@ -239,7 +239,7 @@ impl Listener {
             if held.socket_identity() != Some(file) {
                 return Err(ListenError::Replaced(path.clone()));
             }
-            // At no moment may anyone connect less than before and after.
+            // At no moment may a client be refused that is let in both before and after.
             if has_list(listen) {
                 set_list(&held, listen)?;
             } else {
@@ -255,7 +255,7 @@ impl Listener {
     /// Removes the socket's file, if it is still the one that was made for it.
     pub fn remove_file(&self) {
         if let Address::Unix(path) = &self.address {
-            let Ok(entry) = Entry::locate(path) else {
+            let Ok(entry) = HeldEntry::locate(path) else {
                 return;
             };
             let now = entry.stat().ok().map(|stat| (stat.st_dev, stat.st_ino));
@@ -287,7 +287,7 @@ fn bind_unix(path: &Path, listen: &Listen) -> Result<(OwnedFd, (u64, u64)), List
     let subject = path.display().to_string();
     let failed = |call, errno| ListenError::System(sys::Error::new(call, subject.clone(), errno));
     // The directory is held: a link that takes its place while this goes on leads to an error, and root changes nothing there.
-    let entry = Entry::locate(path).map_err(|error| match error.raw_os_error() {
+    let entry = HeldEntry::locate(path).map_err(|error| match error.raw_os_error() {
         None => ListenError::Link(path.to_owned(), error),
         Some(_) => sys::Error::from_io("bind", &subject, &error).into(),
     })?;
@@ -351,7 +351,7 @@ fn set_owner(held: &Held, listen: &Listen) -> Result<(), ListenError> {
 ///
 /// A socket is live when the process that called listen(2) for it lives. After a kill of the master its workers still
 /// hold the socket while they finish their requests, but no process will serve what waits in its queue: stale.
-fn make_way(path: &Path, entry: &Entry) -> Result<(), ListenError> {
+fn make_way(path: &Path, entry: &HeldEntry) -> Result<(), ListenError> {
     match entry.stat() {
         Err(_) => return Ok(()),
         Ok(stat) if stat.st_mode & SFlag::S_IFMT.bits() != SFlag::S_IFSOCK.bits() => {
@@ -454,16 +454,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let socket = listener(&path);
-        assert_eq!((socket.is_ours(), socket.place()), (true, Place::Own));
+        assert_eq!((socket.is_ours(), socket.place()), (true, SocketPath::Own));
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(socket.place(), Place::Gone);
+        assert_eq!(socket.place(), SocketPath::Gone);
         // Also if it is another socket: the inode is not used again while the first one is open.
         let other = listener(&path);
-        assert_eq!((socket.place(), other.place()), (Place::Taken, Place::Own));
+        assert_eq!(
+            (socket.place(), other.place()),
+            (SocketPath::Taken, SocketPath::Own)
+        );
         socket.remove_file();
         assert_eq!(
             other.place(),
-            Place::Own,
+            SocketPath::Own,
             "its file is not the first one's to remove"
         );
     }

@@ -15,7 +15,7 @@ const MAX_IN_VARIABLE: usize = 128;
 pub(super) struct Named {
     /// What stands before the `=`.
     pub(super) key: String,
-    /// Where it is said to listen.
+    /// The address that the variable names.
     pub(super) address: Address,
     /// Its descriptor.
     pub(super) fd: RawFd,

@@ -19,7 +19,7 @@ pub struct AcceptPause {
 }
 
 impl AcceptPause {
-    /// An attempt has failed: the pause begins. Whether that is to be said in the log.
+    /// An attempt has failed: the pause begins. Returns whether the log is to say so.
     pub fn begin(&mut self, now: Tick) -> bool {
         self.until = Some(now + ACCEPT_PAUSE);
         let is_due = self.said.is_none_or(|said| now.since(said) >= SAY_INTERVAL);

@@ -1,4 +1,4 @@
-//! Who may connect.
+//! Which clients may connect.
 
 use crate::sys::socket::peer_address;
 use std::net::IpAddr;

@@ -52,13 +52,13 @@ impl std::error::Error for LogError {
 /// The daemon's log. There is one in a process.
 #[derive(Debug)]
 pub struct Log {
-    state: Mutex<State>,
+    state: Mutex<LogState>,
     /// Takes records that are wanted until the log is open.
     diagnostics: Option<env_logger::Logger>,
 }
 
 #[derive(Debug)]
-struct State {
+struct LogState {
     target: LogTarget,
     sink: Sink,
     /// It is where a configuration or the master wants it.
@@ -79,7 +79,7 @@ enum Sink {
     Master(OwnedFd),
 }
 
-/// Whose output is caught.
+/// The worker whose output is caught.
 #[derive(Debug, Clone, Copy)]
 pub struct Speaker<'a> {
     pub pool: &'a str,
@@ -109,7 +109,7 @@ impl Log {
     /// destination of the `log` crate's records.
     pub fn install() -> &'static Log {
         let log = LOG.get_or_init(|| {
-            let state = State {
+            let state = LogState {
                 target: LogTarget::Stderr,
                 sink: Sink::Stderr,
                 is_open: false,
@@ -280,7 +280,7 @@ impl Log {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, LogState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -302,7 +302,7 @@ fn introduction(speaker: &Speaker<'_>) -> String {
     }
 }
 
-impl State {
+impl LogState {
     fn about<'a>(&self, level: LogLevel, origin: Option<(&'a str, u32)>) -> About<'a> {
         About {
             micros: clock::epoch_micros(),

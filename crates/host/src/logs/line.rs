@@ -19,7 +19,7 @@ const RFC3339: &[BorrowedFormatItem<'static>] = format_description!(
 const SYSLOG: &[BorrowedFormatItem<'static>] =
     format_description!("[month repr:short] [day padding:space] [hour]:[minute]:[second]");
 
-/// What is said besides the text.
+/// What a line has beside its text.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct About<'a> {
     /// Microseconds since 1970.

@@ -1,6 +1,6 @@
 //! The answers to status and ping requests, headers included.
 
-use super::query::{Format, Selection};
+use super::query::{PageFormat, Selection};
 use super::snapshot::Snapshot;
 use super::{html, json, openmetrics, text, xml};
 
@@ -11,13 +11,13 @@ const CONTENT_TYPE: &str = "Content-type";
 
 /// An answer with status 200.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct StatusAnswer {
     /// Names and values, in the order in which they are to be sent.
     pub headers: Vec<(&'static str, &'static str)>,
     pub body: Vec<u8>,
 }
 
-impl Answer {
+impl StatusAnswer {
     /// The type of the body.
     pub fn content_type(&self) -> &'static str {
         let is_type = |name: &str| name.eq_ignore_ascii_case(CONTENT_TYPE);
@@ -29,40 +29,40 @@ impl Answer {
 }
 
 /// The answer to a request for the status page.
-pub fn status(method: &[u8], query: &[u8], snapshot: &Snapshot) -> Answer {
+pub fn status(method: &[u8], query: &[u8], snapshot: &Snapshot) -> StatusAnswer {
     if method == b"HEAD" {
         let content_type = (CONTENT_TYPE, "text/html; charset=UTF-8");
-        return Answer {
+        return StatusAnswer {
             headers: vec![EXPIRES, CACHE_CONTROL, content_type],
             body: Vec::new(),
         };
     }
     let selection = Selection::from_query(query);
     let content_type = match selection.format {
-        Format::Text => (CONTENT_TYPE, "text/plain;charset=UTF-8"),
-        Format::Html => (CONTENT_TYPE, "text/html;charset=UTF-8"),
-        Format::Xml => (CONTENT_TYPE, "text/xml;charset=UTF-8"),
-        Format::Json => ("Content-Type", "application/json"),
-        Format::Openmetrics => (
+        PageFormat::Text => (CONTENT_TYPE, "text/plain;charset=UTF-8"),
+        PageFormat::Html => (CONTENT_TYPE, "text/html;charset=UTF-8"),
+        PageFormat::Xml => (CONTENT_TYPE, "text/xml;charset=UTF-8"),
+        PageFormat::Json => ("Content-Type", "application/json"),
+        PageFormat::Openmetrics => (
             "Content-Type",
             "application/openmetrics-text; version=1.0.0; charset=utf-8",
         ),
     };
     let body = render(snapshot, selection).into_bytes();
-    Answer {
+    StatusAnswer {
         headers: vec![EXPIRES, CACHE_CONTROL, content_type],
         body,
     }
 }
 
 /// The answer to a ping.
-pub fn ping(method: &[u8], response: &str) -> Answer {
+pub fn ping(method: &[u8], response: &str) -> StatusAnswer {
     let body = if method == b"HEAD" {
         Vec::new()
     } else {
         response.as_bytes().to_vec()
     };
-    Answer {
+    StatusAnswer {
         headers: vec![(CONTENT_TYPE, "text/plain;charset=UTF-8"), EXPIRES, CACHE_CONTROL],
         body,
     }
@@ -71,10 +71,10 @@ pub fn ping(method: &[u8], response: &str) -> Answer {
 /// A snapshot as the text of a page.
 pub fn render(snapshot: &Snapshot, selection: Selection) -> String {
     match selection.format {
-        Format::Text => text::render(snapshot, selection.full),
-        Format::Html => html::render(snapshot, selection.full),
-        Format::Xml => xml::render(snapshot, selection.full),
-        Format::Json => json::render(snapshot, selection.full),
-        Format::Openmetrics => openmetrics::render(snapshot),
+        PageFormat::Text => text::render(snapshot, selection.full),
+        PageFormat::Html => html::render(snapshot, selection.full),
+        PageFormat::Xml => xml::render(snapshot, selection.full),
+        PageFormat::Json => json::render(snapshot, selection.full),
+        PageFormat::Openmetrics => openmetrics::render(snapshot),
     }
 }

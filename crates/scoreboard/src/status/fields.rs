@@ -45,31 +45,36 @@ pub(super) fn pool(snapshot: &Snapshot) -> Vec<Field> {
     let peak = snapshot.memory_peak.map(Value::Number);
     fields.extend(peak.map(|peak| ("memory peak", peak)));
     let in_flight = snapshot.in_flight.map(|count| Value::Number(count.into()));
-    fields.extend(in_flight.map(|count| ("requests in flight", count)));
+    fields.extend(in_flight.map(|count| (IN_FLIGHT, count)));
     fields
 }
 
-/// The names of a worker's fields.
-pub(super) const WORKER_NAMES: [&str; 13] = [
-    "pid",
-    "state",
-    "start time",
-    "start since",
-    "requests",
-    "request duration",
-    "request method",
-    "request uri",
-    "content length",
-    "user",
-    "script",
-    "last request cpu",
-    "last request memory",
-];
+const IN_FLIGHT: &str = "requests in flight";
+
+/// The names of the fields that workers of this snapshot have.
+pub(super) fn worker_names(snapshot: &Snapshot) -> Vec<&'static str> {
+    let mut names = vec![
+        "pid",
+        "state",
+        "start time",
+        "start since",
+        "requests",
+        "request duration",
+        "request method",
+        "request uri",
+        "content length",
+        "user",
+        "script",
+        "last request cpu",
+        "last request memory",
+    ];
+    names.extend(snapshot.in_flight.map(|_| IN_FLIGHT));
+    names
+}
 
 /// The fields of a worker.
-pub(super) fn worker(snapshot: &Snapshot, row: &WorkerRow) -> [Field; 13] {
-    let mut names = WORKER_NAMES.into_iter();
-    [
+pub(super) fn worker(snapshot: &Snapshot, row: &WorkerRow) -> Vec<Field> {
+    let values = [
         Value::Signed(row.pid.into()),
         Value::Text(row.state.to_owned()),
         Value::Time(row.start),
@@ -83,8 +88,9 @@ pub(super) fn worker(snapshot: &Snapshot, row: &WorkerRow) -> [Field; 13] {
         Value::Text(or_dash(&row.script)),
         Value::Share(row.last_cpu),
         Value::Number(row.last_memory),
-    ]
-    .map(|value| (names.next().unwrap_or_default(), value))
+        Value::Number(row.in_flight.unwrap_or(0).into()),
+    ];
+    worker_names(snapshot).into_iter().zip(values).collect()
 }
 
 /// Seconds from a moment until the snapshot; 0 if the clock was set back.

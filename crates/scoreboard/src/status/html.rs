@@ -23,12 +23,15 @@ pub(super) fn render(snapshot: &Snapshot, full: bool) -> String {
     html.push_str("</table>\n");
     if full {
         html.push_str("<table border=\"1\">\n");
-        let names = fields::WORKER_NAMES.map(|name| format!("<th>{name}</th>"));
-        html.push_str(&format!("<tr>{}</tr>\n", names.concat()));
+        let names = fields::worker_names(snapshot).into_iter();
+        let names: String = names.map(|name| format!("<th>{name}</th>")).collect();
+        html.push_str(&format!("<tr>{names}</tr>\n"));
         for row in &snapshot.workers {
-            let cells = fields::worker(snapshot, row)
-                .map(|(_, value)| format!("<td>{}</td>", cell(snapshot, &value)));
-            html.push_str(&format!("<tr>{}</tr>\n", cells.concat()));
+            let cells = fields::worker(snapshot, row).into_iter();
+            let cells: String = cells
+                .map(|(_, value)| format!("<td>{}</td>", cell(snapshot, &value)))
+                .collect();
+            html.push_str(&format!("<tr>{cells}</tr>\n"));
         }
         html.push_str("</table>");
     }

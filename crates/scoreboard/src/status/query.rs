@@ -2,7 +2,7 @@
 
 /// The form of a status page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum PageFormat {
     /// Lines of text.
     Text,
     /// A page for a browser.
@@ -17,7 +17,7 @@ pub enum Format {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Selection {
     /// In which form.
-    pub format: Format,
+    pub format: PageFormat,
     /// With the workers.
     pub full: bool,
 }
@@ -29,15 +29,15 @@ impl Selection {
         let keys: Vec<Vec<u8>> = query.split(|byte| *byte == b'&').filter_map(key).collect();
         let asks = |word: &str| keys.iter().any(|key| word.as_bytes().starts_with(key));
         let format = if asks("html") {
-            Format::Html
+            PageFormat::Html
         } else if asks("xml") {
-            Format::Xml
+            PageFormat::Xml
         } else if asks("json") {
-            Format::Json
+            PageFormat::Json
         } else if asks("openmetrics") {
-            Format::Openmetrics
+            PageFormat::Openmetrics
         } else {
-            Format::Text
+            PageFormat::Text
         };
         Selection {
             format,

@@ -74,4 +74,6 @@ pub struct WorkerRow {
     pub last_cpu: f64,
     /// Most memory that the last request took, in bytes; 0 unless idle.
     pub last_memory: u64,
+    /// Requests that it has now, where that may be several. php-fpm has no such field.
+    pub in_flight: Option<u32>,
 }

@@ -15,6 +15,7 @@ fn snapshot() -> Snapshot {
         script: b"-".to_vec(),
         last_cpu: 12.345,
         last_memory: 2_097_152,
+        in_flight: None,
     };
     let hostile = WorkerRow {
         pid: 6318,
@@ -116,7 +117,7 @@ fn a_pools_name_can_not_break_a_metric() {
     let text = render(
         &hostile,
         Selection {
-            format: Format::Openmetrics,
+            format: PageFormat::Openmetrics,
             full: false,
         },
     );
@@ -137,7 +138,7 @@ fn times_of_no_calendar_are_shown_as_numbers() {
     let text = render(
         &odd,
         Selection {
-            format: Format::Text,
+            format: PageFormat::Text,
             full: true,
         },
     );
@@ -149,7 +150,7 @@ fn times_of_no_calendar_are_shown_as_numbers() {
     let text = render(
         &west,
         Selection {
-            format: Format::Text,
+            format: PageFormat::Text,
             full: false,
         },
     );
@@ -158,7 +159,7 @@ fn times_of_no_calendar_are_shown_as_numbers() {
 
 #[test]
 fn keys_select_as_in_php() {
-    use Format::{Html, Json, Openmetrics, Text, Xml};
+    use PageFormat::{Html, Json, Openmetrics, Text, Xml};
     // Each was asked of php-fpm 8.2.
     for (query, format, full) in [
         ("", Text, false),
@@ -239,7 +240,7 @@ fn answers_have_php_fpms_headers() {
     assert_eq!(pong.body, b"pong");
     assert_eq!(
         ping(b"HEAD", "pong"),
-        Answer {
+        StatusAnswer {
             body: Vec::new(),
             ..pong
         }
@@ -285,4 +286,41 @@ fn the_peak_of_memory_is_shown_where_there_is_one() {
             assert_eq!(page.contains("4194304"), peak.is_some(), "{query}");
         }
     }
+}
+
+/// Requests of workers that have several: behind php-fpm's fields, and only where there are such workers.
+#[test]
+fn requests_in_flight_come_behind_php_fpms_fields_of_pool_and_worker() {
+    let mut many = snapshot();
+    many.in_flight = Some(5);
+    many.workers[0].in_flight = Some(2);
+    many.workers[1].in_flight = Some(3);
+    let page = |query: &str| String::from_utf8(status(b"GET", query.as_bytes(), &many).body).unwrap();
+    let text = page("full");
+    assert!(
+        text.contains("\nslow requests:        0\nrequests in flight:   5\n"),
+        "{text}"
+    );
+    assert!(
+        text.ends_with("\nlast request memory:  0\nrequests in flight:   3\n"),
+        "{text}"
+    );
+    let json: serde_json::Value = serde_json::from_str(&page("json&full")).unwrap();
+    assert_eq!(
+        (
+            &json["requests in flight"],
+            &json["processes"][0]["requests in flight"]
+        ),
+        (&5.into(), &2.into())
+    );
+    let xml = page("xml&full");
+    assert!(
+        xml.contains(
+            "<last-request-memory>0</last-request-memory><requests-in-flight>3</requests-in-flight>"
+        )
+    );
+    let html = page("html&full");
+    assert!(html.contains("<th>last request memory</th><th>requests in flight</th></tr>"));
+    assert!(html.contains("<td>2097152</td><td>2</td></tr>"), "{html}");
+    assert!(!super::tests::page("html&full").contains("in flight"));
 }

@@ -1,6 +1,7 @@
 //! From a plan to a process: the work directory is made, and the env setupper executed.
 
 use super::live::Live;
+use super::own_socket::OwnDirectory;
 use super::{Effects, Watched, fault, memory};
 use crate::event::{JourneyId, News};
 use crate::handshake::arguments::Arguments;
@@ -36,13 +37,23 @@ impl Effects {
         if plan.wants_port(live.route) {
             live.port = Some(self.ports.take(plan.bind_address)?);
         }
+        if let Some(how) = plan.own_socket {
+            live.own = Some(OwnDirectory::make(
+                &self.context.spawn_dir,
+                self.base.as_ref(),
+                &plan,
+                how,
+            )?);
+        }
         if plan.internal.is_some() {
             // What it has to know it is told by the master.
             if plan.switch_user {
                 directory.give_away(plan.account.uid, plan.account.gid)?;
             }
         } else {
-            let arguments = Arguments::new(&plan, live.route, live.port, &self.unique_name(id));
+            let mut arguments = Arguments::new(&plan, live.route, live.port, &self.unique_name(id));
+            arguments.own_socket = live.own.as_ref().map(OwnDirectory::socket);
+            arguments.node_preload = live.own.as_ref().and_then(OwnDirectory::script);
             directory.write_arguments(&arguments)?;
         }
         self.watch(&finish, id, Watched::Finish)?;

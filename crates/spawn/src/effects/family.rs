@@ -13,8 +13,8 @@ const MOST_ENVIRONMENT: u64 = 1024 * 1024;
 
 /// Our own children that belong to a journey, known by the mark in their environment, or, if they have ended, by their
 /// session: processes whose parent died are ours, because we are a subreaper (prctl(2)). Those that are `known` to be
-/// somebody else's are not looked at.
-/// In parts: there may be thousands, and no more than [`MOST_LOOKS`] are looked at between two events.
+/// another part's are not looked at. In parts: there may be thousands, and no more than [`MOST_LOOKS`] are looked at
+/// between two events.
 pub(super) fn orphans(
     search: &mut Search,
     mark: &[u8],

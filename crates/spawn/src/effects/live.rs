@@ -1,12 +1,13 @@
 //! What is held for one journey, and the events of its process.
 
+use super::own_socket::OwnDirectory;
 use super::{Effects, Watched, family, translate};
 use crate::capture::Capture;
 use crate::error::{Ended, Fault};
 use crate::event::{JourneyId, News};
 use crate::plan::Plan;
 use crate::step::Route;
-use crate::sys::{pidfd, process};
+use crate::sys::{dir, pidfd, process};
 use crate::workdir::WorkDirectory;
 use mio::net::TcpStream;
 use mio::unix::SourceFd;
@@ -32,6 +33,8 @@ pub(super) struct Live {
     pub(super) route: Route,
     pub(super) directory: Option<WorkDirectory>,
     pub(super) port: Option<u16>,
+    /// Where its own socket is.
+    pub(super) own: Option<OwnDirectory>,
     pub(super) input: Option<OwnedFd>,
     pub(super) output: Option<OwnedFd>,
     pub(super) finish: Option<OwnedFd>,
@@ -41,7 +44,7 @@ pub(super) struct Live {
     pub(super) ended: Option<Ended>,
     pub(super) reaped: bool,
     /// What its processes have in their environment, once the work directory is gone.
-    pub(super) settled_mark: Vec<u8>,
+    pub(super) own_mark: Vec<u8>,
     /// How it ended, if another has reaped it.
     pub(super) gone: Option<process::Ended>,
     /// What it is to be given when it is forked.
@@ -64,6 +67,7 @@ impl Live {
             route,
             directory: None,
             port: None,
+            own: None,
             input: None,
             output: None,
             finish: None,
@@ -71,7 +75,7 @@ impl Live {
             pid: None,
             ended: None,
             reaped: false,
-            settled_mark: Vec::new(),
+            own_mark: Vec::new(),
             gone: None,
             descriptors: Vec::new(),
             capture: Capture::default(),
@@ -206,7 +210,7 @@ impl Effects {
         }
     }
 
-    /// The process and its group. As long as the process was not reaped, its number means nobody else.
+    /// Kills the process and its group. As long as the process was not reaped, its number means no other process.
     pub(super) fn kill(&mut self, id: JourneyId) {
         if let Some(live) = self.live.get(&id) {
             if let (Some(pid), false) = (live.pid, live.reaped) {
@@ -230,9 +234,9 @@ impl Effects {
             }
         }
         if let (Some(mark), Some(pid)) = (live.mark(), live.pid) {
-            // Members of its group that die now leave their children to us: first the group, then our children, and
-            // whoever is found may have children as well, so that another look is needed. One that has died and that
-            // nobody reaps stays a member for good.
+            // Members of its group that die now leave their children to us: first the group is killed, then our
+            // children. Each that is found may have children as well, so that another look is needed. A process that
+            // has died and is not reaped stays a member for good.
             live.looks += u32::from(live.search.is_complete());
             let group = nix::unistd::Pid::from_raw(pid);
             let is_dying = live.looks <= MOST_LOOKS && nix::sys::signal::killpg(group, None).is_ok();
@@ -261,6 +265,10 @@ impl Effects {
         };
         if let Some(mut old) = live.ping.take() {
             let _ = self.registry.deregister(&mut old);
+        }
+        if let Some(own) = &live.own {
+            let listens = live.ended.is_none() && listens_at(&own.socket(), live.plan.account.uid);
+            return self.tell(id, if listens { News::Pinged } else { News::Silent });
         }
         let Some(port) = live.port else { return };
         let address = SocketAddr::new(reachable(live.plan.bind_address), port);
@@ -299,6 +307,17 @@ impl Effects {
         };
         self.tell(id, news);
     }
+}
+
+/// Whether a process listens on a socket of this user's. Never waits.
+fn listens_at(path: &std::path::Path, uid: u32) -> bool {
+    let is_own = dir::owner(path).is_ok_and(|owner| owner.is_socket && owner.uid == uid);
+    is_own
+        && match mio::net::UnixStream::connect(path) {
+            Ok(_) => true,
+            // More wait than it has taken up.
+            Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
+        }
 }
 
 /// What poll(2) says of a descriptor now.

@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::Path;
 
-/// How many processes of this process' cgroup, and of one of version 2 with this directory, were killed for want of memory
-/// (cgroups(7)); 0 where nobody counts.
+/// How many processes of this process' cgroup, and of one of version 2 with this directory, were killed for want of
+/// memory (cgroups(7)); 0 where the kernel does not count.
 pub fn oom_kills(other: Option<&Path>) -> u64 {
     let membership = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let files = membership.lines().filter_map(|line| {

@@ -7,18 +7,19 @@ mod family;
 mod live;
 mod lookup;
 mod memory;
+mod own_socket;
 mod parting;
 mod ports;
 mod remains;
 mod told;
 
-use super::action::Order;
+use super::action::JourneyAction;
 use super::error::{Ended, Fault};
 use super::event::{JourneyId, News};
 use super::handshake::properties::{self, Found};
 use super::handshake::response::{Complaint, Properties, Response};
 use super::journey::Journey;
-use super::workdir::{self, Base};
+use super::workdir::{self, Base, WorkDirectory};
 use crate::sys::{self, clock, dir, process};
 use live::Live;
 pub use lookup::{account, own_account};
@@ -52,7 +53,7 @@ pub struct Context {
     pub first_token: usize,
 }
 
-/// The ports that applications get where nothing else is said.
+/// The ports that applications get by default.
 pub const PORTS: (u16, u16) = (5000, 65_535);
 
 /// What is watched of a journey; part of its tokens.
@@ -66,7 +67,7 @@ enum Watched {
 
 const KINDS: usize = 8;
 
-/// A process that is up, handed over to whoever is to keep it.
+/// A process that is up, for the caller to keep.
 #[derive(Debug)]
 pub struct Process {
     /// Its pid.
@@ -95,6 +96,8 @@ pub struct Effects {
     ports: Ports,
     news: VecDeque<(JourneyId, News)>,
     sink: Sink,
+    /// Work directories of what is up, until [`Effects::clear_up`].
+    litter: Vec<WorkDirectory>,
 }
 
 impl std::fmt::Debug for Effects {
@@ -117,11 +120,13 @@ impl Effects {
             ports,
             news: VecDeque::new(),
             sink,
+            litter: Vec::new(),
         };
         if made.context.has_base {
             for rest in workdir::sweep(&made.context.spawn_dir) {
                 made.remove_elsewhere(&rest);
             }
+            own_socket::sweep(&made.context.spawn_dir);
             made.make_base();
         }
         made
@@ -161,14 +166,14 @@ impl Effects {
         self.news.pop_front()
     }
 
-    /// Carries out an order. What comes of it is among the news, now or later.
-    pub fn perform(&mut self, id: JourneyId, order: Order) {
+    /// Carries out an order. Its result is among the news, now or later.
+    pub fn perform(&mut self, id: JourneyId, order: JourneyAction) {
         match order {
-            Order::Prepare { plan, route } => {
+            JourneyAction::Prepare { plan, route } => {
                 self.live.insert(id, Live::new(plan, route));
                 self.prepare(id);
             }
-            Order::PrepareAgain => {
+            JourneyAction::PrepareAgain => {
                 if let Some(old) = self.live.remove(&id) {
                     let (plan, route) = (Arc::clone(&old.plan), old.route);
                     self.give_up(old, &[]);
@@ -176,13 +181,13 @@ impl Effects {
                     self.prepare(id);
                 }
             }
-            Order::Fork => self.fork(id),
-            Order::Ping => self.ping(id),
-            Order::Load => self.load(id),
-            Order::Kill => self.kill(id),
-            Order::Sweep => self.sweep(id),
-            Order::Settle => self.settle(id),
-            Order::Discard { sockets } => {
+            JourneyAction::Fork => self.fork(id),
+            JourneyAction::Ping => self.ping(id),
+            JourneyAction::Load => self.load(id),
+            JourneyAction::Kill => self.kill(id),
+            JourneyAction::Sweep => self.sweep(id),
+            JourneyAction::EndHandshake => self.end_handshake(id),
+            JourneyAction::Discard { sockets } => {
                 if let Some(live) = self.live.remove(&id) {
                     self.give_up(live, &sockets);
                 }
@@ -206,7 +211,7 @@ impl Effects {
         true
     }
 
-    /// A child was reaped by somebody else, who read how it ended. False: it is none of ours.
+    /// The caller reaped a child, and tells how it ended. False: it is none of ours.
     pub fn reaped(&mut self, pid: i32, ended: process::Ended) -> bool {
         let mut live = self.live.iter_mut();
         let found = live.find(|(_, live)| live.pid == Some(pid) && !live.reaped);
@@ -219,20 +224,22 @@ impl Effects {
         true
     }
 
-    /// Takes a process that is up: from now on it is the caller's, who also reaps it.
+    /// Takes a process that is up. From now on it is the caller's to reap.
     pub fn take(&mut self, id: JourneyId) -> Option<Process> {
         let mut live = self.live.remove(&id)?;
         self.unwatch(&mut live);
         if let Some(port) = live.port {
             self.ports.release(port);
         }
+        // It goes with the file of the socket from now on.
+        live.own = None;
         Some(Process {
             pid: live.pid?,
             handle: live.process.take()?,
             input: live.input.take(),
             output: live.output.take(),
             gone: live.gone,
-            remains: Remains::new(live.pid?, live.settled_mark),
+            remains: Remains::new(live.pid?, live.own_mark),
         })
     }
 
@@ -269,8 +276,9 @@ impl Effects {
     }
 
     /// Kills every process that is not up yet and removes its work directory: this program is about to become another
-    /// one. If nothing comes of that, the journeys fail as they do when a process is killed.
+    /// one. If this program goes on after all, the journeys fail as they do when a process is killed.
     pub fn abandon(&mut self) {
+        self.clear_up();
         let ids: Vec<JourneyId> = self.live.keys().copied().collect();
         for id in ids {
             let directory = self.live.get_mut(&id).and_then(|live| live.directory.take());
@@ -319,7 +327,9 @@ impl Effects {
             Properties::Bytes(bytes) => properties::parse(bytes).unwrap_or_default(),
             Properties::Missing | Properties::TooLong => Vec::new(),
         };
-        let found = properties::to_look_at(&sockets, &live.plan).map(|path| {
+        let own = live.own.as_ref().map(own_socket::OwnDirectory::socket);
+        let named = properties::to_look_at(&sockets, &live.plan).chain(own.as_deref());
+        let found = named.map(|path| {
             let found = match dir::owner(path) {
                 Ok(owner) if owner.is_socket => Found::Socket { uid: owner.uid },
                 Ok(_) => Found::Other,
@@ -335,6 +345,7 @@ impl Effects {
             complaint: contents.complaint,
             steps: contents.steps,
             surroundings: contents.surroundings,
+            socket: own.clone(),
             port: live.port,
             listens_on: live.listens_on(),
             command: contents.command,

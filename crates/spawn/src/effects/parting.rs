@@ -15,7 +15,7 @@ use std::path::Path;
 
 impl Effects {
     /// It is up: what belongs to the handshake is given up.
-    pub(super) fn settle(&mut self, id: JourneyId) {
+    pub(super) fn end_handshake(&mut self, id: JourneyId) {
         let Some(live) = self.live.get_mut(&id) else {
             return;
         };
@@ -26,8 +26,14 @@ impl Effects {
             let _ = self.registry.deregister(&mut ping);
         }
         live.capture = Capture::default();
-        live.settled_mark = live.mark().unwrap_or_default();
-        if let Some(directory) = live.directory.take() {
+        live.own_mark = live.mark().unwrap_or_default();
+        // That the process is up is told first: removing dozens of files takes a while.
+        self.litter.extend(live.directory.take());
+    }
+
+    /// Removes the work directories of what is up.
+    pub fn clear_up(&mut self) {
+        for directory in std::mem::take(&mut self.litter) {
             self.remove(directory);
         }
     }
@@ -39,6 +45,9 @@ impl Effects {
         }
         if let (Some(handle), false) = (&live.process, live.reaped) {
             let _ = pidfd::reap(handle.as_fd());
+        }
+        if let Some(own) = live.own.take() {
+            own.remove();
         }
         for address in sockets {
             let (Address::Unix(path), Some(allowed)) = (address, &live.plan.socket_dir) else {
@@ -94,7 +103,7 @@ impl Effects {
     pub(super) fn unwatch(&mut self, live: &mut Live) {
         let watched = [&live.finish, &live.process, &live.output];
         for fd in watched.into_iter().flatten() {
-            // One that came to its end is watched no more.
+            // A pipe that came to its end is not watched any more.
             let _ = self.registry.deregister(&mut SourceFd(&fd.as_raw_fd()));
         }
         if let Some(mut ping) = live.ping.take() {

@@ -30,8 +30,8 @@ impl Ports {
         }
     }
 
-    /// A port on which nobody listens now. It is free until the application takes it, or somebody else does: that can't
-    /// be helped, since not every program can be handed a socket.
+    /// A port on which no process listens now. It is free until the application takes it, or another program does. This
+    /// can't be helped, since not every program can be handed a socket.
     pub(super) fn take(&mut self, address: IpAddr) -> sys::Result<u16> {
         for _ in 0..MOST_TRIES {
             let port = self.next;
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_is_given_once_and_not_while_somebody_listens() {
+    fn a_port_is_given_once_and_not_while_a_process_listens() {
         let here = IpAddr::from([127, 0, 0, 1]);
         let listener = TcpListener::bind((here, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -1,6 +1,6 @@
 //! What belongs to a process that is up, and has to go with it.
 
-use super::family;
+use super::{family, own_socket};
 use crate::sys::{dir, pidfd};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -35,15 +35,16 @@ impl SocketFile {
         Some(SocketFile { path, uid, mark })
     }
 
-    /// Removes it, if it is still there.
+    /// Removes it, if it is still there, and the directory that was made for it.
     pub fn remove(&self) {
         // Most programs have done so themselves.
         let _ = dir::remove_same_socket(&self.path, self.uid, self.mark);
+        own_socket::remove_around(&self.path, self.uid);
     }
 }
 
 impl Remains {
-    /// Of a process that leads a group, and by whose mark in the environment its descendants are known.
+    /// The remains of a process that leads a group. Its descendants are known by its mark in their environment.
     pub(super) fn new(pid: i32, mark: Vec<u8>) -> Remains {
         Remains {
             pid,
@@ -54,7 +55,7 @@ impl Remains {
         }
     }
 
-    /// Of a process that another master has started, who knew this mark.
+    /// The remains of a process that another master has started with this mark.
     pub fn adopt(pid: i32, mark: &str) -> Remains {
         Remains::new(pid, mark.as_bytes().to_vec())
     }
@@ -79,15 +80,16 @@ impl Remains {
         String::from_utf8_lossy(&self.mark).into_owned()
     }
 
-    /// Sends the whole group a signal. To be called as long as the process was not reaped, or at once after it was: then
-    /// its number means nobody else yet.
+    /// Sends the whole group a signal. To be called as long as the process was not reaped, or at once after it was:
+    /// then its number does not mean another process yet.
     pub fn signal_group(&self, signal: Signal) {
-        // There may be nobody left.
+        // There may be no process left.
         let _ = killpg(Pid::from_raw(self.pid), signal);
     }
 
-    /// Once the process has ended: kills what is left of it, and says whether there was anything. Then it has to be called
-    /// again, since who is killed may leave others. `is_known`: children of ours that belong to somebody else.
+    /// Once the process has ended: kills what is left of it, and says whether there was anything. Then it has to be
+    /// called again, since a process that is killed may leave others. `is_known`: children of ours that belong to
+    /// another part.
     pub fn sweep(&mut self, is_known: impl Fn(i32) -> bool) -> bool {
         for orphan in family::orphans(&mut self.search, &self.mark, self.pid, is_known) {
             let _ = pidfd::send_signal(orphan.as_fd(), Signal::SIGKILL);

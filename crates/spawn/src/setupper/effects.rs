@@ -5,7 +5,7 @@ use super::notes::Notes;
 use super::{access, command, dump};
 use crate::error::Category;
 use crate::handshake::arguments::Arguments;
-use crate::journey::State;
+use crate::journey::StepState;
 use crate::plan::Limit;
 use crate::step::Step;
 use crate::sys;
@@ -81,7 +81,7 @@ pub fn run(work_directory: &Path, pass: Pass) -> ExitCode {
         texts.push(("advanced_problem_details", details));
     }
     // If the work directory can't be written to, the line above is all there is.
-    let _ = notes.step(failed.step, State::Errored);
+    let _ = notes.step(failed.step, StepState::Errored);
     let _ = notes.complain(failed.category, &texts);
     ExitCode::FAILURE
 }
@@ -94,9 +94,9 @@ fn before(work_directory: &Path, notes: &Notes) -> Result<Infallible, Failed> {
     let _ = nix::unistd::setsid();
     sys::process::change_environment(&[], &names_of(environment::marks(work_directory)));
     notes
-        .step(Step::SubprocessBeforeFirstExec, State::Performed)
+        .step(Step::SubprocessBeforeFirstExec, StepState::Performed)
         .map_err(note)?;
-    notes.step(STEP, State::InProgress).map_err(note)?;
+    notes.step(STEP, StepState::InProgress).map_err(note)?;
     let arguments = arguments(notes, STEP)?;
     dump::all(notes).map_err(note)?;
     set_limits(&arguments.limits, STEP)?;
@@ -123,7 +123,7 @@ fn before(work_directory: &Path, notes: &Notes) -> Result<Infallible, Failed> {
     set_umask(&arguments);
     enter(&arguments, STEP)?;
     apply(environment::defaults(&arguments));
-    notes.step(STEP, State::Performed).map_err(note)?;
+    notes.step(STEP, StepState::Performed).map_err(note)?;
     let own = std::env::current_exe().map_err(|error| {
         Failed::new(
             STEP,
@@ -134,7 +134,7 @@ fn before(work_directory: &Path, notes: &Notes) -> Result<Infallible, Failed> {
         Some(shell) => {
             notes.mark_shell().map_err(note)?;
             notes
-                .step(Step::SubprocessOsShell, State::InProgress)
+                .step(Step::SubprocessOsShell, StepState::InProgress)
                 .map_err(note)?;
             let mut command = Command::new(shell);
             command.args(["-l", "-c", "exec \"$@\"", "forkyard-env-setupper"]);
@@ -161,10 +161,10 @@ fn after(work_directory: &Path, notes: &Notes) -> Result<Infallible, Failed> {
     let note = |error: sys::Error| Failed::from_call(STEP, "The work directory can't be written to", &error);
     if notes.has_shell_mark() {
         notes
-            .step(Step::SubprocessOsShell, State::Performed)
+            .step(Step::SubprocessOsShell, StepState::Performed)
             .map_err(note)?;
     }
-    notes.step(STEP, State::InProgress).map_err(note)?;
+    notes.step(STEP, StepState::InProgress).map_err(note)?;
     let arguments = arguments(notes, STEP)?;
     // Whatever the shell's start-up files did to them.
     set_limits(&arguments.limits, STEP)?;
@@ -173,18 +173,24 @@ fn after(work_directory: &Path, notes: &Notes) -> Result<Infallible, Failed> {
     apply(environment::marks(work_directory));
     apply(environment::defaults(&arguments));
     apply(environment::of_operator(&arguments));
+    let said = std::env::var("NODE_OPTIONS").ok();
+    apply(
+        environment::of_node(&arguments, said.as_deref())
+            .into_iter()
+            .collect(),
+    );
     dump::all(notes).map_err(note)?;
     let path = std::env::var("PATH").unwrap_or_default();
     let check = command::check(&arguments.start_command, &arguments.app_root, &path);
     let check = serde_json::to_vec(&check).unwrap_or_default();
     notes.dump("command.json", &check).map_err(note)?;
-    notes.step(STEP, State::Performed).map_err(note)?;
+    notes.step(STEP, StepState::Performed).map_err(note)?;
     let next = if arguments.starts_using_wrapper {
         Step::SubprocessExecWrapper
     } else {
         Step::SubprocessAppLoadOrExec
     };
-    notes.step(next, State::InProgress).map_err(note)?;
+    notes.step(next, StepState::InProgress).map_err(note)?;
     if arguments.dies_with_parent {
         // Here, because a change of user undoes it.
         identity::die_with_parent().map_err(|error| {

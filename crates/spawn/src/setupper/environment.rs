@@ -47,9 +47,24 @@ pub(super) fn defaults(arguments: &Arguments) -> Vec<Change> {
             uri => set(name, uri),
         });
     }
+    if let Some(socket) = &arguments.own_socket {
+        let name = match &arguments.node_preload {
+            Some(_) => "FORKYARD_NODE_SOCKET",
+            None => "SOCKET",
+        };
+        changes.push(set(name, &socket.to_string_lossy()));
+    }
     let root = arguments.app_root.to_string_lossy();
     changes.push(set("PWD", &root));
     changes
+}
+
+/// What Node.js is told besides: to load forkyard's script before anything else. `said`: what it is told already.
+pub(super) fn of_node(arguments: &Arguments, said: Option<&str>) -> Option<Change> {
+    let script = arguments.node_preload.as_ref()?.to_string_lossy();
+    let quoted = script.replace('\\', "\\\\").replace('"', "\\\"");
+    let more = said.map(|said| format!(" {said}")).unwrap_or_default();
+    Some(set("NODE_OPTIONS", &format!("--require \"{quoted}\"{more}")))
 }
 
 /// Those of the user, after a change of user.

@@ -18,4 +18,4 @@ mod notes;
 
 pub use access::{Barrier, barrier};
 pub use effects::{Pass, run};
-pub use notes::{Complaint, Notes, forget_mark, mark};
+pub use notes::{Notes, SetupComplaint, forget_mark, mark};

@@ -3,8 +3,9 @@
 
 use super::dump;
 use crate::error::Category;
-use crate::journey::State;
+use crate::journey::StepState;
 use crate::plan::WORK_DIRECTORY;
+use crate::source;
 use crate::step::Step;
 use crate::sys::{self, clock, dir, fd, process};
 use std::ffi::OsString;
@@ -23,7 +24,7 @@ pub struct Notes {
 
 /// A failure, as a program of forkyard's own tells it.
 #[derive(Debug, Clone, Default)]
-pub struct Complaint<'t> {
+pub struct SetupComplaint<'t> {
     /// What went wrong, in a line.
     pub summary: &'t str,
     /// What happened.
@@ -38,7 +39,7 @@ pub struct Complaint<'t> {
 /// sees how the process ends, and the master hears it.
 impl Notes {
     /// The work directory that this process was started with, and a session of its own, so that all it starts can be
-    /// ended at once. `None`: it was started by somebody else.
+    /// ended at once. `None`: it was not started by the kit.
     pub fn inherited() -> Option<Notes> {
         std::env::var_os(MARK)?;
         let notes = Notes {
@@ -60,7 +61,7 @@ impl Notes {
     /// The process has become what it is to be, and the next step begins: its environment, user and limits are written
     /// down. Nothing before: what root writes the application's user can't write again.
     pub fn settled(&self, next: Step) {
-        let _ = self.step(Step::SubprocessBeforeFirstExec, State::Performed);
+        let _ = self.step(Step::SubprocessBeforeFirstExec, StepState::Performed);
         self.advance(Step::SubprocessSetupperBeforeShell, next);
         self.describe();
     }
@@ -72,18 +73,18 @@ impl Notes {
 
     /// A step begins.
     pub fn enter(&self, step: Step) {
-        let _ = self.step(step, State::InProgress);
+        let _ = self.step(step, StepState::InProgress);
     }
 
     /// A step is done, and the next begins.
     pub fn advance(&self, done: Step, next: Step) {
-        let _ = self.step(done, State::Performed);
+        let _ = self.step(done, StepState::Performed);
         self.enter(next);
     }
 
     /// A step failed.
-    pub fn fail(&self, step: Step, category: Category, complaint: &Complaint<'_>) {
-        let _ = self.step(step, State::Errored);
+    pub fn fail(&self, step: Step, category: Category, complaint: &SetupComplaint<'_>) {
+        let _ = self.step(step, StepState::Errored);
         let texts = [
             ("summary", Some(complaint.summary)),
             ("problem_description.txt", complaint.problem),
@@ -97,12 +98,34 @@ impl Notes {
         }
     }
 
+    /// The line of the application's source that a text blames, for the report. For a process that is the application's user
+    /// already, and works in its root.
+    pub fn show_source(&self, text: &str) {
+        let Ok(root) = std::env::current_dir() else {
+            return;
+        };
+        let Some(excerpt) = source::blamed(text, &root) else {
+            return;
+        };
+        let written = dir::open_in(self.top.as_fd(), "response")
+            .and_then(|response| dir::open_in(response.as_fd(), "error"))
+            .and_then(|error| {
+                dir::write(
+                    error.as_fd(),
+                    "source",
+                    &serde_json::to_vec(&excerpt).unwrap_or_default(),
+                )
+            });
+        // The report has the backtrace.
+        let _ = written;
+    }
+
     /// The process is up.
     pub fn finish(self, last: Step) {
-        let _ = self.step(last, State::Performed);
-        let _ = self.step(Step::SubprocessFinish, State::Performed);
+        let _ = self.step(last, StepState::Performed);
+        let _ = self.step(Step::SubprocessFinish, StepState::Performed);
         let response = dir::open_in(self.top.as_fd(), "response");
-        // Nobody may be there to read it; the master is told by another way, too.
+        // The reader may be gone; the master is told by another way, too.
         let _ = response.and_then(|response| dir::write_fifo(response.as_fd(), "finish", b"1"));
     }
 }
@@ -124,7 +147,7 @@ impl Notes {
         })
     }
 
-    /// Gives all of it to the application's user. Before this nobody else can write to it.
+    /// Gives all of it to the application's user. Before this no other user can write to it.
     pub(super) fn give_away(&self, uid: u32, gid: u32) -> sys::Result<()> {
         dir::give_away(self.top.as_fd(), uid, gid)
     }
@@ -134,7 +157,7 @@ impl Notes {
         Ok(dir::read(self.top.as_fd(), "args.json", MOST)?.map(|content| content.bytes))
     }
 
-    /// Says that the login shell is used; whether it was said.
+    /// Says that the login shell is used. Returns whether this could be written.
     pub(super) fn mark_shell(&self) -> sys::Result<()> {
         dir::write(self.top.as_fd(), "execute_through_os_shell", b"")
     }
@@ -152,16 +175,16 @@ impl Notes {
     }
 
     /// A step has come to this state now.
-    pub(super) fn step(&self, step: Step, state: State) -> sys::Result<()> {
+    pub(super) fn step(&self, step: Step, state: StepState) -> sys::Result<()> {
         let response = dir::open_in(self.top.as_fd(), "response")?;
         let steps = dir::open_in(response.as_fd(), "steps")?;
         let directory = dir::open_in(steps.as_fd(), step.directory())?;
         let now = clock::now().as_nanos();
         let time = format!("{}.{:09}", now / 1_000_000_000, now % 1_000_000_000);
         let name = match state {
-            State::NotStarted => None,
-            State::InProgress => Some("begin_time_monotonic"),
-            State::Performed | State::Errored => Some("end_time_monotonic"),
+            StepState::NotStarted => None,
+            StepState::InProgress => Some("begin_time_monotonic"),
+            StepState::Performed | StepState::Errored => Some("end_time_monotonic"),
         };
         if let Some(name) = name {
             dir::write(directory.as_fd(), name, time.as_bytes())?;

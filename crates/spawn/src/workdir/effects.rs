@@ -118,7 +118,7 @@ impl WorkDirectory {
         contents
     }
 
-    /// What is said of the steps so far, without their ends; the process may be writing it right now.
+    /// What the process has written about the steps so far, without their ends. It may be writing right now.
     pub(crate) fn steps_so_far(&self, steps: &[Step]) -> Vec<(Step, StepFiles)> {
         let read = |step: &Step, name: &str| {
             let path = format!("response/steps/{}/{name}", step.directory());
@@ -168,6 +168,7 @@ fn complaint(directory: BorrowedFd<'_>) -> Complaint {
         solution_html: text("solution_description.html"),
         solution_text: text("solution_description.txt"),
         details: text("advanced_problem_details"),
+        source: text("source"),
     }
 }
 

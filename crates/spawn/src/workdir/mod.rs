@@ -1,6 +1,6 @@
 //! The work directory of a journey: where arguments are found and the response is written.
 //!
-//! Its top is opened while nobody else can write to it; whatever is read later is looked up from there, name by name, and
+//! Its top is opened while no other user can write to it. What is read later is looked up from there, name by name, and
 //! no symbolic link is followed. What is read is bounded.
 
 mod effects;

@@ -7,6 +7,7 @@ mod program;
 mod reap;
 
 use super::error::{Error, Named, Result};
+use super::pidfd;
 pub use background::{Launcher, daemonize};
 pub use environment::{change_environment, forget_variables, replace_environment};
 pub use fork::{Side, fork, fork_child, fork_sibling};
@@ -16,11 +17,25 @@ use nix::sys::wait::WaitPidFlag;
 use nix::unistd::Pid;
 pub use program::{Program, replace, start, start_blocked};
 pub use reap::{Ended, Usage, reap, reap_any, reap_pid, reap_soon, reap_used, reap_within, was_stopped};
+use std::os::fd::AsFd;
 
 /// Leaves the process at once: no destructors, no buffers flushed, no exit handlers.
 pub fn exit_now(code: i32) -> ! {
     // SAFETY: ends the process.
     unsafe { libc::_exit(code) }
+}
+
+/// Whether this process has no other thread. Where there is no /proc, such as in a chroot, the kernel is asked for what it grants
+/// only then (unshare(2), CLONE_THREAD, which changes nothing); one that forbids the question is taken to say yes.
+pub fn has_one_thread() -> bool {
+    match std::fs::read_dir("/proc/self/task") {
+        Ok(tasks) => tasks.count() == 1,
+        Err(_) => is_alone(),
+    }
+}
+
+fn is_alone() -> bool {
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_THREAD) != Err(Errno::EINVAL)
 }
 
 /// Makes this process inherit orphaned descendants (prctl(2), PR_SET_CHILD_SUBREAPER).
@@ -58,8 +73,8 @@ pub fn peak_memory_bytes() -> u64 {
     usage.map_or(0, |usage| u64::try_from(usage.max_rss()).unwrap_or(0) * 1024)
 }
 
-/// Memory that a process uses now, what it shares divided by those who share it (PSS); bytes. `pid`: of which process; `None`:
-/// of this one. `None` where the kernel does not tell.
+/// Memory that a process uses now, in bytes; what it shares is divided by the number of its users (PSS). `pid`: of
+/// which process; `None`: of this one. Returns `None` where the kernel does not tell.
 pub fn proportional_memory_bytes(pid: Option<i32>) -> Option<u64> {
     let whose = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
     let text = std::fs::read_to_string(format!("/proc/{whose}/smaps_rollup")).ok()?;
@@ -131,9 +146,47 @@ pub fn start_time(pid: i32) -> Option<u64> {
     stat.rsplit(')').next()?.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// The real user of a process (proc(5), `status`); `None`: it is gone.
+/// The real user of a process; `None`: it is gone.
 pub fn real_user(pid: i32) -> Option<u32> {
+    let process = pidfd::open(pid).ok()?;
+    pidfd::real_user(process.as_fd()).or_else(|| user_in_proc(pid))
+}
+
+/// The same by proc(5), `status`.
+fn user_in_proc(pid: i32) -> Option<u32> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_with_threads_is_not_alone_and_its_child_is() {
+        // Of the tests.
+        assert!(!has_one_thread() && !is_alone());
+        // SAFETY: the child makes system calls, and leaves.
+        match unsafe { nix::unistd::fork() }.unwrap() {
+            nix::unistd::ForkResult::Child => exit_now(i32::from(!(has_one_thread() && is_alone()))),
+            nix::unistd::ForkResult::Parent { child } => {
+                let ended = nix::sys::wait::waitpid(child, None);
+                assert_eq!(ended, Ok(nix::sys::wait::WaitStatus::Exited(child, 0)));
+            }
+        }
+    }
+
+    #[test]
+    fn the_user_of_a_process_is_the_same_by_descriptor_and_in_proc() {
+        // Process 1 is mostly another's, and may be out of sight.
+        for pid in [std::process::id() as i32, 1] {
+            assert_eq!(real_user(pid), user_in_proc(pid));
+        }
+        assert_eq!(
+            real_user(std::process::id() as i32),
+            Some(nix::unistd::getuid().as_raw())
+        );
+        assert_eq!(real_user(i32::MAX), None);
+    }
 }

@@ -40,13 +40,15 @@ pub fn parent() -> PathBuf {
 }
 
 impl Base {
-    /// Makes one, which applications of all users can pass through and nobody else can list.
+    /// Makes one. Applications of all users can pass through it; no other user can list it.
     pub(crate) fn make(parent: &Path) -> sys::Result<Base> {
         for _ in 0..TRIES {
-            let (path, top) = dir::make_temporary(parent, PREFIX)?;
-            let file = match lock::create(top.as_fd(), LOCK) {
-                Ok(file) => file,
-                Err(error) if error.errno == Errno::ENOENT => continue,
+            let made = dir::make_temporary(parent, PREFIX)
+                .and_then(|(path, top)| Ok((path, lock::create(top.as_fd(), LOCK)?, top)));
+            let (path, file, top) = match made {
+                Ok(made) => made,
+                // Swept before it was opened or locked.
+                Err(error) if error.errno == Errno::ENOENT && parent.exists() => continue,
                 Err(error) => return Err(error),
             };
             if lock::take(file.as_fd())? {
@@ -69,14 +71,24 @@ impl Base {
         &self.path
     }
 
+    /// What tells it from those of other daemons.
+    pub(crate) fn mark(&self) -> Option<&str> {
+        self.path.file_name()?.to_str()?.strip_prefix(PREFIX)
+    }
+
+    /// The one that has this mark, there or not.
+    pub(crate) fn marked(parent: &Path, mark: &str) -> PathBuf {
+        parent.join(format!("{PREFIX}{mark}"))
+    }
+
     /// Removes it, at the end of the daemon; says what is too large to be removed in no time.
     pub(crate) fn remove(self) -> Option<PathBuf> {
         remove(&self.path, self.top.as_fd())
     }
 }
 
-/// Removes what daemons of this user that are gone have left. What is too large to be removed in no time is said: that is
-/// for another process.
+/// Removes what daemons of this user that are gone have left. Returns what is too large to be removed at once: another
+/// process does that.
 pub(crate) fn sweep(parent: &Path) -> Vec<PathBuf> {
     let Ok(directory) = dir::open(parent) else {
         return Vec::new();
@@ -122,7 +134,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn what_nobody_has_locked_is_removed_and_nothing_else() {
+    fn what_no_process_has_locked_is_removed_and_nothing_else() {
         let parent = tempfile::tempdir().unwrap();
         let at = |name: &str| parent.path().join(name);
         for name in ["forkyard.work.dead", "other.dead"] {

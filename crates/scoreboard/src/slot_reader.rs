@@ -1,6 +1,7 @@
 //! Reads slots. Everything in a slot is its worker's word and may be nonsense: lengths are bounded, numbers are only
 //! shown or clamped, and a writer that never finishes costs a bounded number of tries.
 
+use super::counters::ExitCause;
 use super::layout::slot;
 use super::load::Load;
 use super::stage::Stage;
@@ -13,7 +14,7 @@ const TRIES: usize = 64;
 
 /// One slot at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct SlotEntry {
     /// Stage; a number that is none is taken for a busy worker's.
     pub stage: Stage,
     /// Process id, as the worker says.
@@ -44,13 +45,15 @@ pub struct Entry {
     pub max_memory: u64,
     /// What a worker that serves several requests at a time has to do.
     pub load: Load,
+    /// By what number such a worker knows the request that is shown; 0: it has not said.
+    pub shown: u64,
     /// Method, URI, query, script, user.
     pub texts: [Vec<u8>; 5],
     /// Whether the words belong together: no write came between.
     pub consistent: bool,
 }
 
-impl Entry {
+impl SlotEntry {
     /// Whether the worker has ever taken up work.
     pub fn had_work(&self) -> bool {
         self.requests > 0 || !matches!(self.stage, Stage::Creating | Stage::Accepting)
@@ -71,6 +74,18 @@ pub fn word(words: &[AtomicU64], index: usize) -> u64 {
     words[index].load(Ordering::Relaxed)
 }
 
+/// Why a worker that is gone has ended by itself, and the number of why it could not be put back; as far as it has said.
+pub fn leaving(words: &[AtomicU64]) -> (Option<ExitCause>, Option<u8>) {
+    let said = word(words, slot::LEAVING);
+    let reason = (said >> 8 & 0xff) as u8;
+    (ExitCause::from_word(said & 0xff), reason.checked_sub(1))
+}
+
+/// How often a worker was put back, nanoseconds that this took, pages that were copied. `first`: of these words.
+pub fn rewound(words: &[AtomicU64], first: usize) -> [u64; slot::REWOUND_WORDS] {
+    std::array::from_fn(|place| word(words, first + place))
+}
+
 /// What a worker that serves several requests at a time has to do; sequentially consistent, as the stage.
 pub fn load(words: &[AtomicU64]) -> Load {
     Load::from_word(words[slot::LOAD].load(Ordering::SeqCst))
@@ -82,7 +97,7 @@ pub fn program(words: &[AtomicU64]) -> [u64; slot::PROGRAM_WORDS] {
 }
 
 /// Reads a slot as a whole.
-pub fn read(words: &[AtomicU64]) -> Entry {
+pub fn read(words: &[AtomicU64]) -> SlotEntry {
     let mut copy = [0_u64; PAGE_WORDS];
     for _ in 0..TRIES {
         if copy_consistent(words, &mut copy) {
@@ -106,7 +121,7 @@ fn copy_consistent(words: &[AtomicU64], copy: &mut [u64; PAGE_WORDS]) -> bool {
     before == after && before & 1 == 0
 }
 
-fn entry(copy: &[u64; PAGE_WORDS], consistent: bool) -> Entry {
+fn entry(copy: &[u64; PAGE_WORDS], consistent: bool) -> SlotEntry {
     let lengths = copy[slot::LENGTHS];
     let text = |index: usize| {
         let (first, room) = slot::TEXTS[index];
@@ -116,7 +131,7 @@ fn entry(copy: &[u64; PAGE_WORDS], consistent: bool) -> Entry {
             .flat_map(|word| word.to_ne_bytes());
         bytes.take(length.min(room)).collect()
     };
-    Entry {
+    SlotEntry {
         stage: u32::try_from(copy[slot::STAGE])
             .ok()
             .and_then(Stage::from_number)
@@ -135,6 +150,7 @@ fn entry(copy: &[u64; PAGE_WORDS], consistent: bool) -> Entry {
         max_queue: copy[slot::MAX_QUEUE],
         max_memory: copy[slot::MAX_MEMORY],
         load: Load::from_word(copy[slot::LOAD]),
+        shown: copy[slot::SHOWN],
         texts: [text(0), text(1), text(2), text(3), text(4)],
         consistent,
     }
@@ -142,7 +158,7 @@ fn entry(copy: &[u64; PAGE_WORDS], consistent: bool) -> Entry {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stamp::{Description, Stamp};
+    use super::super::slot_writer::{Description, SlotWriter};
     use super::*;
     use std::sync::atomic::AtomicBool;
 
@@ -153,9 +169,9 @@ mod tests {
     #[test]
     fn what_is_described_is_read() {
         let page = page();
-        let stamp = Stamp::new(&page);
-        stamp.begin(42, 1000, Tick::from_nanos(1));
-        stamp.reading(Tick::from_nanos(5));
+        let slot_writer = SlotWriter::new(&page);
+        slot_writer.begin(42, 1000, Tick::from_nanos(1));
+        slot_writer.reading(Tick::from_nanos(5));
         let long = vec![b'x'; 5000];
         let about = Description {
             method: b"GET",
@@ -163,7 +179,7 @@ mod tests {
             query: &long,
             ..Description::default()
         };
-        stamp.describe(&about);
+        slot_writer.describe(&about);
         let entry = read(&page);
         assert!(entry.consistent);
         assert_eq!((entry.pid, entry.requests, entry.started), (42, 1, 1000));
@@ -179,7 +195,7 @@ mod tests {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let stamp = Stamp::new(&page);
+                let slot_writer = SlotWriter::new(&page);
                 let mut round = 0_u64;
                 while !stop.load(Ordering::Relaxed) {
                     let text = [b'a' + (round % 26) as u8; 300];
@@ -191,7 +207,7 @@ mod tests {
                         user: &text[..50],
                         content_length: round % 26,
                     };
-                    stamp.describe(&about);
+                    slot_writer.describe(&about);
                     round += 1;
                     // From back-to-back writes to pauses of about a short request.
                     for _ in 0..(round % 64) * 64 {

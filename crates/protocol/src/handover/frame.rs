@@ -1,7 +1,8 @@
 //! How a document lies in memory: a line that says what follows and how to tell that all of it is there.
 //!
 //! A master that keeps its document up to date has two copies and writes them in turn. Killed in the middle of one it has
-//! spoilt that one only, and the other says what was so before.
+//! spoilt that one only, and the other says what was so before. Behind a copy come frames with what has changed since. Killed in
+//! the middle of one of these, the master has spoilt what it said last.
 
 use std::fmt;
 
@@ -80,6 +81,29 @@ pub fn decode(bytes: &[u8]) -> Result<(u64, &[u8]), FrameError> {
     Ok((sequence, &frame[HEADER_BYTES..]))
 }
 
+/// The bodies of frames that stand one behind the other, with the number of the first. They end with
+/// the first that is not whole, or is not newer than the one before it: a remnant of what was there earlier.
+///
+/// # Errors
+/// The bytes do not begin with a whole frame.
+pub fn decode_all(bytes: &[u8]) -> Result<(u64, Vec<&[u8]>), FrameError> {
+    let (first, body) = decode(bytes)?;
+    let (mut bodies, mut last, mut rest) = (vec![body], first, after(bytes, body));
+    while let Ok((sequence, body)) = decode(rest) {
+        if sequence <= last {
+            break;
+        }
+        bodies.push(body);
+        (last, rest) = (sequence, after(rest, body));
+    }
+    Ok((first, bodies))
+}
+
+/// What follows the frame of this body, with which `bytes` begin.
+fn after<'b>(bytes: &'b [u8], body: &[u8]) -> &'b [u8] {
+    bytes.get(HEADER_BYTES + body.len()..).unwrap_or_default()
+}
+
 /// Of the whole frame without the checksum itself.
 fn checksum(frame: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
@@ -125,6 +149,25 @@ mod tests {
         for length in 0..good.len() {
             assert!(decode(&good[..length]).is_err(), "{length} bytes");
         }
+    }
+
+    #[test]
+    fn frames_follow_one_another_up_to_what_is_older_or_not_whole() {
+        let frames = [(4, "a"), (5, "bc"), (9, ""), (7, "old"), (10, "after it")];
+        let bytes: Vec<u8> = frames
+            .iter()
+            .flat_map(|(sequence, body)| encode(*sequence, body.as_bytes()))
+            .collect();
+        assert_eq!(decode_all(&bytes), Ok((4, vec![&b"a"[..], b"bc", b""])));
+        let whole = 2 * HEADER_BYTES + 3;
+        for length in 0..whole {
+            let expected = match length {
+                0..=HEADER_BYTES => Err(FrameError::Short),
+                _ => Ok((4, vec![&b"a"[..]])),
+            };
+            assert_eq!(decode_all(&bytes[..length]), expected, "{length} bytes");
+        }
+        assert_eq!(decode_all(&bytes[..whole]), Ok((4, vec![&b"a"[..], b"bc"])));
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub fn decode<T: DeserializeOwned>(message: &[u8]) -> Option<T> {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Look {
+pub struct InspectRequest {
     /// Comes back with the answer.
     pub number: u64,
     /// The application's root as the request names it.
@@ -28,7 +28,7 @@ pub struct Look {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seen {
+pub struct InspectReply {
     /// The question's.
     pub number: u64,
     /// What is there, or why it is no application of the pool: names the path and what would be right.
@@ -84,6 +84,18 @@ pub enum Kind {
     Cgi,
 }
 
+/// Where a program that speaks HTTP listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Handshake {
+    /// As usual for its runtime.
+    Usual,
+    /// Where it says: it speaks the handshake of the spawning kit.
+    Spoken,
+    /// On the unix socket `$SOCKET`.
+    Socket,
+}
+
 /// What an application may say of itself in its `forkyard.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -104,7 +116,37 @@ pub struct Settings {
     pub max_requests: Option<u32>,
     /// Restart one instance after the other.
     pub rolling_restarts: Option<bool>,
+    /// Requests that an instance works on at once; 0: any number.
+    #[serde(default)]
+    pub concurrency: Option<u32>,
+    /// Threads of an instance, each with a request.
+    #[serde(default)]
+    pub threads: Option<u32>,
+    /// How many instances it is spread over.
+    #[serde(default)]
+    pub instances: Option<u32>,
+    /// Where its program listens.
+    #[serde(default)]
+    pub handshake: Option<Handshake>,
+    /// Time without a request after which an instance is stopped.
+    #[serde(default)]
+    pub max_idle_time: Option<std::time::Duration>,
+    /// How long a request may take.
+    #[serde(default)]
+    pub max_request_time: Option<std::time::Duration>,
+    /// Most requests that wait.
+    #[serde(default)]
+    pub max_request_queue_size: Option<u32>,
+    /// Bytes above which an instance is replaced.
+    #[serde(default)]
+    pub memory_limit: Option<u64>,
+    /// How long an instance may take to be up.
+    #[serde(default)]
+    pub start_timeout: Option<std::time::Duration>,
     /// Where what it writes goes: a path below its root.
     #[serde(default)]
     pub app_log: Option<String>,
+    /// A file with variables of the environment: a path below its root.
+    #[serde(default)]
+    pub env_file: Option<String>,
 }

@@ -1,5 +1,6 @@
 //! The worker's pen: writes its own slot.
 
+use super::counters::ExitCause;
 use super::layout::slot;
 use super::load::Load;
 use super::stage::Stage;
@@ -26,14 +27,14 @@ pub struct Description<'a> {
 
 /// Writes one slot. There is one pen per slot and it is the only writer.
 #[derive(Debug)]
-pub struct Stamp<'a> {
+pub struct SlotWriter<'a> {
     words: &'a [AtomicU64],
 }
 
-impl<'a> Stamp<'a> {
+impl<'a> SlotWriter<'a> {
     /// A pen for a slot's page.
-    pub fn new(words: &'a [AtomicU64]) -> Stamp<'a> {
-        Stamp { words }
+    pub fn new(words: &'a [AtomicU64]) -> SlotWriter<'a> {
+        SlotWriter { words }
     }
 
     /// Sets the stage alone. Sequentially consistent: a message that the worker sends to the master after this call
@@ -135,9 +136,10 @@ impl<'a> Stamp<'a> {
         self.words[slot::REQUESTS].store(requests, Ordering::Relaxed);
     }
 
-    /// Of several requests that are under way, one that was taken up then is shown from now on.
-    pub fn show(&self, taken: Tick) {
+    /// From now on the slot shows this one of several requests that are under way; it was taken up at that time.
+    pub fn show(&self, request: u64, taken: Tick) {
         self.write(|w| {
+            w.set(slot::SHOWN, request);
             w.set(slot::TAKEN, taken.as_nanos());
             w.set(slot::LENGTHS, 0);
             w.set(slot::CONTENT_LENGTH, 0);
@@ -169,6 +171,21 @@ impl<'a> Stamp<'a> {
     /// Most workers seen busy at once.
     pub fn max_active(&self, count: u64) {
         self.words[slot::MAX_ACTIVE].store(count, Ordering::Relaxed);
+    }
+
+    /// Why the worker is about to end by itself. `reason`: the number of why it could not be put back.
+    pub fn leaving(&self, cause: ExitCause, reason: Option<u8>) {
+        let reason = reason.map_or(0, |reason| u64::from(reason) + 1);
+        self.words[slot::LEAVING].store(cause.word() | reason << 8, Ordering::Relaxed);
+    }
+
+    /// The worker was put back after a request: nanoseconds that this took, pages that were copied.
+    pub fn rewound(&self, nanos: u64, pages: u64) {
+        for (place, more) in [1, nanos, pages].into_iter().enumerate() {
+            let word = &self.words[slot::REWOUND + place];
+            let sum = word.load(Ordering::Relaxed).saturating_add(more);
+            word.store(sum, Ordering::Relaxed);
+        }
     }
 
     /// Longest listen queue measured.

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicUsize, Ordering, 
 /// The most bytes of an answer.
 pub const MAX_BYTES: usize = 512;
 /// The value that comes with a SIGTERM which says that the time is up (sigqueue(3)).
-const TIME_UP: libc::c_int = 504;
+const TIMED_OUT: libc::c_int = 504;
 /// How long the client may take to see the answer, milliseconds. The kernel resets a connection that is closed while bytes of
 /// the client are unread, and drops the answer. Shorter than what the master waits until it kills.
 const DRAIN_MILLIS: i64 = 500;
@@ -77,9 +77,9 @@ pub fn disarm() {
 ///
 /// # Errors
 /// sigqueue(3).
-pub fn send_time_up(pid: i32) -> Result<()> {
+pub fn send_timeout(pid: i32) -> Result<()> {
     let value = libc::sigval {
-        sival_ptr: std::ptr::without_provenance_mut(TIME_UP as usize),
+        sival_ptr: std::ptr::without_provenance_mut(TIMED_OUT as usize),
     };
     // SAFETY: a system call; the value is a number that is never followed.
     if unsafe { libc::sigqueue(pid, libc::SIGTERM, value) } == 0 {
@@ -93,17 +93,17 @@ pub fn send_time_up(pid: i32) -> Result<()> {
 
 extern "C" fn on_terminate(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel gives a valid pointer, or PHP that of its copy; the value is set where the code says so.
-    let is_time_up = unsafe {
+    let is_timeout = unsafe {
         !info.is_null()
             && (*info).si_code == libc::SI_QUEUE
-            && (*info).si_value().sival_ptr.addr() as libc::c_int == TIME_UP
+            && (*info).si_value().sival_ptr.addr() as libc::c_int == TIMED_OUT
     };
     // SAFETY: system calls without arguments.
     let (process, thread) = unsafe { (libc::getpid(), libc::gettid()) };
     let socket = SOCKET.load(Ordering::Relaxed);
     // The thread that serves is the first; on another one nothing is known about what it is doing.
     let is_here = process == thread && process == OWNER.load(Ordering::Relaxed);
-    if is_time_up && is_here && socket >= 0 {
+    if is_timeout && is_here && socket >= 0 {
         if !BEGUN.load(Ordering::Relaxed) {
             send_answer(socket);
         }
@@ -225,13 +225,13 @@ mod tests {
 
     const TERMINATED: Ended = Ended::Signal(libc::SIGTERM, false);
 
-    fn time_up(pid: i32) {
-        send_time_up(pid).unwrap();
+    fn timed_out(pid: i32) {
+        send_timeout(pid).unwrap();
     }
 
     #[test]
     fn a_request_of_which_nothing_was_answered_is_answered() {
-        let (answer, ended) = serve(|socket| arm(socket.as_fd()), time_up);
+        let (answer, ended) = serve(|socket| arm(socket.as_fd()), timed_out);
         assert_eq!((answer.as_slice(), ended), (ANSWER, TERMINATED));
     }
 
@@ -242,7 +242,7 @@ mod tests {
             begin();
             socket.write_all(b"half").unwrap();
         };
-        let (answer, ended) = serve(begun, time_up);
+        let (answer, ended) = serve(begun, timed_out);
         assert_eq!((answer.as_slice(), ended), (b"half".as_slice(), TERMINATED));
     }
 
@@ -254,7 +254,7 @@ mod tests {
             // Read, so that the end is no reset.
             socket.read_exact(&mut [0; 17]).unwrap();
         };
-        let (answer, ended) = serve(none, time_up);
+        let (answer, ended) = serve(none, timed_out);
         assert_eq!((answer.as_slice(), ended), (b"".as_slice(), TERMINATED));
     }
 

@@ -2,8 +2,9 @@
 //!
 //! Sockets, pipes and scoreboards go over by descriptor; settings come from the configuration. Here is what connects them.
 
+use super::changes::Changes;
 use crate::address::Address;
-use crate::tally::Tally;
+use crate::counters::PoolCounters;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -54,13 +55,27 @@ pub struct Pool {
     pub address: Address,
     /// Device and inode of its socket's file, if this daemon made it.
     pub file: Option<(u64, u64)>,
+    /// Where its workers speak HTTP besides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<HttpSocket>,
     /// The generation that serves.
     pub serving: Option<u32>,
-    /// It has a hand-over queue.
+    /// It has a hand-off queue.
     pub has_queue: bool,
     /// What it has counted, without the generations below.
     #[serde(default)]
-    pub tally: Tally,
+    #[serde(rename = "tally")]
+    pub counters: PoolCounters,
+}
+
+/// The socket at which a pool's workers speak HTTP.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HttpSocket {
+    /// Where it is, as configured.
+    pub address: Address,
+    /// Device and inode of its file, if this daemon made it.
+    pub file: Option<(u64, u64)>,
 }
 
 /// One generation.
@@ -76,6 +91,9 @@ pub struct Generation {
     pub started: u64,
     /// Slots of its scoreboard.
     pub slots: u32,
+    /// It has no process, and of its descriptors only the scoreboard.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rests: bool,
     /// Its workers that exist, as far as it is known.
     pub workers: Vec<Worker>,
     /// The processes of its program that are up, if it has one.
@@ -138,7 +156,7 @@ pub struct Worker {
     /// It has called accept.
     pub up: bool,
     /// How it was told to go, and when.
-    pub told: Option<(Told, u64)>,
+    pub told: Option<(StopRequest, u64)>,
     /// Its output is caught.
     pub output: bool,
 }
@@ -146,7 +164,7 @@ pub struct Worker {
 /// How a worker was told to go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Told {
+pub enum StopRequest {
     /// To finish.
     Retire,
     /// SIGTERM.
@@ -210,18 +228,25 @@ impl Document {
         serde_json::from_slice(bytes).map_err(DocumentError::Json)
     }
 
-    /// Reads the newer of two copies in frames; that one of them is spoilt is no error.
+    /// Reads the newer of two copies in frames, with the [`Changes`] that stand behind it; that one of them is spoilt is no
+    /// error.
     ///
     /// # Errors
     /// Neither copy can be read.
     pub fn newest(copies: [&[u8]; 2]) -> Result<Document, DocumentError> {
-        let [first, second] = copies.map(super::frame::decode);
-        let body = match (first, second) {
-            (Ok((one, body)), Ok((other, _))) if one >= other => body,
-            (_, Ok((_, body))) | (Ok((_, body)), Err(_)) => body,
+        let [first, second] = copies.map(super::frame::decode_all);
+        let bodies = match (first, second) {
+            (Ok((one, bodies)), Ok((other, _))) if one >= other => bodies,
+            (_, Ok((_, bodies))) | (Ok((_, bodies)), Err(_)) => bodies,
             (Err(error), Err(_)) => return Err(DocumentError::Frame(error)),
         };
-        Document::decode(body)
+        let Some((whole, changes)) = bodies.split_first() else {
+            return Err(DocumentError::Frame(super::frame::FrameError::Short));
+        };
+        let document = Document::decode(whole)?;
+        Changes::decode_all(changes)
+            .map(|changes| document.with(changes))
+            .map_err(DocumentError::Json)
     }
 }
 

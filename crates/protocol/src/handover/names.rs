@@ -16,7 +16,12 @@ pub fn status(pool: u32) -> String {
     format!("p{pool}.s")
 }
 
-/// The two ends of a pool's hand-over queue, out first.
+/// The socket at which a pool's workers speak HTTP, if there is one.
+pub fn http(pool: u32) -> String {
+    format!("p{pool}.h")
+}
+
+/// The two ends of a pool's hand-off queue, out first.
 pub fn queue(pool: u32) -> [String; 2] {
     [format!("p{pool}.qo"), format!("p{pool}.qi")]
 }
@@ -26,8 +31,8 @@ pub fn board(generation: u32) -> String {
     format!("g{generation}.b")
 }
 
-/// The two ends of a generation's child_accept pipe, out first.
-pub fn child_accept(generation: u32) -> [String; 2] {
+/// The two ends of a generation's accept-notify pipe, out first.
+pub fn accept_notify(generation: u32) -> [String; 2] {
     [format!("g{generation}.ao"), format!("g{generation}.ai")]
 }
 
@@ -59,8 +64,8 @@ pub fn program(generation: u32, place: u32) -> [String; 2] {
     ]
 }
 
-/// The end of a worker's retire channel that is the master's.
-pub fn retire(worker: u64) -> String {
+/// The end of a worker's stop pipe that is the master's.
+pub fn stop_pipe(worker: u64) -> String {
     format!("w{worker}.r")
 }
 
@@ -69,10 +74,16 @@ pub fn output(worker: u64) -> [String; 2] {
     [format!("w{worker}.o"), format!("w{worker}.e")]
 }
 
-/// Everything that belongs to a generation that has its resources; the last two only if it has an access log.
+/// Everything that belongs to a generation that has its resources: the scoreboard, and what is there for its processes.
 pub fn of_generation(generation: u32) -> Vec<String> {
     let mut names = vec![board(generation)];
-    names.extend(child_accept(generation));
+    names.extend(of_processes(generation));
+    names
+}
+
+/// What a generation without a process does without; the last two are there only if it has an access log.
+pub fn of_processes(generation: u32) -> Vec<String> {
+    let mut names = Vec::from(accept_notify(generation));
     names.extend(messages(generation));
     names.extend(access_log(generation));
     names
@@ -80,7 +91,7 @@ pub fn of_generation(generation: u32) -> Vec<String> {
 
 /// Everything that may belong to a worker.
 pub fn of_worker(worker: u64, output: bool) -> Vec<String> {
-    let mut names = vec![retire(worker)];
+    let mut names = vec![stop_pipe(worker)];
     if output {
         names.extend(self::output(worker));
     }

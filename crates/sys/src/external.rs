@@ -18,7 +18,7 @@ const STREAMS: usize = 3;
 
 /// A program, everything made ready before the fork.
 #[derive(Debug)]
-pub struct Foreign {
+pub struct ExternalProgram {
     /// Absolute path of the executable.
     pub path: CString,
     /// Its arguments, name first.
@@ -39,7 +39,7 @@ pub struct Foreign {
 ///
 /// # Errors
 /// The step that failed: `clone`, or in the child `dup2`, `chdir`, `execve`.
-pub fn start(program: &Foreign) -> Result<i32> {
+pub fn start(program: &ExternalProgram) -> Result<i32> {
     let argv = pointers(&program.arguments);
     let envp = pointers(&program.environment);
     let mut plan = Plan {
@@ -84,7 +84,7 @@ pub fn start(program: &Foreign) -> Result<i32> {
 ///
 /// # Errors
 /// As [`start`].
-pub fn start_patiently(program: &Foreign) -> Result<i32> {
+pub fn start_patiently(program: &ExternalProgram) -> Result<i32> {
     let mut pauses = BUSY_PAUSES_MS.iter();
     loop {
         match start(program) {
@@ -174,8 +174,8 @@ mod tests {
         CString::new(text).unwrap()
     }
 
-    fn program(path: &str, arguments: &[&str], output: OwnedFd) -> Foreign {
-        Foreign {
+    fn program(path: &str, arguments: &[&str], output: OwnedFd) -> ExternalProgram {
+        ExternalProgram {
             path: c_string(path),
             arguments: std::iter::once(&path)
                 .chain(arguments)

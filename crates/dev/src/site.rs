@@ -1,0 +1,251 @@
+//! What a request's path means: a file for browsers, a script, or the application.
+
+use crate::subject::{Subject, What};
+use forkyard_protocol::inspector::Kind;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// What answers a directory.
+const INDEXES: [&str; 3] = ["index.php", "index.html", "index.htm"];
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// A file as it is.
+    File(PathBuf),
+    /// The path with a slash at its end.
+    Directory,
+    /// A script of PHP or a CGI program.
+    Script {
+        file: PathBuf,
+        /// Its part of the path.
+        name: String,
+        /// The rest of the path.
+        info: String,
+    },
+    /// The application, by the whole path.
+    Application,
+    Missing,
+}
+
+/// The path of a URL as its characters are meant, without `.` and `..`; `None`: it can't be one.
+pub(crate) fn decoded(path: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let digits = [rest.next()?, rest.next()?];
+                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
+            }
+            other => other,
+        });
+    }
+    let text = String::from_utf8(bytes).ok()?;
+    if !text.starts_with('/') || text.contains('\0') {
+        return None;
+    }
+    let mut parts = Vec::new();
+    for part in text.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop()?;
+            }
+            part => parts.push(part),
+        }
+    }
+    let mut whole = format!("/{}", parts.join("/"));
+    if whole != "/" && text.ends_with(['/', '.']) && (text.ends_with('/') || text.ends_with("/.")) {
+        whole.push('/');
+    }
+    Some(whole)
+}
+
+/// `path`: as [`decoded`] gives it.
+pub(crate) fn target(subject: &Subject, path: &str, is_reading: bool) -> Target {
+    let What::Application {
+        kind, is_one_program, ..
+    } = &subject.what
+    else {
+        return scripts(&subject.root, path, true);
+    };
+    match (kind, &subject.documents) {
+        (Kind::Php, Some(documents)) => scripts(documents, path, true),
+        (Kind::Cgi, _) if !is_one_program => scripts(&subject.root, path, false),
+        (_, Some(documents)) if is_reading && !is_hidden(path) => {
+            let file = documents.join(path.trim_start_matches('/'));
+            match file.is_file() {
+                true => Target::File(file),
+                false => Target::Application,
+            }
+        }
+        _ => Target::Application,
+    }
+}
+
+/// Files whose names begin with a dot are not for browsers.
+fn is_hidden(path: &str) -> bool {
+    let mut parts = path.split('/');
+    parts.any(|part| part.starts_with('.') && part != ".well-known")
+}
+
+/// The script or file that a path names. In a directory of PHP it is, as with `php -S`, the index.php of the nearest directory
+/// where nothing else is there.
+fn scripts(documents: &Path, path: &str, is_php: bool) -> Target {
+    if is_hidden(path) {
+        return Target::Missing;
+    }
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let mut at = documents.to_owned();
+    for (index, part) in parts.iter().enumerate() {
+        at.push(part);
+        if at.is_file() {
+            let name = format!("/{}", parts[..=index].join("/"));
+            let info = path[name.len().min(path.len())..].to_owned();
+            let is_script = match is_php {
+                true => at.extension().is_some_and(|ending| ending == "php"),
+                false => at.metadata().is_ok_and(|it| it.permissions().mode() & 0o111 != 0),
+            };
+            return match (is_script, info.is_empty()) {
+                (true, _) => Target::Script { file: at, name, info },
+                // The source of a program that is not executable is never shown.
+                (false, true) if is_php => Target::File(at),
+                _ => Target::Missing,
+            };
+        }
+        if !at.is_dir() {
+            at.pop();
+            return match is_php {
+                true => nearest(documents, &at, path),
+                false => Target::Missing,
+            };
+        }
+    }
+    if !is_php {
+        return Target::Missing;
+    }
+    let index = INDEXES
+        .iter()
+        .map(|name| at.join(name))
+        .find(|file| file.is_file());
+    match index {
+        Some(_) if !path.ends_with('/') => Target::Directory,
+        Some(file) if file.extension().is_some_and(|ending| ending == "php") => {
+            let name = format!("{path}index.php");
+            let info = String::new();
+            Target::Script { file, name, info }
+        }
+        Some(file) => Target::File(file),
+        None => nearest(documents, &at, path),
+    }
+}
+
+fn nearest(documents: &Path, from: &Path, path: &str) -> Target {
+    // As with `php -S`, a name with an ending is a file, which is not there.
+    let last = path.rsplit('/').next().unwrap_or_default();
+    let has_ending = last.contains('.') && !last.ends_with(".php");
+    let above = from.ancestors().take_while(|it| it.starts_with(documents));
+    let mut found = above.map(|it| it.join("index.php")).filter(|file| file.is_file());
+    match found.next() {
+        Some(file) if !has_ending => {
+            let below = file.strip_prefix(documents).unwrap_or(&file);
+            let name = format!("/{}", below.display());
+            let info = path.to_owned();
+            Target::Script { file, name, info }
+        }
+        _ => Target::Missing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn paths_are_decoded_and_lead_nowhere_else() {
+        for (path, meant) in [
+            ("/", Some("/")),
+            ("/a%20b/c", Some("/a b/c")),
+            ("//a///b/", Some("/a/b/")),
+            ("/a/./b/.", Some("/a/b/")),
+            ("/a/../b", Some("/b")),
+            ("/..", None),
+            ("/%2e%2e/etc/passwd", None),
+            ("/a%00", None),
+            ("/%zz", None),
+            ("/%4", None),
+            ("*", None),
+            ("/%ff", None),
+        ] {
+            assert_eq!(decoded(path).as_deref(), meant, "{path}");
+        }
+    }
+
+    fn script(file: &Path, name: &str, info: &str) -> Target {
+        Target::Script {
+            file: file.to_owned(),
+            name: name.to_owned(),
+            info: info.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_directory_of_php_has_scripts_files_and_a_front() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join("blog")).unwrap();
+        fs::create_dir_all(root.join("empty")).unwrap();
+        for file in [
+            "index.php",
+            "about.html",
+            "blog/index.php",
+            "blog/post.php",
+            ".htpasswd",
+        ] {
+            fs::write(root.join(file), "").unwrap();
+        }
+        let subject = Subject {
+            root: root.clone(),
+            documents: Some(root.clone()),
+            what: What::Documents,
+        };
+        let index = root.join("index.php");
+        let blog = root.join("blog/index.php");
+        for (path, meant) in [
+            ("/", script(&index, "/index.php", "")),
+            ("/about.html", Target::File(root.join("about.html"))),
+            ("/about.html/x", Target::Missing),
+            ("/blog", Target::Directory),
+            ("/blog/", script(&blog, "/blog/index.php", "")),
+            (
+                "/blog/post.php/7",
+                script(&root.join("blog/post.php"), "/blog/post.php", "/7"),
+            ),
+            ("/blog/2026/", script(&blog, "/blog/index.php", "/blog/2026/")),
+            ("/empty/", script(&index, "/index.php", "/empty/")),
+            ("/cart", script(&index, "/index.php", "/cart")),
+            ("/missing.css", Target::Missing),
+            ("/.htpasswd", Target::Missing),
+            ("/.git/config", Target::Missing),
+        ] {
+            assert_eq!(target(&subject, path, true), meant, "{path}");
+        }
+    }
+
+    #[test]
+    fn an_application_has_its_public_files_and_all_else() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join("public/css")).unwrap();
+        fs::write(root.join("public/css/a.css"), "").unwrap();
+        fs::write(root.join("wsgi.py"), "").unwrap();
+        let subject = crate::subject::look(&root).unwrap();
+        let css = Target::File(root.join("public/css/a.css"));
+        assert_eq!(target(&subject, "/css/a.css", true), css);
+        assert_eq!(target(&subject, "/css/a.css", false), Target::Application);
+        for path in ["/", "/css/", "/wsgi.py", "/css/b.css"] {
+            assert_eq!(target(&subject, path, true), Target::Application, "{path}");
+        }
+    }
+}

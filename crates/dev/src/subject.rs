@@ -1,0 +1,241 @@
+//! What the directory holds, found as an application pool finds it; and whether this machine can run it.
+
+use forkyard_protocol::inspector::{Found, Kind};
+use forkyard_router::inspector::find::{self, Terms};
+use forkyard_router::inspector::signs;
+use forkyard_sys::identity;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Endings of files that a directory of documents has.
+const DOCUMENTS: [&str; 3] = ["php", "html", "htm"];
+/// A directory that browsers may read all of.
+const PUBLIC: &str = "public";
+
+/// What is served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Subject {
+    /// The directory, links resolved.
+    pub(crate) root: PathBuf,
+    /// The directory of what browsers may read as it is.
+    pub(crate) documents: Option<PathBuf>,
+    pub(crate) what: What,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum What {
+    /// An application, as an application pool has them.
+    Application {
+        kind: Kind,
+        /// The file that it is started from; relative to the root.
+        file: Option<PathBuf>,
+        /// One CGI program answers every request.
+        is_one_program: bool,
+    },
+    /// Scripts of PHP and other files, each by its path.
+    Documents,
+}
+
+impl Subject {
+    /// Whether PHP answers.
+    pub(crate) fn is_php(&self) -> bool {
+        matches!(
+            self.what,
+            What::Documents | What::Application { kind: Kind::Php, .. }
+        )
+    }
+
+    /// For people.
+    pub(crate) fn describe(&self) -> String {
+        match &self.what {
+            What::Documents => "PHP and files".to_owned(),
+            What::Application { kind, file, .. } => {
+                let file = file.as_ref().map(|file| format!(", {}", file.display()));
+                format!("{}{}", name(*kind), file.unwrap_or_default())
+            }
+        }
+    }
+}
+
+/// Looks at a directory.
+pub(crate) fn find(directory: &Path) -> Result<Subject, String> {
+    let root = directory
+        .canonicalize()
+        .map_err(|error| format!("{}: {error}", directory.display()))?;
+    if !root.is_dir() {
+        return Err(format!(
+            "{} is no directory; name the one that the application is in",
+            root.display()
+        ));
+    }
+    become_owner(&root)?;
+    let subject = look(&root)?;
+    check(&subject)?;
+    Ok(subject)
+}
+
+/// Looks again, after a change.
+pub(crate) fn look(root: &Path) -> Result<Subject, String> {
+    let parent = root
+        .parent()
+        .ok_or("/ is no application's directory; name one below it")?;
+    let terms = Terms {
+        directories: vec![parent.to_owned()],
+        restart_dir: None,
+        switching: false,
+        user_mounts: true,
+    };
+    match find::look(root, &terms) {
+        Ok(found) => Ok(application(found)),
+        Err(_) if !has_own_word(root) && has_documents(root) => Ok(Subject {
+            root: root.to_owned(),
+            documents: Some(root.to_owned()),
+            what: What::Documents,
+        }),
+        Err(error) => Err(error),
+    }
+}
+
+fn application(found: Found) -> Subject {
+    let Found {
+        root,
+        kind,
+        startup_file,
+        settings,
+        ..
+    } = found;
+    let file = startup_file.and_then(|file| file.strip_prefix(&root).ok().map(Path::to_owned));
+    let public = root.join(PUBLIC);
+    let is_in_public = file.as_deref().is_some_and(|file| file.starts_with(PUBLIC));
+    let documents = match kind {
+        Kind::Php if is_in_public => Some(public),
+        Kind::Php => Some(root.clone()),
+        _ => public.is_dir().then_some(public),
+    };
+    Subject {
+        root,
+        documents,
+        what: What::Application {
+            kind,
+            file,
+            is_one_program: settings.is_some_and(|settings| settings.entry.is_some()),
+        },
+    }
+}
+
+/// Whether the application says itself what it is; then nothing else is guessed.
+fn has_own_word(root: &Path) -> bool {
+    root.join(signs::OWN_FILE).exists() || root.join(signs::PASSENGERFILE).exists()
+}
+
+fn has_documents(root: &Path) -> bool {
+    let entries = std::fs::read_dir(root).into_iter().flatten().flatten();
+    let mut endings = entries.filter_map(|entry| Some(entry.path().extension()?.to_str()?.to_owned()));
+    endings.any(|ending| DOCUMENTS.contains(&ending.as_str()))
+}
+
+/// Nothing runs as root: the program starts itself again as the directory's owner.
+fn become_owner(root: &Path) -> Result<(), String> {
+    if !identity::is_root() {
+        return Ok(());
+    }
+    let shown = root.display();
+    let owner = std::fs::metadata(root).map_err(|error| format!("{shown}: {error}"))?;
+    let uid = owner.uid();
+    if uid == 0 {
+        return Err(format!(
+            "applications don't run as root, and {shown} belongs to root; run this as the user who develops it, or give the \
+             directory to one (chown)"
+        ));
+    }
+    let own = std::env::current_exe().map_err(|error| format!("can't find my program: {error}"))?;
+    let user = nix::unistd::User::from_uid(uid.into()).ok().flatten();
+    let gid = user.as_ref().map_or(owner.gid(), |user| user.gid.as_raw());
+    let mut command = Command::new(own);
+    command.args(std::env::args_os().skip(1)).uid(uid).gid(gid);
+    if let Some(user) = user {
+        command.env("HOME", user.dir).env("USER", user.name);
+    }
+    Err(format!("can't run as the owner of {shown}: {}", command.exec()))
+}
+
+fn name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Php => "PHP",
+        Kind::Wsgi => "Python (WSGI)",
+        Kind::Asgi => "Python (ASGI)",
+        Kind::Rack => "Ruby (Rack)",
+        Kind::Node => "Node.js",
+        Kind::Http => "a program that speaks HTTP",
+        Kind::Fastcgi => "a program that speaks FastCGI",
+        Kind::Cgi => "CGI",
+    }
+}
+
+/// Whether what runs the application is installed.
+fn check(subject: &Subject) -> Result<(), String> {
+    let What::Application { kind, .. } = subject.what else {
+        return Ok(());
+    };
+    let has_venv = signs::PYTHONS
+        .iter()
+        .any(|python| subject.root.join(python).exists());
+    let (programs, packages): (&[&str], &str) = match kind {
+        Kind::Wsgi | Kind::Asgi if !has_venv => (&["/usr/bin/python3"], "python3"),
+        Kind::Rack => (&["/usr/bin/ruby"], "ruby ruby-rack"),
+        Kind::Node => (&["node"], "nodejs"),
+        _ => return Ok(()),
+    };
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = |program: &&str| match program.starts_with('/') {
+        true => Path::new(program).exists(),
+        false => std::env::split_paths(&path).any(|directory| directory.join(program).exists()),
+    };
+    if programs.iter().any(is_there) {
+        return Ok(());
+    }
+    Err(format!(
+        "{} is an application in {}, and {} is not installed: apt install {packages}",
+        subject.root.display(),
+        name(kind),
+        programs[0]
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_directory_is_what_its_files_show() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().canonicalize().unwrap().join("shop");
+        fs::create_dir(&root).unwrap();
+        let error = look(&root).unwrap_err();
+        assert!(
+            error.contains("passenger_wsgi.py") && error.contains("index.php"),
+            "{error}"
+        );
+        fs::write(root.join("about.html"), "").unwrap();
+        let subject = look(&root).unwrap();
+        assert_eq!(
+            (subject.what, subject.documents),
+            (What::Documents, Some(root.clone()))
+        );
+        fs::create_dir(root.join("public")).unwrap();
+        fs::write(root.join("public/index.php"), "").unwrap();
+        let subject = look(&root).unwrap();
+        assert_eq!(subject.documents, Some(root.join("public")));
+        assert_eq!(subject.describe(), "PHP, public/index.php");
+        fs::write(root.join("wsgi.py"), "").unwrap();
+        let subject = look(&root).unwrap();
+        assert_eq!(subject.describe(), "Python (WSGI), wsgi.py");
+        assert_eq!(subject.documents, Some(root.join("public")));
+        fs::write(root.join("forkyard.toml"), "runtime = \"wsg\"").unwrap();
+        let error = look(&root).unwrap_err();
+        assert!(error.contains("did you mean \"wsgi\""), "{error}");
+    }
+}

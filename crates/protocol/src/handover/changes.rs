@@ -1,0 +1,192 @@
+//! What has changed of a document since it was written as a whole. With thousands of pools, a master that wrote all of it for each
+//! worker would do nothing else.
+
+use super::document::{Document, Generation, Pool, Stopping};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The parts of a document that are as said here from now on, and those that are gone.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Changes {
+    /// As in [`Document`]; these three are said each time.
+    pub stopping: Option<Stopping>,
+    pub last_pool: u32,
+    pub last_generation: u32,
+    /// Pools in place of those of the same numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<Pool>,
+    /// Generations in place of those of the same numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub generations: Vec<Generation>,
+    /// Numbers of pools that are closed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pools_gone: Vec<u32>,
+    /// Numbers of generations of which nothing is left.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub generations_gone: Vec<u32>,
+}
+
+impl Changes {
+    /// The changes as bytes, without a frame.
+    pub fn encode(&self) -> Vec<u8> {
+        // Serialising plain values to memory can't fail.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// Reads changes without their frames.
+    ///
+    /// # Errors
+    /// Some are not what they should be.
+    pub fn decode_all(bodies: &[&[u8]]) -> Result<Vec<Changes>, serde_json::Error> {
+        bodies.iter().map(|body| serde_json::from_slice(body)).collect()
+    }
+}
+
+impl Document {
+    /// The document with what has changed since, in order. Pools and generations are in the order of their numbers then.
+    #[must_use]
+    pub fn with(self, changes: Vec<Changes>) -> Document {
+        let Some(last) = changes.last() else { return self };
+        let (stopping, last_pool, last_generation) = (last.stopping, last.last_pool, last.last_generation);
+        let numbered = self.pools.into_iter().map(|pool| (pool.id, pool));
+        let mut pools: BTreeMap<u32, Pool> = numbered.collect();
+        let numbered = self.generations.into_iter().map(|it| (it.id, it));
+        let mut generations: BTreeMap<u32, Generation> = numbered.collect();
+        for change in changes {
+            pools.extend(change.pools.into_iter().map(|pool| (pool.id, pool)));
+            generations.extend(change.generations.into_iter().map(|it| (it.id, it)));
+            for id in change.pools_gone {
+                pools.remove(&id);
+            }
+            for id in change.generations_gone {
+                generations.remove(&id);
+            }
+        }
+        Document {
+            stopping,
+            last_pool,
+            last_generation,
+            pools: pools.into_values().collect(),
+            generations: generations.into_values().collect(),
+            ..self
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame;
+    use super::*;
+    use crate::address::Address;
+    use crate::counters::PoolCounters;
+
+    fn pool(id: u32, serving: u32) -> Pool {
+        Pool {
+            id,
+            name: format!("p{id}"),
+            address: Address::Unix("/run/p.sock".into()),
+            file: None,
+            http: None,
+            serving: Some(serving),
+            has_queue: false,
+            counters: PoolCounters::default(),
+        }
+    }
+
+    fn generation(id: u32, rests: bool) -> Generation {
+        Generation {
+            id,
+            pool: 1,
+            name: "p1".to_owned(),
+            started: 5,
+            slots: 2,
+            rests,
+            workers: Vec::new(),
+            programs: Vec::new(),
+            places: 0,
+        }
+    }
+
+    fn whole() -> Document {
+        Document {
+            version: super::super::document::VERSION,
+            program: "0.1.0".to_owned(),
+            master: 77,
+            stopping: None,
+            descriptor_limit: None,
+            last_pool: 2,
+            last_generation: 2,
+            pools: vec![pool(1, 1), pool(2, 2)],
+            generations: vec![generation(1, false), generation(2, false)],
+        }
+    }
+
+    #[test]
+    fn each_part_is_as_it_was_said_last() {
+        let first = Changes {
+            last_pool: 3,
+            last_generation: 4,
+            pools: vec![pool(3, 3), pool(1, 4)],
+            generations: vec![generation(4, false)],
+            pools_gone: vec![2],
+            generations_gone: vec![2],
+            ..Changes::default()
+        };
+        let second = Changes {
+            stopping: Some(Stopping::Finish),
+            last_pool: 3,
+            last_generation: 4,
+            generations: vec![generation(1, true)],
+            ..Changes::default()
+        };
+        let bytes: Vec<u8> = [whole().encode(), first.encode(), second.encode()]
+            .iter()
+            .zip(10..)
+            .flat_map(|(body, sequence)| frame::encode(sequence, body))
+            .collect();
+        let document = Document::newest([&bytes, b""]).unwrap();
+        assert_eq!(document.pools, [pool(1, 4), pool(3, 3)]);
+        assert_eq!(document.generations, [generation(1, true), generation(4, false)]);
+        assert_eq!(
+            (document.stopping, document.last_pool, document.last_generation),
+            (Some(Stopping::Finish), 3, 4)
+        );
+        assert_eq!(document.master, 77);
+        // The last is torn: what was so before it counts.
+        let document = Document::newest([&bytes[..bytes.len() - 1], b""]).unwrap();
+        assert_eq!(document.generations, [generation(1, false), generation(4, false)]);
+        assert_eq!(document.stopping, None);
+    }
+
+    #[test]
+    fn a_newer_whole_one_takes_the_place_of_an_older_one_and_its_changes() {
+        let change = Changes {
+            last_generation: 9,
+            ..Changes::default()
+        };
+        let mut older = frame::encode(5, &whole().encode());
+        older.extend(frame::encode(8, &change.encode()));
+        let newer = frame::encode(6, &whole().encode());
+        let number = |copies| Document::newest(copies).unwrap().last_generation;
+        assert_eq!(number([&older, &newer]), 2);
+        assert_eq!(number([&newer, &older]), 2);
+        assert_eq!(number([&older, &newer[..newer.len() - 1]]), 9);
+        let remnant = [newer.as_slice(), &older].concat();
+        assert_eq!(number([&remnant, b""]), 2, "what is older belongs to another");
+    }
+
+    #[test]
+    fn without_changes_it_is_as_it_was_written() {
+        let mut document = whole();
+        document.pools.reverse();
+        assert_eq!(document.clone().with(Vec::new()), document);
+    }
+
+    #[test]
+    fn changes_of_another_shape_are_refused() {
+        let mut bytes = frame::encode(5, &whole().encode());
+        bytes.extend(frame::encode(6, b"{\"last_pool\":1,\"new\":2}"));
+        assert!(Document::newest([&bytes, b""]).is_err());
+    }
+}

@@ -1,0 +1,205 @@
+//! The directory of a socket that only the application's user can reach.
+//!
+//! It lies beside the work directories and lives as long as the process: the file of the socket is removed by
+//! [`SocketFile`](super::SocketFile), and the directory with it. Its name has that of the daemon's own directory in it: what
+//! daemons that were killed have left is known by that, and by its socket, which no process has bound any more.
+
+use crate::plan::{OwnSocket, Plan};
+use crate::sys::{self, dir};
+use crate::workdir::{Base, parent};
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What the names begin with.
+const PREFIX: &str = "forkyard.app.";
+const SOCKET: &str = "socket";
+const SCRIPT: &str = "listen.js";
+/// All unix sockets (proc_net_unix(5)).
+const SOCKETS: &str = "/proc/net/unix";
+/// Most names that are looked at.
+const MOST_NAMES: usize = 65_536;
+/// In one without a socket, of a daemon without a directory of its own, a process may be about to make it.
+const YOUNG: Duration = Duration::from_secs(24 * 3600);
+
+/// The directory.
+#[derive(Debug)]
+pub(super) struct OwnDirectory {
+    path: PathBuf,
+    has_script: bool,
+}
+
+impl OwnDirectory {
+    /// Makes one for the application's user. `base`: the daemon's own directory.
+    pub(super) fn make(
+        parent: &Path,
+        base: Option<&Base>,
+        plan: &Plan,
+        how: OwnSocket,
+    ) -> sys::Result<OwnDirectory> {
+        let prefix = match base.and_then(Base::mark) {
+            Some(mark) => format!("{PREFIX}{mark}."),
+            None => PREFIX.to_owned(),
+        };
+        let (path, top) = dir::make_temporary(parent, &prefix)?;
+        let made = OwnDirectory {
+            path,
+            has_script: matches!(how, OwnSocket::Preloaded(_)),
+        };
+        let furnish = || {
+            if let OwnSocket::Preloaded(script) = how {
+                dir::write(top.as_fd(), SCRIPT, script.as_bytes())?;
+            }
+            if plan.switch_user {
+                dir::give_away(top.as_fd(), plan.account.uid, plan.account.gid)?;
+            }
+            Ok(())
+        };
+        let done = furnish();
+        if done.is_err() {
+            remove(&made.path);
+        }
+        done.map(|()| made)
+    }
+
+    /// Where the application listens.
+    pub(super) fn socket(&self) -> PathBuf {
+        self.path.join(SOCKET)
+    }
+
+    /// What Node.js loads first.
+    pub(super) fn script(&self) -> Option<PathBuf> {
+        self.has_script.then(|| self.path.join(SCRIPT))
+    }
+
+    pub(super) fn remove(&self) {
+        remove(&self.path);
+    }
+}
+
+/// Removes the directory in which a socket of this user was, if it was made for that.
+pub(super) fn remove_around(socket: &Path, uid: u32) {
+    let Some(directory) = socket.parent() else { return };
+    let is_ours = is_named(directory) && directory.parent() == Some(&parent());
+    if is_ours && fs::symlink_metadata(directory).is_ok_and(|found| found.is_dir() && found.uid() == uid) {
+        remove(directory);
+    }
+}
+
+/// Removes those of daemons that are gone in which no process has a socket. After the daemons' own directories were swept.
+pub(super) fn sweep(parent: &Path) {
+    let found = dir::open(parent).and_then(|top| dir::names(top.as_fd(), MOST_NAMES));
+    for name in found.unwrap_or_default() {
+        let path = parent.join(name);
+        if is_named(&path) && is_left(&path) {
+            remove(&path);
+        }
+    }
+}
+
+fn is_named(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| name.starts_with(PREFIX))
+}
+
+fn is_left(directory: &Path) -> bool {
+    let socket = directory.join(SOCKET);
+    match UnixStream::connect(&socket) {
+        Ok(_) => false,
+        // A process that has bound it may be about to listen.
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => !is_bound(&socket),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => match maker(directory) {
+            Some(base) => !base.exists(),
+            None => {
+                let changed = fs::symlink_metadata(directory).and_then(|found| found.modified());
+                changed.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > YOUNG))
+            }
+        },
+        Err(_) => false,
+    }
+}
+
+/// The own directory of the daemon that has made this one.
+fn maker(directory: &Path) -> Option<PathBuf> {
+    let name = directory.file_name()?.to_str()?;
+    let (mark, _) = name.strip_prefix(PREFIX)?.split_once('.')?;
+    Some(Base::marked(directory.parent()?, mark))
+}
+
+/// Whether a process has a socket of this path, whether it listens or not. Sockets of another network namespace are not seen.
+fn is_bound(socket: &Path) -> bool {
+    let path = socket.as_os_str().as_bytes();
+    let is_of = |line: &[u8]| line.strip_suffix(path).is_some_and(|rest| rest.ends_with(b" "));
+    match fs::read(SOCKETS) {
+        Ok(all) => all.split(|byte| *byte == b'\n').any(is_of),
+        Err(_) => true,
+    }
+}
+
+/// Files only: a directory below it is the application's own, and stays.
+fn remove(directory: &Path) {
+    // What can't be removed is another user's.
+    if let Ok(top) = dir::open(directory) {
+        let _ = dir::remove_files(top.as_fd());
+        let _ = fs::remove_dir(directory);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, socket};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn what_no_process_listens_in_is_removed_and_nothing_else() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| {
+            let path = place.path().join(name);
+            fs::create_dir(&path).unwrap();
+            path
+        };
+        let base = Base::make(place.path()).unwrap();
+        let ours = format!("forkyard.app.{}.x", base.mark().unwrap());
+        let [live, bound, dead, young, starting_one, ended, other] = [
+            "forkyard.app.live",
+            "forkyard.app.bound",
+            "forkyard.app.dead",
+            "forkyard.app.young",
+            &ours,
+            "forkyard.app.gone.x",
+            "other.dead",
+        ]
+        .map(at);
+        let _live = UnixListener::bind(live.join(SOCKET)).unwrap();
+        let starting = socket(
+            AddressFamily::Unix,
+            SockType::Stream,
+            SockFlag::SOCK_CLOEXEC,
+            None,
+        )
+        .unwrap();
+        bind(starting.as_raw_fd(), &UnixAddr::new(&bound.join(SOCKET)).unwrap()).unwrap();
+        for path in [&dead, &other] {
+            drop(UnixListener::bind(path.join(SOCKET)).unwrap());
+            fs::write(path.join(SCRIPT), "").unwrap();
+        }
+        sweep(place.path());
+        assert!(live.join(SOCKET).exists() && bound.join(SOCKET).exists());
+        assert!(starting_one.exists() && !ended.exists());
+        assert!(young.exists() && other.join(SCRIPT).exists());
+        assert!(!dead.exists());
+        drop(starting);
+        // A process that another test is starting may have a copy of it for a moment.
+        let begun = std::time::Instant::now();
+        while bound.exists() && begun.elapsed() < Duration::from_secs(30) {
+            sweep(place.path());
+        }
+        assert!(!bound.exists());
+    }
+}

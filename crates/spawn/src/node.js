@@ -1,0 +1,138 @@
+'use strict';
+// Loaded by every Node.js process of an application before the application itself. The first HTTP server that comes to
+// listen is put on the private socket that forkyard reaches the application by, whatever it asked for.
+(() => {
+  const path = process.env.FORKYARD_NODE_SOCKET;
+  if (!path) return;
+  const fs = require('fs');
+  const net = require('net');
+  const { dirname, join } = require('path');
+  const directory = dirname(path);
+  const listen = net.Server.prototype.listen;
+  const NAMES = ['forkyard', 'passenger', '/passenger'];
+  // The server that has the socket, the port that it asked for, and how many others asked for the same one.
+  let server = null, port = null, others = 0, automatic = true;
+
+  // What a call of listen() asks for: a port, a name that means the private socket, or something else.
+  function asked(args) {
+    const [first, second] = args;
+    const of = (port, host) => ({ port: Number(port), host: typeof host === 'string' ? host : undefined });
+    if (first === undefined || first === null || typeof first === 'function') return of(0);
+    if (typeof first === 'object') {
+      if (NAMES.includes(first.path)) return { name: first.path };
+      return first.path === undefined && first.port !== undefined ? of(first.port, first.host) : {};
+    }
+    if (typeof first === 'string' && !/^\d+$/.test(first)) return NAMES.includes(first) ? { name: first } : {};
+    return of(first, second);
+  }
+
+  function kind(candidate) {
+    if (candidate instanceof require('http').Server) return 'http';
+    if (/^Http2(Secure)?Server$/.test(candidate.constructor.name)) return 'http2';
+    if (candidate instanceof require('tls').Server && candidate instanceof require('https').Server) return 'https';
+    return null;
+  }
+
+  // One process of the application has the socket; the workers of a cluster have it together.
+  function claim() {
+    const cluster = require('cluster');
+    const { threadId } = require('worker_threads');
+    const own = cluster.isWorker ? `cluster ${process.ppid}` : `${process.pid} ${threadId}`;
+    const file = join(directory, 'claim');
+    // It is there with its content or not at all: another worker of the cluster may read it at once.
+    const draft = join(directory, `claim-${process.pid}-${threadId}`);
+    try {
+      fs.writeFileSync(draft, own, { mode: 0o600 });
+      fs.linkSync(draft, file);
+      return true;
+    } catch {
+      try {
+        return fs.readFileSync(file, 'utf8') === own;
+      } catch {
+        return false;
+      }
+    } finally {
+      fs.rmSync(draft, { force: true });
+    }
+  }
+
+  function takes(candidate, wish) {
+    if (server) return server === candidate || !server.listening;
+    // What a process tells its helper to open for the two of them alone.
+    const isHelper = wish.port === 0 && process.channel && !require('cluster').isWorker;
+    return (wish.name || (automatic && kind(candidate) && !isHelper)) && claim();
+  }
+
+  // forkyard speaks HTTP/1.1 without TLS to the socket, where the web server has ended TLS.
+  function speakPlainly(candidate) {
+    const protocol = kind(candidate);
+    if (protocol !== 'https' && protocol !== 'http2') return;
+    const front = protocol === 'http2' ? require('http').createServer() : candidate;
+    if (protocol === 'http2') {
+      front.on('request', (...args) => candidate.emit('request', ...args));
+      if (candidate.listenerCount('upgrade')) front.on('upgrade', (...args) => candidate.emit('upgrade', ...args));
+    }
+    candidate.removeAllListeners('connection');
+    candidate.on('connection', (socket) => {
+      front.emit(protocol === 'http2' ? 'connection' : 'secureConnection', socket);
+    });
+  }
+
+  // The application reads the address that it asked for.
+  function pretend(candidate, wish) {
+    if (wish.port === undefined || Number.isNaN(wish.port)) return;
+    const family = net.isIPv4(wish.host ?? '') || wish.host === 'localhost' ? 'IPv4' : 'IPv6';
+    const address = wish.host === 'localhost' ? '127.0.0.1' : wish.host ?? '::';
+    const said = { address, family, port: wish.port || Number(process.env.PORT) || 0 };
+    Object.defineProperty(candidate, 'address', {
+      configurable: true,
+      writable: true,
+      value: () => (candidate.listening ? { ...said } : null),
+    });
+  }
+
+  function tell() {
+    try {
+      const flags = fs.constants.O_WRONLY | fs.constants.O_NONBLOCK;
+      const fifo = fs.openSync(join(process.env.FORKYARD_SPAWN_WORK_DIR, 'response/finish'), flags);
+      fs.writeSync(fifo, '1');
+      fs.closeSync(fifo);
+    } catch {
+      // Known already: forkyard connects to the socket from time to time.
+    }
+  }
+
+  net.Server.prototype.listen = function (...args) {
+    const wish = asked(args);
+    const isFirst = takes(this, wish);
+    // The same port on another address: localhost has two. A worker of a cluster shares the socket of the others.
+    const isSame = !isFirst && server && wish.port > 0 && wish.port === port && kind(this);
+    if (wish.name && !isFirst) {
+      throw new Error('another server of the application has forkyard\'s socket already; '
+        + 'PhusionPassenger.configure({ autoInstall: false }) keeps it for the one that asks by name');
+    }
+    if (!isFirst && !isSame) return listen.apply(this, args);
+    const callback = args.find((argument) => typeof argument === 'function');
+    if (callback) this.once('listening', callback);
+    if (isFirst) {
+      [server, port] = [this, wish.port];
+      this.once('listening', tell);
+    }
+    speakPlainly(this);
+    pretend(this, wish);
+    const options = { path: isFirst ? path : join(directory, `also-${process.pid}-${others++}`) };
+    const { signal, backlog } = typeof args[0] === 'object' && args[0] ? args[0] : {};
+    const numbers = args.slice(1).filter((argument) => typeof argument === 'number');
+    return listen.call(this, Object.assign(options, { backlog: backlog ?? numbers[0] ?? 4096 }, signal && { signal }));
+  };
+
+  // As in Passenger.
+  const Passenger = new (require('events'))();
+  Passenger.configure = (options) => {
+    if (options && options.autoInstall === false) automatic = false;
+  };
+  Passenger.on('newListener', (event) => {
+    if (event === 'exit' && !Passenger.listenerCount('exit')) process.once('SIGTERM', () => Passenger.emit('exit'));
+  });
+  globalThis.PhusionPassenger = Passenger;
+})();

@@ -1,0 +1,466 @@
+//! Putting a process back.
+
+use super::book::{Book, MOST_FOUND, Region, STACK_BYTES};
+use super::kernel::{self, call};
+use super::process_state::ProcessState;
+use super::regions::{Mapping, PAGE};
+use super::stack::leave_for;
+use super::{Rewound, Snapshot, Unrewindable};
+use nix::errno::Errno;
+
+/// After so many rewindings all pages are protected anew, and the list of mappings is read in any case.
+const RENEWAL: u64 = 1000;
+/// After so many, libraries' data are looked at in any case.
+const LOOK: u64 = 32;
+/// Regions with no more mappings between them are scanned together: the kernel passes them by in less time than a call takes.
+const NEAR: usize = 6;
+
+impl Snapshot {
+    /// Whether all that the kernel keeps for the process can be put back.
+    ///
+    /// # Errors
+    /// It can't: the process has to end.
+    pub fn check(&self) -> Result<(), Unrewindable> {
+        self.book().state.check()
+    }
+
+    /// Puts the process back and goes on where the snapshot was taken. [`Snapshot::outcome`] tells there whether it is what it
+    /// was: if not, it has to end.
+    ///
+    /// # Safety
+    /// The snapshot was taken, and [`Snapshot::check`] has just found that the process can be put back. Nothing is dropped: whatever
+    /// was made since is gone.
+    pub unsafe fn rewind(&self) -> ! {
+        let top = (self.book().stack.as_ptr() as usize + STACK_BYTES) & !15;
+        // SAFETY: the stack is the book's, and nothing of this one is needed by what follows.
+        unsafe { leave_for(top, put_back, self.book.cast()) }
+    }
+
+    /// The words that are not what they were, by comparing every page. The stack below the frames of the snapshot is none of it.
+    pub fn differences(&self, mut each: impl FnMut(usize)) {
+        let book = self.book();
+        for region in &book.regions[..book.count] {
+            let is_under_us = (region.start..region.end).contains(&book.stack_low);
+            for page in 0..region.pages() {
+                let start = region.start + page * PAGE;
+                if is_under_us && start <= book.stack_low {
+                    continue;
+                }
+                let number = region.first_page + page;
+                let (now, before) = (start as *const u8, book.copy.wrapping_add(number * PAGE));
+                // SAFETY: the region is mapped, and the copy has a place for it.
+                if unsafe { *book.is_kept.add(number) == 1 && is_same(now, before) } {
+                    continue;
+                }
+                for word in 0..PAGE / size_of::<u64>() {
+                    let at = start + word * size_of::<u64>();
+                    // SAFETY: the region is mapped, and the copy has a place for it.
+                    let (now, before) = unsafe {
+                        let before = book.copy.add(number * PAGE + word * size_of::<u64>());
+                        let before = match *book.is_kept.add(number) {
+                            1 => before.cast::<u64>().read_volatile(),
+                            _ => 0,
+                        };
+                        ((at as *const u64).read_volatile(), before)
+                    };
+                    if now != before && !book.area.contains(at) {
+                        each(at);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Runs on the book's own stack.
+///
+/// # Safety
+/// `book` is a snapshot's.
+unsafe extern "C" fn put_back(book: *mut libc::c_void) -> ! {
+    // SAFETY: the caller's promise.
+    let book = unsafe { &mut *book.cast::<Book>() };
+    let begun = now();
+    let mut rewound = Rewound {
+        number: book.rewound.number + 1,
+        ..Rewound::default()
+    };
+    if let Err(failure) = put_all_back(book, &mut rewound) {
+        book.failure = Some(failure);
+    }
+    rewound.nanos = now().saturating_sub(begun);
+    book.rewound = rewound;
+    let (low, context) = (book.stack_low, book.context);
+    let Some(resume) = book.resume else {
+        // SAFETY: the end of the process; a snapshot that was taken has it.
+        unsafe { libc::_exit(70) }
+    };
+    book.state.release_signals();
+    // SAFETY: the stack above is what it was.
+    unsafe { leave_for(low, resume, context) }
+}
+
+fn put_all_back(book: &mut Book, rewound: &mut Rewound) -> Result<(), Unrewindable> {
+    ProcessState::hold_signals()?;
+    book.descriptors.put_back()?;
+    book.state.put_back()?;
+    book.put_break_back()?;
+    let is_due = rewound.number % RENEWAL == 0;
+    if is_due || book.size_now()? != book.size {
+        rewound.has_read_mappings = true;
+        book.unmap_new()?;
+        // The stack may have grown; all else is what it was.
+        book.size = book.size_now()?;
+    }
+    let area = book.area.keep();
+    // The first write to a page since all were protected is a page fault. Without any, no page was written to that had not been
+    // before.
+    let is_whole = rewound.has_read_mappings || rewound.number % LOOK == 0 || faults()? != book.faults;
+    book.put_pages_back(rewound, is_whole)?;
+    book.area.put(area);
+    if is_due {
+        book.protect()?;
+        for region in &mut book.regions[..book.count] {
+            region.is_hot = false;
+        }
+    }
+    book.faults = faults()?;
+    Ok(())
+}
+
+impl Book {
+    /// The heap of brk(2) ends where it did.
+    fn put_break_back(&self) -> Result<(), Unrewindable> {
+        let failed = |errno| Unrewindable::Failed("brk", errno);
+        // SAFETY: nothing that came since is used any more.
+        unsafe {
+            let now = call(libc::SYS_brk, [0; 6]).map_err(failed)?;
+            if now != self.program_break {
+                let now = call(libc::SYS_brk, [self.program_break, 0, 0, 0, 0, 0]).map_err(failed)?;
+                if now != self.program_break {
+                    return Err(failed(Errno::ENOMEM));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Unmaps what has come since, and compares what there was and is not tracked.
+    fn unmap_new(&mut self) -> Result<(), Unrewindable> {
+        let mut untracked = 0;
+        self.each_mapping(|book, mapping| {
+            untracked += book.unmap_new_of(mapping)?;
+            Ok(())
+        })?;
+        let all = &self.mappings[..self.mapping_count];
+        let expected: usize = all
+            .iter()
+            .filter(|it| !it.is_own())
+            .map(|it| it.end - it.start)
+            .sum();
+        match untracked == expected {
+            true => Ok(()),
+            false => Err(Unrewindable::Memory),
+        }
+    }
+
+    /// The same of one mapping; says how many bytes of it were there and are not tracked.
+    fn unmap_new_of(&self, mapping: &Mapping) -> Result<usize, Unrewindable> {
+        let known = &self.mappings[..self.mapping_count];
+        let mut untracked = 0;
+        let mut at = mapping.start;
+        let first = known.partition_point(|known| known.end <= mapping.start);
+        for known in known[first..]
+            .iter()
+            .take_while(|known| known.start < mapping.end)
+        {
+            if known.start > at {
+                self.unmap(mapping, at, known.start)?;
+            }
+            let end = known.end.min(mapping.end);
+            if !known.is_own() {
+                let start = known.start.max(at);
+                if known.is_reserve() && !mapping.is_shared && !known.is_like(mapping) {
+                    // Addresses that were only reserved, as glibc does for a heap, and have been taken into use.
+                    map(start, end, known.protection)?;
+                } else if !known.is_like(mapping) {
+                    return Err(Unrewindable::Memory);
+                }
+                untracked += end - start;
+            } else if mapping.protection != known.protection {
+                self.protect_as_before(known.start.max(at), end, known.protection)?;
+            }
+            at = end;
+        }
+        if at < mapping.end {
+            self.unmap(mapping, at, mapping.end)?;
+        }
+        Ok(untracked)
+    }
+
+    fn unmap(&self, mapping: &Mapping, start: usize, end: usize) -> Result<(), Unrewindable> {
+        let has_grown = mapping.end > self.stack_low && mapping.start <= self.stack_low;
+        if has_grown || mapping.is_kernels {
+            // The stack keeps its size, and its pages go.
+            return match mapping.is_kernels {
+                true => Err(Unrewindable::Memory),
+                false => drop_pages(start, end),
+            };
+        }
+        // SAFETY: nothing that was there at the snapshot is in this range, and nothing else is used from now on.
+        unsafe { call(libc::SYS_munmap, [start, end - start, 0, 0, 0, 0]) }
+            .map(|_| ())
+            .map_err(|errno| Unrewindable::Failed("munmap", errno))
+    }
+
+    fn protect_as_before(&self, start: usize, end: usize, protection: u8) -> Result<(), Unrewindable> {
+        let arguments = [start, end - start, usize::from(protection), 0, 0, 0];
+        // SAFETY: as it was.
+        unsafe { call(libc::SYS_mprotect, arguments) }
+            .map(|_| ())
+            .map_err(|errno| Unrewindable::Failed("mprotect", errno))
+    }
+
+    /// Copies back what was written to, dropped or replaced. `is_whole`: also where nothing was written to so far.
+    fn put_pages_back(&mut self, rewound: &mut Rewound, is_whole: bool) -> Result<(), Unrewindable> {
+        for region in &mut self.regions[..self.count] {
+            (region.found, region.is_scanned) = (0, false);
+        }
+        let mut next = 0;
+        while let Some(first) = self.next_to_scan(next, is_whole) {
+            let last = self.scanned_with(first, is_whole);
+            self.put_range_back(first, last, rewound)?;
+            next = last + 1;
+        }
+        let is_short = |region: &Region| region.is_scanned && region.found != region.pages();
+        if self.regions[..self.count].iter().any(is_short) && !rewound.has_read_mappings {
+            // What is in its place may be larger than it was.
+            rewound.has_read_mappings = true;
+            self.unmap_new()?;
+        }
+        for index in 0..self.count {
+            let region = self.regions[index];
+            if is_short(&region) {
+                self.map_anew(&region)?;
+                self.regions[index].is_hot = true;
+                rewound.mapped_anew += 1;
+                // SAFETY: it is mapped, and zero.
+                rewound.pages += unsafe { self.copy_back(&region, region.start, region.end, false) };
+            }
+        }
+        Ok(())
+    }
+
+    /// The first region from a place on that is to be scanned.
+    fn next_to_scan(&self, from: usize, is_whole: bool) -> Option<usize> {
+        let is_to_scan = |region: &Region| is_whole || region.is_hot || !region.is_data;
+        let rest = &self.regions[from..self.count];
+        rest.iter().position(is_to_scan).map(|place| from + place)
+    }
+
+    /// The last region that is scanned together with one.
+    fn scanned_with(&self, first: usize, is_whole: bool) -> usize {
+        let mut last = first;
+        while let Some(next) = self.next_to_scan(last + 1, is_whole) {
+            if !is_whole && self.regions[next].mapping - self.regions[last].mapping > NEAR {
+                break;
+            }
+            last = next;
+        }
+        last
+    }
+
+    /// Scans regions, and what lies between them.
+    fn put_range_back(
+        &mut self,
+        first: usize,
+        last: usize,
+        rewound: &mut Rewound,
+    ) -> Result<(), Unrewindable> {
+        for region in &mut self.regions[first..=last] {
+            region.is_scanned = true;
+        }
+        let (mut start, end) = (self.regions[first].start, self.regions[last].end);
+        if (start..end).contains(&self.stack_low) && first > 0 {
+            // The stack may have grown.
+            start = self.regions[first - 1].end;
+        }
+        let mut at_region = first;
+        let mut next = Some(start);
+        while let Some(from) = next {
+            let found = self.found.as_mut_ptr();
+            // SAFETY: there is room for so many.
+            let (count, goes_on) =
+                unsafe { kernel::tracked(self.tools.pagemap, (from, end), found, MOST_FOUND) }
+                    .map_err(|errno| Unrewindable::Failed("PAGEMAP_SCAN", errno))?;
+            for index in 0..count {
+                let run = self.found[index];
+                let is_written = run.is_written();
+                if is_written || run.is_empty() {
+                    rewound.pages +=
+                        self.put_run_back(run.start as usize, run.end as usize, is_written, &mut at_region)?;
+                } else {
+                    self.count_run(run.start as usize, run.end as usize, &mut at_region);
+                }
+            }
+            next = goes_on;
+        }
+        Ok(())
+    }
+
+    /// The parts of a run that lie in regions. `each` gets them; what lies in none is the stack, grown.
+    fn parts(
+        &mut self,
+        start: usize,
+        end: usize,
+        at_region: &mut usize,
+        mut each: impl FnMut(&mut Book, usize, usize, usize),
+    ) -> usize {
+        let mut at = start;
+        while at < end && *at_region < self.count {
+            let region = self.regions[*at_region];
+            if region.end <= at {
+                *at_region += 1;
+                continue;
+            }
+            if region.start >= end {
+                break;
+            }
+            let (from, to) = (at.max(region.start), end.min(region.end));
+            self.regions[*at_region].found += (to - from) / PAGE;
+            each(self, *at_region, from, to);
+            at = to;
+        }
+        at
+    }
+
+    fn count_run(&mut self, start: usize, end: usize, at_region: &mut usize) {
+        self.parts(start, end, at_region, |_, _, _, _| {});
+    }
+
+    fn put_run_back(
+        &mut self,
+        start: usize,
+        end: usize,
+        is_written: bool,
+        at_region: &mut usize,
+    ) -> Result<u64, Unrewindable> {
+        let stack = self.stack_low;
+        let mut pages = 0;
+        let region_at = self.regions[..self.count].partition_point(|region| region.end <= start);
+        // The stack may have grown below its region.
+        if let Some(region) = self.regions[..self.count].get(region_at) {
+            if start < region.start && (region.start..region.end).contains(&stack) {
+                drop_pages(start, end.min(region.start))?;
+            }
+        }
+        self.parts(start, end, at_region, |book, index, from, to| {
+            book.regions[index].is_hot = true;
+            let region = book.regions[index];
+            // SAFETY: the pages are there, and the copy has a place for each.
+            pages += unsafe { book.copy_back(&region, from, to, is_written) };
+        });
+        Ok(pages)
+    }
+
+    /// Says how many pages it has copied. `is_written`: pages that were zero are made so; else they are.
+    unsafe fn copy_back(&self, region: &Region, from: usize, to: usize, is_written: bool) -> u64 {
+        let mut count = 0;
+        let mut page = from;
+        while page < to {
+            let number = region.first_page + (page - region.start) / PAGE;
+            // SAFETY: the caller's promise.
+            unsafe {
+                if *self.is_kept.add(number) == 1 {
+                    let copy = self.copy.add(number * PAGE);
+                    std::ptr::copy_nonoverlapping(copy, page as *mut u8, PAGE);
+                    count += 1;
+                } else if is_written {
+                    std::ptr::write_bytes(page as *mut u8, 0, PAGE);
+                    count += 1;
+                }
+            }
+            page += PAGE;
+        }
+        count
+    }
+
+    /// Memory of no file is as good when it is mapped anew.
+    fn map_anew(&self, region: &Region) -> Result<(), Unrewindable> {
+        if region.is_file || (region.start..region.end).contains(&self.stack_low) {
+            return Err(Unrewindable::Memory);
+        }
+        map(region.start, region.end, region.protection)?;
+        kernel::track(self.tools.tracker, (region.start, region.end))
+            .map_err(|errno| Unrewindable::Failed("UFFDIO_REGISTER", errno))
+    }
+}
+
+/// Maps memory of no file in the place of what is there.
+fn map(start: usize, end: usize, protection: u8) -> Result<(), Unrewindable> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+    let arguments = [
+        start,
+        end - start,
+        usize::from(protection),
+        flags as usize,
+        usize::MAX,
+        0,
+    ];
+    // SAFETY: the range is one of the snapshot's, and was as empty or is copied back.
+    unsafe { call(libc::SYS_mmap, arguments) }
+        .map(|_| ())
+        .map_err(|errno| Unrewindable::Failed("mmap", errno))
+}
+
+fn drop_pages(start: usize, end: usize) -> Result<(), Unrewindable> {
+    let arguments = [start, end - start, libc::MADV_DONTNEED as usize, 0, 0, 0];
+    // SAFETY: they are below the frames of the snapshot.
+    unsafe { call(libc::SYS_madvise, arguments) }
+        .map(|_| ())
+        .map_err(|errno| Unrewindable::Failed("madvise", errno))
+}
+
+/// # Safety
+/// Both are pages that can be read.
+pub(super) unsafe fn is_same(one: *const u8, other: *const u8) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { libc::memcmp(one.cast(), other.cast(), PAGE) == 0 }
+}
+
+/// How many page faults the process has had.
+fn faults() -> Result<u64, Unrewindable> {
+    // `ru_minflt` and `ru_majflt` of `struct rusage`.
+    const MINOR: usize = 8;
+    const MAJOR: usize = 9;
+    let mut usage = [0_u64; 18];
+    let arguments = [
+        libc::RUSAGE_SELF as usize,
+        usage.as_mut_ptr() as usize,
+        0,
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: there is room for the structure.
+    unsafe { call(libc::SYS_getrusage, arguments) }
+        .map_err(|errno| Unrewindable::Failed("getrusage", errno))?;
+    Ok(usage[MINOR] + usage[MAJOR])
+}
+
+/// Of the monotonic clock.
+fn now() -> u64 {
+    let mut time = [0_u64; 2];
+    let arguments = [
+        libc::CLOCK_MONOTONIC as usize,
+        time.as_mut_ptr() as usize,
+        0,
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: there is room for the structure.
+    match unsafe { call(libc::SYS_clock_gettime, arguments) } {
+        Ok(_) => time[0] * 1_000_000_000 + time[1],
+        Err(_) => 0,
+    }
+}

@@ -1,0 +1,407 @@
+//! Taking a snapshot: first the pages that all forked processes have, then what is a process' own.
+
+use super::back::is_same;
+use super::book::{Book, Region, Tools, shared};
+use super::kernel::{self, call};
+use super::process_state::open_own;
+use super::regions::{Mapping, PAGE};
+use super::stack::here;
+use super::{Rewound, Snapshot, Unrewindable};
+use crate::error::{Error, Named, Result};
+use crate::memfile;
+use nix::errno::Errno;
+use nix::fcntl::SealFlag;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+const NAME: &str = "forkyard-snapshot";
+/// Pages that a forked process may have besides those of [`Pages`]; address space, not memory.
+const OWN_PAGES: usize = 32 << 10;
+/// Pages whose entries are read at a time.
+const ENTRIES: usize = 512;
+/// A bit of an entry of /proc/self/pagemap: present, or swapped.
+const IS_THERE: u64 = 0b11 << 62;
+
+/// The memory of a process, copied for those that are forked of it. They share it.
+#[derive(Debug)]
+pub struct Pages {
+    /// The copy.
+    file: OwnedFd,
+    /// Regions and a byte for each page, as in the book of a snapshot.
+    regions: Vec<Region>,
+    is_kept: Vec<u8>,
+    pages: usize,
+}
+
+/// Whether processes can be put back here.
+///
+/// # Errors
+/// What the kernel refuses: before Linux 6.7, or where a filter of system calls forbids it.
+pub fn is_possible() -> Result<()> {
+    // SAFETY: a number.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    if page != PAGE as i64 {
+        return Err(Error::new(
+            "rewind",
+            format!("pages of {page} bytes"),
+            Errno::EOPNOTSUPP,
+        ));
+    }
+    let pagemap = open_own(c"/proc/self/pagemap")?;
+    // SAFETY: opened just now.
+    let pagemap = unsafe { OwnedFd::from_raw_fd(pagemap) };
+    let tracker = kernel::tracker().map_err(|(call, errno)| Error::new(call, "", errno))?;
+    // SAFETY: the same.
+    let tracker = unsafe { OwnedFd::from_raw_fd(tracker) };
+    // SAFETY: a new mapping of no file, unmapped below.
+    let place = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            PAGE,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if place == libc::MAP_FAILED {
+        return Err(Error::last("mmap", ""));
+    }
+    let range = (place as usize, place as usize + PAGE);
+    let result = kernel::track(tracker.as_raw_fd(), range)
+        .map_err(|errno| Error::new("UFFDIO_REGISTER", "", errno))
+        .and_then(|()| {
+            kernel::protect(pagemap.as_raw_fd(), range).map_err(|errno| Error::new("PAGEMAP_SCAN", "", errno))
+        });
+    // SAFETY: nothing else uses it.
+    unsafe { libc::munmap(place, PAGE) };
+    result
+}
+
+fn own(failure: Unrewindable) -> Error {
+    match failure {
+        Unrewindable::Failed(call, errno) => Error::new(call, "", errno),
+        other => Error::new("take a snapshot", other.to_string(), Errno::EIO),
+    }
+}
+
+impl Pages {
+    /// Copies the memory of this process as it is.
+    ///
+    /// # Errors
+    /// A system call failed.
+    pub fn take() -> Result<Pages> {
+        let snapshot = Snapshot::new()?;
+        let book = snapshot.book();
+        book.note_mappings().map_err(own)?;
+        let mut regions = Vec::new();
+        let mut pages = 0;
+        for mapping in &book.mappings[..book.mapping_count] {
+            if mapping.is_own() && !mapping.is_stack {
+                let region = region(mapping, pages);
+                pages += region.pages();
+                regions.push(region);
+            }
+        }
+        let file = memfile::create(NAME)?;
+        let length = ((pages + OWN_PAGES) * PAGE) as i64;
+        nix::unistd::ftruncate(&file, length).named("ftruncate", NAME)?;
+        let mut is_kept = vec![0; pages];
+        let pagemap = book.tools.pagemap;
+        for region in &regions {
+            for_pages_of(pagemap, region, |page, is_there| {
+                if !is_there {
+                    return Ok(());
+                }
+                let number = region.first_page + (page - region.start) / PAGE;
+                is_kept[number] = 1;
+                let arguments = [file.as_raw_fd() as usize, page, PAGE, number * PAGE, 0, 0];
+                // SAFETY: the page is mapped and can be read.
+                match unsafe { call(libc::SYS_pwrite64, arguments) }? {
+                    PAGE => Ok(()),
+                    _ => Err(Errno::ENOSPC),
+                }
+            })
+            .map_err(|errno| Error::new("copy", format!("{:x}", region.start), errno))?;
+        }
+        snapshot.forget();
+        // All workers have it.
+        memfile::seal(&file, SealFlag::F_SEAL_WRITE, NAME)?;
+        Ok(Pages {
+            file,
+            regions,
+            is_kept,
+            pages,
+        })
+    }
+}
+
+fn region(mapping: &Mapping, first_page: usize) -> Region {
+    Region {
+        start: mapping.start,
+        end: mapping.end,
+        first_page,
+        protection: mapping.protection,
+        is_file: mapping.file != 0,
+        ..Region::default()
+    }
+}
+
+/// Calls `each` for every page of a region, with whether something is there. Pages of a file are there without being in memory.
+fn for_pages_of(
+    pagemap: i32,
+    region: &Region,
+    mut each: impl FnMut(usize, bool) -> std::result::Result<(), Errno>,
+) -> std::result::Result<(), Errno> {
+    let mut entries = [0_u64; ENTRIES];
+    let mut page = region.start;
+    while page < region.end {
+        let count = ENTRIES.min((region.end - page) / PAGE);
+        let bytes = count * size_of::<u64>();
+        let offset = page / PAGE * size_of::<u64>();
+        let pointer = entries.as_mut_ptr() as usize;
+        // SAFETY: there is room for so many bytes.
+        let read = unsafe {
+            call(
+                libc::SYS_pread64,
+                [pagemap as usize, pointer, bytes, offset, 0, 0],
+            )?
+        };
+        if read != bytes {
+            return Err(Errno::EIO);
+        }
+        for entry in &entries[..count] {
+            each(page, region.is_file || entry & IS_THERE != 0)?;
+            page += PAGE;
+        }
+    }
+    Ok(())
+}
+
+impl Snapshot {
+    /// Bookkeeping without a snapshot.
+    fn new() -> Result<Snapshot> {
+        let book: *mut Book = shared(size_of::<Book>())?.cast();
+        let snapshot = Snapshot { book };
+        // Of all that is in it only this is not written by zeroes.
+        snapshot.book().failure = None;
+        snapshot.book().tools = Tools {
+            pagemap: open_own(c"/proc/self/pagemap")?,
+            maps: open_own(c"/proc/self/maps")?,
+            statm: open_own(c"/proc/self/statm")?,
+            tracker: -1,
+        };
+        Ok(snapshot)
+    }
+
+    fn forget(self) {
+        let tools = self.book().tools;
+        for fd in [tools.pagemap, tools.maps, tools.statm] {
+            // SAFETY: they are this value's own.
+            unsafe { libc::close(fd) };
+        }
+        // SAFETY: mapped by `new`, and nothing refers to it any more.
+        unsafe { libc::munmap(self.book.cast(), size_of::<Book>()) };
+    }
+
+    /// Prepares a snapshot of this process, which was forked of the one that `pages` are of. What is prepared is part of the
+    /// process when it is taken: the caller can keep it.
+    ///
+    /// # Errors
+    /// A system call failed.
+    pub fn prepare(pages: &Pages) -> Result<Snapshot> {
+        let snapshot = Snapshot::new()?;
+        let book = snapshot.book();
+        book.tools.tracker = kernel::tracker().map_err(|(call, errno)| Error::new(call, "", errno))?;
+        book.state.open()?;
+        book.capacity = pages.pages + OWN_PAGES;
+        // SAFETY: a new private mapping of the copy: what is written to it is this process' own.
+        let copy = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                book.capacity * PAGE,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_NORESERVE,
+                pages.file.as_raw_fd(),
+                0,
+            )
+        };
+        if copy == libc::MAP_FAILED {
+            return Err(Error::last("mmap", "the copy"));
+        }
+        book.copy = copy.cast();
+        book.is_kept = shared(book.capacity)?;
+        // SAFETY: there is so much room.
+        unsafe { std::ptr::copy_nonoverlapping(pages.is_kept.as_ptr(), book.is_kept, pages.pages) };
+        Ok(snapshot)
+    }
+
+    /// Takes the snapshot. From now on, [`Snapshot::rewind`] puts the process back to this moment and calls `resume`, which finds
+    /// all frames of the stack that are there now.
+    ///
+    /// # Errors
+    /// A system call failed.
+    ///
+    /// # Safety
+    /// The process has one thread, and was prepared with the same pages.
+    pub unsafe fn take(
+        &self,
+        pages: &Pages,
+        resume: unsafe extern "C" fn(*mut libc::c_void) -> !,
+        context: *mut libc::c_void,
+    ) -> Result<()> {
+        let book = self.book();
+        (book.resume, book.context) = (Some(resume), context);
+        book.descriptors.note()?;
+        book.state.note()?;
+        book.area.find();
+        // Below all that has to stay, with the area that functions may use without moving the stack pointer.
+        book.stack_low = (here() - 256) & !15;
+        // Nothing is allocated from here on.
+        // SAFETY: the copy is mapped, and this process' own.
+        let writable = |book: &Book, protection| unsafe {
+            let arguments = [book.copy as usize, book.capacity * PAGE, protection, 0, 0, 0];
+            call(libc::SYS_mprotect, arguments).map_err(|errno| Error::new("mprotect", "the copy", errno))
+        };
+        // What can't be written to is not taken for the process' own memory.
+        writable(book, libc::PROT_READ as usize)?;
+        book.note_mappings().map_err(own)?;
+        writable(book, (libc::PROT_READ | libc::PROT_WRITE) as usize)?;
+        list_regions(book, pages)?;
+        // SAFETY: zeroes.
+        book.program_break =
+            unsafe { call(libc::SYS_brk, [0; 6]) }.map_err(|errno| Error::new("brk", "", errno))?;
+        complete_copy(book, pages)?;
+        writable(book, libc::PROT_READ as usize)?;
+        for region in &book.regions[..book.count] {
+            kernel::track(book.tools.tracker, (region.start, region.end))
+                .map_err(|errno| Error::new("UFFDIO_REGISTER", "", errno))?;
+        }
+        book.size = book.size_now().map_err(own)?;
+        (book.rewound, book.failure) = (Rewound::default(), None);
+        book.protect().map_err(own)
+    }
+}
+
+impl Book {
+    /// Where its own memory begins and ends.
+    pub(super) fn range(&self) -> (usize, usize) {
+        match self.regions[..self.count] {
+            [first, .., last] => (first.start, last.end),
+            _ => (0, 0),
+        }
+    }
+
+    /// From now on writes are noted anew.
+    pub(super) fn protect(&self) -> std::result::Result<(), Unrewindable> {
+        kernel::protect(self.tools.pagemap, self.range())
+            .map_err(|errno| Unrewindable::Failed("PAGEMAP_SCAN", errno))
+    }
+}
+
+/// The regions of this process. The pages of those that it was forked with keep their numbers; others follow.
+fn list_regions(book: &mut Book, pages: &Pages) -> Result<()> {
+    let mut next_page = pages.pages;
+    (book.count, book.pages) = (0, 0);
+    for index in 0..book.mapping_count {
+        let mapping = book.mappings[index];
+        if !mapping.is_own() {
+            continue;
+        }
+        let mut at = mapping.start;
+        // Both lists are by address.
+        for known in &pages.regions {
+            if known.end <= at || known.start >= mapping.end || known.is_file != (mapping.file != 0) {
+                continue;
+            }
+            if known.start > at {
+                add(book, index, at, known.start, &mut next_page, None)?;
+                at = known.start;
+            }
+            let end = known.end.min(mapping.end);
+            let first_page = known.first_page + (at - known.start) / PAGE;
+            add(book, index, at, end, &mut next_page, Some(first_page))?;
+            at = end;
+        }
+        if at < mapping.end {
+            add(book, index, at, mapping.end, &mut next_page, None)?;
+        }
+    }
+    Ok(())
+}
+
+fn add(
+    book: &mut Book,
+    mapping: usize,
+    start: usize,
+    end: usize,
+    next_page: &mut usize,
+    known: Option<usize>,
+) -> Result<()> {
+    let count = (end - start) / PAGE;
+    let first_page = known.unwrap_or(*next_page);
+    if known.is_none() {
+        *next_page += count;
+    }
+    let is_full = *next_page > book.capacity;
+    let of = book.mappings[mapping];
+    let Some(place) = book.regions.get_mut(book.count).filter(|_| !is_full) else {
+        return Err(Error::new(
+            "take a snapshot",
+            "too much memory of its own",
+            Errno::E2BIG,
+        ));
+    };
+    *place = Region {
+        start,
+        end,
+        mapping,
+        is_data: is_data(&book.mappings[..=mapping]),
+        ..region(&of, first_page)
+    };
+    book.count += 1;
+    book.pages += count;
+    Ok(())
+}
+
+/// Whether the last of some mappings is data of a program or a library: it follows another part of the same file, or, as far as
+/// no file fills it, such a one.
+fn is_data(mappings: &[Mapping]) -> bool {
+    let is_part = |mappings: &[Mapping]| match mappings {
+        [.., before, it] => it.file != 0 && before.file == it.file && before.end == it.start,
+        _ => false,
+    };
+    match mappings {
+        [rest @ .., it] if it.file == 0 => {
+            is_part(rest) && rest.last().is_some_and(|before| before.end == it.start)
+        }
+        all => is_part(all),
+    }
+}
+
+/// Writes what is not in the copy yet, or is different there.
+fn complete_copy(book: &mut Book, pages: &Pages) -> Result<()> {
+    let (pagemap, copy, is_kept, low) = (book.tools.pagemap, book.copy, book.is_kept, book.stack_low);
+    let known = pages.pages;
+    for index in 0..book.count {
+        let region = book.regions[index];
+        let is_under_us = (region.start..region.end).contains(&low);
+        for_pages_of(pagemap, &region, |page, is_there| {
+            let number = region.first_page + (page - region.start) / PAGE;
+            // What is below the frames that stay is nothing.
+            let is_there = is_there && !(is_under_us && page + PAGE <= low);
+            // SAFETY: the page is mapped and can be read; the copy has a place for it.
+            unsafe {
+                let (from, to) = (page as *const u8, copy.add(number * PAGE));
+                let was_there = *is_kept.add(number) == 1;
+                *is_kept.add(number) = u8::from(is_there);
+                // A page of the copy that was never written to is zero. Only what is different becomes this process' own.
+                if is_there && !(number < known && was_there && is_same(from, to)) {
+                    std::ptr::copy_nonoverlapping(from, to, PAGE);
+                }
+            }
+            Ok(())
+        })
+        .map_err(|errno| Error::new("copy", format!("{:x}", region.start), errno))?;
+    }
+    Ok(())
+}

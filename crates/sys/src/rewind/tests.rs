@@ -1,0 +1,332 @@
+use super::*;
+use std::io::Write;
+
+/// What a child keeps through all rounds.
+struct Round {
+    snapshot: Snapshot,
+    pages: Pages,
+    disturb: fn(u64, &mut [u8]),
+    rounds: u64,
+    large: &'static mut [u8],
+}
+
+const OK: i32 = 0;
+const NOT_TAKEN: i32 = 2;
+const DIFFERENT: i32 = 3;
+const LEFT: i32 = 4;
+/// And the kind of what has failed.
+const FAILED: i32 = 100;
+const LARGE: usize = 5 << 20;
+
+/// Runs it in a child, which has one thread; says its exit code.
+fn in_child(act: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: the child does not return, and uses what a fork of a program with threads may use: what it allocates comes from
+    // glibc, which forks its heap in order.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let code = act();
+        // SAFETY: the end of the process.
+        unsafe { libc::_exit(code) }
+    }
+    let mut status = 0;
+    // SAFETY: the child of above.
+    unsafe { libc::waitpid(pid, &mut status, 0) };
+    match libc::WIFEXITED(status) {
+        true => libc::WEXITSTATUS(status),
+        false => -libc::WTERMSIG(status),
+    }
+}
+
+/// A child that disturbs itself and is put back so many times; says its exit code.
+fn rounds(rounds: u64, disturb: fn(u64, &mut [u8])) -> i32 {
+    in_child(|| {
+        let large: &mut [u8] = Box::leak(vec![1_u8; LARGE].into_boxed_slice());
+        let Ok(pages) = Pages::take() else {
+            return NOT_TAKEN;
+        };
+        // What the process does after the copy for all is its own.
+        large[LARGE / 2] = 9;
+        let Ok(snapshot) = Snapshot::prepare(&pages) else {
+            return NOT_TAKEN;
+        };
+        let round = Box::leak(Box::new(Round {
+            snapshot,
+            pages,
+            disturb,
+            rounds,
+            large,
+        }));
+        let context = std::ptr::from_mut(round);
+        // SAFETY: one thread; `again` finds the round where it was.
+        let taken = unsafe { snapshot.take(&(*context).pages, again, context.cast()) };
+        if let Err(error) = taken {
+            let _ = writeln!(std::io::stderr(), "{error}");
+            return NOT_TAKEN;
+        }
+        // SAFETY: the same.
+        unsafe { again(context.cast()) }
+    })
+}
+
+unsafe extern "C" fn again(context: *mut libc::c_void) -> ! {
+    // SAFETY: leaked by `rounds`.
+    let round = unsafe { &mut *context.cast::<Round>() };
+    let code = match round.snapshot.outcome() {
+        Err(failure) => Some(FAILED + failure.kind() as i32),
+        // Frames that have gone on since are as they were from the first rewinding on.
+        Ok(rewound) if rewound.number == 0 => None,
+        Ok(rewound) => after(round, rewound),
+    };
+    if let Some(code) = code {
+        // SAFETY: the end of the process.
+        unsafe { libc::_exit(code) }
+    }
+    let rewound = round.snapshot.outcome().unwrap_or_default();
+    (round.disturb)(rewound.number, round.large);
+    if let Err(failure) = round.snapshot.check() {
+        // SAFETY: the end of the process.
+        unsafe { libc::_exit(FAILED + failure.kind() as i32) }
+    }
+    // SAFETY: taken, and one thread.
+    unsafe { round.snapshot.rewind() }
+}
+
+fn after(round: &mut Round, rewound: Rewound) -> Option<i32> {
+    if round.rounds > 100 && rewound.number % 100 != 0 && rewound.number < 999 {
+        return None;
+    }
+    let mut different = [0_usize; 8];
+    let mut count = 0;
+    round.snapshot.differences(|at| {
+        if count < 8 {
+            different[count] = at;
+        }
+        count += 1;
+    });
+    if count > 0 {
+        let _ = writeln!(
+            std::io::stderr(),
+            "{count} words differ: {different:x?} {rewound:?}"
+        );
+        return Some(DIFFERENT);
+    }
+    // SAFETY: one thread.
+    let is_well = unsafe { WORD } == 7
+        && round.large[LARGE / 2] == 9
+        && round.large.iter().filter(|byte| **byte != 1).count() == 1;
+    if !is_well {
+        return Some(LEFT);
+    }
+    (rewound.number == round.rounds).then_some(OK)
+}
+
+static mut WORD: u64 = 7;
+
+/// Maps so many bytes anywhere and writes to them.
+fn map(bytes: usize) -> *mut u8 {
+    // SAFETY: a new mapping.
+    unsafe {
+        let place = libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            3,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        );
+        std::ptr::write_bytes(place.cast::<u8>(), 1, bytes);
+        place.cast()
+    }
+}
+
+/// Does what a request does to memory.
+fn request(round: u64, large: &mut [u8]) {
+    let mut kept: Vec<Vec<u8>> = Vec::new();
+    for size in [16, 1000, 100_000, 3 << 20] {
+        kept.push(vec![round as u8 + 1; size]);
+    }
+    std::mem::forget(kept);
+    large[round as usize * 4096 % LARGE] = 2;
+    // SAFETY: one thread.
+    unsafe {
+        WORD = round + 100;
+        libc::setlocale(libc::LC_ALL, c"C.UTF-8".as_ptr());
+        map(1 << 20);
+        libc::sbrk(1 << 16);
+    }
+    deep(200);
+}
+
+/// Uses much of the stack.
+fn deep(depth: u32) -> u64 {
+    let filler = std::hint::black_box([u64::from(depth); 512]);
+    match depth {
+        0 => filler[7],
+        _ => deep(depth - 1) + filler[3],
+    }
+}
+
+#[test]
+fn every_page_is_put_back() {
+    assert_eq!(rounds(12, request), OK);
+}
+
+#[test]
+fn a_thousand_rounds_and_the_renewal_between_them() {
+    assert_eq!(
+        rounds(1003, |round, large| {
+            large[round as usize % LARGE] = 3;
+            if round % 100 == 0 {
+                request(round, large);
+            }
+        }),
+        OK
+    );
+}
+
+/// The whole pages within a slice.
+fn whole_pages(large: &mut [u8]) -> (*mut libc::c_void, usize) {
+    let start = (large.as_ptr() as usize).next_multiple_of(4096);
+    (start as *mut libc::c_void, (1 << 20))
+}
+
+#[test]
+fn memory_that_changes_without_a_write_is_put_back() {
+    // Dropped pages.
+    assert_eq!(
+        rounds(4, |round, large| {
+            let (start, bytes) = whole_pages(large);
+            // SAFETY: the slice is the test's.
+            unsafe { libc::madvise(start, bytes, libc::MADV_DONTNEED) };
+            if round % 2 == 1 {
+                large[1 << 19] = 5;
+            }
+        }),
+        OK
+    );
+    // Unmapped.
+    assert_eq!(
+        rounds(4, |_, large| {
+            let (start, bytes) = whole_pages(large);
+            // SAFETY: the same.
+            unsafe { libc::munmap(start, bytes) };
+        }),
+        OK
+    );
+    // The same place and the same size, but other memory.
+    assert_eq!(
+        rounds(4, |round, large| {
+            let (start, bytes) = whole_pages(large);
+            // SAFETY: the same.
+            unsafe {
+                libc::munmap(start, bytes);
+                let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+                libc::mmap(start, bytes, 3, flags, -1, 0);
+                if round % 2 == 1 {
+                    std::ptr::write_bytes(start.cast::<u8>(), 8, bytes);
+                }
+            }
+        }),
+        OK
+    );
+    // As much elsewhere, so that the size of the process tells nothing.
+    assert_eq!(
+        rounds(4, |_, large| {
+            let (start, bytes) = whole_pages(large);
+            // SAFETY: the same.
+            unsafe { libc::munmap(start, bytes) };
+            map(bytes);
+        }),
+        OK
+    );
+    // Moved.
+    assert_eq!(
+        rounds(4, |_, large| {
+            let (start, bytes) = whole_pages(large);
+            // SAFETY: the same.
+            unsafe {
+                libc::mremap(
+                    start,
+                    bytes,
+                    bytes,
+                    libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
+                    start.add(64 << 20),
+                )
+            };
+        }),
+        OK
+    );
+}
+
+#[test]
+fn the_kernels_state_is_put_back() {
+    assert_eq!(
+        rounds(3, |round, _| {
+            let mut now = [0_u8; 64];
+            // SAFETY: plain calls of one thread.
+            unsafe {
+                let is_well = round == 0
+                    || (libc::umask(0o22) != 0o777
+                        && *libc::getcwd(now.as_mut_ptr().cast(), 64).cast::<u8>().add(1) != 0
+                        && libc::fcntl(2, libc::F_GETFD) >= 0
+                        && libc::fcntl(90, libc::F_GETFD) < 0);
+                if !is_well {
+                    libc::_exit(LEFT);
+                }
+                libc::umask(0o777);
+                libc::chdir(c"/".as_ptr());
+                libc::dup2(1, 90);
+                libc::close(2);
+                libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY);
+                libc::signal(libc::SIGUSR1, libc::SIG_IGN);
+                let timer = [0_i64, 0, 0, 1000];
+                libc::setitimer(libc::ITIMER_REAL, timer.as_ptr().cast(), std::ptr::null_mut());
+            }
+        }),
+        OK
+    );
+}
+
+#[test]
+fn what_can_not_be_put_back_is_told() {
+    // SAFETY: plain calls of one thread.
+    let child = |_: u64, _: &mut [u8]| unsafe {
+        if libc::fork() == 0 {
+            libc::_exit(0);
+        }
+    };
+    assert_eq!(rounds(1, child), FAILED + Unrewindable::Child.kind() as i32);
+    let thread = |_: u64, _: &mut [u8]| {
+        // SAFETY: waits for good.
+        std::thread::spawn(|| unsafe { libc::pause() });
+    };
+    assert_eq!(rounds(1, thread), FAILED + Unrewindable::Thread.kind() as i32);
+    // SAFETY: the same.
+    let session = |_: u64, _: &mut [u8]| unsafe {
+        libc::setsid();
+    };
+    assert_eq!(rounds(1, session), FAILED + Unrewindable::Identity.kind() as i32);
+    // SAFETY: the same.
+    let priority = |_: u64, _: &mut [u8]| unsafe {
+        libc::nice(3);
+    };
+    assert_eq!(rounds(1, priority), FAILED + Unrewindable::Priority.kind() as i32);
+    // SAFETY: the same.
+    let limit = |_: u64, _: &mut [u8]| unsafe {
+        let limit = libc::rlimit {
+            rlim_cur: 64,
+            rlim_max: 64,
+        };
+        libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+    };
+    assert_eq!(rounds(1, limit), FAILED + Unrewindable::Limit.kind() as i32);
+    // A mapping that is not tracked goes, and as much comes.
+    // SAFETY: the same.
+    let code = |_: u64, _: &mut [u8]| unsafe {
+        libc::setlocale(libc::LC_ALL, c"C".as_ptr());
+        let page = (deep as *const () as usize) & !4095;
+        libc::mprotect(page as *mut libc::c_void, 4096, 7);
+        map(4096);
+    };
+    assert_eq!(rounds(1, code), FAILED + Unrewindable::Memory.kind() as i32);
+}

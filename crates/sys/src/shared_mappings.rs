@@ -1,0 +1,377 @@
+//! The memory that a process shares with what it forks, and may write to: found, copied into a memory file, and replaced by
+//! one.
+//!
+//! A process that has started an application maps such memory for all of its children. A child that maps a copy of its own
+//! over it, at the same addresses, shares nothing with the others: no pointer changes.
+
+use super::error::{Error, Named, Result};
+use super::memfile;
+use nix::errno::Errno;
+use nix::fcntl::SealFlag;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+const MAPPINGS: &str = "/proc/self/smaps";
+/// Room for what the kernel says of a process with a hundred libraries.
+const DESCRIPTION_BYTES: usize = 1 << 20;
+/// Bytes of a template that are held, at most: OPcache's memory with all of PHP's strings has 3 MB.
+pub const MOST_BYTES: usize = 64 << 20;
+
+/// One mapping, and where its copy is in the memory file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Segment {
+    pub(super) start: usize,
+    pub(super) bytes: usize,
+    /// PROT_READ and so on (mmap(2)), as it is now.
+    pub(super) protection: i32,
+    pub(super) offset: usize,
+}
+
+/// What the kernel says of each mapping of this process (proc(5), smaps). It walks all of its pages for that.
+///
+/// # Errors
+/// The list can't be read.
+pub fn describe() -> Result<String> {
+    let failed = |e: std::io::Error| Error::from_io("read", MAPPINGS, &e);
+    // A heap that grew and shrank while it is described would not be as described.
+    let mut text = String::with_capacity(DESCRIPTION_BYTES);
+    let mut file = File::open(MAPPINGS).map_err(failed)?;
+    file.read_to_string(&mut text).map_err(failed)?;
+    Ok(text)
+}
+
+/// The mappings of this process that its children share and may write to, of its description. These are the ones with the
+/// flags `sh` and `mw` (proc(5), VmFlags): a mapping that is not writable right now, such as a buffer of machine code, may
+/// become so.
+///
+/// # Errors
+/// EOPNOTSUPP: such a mapping is of a file, or can't be read, so that it can't be copied.
+pub fn find(description: &str) -> Result<Vec<Segment>> {
+    parse(description).map_err(|name| Error::new("copy the shared mapping", name, Errno::EOPNOTSUPP))
+}
+
+/// The length of the memory file that has all of them.
+pub fn bytes(segments: &[Segment]) -> usize {
+    segments.last().map_or(0, |last| last.offset + last.bytes)
+}
+
+/// The mappings in a text of smaps; or what a mapping is called that can't be replaced.
+fn parse(text: &str) -> std::result::Result<Vec<Segment>, String> {
+    let mut found: Vec<Segment> = Vec::new();
+    let mut current: Option<(Segment, &str)> = None;
+    for line in text.lines() {
+        if let Some(flags) = line.strip_prefix("VmFlags:") {
+            let has = |flag: &str| flags.split_ascii_whitespace().any(|known| known == flag);
+            let Some((mut segment, name)) = current.take().filter(|_| has("sh") && has("mw")) else {
+                continue;
+            };
+            // A name of memory without a file ends so; memory of a real file is not the process' own to copy.
+            let is_file = name.starts_with('/') && !name.ends_with(" (deleted)");
+            if is_file || segment.protection & libc::PROT_READ == 0 {
+                return Err(name.to_owned());
+            }
+            segment.offset = bytes(&found);
+            found.push(segment);
+        } else if let Some(begun) = head(line) {
+            current = Some(begun);
+        }
+    }
+    Ok(found)
+}
+
+/// The line that begins a mapping: addresses, permissions, offset in what is mapped, device, inode, name.
+pub(super) fn head(line: &str) -> Option<(Segment, &str)> {
+    let mut words = line.splitn(6, ' ');
+    let (start, end) = words.next()?.split_once('-')?;
+    let (start, end) = (
+        usize::from_str_radix(start, 16).ok()?,
+        usize::from_str_radix(end, 16).ok()?,
+    );
+    let flags = words.next()?;
+    let offset = usize::from_str_radix(words.next()?, 16).ok()?;
+    let is_set = |letter: char, flag: i32| if flags.contains(letter) { flag } else { 0 };
+    let name = words.nth(2).unwrap_or_default().trim_start();
+    let segment = Segment {
+        start,
+        bytes: end.checked_sub(start)?,
+        protection: is_set('r', libc::PROT_READ)
+            | is_set('w', libc::PROT_WRITE)
+            | is_set('x', libc::PROT_EXEC),
+        offset,
+    };
+    Some((segment, name))
+}
+
+/// Writes what the mappings have into a memory file, and seals it. Pages of zeroes take no memory there, and none in the
+/// mappings: reading a page that was never touched would make it.
+///
+/// # Errors
+/// memfd_create(2), ftruncate(2), mincore(2), pwrite(2) or fcntl(2).
+pub fn copy(segments: &[Segment], name: &str) -> Result<OwnedFd> {
+    let page = page_bytes();
+    let file = File::from(memfile::create(name)?);
+    file.set_len(bytes(segments) as u64)
+        .map_err(|e| Error::from_io("ftruncate", name, &e))?;
+    for segment in segments {
+        let mut resident = vec![0_u8; segment.bytes.div_ceil(page)];
+        // SAFETY: the mapping is there, and the list has a byte for each of its pages.
+        let done = unsafe {
+            libc::mincore(
+                segment.start as *mut libc::c_void,
+                segment.bytes,
+                resident.as_mut_ptr(),
+            )
+        };
+        if done != 0 {
+            return Err(Error::last("mincore", name));
+        }
+        for (index, _) in resident.iter().enumerate().filter(|(_, flags)| **flags & 1 != 0) {
+            let at = index * page;
+            let length = page.min(segment.bytes - at);
+            // SAFETY: part of a mapping that may be read. Nothing writes to it meanwhile: the process has one thread, and no
+            // child yet.
+            let bytes = unsafe { std::slice::from_raw_parts((segment.start + at) as *const u8, length) };
+            if bytes.iter().any(|byte| *byte != 0) {
+                file.write_all_at(bytes, (segment.offset + at) as u64)
+                    .map_err(|e| Error::from_io("pwrite", name, &e))?;
+            }
+        }
+    }
+    let file = OwnedFd::from(file);
+    memfile::seal(&file, SealFlag::F_SEAL_WRITE, name)?;
+    Ok(file)
+}
+
+/// What a memory file has of [`copy`], read once: files of the same bytes are made of it.
+#[derive(Debug)]
+pub struct Template {
+    length: u64,
+    /// The parts that are not zeroes, with their places.
+    pieces: Vec<(u64, Vec<u8>)>,
+}
+
+impl Template {
+    /// Reads a memory file.
+    ///
+    /// # Errors
+    /// fstat(2), lseek(2) or pread(2); EFBIG if it has more than [`MOST_BYTES`] that are not holes.
+    pub fn read(file: OwnedFd, name: &str) -> Result<Template> {
+        let failed = |call| move |e: std::io::Error| Error::from_io(call, name, &e);
+        let file = File::from(file);
+        let length = file.metadata().map_err(failed("fstat"))?.len();
+        let (mut pieces, mut at, mut left) = (Vec::new(), 0, MOST_BYTES);
+        while let Some((start, end)) = data(&file, at).named("lseek", name)? {
+            let bytes = usize::try_from(end - start).unwrap_or(usize::MAX);
+            left = left
+                .checked_sub(bytes)
+                .ok_or_else(|| Error::new("pread", name, Errno::EFBIG))?;
+            let mut piece = vec![0; bytes];
+            file.read_exact_at(&mut piece, start).map_err(failed("pread"))?;
+            pieces.push((start, piece));
+            at = end;
+        }
+        Ok(Template { length, pieces })
+    }
+
+    /// A memory file of the same bytes that may be written to, and keeps its length.
+    ///
+    /// # Errors
+    /// memfd_create(2), ftruncate(2), pwrite(2) or fcntl(2).
+    pub fn fill(&self, name: &str) -> Result<OwnedFd> {
+        let failed = |call| move |e: std::io::Error| Error::from_io(call, name, &e);
+        let file = File::from(memfile::create(name)?);
+        file.set_len(self.length).map_err(failed("ftruncate"))?;
+        for (start, bytes) in &self.pieces {
+            file.write_all_at(bytes, *start).map_err(failed("pwrite"))?;
+        }
+        let file = OwnedFd::from(file);
+        memfile::seal(&file, SealFlag::empty(), name)?;
+        Ok(file)
+    }
+}
+
+/// The next piece of a file that is no hole, from a place on.
+fn data(file: &File, from: u64) -> nix::Result<Option<(u64, u64)>> {
+    use nix::unistd::{Whence, lseek};
+    let start = match lseek(file, from as libc::off_t, Whence::SeekData) {
+        Ok(start) => start,
+        Err(Errno::ENXIO) => return Ok(None),
+        Err(errno) => return Err(errno),
+    };
+    let end = lseek(file, start, Whence::SeekHole)?;
+    Ok(Some((start as u64, end as u64)))
+}
+
+/// Maps a file over one mapping, with the protection of the latter.
+///
+/// # Safety
+/// `segment` is a mapping of this process, and the file has at its offset the bytes that whatever uses it expects there.
+///
+/// # Errors
+/// mmap(2).
+pub(super) unsafe fn map_over(segment: &Segment, file: BorrowedFd<'_>, sharing: i32) -> Result<()> {
+    // SAFETY: the caller's promise: the place is the mapping's, which is replaced as a whole.
+    let address = unsafe {
+        libc::mmap(
+            segment.start as *mut libc::c_void,
+            segment.bytes,
+            segment.protection,
+            sharing | libc::MAP_FIXED,
+            file.as_raw_fd(),
+            segment.offset as libc::off_t,
+        )
+    };
+    if address == libc::MAP_FAILED {
+        return Err(Error::last("mmap", format!("{:x}", segment.start)));
+    }
+    Ok(())
+}
+
+/// Replaces the mappings by a memory file.
+///
+/// # Safety
+/// `segments` are mappings of this process, as [`find`] has found them in it or in the process that it was forked from. The
+/// file has the bytes that whatever uses them expects there.
+///
+/// # Errors
+/// fstat(2) or mmap(2); EINVAL for a file of another length. The process is of no use then.
+pub unsafe fn replace(segments: &[Segment], file: BorrowedFd<'_>) -> Result<()> {
+    let length = nix::sys::stat::fstat(file).named("fstat", "")?.st_size;
+    if usize::try_from(length) != Ok(bytes(segments)) {
+        return Err(Error::new("mmap", "memory of another start", Errno::EINVAL));
+    }
+    for segment in segments {
+        // SAFETY: the caller's promise.
+        unsafe { map_over(segment, file, libc::MAP_SHARED)? };
+    }
+    Ok(())
+}
+
+pub(super) fn page_bytes() -> usize {
+    // SAFETY: sysconf(3) has no preconditions.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+/// Puts a descriptor in another's place: what used the one uses this from now on. Close-on-exec.
+///
+/// # Safety
+/// What owns `place` expects a descriptor that can do the same.
+///
+/// # Errors
+/// dup3(2).
+pub unsafe fn replace_descriptor(place: i32, by: &impl AsFd) -> Result<()> {
+    // SAFETY: a system call with three numbers; the caller answers for the one that is replaced.
+    let done = unsafe { libc::dup3(by.as_fd().as_raw_fd(), place, libc::O_CLOEXEC) };
+    if done < 0 {
+        return Err(Error::last("dup3", place.to_string()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::{Ended, Side, exit_now, fork, reap_pid};
+
+    #[test]
+    fn what_may_become_writable_is_found_and_what_may_not_is_left_alone() {
+        let text = "\
+7f0000000000-7f0000002000 rw-s 00000000 00:01 77                         /dev/zero (deleted)
+Size:                  8 kB
+VmFlags: rd wr sh mr mw me ms sd
+7f0000002000-7f0000003000 r-xs 00000000 00:01 78                         /dev/zero (deleted)
+VmFlags: rd ex sh mr mw me ms sd
+7f0000004000-7f0000005000 r--s 00000000 fe:01 79                         /usr/lib/gconv-modules.cache
+VmFlags: rd sh mr me ms
+7f0000006000-7f0000007000 rw-p 00000000 00:00 0                          [heap]
+VmFlags: rd wr mr mw me ac
+";
+        let found = parse(text).unwrap();
+        assert_eq!(found.len(), 2);
+        assert_eq!((found[0].bytes, found[0].offset), (0x2000, 0));
+        assert_eq!((found[1].bytes, found[1].offset), (0x1000, 0x2000));
+        assert_eq!(found[1].protection, libc::PROT_READ | libc::PROT_EXEC);
+        assert_eq!(bytes(&found), 0x3000);
+    }
+
+    #[test]
+    fn a_real_file_and_what_can_t_be_read_are_refused_by_name() {
+        let file = "7f00-8f00 rw-s 00000000 fe:01 9 /var/lib/counter\nVmFlags: rd wr sh mw\n";
+        assert_eq!(parse(file), Err("/var/lib/counter".to_owned()));
+        let closed = "7f00-8f00 ---s 00000000 00:01 9 /dev/zero (deleted)\nVmFlags: sh mw\n";
+        assert!(parse(closed).is_err());
+        for nonsense in [
+            "",
+            "VmFlags: sh mw",
+            "zz-yy rw-s\nVmFlags: sh mw",
+            "9-1 rw-s 0 0 0 \nVmFlags: sh mw",
+        ] {
+            assert_eq!(parse(nonsense), Ok(Vec::new()), "{nonsense:?}");
+        }
+    }
+
+    #[test]
+    fn a_child_with_a_copy_writes_into_its_own() {
+        let page = page_bytes();
+        // SAFETY: a new mapping at a place of the kernel's choice.
+        let start = unsafe {
+            let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+            libc::mmap(
+                std::ptr::null_mut(),
+                page * 64,
+                libc::PROT_READ | libc::PROT_WRITE,
+                flags,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(start, libc::MAP_FAILED);
+        let word = |index: usize| (start as usize + page * index) as *mut u8;
+        // SAFETY: within the mapping.
+        unsafe { *word(5) = 7 };
+        let all = find(&describe().unwrap()).unwrap();
+        let own: Vec<Segment> = all
+            .into_iter()
+            .filter(|segment| {
+                segment.start <= start as usize && start as usize + page * 64 <= segment.start + segment.bytes
+            })
+            .map(|segment| Segment { offset: 0, ..segment })
+            .collect();
+        assert_eq!(own.len(), 1);
+        let template = copy(&own, "template").unwrap();
+        let read = Template::read(template.try_clone().unwrap(), "template").unwrap();
+        let (first, second) = (read.fill("a").unwrap(), read.fill("b").unwrap());
+        let blocks = nix::sys::stat::fstat(&first).unwrap().st_blocks;
+        assert!(blocks * 512 <= 2 * page as i64, "only what was touched: {blocks}");
+        // SAFETY: the child uses the mapping and leaves by _exit.
+        match unsafe { fork() }.unwrap() {
+            Side::Child => {
+                // SAFETY: the mapping is the one that was found, and nothing else uses it.
+                let code = unsafe {
+                    let is_replaced = replace(&own, first.as_fd()).is_ok() && *word(5) == 7;
+                    *word(5) = 8;
+                    i32::from(!is_replaced)
+                };
+                exit_now(code)
+            }
+            Side::Parent(pid) => assert_eq!(reap_pid(pid).unwrap(), Ended::Code(0)),
+        }
+        // SAFETY: within the mapping.
+        assert_eq!(unsafe { *word(5) }, 7);
+        let byte = |file: &OwnedFd| {
+            let offset = start as usize - own[0].start + page * 5;
+            let mut byte = [0];
+            File::from(file.try_clone().unwrap())
+                .read_exact_at(&mut byte, offset as u64)
+                .unwrap();
+            byte[0]
+        };
+        assert_eq!((byte(&first), byte(&second), byte(&template)), (8, 7, 7));
+        let short = File::from(memfile::create("short").unwrap());
+        short.set_len(page as u64).unwrap();
+        // SAFETY: it is refused before anything is replaced.
+        assert!(unsafe { replace(&own, short.as_fd()) }.is_err());
+    }
+}
