@@ -1,6 +1,7 @@
 //! What the workers of a pool run, as the configuration means it.
 
 use super::model::Address;
+use crate::path_pattern::PathPattern;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -66,8 +67,8 @@ pub struct Program {
     pub root: PathBuf,
     /// What starts it, as `/bin/sh` reads it after `exec`.
     pub start_command: String,
-    /// It speaks the handshake of the spawning kit; otherwise it listens on `$PORT`.
-    pub handshake: bool,
+    /// Where it listens, and how that is known.
+    pub listens: Listens,
     /// How many processes are started of it, at least 1.
     pub instances: u32,
     /// `production`, `development`.
@@ -82,6 +83,20 @@ pub struct Program {
     pub start_timeout: Duration,
     /// It is stopped when its pool has had no worker for this long.
     pub preloader_idle_timeout: Duration,
+}
+
+/// Where a program listens, and how that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Listens {
+    /// On `$PORT` of this machine, where every local user can reach it.
+    Port,
+    /// Where it says itself: it speaks the handshake of the spawning kit.
+    Handshake,
+    /// On the unix socket `$SOCKET`, in a directory of its own.
+    Socket,
+    /// There, too: a program of Node.js, whose first server is put there whatever it asks for.
+    Node,
 }
 
 /// A resource limit (setrlimit(2)).
@@ -146,6 +161,15 @@ pub enum Interface {
     Rack,
 }
 
+/// OPcache's setting that `opcache_cache` stands for.
+pub const OPCACHE_FILE_CACHE: &str = "opcache.file_cache";
+/// Requests that one event loop has under way, where nothing else is said.
+pub const DEFAULT_CONCURRENCY: u32 = 100;
+/// Most that it can be told to have.
+pub const MOST_CONCURRENCY: u32 = 10_000;
+/// Most threads that a worker can have.
+pub const MOST_THREADS: u32 = 256;
+
 /// Settings of an application that a wrapper loads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wrapped {
@@ -157,7 +181,7 @@ pub struct Wrapped {
     pub entry: Option<String>,
     /// The language's interpreter.
     pub interpreter: PathBuf,
-    /// How many requests one worker serves at a time, at least 1. More than one for ASGI only.
+    /// How many requests one worker serves at a time, at least 1: on an event loop (ASGI), or in as many threads.
     #[serde(default = "one")]
     pub concurrency: u32,
     /// How long loading may take.
@@ -175,6 +199,11 @@ fn one() -> u32 {
 }
 
 impl Wrapped {
+    /// Whether a worker serves several requests at a time. Then it answers a request by itself whose time is up.
+    pub fn is_concurrent(&self) -> bool {
+        self.interface == Interface::Asgi || self.concurrency > 1
+    }
+
     /// Whether preloaders are made from workers at all.
     pub fn reforks(&self) -> bool {
         self.refork_after.first().is_some_and(|requests| *requests > 0)
@@ -240,38 +269,120 @@ pub struct Php {
     pub warm_up_time: Duration,
     /// Whose preloader makes the workers.
     pub preloading: Preloading,
+    /// Where compiled scripts are kept, each user's in a directory of its own; `None`: nowhere.
+    #[serde(default)]
+    pub opcache_cache: Option<PathBuf>,
+    /// The application boots once, by this script; `None`: each request runs the script that it names.
+    #[serde(default)]
+    pub worker: Option<Box<WorkerScript>>,
+}
+
+/// The script of a PHP application that boots once: it runs in the preloader up to its first request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerScript {
+    /// Its absolute path.
+    pub path: PathBuf,
+    /// What a request leaves to the next.
+    pub mode: WorkerMode,
+    /// How a worker gets rid of a request with `worker_mode = "snapshot"`.
+    #[serde(default)]
+    pub isolation: Isolation,
+    /// Paths that are asked for before the first worker is made.
+    pub warm_up_requests: Vec<String>,
+    /// What the boot and these requests find in `$_SERVER`, besides what they have anyway or in its place.
+    pub warm_up_server: Vec<(String, String)>,
+    /// What becomes of connections that the boot leaves open.
+    pub boot_connections: BootConnections,
+    /// Files whose change means that the application is to boot again.
+    #[serde(default)]
+    pub watch: Vec<PathPattern>,
+}
+
+/// What a request of a worker script leaves to the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WorkerMode {
+    /// Everything but what PHP and forkyard know to be the request's own.
+    Loop,
+    /// Nothing: each begins with what has booted.
+    Snapshot,
+}
+
+/// How a worker gets rid of what a request has left.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Isolation {
+    /// It is put back, where the kernel can; elsewhere each request boots the application.
+    #[default]
+    Auto,
+    /// It is put back; the pool does not start where the kernel can't.
+    Rewind,
+    /// It ends, and another is forked.
+    Fork,
+}
+
+impl WorkerMode {
+    /// What a word stands for.
+    pub fn from_word(word: &str) -> Option<WorkerMode> {
+        [WorkerMode::Loop, WorkerMode::Snapshot]
+            .into_iter()
+            .find(|mode| mode.word() == word)
+    }
+
+    /// As the configuration has it.
+    pub fn word(self) -> &'static str {
+        match self {
+            WorkerMode::Loop => "loop",
+            WorkerMode::Snapshot => "snapshot",
+        }
+    }
+}
+
+impl Isolation {
+    /// What a word stands for.
+    pub fn from_word(word: &str) -> Option<Isolation> {
+        match word {
+            "auto" => Some(Isolation::Auto),
+            "rewind" => Some(Isolation::Rewind),
+            "fork" => Some(Isolation::Fork),
+            _ => None,
+        }
+    }
+}
+
+/// What becomes of connections that the boot leaves open, which all workers would share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BootConnections {
+    /// Each worker finds them closed by the other side.
+    Cut,
+    /// The boot has failed.
+    Refuse,
+    /// They are shared.
+    Keep,
 }
 
 /// Whose preloader makes a pool's workers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Preloading {
     /// The pool's own.
     Own,
-    /// One for all pools that name this group, and so one OPcache. The group without a name is empty.
-    Shared(String),
+    /// One process for pools of any user, that has started PHP; each pool has an OPcache of its own.
+    Zygote,
 }
 
 impl Preloading {
-    /// What a word stands for: `own`, `shared`, or `shared:NAME`.
+    /// What a word stands for.
     pub fn from_word(word: &str) -> Option<Preloading> {
         match word {
             "own" => Some(Preloading::Own),
-            "shared" => Some(Preloading::Shared(String::new())),
-            _ => {
-                let name = word.strip_prefix("shared:")?;
-                let is_fit = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-                let is_name = (1..=64).contains(&name.len()) && name.chars().all(is_fit);
-                is_name.then(|| Preloading::Shared(name.to_owned()))
-            }
+            "zygote" => Some(Preloading::Zygote),
+            _ => None,
         }
     }
 
     /// The word for it.
-    pub fn word(&self) -> String {
+    pub fn word(self) -> &'static str {
         match self {
-            Preloading::Own => "own".to_owned(),
-            Preloading::Shared(name) if name.is_empty() => "shared".to_owned(),
-            Preloading::Shared(name) => format!("shared:{name}"),
+            Preloading::Own => "own",
+            Preloading::Zygote => "zygote",
         }
     }
 }

@@ -27,6 +27,10 @@ pub struct Applications {
     /// How many of `max` only applications can take that have no instance.
     #[serde(default)]
     pub reserve: u32,
+    /// Most requests that an instance works on at once, of what can work on several; 0: any number; `None`: as its runtime has
+    /// it.
+    #[serde(default)]
+    pub concurrency: Option<u32>,
     /// What holds for an application that says nothing else, and the bounds of what it may say.
     pub options: Options,
     /// Where restart files are; relative to the application's root. `None`: `tmp`.

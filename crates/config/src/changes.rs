@@ -9,6 +9,7 @@ impl Pool {
     pub fn has_workers_for(&self, wanted: &Pool) -> bool {
         let wanted = Pool {
             listen: wanted.listen.with_attributes_of(&self.listen),
+            drain_timeout: self.drain_timeout,
             ..wanted.clone()
         };
         *self == wanted

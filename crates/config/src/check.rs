@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use super::effects::load;
-use super::error::{Finding, Severity};
+use super::error::{Diagnostic, Severity};
 use super::skip::Skipped;
 use super::{Errors, Loaded};
 
@@ -19,25 +19,25 @@ pub const EXIT_INVALID: u8 = 78;
 pub fn check(
     path: &Path,
     strict: bool,
-    further: &dyn Fn(&Loaded) -> Vec<Finding>,
+    further: &dyn Fn(&Loaded) -> Vec<Diagnostic>,
     out: &mut dyn Write,
 ) -> io::Result<u8> {
-    let (mut findings, loaded) = match load(path) {
+    let (mut diagnostics, loaded) = match load(path) {
         Ok(mut loaded) => {
-            let mut findings = std::mem::take(&mut loaded.warnings);
-            findings.extend(further(&loaded));
-            (findings, Some(loaded))
+            let mut diagnostics = std::mem::take(&mut loaded.warnings);
+            diagnostics.extend(further(&loaded));
+            (diagnostics, Some(loaded))
         }
-        Err(Errors { findings }) => (findings, None),
+        Err(Errors { diagnostics }) => (diagnostics, None),
     };
-    findings.sort_by_key(|finding| finding.place.rank());
+    diagnostics.sort_by_key(|diagnostic| diagnostic.location.rank());
     if strict {
-        for finding in &mut findings {
-            finding.severity = Severity::Error;
+        for diagnostic in &mut diagnostics {
+            diagnostic.severity = Severity::Error;
         }
     }
-    for finding in &findings {
-        writeln!(out, "{finding}")?;
+    for diagnostic in &diagnostics {
+        writeln!(out, "{diagnostic}")?;
     }
     let Some(loaded) = loaded else {
         return Ok(EXIT_INVALID);
@@ -51,7 +51,10 @@ pub fn check(
         let skipped = skipped.join(", ");
         writeln!(out, "{}: {pools}, without {skipped}", path.display())?;
     }
-    if findings.iter().any(|finding| finding.severity == Severity::Error) {
+    if diagnostics
+        .iter()
+        .any(|diagnostic| diagnostic.severity == Severity::Error)
+    {
         return Ok(EXIT_INVALID);
     }
     writeln!(out, "{}: configuration is valid: {pools}", path.display())?;

@@ -1,12 +1,13 @@
 //! What was written, key by key. A test holds the keys below to the table of all settings.
 
 use super::application::Interface;
-use super::error::Place;
-use super::leaves::{Entries, Field, Leaves};
+use super::error::Location;
+use super::flat_keys::{Entries, Field, FlatKeys};
 use super::report::Report;
 use super::units::{
-    Bounds, Core, Counts, ErrorRule, Facility, Flag, Format, IniValue, Level, Manager, Mode, PreloaderChoice,
-    Reload, RequestRule, Routing, Size, Text, Texts, Time, Whole,
+    Bounds, Children, ConnectionsChoice, Core, Counts, ErrorRule, Facility, Flag, Format, Handshake,
+    IniValue, IsolationChoice, Level, Manager, Mode, PreloaderChoice, Reload, RequestRule, Routing, Size,
+    TermRule, Text, Texts, Time, Whole, WorkerModeChoice,
 };
 
 /// Makes a struct of fields, the list of their keys, and the function that reads them.
@@ -27,10 +28,10 @@ macro_rules! draft {
         impl $name {
             pub(super) const KEYS: &[&str] = &[$($key,)* $($table,)*];
 
-            pub(super) fn read(leaves: &mut Leaves<'_>, report: &mut Report<'_>) -> $name {
+            pub(super) fn read(flat_keys: &mut FlatKeys<'_>, report: &mut Report<'_>) -> $name {
                 $name {
-                    $( $field: leaves.take($key, report), )*
-                    $( $entries: leaves.take_entries($table, report), )*
+                    $( $field: flat_keys.take($key, report), )*
+                    $( $entries: flat_keys.take_entries($table, report), )*
                 }
             }
         }
@@ -60,7 +61,9 @@ draft! {
             allow_root: Flag = "allow_root",
             on_error: ErrorRule = "on_error",
             include: Texts = "include",
+            watch: Flag = "watch",
             control: Text = "control",
+            on_sigterm: TermRule = "on_sigterm",
         }
         tables {}
     }
@@ -82,7 +85,7 @@ draft! {
             user: Text = "user",
             group: Text = "group",
             pm: Manager = "pm",
-            max_children: Whole = "max_children",
+            max_children: Children = "max_children",
             start_servers: Whole = "start_servers",
             min_spare_servers: Whole = "min_spare_servers",
             max_spare_servers: Whole = "max_spare_servers",
@@ -102,6 +105,7 @@ draft! {
             params_count: Whole = "limits.params_count",
             status_path: Text = "status_path",
             status_listen: Text = "status_listen",
+            http_listen: Text = "http_listen",
             ping_path: Text = "ping.path",
             ping_response: Text = "ping.response",
             chdir: Text = "chdir",
@@ -117,6 +121,8 @@ draft! {
             confine_write: Texts = "confine.write",
             confine_deny_system_calls: Flag = "confine.deny_system_calls",
             confine_private_tmp: Flag = "confine.private_tmp",
+            cpu_weight: Whole = "cpu_weight",
+            memory_max: Size = "memory_max",
             cgroup_parent: Text = "cgroup.parent",
             cgroup_memory_max: Size = "cgroup.memory_max",
             cgroup_cpu_percent: Whole = "cgroup.cpu_percent",
@@ -124,6 +130,7 @@ draft! {
             catch_workers_output: Flag = "catch_workers_output",
             decorate_workers_output: Flag = "decorate_workers_output",
             app_log: Text = "app_log",
+            env_file: Text = "env_file",
             friendly_error_pages: Flag = "friendly_error_pages",
             reload: Reload = "reload",
             access_log: Text = "access.log",
@@ -153,8 +160,19 @@ draft! {
             warm_up: Whole = "application.warm_up",
             warm_up_time: Time = "application.warm_up_time",
             preloader: PreloaderChoice = "application.preloader",
+            opcache_cache: Text = "application.opcache_cache",
+            worker: Text = "application.worker",
+            worker_mode: WorkerModeChoice = "application.worker_mode",
+            isolation: IsolationChoice = "application.isolation",
+            loop_requests: Whole = "application.loop_requests",
+            loop_memory: Size = "application.loop_memory",
+            boot_timeout: Time = "application.boot_timeout",
+            boot_connections: ConnectionsChoice = "application.boot_connections",
+            warm_up_requests: Texts = "application.warm_up_requests",
+            watch: Texts = "application.watch",
         }
         tables {
+            warm_up_server: Text = "application.warm_up_server",
             php_value: IniValue = "application.php_value",
             php_flag: IniValue = "application.php_flag",
             php_admin_value: IniValue = "application.php_admin_value",
@@ -183,7 +201,7 @@ draft! {
             address: Text = "application.address",
             root: Text = "application.root",
             start_command: Text = "application.start_command",
-            handshake: Flag = "application.handshake",
+            handshake: Handshake = "application.handshake",
             instances: Whole = "application.instances",
             app_env: Text = "application.app_env",
             load_shell_envvars: Flag = "application.load_shell_envvars",
@@ -222,6 +240,7 @@ draft! {
             entry: Text = "application.entry",
             interpreter: Text = "application.interpreter",
             concurrency: Whole = "application.concurrency",
+            threads: Whole = "application.threads",
             preloader_idle_timeout: Time = "application.preloader_idle_timeout",
             refork_after: Counts = "application.refork_after",
             start_timeout: Time = "application.start_timeout",
@@ -240,6 +259,7 @@ draft! {
             max_per_app: Whole = "applications.max_per_app",
             min_instances: Whole = "applications.min_instances",
             max_requests: Whole = "applications.max_requests",
+            concurrency: Whole = "applications.concurrency",
             max_requests_jitter: Whole = "applications.max_requests_jitter",
             max_idle_time: Time = "applications.max_idle_time",
             max_spawning: Whole = "applications.max_spawning",
@@ -269,6 +289,74 @@ draft! {
     }
 }
 
+draft! {
+    /// `[jobs]`, without its queues and schedules.
+    JobsDraft {
+        keys {
+            store: Text = "store",
+            durability: Text = "durability",
+            machine_timeout: Time = "machine_timeout",
+            user: Text = "user",
+            listen: Text = "listen",
+            keep_done: Time = "keep_done",
+            max_payload: Size = "max_payload",
+            max_result: Size = "max_result",
+        }
+        tables {}
+    }
+}
+
+draft! {
+    /// `[jobs.queue.NAME]`.
+    JobQueueDraft {
+        keys {
+            pool: Text = "pool",
+            script: Text = "script",
+            max_running: Whole = "max_running",
+            weight: Whole = "weight",
+            reserve: Flag = "reserve",
+            timeout: Time = "timeout",
+            attempts: Whole = "attempts",
+            crashes: Whole = "crashes",
+            backoff_first: Time = "backoff.first",
+            backoff_factor: Whole = "backoff.factor",
+            backoff_most: Time = "backoff.most",
+            backoff_jitter: Whole = "backoff.jitter",
+            rate_jobs: Whole = "rate.jobs",
+            rate_per: Time = "rate.per",
+            push_users: Texts = "push_users",
+        }
+        tables {}
+    }
+}
+
+draft! {
+    /// `[jobs.schedule.NAME]`.
+    JobScheduleDraft {
+        keys {
+            queue: Text = "queue",
+            kind: Text = "kind",
+            cron: Text = "cron",
+            timezone: Text = "timezone",
+            missed: Text = "missed",
+            overlap: Text = "overlap",
+            payload: Text = "payload",
+        }
+        tables {}
+    }
+}
+
+/// `[jobs]` as it was written.
+#[derive(Debug)]
+pub(super) struct JobsText {
+    /// Where its table starts.
+    pub(super) location: Location,
+    pub(super) draft: JobsDraft,
+    /// Its queues and schedules, each with its name and the place of its table.
+    pub(super) queues: Vec<(String, Location, JobQueueDraft)>,
+    pub(super) schedules: Vec<(String, Location, JobScheduleDraft)>,
+}
+
 /// What a pool runs, by `runtime`.
 #[derive(Debug)]
 pub(super) enum ApplicationDraft {
@@ -292,19 +380,19 @@ pub(super) enum ApplicationDraft {
 #[derive(Debug)]
 pub(super) struct PoolText {
     pub(super) name: String,
-    pub(super) place: Place,
+    pub(super) location: Location,
     pub(super) draft: PoolDraft,
     pub(super) application: ApplicationDraft,
     pub(super) applications: Box<ApplicationsDraft>,
     /// The first key of the pool's `applications`, if there is one.
-    pub(super) applications_place: Option<Place>,
+    pub(super) applications_location: Option<Location>,
 }
 
 impl PoolText {
     /// Where it says what it runs.
-    pub(super) fn runtime_place(&self) -> &Place {
+    pub(super) fn runtime_location(&self) -> &Location {
         let runtime = self.draft.runtime.written();
-        runtime.map_or(&self.place, |runtime| &runtime.place)
+        runtime.map_or(&self.location, |runtime| &runtime.location)
     }
 
     /// Whether its socket is that of many applications.

@@ -1,28 +1,41 @@
 //! The configuration's view of the real machine; the only file here that touches it.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::fs;
 use std::io::Read;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use nix::unistd::{Gid, Group, Uid, User, geteuid};
+use forkyard_sys::accounts::{self, Account};
+use nix::unistd::geteuid;
 
-use super::error::{Errors, Finding, Kind, Place, Severity};
-use super::{Loaded, UserIds, World, glob, resolve};
+use super::error::{Diagnostic, Errors, Kind, Location, Severity};
+use super::{Loaded, UserIds, World, glob, memory, resolve};
 
 /// A longer file is not a configuration.
 const MAX_FILE_BYTES: u64 = 16 << 20;
+/// Where control groups are.
+const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
 
 /// Reads and resolves a configuration file.
 ///
 /// # Errors
 /// The file can't be read, or has mistakes: all of them, each with its place and what would be right.
 pub fn load(path: &Path) -> Result<Loaded, Errors> {
+    with_bytes(path, resolve::parse_bytes)
+}
+
+/// What is in force by a configuration file and the environment, as TOML with the source of each value.
+///
+/// # Errors
+/// As [`load`].
+pub fn effective(path: &Path) -> Result<String, Errors> {
+    with_bytes(path, resolve::effective)
+}
+
+fn with_bytes<T>(path: &Path, read: fn(&[u8], &Path, &dyn World) -> Result<T, Errors>) -> Result<T, Errors> {
     let failure = |reason: String| {
-        let place = Place {
+        let location = Location {
             file: Arc::from(path),
             line: 0,
             column: 0,
@@ -30,9 +43,9 @@ pub fn load(path: &Path) -> Result<Loaded, Errors> {
         };
         let kind = Kind::Unreadable { reason };
         Errors {
-            findings: vec![Finding {
+            diagnostics: vec![Diagnostic {
                 severity: Severity::Error,
-                place,
+                location,
                 pool: None,
                 key: None,
                 kind,
@@ -42,7 +55,7 @@ pub fn load(path: &Path) -> Result<Loaded, Errors> {
     let host = Host::default();
     let named = |reason| format!("{reason}; name the configuration with -c FILE, and let this user read it");
     let bytes = host.read(path).map_err(named).map_err(failure)?;
-    resolve::parse_bytes(&bytes, path, &host)
+    read(&bytes, path, &host)
 }
 
 /// The control socket that a configuration names, also if the configuration can't be used: only the main file is read,
@@ -52,11 +65,18 @@ pub fn control_socket(path: &Path) -> Option<PathBuf> {
     resolve::control_socket(&host.read(path).ok()?, path, &host)
 }
 
-/// The machine this process runs on. A user is looked up once: it takes opening dozens of files, and a thousand pools
-/// may have the same.
-#[derive(Debug, Default)]
+/// The machine this process runs on. Users and groups are read once.
+#[derive(Debug)]
 pub struct Host {
-    users: RefCell<HashMap<String, Option<UserIds>>>,
+    _accounts: accounts::Hold,
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Host {
+            _accounts: accounts::hold(),
+        }
+    }
 }
 
 impl World for Host {
@@ -73,25 +93,33 @@ impl World for Host {
     }
 
     fn user(&self, name: &str) -> Option<UserIds> {
-        let mut users = self.users.borrow_mut();
-        *users
-            .entry(name.to_owned())
-            .or_insert_with(|| User::from_name(name).ok().flatten().map(ids))
+        accounts::named(name).ok().flatten().map(ids)
     }
 
     fn user_by_id(&self, uid: u32) -> Option<UserIds> {
-        User::from_uid(Uid::from_raw(uid)).ok().flatten().map(ids)
+        accounts::numbered(uid).ok().flatten().map(ids)
     }
 
     fn group(&self, name: &str) -> Option<u32> {
-        Group::from_name(name)
-            .ok()
-            .flatten()
-            .map(|group| Gid::as_raw(group.gid))
+        accounts::group(name).ok().flatten()
     }
 
     fn env(&self, name: &str) -> Option<String> {
         std::env::var(name).ok()
+    }
+
+    fn variables(&self) -> Vec<(String, String)> {
+        let all = std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"FORKYARD_"));
+        all.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect()
+    }
+
+    fn memory(&self) -> Option<u64> {
+        let read = |path: &str| fs::read_to_string(path).ok();
+        let own = read("/proc/self/cgroup").unwrap_or_default();
+        let limit = memory::limit(&own, &|file| read(&format!("{CONTROL_GROUPS}/{file}")));
+        let total = read("/proc/meminfo").and_then(|text| memory::total(&text));
+        [limit, total].into_iter().flatten().min()
     }
 
     fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
@@ -144,10 +172,10 @@ impl World for Host {
     }
 }
 
-fn ids(user: User) -> UserIds {
+fn ids(user: Account) -> UserIds {
     UserIds {
-        uid: user.uid.as_raw(),
-        gid: user.gid.as_raw(),
+        uid: user.uid,
+        gid: user.gid,
     }
 }
 

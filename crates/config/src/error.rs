@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// Where in which file, counted from one. Line 0: the file as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// The file, as it was named.
     pub file: Arc<Path>,
     pub line: usize,
@@ -17,14 +17,14 @@ pub struct Place {
     pub(super) order: usize,
 }
 
-impl Place {
+impl Location {
     /// Its rank in the order of the files and of the text.
     pub(super) fn rank(&self) -> (usize, usize, usize) {
         (self.order, self.line, self.column)
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.file.display())?;
         if self.line > 0 {
@@ -34,7 +34,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// How bad a finding is.
+/// How bad a diagnostic is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
     /// The configuration can't be used.
@@ -119,10 +119,10 @@ impl fmt::Display for Kind {
 
 /// One thing that was found, ready to be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct Diagnostic {
     /// How bad it is.
     pub severity: Severity,
-    pub place: Place,
+    pub location: Location,
     /// The pool it belongs to.
     pub pool: Option<String>,
     /// The key it is about, in full.
@@ -130,9 +130,9 @@ pub struct Finding {
     pub kind: Kind,
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}: ", self.place, self.severity)?;
+        write!(f, "{}: {}: ", self.location, self.severity)?;
         if let Some(pool) = &self.pool {
             write!(f, "[pool {pool}] ")?;
         }
@@ -140,12 +140,12 @@ impl fmt::Display for Finding {
     }
 }
 
-impl Finding {
+impl Diagnostic {
     /// An error in a file, of no pool and no key.
-    pub(super) fn error(place: Place, kind: Kind) -> Finding {
-        Finding {
+    pub(super) fn error(location: Location, kind: Kind) -> Diagnostic {
+        Diagnostic {
             severity: Severity::Error,
-            place,
+            location,
             pool: None,
             key: None,
             kind,
@@ -154,7 +154,7 @@ impl Finding {
 
     /// What a log line says of it, which has a level of its own, and, if it speaks of a pool, that pool's name.
     pub fn said_of(&self, pool: Option<&str>) -> String {
-        let mut text = format!("{}: ", self.place);
+        let mut text = format!("{}: ", self.location);
         if let Some(own) = self.pool.as_deref().filter(|own| Some(*own) != pool) {
             text += &format!("[pool {own}] ");
         }
@@ -171,14 +171,14 @@ impl Finding {
     }
 }
 
-impl From<&Finding> for Complaint {
-    fn from(finding: &Finding) -> Complaint {
-        let is_placed = finding.place.line > 0;
+impl From<&Diagnostic> for Complaint {
+    fn from(diagnostic: &Diagnostic) -> Complaint {
+        let is_placed = diagnostic.location.line > 0;
         Complaint {
-            file: Some(finding.place.file.display().to_string()),
-            line: is_placed.then_some(finding.place.line),
-            column: is_placed.then_some(finding.place.column),
-            text: finding.to_string(),
+            file: Some(diagnostic.location.file.display().to_string()),
+            line: is_placed.then_some(diagnostic.location.line),
+            column: is_placed.then_some(diagnostic.location.column),
+            text: diagnostic.to_string(),
         }
     }
 }
@@ -187,15 +187,15 @@ impl From<&Finding> for Complaint {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Errors {
     /// Errors and warnings in the order of the text.
-    pub findings: Vec<Finding>,
+    pub diagnostics: Vec<Diagnostic>,
 }
 
 impl Errors {
     /// The errors alone.
-    pub fn errors(&self) -> impl Iterator<Item = &Finding> {
-        self.findings
+    pub fn errors(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.diagnostics
             .iter()
-            .filter(|finding| finding.severity == Severity::Error)
+            .filter(|diagnostic| diagnostic.severity == Severity::Error)
     }
 }
 
@@ -209,8 +209,8 @@ impl Errors {
 impl fmt::Display for Errors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
-        for finding in self.errors() {
-            write!(f, "{separator}{finding}")?;
+        for diagnostic in self.errors() {
+            write!(f, "{separator}{diagnostic}")?;
             separator = "\n";
         }
         Ok(())

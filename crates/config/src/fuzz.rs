@@ -3,7 +3,7 @@
 use super::fpm::{Line, Machine, Options, OsFailure};
 use super::{Config, Errors, Kind, UserIds, World, glob, import as importing, parse, resolve, site};
 use forkyard_fuzz::{Grammar, Target, target, words};
-use forkyard_protocol::look::Settings;
+use forkyard_protocol::inspector::Settings;
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -109,27 +109,27 @@ impl Machine for Alone<'_> {
     }
 }
 
-/// Every finding is in the file, and says something.
+/// Every diagnostic is in the file, and says something.
 fn check(errors: &Errors, input: &[u8]) {
-    assert!(!errors.findings.is_empty());
+    assert!(!errors.diagnostics.is_empty());
     let lines = input.split(|byte| *byte == b'\n').collect::<Vec<_>>();
-    for finding in &errors.findings {
-        let place = &finding.place;
+    for diagnostic in &errors.diagnostics {
+        let location = &diagnostic.location;
         assert!(
-            place.line <= lines.len(),
+            location.line <= lines.len(),
             "line {} of {}",
-            place.line,
+            location.line,
             lines.len()
         );
-        if place.line > 0 {
-            let length = lines[place.line - 1].len() + 1;
+        if location.line > 0 {
+            let length = lines[location.line - 1].len() + 1;
             assert!(
-                (1..=length + 1).contains(&place.column),
+                (1..=length + 1).contains(&location.column),
                 "column {} of {length}",
-                place.column
+                location.column
             );
         }
-        assert!(!finding.to_string().is_empty());
+        assert!(!diagnostic.to_string().is_empty());
     }
 }
 
@@ -194,8 +194,8 @@ fn passengerfile(input: &[u8]) {
         Ok(None) => {}
         Err(text) => {
             assert!(text.starts_with(FILE) && text.contains("error: "), "{text}");
-            let place = text[FILE.len()..].split(' ').next().unwrap_or_default();
-            if let Some(line) = place
+            let location = text[FILE.len()..].split(' ').next().unwrap_or_default();
+            if let Some(line) = location
                 .split(':')
                 .nth(1)
                 .and_then(|line| line.parse::<usize>().ok())
@@ -228,10 +228,10 @@ fn fpm(input: &[u8]) {
     let lines = input.split(|byte| *byte == b'\n').count();
     for line in &journal.lines {
         let (Line::Log(_, text) | Line::Php(text)) = line;
-        let place = text
+        let location = text
             .strip_prefix(&format!("[{FILE}:"))
             .and_then(|rest| rest.split(']').next());
-        if let Some(number) = place.and_then(|place| place.parse::<usize>().ok()) {
+        if let Some(number) = location.and_then(|location| location.parse::<usize>().ok()) {
             assert!((1..=lines).contains(&number), "{text}");
         }
     }
@@ -275,9 +275,9 @@ fn import(input: &[u8]) {
                 )
             };
             let wrong = errors
-                .findings
+                .diagnostics
                 .iter()
-                .find(|finding| is_of_the_text(&finding.kind));
+                .find(|diagnostic| is_of_the_text(&diagnostic.kind));
             assert!(wrong.is_none(), "{errors}\n{text}");
         }
     }

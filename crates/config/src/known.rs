@@ -15,6 +15,8 @@ pub(super) enum Section {
     Pool,
     /// An application's own file.
     Site,
+    /// A table of background jobs.
+    Jobs,
 }
 
 /// Names that are neither php-fpm's nor ours and yet plain to understand.
@@ -27,8 +29,15 @@ const ALIASES: &[(&str, &str)] = &[
 /// What to do about an unknown key. `keys` are those that are valid in its place.
 pub(super) fn advice(section: Section, path: &str, keys: &[&str]) -> Option<String> {
     let plain = path.replace('"', "");
-    if section == Section::Site {
+    if matches!(section, Section::Site | Section::Jobs) {
         return nearest(&plain, keys);
+    }
+    // A dotted key would need `listen` to be a table, and mostly it is a string.
+    let of_listen = plain
+        .strip_prefix("listen")
+        .and_then(|leaf| leaf.strip_prefix(['.', '_']));
+    if let Some(leaf) = of_listen.filter(|leaf| keys.contains(&format!("listen.{leaf}").as_str())) {
+        return Some(in_listen(leaf));
     }
     if plain != path && keys.contains(&plain.as_str()) {
         return Some(format!("write {plain} without quotes"));
@@ -58,9 +67,7 @@ pub(super) fn advice_for_line(line: &str, problem: &str) -> Option<String> {
         return Some("put octal digits in quotes: \"0660\"".to_owned());
     }
     if let Some(leaf) = key.strip_prefix("listen.") {
-        return Some(format!(
-            "to give {leaf}, write listen = {{ address = \"...\", {leaf} = ... }}"
-        ));
+        return Some(in_listen(leaf));
     }
     if let Some(advice) = php_fpm(key) {
         return Some(advice);
@@ -75,6 +82,10 @@ pub(super) fn advice_for_line(line: &str, problem: &str) -> Option<String> {
         return Some(format!("put the value in quotes: {key} = \"{value}\""));
     }
     None
+}
+
+fn in_listen(leaf: &str) -> String {
+    format!("to give {leaf}, write listen = {{ address = \"...\", {leaf} = ... }}")
 }
 
 /// Is this a TOML number? One with a leading zero is not.
@@ -126,7 +137,7 @@ fn elsewhere(section: Section, path: &str) -> Option<String> {
     };
     let pool = |leaf: &str| is(PoolDraft::KEYS, leaf) && !leaf.starts_with("application.");
     let global = |leaf: &str| is(GlobalDraft::KEYS, leaf);
-    let place = match (section, in_application) {
+    let location = match (section, in_application) {
         (Section::Pool, None) if application(path) => "[pool.NAME.application]",
         (Section::Pool, Some(leaf)) if pool(leaf) => "[pool.NAME]",
         (Section::Pool, leaf) if global(leaf.unwrap_or(path)) => "[global]",
@@ -135,7 +146,7 @@ fn elsewhere(section: Section, path: &str) -> Option<String> {
         (Section::Top | Section::Global, None) if application(path) => "[pool.NAME.application]",
         _ => return None,
     };
-    Some(format!("it belongs in {place}"))
+    Some(format!("it belongs in {location}"))
 }
 
 /// The key that is most like this one, as a whole or in its last part.

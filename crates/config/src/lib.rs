@@ -1,7 +1,7 @@
 //! Configuration: what the operator wrote, turned into what it means.
 //!
 //! TOML text becomes drafts (what was written, with the place of every key), drafts become the model (what it means).
-//! A [`Config`] that exists has passed every rule. All findings are collected, so that one run names all mistakes.
+//! A [`Config`] that exists has passed every rule. All diagnostics are collected, so that one run names all mistakes.
 //! [`settings`] is the table of all keys and of php-fpm's directives; [`fpm`] reads php-fpm's own files, and [`import`] makes TOML of them.
 //! Questions about the machine are asked through [`World`]; only `effects.rs` answers them for real. This part knows
 //! no other part but the plain options of [`forkyard_core::applications`].
@@ -12,17 +12,25 @@ mod application;
 mod applications;
 mod changes;
 mod check;
+pub mod cron;
+mod descriptors;
+pub mod dotenv;
 mod draft;
+mod effective;
 mod effects;
 mod error;
+mod flat_keys;
 pub mod fpm;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod glob;
 pub mod import;
+mod jobs;
 mod known;
-mod leaves;
+mod memory;
 mod model;
+mod overrides;
+mod path_pattern;
 pub mod php;
 mod report;
 mod resolve;
@@ -36,6 +44,7 @@ mod source;
 mod tests;
 mod units;
 mod value;
+mod watch;
 mod world;
 
 use std::collections::HashMap;
@@ -44,13 +53,17 @@ pub use access::AccessLog;
 pub use application::*;
 pub use applications::{Applications, FALLBACK_USER, OWN_USER};
 pub use check::{EXIT_INVALID, check};
-pub use effects::{Host, control_socket, load};
-pub use error::{Errors, Finding, Kind, Place, Severity};
+pub use descriptors::{Descriptors, descriptors};
+pub use effects::{Host, control_socket, effective, load};
+pub use error::{Diagnostic, Errors, Kind, Location, Severity};
+pub use jobs::*;
 pub use model::*;
+pub use path_pattern::PathPattern;
 pub use resolve::parse;
 pub use said::Said;
 pub use skip::Skipped;
 pub use units::duration;
+pub use watch::{Watched, missing_directory, watched};
 pub use world::{UserIds, World};
 
 /// A valid configuration and what was noticed on the way.
@@ -59,7 +72,7 @@ pub struct Loaded {
     /// What the file means.
     pub config: Config,
     /// What was found, in the order of the text: warnings, and the errors of pools that are skipped.
-    pub warnings: Vec<Finding>,
+    pub warnings: Vec<Diagnostic>,
     /// Where the pools say what they run, by the pools' names.
-    pub places: HashMap<String, Place>,
+    pub locations: HashMap<String, Location>,
 }

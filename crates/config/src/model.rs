@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A whole, valid configuration.
@@ -20,13 +21,16 @@ pub struct Config {
     /// Settings of the daemon itself.
     pub global: Global,
     /// The pools, in the order in which they were written.
-    pub pools: Vec<Pool>,
+    pub pools: Vec<Arc<Pool>>,
     /// What could not be had of the pools; with [`OnError::Skip`] alone.
     #[serde(default)]
     pub skipped: Vec<Skipped>,
     /// The files that pools were included from, by the pools' names.
     #[serde(default)]
     pub included: BTreeMap<String, PathBuf>,
+    /// Background jobs; `None`: there are none.
+    #[serde(default)]
+    pub jobs: Option<Box<super::jobs::Jobs>>,
 }
 
 /// Settings of the daemon itself.
@@ -61,8 +65,24 @@ pub struct Global {
     /// What a pool that can't be had does to the others.
     #[serde(default)]
     pub on_error: OnError,
+    /// Patterns of files, absolute, whose changes lead to a reload.
+    #[serde(default)]
+    pub watch: Vec<PathBuf>,
     /// The unix socket over which the daemon takes commands; `None`: there is none.
     pub control: Option<PathBuf>,
+    /// What SIGTERM means.
+    #[serde(default)]
+    pub on_sigterm: OnSigterm,
+}
+
+/// What SIGTERM means.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnSigterm {
+    /// Requests that run end.
+    #[default]
+    Terminate,
+    /// They are finished, as with SIGQUIT.
+    Finish,
 }
 
 /// What a pool that can't be had does to the others.
@@ -131,7 +151,8 @@ pub enum ReloadWhen {
     Always,
 }
 
-/// One pool: workers that share a listening socket and one application.
+/// One pool: workers that share a listening socket and one application. There may be ten thousand, so what is large and few pools
+/// have is in boxes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pool {
     /// The pool's name, unique, non-empty, without control characters.
@@ -178,6 +199,9 @@ pub struct Pool {
     /// the application's user: before, a variable such as `LD_PRELOAD` would be followed with the master's rights.
     #[serde(default)]
     pub own_env: Vec<(String, String)>,
+    /// A file with more variables, which is read at each start of the application.
+    #[serde(default)]
+    pub env_file: Option<EnvFile>,
     /// What an application of an application pool is made of; its processes run nothing that has taken its place. `None`: the
     /// pool belongs to no such application, or the owner of its files does not matter.
     #[serde(default)]
@@ -197,10 +221,19 @@ pub struct Pool {
     pub no_new_privs: bool,
     /// What is closed to the pool's processes beyond the rights of their user.
     pub confine: Confine,
+    /// What it has of the machine beside other pools, where control groups do not say it.
+    #[serde(default)]
+    pub shares: Shares,
+    /// `RLIMIT_DATA` of each process, bytes.
+    #[serde(default)]
+    pub rlimit_data: Option<u64>,
     /// URI (SCRIPT_NAME) that is answered with the pool's status.
     pub status_path: Option<String>,
     /// Where the pool's reporter listens, which answers status and ping alone; `None`: there is none.
-    pub status_listen: Option<Listen>,
+    pub status_listen: Option<Box<Listen>>,
+    /// Where its workers speak HTTP instead of FastCGI; `None`: nowhere.
+    #[serde(default)]
+    pub http_listen: Option<Box<Listen>>,
     /// URI (SCRIPT_NAME) that is answered with `ping_response`.
     pub ping_path: Option<String>,
     /// Body of the answer to `ping_path`.
@@ -215,12 +248,15 @@ pub struct Pool {
     pub friendly_error_pages: bool,
     /// Which reloads replace the workers.
     pub reload: ReloadWhen,
+    /// How long a worker that leaves may go on because it may have a job, if that is longer than `process_control_timeout`.
+    #[serde(default)]
+    pub drain_timeout: Option<Duration>,
     /// Its access log.
     pub access: Option<AccessLog>,
     /// What the workers run.
     pub application: Application,
     /// `Some`: requests go to many applications; what is said of one is then what holds for each.
-    pub applications: Option<super::applications::Applications>,
+    pub applications: Option<Box<super::applications::Applications>>,
 }
 
 /// What is closed to a pool's processes beyond the rights of their user. By default nothing.
@@ -247,6 +283,24 @@ pub struct Paths {
     pub write: Vec<PathBuf>,
 }
 
+/// What a pool has of the machine beside others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shares {
+    /// Of processor time, 1 to 10000; 100 is a pool's without it.
+    pub cpu_weight: Option<u32>,
+    /// Most memory of all processes, bytes.
+    pub memory_max: Option<u64>,
+}
+
+impl Shares {
+    /// nice(2) value that comes nearest to the weight: a step is a quarter more or less.
+    pub fn nice(self) -> Option<i32> {
+        let weight = f64::from(self.cpu_weight?);
+        let steps = (100.0 / weight).ln() / 1.25_f64.ln();
+        Some((steps.round() as i32).clamp(-20, 19))
+    }
+}
+
 /// A pool's control group (cgroup v2).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cgroup {
@@ -258,6 +312,18 @@ pub struct Cgroup {
     pub cpu_percent: Option<u32>,
     /// `pids.max`.
     pub pids_max: Option<u32>,
+    /// `cpu.weight`.
+    #[serde(default)]
+    pub cpu_weight: Option<u32>,
+}
+
+/// A file with variables of the environment ([`crate::dotenv`]).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnvFile {
+    /// The file. Of an application pool's template: as seen from each application's root.
+    pub path: PathBuf,
+    /// An application need not have it: the pool names it for all of its applications.
+    pub is_optional: bool,
 }
 
 /// Where what an application writes goes.

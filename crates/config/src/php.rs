@@ -1,8 +1,36 @@
 //! Which version of PHP is meant.
 
-/// The version where nothing says which: the newest one that forkyard-php was built for.
+use std::sync::OnceLock;
+
+/// The newest of the versions that are installed as files.
+static INSTALLED: OnceLock<String> = OnceLock::new();
+
+/// The version where nothing says which: the newest that is installed as a file, as packages have them, or else the newest
+/// one that forkyard-php was built for.
 pub fn newest() -> &'static str {
-    forkyard_php_shim::NEWEST
+    INSTALLED.get().map_or(forkyard_php_shim::NEWEST, String::as_str)
+}
+
+/// Says which files for versions of PHP are beside forkyard-php, once and before a configuration is read.
+pub fn set_installed(files: impl Iterator<Item = String>) {
+    if let Some(version) = newest_of(files) {
+        let _ = INSTALLED.set(version);
+    }
+}
+
+/// The newest version of files such as `8.2-20220829.so`.
+fn newest_of(files: impl Iterator<Item = String>) -> Option<String> {
+    let versions = files.filter_map(|file| {
+        let (version, _) = file.strip_suffix(".so")?.split_once('-')?;
+        is_version(version).then(|| version.to_owned())
+    });
+    versions.reduce(|newest, version| {
+        if is_before(&newest, &version) {
+            version
+        } else {
+            newest
+        }
+    })
 }
 
 /// The version that is meant by a configuration file's path (`/etc/php/8.4/fpm/php-fpm.conf`), or else by the name that
@@ -45,7 +73,17 @@ pub fn is_version(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_before, newest, version_of};
+    use super::{is_before, newest, newest_of, version_of};
+
+    #[test]
+    fn the_newest_is_meant_of_files_that_are_there() {
+        let newest = |files: &[&str]| newest_of(files.iter().map(|file| (*file).to_owned()));
+        assert_eq!(
+            newest(&["8.10-1.so", "8.2-20220829.so", "8.4-20240924.so"]).as_deref(),
+            Some("8.10")
+        );
+        assert_eq!(newest(&["new.so", "8.4.so", "8-1.so", "8.4-1"]), None);
+    }
 
     #[test]
     fn versions_are_compared_by_number() {

@@ -1,15 +1,15 @@
 //! Collects what is found while a configuration is read and resolved.
 
-use super::error::{Finding, Kind, Place, Severity};
-use super::leaves::{Field, Written};
+use super::error::{Diagnostic, Kind, Location, Severity};
+use super::flat_keys::{Field, KeyEntry, Written};
 use super::model::LogLevel;
 use super::units::Whole;
 
 /// Collects what is found.
 #[derive(Debug, Default)]
-pub(super) struct Findings {
-    list: Vec<Finding>,
-    /// Pools that the finding of this number concerns beside its own.
+pub(super) struct Diagnostics {
+    list: Vec<Diagnostic>,
+    /// Pools that the diagnostic of this number concerns beside its own.
     others: Vec<(usize, String)>,
     dialect: Dialect,
 }
@@ -30,17 +30,17 @@ enum Dialect {
     },
 }
 
-impl Findings {
+impl Diagnostics {
     /// Of a configuration in php-fpm's own files. `line_end`: what some of its lines end with.
-    pub(super) fn php_fpm(line_end: &'static str) -> Findings {
+    pub(super) fn php_fpm(line_end: &'static str) -> Diagnostics {
         let dialect = Dialect::PhpFpm {
             said: Vec::new(),
             has_failed: false,
             line_end,
         };
-        Findings {
+        Diagnostics {
             dialect,
-            ..Findings::default()
+            ..Diagnostics::default()
         }
     }
 
@@ -65,11 +65,11 @@ impl Findings {
         }
     }
 
-    pub(super) fn push(&mut self, finding: Finding) {
-        self.list.push(finding);
+    pub(super) fn push(&mut self, diagnostic: Diagnostic) {
+        self.list.push(diagnostic);
     }
 
-    /// The last finding concerns another pool as well.
+    /// The last diagnostic concerns another pool as well.
     pub(super) fn concerns(&mut self, pool: &str) {
         if let Some(last) = self.list.len().checked_sub(1) {
             self.others.push((last, pool.to_owned()));
@@ -77,30 +77,30 @@ impl Findings {
     }
 
     /// The errors in the order of the files and of the text, each with the pools that it concerns beside its own.
-    pub(super) fn errors(&self) -> Vec<(&Finding, Vec<&str>)> {
+    pub(super) fn errors(&self) -> Vec<(&Diagnostic, Vec<&str>)> {
         let numbered = self.list.iter().enumerate();
-        let errors = numbered.filter(|(_, finding)| finding.severity == Severity::Error);
+        let errors = numbered.filter(|(_, diagnostic)| diagnostic.severity == Severity::Error);
         let mut errors: Vec<_> = errors
-            .map(|(number, finding)| {
+            .map(|(number, diagnostic)| {
                 let others = self.others.iter().filter(|(of, _)| *of == number);
-                (finding, others.map(|(_, name)| name.as_str()).collect())
+                (diagnostic, others.map(|(_, name)| name.as_str()).collect())
             })
             .collect();
-        errors.sort_by_key(|(finding, _)| finding.place.rank());
+        errors.sort_by_key(|(diagnostic, _)| diagnostic.location.rank());
         errors
     }
 
     pub(super) fn has_errors(&self) -> bool {
         let mut list = self.list.iter();
         match self.dialect {
-            Dialect::Toml => list.any(|finding| finding.severity == Severity::Error),
+            Dialect::Toml => list.any(|diagnostic| diagnostic.severity == Severity::Error),
             Dialect::PhpFpm { has_failed, .. } => has_failed,
         }
     }
 
     /// All of them, in the order of the files and of the text.
-    pub(super) fn into_sorted(mut self) -> Vec<Finding> {
-        self.list.sort_by_key(|finding| finding.place.rank());
+    pub(super) fn into_sorted(mut self) -> Vec<Diagnostic> {
+        self.list.sort_by_key(|diagnostic| diagnostic.location.rank());
         self.list
     }
 }
@@ -108,47 +108,56 @@ impl Findings {
 /// Findings about one section.
 #[derive(Debug)]
 pub(super) struct Report<'f> {
-    findings: &'f mut Findings,
+    diagnostics: &'f mut Diagnostics,
     pool: Option<String>,
     /// What comes before a key.
-    prefix: &'static str,
+    prefix: String,
 }
 
 impl<'f> Report<'f> {
     /// About `[global]`.
-    pub(super) fn global(findings: &'f mut Findings) -> Report<'f> {
+    pub(super) fn global(diagnostics: &'f mut Diagnostics) -> Report<'f> {
         Report {
-            findings,
+            diagnostics,
             pool: None,
-            prefix: "global.",
+            prefix: "global.".to_owned(),
         }
     }
 
     /// About a file without sections.
-    pub(super) fn plain(findings: &'f mut Findings) -> Report<'f> {
+    pub(super) fn plain(diagnostics: &'f mut Diagnostics) -> Report<'f> {
         Report {
-            findings,
+            diagnostics,
             pool: None,
-            prefix: "",
+            prefix: String::new(),
         }
     }
 
-    pub(super) fn pool(findings: &'f mut Findings, name: &str) -> Report<'f> {
+    /// About a table whose keys are named with all that leads to them.
+    pub(super) fn table(diagnostics: &'f mut Diagnostics, table: &str) -> Report<'f> {
         Report {
-            findings,
+            diagnostics,
+            pool: None,
+            prefix: format!("{table}."),
+        }
+    }
+
+    pub(super) fn pool(diagnostics: &'f mut Diagnostics, name: &str) -> Report<'f> {
+        Report {
+            diagnostics,
             pool: Some(name.to_owned()),
-            prefix: "",
+            prefix: String::new(),
         }
     }
 
     /// Whether php-fpm's rules hold, which were applied before, and not forkyard's.
     pub(super) fn is_php_fpm(&self) -> bool {
-        self.findings.is_php_fpm()
+        self.diagnostics.is_php_fpm()
     }
 
     /// What some lines of php-fpm's end with.
     pub(super) fn line_end(&self) -> &'static str {
-        match self.findings.dialect {
+        match self.diagnostics.dialect {
             Dialect::PhpFpm { line_end, .. } => line_end,
             Dialect::Toml => "",
         }
@@ -156,12 +165,12 @@ impl<'f> Report<'f> {
 
     /// Says something in php-fpm's words, if they are wanted.
     pub(super) fn say(&mut self, level: LogLevel, text: String) {
-        self.findings.say(level, text, false);
+        self.diagnostics.say(level, text, false);
     }
 
     /// Says why php-fpm does not start, in its words, if they are wanted.
     pub(super) fn fail(&mut self, text: String) {
-        self.findings.say(LogLevel::Error, text, true);
+        self.diagnostics.say(LogLevel::Error, text, true);
     }
 
     /// Advice about pools in general, said of this one.
@@ -172,23 +181,23 @@ impl<'f> Report<'f> {
         }
     }
 
-    pub(super) fn error(&mut self, place: &Place, key: &str, kind: Kind) {
-        self.find(Severity::Error, place, key, kind);
+    pub(super) fn error(&mut self, location: &Location, key: &str, kind: Kind) {
+        self.find(Severity::Error, location, key, kind);
     }
 
-    pub(super) fn find(&mut self, severity: Severity, place: &Place, key: &str, kind: Kind) {
+    pub(super) fn find(&mut self, severity: Severity, location: &Location, key: &str, kind: Kind) {
         if self.is_php_fpm() {
             return;
         }
         let key = format!("{}{key}", self.prefix);
-        let finding = Finding {
+        let diagnostic = Diagnostic {
             severity,
-            place: place.clone(),
+            location: location.clone(),
             pool: self.pool.clone(),
             key: Some(key),
             kind,
         };
-        self.findings.push(finding);
+        self.diagnostics.push(diagnostic);
     }
 
     /// An error that needs words of its own.
@@ -197,7 +206,7 @@ impl<'f> Report<'f> {
             problem: problem.into(),
             remedy: remedy.into(),
         };
-        self.error(&at.place, at.key, kind);
+        self.error(&at.location, at.key, kind);
     }
 
     /// Something that has no effect, or another one than was meant.
@@ -206,7 +215,18 @@ impl<'f> Report<'f> {
             problem: problem.into(),
             remedy: remedy.into(),
         };
-        self.find(Severity::Warning, &at.place, at.key, kind);
+        self.find(Severity::Warning, &at.location, at.key, kind);
+    }
+
+    /// The same, of an entry of a table.
+    pub(super) fn rule_entry<T>(
+        &mut self,
+        entry: &KeyEntry<T>,
+        problem: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        let (problem, remedy) = (problem.into(), remedy.into());
+        self.error(&entry.location, entry.table, Kind::Rule { problem, remedy });
     }
 
     /// The same, of what must not be written.
@@ -224,8 +244,8 @@ impl<'f> Report<'f> {
     }
 
     /// A key that has to be there and isn't.
-    pub(super) fn missing(&mut self, place: &Place, key: &str, write: impl Into<String>) {
-        self.error(place, key, Kind::Missing { write: write.into() });
+    pub(super) fn missing(&mut self, location: &Location, key: &str, write: impl Into<String>) {
+        self.error(location, key, Kind::Missing { write: write.into() });
     }
 
     /// The number, if it is within the range; an error otherwise.
@@ -240,7 +260,7 @@ impl<'f> Report<'f> {
         if (least..=most).contains(&found) || self.is_php_fpm() {
             return N::try_from(found).ok();
         }
-        self.error(&written.place, written.key, Kind::Range { found, least, most });
+        self.error(&written.location, written.key, Kind::Range { found, least, most });
         None
     }
 

@@ -1,6 +1,6 @@
 //! What is said in files of php-fpm's, under forkyard's own keys.
 
-use super::error::Place;
+use super::error::Location;
 
 /// One thing that is said of the daemon or of a pool.
 #[derive(Debug, Clone)]
@@ -16,7 +16,7 @@ pub struct Said {
     /// What of the value is not in it.
     pub cut: Option<&'static str>,
     /// Where it was written; `None`: a default of php-fpm's, or an option.
-    pub place: Option<Place>,
+    pub location: Option<Location>,
 }
 
 impl Said {
@@ -28,7 +28,7 @@ impl Said {
             key: key.to_owned(),
             value: Some(value.into()),
             cut: None,
-            place: None,
+            location: None,
         }
     }
 }

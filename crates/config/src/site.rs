@@ -3,20 +3,22 @@
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
+use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::error::{Errors, Finding, Kind, Place, Severity};
+use super::error::{Diagnostic, Errors, Kind, Location, Severity};
+use super::flat_keys::{Field, FlatKeys};
 use super::known::{self, Section};
-use super::leaves::{Field, Leaves};
-use super::report::{Findings, Report};
+use super::report::{Diagnostics, Report};
 use super::source::Source;
-use super::units::{Flag, Text, Whole};
+use super::units::{self, Flag, Size, Text, Time, Whole};
 use super::value::quoted;
-use forkyard_protocol::look::{Kind as Runtime, Settings};
+use crate::application::{Listens, MOST_CONCURRENCY, MOST_THREADS};
+use forkyard_protocol::inspector::{Handshake, Kind as Runtime, Settings};
 
 /// The keys of `forkyard.toml`.
-pub const KEYS: [&str; 9] = [
+pub const KEYS: [&str; 19] = [
     "runtime",
     "entry",
     "start_command",
@@ -24,8 +26,18 @@ pub const KEYS: [&str; 9] = [
     "max_per_app",
     "min_instances",
     "max_requests",
+    "concurrency",
+    "threads",
+    "instances",
+    "handshake",
+    "max_idle_time",
+    "max_request_time",
+    "max_request_queue_size",
+    "memory_limit",
+    "start_timeout",
     "rolling_restarts",
     "app_log",
+    "env_file",
 ];
 
 /// The words for runtimes.
@@ -39,6 +51,9 @@ const RUNTIMES: [(&str, Runtime); 8] = [
     ("fastcgi", Runtime::Fastcgi),
     ("cgi", Runtime::Cgi),
 ];
+
+/// A runtime of pools of one only.
+const HANDLER: &str = "rust";
 
 /// What Passenger calls them.
 const TYPES: [(&str, Runtime); 6] = [
@@ -64,54 +79,69 @@ pub fn word(runtime: Runtime) -> &'static str {
 /// # Errors
 /// Everything that is wrong with it, with place and remedy.
 pub fn parse(bytes: &[u8], path: &Path) -> Result<Settings, Errors> {
-    let mut findings = Findings::default();
+    let mut diagnostics = Diagnostics::default();
     let settings = match std::str::from_utf8(bytes) {
-        Ok(text) => read(&Source::new(path, 0, text), &mut findings),
+        Ok(text) => read(&Source::new(path, 0, text), &mut diagnostics),
         Err(error) => {
             let reason = format!("byte {} is not UTF-8", error.valid_up_to() + 1);
-            findings.push(whole(path, Kind::Unreadable { reason }));
+            diagnostics.push(whole(path, Kind::Unreadable { reason }));
             None
         }
     };
     match settings {
-        Some(settings) if !findings.has_errors() => Ok(settings),
+        Some(settings) if !diagnostics.has_errors() => Ok(settings),
         _ => Err(Errors {
-            findings: findings.into_sorted(),
+            diagnostics: diagnostics.into_sorted(),
         }),
     }
 }
 
-fn whole(path: &Path, kind: Kind) -> Finding {
-    let place = Place {
+fn whole(path: &Path, kind: Kind) -> Diagnostic {
+    let location = Location {
         file: path.into(),
         line: 0,
         column: 0,
         order: 0,
     };
-    Finding {
+    Diagnostic {
         severity: Severity::Error,
-        place,
+        location,
         pool: None,
         key: None,
         kind,
     }
 }
 
-fn read(source: &Source<'_>, findings: &mut Findings) -> Option<Settings> {
-    let table = source.parse(findings)?;
-    let mut leaves = Leaves::new(table, source, None);
-    let mut report = Report::plain(findings);
+fn read(source: &Source<'_>, diagnostics: &mut Diagnostics) -> Option<Settings> {
+    let table = source.parse(diagnostics)?;
+    let mut flat_keys = FlatKeys::new(table, source, None);
+    let mut report = Report::plain(diagnostics);
     let report = &mut report;
-    let runtime = runtime(&leaves.take("runtime", report), report);
-    let entry = text(&leaves.take("entry", report), report);
-    let start_command = text(&leaves.take("start_command", report), report);
-    let env = env(&mut leaves, report);
-    let max_per_app = number(&leaves.take("max_per_app", report), 1, report);
-    let min_instances = number(&leaves.take("min_instances", report), 0, report);
-    let max_requests = number(&leaves.take("max_requests", report), 1, report);
-    let rolling: Field<Flag> = leaves.take("rolling_restarts", report);
-    let app_log = log(&leaves.take("app_log", report), report);
-    leaves.finish(Section::Site, &KEYS, report);
+    let runtime = runtime(&flat_keys.take("runtime", report), report);
+    let entry = text(&flat_keys.take("entry", report), report);
+    let start_command = text(&flat_keys.take("start_command", report), report);
+    let env = env(&mut flat_keys, report);
+    let max_per_app = number(&flat_keys.take("max_per_app", report), 1, report);
+    let min_instances = number(&flat_keys.take("min_instances", report), 0, report);
+    let max_requests = number(&flat_keys.take("max_requests", report), 1, report);
+    let concurrency = number_to(
+        &flat_keys.take("concurrency", report),
+        0,
+        MOST_CONCURRENCY.into(),
+        report,
+    );
+    let threads = number_to(&flat_keys.take("threads", report), 1, MOST_THREADS.into(), report);
+    let instances = number(&flat_keys.take("instances", report), 1, report);
+    let handshake: Field<units::Handshake> = flat_keys.take("handshake", report);
+    let max_idle_time = time(&flat_keys.take("max_idle_time", report), report);
+    let max_request_time = time(&flat_keys.take("max_request_time", report), report);
+    let max_request_queue_size = number(&flat_keys.take("max_request_queue_size", report), 1, report);
+    let memory_limit = size(&flat_keys.take("memory_limit", report), report);
+    let start_timeout = time(&flat_keys.take("start_timeout", report), report);
+    let rolling: Field<Flag> = flat_keys.take("rolling_restarts", report);
+    let app_log = file(&flat_keys.take("app_log", report), "log/app.log", report);
+    let env_file = file(&flat_keys.take("env_file", report), ".env", report);
+    flat_keys.finish(Section::Site, &KEYS, report);
     Some(Settings {
         runtime,
         entry,
@@ -120,9 +150,29 @@ fn read(source: &Source<'_>, findings: &mut Findings) -> Option<Settings> {
         max_per_app,
         min_instances,
         max_requests,
+        concurrency,
+        threads,
+        instances,
+        handshake: handshake
+            .written()
+            .map(|written| where_it_listens(written.value.0)),
+        max_idle_time,
+        max_request_time,
+        max_request_queue_size,
+        memory_limit,
+        start_timeout,
         rolling_restarts: rolling.written().map(|written| written.value.0),
         app_log,
+        env_file,
     })
+}
+
+fn where_it_listens(listens: Listens) -> Handshake {
+    match listens {
+        Listens::Handshake => Handshake::Spoken,
+        Listens::Socket => Handshake::Socket,
+        Listens::Port | Listens::Node => Handshake::Usual,
+    }
 }
 
 fn runtime(field: &Field<Text>, report: &mut Report<'_>) -> Option<Runtime> {
@@ -130,6 +180,15 @@ fn runtime(field: &Field<Text>, report: &mut Report<'_>) -> Option<Runtime> {
     let name = written.value.0.as_str();
     if let Some((_, runtime)) = RUNTIMES.iter().find(|(word, _)| *word == name) {
         return Some(*runtime);
+    }
+    if name == HANDLER {
+        let remedy = "give the program that embeds forkyard a pool with this runtime";
+        report.rule(
+            written,
+            "a handler in Rust is of a pool of its own".to_owned(),
+            remedy,
+        );
+        return None;
     }
     let words: Vec<&str> = RUNTIMES.iter().map(|(word, _)| *word).collect();
     let remedy = match known::nearest_word(name, &words) {
@@ -149,16 +208,13 @@ fn text(field: &Field<Text>, report: &mut Report<'_>) -> Option<String> {
 }
 
 /// A file below the application's root.
-fn log(field: &Field<Text>, report: &mut Report<'_>) -> Option<String> {
+fn file(field: &Field<Text>, example: &str, report: &mut Report<'_>) -> Option<String> {
     let written = field.written()?;
     let text = written.value.0.as_str();
     if !is_below(Path::new(text)) {
         let problem = format!("{} is no file below the application's root", quoted(text));
-        report.rule(
-            written,
-            problem,
-            "give its path from there, for example \"log/app.log\"",
-        );
+        let remedy = format!("give its path from there, for example {}", quoted(example));
+        report.rule(written, problem, remedy);
         return None;
     }
     Some(text.to_owned())
@@ -171,19 +227,50 @@ pub fn is_below(path: &Path) -> bool {
 }
 
 fn number(field: &Field<Whole>, least: i64, report: &mut Report<'_>) -> Option<u32> {
-    report.range(field, least, MOST)
+    number_to(field, least, MOST, report)
 }
 
-fn env(leaves: &mut Leaves<'_>, report: &mut Report<'_>) -> BTreeMap<String, String> {
+fn number_to(field: &Field<Whole>, least: i64, most: i64, report: &mut Report<'_>) -> Option<u32> {
+    report.range(field, least, most)
+}
+
+/// A time within which something has to be done: the operator's bounds can't be taken away by 0.
+fn time(field: &Field<Time>, report: &mut Report<'_>) -> Option<Duration> {
+    let written = field.written()?;
+    if written.value.0.is_zero() {
+        report.rule(
+            written,
+            "is 0, which is no time at all",
+            "give a time such as \"30s\", or leave it out",
+        );
+        return None;
+    }
+    Some(written.value.0)
+}
+
+fn size(field: &Field<Size>, report: &mut Report<'_>) -> Option<u64> {
+    let written = field.written()?;
+    if written.value.0 == 0 {
+        report.rule(
+            written,
+            "is 0, and every process takes more",
+            "give a size such as \"200M\", or leave it out",
+        );
+        return None;
+    }
+    Some(written.value.0)
+}
+
+fn env(flat_keys: &mut FlatKeys<'_>, report: &mut Report<'_>) -> BTreeMap<String, String> {
     let mut env = BTreeMap::new();
-    for entry in leaves.take_entries::<Text>("env", report) {
+    for entry in flat_keys.take_entries::<Text>("env", report) {
         let name = entry.name.join(".");
         if is_name(&name) {
             env.insert(name, entry.value.0);
         } else {
             let problem = format!("{} can't be the name of a variable", quoted(&name));
             let remedy = "leave out = and what can't be seen".to_owned();
-            report.error(&entry.place, "env", Kind::Rule { problem, remedy });
+            report.error(&entry.location, "env", Kind::Rule { problem, remedy });
         }
     }
     env
@@ -253,11 +340,9 @@ pub fn passengerfile(bytes: &[u8], path: &Path) -> Result<Option<Settings>, Stri
         entry: file.startup_file,
         start_command: file.app_start_command,
         env: file.envvars,
-        max_per_app: None,
         min_instances: file.min_instances,
         max_requests: file.max_requests.filter(|most| *most > 0),
-        rolling_restarts: None,
-        app_log: None,
+        ..Settings::default()
     }))
 }
 
@@ -288,7 +373,9 @@ mod tests {
     #[test]
     fn every_key_is_read() {
         let text = "runtime = \"wsgi\"\nentry = \"shop.wsgi:app\"\nstart_command = \"run\"\nmax_per_app = 2\n\
-                    min_instances = 0\nmax_requests = 500\nrolling_restarts = true\napp_log = \"log/app.log\"\n[env]\nA = \"1\"\nLD_PRELOAD = \"\"\n";
+                    min_instances = 0\nmax_requests = 500\nconcurrency = 0\nthreads = 4\ninstances = 3\nhandshake = true\nmax_idle_time = \"1m\"\n\
+                    max_request_time = 30\nmax_request_queue_size = 9\nmemory_limit = \"200M\"\nstart_timeout = \"5s\"\n\
+                    rolling_restarts = true\napp_log = \"log/app.log\"\nenv_file = \".env\"\n[env]\nA = \"1\"\nLD_PRELOAD = \"\"\n";
         let settings = parsed(text).unwrap();
         assert_eq!(settings.runtime, Some(Runtime::Wsgi));
         assert_eq!(settings.entry.as_deref(), Some("shop.wsgi:app"));
@@ -302,7 +389,27 @@ mod tests {
             (Some(2), Some(0), Some(500))
         );
         assert_eq!(settings.rolling_restarts, Some(true));
+        let (concurrency, threads) = (settings.concurrency, settings.threads);
+        assert_eq!(
+            (concurrency, threads, settings.instances),
+            (Some(0), Some(4), Some(3))
+        );
+        let times = [
+            settings.max_idle_time,
+            settings.max_request_time,
+            settings.start_timeout,
+        ];
+        assert_eq!(
+            times.map(|time| time.map(|time| time.as_secs())),
+            [Some(60), Some(30), Some(5)]
+        );
+        assert_eq!(settings.max_request_queue_size, Some(9));
+        assert_eq!(
+            (settings.memory_limit, settings.handshake),
+            (Some(200 << 20), Some(Handshake::Spoken))
+        );
         assert_eq!(settings.app_log.as_deref(), Some("log/app.log"));
+        assert_eq!(settings.env_file.as_deref(), Some(".env"));
         let env: Vec<(&str, &str)> = settings
             .env
             .iter()
@@ -310,6 +417,9 @@ mod tests {
             .collect();
         assert_eq!(env, [("A", "1"), ("LD_PRELOAD", "")]);
         assert_eq!(parsed(""), Ok(Settings::default()));
+        let handshake = |text: &str| parsed(&format!("handshake = {text}")).unwrap().handshake;
+        assert_eq!(handshake("\"socket\""), Some(Handshake::Socket));
+        assert_eq!(handshake("false"), Some(Handshake::Usual));
         for (name, runtime) in RUNTIMES {
             let text = format!("runtime = \"{name}\"");
             assert_eq!(parsed(&text).unwrap().runtime, Some(runtime));
@@ -331,6 +441,22 @@ mod tests {
             (
                 "max_requests = \"x\"",
                 "1:1: error: max_requests: \"x\" is not a whole number; write digits without quotes, for example 10",
+            ),
+            (
+                "threads = 0",
+                "1:1: error: threads: 0 is out of range; give a whole number from 1 to 256",
+            ),
+            (
+                "concurrency = 10001",
+                "1:1: error: concurrency: 10001 is out of range; give a whole number from 0 to 10000",
+            ),
+            (
+                "memory_limit = 0",
+                "1:1: error: memory_limit: is 0, and every process takes more; give a size such as \"200M\", or leave it out",
+            ),
+            (
+                "\nmax_request_time = 0",
+                "2:1: error: max_request_time: is 0, which is no time at all; give a time such as \"30s\", or leave it out",
             ),
             ("user = \"root\"", "1:1: error: user: unknown key"),
             (

@@ -6,9 +6,9 @@
 //! included file that belongs to no pool, such as one of syntax, belongs to all pools of the file. All other errors,
 //! in `[global]` and in the main file's syntax, belong to every pool: nothing is left out then, and nothing starts.
 
-use super::error::Finding;
+use super::error::Diagnostic;
 use super::model::{Config, OnError};
-use super::report::Findings;
+use super::report::Diagnostics;
 pub use forkyard_protocol::skipped::Skipped;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,14 +23,17 @@ pub(super) struct Mention {
     pub(super) order: usize,
 }
 
-/// Leaves out the pools that have errors. `false`: the configuration can't be used.
-pub(super) fn leave_out(config: &mut Config, mentions: &[Mention], findings: &Findings) -> bool {
-    if !findings.has_errors() {
+/// FlatKeys out the pools that have errors. `false`: the configuration can't be used.
+pub(super) fn leave_out(config: &mut Config, mentions: &[Mention], diagnostics: &Diagnostics) -> bool {
+    if !diagnostics.has_errors() {
         return true;
     }
-    let is_fatal = |finding: &Finding| finding.pool.is_none() && finding.place.order == 0;
+    let is_fatal = |diagnostic: &Diagnostic| diagnostic.pool.is_none() && diagnostic.location.order == 0;
     if config.global.on_error == OnError::Fail
-        || findings.errors().iter().any(|(finding, _)| is_fatal(finding))
+        || diagnostics
+            .errors()
+            .iter()
+            .any(|(diagnostic, _)| is_fatal(diagnostic))
     {
         return false;
     }
@@ -50,32 +53,32 @@ pub(super) fn leave_out(config: &mut Config, mentions: &[Mention], findings: &Fi
             }),
         }
     };
-    for (finding, others) in findings.errors() {
-        if let Some(pool) = &finding.pool {
+    for (diagnostic, others) in diagnostics.errors() {
+        if let Some(pool) = &diagnostic.pool {
             for name in std::iter::once(pool.as_str()).chain(others) {
                 let mention = mentions.iter().find(|mention| mention.pool == name);
-                let file = mention.map_or(&finding.place.file, |mention| &mention.file);
-                add(Some(name), file, finding.said_of(Some(name)));
+                let file = mention.map_or(&diagnostic.location.file, |mention| &mention.file);
+                add(Some(name), file, diagnostic.said_of(Some(name)));
             }
             continue;
         }
-        let file = &finding.place.file;
+        let file = &diagnostic.location.file;
         let of_file = mentions
             .iter()
-            .filter(|mention| mention.order == finding.place.order);
+            .filter(|mention| mention.order == diagnostic.location.order);
         let mut names = of_file.map(|mention| mention.pool.as_str()).peekable();
         if names.peek().is_none() {
-            add(None, file, finding.said_of(None));
+            add(None, file, diagnostic.said_of(None));
         }
         for name in names {
-            add(Some(name), file, finding.said_of(None));
+            add(Some(name), file, diagnostic.said_of(None));
         }
     }
     config
         .pools
         .retain(|pool| skipped.iter().all(|one| !one.is_of(&pool.name)));
     config.skipped = skipped;
-    !config.pools.is_empty()
+    !config.pools.is_empty() || !config.global.watch.is_empty()
 }
 
 /// The files that pools were included from.
@@ -116,7 +119,7 @@ impl Config {
         }
     }
 
-    /// Leaves out a pool that turns out not to be had, or, if it runs, lets it go on.
+    /// FlatKeys out a pool that turns out not to be had, or, if it runs, lets it go on.
     pub fn skip(&mut self, pool: &str, reason: String, goes_on: bool) {
         if let Some(known) = self.skipped.iter_mut().find(|one| one.is_of(pool)) {
             known.goes_on = goes_on;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::error::{Finding, Kind, Place};
+use super::error::{Diagnostic, Kind, Location};
 use super::known;
-use super::report::Findings;
+use super::report::Diagnostics;
 
 /// More syntax errors than this in one file are no help.
 const MAX_SYNTAX_ERRORS: usize = 20;
@@ -37,12 +37,12 @@ impl<'t> Source<'t> {
     }
 
     /// The place of a byte of the text.
-    pub(super) fn place(&self, offset: usize) -> Place {
+    pub(super) fn location(&self, offset: usize) -> Location {
         let offset = offset.min(self.text.len());
         let line = self.line_starts.partition_point(|&start| start <= offset);
         let before = &self.text.as_bytes()[self.line_starts[line - 1]..offset];
         let column = before.iter().filter(|&&byte| byte & 0xC0 != 0x80).count() + 1;
-        Place {
+        Location {
             file: self.file.clone(),
             line,
             column,
@@ -51,8 +51,8 @@ impl<'t> Source<'t> {
     }
 
     /// The file as a whole.
-    pub(super) fn whole(&self) -> Place {
-        Place {
+    pub(super) fn whole(&self) -> Location {
+        Location {
             file: self.file.clone(),
             line: 0,
             column: 0,
@@ -60,8 +60,8 @@ impl<'t> Source<'t> {
         }
     }
 
-    /// The text as a table; `None` after a syntax error, which is then among the findings.
-    pub(super) fn parse(&self, findings: &mut Findings) -> Option<DeTable<'t>> {
+    /// The text as a table; `None` after a syntax error, which is then among the diagnostics.
+    pub(super) fn parse(&self, diagnostics: &mut Diagnostics) -> Option<DeTable<'t>> {
         let (table, mut errors) = DeTable::parse_recoverable(self.text);
         if errors.is_empty() {
             return Some(Spanned::into_inner(table));
@@ -69,40 +69,40 @@ impl<'t> Source<'t> {
         let start = |error: &toml::de::Error| error.span().unwrap_or_default().start;
         errors.sort_by_key(start);
         // One mistake often makes the parser stumble several times in one line.
-        errors.dedup_by_key(|error| self.place(start(error)).line);
+        errors.dedup_by_key(|error| self.location(start(error)).line);
         let comments = errors.iter().filter(|error| {
-            self.line(self.place(start(error)).line)
+            self.line(self.location(start(error)).line)
                 .trim_start()
                 .starts_with(';')
         });
         if comments.count() >= COMMENTS_OF_PHP_FPM {
             let problem = "this looks like a file of php-fpm's".to_owned();
             let advice = Some("forkyard import makes TOML of it".to_owned());
-            let place = self.place(start(&errors[0]));
-            findings.push(Finding::error(place, Kind::Syntax { problem, advice }));
+            let location = self.location(start(&errors[0]));
+            diagnostics.push(Diagnostic::error(location, Kind::Syntax { problem, advice }));
             return None;
         }
         let mut told = 0;
         // A table that is there twice, so that all its keys may be.
         let mut again: Option<&str> = None;
         for error in &errors {
-            let place = self.place(start(error));
+            let location = self.location(start(error));
             if error.message().starts_with("duplicate key") {
-                let table = self.table_of(place.line);
+                let table = self.table_of(location.line);
                 if again.is_some_and(|again| is_within(table, again)) {
                     continue;
                 }
-                again = header(self.line(place.line)).or(again);
+                again = header(self.line(location.line)).or(again);
             }
             told += 1;
             if told > MAX_SYNTAX_ERRORS {
                 break;
             }
-            if let Some(kind) = self.duplicate(place.line, error.message()) {
-                findings.push(Finding::error(place, kind));
+            if let Some(kind) = self.duplicate(location.line, error.message()) {
+                diagnostics.push(Diagnostic::error(location, kind));
                 continue;
             }
-            let advice = known::advice_for_line(self.line(place.line), error.message());
+            let advice = known::advice_for_line(self.line(location.line), error.message());
             // The parser's own guess is worse where there is a better one.
             let end = if advice.is_some() {
                 error.message().find(", expected ")
@@ -111,7 +111,7 @@ impl<'t> Source<'t> {
             };
             let problem = error.message()[..end.unwrap_or(error.message().len())].to_owned();
             let kind = Kind::Syntax { problem, advice };
-            findings.push(Finding::error(place, kind));
+            diagnostics.push(Diagnostic::error(location, kind));
         }
         None
     }

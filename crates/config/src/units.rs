@@ -3,9 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Unexpected, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 
-use super::application::{Preloading, RequestSettings};
+use super::application::{BootConnections, Isolation, Listens, Preloading, RequestSettings, WorkerMode};
 use super::model::{CoreLimit, LogFormat, LogLevel, OnError, ReloadWhen};
 
 /// Longest duration: ten years. Keeps sums of times far from any overflow.
@@ -102,9 +102,25 @@ pub(super) struct Reload(pub(super) ReloadWhen);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ErrorRule(pub(super) OnError);
 
-/// `"own"`, `"shared"` or `"shared:NAME"`.
+/// How a program says where it listens: a flag, or `"socket"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Handshake(pub(super) Listens);
+
+/// `"own"` or `"zygote"`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PreloaderChoice(pub(super) Preloading);
+
+/// `"loop"` or `"snapshot"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct WorkerModeChoice(pub(super) WorkerMode);
+
+/// `"auto"`, `"rewind"` or `"fork"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct IsolationChoice(pub(super) Isolation);
+
+/// `"cut"`, `"refuse"` or `"keep"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ConnectionsChoice(pub(super) BootConnections);
 
 /// A resource limit, soft and hard: `1024`, `"512M"`, `"unlimited"`, `"1024:4096"`. `None`: unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,6 +161,10 @@ forms! {
     Reload: ReloadWhen,
     ErrorRule: OnError,
     PreloaderChoice: Preloading,
+    WorkerModeChoice: WorkerMode,
+    IsolationChoice: Isolation,
+    ConnectionsChoice: BootConnections,
+    Handshake: Listens,
 }
 
 /// `10`, `"10"`, `"500ms"`, `"10s"`, `"5m"`, `"2h"`, `"1d"`.
@@ -279,8 +299,8 @@ macro_rules! form {
     ($type:ident, $expected:literal $(, str $from_str:expr)? $(, int $from_int:expr)? $(, flag $from_flag:expr)? $(, float $from_float:expr)?) => {
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                struct Form;
-                impl Visitor<'_> for Form {
+                struct FormVisitor;
+                impl Visitor<'_> for FormVisitor {
                     type Value = $type;
 
                     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -303,11 +323,15 @@ macro_rules! form {
                         Ok(read(number))
                     })?
                 }
-                deserializer.deserialize_any(Form)
+                deserializer.deserialize_any(FormVisitor)
             }
         }
     };
 }
+
+mod lists;
+mod service;
+pub(super) use service::{Children, TermRule};
 
 form!(
     Time,
@@ -406,89 +430,37 @@ form!(
         }
 );
 form!(
+    Handshake,
+    "a kind of handshake; write true, false or \"socket\"",
+    str | text | (text == "socket").then_some(Handshake(Listens::Socket)),
+    flag | flag | Handshake(if flag { Listens::Handshake } else { Listens::Port })
+);
+form!(
     PreloaderChoice,
-    "a kind of preloader; write \"own\", \"shared\", or \"shared:NAME\" with letters, digits, _, - and . in NAME",
+    "a kind of preloader; write \"own\", or \"zygote\", which has taken the place of \"shared\"",
     str | text | Preloading::from_word(text).map(PreloaderChoice)
 );
-
-impl<'de> Deserialize<'de> for Texts {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Form;
-        impl<'de> Visitor<'de> for Form {
-            type Value = Texts;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an array of strings; write [\"one\", \"two\"]")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Texts, A::Error> {
-                let mut texts = Vec::new();
-                while let Some(Text(text)) = items.next_element()? {
-                    texts.push(text);
-                }
-                Ok(Texts(texts))
-            }
+form!(
+    WorkerModeChoice,
+    "a way to run a worker script; write \"loop\" or \"snapshot\"",
+    str | text | WorkerMode::from_word(text).map(WorkerModeChoice)
+);
+form!(
+    IsolationChoice,
+    "a way to get rid of a request; write \"auto\", \"rewind\" or \"fork\"",
+    str | text | Isolation::from_word(text).map(IsolationChoice)
+);
+form!(
+    ConnectionsChoice,
+    "a way to treat connections of the boot; write \"cut\", \"refuse\" or \"keep\"",
+    str | text
+        | match text {
+            "cut" => Some(ConnectionsChoice(BootConnections::Cut)),
+            "refuse" => Some(ConnectionsChoice(BootConnections::Refuse)),
+            "keep" => Some(ConnectionsChoice(BootConnections::Keep)),
+            _ => None,
         }
-        deserializer.deserialize_any(Form)
-    }
-}
-
-impl<'de> Deserialize<'de> for Counts {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Form;
-        impl<'de> Visitor<'de> for Form {
-            type Value = Counts;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number of requests, or an array of numbers; write 1000, or [50, 100, 1000]")
-            }
-
-            fn visit_i64<E: Error>(self, number: i64) -> Result<Counts, E> {
-                let count = u64::try_from(number);
-                let count = count.map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))?;
-                Ok(Counts(vec![count]))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Counts, A::Error> {
-                let mut counts = Vec::new();
-                while let Some(Whole(number)) = items.next_element()? {
-                    let count = u64::try_from(number);
-                    counts
-                        .push(count.map_err(|_| A::Error::invalid_value(Unexpected::Signed(number), &self))?);
-                }
-                Ok(Counts(counts))
-            }
-        }
-        deserializer.deserialize_any(Form)
-    }
-}
-
-impl<'de> Deserialize<'de> for RequestRule {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Form;
-        impl<'de> Visitor<'de> for Form {
-            type Value = RequestRule;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a choice of settings; write \"harmless\", \"all\", \"none\", or names as [\"memory_limit\"]")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<RequestRule, E> {
-                let rule = RequestSettings::from_word(text).map(RequestRule);
-                rule.ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<RequestRule, A::Error> {
-                let mut names = Vec::new();
-                while let Some(Text(name)) = items.next_element()? {
-                    names.push(name);
-                }
-                Ok(RequestRule(RequestSettings::Only(names)))
-            }
-        }
-        deserializer.deserialize_any(Form)
-    }
-}
+);
 
 #[cfg(test)]
 mod tests {

@@ -18,6 +18,8 @@ pub(super) enum Given<'t> {
     Toml(DeValue<'t>),
     /// In a file of php-fpm's, and as it would be in TOML.
     Ini(toml_edit::Value),
+    /// In a variable of the environment: as the TOML that it may be, and as a text.
+    Variable(toml_edit::Value, toml_edit::Value),
 }
 
 impl Given<'_> {
@@ -31,15 +33,52 @@ pub(super) fn read<'v, T: Deserialize<'v>>(value: &'v Given<'v>) -> Result<T, Ki
     let value = match value {
         Given::Toml(value) => Value::Toml(value),
         Given::Ini(value) => Value::Ini(value),
+        Given::Variable(value, text) => {
+            return T::deserialize(Value::Ini(value))
+                .or_else(|error| T::deserialize(Value::Ini(text)).map_err(|_| error.0));
+        }
     };
     T::deserialize(value).map_err(|error| error.0)
+}
+
+/// A value as in TOML.
+pub(super) fn written(value: &Given<'_>) -> String {
+    match value {
+        Given::Toml(value) => as_toml(value).to_string(),
+        Given::Ini(value) | Given::Variable(value, _) => value.to_string(),
+    }
+}
+
+fn as_toml(value: &DeValue<'_>) -> toml_edit::Value {
+    match value {
+        DeValue::String(text) => text.as_ref().into(),
+        DeValue::Boolean(flag) => (*flag).into(),
+        DeValue::Array(items) => items.iter().map(|item| as_toml(item.get_ref())).collect(),
+        DeValue::Table(table) => {
+            let entries = table.iter();
+            let entry = |(key, value): (&toml::Spanned<_>, &toml::Spanned<DeValue<'_>>)| {
+                let key: &std::borrow::Cow<'_, str> = key.get_ref();
+                (key.to_string(), as_toml(value.get_ref()))
+            };
+            entries.map(entry).collect()
+        }
+        DeValue::Integer(number) => {
+            let parsed = i64::from_str_radix(number.as_str(), number.radix());
+            parsed.map_or_else(|_| number.to_string().into(), Into::into)
+        }
+        DeValue::Float(number) => {
+            let parsed = number.as_str().parse::<f64>();
+            parsed.map_or_else(|_| number.to_string().into(), Into::into)
+        }
+        DeValue::Datetime(time) => (*time).to_string().into(),
+    }
 }
 
 /// How a value is shown in a message.
 pub(super) fn shown(value: &Given<'_>) -> String {
     let value = match value {
         Given::Toml(value) => value,
-        Given::Ini(value) => return value.to_string(),
+        Given::Ini(value) | Given::Variable(value, _) => return value.to_string(),
     };
     match value {
         DeValue::String(text) => quoted(text),

@@ -27,6 +27,14 @@ pub trait World {
     fn group(&self, name: &str) -> Option<u32>;
     /// A variable of this process's environment.
     fn env(&self, name: &str) -> Option<String>;
+    /// The variables that stand over what the files say; others may be among them.
+    fn variables(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+    /// The memory that the daemon and its workers may have, bytes; `None`: it is not known.
+    fn memory(&self) -> Option<u64> {
+        None
+    }
     /// The addresses of a host; or why there are none, in getaddrinfo(3)'s words.
     ///
     /// # Errors

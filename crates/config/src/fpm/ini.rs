@@ -1,7 +1,7 @@
 //! PHP's INI grammar: a line to statements.
 
 use super::constants;
-use super::scan::{Piece, Scanner, State, Token, quoted_pieces};
+use super::scan::{Piece, ScanState, Scanner, Token, quoted_pieces};
 
 /// What a line says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(super) fn parse(
     let mut parser = Parser {
         scanner: Scanner::new(line),
         ahead: None,
-        state: State::Start,
+        state: ScanState::Start,
         lookup,
         depth: 0,
     };
@@ -54,7 +54,7 @@ const MAX_DEPTH: usize = 100;
 struct Parser<'t> {
     scanner: Scanner<'t>,
     ahead: Option<Token>,
-    state: State,
+    state: ScanState,
     lookup: &'t dyn Fn(Name<'_>) -> Option<String>,
     depth: usize,
 }
@@ -105,7 +105,7 @@ impl Parser<'_> {
         match self.take() {
             Token::End => Ok(false),
             Token::EndOfLine => {
-                self.state = State::Start;
+                self.state = ScanState::Start;
                 Ok(true)
             }
             Token::Open => {
@@ -139,7 +139,7 @@ impl Parser<'_> {
 
     /// The text up to `]`.
     fn bracketed(&mut self) -> Result<String, SyntaxError> {
-        self.state = State::Brackets;
+        self.state = ScanState::Brackets;
         let mut text = String::new();
         loop {
             match self.take() {
@@ -150,13 +150,13 @@ impl Parser<'_> {
                 other => return Err(self.unexpected(&other, ", expecting ']'")),
             }
         }
-        self.state = State::Start;
+        self.state = ScanState::Start;
         Ok(text)
     }
 
     /// What stands after `=`, up to where it can't go on.
     fn value(&mut self) -> Result<String, SyntaxError> {
-        self.state = State::Value;
+        self.state = ScanState::Value;
         let value = match self.peek().clone() {
             Token::True => {
                 self.ahead = None;

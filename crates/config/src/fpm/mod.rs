@@ -107,7 +107,7 @@ pub fn load(options: &Options, machine: &dyn Machine) -> (Option<Config>, Journa
             machine,
             journal: &mut journal,
         };
-        start::settle_identities(&written, &mut context)?;
+        start::resolve_identities(&written, &mut context)?;
         Ok(resolve::resolve(&written, &path, &mut context)?.config)
     });
     if config.is_err() {

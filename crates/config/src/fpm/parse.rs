@@ -8,7 +8,7 @@ use super::machine::{Machine, value_of};
 use super::paths;
 use super::remarks::Remarks;
 use super::values::{Item, Values, expand_pool, flag};
-use crate::Place;
+use crate::Location;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const MAX_POOLS: usize = 100_000;
 pub(super) struct PoolText {
     pub(super) name: String,
     /// Where its section was opened last.
-    pub(super) place: Place,
+    pub(super) location: Location,
     pub(super) values: Values,
 }
 
@@ -33,15 +33,15 @@ pub(super) struct Written {
     pub(super) global: Values,
     pub(super) pools: Vec<PoolText>,
     /// Where the global section was opened last.
-    pub(super) opened: Option<Place>,
+    pub(super) opened: Option<Location>,
     /// The comments of each line, by the number of its file and its own, if they were wanted.
     pub(super) comments: HashMap<(usize, usize), Vec<String>>,
 }
 
 impl Written {
     /// The comments right above and behind what stands at a place.
-    pub(super) fn comments(&self, place: Option<&Place>) -> Vec<String> {
-        let found = place.and_then(|place| self.comments.get(&(place.order, place.line)));
+    pub(super) fn comments(&self, location: Option<&Location>) -> Vec<String> {
+        let found = location.and_then(|location| self.comments.get(&(location.order, location.line)));
         found.cloned().unwrap_or_default()
     }
 }
@@ -110,7 +110,7 @@ impl Reader<'_> {
         let order = self.files;
         self.files += 1;
         for (at, line) in text.split_inclusive('\n').enumerate() {
-            let place = Place {
+            let location = Location {
                 file: file.clone(),
                 line: at + 1,
                 column: 1,
@@ -124,7 +124,7 @@ impl Reader<'_> {
                 ended = format!("{line}\n");
                 &ended
             };
-            self.line(line, &place)?;
+            self.line(line, &location)?;
             if self.remembers {
                 let comments = remarks.of(line);
                 self.written.comments.insert((order, at + 1), comments);
@@ -136,7 +136,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn line(&mut self, line: &str, place: &Place) -> Result<(), Failed> {
+    fn line(&mut self, line: &str, location: &Location) -> Result<(), Failed> {
         let (machine, version) = (self.machine, self.options.version());
         let lookup = |name: ini::Name<'_>| value_of(name, version, machine);
         // For php-fpm a line is a C string.
@@ -144,7 +144,7 @@ impl Reader<'_> {
         let (statements, error) = ini::parse(line, &lookup);
         self.is_wrong = false;
         for statement in statements {
-            self.statement(statement, place);
+            self.statement(statement, location);
         }
         if let Some(error) = error {
             self.journal.php(error.0);
@@ -153,31 +153,31 @@ impl Reader<'_> {
         if self.is_wrong { Err(Failed) } else { Ok(()) }
     }
 
-    fn wrong(&mut self, place: &Place, text: &str) {
-        let (file, line) = (place.file.display(), place.line);
+    fn wrong(&mut self, location: &Location, text: &str) {
+        let (file, line) = (location.file.display(), location.line);
         self.journal.error(format!("[{file}:{line}] {text}"));
         self.is_wrong = true;
     }
 
-    fn statement(&mut self, statement: Statement, place: &Place) {
+    fn statement(&mut self, statement: Statement, location: &Location) {
         match statement {
-            Statement::Section(name) => self.section(name, place),
+            Statement::Section(name) => self.section(name, location),
             Statement::Entry(_, None) => {
-                self.wrong(place, "value is NULL for a ZEND_INI_PARSER_ENTRY");
+                self.wrong(location, "value is NULL for a ZEND_INI_PARSER_ENTRY");
             }
-            Statement::Entry(name, Some(value)) => self.entry(&name, &value, place),
+            Statement::Entry(name, Some(value)) => self.entry(&name, &value, location),
             Statement::Item(name, key, value) => {
-                for problem in self.item(&name, &key, &value, place) {
-                    self.wrong(place, &problem);
+                for problem in self.item(&name, &key, &value, location) {
+                    self.wrong(location, &problem);
                 }
             }
         }
     }
 
-    fn section(&mut self, name: String, place: &Place) {
+    fn section(&mut self, name: String, location: &Location) {
         if name.eq_ignore_ascii_case("global") {
             self.current = None;
-            self.written.opened = Some(place.clone());
+            self.written.opened = Some(location.clone());
             return;
         }
         let pools = &mut self.written.pools;
@@ -186,44 +186,44 @@ impl Reader<'_> {
             .position(|pool| pool.name.eq_ignore_ascii_case(&name));
         if known.is_none() && pools.len() >= MAX_POOLS {
             let text = format!("Unable to alloc a new WorkerPool for worker '{name}'");
-            return self.wrong(place, &text);
+            return self.wrong(location, &text);
         }
         let at = known.unwrap_or(pools.len());
         match pools.get_mut(at) {
-            Some(pool) => pool.place = place.clone(),
+            Some(pool) => pool.location = location.clone(),
             None => pools.push(PoolText {
                 name,
-                place: place.clone(),
+                location: location.clone(),
                 values: Values::new(Section::Pool),
             }),
         }
         self.current = Some(at);
     }
 
-    fn entry(&mut self, name: &str, value: &str, place: &Place) {
+    fn entry(&mut self, name: &str, value: &str, location: &Location) {
         if name == "include" {
             if self.include.is_some() {
-                return self.wrong(place, "two includes at the same time !");
+                return self.wrong(location, "two includes at the same time !");
             }
             self.include = Some(value.to_owned()).filter(|pattern| !pattern.is_empty());
             return;
         }
         let outcome = match self.current.and_then(|at| self.written.pools.get_mut(at)) {
-            Some(pool) => pool.values.write(name, value, Some(&pool.name), place),
-            None => self.written.global.write(name, value, None, place),
+            Some(pool) => pool.values.write(name, value, Some(&pool.name), location),
+            None => self.written.global.write(name, value, None, location),
         };
         match outcome {
             Some(Ok(())) => {}
             Some(Err(tail)) => {
                 let text = format!("unable to parse value for entry '{name}': {tail}");
-                self.wrong(place, &text);
+                self.wrong(location, &text);
             }
-            None => self.wrong(place, &format!("unknown entry '{name}'")),
+            None => self.wrong(location, &format!("unknown entry '{name}'")),
         }
     }
 
     /// Takes an entry of a list; says what is wrong with it.
-    fn item(&mut self, name: &str, key: &str, value: &str, place: &Place) -> Vec<String> {
+    fn item(&mut self, name: &str, key: &str, value: &str, location: &Location) -> Vec<String> {
         let problems = key_problems(name, key, value);
         if !problems.is_empty() {
             return problems;
@@ -253,7 +253,7 @@ impl Reader<'_> {
         let item = Item {
             key: key.to_owned(),
             value: expand_pool(value, Some(&pool.name)).unwrap_or_default(),
-            place: place.clone(),
+            location: location.clone(),
         };
         pool.values.add(list, item);
         Vec::new()

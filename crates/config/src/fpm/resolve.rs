@@ -8,11 +8,14 @@ use super::said::{self, PRELOADER, REQUEST_SETTINGS, octal};
 use super::validate::Context;
 use super::values::Values;
 use crate::draft::GlobalDraft;
-use crate::leaves::Leaves;
-use crate::report::{Findings, Report};
+use crate::flat_keys::FlatKeys;
+use crate::overrides::Overrides;
+use crate::report::{Diagnostics, Report};
 use crate::resolve::{pool_text, whole};
-use crate::{Application, Config, LogTarget, Place, Pool, Said};
+use crate::settings::{self, Section};
+use crate::{Application, Config, Location, LogTarget, Pool, Said};
 use std::path::Path;
+use std::sync::Arc;
 
 /// The word before the colon in process titles.
 const TITLE: &str = "php-fpm";
@@ -26,33 +29,43 @@ pub(super) struct Resolved {
 }
 
 pub(super) fn resolve(written: &Written, path: &str, context: &mut Context<'_>) -> Result<Resolved, Failed> {
-    let mut findings = Findings::php_fpm(context.options.line_end());
-    let file = Place {
+    let mut diagnostics = Diagnostics::php_fpm(context.options.line_end());
+    let file = Location {
         file: Path::new(path).into(),
         line: 0,
         column: 0,
         order: 0,
     };
     let global = said::global(&written.global, context.options);
-    let draft = GlobalDraft::read(
-        &mut Leaves::of(&global, &file),
-        &mut Report::global(&mut findings),
-    );
+    let mut keys = FlatKeys::of(&global, &file);
+    let overrides = Overrides::of(context.machine);
+    let is_own =
+        |key: &str| settings::of(Section::Global).any(|row| row.key == key && row.directive.is_none());
+    let of_global = overrides.for_table(None);
+    keys.override_by(of_global.filter(|one| is_own(&one.segments.join("."))));
+    let draft = GlobalDraft::read(&mut keys, &mut Report::global(&mut diagnostics));
     let (mut pools, mut texts) = (Vec::new(), Vec::new());
     for pool in &written.pools {
         let said = said::pool(pool, context)?;
-        let leaves = Leaves::of(&said, &pool.place);
-        let mut report = Report::pool(&mut findings, &pool.name);
+        let flat_keys = FlatKeys::of(&said, &pool.location);
+        let mut report = Report::pool(&mut diagnostics, &pool.name);
         texts.push(pool_text(
             pool.name.clone(),
-            pool.place.clone(),
-            leaves,
+            pool.location.clone(),
+            flat_keys,
             &mut report,
         ));
         pools.push(said);
     }
-    let config = whole(&draft, &texts, Path::new(path), context.machine, &mut findings);
-    for (level, text) in findings.said() {
+    let config = whole(
+        &draft,
+        &texts,
+        None,
+        Path::new(path),
+        context.machine,
+        &mut diagnostics,
+    );
+    for (level, text) in diagnostics.said() {
         context.journal.say(level, text);
     }
     let mut config = config.ok_or(Failed)?;
@@ -60,7 +73,7 @@ pub(super) fn resolve(written: &Written, path: &str, context: &mut Context<'_>) 
         config.global.error_log = LogTarget::Stderr;
     }
     for (pool, text) in config.pools.iter_mut().zip(&written.pools) {
-        complete(pool, &text.values, context.options);
+        complete(Arc::make_mut(pool), &text.values, context.options);
     }
     Ok(Resolved {
         config,
@@ -73,7 +86,7 @@ pub(super) fn resolve(written: &Written, path: &str, context: &mut Context<'_>) 
 fn complete(pool: &mut Pool, values: &Values, options: &Options) {
     TITLE.clone_into(&mut pool.title);
     if let Some(mode) = values.full("listen.mode") {
-        let sockets = [Some(&mut pool.listen), pool.status_listen.as_mut()];
+        let sockets = [Some(&mut pool.listen), pool.status_listen.as_deref_mut()];
         for socket in sockets.into_iter().flatten() {
             socket.mode = octal(mode);
         }

@@ -53,11 +53,11 @@ pub(super) fn pool(pool: &PoolText, context: &mut Context<'_>) -> Result<Vec<Sai
 }
 
 fn section(values: &Values, said: &mut Vec<Said>) {
-    for (directive, setting, value, place) in values.given() {
+    for (directive, setting, value, location) in values.given() {
         let one = |value: Toml| Said {
             name: directive.name,
             key: path(setting),
-            place: place.cloned(),
+            location: location.cloned(),
             ..Said::fixed("", value)
         };
         match value {
@@ -67,7 +67,7 @@ fn section(values: &Values, said: &mut Vec<Said>) {
             }
             Value::List(list) => said.extend(list.iter().map(|item| Said {
                 item: Some(item.key.clone()),
-                place: Some(item.place.clone()),
+                location: Some(item.location.clone()),
                 ..one(item.value.as_str().into())
             })),
             Value::Time(seconds) if *seconds > LONGEST => said.push(Said {
@@ -173,18 +173,16 @@ fn request_settings(pool: &PoolText, context: &mut Context<'_>) -> Result<Toml, 
     Ok(names.into())
 }
 
-/// The pool's `php_admin_value[forkyard.preloader]`, else `-d forkyard.preloader`; `None`: a preloader of its own.
+/// The pool's `php_admin_value[forkyard.preloader]`, else `-d forkyard.preloader`; `None`: the usual one.
 fn preloader(pool: &PoolText, context: &mut Context<'_>) -> Result<Option<String>, Failed> {
     let word = of_ours(PRELOADER, pool, context);
-    match word.as_deref().map(Preloading::from_word) {
-        Some(None) => {
-            let name = &pool.name;
-            let text = format!("[pool {name}] {PRELOADER}: write own, shared, or shared:NAME");
-            Err(context.journal.error(text))
-        }
-        Some(Some(Preloading::Own)) | None => Ok(None),
-        Some(Some(_)) => Ok(word),
+    if word.as_deref().map(Preloading::from_word) == Some(None) {
+        let name = &pool.name;
+        let text =
+            format!("[pool {name}] {PRELOADER}: write own, or zygote, which has taken the place of shared");
+        return Err(context.journal.error(text));
     }
+    Ok(word)
 }
 
 /// One of the settings that php-fpm does not know: the pool's, else the option's.
@@ -201,10 +199,10 @@ fn of_ours(wanted: &str, pool: &PoolText, context: &Context<'_>) -> Option<Strin
 mod tests {
     use super::super::directives::Section;
     use super::*;
-    use crate::Place;
+    use crate::Location;
     use crate::draft::GlobalDraft;
-    use crate::leaves::Leaves;
-    use crate::report::{Findings, Report};
+    use crate::flat_keys::FlatKeys;
+    use crate::report::{Diagnostics, Report};
     use crate::resolve::pool_text;
     use crate::settings;
     use std::path::Path;
@@ -225,7 +223,7 @@ mod tests {
     /// What a row of the table and a field of a draft are enough for.
     #[test]
     fn what_every_directive_says_is_read_into_its_draft() {
-        let place = Place {
+        let location = Location {
             file: Path::new("/x.conf").into(),
             line: 7,
             column: 1,
@@ -237,10 +235,10 @@ mod tests {
                 let text = example(directive.form);
                 if directive.form == Form::List {
                     let [key, value] = [text, text].map(str::to_owned);
-                    let place = place.clone();
-                    values.add(directive.name, Item { key, value, place });
+                    let location = location.clone();
+                    values.add(directive.name, Item { key, value, location });
                 } else {
-                    let written = values.write(directive.name, text, Some("www"), &place);
+                    let written = values.write(directive.name, text, Some("www"), &location);
                     assert_eq!(written, Some(Ok(())), "{}", directive.name);
                 }
                 let mut said = vec![Said::fixed("application.runtime", "php")];
@@ -253,17 +251,18 @@ mod tests {
                     last.value.is_some() && last.key.ends_with(setting.key),
                     "{last:?}"
                 );
-                assert_eq!(last.place.as_ref(), Some(&place));
-                let (mut findings, mut leaves) = (Findings::default(), Leaves::of(&said, &place));
-                let mut report = Report::pool(&mut findings, "www");
+                assert_eq!(last.location.as_ref(), Some(&location));
+                let (mut diagnostics, mut flat_keys) =
+                    (Diagnostics::default(), FlatKeys::of(&said, &location));
+                let mut report = Report::pool(&mut diagnostics, "www");
                 if is_global {
-                    GlobalDraft::read(&mut leaves, &mut report);
-                    leaves.finish(crate::known::Section::Global, GlobalDraft::KEYS, &mut report);
+                    GlobalDraft::read(&mut flat_keys, &mut report);
+                    flat_keys.finish(crate::known::Section::Global, GlobalDraft::KEYS, &mut report);
                 } else {
                     // It reports the keys that no draft takes.
-                    pool_text("www".to_owned(), place.clone(), leaves, &mut report);
+                    pool_text("www".to_owned(), location.clone(), flat_keys, &mut report);
                 }
-                assert!(!findings.has_errors(), "{}: {findings:?}", directive.name);
+                assert!(!diagnostics.has_errors(), "{}: {diagnostics:?}", directive.name);
             }
         }
     }

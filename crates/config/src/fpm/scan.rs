@@ -38,7 +38,7 @@ pub(super) enum Token {
 
 /// Where in a line the scanner is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum ScanState {
     /// At the start of a directive or section.
     Start,
     /// Between `[` and `]`.
@@ -77,11 +77,11 @@ impl<'t> Scanner<'t> {
         self.rest.is_empty() && !self.is_cut
     }
 
-    pub(super) fn next(&mut self, state: State) -> Token {
+    pub(super) fn next(&mut self, state: ScanState) -> Token {
         match state {
-            State::Start => self.start(),
-            State::Brackets => self.bracketed(),
-            State::Value => self.value(),
+            ScanState::Start => self.start(),
+            ScanState::Brackets => self.bracketed(),
+            ScanState::Value => self.value(),
         }
     }
 

@@ -71,7 +71,7 @@ fn gid(text: &str, world: &dyn World) -> Option<u32> {
 }
 
 /// A real start: who the workers will be.
-pub(super) fn settle_identities(written: &Written, context: &mut Context<'_>) -> Result<(), Failed> {
+pub(super) fn resolve_identities(written: &Written, context: &mut Context<'_>) -> Result<(), Failed> {
     for pool in &written.pools {
         if context.machine.is_root() {
             exist(pool, &["user", "group"], "", context)?;

@@ -33,11 +33,11 @@ pub fn survey(options: &Options, machine: &dyn Machine) -> (Option<Survey>, Jour
             journal: &mut journal,
         };
         let resolved = resolve::resolve(&written, &options.path(), &mut context)?;
-        let section = |place, said: Vec<Said>| {
-            let comments = |said: &Said| written.comments(said.place.as_ref());
+        let section = |location, said: Vec<Said>| {
+            let comments = |said: &Said| written.comments(said.location.as_ref());
             let said = said.into_iter().map(|said| (said.clone(), comments(&said)));
             Section {
-                comments: written.comments(place),
+                comments: written.comments(location),
                 said: said.collect(),
             }
         };
@@ -46,7 +46,7 @@ pub fn survey(options: &Options, machine: &dyn Machine) -> (Option<Survey>, Jour
             config: resolved.config,
             global: section(written.opened.as_ref(), resolved.global),
             pools: pools
-                .map(|(pool, said)| section(Some(&pool.place), said))
+                .map(|(pool, said)| section(Some(&pool.location), said))
                 .collect(),
         })
     });

@@ -4,7 +4,7 @@ use super::directives::{Directive, Form, NO_PRIORITY, Section, Shown, of};
 use super::ini::number;
 use crate::settings::{self, Limit, Setting};
 use crate::units::{self, FACILITIES, Manager};
-use crate::{LogLevel, Place};
+use crate::{Location, LogLevel};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Value {
@@ -26,7 +26,7 @@ pub(super) enum Value {
 pub(super) struct Item {
     pub(super) key: String,
     pub(super) value: String,
-    pub(super) place: Place,
+    pub(super) location: Location,
 }
 
 /// Where a value comes from.
@@ -36,7 +36,7 @@ pub(super) enum Origin {
     /// A rule has filled it in.
     Rule,
     /// It was written here last.
-    Written(Place),
+    Written(Location),
 }
 
 /// The values of all directives of a section, and where they come from.
@@ -68,13 +68,13 @@ impl Values {
         name: &str,
         text: &str,
         pool: Option<&str>,
-        place: &Place,
+        location: &Location,
     ) -> Option<Result<(), &'static str>> {
         let at = self.index(name)?;
         let directive = of(self.section).nth(at).filter(|d| d.form != Form::List)?;
         Some(read(directive.form, text, pool).map(|value| {
             self.list[at] = value;
-            self.origins[at] = Origin::Written(place.clone());
+            self.origins[at] = Origin::Written(location.clone());
         }))
     }
 
@@ -82,7 +82,7 @@ impl Values {
     pub(super) fn add(&mut self, name: &str, item: Item) {
         if let Some(at) = self.index(name) {
             if let Value::List(list) = &mut self.list[at] {
-                self.origins[at] = Origin::Written(item.place.clone());
+                self.origins[at] = Origin::Written(item.location.clone());
                 list.push(item);
             }
         }
@@ -116,13 +116,13 @@ impl Values {
     /// What was written or filled in, in order, with the rows of the table.
     pub(super) fn given(
         &self,
-    ) -> impl Iterator<Item = (&'static Directive, &'static Setting, &Value, Option<&Place>)> {
+    ) -> impl Iterator<Item = (&'static Directive, &'static Setting, &Value, Option<&Location>)> {
         let rows = settings::directives(self.section == Section::Global);
         let given = rows.zip(&self.list).zip(&self.origins);
         given.filter_map(|(((directive, setting), value), origin)| match origin {
             Origin::Default => None,
             Origin::Rule => Some((directive, setting, value, None)),
-            Origin::Written(place) => Some((directive, setting, value, Some(place))),
+            Origin::Written(location) => Some((directive, setting, value, Some(location))),
         })
     }
 

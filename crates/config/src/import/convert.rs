@@ -8,7 +8,7 @@ use toml_edit::{Array, Value};
 
 /// What comes of what a directive says.
 #[derive(Debug)]
-pub(super) enum Outcome {
+pub(super) enum Converted {
     /// It is so without a key.
     Nothing,
     /// It can't be said; why, and what to do.
@@ -18,7 +18,7 @@ pub(super) enum Outcome {
 }
 
 /// In the global section. A default of php-fpm's may have to be said, because the TOML's is another.
-pub(super) fn global(said: &Said) -> Outcome {
+pub(super) fn global(said: &Said) -> Converted {
     let value = said.value.as_ref();
     let is_default = match said.name {
         "" | "pid" => false,
@@ -28,18 +28,18 @@ pub(super) fn global(said: &Said) -> Outcome {
         "daemonize" => value.and_then(Value::as_bool) == Some(false),
         _ => true,
     };
-    if is_default && said.place.is_none() {
-        return Outcome::Nothing;
+    if is_default && said.location.is_none() {
+        return Converted::Nothing;
     }
     plain(said)
 }
 
 /// In a pool. `pool` is what the whole pool means; `has_more`: `listen` becomes a table.
-pub(super) fn pool(said: &Said, pool: &Pool, has_more: bool) -> Outcome {
-    if said.place.is_none() && !said.name.is_empty() {
-        return Outcome::Nothing;
+pub(super) fn pool(said: &Said, pool: &Pool, has_more: bool) -> Converted {
+    if said.location.is_none() && !said.name.is_empty() {
+        return Converted::Nothing;
     }
-    let lost = |reason: &str| Outcome::Lost(reason.to_owned());
+    let lost = |reason: &str| Converted::Lost(reason.to_owned());
     let listen = &pool.listen;
     // The address of the status has what the pool's own has.
     let status = pool.status_listen.as_ref().map(|status| &status.address);
@@ -49,10 +49,10 @@ pub(super) fn pool(said: &Said, pool: &Pool, has_more: bool) -> Outcome {
     let text = said.value.as_ref().and_then(Value::as_str).unwrap_or_default();
     match said.name {
         // It is in the paths.
-        "prefix" => Outcome::Nothing,
+        "prefix" => Converted::Nothing,
         "listen" => {
             let key = if has_more { "listen.address" } else { "listen" };
-            Outcome::Key(key.to_owned(), address(text, &listen.address).into(), Vec::new())
+            Converted::Key(key.to_owned(), address(text, &listen.address).into(), Vec::new())
         }
         "listen.backlog" => plain(said).with(i64::from(listen.backlog.max(-1))),
         "listen.owner" | "listen.group" | "listen.mode" | "listen.acl_users" | "listen.acl_groups"
@@ -71,7 +71,7 @@ pub(super) fn pool(said: &Said, pool: &Pool, has_more: bool) -> Outcome {
             plain(said).with(clients.collect::<Array>())
         }
         name if is_for_another_manager(name, &pool.pm) => {
-            Outcome::Lost(format!("it has no effect with pm = {}", pool.pm.name()))
+            Converted::Lost(format!("it has no effect with pm = {}", pool.pm.name()))
         }
         "pm.process_idle_timeout" if matches!(pool.pm, ProcessManager::Dynamic { .. }) => {
             lost("php-fpm has no use for it with pm = dynamic; forkyard would")
@@ -85,7 +85,7 @@ pub(super) fn pool(said: &Said, pool: &Pool, has_more: bool) -> Outcome {
             lost("it is the same as the path of the status; give it another one")
         }
         "security.limit_extensions" => extensions(said),
-        "access.format" if pool.access.is_none() => Outcome::Nothing,
+        "access.format" if pool.access.is_none() => Converted::Nothing,
         _ => plain(said),
     }
 }
@@ -105,18 +105,18 @@ fn is_for_another_manager(name: &str, pm: &ProcessManager) -> bool {
 }
 
 /// A value as it is, under the directive's own key.
-fn plain(said: &Said) -> Outcome {
+fn plain(said: &Said) -> Converted {
     if said.key.is_empty() {
         let absent = settings::absence(said.name);
         let reason = absent.map_or("there is nothing like it", |absent| absent.advice);
-        return Outcome::Lost(reason.to_owned());
+        return Converted::Lost(reason.to_owned());
     }
     match &said.value {
         Some(value) => {
             let cut = said.cut.into_iter().map(str::to_owned).collect();
-            Outcome::Key(said.key.clone(), value.clone(), cut)
+            Converted::Key(said.key.clone(), value.clone(), cut)
         }
-        None => Outcome::Nothing,
+        None => Converted::Nothing,
     }
 }
 
@@ -138,7 +138,7 @@ fn address(written: &str, address: &Address) -> String {
 }
 
 /// Endings need a dot here.
-fn extensions(said: &Said) -> Outcome {
+fn extensions(said: &Said) -> Converted {
     let words = said
         .value
         .as_ref()
@@ -149,7 +149,7 @@ fn extensions(said: &Said) -> Outcome {
     let (fine, wrong): (Vec<&str>, Vec<&str>) =
         words.partition(|word| word.len() > 1 && word.starts_with('.') && !word.contains('/'));
     if fine.is_empty() && !wrong.is_empty() {
-        return Outcome::Lost("an ending begins with a dot, for example \".php\"".to_owned());
+        return Converted::Lost("an ending begins with a dot, for example \".php\"".to_owned());
     }
     let outcome = plain(said).with(fine.into_iter().collect::<Array>());
     wrong.into_iter().fold(outcome, |outcome, word| {
@@ -157,16 +157,16 @@ fn extensions(said: &Said) -> Outcome {
     })
 }
 
-impl Outcome {
-    fn with(self, value: impl Into<Value>) -> Outcome {
+impl Converted {
+    fn with(self, value: impl Into<Value>) -> Converted {
         match self {
-            Outcome::Key(key, _, lost) => Outcome::Key(key, value.into(), lost),
+            Converted::Key(key, _, lost) => Converted::Key(key, value.into(), lost),
             other => other,
         }
     }
 
-    fn without(mut self, reason: &str) -> Outcome {
-        if let Outcome::Key(_, _, lost) = &mut self {
+    fn without(mut self, reason: &str) -> Converted {
+        if let Converted::Key(_, _, lost) = &mut self {
             lost.push(reason.to_owned());
         }
         self

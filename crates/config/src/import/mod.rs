@@ -3,6 +3,7 @@
 //! What the directives say under forkyard's keys is written down: `convert` knows what of it the TOML can't say, `write`
 //! makes the text, with the comments that stood beside the directives.
 
+mod apart;
 mod convert;
 mod machine;
 mod write;
@@ -11,7 +12,8 @@ use super::fpm::{self, Journal, Machine, Options, Survey, Surveyed, is_ours};
 use super::model::{Address, Config};
 use super::resolve::can_be_named;
 use super::said::Said;
-use convert::Outcome;
+pub use apart::apart;
+use convert::Converted;
 use machine::Elsewhere;
 use std::fmt;
 use write::Document;
@@ -23,7 +25,7 @@ const ALL_SETTINGS: &str = "As in php-fpm. Without this line a request can't hav
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lost {
     /// The file and the line, if it was in a file.
-    pub place: Option<(String, usize)>,
+    pub location: Option<(String, usize)>,
     /// The pool; `None`: the global section.
     pub pool: Option<String>,
     /// The directive, or the option.
@@ -34,7 +36,7 @@ pub struct Lost {
 
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some((path, line)) = &self.place {
+        if let Some((path, line)) = &self.location {
             write!(f, "{path}:{line}: ")?;
         }
         if let Some(pool) = &self.pool {
@@ -99,7 +101,7 @@ impl Import<'_> {
                 continue;
             }
             // Whether more is written of the address than where it is, so that it becomes a table.
-            let mut said = section.said.iter().filter(|(said, _)| said.place.is_some());
+            let mut said = section.said.iter().filter(|(said, _)| said.location.is_some());
             let has_more = said.any(|(said, _)| said.name.starts_with("listen."));
             self.section(Some(&pool.name), section, |said| {
                 convert::pool(said, pool, has_more)
@@ -107,7 +109,7 @@ impl Import<'_> {
         }
     }
 
-    fn section(&mut self, pool: Option<&str>, section: &Surveyed, outcome: impl Fn(&Said) -> Outcome) {
+    fn section(&mut self, pool: Option<&str>, section: &Surveyed, outcome: impl Fn(&Said) -> Converted) {
         let table = match pool {
             Some(pool) => vec!["pool", pool],
             None => vec!["global"],
@@ -118,9 +120,9 @@ impl Import<'_> {
         for said in section.said.chunk_by(of_one_list) {
             match said {
                 [(said, comments)] if said.item.is_none() => match outcome(said) {
-                    Outcome::Nothing => {}
-                    Outcome::Lost(reason) => self.lose(pool, said, &reason),
-                    Outcome::Key(key, value, lost) => {
+                    Converted::Nothing => {}
+                    Converted::Lost(reason) => self.lose(pool, said, &reason),
+                    Converted::Key(key, value, lost) => {
                         self.put(&table, &key, value, comments);
                         for reason in lost {
                             self.lose(pool, said, &reason);
@@ -185,7 +187,7 @@ impl Import<'_> {
     fn options_for_php(&mut self) {
         let mut lose = |name: String, reason: &str| {
             self.lost.push(Lost {
-                place: None,
+                location: None,
                 pool: None,
                 name,
                 reason: reason.to_owned(),
@@ -205,9 +207,9 @@ impl Import<'_> {
     }
 
     fn lose_pool(&mut self, pool: &str, section: &Surveyed) {
-        let place = section.said.iter().find_map(|(said, _)| said.place.as_ref());
+        let location = section.said.iter().find_map(|(said, _)| said.location.as_ref());
         self.lost.push(Lost {
-            place: place.map(|place| (place.file.display().to_string(), place.line)),
+            location: location.map(|location| (location.file.display().to_string(), location.line)),
             pool: Some(pool.escape_debug().to_string()),
             name: "the pool".to_owned(),
             reason: "give it a name of at least one character, without control characters".to_owned(),
@@ -215,10 +217,10 @@ impl Import<'_> {
     }
 
     fn lose(&mut self, pool: Option<&str>, said: &Said, reason: &str) {
-        let place = said.place.as_ref();
+        let location = said.location.as_ref();
         let name = said.name;
         self.lost.push(Lost {
-            place: place.map(|place| (place.file.display().to_string(), place.line)),
+            location: location.map(|location| (location.file.display().to_string(), location.line)),
             pool: pool.map(str::to_owned),
             name: said
                 .item

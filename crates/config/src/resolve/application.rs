@@ -3,26 +3,24 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::pool::positive;
-use super::{programs, started};
+use super::pool::{absolute, positive};
+use super::{programs, started, worker_script};
 use crate::World;
-use crate::application::{Application, Interface, Php, Preloading, RequestSettings, ScriptRoot};
+use crate::application::{
+    Application, Interface, OPCACHE_FILE_CACHE, Php, Preloading, RequestSettings, ScriptRoot,
+};
 use crate::draft::{
     ApplicationDraft, CgiDraft, FastCgiDraft, HttpDraft, PhpDraft, PoolDraft, PoolText, WrappedDraft,
 };
 use crate::error::Kind;
+use crate::flat_keys::{Field, FlatKeys, KeyEntry};
 use crate::known;
-use crate::leaves::{Entry, Field, Leaves};
 use crate::php as versions;
 use crate::report::Report;
+use crate::settings::RUNTIMES;
 use crate::units::{IniValue, Routing, Text};
 use crate::value::quoted;
 
-const RUNTIMES: &[&str] = &[
-    "php", "cgi", "fastcgi", "http", "node", "wsgi", "asgi", "rack", "rust",
-];
-const KINDS: &str =
-    "it can be \"php\", \"cgi\", \"fastcgi\", \"http\", \"node\", \"wsgi\", \"asgi\", \"rack\" or \"rust\"";
 pub(super) const DEFAULT_PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(30);
 const DEFAULT_WARM_UP: u32 = 100;
@@ -32,34 +30,46 @@ const DEFAULT_WARM_UP_TIME: Duration = Duration::from_secs(5);
 /// Of the PHP applications of a pool of many, which may have none.
 const WRITE: &str = "[pool.NAME.application] with runtime = \"php\" and version = \"8.2\"";
 
+/// Which runtimes there are, in words.
+fn kinds() -> String {
+    let mut names = RUNTIMES.iter().map(|(name, _)| quoted(name));
+    let last = names.next_back().unwrap_or_default();
+    format!("it can be {} or {last}", names.collect::<Vec<_>>().join(", "))
+}
+
 /// Reads `[pool.NAME.application]`, whose keys depend on its runtime.
-pub(super) fn read(draft: &PoolDraft, leaves: &mut Leaves<'_>, report: &mut Report<'_>) -> ApplicationDraft {
+pub(super) fn read(
+    draft: &PoolDraft,
+    flat_keys: &mut FlatKeys<'_>,
+    report: &mut Report<'_>,
+) -> ApplicationDraft {
     let is_routed = (draft.routing.written()).is_some_and(|written| written.value == Routing::Application);
     if is_routed {
-        return for_each(draft, leaves, report);
+        return for_each(draft, flat_keys, report);
     }
     let Some(runtime) = draft.runtime.written() else {
-        let nothing = draft.runtime.is_absent() && !leaves.contains("application");
+        let nothing = draft.runtime.is_absent() && !flat_keys.contains("application");
         return if nothing {
             ApplicationDraft::Absent
         } else {
-            without_runtime(draft, leaves, report)
+            without_runtime(draft, flat_keys, report)
         };
     };
     match runtime.value.0.as_str() {
-        "php" => ApplicationDraft::Php(Box::new(PhpDraft::read(leaves, report))),
-        "cgi" => ApplicationDraft::Cgi(Box::new(CgiDraft::read(leaves, report))),
-        "fastcgi" => ApplicationDraft::FastCgi(Box::new(FastCgiDraft::read(leaves, report))),
-        "http" => ApplicationDraft::Http(Box::new(HttpDraft::read(leaves, report))),
-        "node" => ApplicationDraft::Node(Box::new(HttpDraft::read(leaves, report))),
-        "wsgi" => wrapped(Interface::Wsgi, leaves, report),
-        "asgi" => wrapped(Interface::Asgi, leaves, report),
-        "rack" => wrapped(Interface::Rack, leaves, report),
+        "php" => ApplicationDraft::Php(Box::new(PhpDraft::read(flat_keys, report))),
+        "cgi" => ApplicationDraft::Cgi(Box::new(CgiDraft::read(flat_keys, report))),
+        "fastcgi" => ApplicationDraft::FastCgi(Box::new(FastCgiDraft::read(flat_keys, report))),
+        "http" => ApplicationDraft::Http(Box::new(HttpDraft::read(flat_keys, report))),
+        "node" => ApplicationDraft::Node(Box::new(HttpDraft::read(flat_keys, report))),
+        "wsgi" => wrapped(Interface::Wsgi, flat_keys, report),
+        "asgi" => wrapped(Interface::Asgi, flat_keys, report),
+        "rack" => wrapped(Interface::Rack, flat_keys, report),
         "rust" => ApplicationDraft::Rust,
         name => {
-            let remedy = match known::nearest_word(name, RUNTIMES) {
+            let names: Vec<&str> = RUNTIMES.iter().map(|(name, _)| *name).collect();
+            let remedy = match known::nearest_word(name, &names) {
                 Some(nearest) => format!("did you mean \"{nearest}\"?"),
-                None => KINDS.to_owned(),
+                None => kinds(),
             };
             report.rule(runtime, format!("{} is no known runtime", quoted(name)), remedy);
             ApplicationDraft::Wrong
@@ -68,7 +78,7 @@ pub(super) fn read(draft: &PoolDraft, leaves: &mut Leaves<'_>, report: &mut Repo
 }
 
 /// What holds for each PHP application of a pool of many. What runs is said by each application's own files.
-fn for_each(draft: &PoolDraft, leaves: &mut Leaves<'_>, report: &mut Report<'_>) -> ApplicationDraft {
+fn for_each(draft: &PoolDraft, flat_keys: &mut FlatKeys<'_>, report: &mut Report<'_>) -> ApplicationDraft {
     if let Some(runtime) = draft.runtime.written().filter(|runtime| runtime.value.0 != "php") {
         let problem = "with routing = \"application\" each application says itself what it is";
         report.rule(
@@ -78,17 +88,21 @@ fn for_each(draft: &PoolDraft, leaves: &mut Leaves<'_>, report: &mut Report<'_>)
         );
         return ApplicationDraft::Wrong;
     }
-    ApplicationDraft::Php(Box::new(PhpDraft::read(leaves, report)))
+    ApplicationDraft::Php(Box::new(PhpDraft::read(flat_keys, report)))
 }
 
-fn wrapped(interface: Interface, leaves: &mut Leaves<'_>, report: &mut Report<'_>) -> ApplicationDraft {
-    ApplicationDraft::Wrapped(interface, Box::new(WrappedDraft::read(leaves, report)))
+fn wrapped(interface: Interface, flat_keys: &mut FlatKeys<'_>, report: &mut Report<'_>) -> ApplicationDraft {
+    ApplicationDraft::Wrapped(interface, Box::new(WrappedDraft::read(flat_keys, report)))
 }
 
 /// There is something under `application`, but not what it is.
-fn without_runtime(draft: &PoolDraft, leaves: &mut Leaves<'_>, report: &mut Report<'_>) -> ApplicationDraft {
-    if let (true, Some(place)) = (draft.runtime.is_absent(), leaves.first_place("application")) {
-        report.missing(&place, "application.runtime", "runtime = \"php\"");
+fn without_runtime(
+    draft: &PoolDraft,
+    flat_keys: &mut FlatKeys<'_>,
+    report: &mut Report<'_>,
+) -> ApplicationDraft {
+    if let (true, Some(location)) = (draft.runtime.is_absent(), flat_keys.first_location("application")) {
+        report.missing(&location, "application.runtime", "runtime = \"php\"");
     }
     ApplicationDraft::Wrong
 }
@@ -96,7 +110,7 @@ fn without_runtime(draft: &PoolDraft, leaves: &mut Leaves<'_>, report: &mut Repo
 pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_>) -> Option<Application> {
     match &text.application {
         ApplicationDraft::Absent => {
-            report.missing(&text.place, "application", WRITE.replace("NAME", &text.name));
+            report.missing(&text.location, "application", WRITE.replace("NAME", &text.name));
             None
         }
         ApplicationDraft::Wrong => None,
@@ -117,7 +131,7 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
 fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report<'_>) -> Option<Php> {
     if draft.version.is_absent() && !text.is_routed() {
         report.missing(
-            text.runtime_place(),
+            text.runtime_location(),
             "application.version",
             "version = \"8.2\", or the version that is installed",
         );
@@ -135,6 +149,8 @@ fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report
         );
         None
     });
+    let worker = worker_script::resolve(text, draft, world, report);
+    let boots = !draft.worker.is_absent();
     Some(Php {
         library: file(&draft.library, world, report),
         no_php_ini: false,
@@ -152,15 +168,43 @@ fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report
         php_value: settings(&draft.php_value, &draft.php_flag, report),
         php_admin_value: settings(&draft.php_admin_value, &draft.php_admin_flag, report),
         preloader_idle_timeout: draft.preloader_idle_timeout.or(DEFAULT_PRELOADER_IDLE_TIMEOUT),
-        start_timeout: positive(&draft.start_timeout, DEFAULT_START_TIMEOUT, report),
-        warm_up: (report.range(&draft.warm_up, 0, MOST_WARM_UP)).unwrap_or(DEFAULT_WARM_UP),
+        start_timeout: match boots {
+            true => worker_script::boot_timeout(draft, report),
+            false => positive(&draft.start_timeout, DEFAULT_START_TIMEOUT, report),
+        },
+        warm_up: match boots {
+            true => 0,
+            false => (report.range(&draft.warm_up, 0, MOST_WARM_UP)).unwrap_or(DEFAULT_WARM_UP),
+        },
         warm_up_time: positive(&draft.warm_up_time, DEFAULT_WARM_UP_TIME, report),
-        preloading: draft.preloader.or(Preloading::Own),
+        preloading: match boots {
+            true => Preloading::Own,
+            false => draft.preloader.or(Preloading::Own),
+        },
+        opcache_cache: opcache_cache(text, draft, report),
+        worker: worker.map(Box::new),
         version: version.or_else(|| {
             let is_left_out = text.is_routed() && draft.version.is_absent();
             is_left_out.then(|| versions::newest().to_owned())
         })?,
     })
+}
+
+/// Where compiled scripts are kept. Paths in them are those that a pool's workers see.
+fn opcache_cache(text: &PoolText, draft: &PhpDraft, report: &mut Report<'_>) -> Option<PathBuf> {
+    let written = draft.opcache_cache.written()?;
+    let problem = match text.draft.chroot.written() {
+        Some(_) => "a pool with chroot can't keep compiled scripts",
+        None if is_set(OPCACHE_FILE_CACHE, draft) => "opcache.file_cache is set as well",
+        None => return absolute(written, report),
+    };
+    report.rule(written, problem.to_owned(), "leave out one of the two");
+    None
+}
+
+fn is_set(name: &str, draft: &PhpDraft) -> bool {
+    let mut entries = draft.php_value.iter().chain(&draft.php_admin_value);
+    entries.any(|entry| entry.name.join(".") == name)
 }
 
 /// Where scripts may be.
@@ -216,15 +260,15 @@ fn limit_extensions(draft: &PhpDraft, report: &mut Report<'_>) -> Vec<String> {
 
 /// Values and flags as one list, in the order of the text.
 fn settings(
-    values: &[Entry<IniValue>],
-    flags: &[Entry<IniValue>],
+    values: &[KeyEntry<IniValue>],
+    flags: &[KeyEntry<IniValue>],
     report: &mut Report<'_>,
 ) -> Vec<(String, String)> {
     if report.is_php_fpm() {
-        let setting = |entry: &Entry<IniValue>| (entry.name.join("."), entry.value.0.clone());
+        let setting = |entry: &KeyEntry<IniValue>| (entry.name.join("."), entry.value.0.clone());
         return values.iter().map(setting).collect();
     }
-    let mut settings: Vec<(&Entry<IniValue>, String, String)> = Vec::new();
+    let mut settings: Vec<(&KeyEntry<IniValue>, String, String)> = Vec::new();
     for entry in values.iter().chain(flags) {
         let name = entry.name.join(".");
         let value = if entry.table.ends_with("_flag") {
@@ -234,15 +278,14 @@ fn settings(
         };
         if name.is_empty() || name.contains(['=', '\0', '\n', '\r', ' ']) {
             let problem = format!("{} can't be the name of a setting", quoted(&name));
-            let remedy = "write it as in php.ini".to_owned();
-            report.error(&entry.place, entry.table, Kind::Rule { problem, remedy });
+            report.rule_entry(entry, problem, "write it as in php.ini");
             continue;
         }
         if let Some((other, ..)) = settings.iter().find(|(_, other, _)| *other == name) {
-            let problem = format!("it is already set at {}", other.place);
+            let problem = format!("it is already set at {}", other.location);
             let remedy = "set it once".to_owned();
             report.error(
-                &entry.place,
+                &entry.location,
                 &format!("{}.{name}", entry.table),
                 Kind::Rule { problem, remedy },
             );
@@ -250,7 +293,7 @@ fn settings(
         }
         settings.push((entry, name, value));
     }
-    settings.sort_by_key(|(entry, ..)| (entry.place.line, entry.place.column));
+    settings.sort_by_key(|(entry, ..)| (entry.location.line, entry.location.column));
     settings
         .into_iter()
         .map(|(_, name, value)| (name, value))
@@ -258,7 +301,7 @@ fn settings(
 }
 
 /// A flag's value, however it was written.
-fn flag(entry: &Entry<IniValue>, name: &str, report: &mut Report<'_>) -> String {
+fn flag(entry: &KeyEntry<IniValue>, name: &str, report: &mut Report<'_>) -> String {
     match entry.value.0.to_ascii_lowercase().as_str() {
         "1" | "on" | "yes" | "true" => "1".to_owned(),
         "0" | "off" | "no" | "false" | "none" | "" => "0".to_owned(),
@@ -266,7 +309,7 @@ fn flag(entry: &Entry<IniValue>, name: &str, report: &mut Report<'_>) -> String 
             let found = quoted(&entry.value.0);
             let expected = "a flag; write true or false without quotes".to_owned();
             report.error(
-                &entry.place,
+                &entry.location,
                 &format!("{}.{name}", entry.table),
                 Kind::Value { found, expected },
             );

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use super::pool::absolute;
 use crate::World;
+use crate::application::MOST_CONCURRENCY;
 use crate::applications::Applications;
 use crate::draft::{ApplicationsDraft, PoolText};
-use crate::error::Kind;
-use crate::leaves::{Field, Written};
+use crate::flat_keys::{Field, Written};
 use crate::model::ProcessManager;
 use crate::report::Report;
 use crate::units::{Text, Whole};
@@ -41,9 +41,9 @@ pub(super) fn resolve(
     if text.is_routed() {
         return applications(text, &text.applications, world, report).map(Some);
     }
-    if let Some(place) = &text.applications_place {
+    if let Some(location) = &text.applications_location {
         report.missing(
-            place,
+            location,
             "routing",
             "routing = \"application\", for which these keys are; or leave them out",
         );
@@ -67,14 +67,14 @@ fn applications(
     without_effect(text, report);
     if draft.directories.is_absent() {
         let write = "directories = [\"/srv\"], below which the applications are";
-        report.missing(&text.place, "applications.directories", write);
+        report.missing(&text.location, "applications.directories", write);
     }
     let directories = draft.directories.written();
     let directories = directories.map(|written| {
         let one = |directory: &String| {
             let at = Written {
                 value: Text(directory.clone()),
-                place: written.place.clone(),
+                location: written.location.clone(),
                 key: written.key,
             };
             let path = absolute(&at, report)?;
@@ -97,11 +97,12 @@ fn applications(
         max,
         max_spawning: count(&draft.max_spawning, MOST_INSTANCES, report).unwrap_or(DEFAULT_SPAWNING),
         reserve: reserve(&draft.reserve, max, report),
+        concurrency: number(&draft.concurrency, MOST_CONCURRENCY.into(), report),
         options: options(draft, max, report),
         restart_dir: draft.restart_dir.written().and_then(|written| {
             let path = Path::new(&written.value.0);
-            let leaves = path.components().any(|part| part == Component::ParentDir);
-            if leaves || written.value.0.is_empty() {
+            let flat_keys = path.components().any(|part| part == Component::ParentDir);
+            if flat_keys || written.value.0.is_empty() {
                 let problem = format!("{} does not stay in the application", quoted(&written.value.0));
                 report.rule(
                     written,
@@ -202,8 +203,8 @@ fn without_effect(text: &PoolText, report: &mut Report<'_>) {
     report.refuse(&draft.pm, problem, &remedy);
     report.refuse(&draft.process_idle_timeout, problem, &remedy);
     report.refuse(&draft.memory_limit, problem, &remedy);
+    report.refuse(&draft.max_children, problem, &remedy);
     for field in [
-        &draft.max_children,
         &draft.start_servers,
         &draft.min_spare_servers,
         &draft.max_spare_servers,
@@ -216,6 +217,9 @@ fn without_effect(text: &PoolText, report: &mut Report<'_>) {
     for field in [&draft.chroot, &draft.status_listen] {
         report.refuse(field, problem, "leave it out");
     }
+    let problem = "an application pool finds the application of a request by its FastCGI parameters, which HTTP has not";
+    let remedy = "leave it out, and give the application that needs it a pool of its own";
+    report.refuse(&draft.http_listen, problem, remedy);
 }
 
 fn root_parameter(field: &Field<Text>, report: &mut Report<'_>) -> String {
@@ -296,8 +300,7 @@ fn groups(draft: &ApplicationsDraft, report: &mut Report<'_>) -> BTreeMap<String
         };
         match wrong {
             Some((problem, remedy)) => {
-                let remedy = remedy.to_owned();
-                report.error(&entry.place, entry.table, Kind::Rule { problem, remedy });
+                report.rule_entry(entry, problem, remedy);
             }
             None => drop(groups.insert(name, roots)),
         }

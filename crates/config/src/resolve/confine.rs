@@ -5,16 +5,18 @@ use std::path::PathBuf;
 use super::pool::absolute;
 use crate::World;
 use crate::draft::{PoolDraft, PoolText};
-use crate::leaves::{Field, Written};
-use crate::model::{Cgroup, Confine, Paths};
+use crate::flat_keys::{Field, Written};
+use crate::model::{Cgroup, Confine, Paths, Shares};
 use crate::report::Report;
-use crate::units::{Text, Texts};
+use crate::units::{Size, Text, Texts};
 use crate::value::quoted;
 
 /// The kernel's smallest useful group: a worker of PHP alone has more.
 const LEAST_MEMORY_BYTES: u64 = 4 << 20;
 const CPU_PERCENT: (i64, i64) = (1, 100_000);
 const PIDS: (i64, i64) = (2, 4_194_304);
+/// `cpu.weight`.
+const CPU_WEIGHT: (i64, i64) = (1, 10_000);
 /// The longest name of a directory, and of AppArmor's profiles.
 const LONGEST_NAME: usize = 255;
 
@@ -68,7 +70,7 @@ fn paths(draft: &PoolDraft, world: &dyn World, report: &mut Report<'_>) -> Optio
         let existing = |text: &String| {
             let single = Written {
                 value: Text(text.clone()),
-                place: written.place.clone(),
+                location: written.location.clone(),
                 key: written.key,
             };
             let path = absolute(&single, report)?;
@@ -99,25 +101,19 @@ fn cgroup(text: &PoolText, report: &mut Report<'_>) -> Option<Cgroup> {
     let draft = &text.draft;
     let cpu_percent = report.range(&draft.cgroup_cpu_percent, CPU_PERCENT.0, CPU_PERCENT.1);
     let pids_max = report.range(&draft.cgroup_pids_max, PIDS.0, PIDS.1);
-    let memory_max = draft.cgroup_memory_max.written().map(|written| {
-        if written.value.0 < LEAST_MEMORY_BYTES {
-            let problem = format!("{} bytes are too few for a single worker", written.value.0);
-            report.rule(written, problem, "give at least \"4M\"");
-        }
-        written.value.0
-    });
+    let memory_max = memory(&draft.cgroup_memory_max, report);
     let Some(written) = draft.cgroup_parent.written() else {
         let first = [
-            draft.cgroup_memory_max.written().map(|w| (&w.place, w.key)),
-            draft.cgroup_cpu_percent.written().map(|w| (&w.place, w.key)),
-            draft.cgroup_pids_max.written().map(|w| (&w.place, w.key)),
+            draft.cgroup_memory_max.written().map(|w| (&w.location, w.key)),
+            draft.cgroup_cpu_percent.written().map(|w| (&w.location, w.key)),
+            draft.cgroup_pids_max.written().map(|w| (&w.location, w.key)),
         ];
-        if let (Some((place, _)), true) = (
+        if let (Some((location, _)), true) = (
             first.into_iter().flatten().next(),
             draft.cgroup_parent.is_absent(),
         ) {
             report.missing(
-                place,
+                location,
                 "cgroup.parent",
                 "parent = \"/sys/fs/cgroup/forkyard\", or a group that is delegated to forkyard",
             );
@@ -136,8 +132,34 @@ fn cgroup(text: &PoolText, report: &mut Report<'_>) -> Option<Cgroup> {
     }
     Some(Cgroup {
         parent,
-        memory_max,
+        memory_max: memory_max.or(draft.memory_max.written().map(|it| it.value.0)),
         cpu_percent,
         pids_max,
+        cpu_weight: draft
+            .cpu_weight
+            .written()
+            .and_then(|it| u32::try_from(it.value.0).ok()),
     })
+}
+
+fn memory(field: &Field<Size>, report: &mut Report<'_>) -> Option<u64> {
+    let written = field.written()?;
+    if written.value.0 < LEAST_MEMORY_BYTES {
+        let problem = format!("{} bytes are too few for a single worker", written.value.0);
+        report.rule(written, problem, "give at least \"4M\"");
+    }
+    Some(written.value.0)
+}
+
+/// What a pool has of the machine, where the operator names no group for it.
+pub(super) fn shares(draft: &PoolDraft, report: &mut Report<'_>) -> Shares {
+    let cpu_weight = report.range(&draft.cpu_weight, CPU_WEIGHT.0, CPU_WEIGHT.1);
+    let memory_max = memory(&draft.memory_max, report);
+    match draft.cgroup_parent.is_absent() {
+        true => Shares {
+            cpu_weight,
+            memory_max,
+        },
+        false => Shares::default(),
+    }
 }

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use crate::World;
 use crate::draft::{GlobalDraft, PoolText};
-use crate::leaves::{Field, Written};
-use crate::model::{Address, EmergencyRestart, Global, LogFormat, LogLevel, LogTarget, OnError, Pool};
+use crate::flat_keys::{Field, Written};
+use crate::model::{
+    Address, EmergencyRestart, Global, LogFormat, LogLevel, LogTarget, OnError, OnSigterm, Pool,
+};
 use crate::report::Report;
 use crate::units::{Text, Whole};
 use crate::value::quoted;
@@ -26,6 +28,7 @@ const PRIORITIES: (i64, i64) = (-19, 20);
 
 pub(super) fn resolve(
     draft: &GlobalDraft,
+    path: &Path,
     pools: &[(&PoolText, Pool)],
     world: &dyn World,
     report: &mut Report<'_>,
@@ -39,6 +42,7 @@ pub(super) fn resolve(
             "set error_log to a file",
         );
     }
+    let is_watched = is_watched(draft, report);
     Global {
         pid: draft
             .pid
@@ -57,9 +61,56 @@ pub(super) fn resolve(
         daemonize,
         rlimit_files: rlimit_files(&draft.rlimit_files, report),
         rlimit_core: draft.rlimit_core.get(),
-        on_error: draft.on_error.or(OnError::Fail),
+        on_error: draft
+            .on_error
+            .or(if is_watched { OnError::Skip } else { OnError::Fail }),
+        watch: if is_watched {
+            patterns(draft, path)
+        } else {
+            Vec::new()
+        },
+        on_sigterm: draft.on_sigterm.or(OnSigterm::Terminate),
         control: (draft.control.written()).and_then(|written| control(written, pools, world, report)),
     }
+}
+
+/// A file that is wrong is to hurt no other, and there is to be something to watch.
+fn is_watched(draft: &GlobalDraft, report: &mut Report<'_>) -> bool {
+    let Some(written) = draft.watch.written().filter(|_| draft.watch.or(false)) else {
+        return false;
+    };
+    if draft
+        .include
+        .written()
+        .is_none_or(|include| include.value.0.is_empty())
+    {
+        let remedy = "write include = [\"pools/*.toml\"] as well, or leave it out";
+        report.rule(written, "there are no files of `include` to watch", remedy);
+    }
+    if let Some(on_error) = draft
+        .on_error
+        .written()
+        .filter(|_| draft.on_error.or(OnError::Skip) == OnError::Fail)
+    {
+        let remedy = "write on_error = \"skip\", or leave it out";
+        report.rule(
+            on_error,
+            "with watch = true a file that is wrong is to hurt no other",
+            remedy,
+        );
+    }
+    true
+}
+
+/// The patterns of `include`. `path`: the main file.
+fn patterns(draft: &GlobalDraft, path: &Path) -> Vec<PathBuf> {
+    let written = draft.include.written().map(|include| include.value.0.clone());
+    let base = path.parent().unwrap_or(Path::new(""));
+    written
+        .into_iter()
+        .flatten()
+        .map(|pattern| base.join(pattern))
+        .collect()
 }
 
 /// Both keys or none: one alone says nothing.
@@ -113,7 +164,7 @@ pub(super) fn control(
     report: &mut Report<'_>,
 ) -> Option<PathBuf> {
     let path = absolute(written, world, report)?;
-    if path.as_os_str().len() > LONGEST_SOCKET_PATH {
+    if is_too_long_for_a_socket(&path) {
         let problem = format!("the path has more than {LONGEST_SOCKET_PATH} bytes");
         report.rule(written, problem, "give a shorter one");
         return None;
@@ -128,6 +179,11 @@ pub(super) fn control(
         Address::Unix(path) => Some(path),
         Address::Tcp(_) | Address::TcpAny(_) => None,
     }
+}
+
+/// Whether no unix socket can have this path.
+pub(super) fn is_too_long_for_a_socket(path: &Path) -> bool {
+    path.as_os_str().len() > LONGEST_SOCKET_PATH
 }
 
 /// An absolute path of a file that is yet to be made, outside every pool.

@@ -5,16 +5,16 @@ use crate::World;
 use crate::applications::{Applications, FALLBACK_USER, OWN_USER};
 use crate::draft::PoolText;
 use crate::error::Kind;
-use crate::leaves::{Field, Written};
+use crate::flat_keys::{Field, Written};
 use crate::model::Pool;
-use crate::report::{Findings, Report};
+use crate::report::{Diagnostics, Report};
 use crate::units::Text;
 use crate::value::quoted;
 
 const MAKE_IT: &str = "adduser --system --group --no-create-home forkyard";
 
 /// Reports helpers that have no user, and what would run as theirs.
-pub(super) fn check(pools: &[(&PoolText, Pool)], world: &dyn World, findings: &mut Findings) {
+pub(super) fn check(pools: &[(&PoolText, Pool)], world: &dyn World, diagnostics: &mut Diagnostics) {
     if !world.is_root() {
         return;
     }
@@ -22,7 +22,7 @@ pub(super) fn check(pools: &[(&PoolText, Pool)], world: &dyn World, findings: &m
     for (text, pool) in pools {
         let applications = pool.applications.as_ref();
         let default_user = &text.applications.default_user;
-        let report = &mut Report::pool(findings, &text.name);
+        let report = &mut Report::pool(diagnostics, &text.name);
         let is_own = |field: &Field<Text>| own.is_some() && uid(field, world) == own;
         let problem =
             "router and inspector of application pools run as it, and what else did could stop them";
@@ -57,8 +57,8 @@ pub(super) fn check(pools: &[(&PoolText, Pool)], world: &dyn World, findings: &m
                     quoted(helped)
                 );
                 let remedy = format!("name another user, or leave {key} out there");
-                Report::pool(findings, &text.name).rule(written, problem, remedy);
-                findings.concerns(helped);
+                Report::pool(diagnostics, &text.name).rule(written, problem, remedy);
+                diagnostics.concerns(helped);
             }
         }
     }
@@ -79,7 +79,7 @@ fn check_pool(
         );
         let remedy = format!("make it: {MAKE_IT}; or name one that nothing else runs as");
         let kind = Kind::Rule { problem, remedy };
-        return report.error(&text.place, "applications.router_user", kind);
+        return report.error(&text.location, "applications.router_user", kind);
     }
     // Where all are one user, router and inspector may be it if that is said, and not because there is no other.
     let is_said = named.is_some() && !applications.user_switching;

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use super::global::new_file;
 use super::pool::group_id;
 use crate::World;
-use crate::draft::{PoolDraft, PoolText};
-use crate::leaves::{Field, Written};
+use crate::application::Interface;
+use crate::draft::{ApplicationDraft, PoolDraft, PoolText};
+use crate::flat_keys::{Field, Written};
 use crate::model::{Address, Listen, LogLevel, NOT_ONE_CLIENT};
 use crate::report::Report;
 use crate::units::{Text, Texts};
@@ -30,7 +31,7 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
     let draft = &text.draft;
     if draft.listen.is_absent() && draft.listen_address.is_absent() {
         report.missing(
-            &text.place,
+            &text.location,
             "listen",
             format!(
                 "listen = \"/run/forkyard-{}.sock\" or listen = \"127.0.0.1:9000\"",
@@ -49,13 +50,18 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
         written.value.0.clone()
     });
     let (allowed_clients, wrong_clients) = allowed_clients(draft, report);
-    // What has no effect on the one may have one on the address of the status.
+    // What has no effect on the one may have one on the address of the status, or of HTTP.
     let status = draft
         .status_listen
         .written()
         .map(|written| written.value.0.as_str());
-    let is_status_unix = status.is_some_and(|status| status.starts_with('/'));
-    let is_status_tcp = status.is_some_and(|status| !status.starts_with('/'));
+    let http = draft
+        .http_listen
+        .written()
+        .map(|written| written.value.0.as_str());
+    let mut others = [status, http].into_iter().flatten();
+    let is_other_unix = others.clone().any(|address| address.starts_with('/'));
+    let is_other_tcp = others.any(|address| !address.starts_with('/'));
     let acl_users = acl_users(&draft.listen_acl_users, world, report);
     let acl_groups = acl_groups(&draft.listen_acl_groups, world, report);
     let has_list = !acl_users.is_empty() || !acl_groups.is_empty();
@@ -69,8 +75,8 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
         }
     }
     match &address {
-        Some(Address::Unix(_)) if is_status_tcp => {}
-        Some(Address::Tcp(_) | Address::TcpAny(_)) if is_status_unix => {}
+        Some(Address::Unix(_)) if is_other_tcp => {}
+        Some(Address::Tcp(_) | Address::TcpAny(_)) if is_other_unix => {}
         Some(Address::Unix(_)) => {
             let problem = "it has no effect on a unix socket";
             report.useless(
@@ -129,6 +135,36 @@ pub(super) fn status(
     Some(Listen {
         address,
         backlog: DEFAULT_BACKLOG,
+        ..pool.clone()
+    })
+}
+
+/// Where workers speak HTTP: at an address of its own, with all else as the pool's socket has it.
+pub(super) fn http(
+    text: &PoolText,
+    pool: &Listen,
+    world: &dyn World,
+    report: &mut Report<'_>,
+) -> Option<Listen> {
+    let written = text.draft.http_listen.written()?;
+    let serves = match &text.application {
+        _ if text.is_routed() => return None,
+        ApplicationDraft::Http(_) | ApplicationDraft::Node(_) => true,
+        ApplicationDraft::Wrapped(interface, _) => *interface == Interface::Asgi,
+        _ => false,
+    };
+    if !serves {
+        let problem = "only workers of ASGI applications, of Node.js and of other programs that speak HTTP can serve HTTP";
+        report.rule(
+            written,
+            problem,
+            "leave it out, and use listen with the web server's FastCGI",
+        );
+        return None;
+    }
+    let address = pool_address(written, &text.name, world, report)?;
+    Some(Listen {
+        address,
         ..pool.clone()
     })
 }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::pool::positive;
 use crate::draft::{PoolDraft, PoolText};
-use crate::leaves::Field;
+use crate::flat_keys::{Field, Written};
+use crate::memory;
 use crate::model::ProcessManager;
 use crate::report::Report;
 use crate::units::{Manager, Whole};
@@ -14,19 +15,27 @@ const MAX_CHILDREN: i64 = 1_000_000;
 const DEFAULT_SPAWN_RATE: u32 = 32;
 const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(super) fn resolve(text: &PoolText, report: &mut Report<'_>) -> Option<ProcessManager> {
+pub(super) fn resolve(
+    text: &PoolText,
+    memory: Option<u64>,
+    report: &mut Report<'_>,
+) -> Option<ProcessManager> {
     let draft = &text.draft;
     if draft.pm.is_absent() {
-        report.missing(&text.place, "pm", "pm = \"dynamic\", \"static\" or \"ondemand\"");
+        report.missing(
+            &text.location,
+            "pm",
+            "pm = \"dynamic\", \"static\" or \"ondemand\"",
+        );
     }
     if draft.max_children.is_absent() {
         report.missing(
-            &text.place,
+            &text.location,
             "max_children",
             "max_children = 10, or as many workers as memory allows",
         );
     }
-    let max_children = count(&draft.max_children, 1, report);
+    let max_children = children(draft, memory, report);
     let manager = draft.pm.written()?.value;
     match manager {
         Manager::Static => {
@@ -45,6 +54,30 @@ pub(super) fn resolve(text: &PoolText, report: &mut Report<'_>) -> Option<Proces
             })
         }
         Manager::Dynamic => dynamic(text, max_children, report),
+    }
+}
+
+/// The number that is written, or the one that the memory allows.
+fn children(draft: &PoolDraft, memory: Option<u64>, report: &mut Report<'_>) -> Option<u32> {
+    let written = draft.max_children.written()?;
+    match (written.value.0, memory) {
+        (Some(number), _) => {
+            let field = Field::Is(Written {
+                value: Whole(number),
+                location: written.location.clone(),
+                key: written.key,
+            });
+            count(&field, 1, report)
+        }
+        (None, Some(memory)) => Some(memory::workers(memory, draft.memory_limit.or(0))),
+        (None, None) => {
+            report.rule(
+                written,
+                "it is not known how much memory there is",
+                "give a number",
+            );
+            None
+        }
     }
 }
 
@@ -67,7 +100,7 @@ fn dynamic(text: &PoolText, max_children: Option<u32>, report: &mut Report<'_>) 
         ),
     ] {
         if field.is_absent() {
-            report.missing(&text.place, key, write);
+            report.missing(&text.location, key, write);
         }
     }
     let min = count(&draft.min_spare_servers, 1, report);

@@ -5,6 +5,7 @@ mod applications;
 mod confine;
 mod global;
 mod helpers;
+mod jobs;
 mod listen;
 mod manager;
 mod node;
@@ -12,23 +13,28 @@ mod pool;
 mod programs;
 mod slow;
 mod started;
+mod worker_script;
 
 pub(super) use listen::{is_short_enough, is_tcp, too_long};
 pub(super) use pool::{can_be_named, read as pool_text};
 
+use std::cell::RefCell;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::draft::{ApplicationDraft, GlobalDraft, PoolText};
-use super::error::{Errors, Finding, Kind, Place};
+use super::draft::{ApplicationDraft, GlobalDraft, JobsText, PoolText};
+use super::effective::Effective;
+use super::error::{Diagnostic, Errors, Kind, Location};
+use super::flat_keys::FlatKeys;
 use super::known::{self, Section};
-use super::leaves::Leaves;
 use super::model::{Address, Config, Pool};
-use super::report::{Findings, Report};
+use super::overrides::Overrides;
+use super::report::{Diagnostics, Report};
 use super::sharing;
 use super::skip::{self, Mention};
 use super::source::Source;
@@ -43,88 +49,121 @@ const MAX_INCLUDED: usize = 10_000;
 /// # Errors
 /// The text has mistakes: all of them, each with its place and what would be right.
 pub fn parse(text: &str, path: &Path, world: &dyn World) -> Result<Loaded, Errors> {
-    let mut findings = Findings::default();
-    let resolved = resolve(text, path, world, &mut findings);
-    finish(resolved, findings)
+    let mut diagnostics = Diagnostics::default();
+    let resolved = resolve(text, path, &Reading::of(world), &mut diagnostics);
+    finish(resolved, diagnostics)
+}
+
+/// What is in force by a file's bytes, as TOML with the source of each value.
+pub(super) fn effective(bytes: &[u8], path: &Path, world: &dyn World) -> Result<String, Errors> {
+    let reading = Reading {
+        effective: Some(RefCell::default()),
+        ..Reading::of(world)
+    };
+    let mut diagnostics = Diagnostics::default();
+    let resolved = text(bytes, path, 0, &mut diagnostics)
+        .and_then(|text| resolve(text, path, &reading, &mut diagnostics));
+    finish(resolved, diagnostics)?;
+    let mut shown = String::new();
+    for (at, table) in reading.effective.iter().flat_map(RefCell::take).enumerate() {
+        shown.push_str(if at > 0 { "\n" } else { "" });
+        table.render(&mut shown);
+    }
+    Ok(shown)
 }
 
 /// The same for a file's bytes, which may not even be text.
 pub(super) fn parse_bytes(bytes: &[u8], path: &Path, world: &dyn World) -> Result<Loaded, Errors> {
-    let mut findings = Findings::default();
-    let resolved =
-        text(bytes, path, 0, &mut findings).and_then(|text| resolve(text, path, world, &mut findings));
-    finish(resolved, findings)
+    let mut diagnostics = Diagnostics::default();
+    let reading = Reading::of(world);
+    let resolved = text(bytes, path, 0, &mut diagnostics)
+        .and_then(|text| resolve(text, path, &reading, &mut diagnostics));
+    finish(resolved, diagnostics)
 }
 
 /// The control socket that a main file names, whatever else is wrong with it and with what it includes; `None` if none
 /// can be made out.
 pub(super) fn control_socket(bytes: &[u8], path: &Path, world: &dyn World) -> Option<PathBuf> {
-    let mut findings = Findings::default();
+    let mut diagnostics = Diagnostics::default();
     let source = Source::new(path, 0, std::str::from_utf8(bytes).ok()?);
-    let (global, _) = sections(&source, &mut findings)?;
-    let global = global?;
+    let reading = Reading::of(world);
+    let global = sections(&source, &reading, &mut diagnostics)?.global;
+    let global = global.or_else(|| only_overridden(&source, &reading, &mut diagnostics))?;
     let written = global.control.written()?;
-    global::control(written, &[], world, &mut Report::global(&mut findings))
+    global::control(written, &[], world, &mut Report::global(&mut diagnostics))
 }
 
-fn finish(resolved: Option<Resolved>, findings: Findings) -> Result<Loaded, Errors> {
-    let findings = findings.into_sorted();
+fn finish(resolved: Option<Resolved>, diagnostics: Diagnostics) -> Result<Loaded, Errors> {
+    let diagnostics = diagnostics.into_sorted();
     match resolved {
-        Some((config, places)) => Ok(Loaded {
+        Some((config, locations)) => Ok(Loaded {
             config,
-            warnings: findings,
-            places,
+            warnings: diagnostics,
+            locations,
         }),
-        None => Err(Errors { findings }),
+        None => Err(Errors { diagnostics }),
     }
 }
 
 /// A configuration, and where its pools say what they run.
-type Resolved = (Config, HashMap<String, Place>);
+type Resolved = (Config, HashMap<String, Location>);
 
-fn resolve(text: &str, path: &Path, world: &dyn World, findings: &mut Findings) -> Option<Resolved> {
+fn resolve(
+    text: &str,
+    path: &Path,
+    reading: &Reading<'_>,
+    diagnostics: &mut Diagnostics,
+) -> Option<Resolved> {
+    let world = reading.world;
     let source = Source::new(path, 0, text);
-    let (global, mut texts) = sections(&source, findings)?;
-    let global = global.unwrap_or_else(|| {
-        GlobalDraft::read(
-            &mut Leaves::new(DeTable::new(), &source, None),
-            &mut Report::global(findings),
-        )
-    });
+    let Sections {
+        global,
+        pools: mut texts,
+        jobs,
+    } = sections(&source, reading, diagnostics)?;
+    let global = global.or_else(|| only_overridden(&source, reading, diagnostics))?;
     let mut mentions = Vec::new();
-    let included = include(&global, path, world, &mut mentions, findings);
+    let included = include(&global, path, reading, &mut mentions, diagnostics);
+    reading.overrides.finish(diagnostics);
     texts.extend(included);
     mentions.extend(texts.iter().map(|text| Mention {
         pool: text.name.clone(),
-        file: text.place.file.clone(),
-        order: text.place.order,
+        file: text.location.file.clone(),
+        order: text.location.order,
     }));
-    let texts = unique(texts, findings);
-    let mut config = whole(&global, &texts, path, world, findings)?;
-    if texts.is_empty() && !findings.has_errors() {
+    let texts = unique(texts, diagnostics);
+    let mut config = whole(&global, &texts, jobs.as_ref(), path, world, diagnostics)?;
+    if texts.is_empty() && config.global.watch.is_empty() && !diagnostics.has_errors() {
         let write =
             "a table [pool.NAME] with listen, pm, max_children and [pool.NAME.application]".to_owned();
-        loose(findings, source.whole(), "pool", Kind::Missing { write });
+        loose(diagnostics, source.whole(), "pool", Kind::Missing { write });
     }
     config.included = skip::included(&mentions);
-    let place = |text: &PoolText| (text.name.clone(), text.runtime_place().clone());
-    let places = texts.iter().map(place).collect();
-    skip::leave_out(&mut config, &mentions, findings).then_some((config, places))
+    let location = |text: &PoolText| (text.name.clone(), text.runtime_location().clone());
+    let locations = texts.iter().map(location).collect();
+    skip::leave_out(&mut config, &mentions, diagnostics).then_some((config, locations))
 }
 
 /// The configuration that drafts make; pools that break a rule are not in it. `None`: php-fpm would not start.
 pub(super) fn whole(
     global: &GlobalDraft,
     texts: &[PoolText],
+    jobs: Option<&JobsText>,
     path: &Path,
     world: &dyn World,
-    findings: &mut Findings,
+    diagnostics: &mut Diagnostics,
 ) -> Option<Config> {
     let allow_root = global.allow_root.or(false);
+    let of_memory = texts
+        .iter()
+        .filter(|text| text.draft.max_children.is_auto())
+        .count();
+    let memory = world.memory().filter(|_| of_memory > 0);
+    let memory = memory.map(|memory| memory / of_memory as u64);
     let mut pools = Vec::new();
     for text in texts {
-        let mut report = Report::pool(findings, &text.name);
-        match pool::resolve(text, allow_root, world, &mut report) {
+        let mut report = Report::pool(diagnostics, &text.name);
+        match pool::resolve(text, allow_root, memory, world, &mut report) {
             Some(pool) => pools.push((text, pool)),
             None if report.is_php_fpm() => {
                 report.fail(format!("[pool {}] it can't be had", text.name));
@@ -133,55 +172,118 @@ pub(super) fn whole(
             None => {}
         }
     }
-    if !findings.is_php_fpm() {
-        shared_addresses(&pools, findings);
-        helpers::check(&pools, world, findings);
+    if !diagnostics.is_php_fpm() {
+        shared_addresses(&pools, diagnostics);
+        helpers::check(&pools, world, diagnostics);
     }
-    shared_preloaders(&pools, findings);
-    let global = global::resolve(global, &pools, world, &mut Report::global(findings));
-    let is_refused = findings.is_php_fpm() && findings.has_errors();
+    preloaders(&mut pools, world, diagnostics);
+    let global = global::resolve(global, path, &pools, world, &mut Report::global(diagnostics));
+    let jobs = jobs.and_then(|jobs| jobs::resolve(jobs, texts, &pools, world, diagnostics));
+    if let Some(jobs) = &jobs {
+        jobs::prepare_pools(jobs, &mut pools);
+    }
+    let is_refused = diagnostics.is_php_fpm() && diagnostics.has_errors();
     (!is_refused).then(|| Config {
         path: path.to_owned(),
         global,
-        pools: pools.into_iter().map(|(_, pool)| pool).collect(),
+        pools: pools.into_iter().map(|(_, pool)| Arc::new(pool)).collect(),
         skipped: Vec::new(),
         included: BTreeMap::new(),
+        jobs: jobs.map(Box::new),
     })
 }
 
-/// What a file holds: `[global]`, if it is there, and its pools in the order of the text.
-fn sections(source: &Source<'_>, findings: &mut Findings) -> Option<(Option<GlobalDraft>, Vec<PoolText>)> {
-    let mut global = None;
-    let mut pools = Vec::new();
-    for (key, value) in source.parse(findings)? {
-        let place = source.place(key.span().start);
+/// What files are read with.
+pub(super) struct Reading<'w> {
+    pub(super) world: &'w dyn World,
+    /// What stands over the files.
+    pub(super) overrides: Overrides,
+    /// Gets what the tables say, if that is to be shown.
+    pub(super) effective: Option<RefCell<Vec<Effective>>>,
+}
+
+impl<'w> Reading<'w> {
+    fn of(world: &'w dyn World) -> Reading<'w> {
+        Reading {
+            world,
+            overrides: Overrides::of(world),
+            effective: None,
+        }
+    }
+
+    /// The keys of a table, with what stands over them.
+    fn keys<'t>(&self, table: DeTable<'t>, source: &Source<'t>, pool: Option<&str>) -> FlatKeys<'t> {
+        let mut keys = FlatKeys::new(table, source, pool);
+        keys.override_by(self.overrides.for_table(pool));
+        if let Some(effective) = &self.effective {
+            effective.borrow_mut().push(Effective::of(pool, &keys));
+        }
+        keys
+    }
+}
+
+/// `[global]` of a file that has none.
+fn only_overridden(
+    source: &Source<'_>,
+    reading: &Reading<'_>,
+    diagnostics: &mut Diagnostics,
+) -> Option<GlobalDraft> {
+    let mut report = Report::global(diagnostics);
+    Some(read_global(
+        reading.keys(DeTable::new(), source, None),
+        &mut report,
+    ))
+}
+
+fn read_global(mut keys: FlatKeys<'_>, report: &mut Report<'_>) -> GlobalDraft {
+    let global = GlobalDraft::read(&mut keys, report);
+    keys.finish(Section::Global, GlobalDraft::KEYS, report);
+    global
+}
+
+/// What a file holds: `[global]` and `[jobs]`, if they are there, and its pools in the order of the text.
+#[derive(Default)]
+struct Sections {
+    global: Option<GlobalDraft>,
+    pools: Vec<PoolText>,
+    jobs: Option<JobsText>,
+}
+
+fn sections(source: &Source<'_>, reading: &Reading<'_>, diagnostics: &mut Diagnostics) -> Option<Sections> {
+    let mut found = Sections::default();
+    for (key, value) in source.parse(diagnostics)? {
+        let location = source.location(key.span().start);
         let name: &str = key.get_ref();
         match (name, Spanned::into_inner(value)) {
             ("global", DeValue::Table(table)) => {
-                let mut leaves = Leaves::new(table, source, None);
-                let mut report = Report::global(findings);
-                global = Some(GlobalDraft::read(&mut leaves, &mut report));
-                leaves.finish(Section::Global, GlobalDraft::KEYS, &mut report);
+                let mut report = Report::global(diagnostics);
+                found.global = Some(read_global(reading.keys(table, source, None), &mut report));
             }
-            ("pool", DeValue::Table(table)) => pools = pool_tables(table, source, findings),
-            ("global", _) => not_a_table(findings, place, "global", "[global]"),
-            ("pool", _) => not_a_table(findings, place, "pool", "[pool.NAME]"),
+            ("pool", DeValue::Table(table)) => {
+                found.pools = pool_tables(table, source, reading, diagnostics);
+            }
+            ("jobs", DeValue::Table(table)) => {
+                found.jobs = Some(jobs::read(location, table, source, diagnostics));
+            }
+            ("jobs", _) => not_a_table(diagnostics, location, "jobs", "[jobs]"),
+            ("global", _) => not_a_table(diagnostics, location, "global", "[global]"),
+            ("pool", _) => not_a_table(diagnostics, location, "pool", "[pool.NAME]"),
             (_, value) => {
                 let advice = top_level_advice(name, value.is_table());
                 loose(
-                    findings,
-                    place,
-                    &super::leaves::dotted(&[name.to_owned()]),
+                    diagnostics,
+                    location,
+                    &super::flat_keys::dotted(&[name.to_owned()]),
                     Kind::UnknownKey { advice },
                 );
             }
         }
     }
-    Some((global, pools))
+    Some(found)
 }
 
 fn top_level_advice(name: &str, is_table: bool) -> Option<String> {
-    match known::nearest_word(name, &["global", "pool"]) {
+    match known::nearest_word(name, &["global", "pool", "jobs"]) {
         Some("pool") => Some("a pool is written [pool.NAME]".to_owned()),
         Some(section) => Some(format!("did you mean [{section}]?")),
         None if is_table => Some(format!("if it is a pool, write [pool.{name}]")),
@@ -189,20 +291,25 @@ fn top_level_advice(name: &str, is_table: bool) -> Option<String> {
     }
 }
 
-fn pool_tables(table: DeTable<'_>, source: &Source<'_>, findings: &mut Findings) -> Vec<PoolText> {
+fn pool_tables(
+    table: DeTable<'_>,
+    source: &Source<'_>,
+    reading: &Reading<'_>,
+    diagnostics: &mut Diagnostics,
+) -> Vec<PoolText> {
     let mut pools = Vec::new();
     for (key, value) in table {
         let offset = key.span().start;
-        let place = source.place(offset);
+        let location = source.location(offset);
         let name = key.into_inner().into_owned();
         match Spanned::into_inner(value) {
             DeValue::Table(table) => {
-                let leaves = Leaves::new(table, source, Some(&name));
-                let mut report = Report::pool(findings, &name);
-                let text = pool::read(name, place, leaves, &mut report);
+                let flat_keys = reading.keys(table, source, Some(&name));
+                let mut report = Report::pool(diagnostics, &name);
+                let text = pool::read(name, location, flat_keys, &mut report);
                 pools.push((offset, text));
             }
-            _ => not_a_table(findings, place, &format!("pool.{name}"), "[pool.NAME]"),
+            _ => not_a_table(diagnostics, location, &format!("pool.{name}"), "[pool.NAME]"),
         }
     }
     pools.sort_by_key(|(offset, _)| *offset);
@@ -214,9 +321,9 @@ fn pool_tables(table: DeTable<'_>, source: &Source<'_>, findings: &mut Findings)
 fn include(
     global: &GlobalDraft,
     main: &Path,
-    world: &dyn World,
+    reading: &Reading<'_>,
     mentions: &mut Vec<Mention>,
-    findings: &mut Findings,
+    diagnostics: &mut Diagnostics,
 ) -> Vec<PoolText> {
     let mut pools = Vec::new();
     let Some(written) = global.include.written() else {
@@ -226,8 +333,8 @@ fn include(
     let mut seen: HashSet<PathBuf> = HashSet::from([main.to_owned()]);
     let mut files = Vec::new();
     for pattern in &written.value.0 {
-        let mut report = Report::global(findings);
-        match world.files(&base.join(pattern)) {
+        let mut report = Report::global(diagnostics);
+        match reading.world.files(&base.join(pattern)) {
             Ok(found) if found.is_empty() => {
                 report.warn(
                     written,
@@ -247,11 +354,11 @@ fn include(
     }
     if files.len() > MAX_INCLUDED {
         let problem = format!("{} files match", files.len());
-        Report::global(findings).rule(written, problem, format!("include at most {MAX_INCLUDED}"));
+        Report::global(diagnostics).rule(written, problem, format!("include at most {MAX_INCLUDED}"));
         files.truncate(MAX_INCLUDED);
     }
     for (at, file) in files.iter().enumerate() {
-        pools.extend(included_pools(file, at + 1, world, mentions, findings).unwrap_or_default());
+        pools.extend(included_pools(file, at + 1, reading, mentions, diagnostics).unwrap_or_default());
     }
     pools
 }
@@ -259,20 +366,20 @@ fn include(
 fn included_pools(
     file: &Path,
     order: usize,
-    world: &dyn World,
+    reading: &Reading<'_>,
     mentions: &mut Vec<Mention>,
-    findings: &mut Findings,
+    diagnostics: &mut Diagnostics,
 ) -> Option<Vec<PoolText>> {
-    let bytes = match world.read(file) {
+    let bytes = match reading.world.read(file) {
         Ok(bytes) => bytes,
         Err(reason) => {
-            let place = Source::new(file, order, "").whole();
-            findings.push(Finding::error(place, Kind::Unreadable { reason }));
+            let location = Source::new(file, order, "").whole();
+            diagnostics.push(Diagnostic::error(location, Kind::Unreadable { reason }));
             return None;
         }
     };
-    let source = Source::new(file, order, text(&bytes, file, order, findings)?);
-    let Some((global, pools)) = sections(&source, findings) else {
+    let source = Source::new(file, order, text(&bytes, file, order, diagnostics)?);
+    let Some(sections) = sections(&source, reading, diagnostics) else {
         mentions.extend(source.pool_names().into_iter().map(|pool| Mention {
             pool,
             file: source.whole().file,
@@ -280,69 +387,79 @@ fn included_pools(
         }));
         return None;
     };
-    if global.is_some() {
-        let problem = "is not read from an included file".to_owned();
-        let remedy = "move it to the main file".to_owned();
-        loose(findings, source.whole(), "global", Kind::Rule { problem, remedy });
+    for (name, is_there) in [
+        ("global", sections.global.is_some()),
+        ("jobs", sections.jobs.is_some()),
+    ] {
+        if is_there {
+            let problem = "is not read from an included file".to_owned();
+            let remedy = "move it to the main file".to_owned();
+            loose(diagnostics, source.whole(), name, Kind::Rule { problem, remedy });
+        }
     }
-    Some(pools)
+    Some(sections.pools)
 }
 
-/// The bytes as text; `None` if they are not UTF-8, which is then among the findings.
-fn text<'b>(bytes: &'b [u8], path: &Path, order: usize, findings: &mut Findings) -> Option<&'b str> {
+/// The bytes as text; `None` if they are not UTF-8, which is then among the diagnostics.
+fn text<'b>(bytes: &'b [u8], path: &Path, order: usize, diagnostics: &mut Diagnostics) -> Option<&'b str> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Some(text),
         Err(error) => {
             // The part before the error is UTF-8.
             let before = std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default();
-            let place = Source::new(path, order, before).place(before.len());
+            let location = Source::new(path, order, before).location(before.len());
             let advice = Some("save the file as UTF-8".to_owned());
             let problem = "this is not UTF-8".to_owned();
-            findings.push(Finding::error(place, Kind::Syntax { problem, advice }));
+            diagnostics.push(Diagnostic::error(location, Kind::Syntax { problem, advice }));
             None
         }
     }
 }
 
 /// Reports pools that are defined again, and keeps the first of each name.
-fn unique(texts: Vec<PoolText>, findings: &mut Findings) -> Vec<PoolText> {
+fn unique(texts: Vec<PoolText>, diagnostics: &mut Diagnostics) -> Vec<PoolText> {
     let mut kept: Vec<PoolText> = Vec::new();
+    let mut locations: HashMap<String, Location> = HashMap::new();
     for text in texts {
-        match kept.iter().find(|other| other.name == text.name) {
-            Some(other) => {
-                let problem = format!("this pool is already defined at {}", other.place);
+        match locations.get(&text.name) {
+            Some(first) => {
+                let problem = format!("this pool is already defined at {first}");
                 let kind = Kind::Rule {
                     problem,
                     remedy: "give one of the two another name".to_owned(),
                 };
-                findings.push(Finding {
+                diagnostics.push(Diagnostic {
                     pool: Some(text.name),
-                    ..Finding::error(text.place, kind)
+                    ..Diagnostic::error(text.location, kind)
                 });
             }
-            None => kept.push(text),
+            None => {
+                locations.insert(text.name.clone(), text.location.clone());
+                kept.push(text);
+            }
         }
     }
     kept
 }
 
 /// Reports pools that would listen on the same address.
-fn shared_addresses(pools: &[(&PoolText, Pool)], findings: &mut Findings) {
+fn shared_addresses(pools: &[(&PoolText, Pool)], diagnostics: &mut Diagnostics) {
     // Paths by a map: of a thousand pools each would be compared with each.
     let mut sockets: HashMap<&Path, &Pool> = HashMap::new();
     let mut ports: Vec<(&Address, &Pool)> = Vec::new();
     for (text, pool) in pools {
         let own = (listen::written(&text.draft), Some(&pool.listen));
-        let status = (text.draft.status_listen.written(), pool.status_listen.as_ref());
-        for (written, listen) in [own, status] {
+        let status = (text.draft.status_listen.written(), pool.status_listen.as_deref());
+        let http = (text.draft.http_listen.written(), pool.http_listen.as_deref());
+        for (written, listen) in [own, status, http] {
             let (Some(written), Some(listen)) = (written, listen) else {
                 continue;
             };
             let earlier = match &listen.address {
                 Address::Unix(path) => match sockets.entry(path) {
                     Entry::Occupied(known) => Some(*known.get()),
-                    Entry::Vacant(place) => {
-                        place.insert(pool);
+                    Entry::Vacant(vacant) => {
+                        vacant.insert(pool);
                         None
                     }
                 },
@@ -359,32 +476,31 @@ fn shared_addresses(pools: &[(&PoolText, Pool)], findings: &mut Findings) {
                     other.name,
                     quoted(&written.value.0)
                 );
-                let mut report = Report::pool(findings, &pool.name);
+                let mut report = Report::pool(diagnostics, &pool.name);
                 report.rule(written, problem, "give each pool an address of its own");
-                findings.concerns(&other.name);
+                diagnostics.concerns(&other.name);
             }
         }
     }
 }
 
-/// Reports pools that ask for a preloader that they can't have together.
-fn shared_preloaders(pools: &[(&PoolText, Pool)], findings: &mut Findings) {
-    let all: Vec<&Pool> = pools.iter().map(|(_, pool)| pool).collect();
-    for conflict in sharing::conflicts(&all) {
-        let Some((first, others)) = conflict.pools.split_first() else {
+/// Gives each pool of PHP that does not say which preloader it wants the usual one, and reports those that ask for workers of
+/// a zygote and can't have them.
+fn preloaders(pools: &mut [(&PoolText, Pool)], world: &dyn World, diagnostics: &mut Diagnostics) {
+    for (text, pool) in pools {
+        let ApplicationDraft::Php(draft) = &text.application else {
             continue;
         };
-        let (text, pool) = &pools[*first];
-        if let ApplicationDraft::Php(draft) = &text.application {
-            if let Some(written) = draft.preloader.written() {
-                let text = format!("[pool {}] forkyard.preloader: {}", pool.name, conflict.problem);
-                let mut report = Report::pool(findings, &pool.name);
-                report.fail(text);
-                report.rule(written, conflict.problem, conflict.remedy);
-                for other in others {
-                    findings.concerns(&pools[*other].1.name);
-                }
-            }
+        let warms_up = draft.warm_up.written().is_some_and(|written| written.value.0 > 0);
+        let Some(written) = draft.preloader.written() else {
+            sharing::choose(pool, world.is_root() && !warms_up);
+            continue;
+        };
+        let refusal = sharing::wants_zygote(pool).then(|| sharing::zygote_refusal(pool, warms_up));
+        if let Some((problem, remedy)) = refusal.flatten() {
+            let mut report = Report::pool(diagnostics, &pool.name);
+            report.fail(format!("[pool {}] forkyard.preloader: {problem}", pool.name));
+            report.rule(written, problem, remedy);
         }
     }
 }
@@ -404,18 +520,18 @@ fn overlap(a: &Address, b: &Address) -> bool {
     }
 }
 
-fn not_a_table(findings: &mut Findings, place: Place, key: &str, write: &str) {
+fn not_a_table(diagnostics: &mut Diagnostics, location: Location, key: &str, write: &str) {
     let kind = Kind::Rule {
         problem: "is not a table".to_owned(),
         remedy: format!("write {write}"),
     };
-    loose(findings, place, key, kind);
+    loose(diagnostics, location, key, kind);
 }
 
 /// An error outside any section.
-fn loose(findings: &mut Findings, place: Place, key: &str, kind: Kind) {
-    findings.push(Finding {
+fn loose(diagnostics: &mut Diagnostics, location: Location, key: &str, kind: Kind) {
+    diagnostics.push(Diagnostic {
         key: Some(key.to_owned()),
-        ..Finding::error(place, kind)
+        ..Diagnostic::error(location, kind)
     });
 }

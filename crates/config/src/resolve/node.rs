@@ -1,7 +1,7 @@
 //! What starts an application of Node.js that does not say so: as npm would find it.
 
 use crate::World;
-use forkyard_protocol::look::Kind;
+use forkyard_protocol::inspector::Kind;
 use forkyard_protocol::startup::files_of;
 use serde_json::Value;
 use std::path::Path;

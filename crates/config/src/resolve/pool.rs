@@ -4,16 +4,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::global::{new_file, priority, rlimit_files};
-use super::{application, applications, confine, listen, manager};
+use super::{application, applications, confine, listen, manager, worker_script};
 use crate::World;
 use crate::access::{AccessLog, DEFAULT_FORMAT, Format, parse_format};
 use crate::draft::{
     ApplicationDraft, ApplicationsDraft, CgiDraft, FastCgiDraft, HttpDraft, PhpDraft, PoolDraft, PoolText,
     WrappedDraft,
 };
-use crate::error::{Kind, Place};
+use crate::error::{Kind, Location};
+use crate::flat_keys::{Field, FlatKeys, Written};
 use crate::known::Section;
-use crate::leaves::{Field, Leaves, Written};
 use crate::model::{Limits, Pool, ReloadWhen};
 use crate::report::Report;
 use crate::units::{Text, Time};
@@ -30,11 +30,16 @@ const PARAMS_BYTES: (u64, u64) = (1 << 12, 1 << 30);
 const PARAMS_COUNT: (i64, i64) = (32, 10_000_000);
 
 /// Reads the table of a pool.
-pub(crate) fn read(name: String, place: Place, mut leaves: Leaves<'_>, report: &mut Report<'_>) -> PoolText {
-    let draft = PoolDraft::read(&mut leaves, report);
-    let application = application::read(&draft, &mut leaves, report);
-    let applications_place = leaves.first_place("applications");
-    let applications = Box::new(ApplicationsDraft::read(&mut leaves, report));
+pub(crate) fn read(
+    name: String,
+    location: Location,
+    mut flat_keys: FlatKeys<'_>,
+    report: &mut Report<'_>,
+) -> PoolText {
+    let draft = PoolDraft::read(&mut flat_keys, report);
+    let application = application::read(&draft, &mut flat_keys, report);
+    let applications_location = flat_keys.first_location("applications");
+    let applications = Box::new(ApplicationsDraft::read(&mut flat_keys, report));
     let mut keys = PoolDraft::KEYS.to_vec();
     keys.extend(ApplicationsDraft::KEYS);
     match application {
@@ -44,24 +49,25 @@ pub(crate) fn read(name: String, place: Place, mut leaves: Leaves<'_>, report: &
         ApplicationDraft::Http(_) | ApplicationDraft::Node(_) => keys.extend(HttpDraft::KEYS),
         ApplicationDraft::Wrapped(..) => keys.extend(WrappedDraft::KEYS),
         // What runs is not known, so neither are its keys; one error is enough.
-        ApplicationDraft::Wrong => leaves.discard("application"),
+        ApplicationDraft::Wrong => flat_keys.discard("application"),
         ApplicationDraft::Absent | ApplicationDraft::Rust => {}
     }
-    leaves.finish(Section::Pool, &keys, report);
+    flat_keys.finish(Section::Pool, &keys, report);
     PoolText {
         name,
-        place,
+        location,
         draft,
         application,
         applications,
-        applications_place,
+        applications_location,
     }
 }
 
-/// The pool, if it keeps all rules that are about itself.
+/// The pool, if it keeps all rules that are about itself. `memory`: what there is for it, if it says `max_children = "auto"`.
 pub(super) fn resolve(
     text: &PoolText,
     allow_root: bool,
+    memory: Option<u64>,
     world: &dyn World,
     report: &mut Report<'_>,
 ) -> Option<Pool> {
@@ -73,11 +79,17 @@ pub(super) fn resolve(
     let pm = match &applications {
         Some(Some(applications)) => Some(applications::manager(applications)),
         _ if text.is_routed() => None,
-        _ => manager::resolve(text, report),
+        _ => manager::resolve(text, memory, report),
     };
     let (chdir, chroot) = directories(draft, world, report);
     let (status_path, ping_path) = uris(draft, report);
     let status_listen = (listen.as_ref()).and_then(|listen| listen::status(text, listen, world, report));
+    let http_listen = (listen.as_ref()).and_then(|listen| listen::http(text, listen, world, report));
+    let most = (report.range(&draft.max_requests, 0, i64::MAX)).filter(|most| *most > 0);
+    let jitter = report.range(&draft.max_requests_jitter, 0, i64::MAX).unwrap_or(0);
+    let (max_requests, max_requests_jitter) = worker_script::requests(text, most, jitter, report);
+    let memory_limit = memory_limit(text, report);
+    let memory_limit = worker_script::memory(text, memory_limit, report);
     // A pool of PHP is as php-fpm's: what scripts report goes to the web server.
     let catches = text.is_routed() || !matches!(text.application, ApplicationDraft::Php(_));
     Some(Pool {
@@ -85,9 +97,9 @@ pub(super) fn resolve(
         title: TITLE.to_owned(),
         user,
         group,
-        max_requests: (report.range(&draft.max_requests, 0, i64::MAX)).filter(|most| *most > 0),
-        max_requests_jitter: report.range(&draft.max_requests_jitter, 0, i64::MAX).unwrap_or(0),
-        memory_limit: memory_limit(text, report),
+        max_requests,
+        max_requests_jitter,
+        memory_limit,
         request_terminate_timeout: draft.request_terminate_timeout.above_zero(),
         request_terminate_timeout_track_finished: draft.request_terminate_timeout_track_finished.or(false),
         slow_log: super::slow::resolve(draft, world, report),
@@ -99,6 +111,7 @@ pub(super) fn resolve(
         clear_env: draft.clear_env.or(true),
         env: environment(draft, world, report),
         own_env: Vec::new(),
+        env_file: super::slow::env_file(text, world, report),
         origin: None,
         tells_memory: false,
         rlimit_files: rlimit_files(&draft.rlimit_files, report),
@@ -106,9 +119,13 @@ pub(super) fn resolve(
         process_priority: priority(&draft.process_priority, world, report),
         process_dumpable: draft.process_dumpable.or(false),
         no_new_privs: draft.no_new_privs.or(false),
+        shares: confine::shares(draft, report),
+        rlimit_data: None,
         confine: confine::resolve(text, world, report),
         status_path,
-        status_listen,
+        status_listen: status_listen.map(Box::new),
+        http_listen: http_listen.map(Box::new),
+        drain_timeout: None,
         ping_path,
         ping_response: ping_response(draft, report),
         catch_workers_output: draft.catch_workers_output.or(catches) || !draft.app_log.is_absent(),
@@ -118,24 +135,21 @@ pub(super) fn resolve(
         reload: draft.reload.or(ReloadWhen::Changed),
         access: access(draft, world, report),
         application: application::resolve(text, world, report)?,
-        applications: applications?,
+        applications: applications?.map(Box::new),
         listen: listen?,
         pm: pm?,
     })
 }
 
-/// Workers of a program that speaks HTTP pass requests on: to replace one frees nothing.
+/// A program that forkyard does not start can't be replaced.
 fn memory_limit(text: &PoolText, report: &mut Report<'_>) -> Option<u64> {
     let field = &text.draft.memory_limit;
-    if matches!(
-        text.application,
-        ApplicationDraft::Http(_) | ApplicationDraft::Node(_)
-    ) {
-        let problem = "a program that speaks HTTP is not replaced for it in a pool of one application";
+    if matches!(&text.application, ApplicationDraft::Http(http) if !http.address.is_absent()) {
+        let problem = "a program that forkyard does not start is not replaced for it";
         report.refuse(
             field,
             problem,
-            "leave it out, or serve the application in an application pool",
+            "leave it out, or have forkyard start the program (application.start_command)",
         );
     }
     field.get().filter(|limit| *limit > 0)
@@ -150,7 +164,7 @@ fn name(text: &PoolText, report: &mut Report<'_>) {
     if !can_be_named(&text.name) {
         let problem = format!("{} can't be the name of a pool", quoted(&text.name));
         let remedy = "give it at least one character and no control characters".to_owned();
-        report.error(&text.place, "name", Kind::Rule { problem, remedy });
+        report.error(&text.location, "name", Kind::Rule { problem, remedy });
     }
 }
 
@@ -185,7 +199,7 @@ fn identity(
     }
     if user.is_absent() && !allow_root && !text.is_routed() {
         report.missing(
-            &text.place,
+            &text.location,
             "user",
             "user = \"www-data\", or another user for its workers; to run them as root, allow_root = true in [global]",
         );
@@ -423,8 +437,7 @@ fn environment(draft: &PoolDraft, world: &dyn World, report: &mut Report<'_>) ->
         let name = entry.name.join(".");
         if (name.is_empty() || name.contains(['=', '\0'])) && !report.is_php_fpm() {
             let problem = format!("{} can't be the name of a variable", quoted(&name));
-            let remedy = "use letters, digits and _".to_owned();
-            report.error(&entry.place, entry.table, Kind::Rule { problem, remedy });
+            report.rule_entry(entry, problem, "use letters, digits and _");
             continue;
         }
         let value = match entry.value.0.strip_prefix('$') {

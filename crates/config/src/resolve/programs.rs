@@ -3,11 +3,13 @@
 use super::application::{DEFAULT_PRELOADER_IDLE_TIMEOUT, file, script_root};
 use super::pool::positive;
 use crate::World;
-use crate::application::{Cgi, FastCgi, Interface, StartCommand, Wrapped};
+use crate::application::{
+    Cgi, DEFAULT_CONCURRENCY, FastCgi, Interface, MOST_CONCURRENCY, MOST_THREADS, StartCommand, Wrapped,
+};
 use crate::draft::{CgiDraft, FastCgiDraft, PoolText, WrappedDraft};
-use crate::leaves::Field;
+use crate::flat_keys::Field;
 use crate::report::Report;
-use crate::units::{Texts, Whole};
+use crate::units::Texts;
 use crate::value::quoted;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,9 +18,6 @@ use std::time::Duration;
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(90);
 /// A page may still have something to save when its client has left.
 const DEFAULT_ABORT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Requests that one event loop has under way.
-const DEFAULT_CONCURRENCY: u32 = 100;
-const MOST_CONCURRENCY: i64 = 10_000;
 
 pub(super) fn cgi(
     text: &PoolText,
@@ -29,7 +28,7 @@ pub(super) fn cgi(
     if draft.script.is_absent() && draft.root.is_absent() {
         let write =
             "root = \"/usr/lib/cgi-bin\", below which programs may be run, or script = \"...\", the only one";
-        report.missing(text.runtime_place(), "application.root", write);
+        report.missing(text.runtime_location(), "application.root", write);
         return None;
     }
     Some(Cgi {
@@ -83,7 +82,7 @@ fn parameters(field: &Field<Texts>, report: &mut Report<'_>) -> Vec<String> {
 fn command(text: &PoolText, draft: &FastCgiDraft, report: &mut Report<'_>) -> Option<StartCommand> {
     if draft.start_command.is_absent() && draft.program.is_absent() {
         let write = "start_command = \"/usr/bin/php-cgi8.2\", or program = \"...\" with arguments = [...]";
-        report.missing(text.runtime_place(), "application.start_command", write);
+        report.missing(text.runtime_location(), "application.start_command", write);
         return None;
     }
     if let (Some(_), Some(program)) = (draft.start_command.written(), draft.program.written()) {
@@ -131,7 +130,7 @@ pub(super) fn wrapped(
 ) -> Option<Wrapped> {
     if draft.root.is_absent() {
         let write = "root = \"/srv/app\", the directory of the application";
-        report.missing(text.runtime_place(), "application.root", write);
+        report.missing(text.runtime_location(), "application.root", write);
     }
     let root = file(&draft.root, world, report);
     let interpreter = if draft.interpreter.is_absent() {
@@ -142,7 +141,7 @@ pub(super) fn wrapped(
     };
     Some(Wrapped {
         interface,
-        concurrency: concurrency(interface, &draft.concurrency, report),
+        concurrency: concurrency(interface, draft, report),
         root: root?,
         entry: draft.entry.get(),
         interpreter: interpreter?,
@@ -152,16 +151,28 @@ pub(super) fn wrapped(
     })
 }
 
-/// How many requests a worker has under way. Only an event loop can have more than one.
-fn concurrency(interface: Interface, field: &Field<Whole>, report: &mut Report<'_>) -> u32 {
+/// How many requests a worker has under way: on an event loop, or each in a thread.
+fn concurrency(interface: Interface, draft: &WrappedDraft, report: &mut Report<'_>) -> u32 {
     match interface {
-        Interface::Asgi => report
-            .range(field, 1, MOST_CONCURRENCY)
-            .unwrap_or(DEFAULT_CONCURRENCY),
+        Interface::Asgi => {
+            let problem = "an ASGI application has an event loop, which serves many requests in one thread";
+            report.refuse(
+                &draft.threads,
+                problem,
+                "leave it out, and set concurrency instead",
+            );
+            report
+                .range(&draft.concurrency, 1, MOST_CONCURRENCY.into())
+                .unwrap_or(DEFAULT_CONCURRENCY)
+        }
         Interface::Wsgi | Interface::Rack => {
-            let problem = "an application without an event loop serves one request at a time in each worker";
-            report.refuse(field, problem, "leave it out, and set max_children instead");
-            1
+            let problem = "an application without an event loop serves one request at a time in each thread";
+            report.refuse(
+                &draft.concurrency,
+                problem,
+                "leave it out, and set threads instead",
+            );
+            report.range(&draft.threads, 1, MOST_THREADS.into()).unwrap_or(1)
         }
     }
 }
@@ -172,7 +183,7 @@ fn usual_interpreter(interface: Interface, root: &Path, world: &dyn World) -> Pa
     match interface {
         Interface::Wsgi | Interface::Asgi => [".venv/bin/python", "venv/bin/python"]
             .iter()
-            .map(|place| root.join(place))
+            .map(|location| root.join(location))
             .find(|path| world.exists(path))
             .unwrap_or_else(|| PathBuf::from("/usr/bin/python3")),
         Interface::Rack => PathBuf::from("/usr/bin/ruby"),

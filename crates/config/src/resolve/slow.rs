@@ -1,14 +1,16 @@
 //! A pool's logs beside that of its requests: of slow ones, and of what the application writes.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::global::absolute_file;
 use crate::World;
 use crate::draft::{PoolDraft, PoolText};
-use crate::model::{AppLog, SlowLog};
+use crate::flat_keys::Written;
+use crate::model::{AppLog, EnvFile, SlowLog};
 use crate::report::Report;
 use crate::site::is_below;
+use crate::units::Text;
 
 /// php-fpm's default.
 const DEFAULT_TRACE_DEPTH: u32 = 20;
@@ -60,18 +62,41 @@ pub(super) fn app_log(text: &PoolText, world: &dyn World, report: &mut Report<'_
             is_owners: false,
         });
     }
-    let path = Path::new(&written.value.0);
-    if !is_below(path) {
-        let problem = "every application of the pool has a log of its own";
-        report.rule(
-            written,
-            problem,
-            "give its path below an application's root, for example \"log/app.log\"",
-        );
-        return None;
-    }
+    let problem = "every application of the pool has a log of its own";
+    let path = below_a_root(written, problem, "\"log/app.log\"", report)?;
     Some(AppLog {
-        path: path.to_owned(),
+        path,
         is_owners: true,
     })
+}
+
+/// `env_file`: the same.
+pub(super) fn env_file(text: &PoolText, world: &dyn World, report: &mut Report<'_>) -> Option<EnvFile> {
+    let written = text.draft.env_file.written()?;
+    let is_optional = text.is_routed();
+    let problem = "every application of the pool has a file of its own";
+    let path = match is_optional {
+        false => absolute_file(written, world, report),
+        true => below_a_root(written, problem, "\".env\"", report),
+    };
+    Some(EnvFile {
+        path: path?,
+        is_optional,
+    })
+}
+
+/// A path below the root of each application.
+fn below_a_root(
+    written: &Written<Text>,
+    problem: &str,
+    example: &str,
+    report: &mut Report<'_>,
+) -> Option<PathBuf> {
+    let path = Path::new(&written.value.0);
+    if !is_below(path) {
+        let remedy = format!("give its path below an application's root, for example {example}");
+        report.rule(written, problem, remedy);
+        return None;
+    }
+    Some(path.to_owned())
 }

@@ -5,10 +5,10 @@ use super::listen::address;
 use super::node;
 use super::pool::positive;
 use crate::World;
-use crate::application::{Application, Http, Program, ResourceLimit};
+use crate::application::{Application, Http, Listens, Program, ResourceLimit};
 use crate::draft::{HttpDraft, PoolText};
 use crate::error::Kind;
-use crate::leaves::Field;
+use crate::flat_keys::Field;
 use crate::report::Report;
 use crate::units::Flag;
 use crate::value::quoted;
@@ -53,7 +53,7 @@ pub(super) fn http(
     if draft.address.is_absent() && draft.start_command.is_absent() {
         let write = "address = \"127.0.0.1:3000\", or the path of the socket that the program listens on; or \
                      start_command and root, if forkyard is to start it";
-        report.missing(text.runtime_place(), "application.address", write);
+        report.missing(text.runtime_location(), "application.address", write);
     }
     None
 }
@@ -82,17 +82,24 @@ pub(super) fn node(
                 Ok(command) => Some(command),
                 Err(problem) => {
                     let written = draft.root.written();
-                    let place = written
-                        .map_or(text.runtime_place(), |written| &written.place)
+                    let location = written
+                        .map_or(text.runtime_location(), |written| &written.location)
                         .clone();
                     let remedy = "write start_command = \"node FILE\"".to_owned();
-                    report.error(&place, "application.root", Kind::Rule { problem, remedy });
+                    report.error(&location, "application.root", Kind::Rule { problem, remedy });
                     None
                 }
             })
         }
     };
-    program(text, draft, command, world, report)
+    let found = program(text, draft, command, world, report)?;
+    Some(Program {
+        listens: match found.listens {
+            Listens::Port => Listens::Node,
+            said => said,
+        },
+        ..found
+    })
 }
 
 /// Settings of a start have no effect on a program that forkyard does not start.
@@ -108,8 +115,7 @@ fn needs_a_command(draft: &HttpDraft, report: &mut Report<'_>) {
     report.refuse(&draft.preloader_idle_timeout, problem, remedy);
     report.refuse(&draft.start_timeout, problem, remedy);
     if let Some(entry) = draft.rlimits.first() {
-        let (problem, remedy) = (problem.to_owned(), remedy.to_owned());
-        report.error(&entry.place, entry.table, Kind::Rule { problem, remedy });
+        report.rule_entry(entry, problem, remedy);
     }
 }
 
@@ -122,7 +128,7 @@ fn program(
 ) -> Option<Program> {
     if draft.root.is_absent() {
         let write = "root = \"/srv/app\", the directory of the application";
-        report.missing(text.runtime_place(), "application.root", write);
+        report.missing(text.runtime_location(), "application.root", write);
     }
     let root = file(&draft.root, world, report);
     if let (Some(root), Some(written)) = (&root, draft.root.written()) {
@@ -131,8 +137,8 @@ fn program(
             report.rule(written, problem, "give the directory of the application");
         }
     }
-    let handshake = draft.handshake.or(false);
-    settings_of_workers(text, handshake, report);
+    let listens = draft.handshake.or(Listens::Port);
+    settings_of_workers(text, listens, report);
     let app_env = draft.app_env.or(DEFAULT_APP_ENV.to_owned());
     if let (Some(written), true) = (draft.app_env.written(), app_env.is_empty()) {
         report.rule(written, "it is empty", "write \"production\", or leave it out");
@@ -140,7 +146,7 @@ fn program(
     Some(Program {
         root: root?,
         start_command: command?,
-        handshake,
+        listens,
         instances: (report.range(&draft.instances, 1, MOST_INSTANCES)).unwrap_or(1),
         app_env,
         load_shell_envvars: draft.load_shell_envvars.or(false),
@@ -152,7 +158,7 @@ fn program(
 }
 
 /// What a pool's workers are made into and the program can't be: better no start than one with less than was asked for.
-fn settings_of_workers(text: &PoolText, handshake: bool, report: &mut Report<'_>) {
+fn settings_of_workers(text: &PoolText, listens: Listens, report: &mut Report<'_>) {
     fn refuse<T>(field: &Field<T>, report: &mut Report<'_>) {
         let problem = "it can't be had for a program that forkyard starts";
         let remedy = "leave it out, or start the program elsewhere and write its address";
@@ -172,11 +178,18 @@ fn settings_of_workers(text: &PoolText, handshake: bool, report: &mut Report<'_>
     refuse_flag(&pool.confine_deny_system_calls, report);
     refuse_flag(&pool.confine_private_tmp, report);
     refuse(&pool.cgroup_parent, report);
-    let port = pool.env.iter().find(|entry| entry.name == ["PORT"]);
-    if let Some(entry) = port.filter(|_| !handshake) {
-        let problem = "forkyard chooses the port and says it in PORT".to_owned();
+    refuse(&pool.cpu_weight, report);
+    refuse(&pool.memory_max, report);
+    let (name, key) = match listens {
+        Listens::Handshake => return,
+        Listens::Port | Listens::Node => ("PORT", "env.PORT"),
+        Listens::Socket => ("SOCKET", "env.SOCKET"),
+    };
+    if let Some(entry) = pool.env.iter().find(|entry| entry.name == [name]) {
+        let thing = name.to_lowercase();
+        let problem = format!("forkyard chooses the {thing} and says it in {name}");
         let remedy = "leave it out".to_owned();
-        report.error(&entry.place, "env.PORT", Kind::Rule { problem, remedy });
+        report.error(&entry.location, key, Kind::Rule { problem, remedy });
     }
 }
 
@@ -187,7 +200,7 @@ fn rlimits(draft: &HttpDraft, report: &mut Report<'_>) -> Vec<ResourceLimit> {
         if !LIMITS.contains(&name.as_str()) {
             let problem = format!("{} is no resource limit", quoted(&name));
             let remedy = format!("it can be {}", LIMITS.join(", "));
-            report.error(&entry.place, entry.table, Kind::Rule { problem, remedy });
+            report.rule_entry(entry, problem, remedy);
             continue;
         }
         limits.push(ResourceLimit {

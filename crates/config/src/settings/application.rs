@@ -43,9 +43,54 @@ pub(super) const ROWS: &[Setting] = &[
     key(Php, "warm_up_time", "duration, not 0", r#"`"5s"`"#,
         "the most time for `warm_up`")
         .unlike("not there"),
-    key(Php, "preloader", r#"`"own"`, `"shared"`, `"shared:NAME"`"#, r#"`"own"`"#,
-        "a preloader, and so an OPcache, of the pool's own, or [shared](../explain/process-management.md#pools-that-share-a-preloader) with the other pools that write the same here")
+    key(Php, "preloader", r#"`"own"`, `"zygote"`"#, r#"`"zygote"` or `"own"`"#,
+        "a preloader of the pool's own, or workers of [one start of PHP for pools of all users](../explain/process-management.md#one-start-of-php-for-all-users), which `ondemand` pools of users and application pools have; with each an OPcache of the pool's own")
+        .sample(Off(r#""zygote""#))
         .unlike("all pools share one"),
+    key(Php, "opcache_cache", "path", "none",
+        "a directory in which compiled scripts are kept over reloads and reboots, in a directory for each user, named after its number, that no other user can enter; it is made if the one that it is in is there")
+        .sample(Off(r#""/var/cache/forkyard""#))
+        .unlike("`php_admin_value[opcache.file_cache]`, which is one for all users"),
+    key(Php, "worker", "path", "",
+        "the worker script of an application that [boots once](../howto/boot-once.md): it runs in the preloader up to its first request, and answers all requests")
+        .sample(Nowhere)
+        .unlike("not there"),
+    key(Php, "worker_mode", r#"`"loop"`, `"snapshot"`"#, "required with `worker`",
+        "how the worker script answers: `\"loop\"`, one request after the other in a process that keeps what the application keeps; `\"snapshot\"`, each request in a process that is as it was after the boot")
+        .sample(Nowhere)
+        .unlike("not there"),
+    key(Php, "isolation", r#"`"auto"`, `"rewind"`, `"fork"`"#, r#"`"auto"` with `worker_mode = "snapshot"`"#,
+        "how a worker gets rid of a request: it is put back, it ends and another is forked, or `\"auto\"`: it is put back where the kernel can, and elsewhere each request boots the application")
+        .sample(Nowhere)
+        .unlike("not there"),
+    key(Php, "loop_requests", "number", "`500` with `worker`",
+        "`max_requests`, with a tenth as `max_requests_jitter` if that is not set; 0: no limit")
+        .sample(Nowhere)
+        .unlike("not there"),
+    key(Php, "loop_memory", "size", r#"`"128M"` with `worker`"#,
+        "`memory_limit`; 0: no limit")
+        .sample(Nowhere)
+        .unlike("not there"),
+    key(Php, "boot_timeout", "duration, not 0", r#"`"30s"` with `worker`"#,
+        "how long PHP's start, the boot and the warm-up requests may take together")
+        .sample(Nowhere)
+        .unlike("not there"),
+    key(Php, "boot_connections", r#"`"cut"`, `"refuse"`, `"keep"`"#, r#"`"cut"` with `worker`"#,
+        "what becomes of connections that the boot leaves open: workers find them closed, the boot has failed, or all workers share them")
+        .sample(Nowhere)
+        .unlike("not there"),
+    key(Php, "warm_up_requests", "list", "`[]` with `worker`",
+        "paths that are asked for in the preloader before the first worker is made; an answer of 500 or more is a failed boot")
+        .sample(Nowhere)
+        .unlike("not there"),
+    key(Php, "warm_up_server", "table", "`{}` with `worker`",
+        "what the boot and the warm-up requests find in `$_SERVER`")
+        .sample(Nowhere)
+        .unlike("not there"),
+    key(Php, "watch", "list", "`[]` with `worker`",
+        "patterns of files, in which `**` stands for any number of directories: when one of them changes, the pool is reloaded; for development")
+        .sample(Nowhere)
+        .unlike("not there"),
     key(Pool, "env", "table", "`{}`",
         r#"the workers' environment; a value `"$NAME"` is taken from that variable of the master's"#)
         .same(List, "")
@@ -110,10 +155,11 @@ pub(super) const ROWS: &[Setting] = &[
         "the application's directory, in which it is started")
         .sample(Off(r#""/srv/app""#)),
     key(Http, "start_command", "string", "for Node.js the script `start` of package.json, or else `node` with the first of app.js, server.js, index.js",
-        "what starts the program, as a shell reads it after `exec`; it has to listen on `$PORT`")
+        "what starts the program, as a shell reads it after `exec`; it has to listen on `$PORT`, or on `$SOCKET` with `handshake = \"socket\"`")
         .sample(Off(r#""node server.js""#)),
-    key(Http, "handshake", "flag", "`false`",
-        "the program speaks the [handshake](spawning.md#the-handshake) and chooses its sockets itself"),
+    key(Http, "handshake", "flag, or `\"socket\"`", "`false`",
+        "`\"socket\"`: the program listens on the unix socket `$SOCKET`, which nobody else can reach; `true`: it speaks the \
+         [handshake](spawning.md#the-handshake) and chooses its sockets itself"),
     key(Http, "instances", "number, 1 to 256", "`1`",
         "how many processes are started of the program; a request goes to the least busy one"),
     key(Http, "app_env", "string", r#"`"production"`"#,
@@ -142,6 +188,9 @@ pub(super) const ROWS: &[Setting] = &[
     key(Wrapped, "concurrency", "number, 1 to 10000", "`100`",
         "ASGI only: so many requests are served by one worker at a time")
         .sample(Beside("100")),
+    key(Wrapped, "threads", "number, 1 to 256", "`1`",
+        "WSGI and Rack only: threads of one worker, each with a request at a time; the application has to be safe for threads")
+        .sample(Off("5")),
     key(Wrapped, "preloader_idle_timeout", "duration", r#"`"5m"`"#,
         "a preloader whose pool has had no worker for this long is stopped"),
     key(Wrapped, "refork_after", "number, or array of numbers", "`0`",

@@ -22,6 +22,9 @@ pub(super) const ROWS: &[Setting] = &[
         "instances that an application keeps once it has had a request"),
     key(Applications, "max_requests", "number", "`0`",
         "an instance is replaced after this many requests, and a program that speaks HTTP after so many of its application; 0: never"),
+    key(Applications, "concurrency", "number, 0 to 10000", "the runtime's: 100 for ASGI, no limit for programs that speak HTTP",
+        "most requests that an instance works on at a time, of an ASGI application or a program that speaks HTTP; 0: no limit")
+        .sample(Off("100")),
     key(Applications, "max_requests_jitter", "number", "`0`",
         "up to so many more requests, another number for each instance"),
     key(Applications, "max_idle_time", "duration", r#"`"5m"`"#,
@@ -35,7 +38,7 @@ pub(super) const ROWS: &[Setting] = &[
     key(Applications, "max_request_queue_time", "duration", "`0`",
         "how long a request waits until it is answered with 504; 0: as long as its client does"),
     key(Applications, "max_request_time", "duration", "`0`",
-        "how long a request may take until its instance is killed; 0: no limit"),
+        "how long a request may take until its instance is killed, or, where an instance works on several, until it is ended alone; 0: no limit"),
     key(Applications, "memory_limit", "size", "`0`",
         "an instance that uses more, with its program and the processes that this has started, is replaced after its request; a program that speaks HTTP as in a rolling restart; 0: no limit"),
     key(Applications, "start_timeout", "duration, not 0", r#"`"90s"`"#,

@@ -12,6 +12,7 @@ pub const FILES: &[&str] = &[
     "docs/reference/forkyard-fpm.md",
     "docs/reference/runtimes.md",
     "docs/reference/application-pool.md",
+    "docs/reference/jobs.md",
 ];
 
 /// What one of [`FILES`] that holds `text` has to hold. `None`: a place for a table is missing in it.
@@ -30,6 +31,19 @@ pub fn renewed(file: &str, text: &str) -> Option<String> {
             Some(format!("{before}{}", render_fpm()))
         }
         "docs/reference/application-pool.md" => with_table(text, 0, &render_runtime(Section::Applications)),
+        "docs/reference/jobs.md" => {
+            let text = below(text, "\n## `[jobs]`\n", &render_runtime(Section::Jobs))?;
+            let text = below(
+                &text,
+                "\n## `[jobs.queue.NAME]`\n",
+                &render_runtime(Section::JobQueue),
+            )?;
+            below(
+                &text,
+                "\n## `[jobs.schedule.NAME]`\n",
+                &render_runtime(Section::JobSchedule),
+            )
+        }
         "docs/reference/runtimes.md" => {
             let text = below(text, "\n## CGI\n", &render_runtime(Section::Cgi))?;
             let text = match text.contains(FASTCGI) {

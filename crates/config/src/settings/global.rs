@@ -94,4 +94,8 @@ pub(super) const ROWS: &[Setting] = &[
         "more files that hold `[pool.NAME]` tables: paths or patterns with `*`, `?` and `[a-z]`, relative to this file")
         .sample(Off(r#"["pools/*.toml"]"#))
         .unlike("only in `[global]`, and only pools in the files; a pool that is defined twice is an error and is not merged"),
+    key(Global, "watch", "flag", "`false`",
+        "reload when a file that `include` matches appears, changes or goes; `on_error` is `\"skip\"` then: see \
+         [Watched directories](configuration.md#watched-directories)")
+        .unlike("not there"),
 ];

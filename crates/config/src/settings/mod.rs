@@ -9,11 +9,14 @@ mod applications;
 mod directive;
 mod files;
 mod global;
+mod jobs;
 mod process;
 mod render;
 mod requests;
 mod row;
 mod sample;
+mod schema;
+mod service;
 mod workers;
 
 pub use directive::{Directive, Effect, Form, Limit, Shown};
@@ -21,15 +24,18 @@ pub use files::{FILES, renewed};
 pub use render::{in_php_fpm, render, render_absent, render_fpm, render_runtime};
 pub use row::{Absence, Sample, Section, Setting};
 pub use sample::{php_fpm as sample_of_php_fpm, toml as sample};
+pub use schema::{RUNTIMES, schema};
 
 /// The whole table, in its parts.
 const PARTS: &[&[Setting]] = &[
     global::ROWS,
+    service::ROWS,
     workers::ROWS,
     requests::ROWS,
     process::ROWS,
     application::ROWS,
     applications::ROWS,
+    jobs::ROWS,
 ];
 
 /// All rows, in order.

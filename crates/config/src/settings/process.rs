@@ -43,6 +43,11 @@ pub(super) const ROWS: &[Setting] = &[
     key(Pool, "clear_env", "flag", "`true`",
         "start the workers' environment empty, so that it holds nothing of the master's")
         .same(Flag, "yes"),
+    key(Pool, "env_file", "path", "none",
+        "file with variables of the environment, over those of `env`; it is read at each start of the application. See \
+         [Secrets](../howto/deploy.md#secrets)")
+        .sample(Off(r#""/srv/app/.env""#))
+        .unlike("not there"),
     key(Pool, "no_new_privs", "flag", "`false`",
         "keep workers, and all they start, from gaining privileges, for example through set-user-id programs")
         .unlike("not there"),
@@ -64,6 +69,15 @@ pub(super) const ROWS: &[Setting] = &[
         .unlike("not there"),
     key(Pool, "confine.private_tmp", "flag", "`false`",
         "a `/tmp` and `/var/tmp` of the pool's own, in memory; needs root")
+        .unlike("not there"),
+    key(Pool, "cpu_weight", "number, 1 to 10000", "as the others",
+        "share of processor time where pools want more than there is; 100 is what a pool without it has: see \
+         [Fair shares](../howto/many-users.md#fair-shares)")
+        .sample(Off("50"))
+        .unlike("not there"),
+    key(Pool, "memory_max", r#"size, `"4M"` or more"#, "no limit",
+        "most memory of all processes of the pool; without control groups, of each process")
+        .sample(Off(r#""512M""#))
         .unlike("not there"),
     key(Pool, "cgroup.parent", "path", "none",
         "a control group (cgroup v2) in which the pool's own is made, under the pool's name; see [Security](../explain/security.md#control-groups)")

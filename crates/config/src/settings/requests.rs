@@ -2,7 +2,7 @@
 
 use super::directive::Form::{Flag, List, Number, Text, Time};
 use super::directive::Shown::Seconds;
-use super::row::Sample::Off;
+use super::row::Sample::{Beside, Off};
 use super::row::Section::Pool;
 use super::row::{Setting, key};
 
@@ -17,6 +17,9 @@ pub(super) const ROWS: &[Setting] = &[
         .fpm("pm.status_listen", Text, "")
         .sample(Off(r#""/run/forkyard-$pool-status.sock""#))
         .unlike("runs no scripts"),
+    key(Pool, "http_listen", "string", "none",
+        "another address, as in `listen`, at which workers speak HTTP/1.1 to the web server's `proxy_pass`, with WebSocket and other upgrades: for Node.js, programs that speak HTTP, and ASGI; see [WebSocket](runtimes.md#websocket-and-other-upgrades). Owner, group, mode and allowed clients are those of `listen`")
+        .sample(Beside(r#""/run/forkyard-$pool-http.sock""#)),
     key(Pool, "ping.path", "string", "none",
         "the path at which the pool answers that it lives")
         .same(Text, "")
@@ -48,7 +51,7 @@ pub(super) const ROWS: &[Setting] = &[
         "calls of a slow request that are written down, the innermost first. Needs `slowlog`")
         .same(Number, "20"),
     key(Pool, "request_terminate_timeout", "duration", "`0`",
-        "a request that takes longer is ended, and its worker with it; 0: never ([Slow requests](../howto/slow-requests.md))")
+        "a request that takes longer is ended, and its worker with it, unless that serves several requests at a time; 0: never ([Slow requests](../howto/slow-requests.md))")
         .same(Time, "0").shown(Seconds)
         .unlike("the client is answered with 504"),
     key(Pool, "request_terminate_timeout_track_finished", "flag", "`false`",

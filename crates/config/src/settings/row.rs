@@ -22,6 +22,12 @@ pub enum Section {
     Wrapped,
     /// `[pool.NAME.applications]`
     Applications,
+    /// `[jobs]`
+    Jobs,
+    /// `[jobs.queue.NAME]`
+    JobQueue,
+    /// `[jobs.schedule.NAME]`
+    JobSchedule,
 }
 
 impl Section {
@@ -31,6 +37,9 @@ impl Section {
             Section::Global => "[global]",
             Section::Pool => "[pool.NAME]",
             Section::Applications => "[pool.NAME.applications]",
+            Section::Jobs => "[jobs]",
+            Section::JobQueue => "[jobs.queue.NAME]",
+            Section::JobSchedule => "[jobs.schedule.NAME]",
             Section::Php | Section::Cgi | Section::FastCgi | Section::Http | Section::Wrapped => {
                 "[pool.NAME.application]"
             }
@@ -39,7 +48,12 @@ impl Section {
 
     /// Is it that of one runtime?
     pub fn is_application(self) -> bool {
-        !matches!(self, Section::Global | Section::Pool | Section::Applications)
+        !matches!(self, Section::Global | Section::Pool | Section::Applications) && !self.is_of_jobs()
+    }
+
+    /// Is it about background jobs?
+    pub fn is_of_jobs(self) -> bool {
+        matches!(self, Section::Jobs | Section::JobQueue | Section::JobSchedule)
     }
 }
 

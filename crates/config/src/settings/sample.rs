@@ -86,6 +86,12 @@ pub fn toml() -> String {
          #listen = \"/run/forkyard-$pool.sock\"\n#routing = \"application\"\n\n#[pool.sites.applications]\n",
     );
     keys(Section::Applications, &mut text);
+    text.push_str("\n\n# Background jobs. See docs/reference/jobs.md.\n#[jobs]\n");
+    keys(Section::Jobs, &mut text);
+    text.push_str("\n\n#[jobs.queue.mail]\n");
+    keys(Section::JobQueue, &mut text);
+    text.push_str("\n\n#[jobs.schedule.digest]\n");
+    keys(Section::JobSchedule, &mut text);
     text
 }
 

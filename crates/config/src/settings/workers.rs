@@ -71,11 +71,13 @@ pub(super) const ROWS: &[Setting] = &[
         "how many workers there are, and when. `static`: always `max_children`; `dynamic`: as many as are busy, and from `min_spare_servers` to `max_spare_servers` idle ones; `ondemand`: none until a request comes")
         .same(Manager, "")
         .sample(On(r#""dynamic""#)),
-    key(Pool, "max_children", "number, 1 or more", "required",
+    key(Pool, "max_children", r#"number, 1 or more, or `"auto"`"#, "required",
         "most workers; with `static`, their number")
         .fpm("pm.max_children", Number, "0")
         .limit(1, i32::MAX, Alert, "pm.max_children must be a positive value")
-        .sample(On("10")),
+        .sample(On("10"))
+        .unlike("no `\"auto\"`, which is as many as three quarters of the memory of the machine or the container have room for: \
+            divided by `memory_limit`, or by 64 MiB where that is 0, and by the number of pools with `\"auto\"`"),
     key(Pool, "start_servers", "number", "halfway between the next two",
         "`dynamic`: workers at the start")
         .fpm("pm.start_servers", Number, "0").note("unset: halfway between the next two")
@@ -96,13 +98,13 @@ pub(super) const ROWS: &[Setting] = &[
         .fpm("pm.process_idle_timeout", Time, "10").note("without effect with `dynamic`")
         .unlike("for `ondemand` only"),
     key(Pool, "max_requests", "number", "`0`",
-        "a worker is replaced after this many requests; 0: never")
+        "a worker is replaced after this many requests, or [a program](runtimes.md#http) that speaks HTTP and that forkyard starts; 0: never")
         .fpm("pm.max_requests", Number, "0"),
     key(Pool, "max_requests_jitter", "number", "`0`",
         "up to so many more requests, another number for each worker, so that workers that were started together are not replaced together")
         .unlike("not there"),
     key(Pool, "memory_limit", "size", "`0`",
-        "a worker that uses more, with its FastCGI program, is replaced after its request; measured as its proportional share (PSS) in /proc, every five seconds at most; not for `http` and `node`; 0: no limit")
+        "a worker that uses more, with its FastCGI program, is replaced after its request, and so is a program that speaks HTTP, with the processes that it has started; measured as its proportional share (PSS) in /proc, every five seconds at most; not for a program that forkyard does not start; 0: no limit")
         .sample(Off(r#""512M""#))
         .unlike("not there"),
     key(Pool, "reload", r#"`"changed"`, `"always"`"#, r#"`"changed"`"#,

@@ -125,8 +125,8 @@ fn rules_of_the_application() {
             "10:1: error: [pool www] application.pid: unknown key; it belongs in [global]",
         ),
     ] {
-        let findings = found(&application(line), &ROOT);
-        assert_eq!(findings, [expected.replace("f.toml:", "")], "{line}");
+        let diagnostics = found(&application(line), &ROOT);
+        assert_eq!(diagnostics, [expected.replace("f.toml:", "")], "{line}");
     }
 }
 
@@ -203,7 +203,7 @@ fn a_number_or_numbers_say_when_workers_are_forked_from_a_worker() {
 }
 
 #[test]
-fn an_event_loop_alone_serves_several_requests() {
+fn several_requests_are_served_by_an_event_loop_or_by_threads() {
     let with = |interface: &str, line: &str| {
         let application =
             format!("[pool.www.application]\nruntime = \"{interface}\"\nroot = \"/srv/app\"\n{line}\n");
@@ -218,6 +218,10 @@ fn an_event_loop_alone_serves_several_requests() {
     };
     assert_eq!((read("asgi", ""), read("asgi", "concurrency = 7")), (100, 7));
     assert_eq!((read("wsgi", ""), read("rack", "")), (1, 1));
+    assert_eq!(
+        (read("wsgi", "threads = 4"), read("rack", "threads = 256")),
+        (4, 256)
+    );
     for (interface, line, told) in [
         (
             "asgi",
@@ -227,10 +231,26 @@ fn an_event_loop_alone_serves_several_requests() {
         (
             "wsgi",
             "concurrency = 2",
-            "an application without an event loop serves one request at a time in each worker; leave it out, and set max_children instead",
+            "an application without an event loop serves one request at a time in each thread; leave it out, and set threads instead",
+        ),
+        (
+            "rack",
+            "threads = 0",
+            "0 is out of range; give a whole number from 1 to 256",
+        ),
+        (
+            "wsgi",
+            "threads = 257",
+            "257 is out of range; give a whole number from 1 to 256",
+        ),
+        (
+            "asgi",
+            "threads = 2",
+            "an ASGI application has an event loop, which serves many requests in one thread; leave it out, and set concurrency instead",
         ),
     ] {
-        let place = format!("11:1: error: [pool www] application.concurrency: {told}");
-        one(&with(interface, line), &ROOT, &place);
+        let key = line.split(' ').next().expect("a key");
+        let location = format!("11:1: error: [pool www] application.{key}: {told}");
+        one(&with(interface, line), &ROOT, &location);
     }
 }

@@ -16,7 +16,7 @@ const DIRECTORIES: &str = "directories = [\"/srv/www\"]";
 
 #[test]
 fn little_has_to_be_written() {
-    let pool = valid(&routed("", DIRECTORIES)).pools.remove(0);
+    let pool = valid(&routed("", DIRECTORIES)).pools[0].as_ref().clone();
     let applications = pool.applications.expect("it has applications");
     assert_eq!(applications.directories, [PathBuf::from("/srv/www")]);
     assert_eq!(applications.max.get(), 6);
@@ -37,7 +37,7 @@ fn keys_become_options_and_zero_is_no_limit() {
                 max_idle_time = 0\nmax_request_queue_size = 0\nmax_request_queue_time = 7\nmemory_limit = \"64M\"\n\
                 rolling_restarts = true\nstat_throttle_rate = 0\nrestart_dir = \"var/restart\"\n\
                 default_user = \"www-data\"\nuser_switching = false\nuse_global_queue = false\ndrain_timeout = \"0\"\nwork_timeout = \"5s\"";
-    let pool = valid(&routed("", keys)).pools.remove(0);
+    let pool = valid(&routed("", keys)).pools[0].as_ref().clone();
     let applications = pool.applications.expect("it has applications");
     let wanted = Options {
         max_per_app: NonZeroU32::new(3),
@@ -81,7 +81,7 @@ fn without_root_no_user_is_switched_to_whatever_is_written() {
 fn groups_are_tables_of_roots() {
     let keys = "directories = [\"/srv/www\"]\n[pool.www.applications.groups]\nimages = [\"/srv/www/a\", \"/srv/www/b\"]\n\
                 'v1.2' = [\"/srv/www/c\"]";
-    let pool = valid(&routed("", keys)).pools.remove(0);
+    let pool = valid(&routed("", keys)).pools[0].as_ref().clone();
     let groups = pool.applications.expect("it has applications").groups;
     let roots = |all: &[&str]| all.iter().map(PathBuf::from).collect::<Vec<_>>();
     assert_eq!(groups["images"], roots(&["/srv/www/a", "/srv/www/b"]));
@@ -296,9 +296,9 @@ fn where_all_are_one_user_it_is_not_by_chance_that_of_the_router() {
 #[test]
 fn a_tenth_of_the_places_is_reserved_or_what_is_said() {
     let reserve = |more: &str| {
-        let pool = valid(&routed("", &format!("{DIRECTORIES}\n{more}")))
-            .pools
-            .remove(0);
+        let pool = valid(&routed("", &format!("{DIRECTORIES}\n{more}"))).pools[0]
+            .as_ref()
+            .clone();
         pool.applications.expect("it has applications").reserve
     };
     assert_eq!(reserve(""), 1);

@@ -3,7 +3,7 @@
 use super::*;
 
 fn www(more: &str) -> Pool {
-    valid(&pool(more)).pools.remove(0)
+    valid(&pool(more)).pools[0].as_ref().clone()
 }
 
 #[test]
@@ -47,10 +47,9 @@ fn the_inspector_goes_on_unless_what_it_looks_at_changes() {
             "[pool.www]\nlisten = \"/run/a.sock\"\nrouting = \"application\"\n[pool.www.applications]\n\
              directories = [\"/srv/www\"]\n{keys}\n"
         );
-        valid(&text)
-            .pools
-            .remove(0)
+        valid(&text).pools[0]
             .applications
+            .clone()
             .expect("it has applications")
     };
     let now = applications("");

@@ -69,6 +69,7 @@ fn what_they_mean() {
             memory_max: Some(64 << 20),
             cpu_percent: Some(50),
             pids_max: None,
+            cpu_weight: None,
         }),
         ..Confine::default()
     };
@@ -111,4 +112,33 @@ fn a_list_of_users_takes_the_owner_s_place() {
         &ROOT,
         "2:30: warning: [pool www] listen.acl_users: it has no effect on a TCP socket; use allowed_clients",
     );
+}
+
+#[test]
+fn shares_are_the_pool_s_own_or_its_group_s() {
+    let of = |lines: &str| valid(&pool(lines)).pools[0].as_ref().clone();
+    let plain = of("cpu_weight = 50\nmemory_max = \"64M\"\n");
+    let wanted = Shares {
+        cpu_weight: Some(50),
+        memory_max: Some(64 << 20),
+    };
+    assert_eq!((plain.shares, plain.confine.cgroup), (wanted, None));
+    let group = of("cpu_weight = 50\nmemory_max = \"64M\"\ncgroup = { parent = \"/run\" }\n");
+    let cgroup = group.confine.cgroup.expect("a group");
+    assert_eq!(
+        (group.shares, cgroup.cpu_weight, cgroup.memory_max),
+        (Shares::default(), Some(50), Some(64 << 20))
+    );
+    one(
+        &pool("cpu_weight = 0"),
+        &ROOT,
+        "7:1: error: [pool www] cpu_weight: 0 is out of range; give a whole number from 1 to 10000",
+    );
+    for (weight, nice) in [(100, 0), (50, 3), (1, 19), (10_000, -20), (125, -1)] {
+        let shares = Shares {
+            cpu_weight: Some(weight),
+            memory_max: None,
+        };
+        assert_eq!(shares.nice(), Some(nice), "{weight}");
+    }
 }

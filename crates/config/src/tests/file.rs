@@ -248,11 +248,11 @@ fn a_pool_that_is_there_twice_is_one_error() {
 #[test]
 fn all_errors_are_reported() {
     let text = "[global]\nlog_level = \"x\"\n[pool.a]\nlisten = \"x\"\n[pool.b]\nmax_children = 0\n";
-    let places: Vec<String> = found(text, &USER)
+    let locations: Vec<String> = found(text, &USER)
         .iter()
         .map(|line| line.split(": missing").next().unwrap().to_owned())
         .collect();
-    let places: Vec<&str> = places
+    let locations: Vec<&str> = locations
         .iter()
         .map(|line| line.split(": ").nth(2).unwrap())
         .collect();
@@ -267,7 +267,7 @@ fn all_errors_are_reported() {
         "[pool b] application",
         "[pool b] max_children",
     ];
-    assert_eq!(places, expected);
+    assert_eq!(locations, expected);
 }
 
 #[test]
@@ -310,4 +310,26 @@ fn included_files() {
         let main = main.replace(", \"a.conf\"", "");
         one(&main, &with(files), expected);
     }
+}
+
+#[test]
+fn directories_are_watched_with_pools_to_skip_and_may_be_empty() {
+    let of = |global: &str| valid(&format!("[global]\n{global}\n")).global;
+    let watched = of("watch = true\ninclude = [\"pools/*.toml\"]");
+    assert_eq!(watched.on_error, OnError::Skip);
+    assert_eq!(watched.watch.len(), 1);
+    assert!(watched.watch[0].ends_with("pools/*.toml"));
+    one(
+        &format!("[global]\nwatch = true\n{}", pool("")),
+        &ROOT,
+        "2:1: error: global.watch: there are no files of `include` to watch; write include = [\"pools/*.toml\"] as well, or leave it out",
+    );
+    let refused = found(
+        "[global]\nwatch = true\ninclude = [\"pools/*.toml\"]\non_error = \"fail\"\n",
+        &ROOT,
+    );
+    assert!(
+        refused.iter().any(|line| line.contains("on_error: with watch = true a file that is wrong is to hurt no other")),
+        "{refused:?}"
+    );
 }

@@ -189,7 +189,7 @@ fn pools_are_in_the_order_of_the_text() {
         listening("listen = \"/run/z\"").replace("www]", "zzz]"),
         listening("listen = \"/run/a\"")
     );
-    let names: Vec<String> = valid(&text).pools.into_iter().map(|pool| pool.name).collect();
+    let names: Vec<String> = valid(&text).pools.iter().map(|pool| pool.name.clone()).collect();
     assert_eq!(names, ["zzz", "www"]);
 }
 
@@ -200,7 +200,7 @@ fn the_status_address_is_like_the_pool_s() {
             .replace("pm =", &format!("{lines}\npm ="))
     };
     let pool = |lines: &str| match parsed(&with(lines), &ROOT) {
-        Ok(loaded) => loaded.config.pools[0].clone(),
+        Ok(loaded) => loaded.config.pools[0].as_ref().clone(),
         Err(errors) => panic!("{errors}"),
     };
     assert_eq!(pool("").status_listen, None);

@@ -6,14 +6,17 @@ mod changes;
 mod confine;
 mod fastcgi;
 mod file;
+mod jobs;
 mod listen;
 mod manager;
+mod overrides;
 mod pool;
 mod program;
 mod sample;
 mod settings;
 mod sharing;
 mod skip;
+mod worker_script;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -61,6 +64,7 @@ impl World for Machine {
             "/usr/lib/libphp8.2.so",
             "/usr/lib/cgit/cgit.cgi",
             "/srv/app/.venv/bin/python",
+            "/srv/jobs.php",
         ];
         let own = self.files.iter().any(|(name, _)| path == *name);
         self.is_dir(path) || own || files.iter().any(|file| path == *file)
@@ -76,6 +80,7 @@ impl World for Machine {
                 uid: 65534,
                 gid: 65534,
             }),
+            "forkyard-jobs" => Some(UserIds { uid: 991, gid: 991 }),
             "halfroot" => Some(UserIds { uid: 7, gid: 0 }),
             _ => None,
         }
@@ -98,6 +103,22 @@ impl World for Machine {
 
     fn env(&self, name: &str) -> Option<String> {
         (name == "PATH").then(|| "/usr/bin:/bin".to_owned())
+    }
+
+    /// Files whose names begin with a dollar sign.
+    fn variables(&self) -> Vec<(String, String)> {
+        let named = self
+            .files
+            .iter()
+            .filter_map(|(name, text)| Some((name.strip_prefix('$')?, text)));
+        named
+            .map(|(name, text)| (name.to_owned(), (*text).to_owned()))
+            .collect()
+    }
+
+    fn memory(&self) -> Option<u64> {
+        let memory = self.files.iter().find(|(name, _)| *name == "/memory");
+        memory.and_then(|(_, bytes)| bytes.parse().ok())
     }
 
     fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
@@ -138,13 +159,13 @@ fn parsed(text: &str, world: &Machine) -> Result<Loaded, Errors> {
 
 /// Everything that is found, as the check command would show it, without the file's name.
 fn found(text: &str, world: &Machine) -> Vec<String> {
-    let findings = match parsed(text, world) {
+    let diagnostics = match parsed(text, world) {
         Ok(loaded) => loaded.warnings,
-        Err(errors) => errors.findings,
+        Err(errors) => errors.diagnostics,
     };
-    findings
+    diagnostics
         .iter()
-        .map(|finding| finding.to_string().replace("f.toml:", ""))
+        .map(|diagnostic| diagnostic.to_string().replace("f.toml:", ""))
         .collect()
 }
 

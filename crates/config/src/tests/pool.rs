@@ -21,6 +21,10 @@ fn rules_of_a_pool() {
             "reload = \"never\"",
             "7:1: error: [pool www] reload: \"never\" is not a kind of reload; write \"changed\" or \"always\"",
         ),
+        (
+            "listen_mode = \"0666\"",
+            "7:1: error: [pool www] listen_mode: unknown key; to give mode, write listen = { address = \"...\", mode = ... }",
+        ),
         ("zzz = 1", "7:1: error: [pool www] zzz: unknown key"),
         ("zzz = { a = 1 }", "7:9: error: [pool www] zzz.a: unknown key"),
         (

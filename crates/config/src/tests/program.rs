@@ -27,7 +27,7 @@ fn a_program_is_started_or_is_there() {
     let expected = Program {
         root: PathBuf::from("/srv/app"),
         start_command: "./server --port $PORT".to_owned(),
-        handshake: false,
+        listens: Listens::Port,
         instances: 1,
         app_env: "production".to_owned(),
         load_shell_envvars: false,
@@ -48,7 +48,7 @@ fn a_program_is_started_or_is_there() {
         hard: Some(hard),
     };
     let expected = Program {
-        handshake: true,
+        listens: Listens::Handshake,
         instances: 3,
         app_env: "staging".to_owned(),
         load_shell_envvars: true,
@@ -134,6 +134,11 @@ fn rules_of_programs() {
             "13:9: error: [pool www] application.rlimits.nofile: \"2:1\" is not a limit; write a number, a size such as \"512M\", \"unlimited\", or two of them as \"SOFT:HARD\"",
         ),
         (
+            "memory_limit = \"100M\"",
+            "address = \"127.0.0.1:3000\"",
+            "8:1: error: [pool www] memory_limit: a program that forkyard does not start is not replaced for it; leave it out, or have forkyard start the program (application.start_command)",
+        ),
+        (
             "chroot = \"/srv/www\"",
             START,
             "8:1: error: [pool www] chroot: it can't be had for a program that forkyard starts; leave it out, or start the program elsewhere and write its address",
@@ -149,8 +154,8 @@ fn rules_of_programs() {
             "8:5: error: [pool www] env.PORT: forkyard chooses the port and says it in PORT; leave it out",
         ),
     ] {
-        let findings = found(&app("http", pool, application), &ROOT);
-        assert_eq!(findings, [expected], "{pool} {application}");
+        let diagnostics = found(&app("http", pool, application), &ROOT);
+        assert_eq!(diagnostics, [expected], "{pool} {application}");
     }
     let both = found(&app("node", "", &format!("{START}\naddress = \"80\"")), &ROOT);
     assert_eq!(
@@ -159,6 +164,51 @@ fn rules_of_programs() {
             "13:1: error: [pool www] application.address: forkyard starts the program and chooses where it listens; leave it out; with runtime = \"http\" it is where a program listens that forkyard does not start"
         ]
     );
+}
+
+#[test]
+fn a_program_that_forkyard_starts_may_be_limited() {
+    for runtime in ["http", "node"] {
+        let loaded = parsed(&app(runtime, "memory_limit = \"100M\"", START), &ROOT).unwrap();
+        assert_eq!(loaded.config.pools[0].memory_limit, Some(100 << 20));
+    }
+}
+
+/// FastCGI alone is spoken by the workers of other runtimes, and application pools find applications by its parameters.
+#[test]
+fn http_is_spoken_where_workers_can() {
+    const LINE: &str = "http_listen = \"/run/http.sock\"";
+    const PROBLEM: &str = "8:1: error: [pool www] http_listen: only workers of ASGI applications, of Node.js and of other \
+                           programs that speak HTTP can serve HTTP; leave it out, and use listen with the web server's FastCGI";
+    for (runtime, application) in [
+        ("php", "version = \"8.2\""),
+        ("cgi", "root = \"/srv/app\""),
+        ("fastcgi", "root = \"/srv/app\"\nstart_command = \"./run\""),
+        ("wsgi", "root = \"/srv/app\"\nentry = \"a:b\""),
+        ("rack", "root = \"/srv/app\"\nentry = \"config.ru\""),
+        ("rust", ""),
+    ] {
+        let diagnostics = found(&app(runtime, LINE, application), &ROOT);
+        assert_eq!(diagnostics, [PROBLEM], "{runtime}");
+    }
+    for (runtime, application) in [
+        ("asgi", "root = \"/srv/app\"\nentry = \"a:b\""),
+        ("node", START),
+        ("http", START),
+        ("http", "address = \"127.0.0.1:3000\""),
+    ] {
+        let loaded =
+            parsed(&app(runtime, LINE, application), &ROOT).unwrap_or_else(|errors| panic!("{errors}"));
+        assert!(loaded.config.pools[0].http_listen.is_some(), "{runtime}");
+    }
+    let sites = format!(
+        "[pool.sites]\nlisten = \"/run/s.sock\"\nrouting = \"application\"\n{LINE}\n[pool.sites.applications]\n\
+         directories = [\"/srv\"]\n"
+    );
+    let diagnostics = found(&sites, &ROOT);
+    let problem = "4:1: error: [pool sites] http_listen: an application pool finds the application of a request by its FastCGI \
+                   parameters, which HTTP has not; leave it out, and give the application that needs it a pool of its own";
+    assert!(diagnostics.iter().any(|it| it == problem), "{diagnostics:?}");
 }
 
 #[test]

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::draft::{
-    ApplicationsDraft, CgiDraft, FastCgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft, WrappedDraft,
+    ApplicationsDraft, CgiDraft, FastCgiDraft, GlobalDraft, HttpDraft, JobQueueDraft, JobScheduleDraft,
+    JobsDraft, PhpDraft, PoolDraft, WrappedDraft,
 };
-use crate::settings::{self, Sample};
+use crate::settings::{self, Sample, Section};
 
 const SAMPLE: &str = include_str!("../../../../conf/forkyard.toml");
 
@@ -40,7 +41,10 @@ fn the_samples_optional_keys_are_valid_and_show_the_defaults() {
         root: true,
         files: Vec::new(),
     };
-    let text = whole_sample();
+    // One goes with no chroot, and one with no warm_up, which the sample has as well.
+    let text = whole_sample()
+        .replace("\nopcache_cache", "\n#opcache_cache")
+        .replace("\npreloader =", "\n#preloader =");
     let config = match parsed(&text, &machine) {
         Ok(loaded) => loaded.config,
         Err(errors) => panic!("{errors}"),
@@ -60,17 +64,20 @@ fn the_samples_optional_keys_are_valid_and_show_the_defaults() {
     assert_eq!(php.limit_extensions, plain_php.limit_extensions);
     assert_eq!(php.preloader_idle_timeout, plain_php.preloader_idle_timeout);
     assert_eq!(php.start_timeout, plain_php.start_timeout);
-    let (all, plain) = (config.pools[0].clone(), plain.pools[0].clone());
+    let (all, plain) = (config.pools[0].as_ref(), plain.pools[0].as_ref().clone());
     let examples = Pool {
         status_path: all.status_path.clone(),
         access: all.access.clone(),
         app_log: all.app_log.clone(),
+        env_file: all.env_file.clone(),
         catch_workers_output: all.catch_workers_output,
         status_listen: all.status_listen.clone(),
+        http_listen: all.http_listen.clone(),
         ping_path: all.ping_path.clone(),
         chdir: all.chdir.clone(),
         chroot: all.chroot.clone(),
         confine: all.confine.clone(),
+        shares: all.shares,
         env: all.env.clone(),
         own_env: Vec::new(),
         origin: None,
@@ -86,7 +93,7 @@ fn the_samples_optional_keys_are_valid_and_show_the_defaults() {
         },
         ..plain
     };
-    assert_eq!(all, examples);
+    assert_eq!(*all, examples);
 }
 
 /// Every key of a PHP pool, as it would be written in full.
@@ -117,6 +124,13 @@ fn every_key_is_in_the_sample() {
     ]);
     let free: Vec<&str> = free.collect();
     let mut rest: Vec<(String, toml::Value)> = vec![("global".to_owned(), table["global"].clone())];
+    let mut jobs = table["jobs"].as_table().unwrap().clone();
+    for kind in ["queue", "schedule"] {
+        let named = jobs.remove(kind).unwrap();
+        let named = named.as_table().unwrap().values();
+        rest.extend(named.map(|table| (format!("jobs.{kind}"), table.clone())));
+    }
+    rest.push(("jobs".to_owned(), jobs.into()));
     let pools = table["pool"].as_table().unwrap();
     rest.extend(pools.values().map(|pool| ("pool".to_owned(), pool.clone())));
     while let Some((path, value)) = rest.pop() {
@@ -141,12 +155,25 @@ fn every_key_is_in_the_sample() {
         ApplicationsDraft::KEYS,
     ];
     let others = others.into_iter().flatten().map(|key| format!("pool.{key}"));
+    let jobs = [
+        ("jobs", JobsDraft::KEYS),
+        ("jobs.queue", JobQueueDraft::KEYS),
+        ("jobs.schedule", JobScheduleDraft::KEYS),
+    ];
+    let jobs = jobs
+        .into_iter()
+        .flat_map(|(table, keys)| keys.iter().map(move |key| format!("{table}.{key}")));
+    let others = others.chain(jobs);
     // One that can't stand beside another is shown by the documents alone.
     let hidden = settings::all().filter(|setting| {
-        matches!(setting.sample, Sample::Nowhere | Sample::Beside(_)) && setting.section.is_application()
+        matches!(setting.sample, Sample::Nowhere | Sample::Beside(_))
+            && (setting.section.is_application() || setting.section == Section::Pool)
     });
     let hidden: BTreeSet<String> = hidden
-        .map(|setting| format!("pool.application.{}", setting.key))
+        .map(|setting| match setting.section {
+            Section::Pool => format!("pool.{}", setting.key),
+            _ => format!("pool.application.{}", setting.key),
+        })
         .collect();
     let expected = all_keys().into_iter().chain(others);
     let expected: BTreeSet<String> = expected
@@ -260,7 +287,7 @@ fn no_text_makes_it_panic() {
         let text: String = text.into_iter().collect();
         let machine = if seed % 2 == 0 { &ROOT } else { &USER };
         let caught = std::panic::catch_unwind(|| {
-            // Showing a finding must not panic either.
+            // Showing a diagnostic must not panic either.
             found(&text, machine).len()
         });
         assert!(caught.is_ok(), "seed {seed}, text\n{text}");

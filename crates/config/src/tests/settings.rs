@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::draft::{
-    ApplicationsDraft, CgiDraft, FastCgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft, WrappedDraft,
+    ApplicationsDraft, CgiDraft, FastCgiDraft, GlobalDraft, HttpDraft, JobQueueDraft, JobScheduleDraft,
+    JobsDraft, PhpDraft, PoolDraft, WrappedDraft,
 };
 use crate::settings::{self, Section, of};
 use std::collections::BTreeSet;
@@ -27,6 +28,9 @@ fn what_is_read_is_what_is_in_the_table() {
     assert_eq!(listed(Section::Wrapped, "application."), read(WrappedDraft::KEYS));
     let applications = listed(Section::Applications, "applications.");
     assert_eq!(applications, read(ApplicationsDraft::KEYS));
+    assert_eq!(listed(Section::Jobs, ""), read(JobsDraft::KEYS));
+    assert_eq!(listed(Section::JobQueue, ""), read(JobQueueDraft::KEYS));
+    assert_eq!(listed(Section::JobSchedule, ""), read(JobScheduleDraft::KEYS));
 }
 
 #[test]
@@ -62,6 +66,17 @@ fn with(setting: &settings::Setting, value: &str) -> String {
             ""
         }
     };
+    if setting.section.is_of_jobs() {
+        return format!(
+            "[pool.www]\nlisten = \"127.0.0.1:9000\"\nuser = \"www-data\"\npm = \"static\"\nmax_children = 4\n\
+             [pool.www.application]\nruntime = \"php\"\nversion = \"8.2\"\n[jobs]\n{}[jobs.queue.mail]\n\
+             pool = \"www\"\nscript = \"/srv/jobs.php\"\n{}[jobs.schedule.s]\nqueue = \"mail\"\n\
+             cron = \"0 1 * * *\"\n{}",
+            put(Section::Jobs),
+            put(Section::JobQueue),
+            put(Section::JobSchedule)
+        );
+    }
     if setting.section == Section::Applications {
         return format!(
             "[pool.www]\nlisten = \"/run/a.sock\"\nrouting = \"application\"\n[pool.www.applications]\n\

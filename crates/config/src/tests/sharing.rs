@@ -1,9 +1,9 @@
-//! Pools that share a preloader.
+//! Pools whose workers come from one zygote.
 
 use super::*;
-use crate::sharing::{common, label};
+use crate::sharing::{common, label, wants_zygote};
 
-/// Two pools that share, `b` with more lines of its own and of its application.
+/// Two pools with workers of a zygote, `b` with more lines of its own and of its application.
 fn two(own: &str, application: &str) -> String {
     let one = |name: &str, own: &str, application: &str| {
         format!(
@@ -16,13 +16,13 @@ fn two(own: &str, application: &str) -> String {
             }
         )
     };
-    let shared = "preloader = \"shared\"\n";
+    let zygote = "preloader = \"zygote\"\n";
     let application = if application.contains("preloader =") {
         application.to_owned()
     } else {
-        format!("{shared}{application}")
+        format!("{zygote}{application}")
     };
-    one("a", "", shared) + &one("b", own, &application)
+    one("a", "", zygote) + &one("b", own, &application)
 }
 
 /// What is wrong, after the place and the key.
@@ -36,137 +36,171 @@ fn problem(text: &str) -> String {
 }
 
 #[test]
-fn the_word_says_whose_preloader_it_is() {
-    for (word, expected) in [
-        ("own", Preloading::Own),
-        ("shared", Preloading::Shared(String::new())),
-        ("shared:shop-1", Preloading::Shared("shop-1".to_owned())),
-    ] {
-        assert_eq!(Preloading::from_word(word), Some(expected.clone()));
+fn the_word_says_whose_preloader_it_is_and_the_old_one_what_to_write_now() {
+    for (word, expected) in [("own", Preloading::Own), ("zygote", Preloading::Zygote)] {
+        assert_eq!(Preloading::from_word(word), Some(expected));
         assert_eq!(expected.word(), word);
     }
-    for word in ["", "other", "shared:", "shared: x", "shared:a/b", "Shared"] {
+    for word in ["", "other", "shared", "shared:shop-1", "Own"] {
         assert_eq!(Preloading::from_word(word), None, "{word}");
-    }
-    let text = pool("").replace("version", "preloader = \"common\"\nversion");
-    one(
-        &text,
-        &ROOT,
-        "10:1: error: [pool www] application.preloader: \"common\" is not a kind of preloader; write \"own\", \"shared\", or \"shared:NAME\" with letters, digits, _, - and . in NAME",
-    );
-}
-
-#[test]
-fn pools_that_differ_in_what_is_their_own_share() {
-    let own = "max_requests = 5\nchdir = \"/srv/www\"\nenv = { X = \"1\" }\nstatus_path = \"/s\"\n\
-               request_terminate_timeout = \"5s\"\n";
-    let application = "limit_extensions = []\nrequest_settings = \"none\"\npreloader_idle_timeout = \"1s\"\n\
-                       php_admin_value = { memory_limit = \"1M\" }\nphp_value = { precision = 3 }\n";
-    let config = valid(&two(own, application));
-    let [a, b] = config.pools.as_slice() else {
-        panic!("two pools");
-    };
-    assert_eq!(common(a), common(b));
-    assert_eq!(label([a, b]), "shared a+b");
-    assert_eq!(label([&valid(&pool("")).pools[0]]), "www");
-}
-
-#[test]
-fn pools_that_differ_in_what_is_the_process_s_are_refused() {
-    let remedy = "write the same in both, or another group, such as preloader = \"shared:NAME\"";
-    for (own, application, key) in [
-        ("group = \"www-data\"\n", "", "group"),
-        ("chroot = \"/srv/www\"\n", "", "chroot"),
-        ("clear_env = false\n", "", "clear_env"),
-        ("rlimit_files = 99\n", "", "rlimit_files"),
-        ("process.priority = 3\n", "", "process.priority"),
-        ("no_new_privs = true\n", "", "no_new_privs"),
-        ("reload = \"always\"\n", "", "reload"),
-        ("env = { PHPRC = \"/x\" }\n", "", "env.PHPRC"),
-        ("confine.private_tmp = true\n", "", "confine.private_tmp"),
-        ("", "php_ini = \"/etc/php/8.2/fpm\"\n", "php_ini"),
-        ("", "warm_up = 3\n", "warm_up"),
-    ] {
-        let expected = format!(
-            "[pool b] application.preloader: pool b can't share pool a's preloader: {key} differs; {remedy}"
+        let text = pool("").replace("version", &format!("preloader = \"{word}\"\nversion"));
+        one(
+            &text,
+            &ROOT,
+            &format!(
+                "10:1: error: [pool www] application.preloader: \"{word}\" is not a kind of preloader; write \"own\", or \
+                 \"zygote\", which has taken the place of \"shared\""
+            ),
         );
-        assert_eq!(problem(&two(own, application)), expected);
     }
-    // In groups of their own they are no concern of each other's.
-    valid(&two("reload = \"always\"\n", "preloader = \"shared:other\"\n"));
-    valid(&two("reload = \"always\"\n", "preloader = \"own\"\n"));
 }
 
 #[test]
-fn pools_that_differ_in_the_same_are_told_of_once_and_compared_with_most() {
-    let one = |name: &str, user: &str| {
+fn pools_that_may_be_many_have_workers_of_a_zygote_where_they_may() {
+    let zygote = |text: &str, world: &Machine| {
+        let loaded = parsed(text, world).unwrap_or_else(|errors| panic!("{errors}"));
+        wants_zygote(&loaded.config.pools[0])
+    };
+    let ondemand = |own: &str, application: &str| {
         format!(
-            "[pool.{name}]\nlisten = \"/run/{name}.sock\"\npm = \"static\"\nmax_children = 2\nuser = \"{user}\"\n\
-             [pool.{name}.application]\nruntime = \"php\"\nversion = \"8.2\"\npreloader = \"shared\"\n"
+            "[pool.a]\nlisten = \"/run/a.sock\"\npm = \"ondemand\"\nmax_children = 2\n{own}\n\
+             [pool.a.application]\nruntime = \"php\"\nversion = \"8.2\"\n{application}"
         )
     };
-    let remedy = "only pools of one user share: write preloader = \"shared:NAME\" with another NAME for each user, or \"own\"";
-    // The odd one is the first.
-    let text = one("odd", "1234\"\ngroup = \"www-data") + &one("a", "www-data") + &one("b", "www-data");
-    assert_eq!(
-        found(&text, &ROOT),
-        [format!(
-            "10:1: error: [pool odd] application.preloader: pool odd can't share pool a's preloader: user differs; {remedy}"
-        )]
-    );
-    let many: String = (0..300)
-        .map(|uid| {
-            one(
-                &format!("p{uid}"),
-                &format!("{}\"\ngroup = \"www-data", uid + 1000),
-            )
-        })
-        .collect();
-    assert_eq!(
-        found(&many, &ROOT),
-        [format!(
-            "20:1: error: [pool p1] application.preloader: pools p1, p2, p3 and 296 others can't share pool p0's \
-             preloader: user differs; {remedy}"
-        )]
-    );
-}
-
-#[test]
-fn settings_that_php_has_only_one_of_have_to_be_the_same() {
-    let text = |value: &str| {
-        two("", &format!("php_admin_value = {{ {value} }}\n")).replacen(
-            "preloader = \"shared\"\n",
-            "preloader = \"shared\"\nphp_value = { opcache.memory_consumption = 64 }\n",
-            1,
-        )
-    };
-    let remedy = "PHP has one value for all: write the same in both, or another group, such as preloader = \"shared:NAME\"";
-    for (value, problem_of_it) in [
+    let user = "user = \"www-data\"\n";
+    assert!(zygote(&ondemand(user, ""), &ROOT));
+    assert!(zygote(
+        &ondemand(user, "php_admin_value = { opcache.preload = \"\" }\n"),
+        &ROOT
+    ));
+    for (what, text) in [
+        ("it says so", ondemand(user, "preloader = \"own\"\n")),
         (
-            "opcache.memory_consumption = 32",
-            "opcache.memory_consumption is \"64\" there and \"32\" here",
+            "it has workers all the time",
+            ondemand(user, "").replace("ondemand", "static"),
         ),
         (
-            "memory_limit = 1",
-            "opcache.memory_consumption is \"64\" there and not set here",
+            "it is root's",
+            ondemand("user = \"root\"\n", "").replacen("[pool", "[global]\nallow_root = true\n[pool", 1),
         ),
         (
-            "opcache.memory_consumption = 64, disable_functions = \"exec\"",
-            "disable_functions is not set there and \"exec\" here",
+            "a script runs at PHP's start",
+            ondemand(
+                user,
+                "php_admin_value = { opcache.preload = \"/srv/www/p.php\" }\n",
+            ),
+        ),
+        ("scripts are compiled first", ondemand(user, "warm_up = 5\n")),
+        (
+            "it has a /tmp of its own",
+            ondemand(&format!("{user}confine.private_tmp = true\n"), ""),
+        ),
+        (
+            "the dynamic linker looks at it",
+            ondemand(&format!("{user}env = {{ LD_PRELOAD = \"/srv/www/x.so\" }}\n"), ""),
         ),
     ] {
-        let expected = format!(
-            "[pool b] application.preloader: pool b can't share pool a's preloader: {problem_of_it}; {remedy}"
-        );
-        assert_eq!(problem(&text(value)), expected);
+        assert!(!zygote(&text, &ROOT), "{what}");
     }
-    let config = valid(&text("opcache.memory_consumption = 64"));
-    assert_eq!(common(&config.pools[0]), common(&config.pools[1]));
+    assert!(!zygote(&ondemand("", ""), &USER), "the daemon is no user but one");
+    let explicit = ondemand("", "preloader = \"zygote\"\n");
+    assert!(zygote(&explicit, &USER), "who asks for it has it");
 }
 
 #[test]
-fn a_control_group_is_not_shared() {
-    let own = "[pool.b.cgroup]\nparent = \"/srv/www\"\npids_max = 9\n";
-    let expected = "[pool b] application.preloader: pool b can't share a preloader: it has a cgroup of its own; write preloader = \"own\", or leave out cgroup";
-    assert_eq!(problem(&two(own, "")), expected);
+fn so_have_the_applications_of_an_application_pool() {
+    let text = "[pool.a]\nlisten = \"/run/a.sock\"\nrouting = \"application\"\n\
+                [pool.a.applications]\ndirectories = [\"/srv/www\"]\nrouter_user = \"www-data\"\n";
+    for (application, expected) in [("", true), ("[pool.a.application]\npreloader = \"own\"\n", false)] {
+        let config = valid(&format!("{text}{application}"));
+        assert_eq!(wants_zygote(&config.pools[0]), expected);
+    }
+}
+
+#[test]
+fn pools_of_any_user_have_one_zygote_as_long_as_php_starts_the_same() {
+    let resolved = |own: &str, application: &str| {
+        let config = valid(&two(own, application));
+        let [a, b] = config.pools.as_slice() else {
+            panic!("two pools");
+        };
+        assert_eq!(label(a), "zygote");
+        (common(a), common(b))
+    };
+    let own = "user = \"1234\"\ngroup = \"www-data\"\nchroot = \"/srv/www\"\nrlimit_files = 99\n\
+               no_new_privs = true\ncpu_weight = 3\nmemory_max = \"9M\"\nreload = \"always\"\n\
+               max_requests = 5\nenv = { X = \"1\" }\nstatus_path = \"/s\"\nrequest_terminate_timeout = \"5s\"\n";
+    let late = "limit_extensions = []\nrequest_settings = \"none\"\npreloader_idle_timeout = \"1s\"\nwarm_up = 0\n\
+                php_value = { precision = 3 }\nphp_admin_value = { opcache.validate_timestamps = 0, \
+                opcache.file_cache = \"/srv/www\", memory_limit = \"1M\", disable_functions = \"exec\" }\n";
+    let (a, b) = resolved(own, late);
+    assert_eq!(a, b);
+    for (own, application) in [
+        ("", "php_admin_value = { opcache.memory_consumption = 16 }\n"),
+        ("", "php_admin_value = { apc.shm_size = \"64M\" }\n"),
+        ("", "php_value = { yac.keys_memory_size = \"1M\" }\n"),
+        ("", "php_ini = \"/srv/www\"\n"),
+        ("clear_env = false\n", ""),
+        ("env = { PHPRC = \"/srv/www\" }\n", ""),
+    ] {
+        let (a, b) = resolved(own, application);
+        assert_ne!(a, b, "it is fixed when PHP starts: {own}{application}");
+    }
+    let own = valid(&two("", "preloader = \"own\"\n"));
+    assert_eq!(label(&own.pools[1]), "b");
+}
+
+#[test]
+fn what_a_zygote_can_t_do_is_refused() {
+    for (own, application, key) in [
+        ("confine.private_tmp = true\n", "", "confine.private_tmp"),
+        ("", "warm_up = 5\n", "warm_up"),
+        (
+            "",
+            "php_admin_value = { opcache.preload = \"/srv/www/p.php\" }\n",
+            "opcache.preload",
+        ),
+    ] {
+        let problem = problem(&two(own, application));
+        assert!(
+            problem.starts_with(&format!(
+                "[pool b] application.preloader: a pool with {key} can't have workers of a zygote; "
+            )),
+            "{problem}"
+        );
+    }
+}
+
+#[test]
+fn compiled_scripts_are_kept_in_one_place_and_not_below_a_root_directory() {
+    let kept = "opcache_cache = \"/var/cache/forkyard\"\n";
+    let config = valid(&two("", kept));
+    let Application::Php(php) = &config.pools[1].application else {
+        panic!("PHP");
+    };
+    assert_eq!(
+        php.opcache_cache.as_deref(),
+        Some(Path::new("/var/cache/forkyard"))
+    );
+    for (own, application, expected) in [
+        (
+            "",
+            "opcache_cache = \"cache\"\n".to_owned(),
+            "\"cache\" is not an absolute path; start it with /",
+        ),
+        (
+            "chroot = \"/srv/www\"\n",
+            format!("preloader = \"own\"\n{kept}"),
+            "a pool with chroot can't keep compiled scripts; leave out one of the two",
+        ),
+        (
+            "",
+            format!("{kept}php_admin_value = {{ opcache.file_cache = \"/srv/www\" }}\n"),
+            "opcache.file_cache is set as well; leave out one of the two",
+        ),
+    ] {
+        let found = found(&two(own, &application), &ROOT);
+        let wanted = format!("[pool b] application.opcache_cache: {expected}");
+        assert!(found.iter().any(|line| line.ends_with(&wanted)), "{found:?}");
+    }
 }

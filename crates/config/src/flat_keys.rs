@@ -7,19 +7,23 @@ use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::error::{Kind, Place};
+use super::error::{Kind, Location};
 use super::known::{self, Section};
+use super::overrides::Override;
 use super::report::Report;
 use super::said::Said;
 use super::source::Source;
 use super::units::{Form, Time};
 use super::value::{self, Given};
 
+/// The key that is a value or a table.
+const LISTEN: &str = "listen";
+
 /// A value that was written, and where its key is.
 #[derive(Debug, Clone)]
 pub(super) struct Written<T> {
     pub(super) value: T,
-    pub(super) place: Place,
+    pub(super) location: Location,
     pub(super) key: &'static str,
 }
 
@@ -67,57 +71,85 @@ impl Field<Time> {
 }
 
 /// The entries of a table of free names (environment, php.ini settings), in the order of the text.
-pub(super) type Entries<T> = Vec<Entry<T>>;
+pub(super) type Entries<T> = Vec<KeyEntry<T>>;
 
 /// One entry of such a table.
 #[derive(Debug, Clone)]
-pub(super) struct Entry<T> {
+pub(super) struct KeyEntry<T> {
     /// The name; its parts, if it was written with dots outside quotes.
     pub(super) name: Vec<String>,
     pub(super) value: T,
-    pub(super) place: Place,
+    pub(super) location: Location,
     pub(super) table: &'static str,
 }
 
 /// The keys of one section that have not been read yet.
 #[derive(Debug)]
-pub(super) struct Leaves<'t> {
-    leaves: Vec<Leaf<'t>>,
+pub(super) struct FlatKeys<'t> {
+    flat_keys: Vec<FlatKey<'t>>,
 }
 
 #[derive(Debug)]
-struct Leaf<'t> {
+struct FlatKey<'t> {
     segments: Vec<String>,
     path: String,
-    place: Place,
+    location: Location,
     offset: usize,
     value: Given<'t>,
 }
 
-impl<'t> Leaves<'t> {
+impl<'t> FlatKeys<'t> {
     /// Flattens a section. `$pool` in its strings becomes `pool`.
-    pub(super) fn new(table: DeTable<'t>, source: &Source<'t>, pool: Option<&str>) -> Leaves<'t> {
-        let mut leaves = Vec::new();
-        flatten(table, &[], source, pool, &mut leaves);
-        leaves.sort_by_key(|leaf| leaf.offset);
-        Leaves { leaves }
+    pub(super) fn new(table: DeTable<'t>, source: &Source<'t>, pool: Option<&str>) -> FlatKeys<'t> {
+        let mut flat_keys = Vec::new();
+        flatten(table, &[], source, pool, &mut flat_keys);
+        flat_keys.sort_by_key(|flat_key| flat_key.offset);
+        FlatKeys { flat_keys }
+    }
+
+    /// Puts variables of the environment over what is written.
+    pub(super) fn override_by<'o>(&mut self, overrides: impl Iterator<Item = &'o Override>) {
+        for one in overrides {
+            let mut segments = one.segments.clone();
+            // A table is written: the variable is about the address in it.
+            let has_table = |key: &FlatKey<'_>| key.segments.len() > 1 && key.segments[0] == LISTEN;
+            if segments == [LISTEN] && self.flat_keys.iter().any(has_table) {
+                segments.push("address".to_owned());
+            }
+            self.flat_keys.retain(|key| !key.segments.starts_with(&segments));
+            let text = toml_edit::Value::from(one.text.as_str());
+            let value = one.text.parse::<toml_edit::Value>().ok();
+            self.flat_keys.push(FlatKey {
+                path: dotted(&segments),
+                segments,
+                location: one.location(),
+                offset: usize::MAX,
+                value: Given::Variable(value.unwrap_or_else(|| text.clone()), text),
+            });
+        }
+    }
+
+    /// What is written: keys, values as in TOML, and their places.
+    pub(super) fn said(&self) -> impl Iterator<Item = (String, String, &Location)> {
+        let keys = self.flat_keys.iter();
+        keys.map(|key| (key.path.clone(), value::written(&key.value), &key.location))
     }
 
     /// What files of php-fpm's say. Of entries with one name php-fpm applies the first last: the order is reversed.
-    pub(super) fn of(said: &[Said], file: &Place) -> Leaves<'t> {
+    pub(super) fn of(said: &[Said], file: &Location) -> FlatKeys<'t> {
         let said = said.iter().rev().filter(|said| !said.key.is_empty());
-        let leaf = |said: &Said| {
+        let flat_key = |said: &Said| {
             let names = said.key.split('.').map(str::to_owned);
-            Some(Leaf {
+            Some(FlatKey {
                 segments: names.chain(said.item.clone()).collect(),
                 path: said.key.clone(),
-                place: said.place.as_ref().unwrap_or(file).clone(),
+                location: said.location.as_ref().unwrap_or(file).clone(),
                 offset: 0,
                 value: Given::Ini(said.value.clone()?),
             })
         };
-        Leaves {
-            leaves: said.filter_map(leaf).collect(),
+        FlatKeys {
+            flat_keys: said.filter_map(flat_key).collect(),
         }
     }
 
@@ -127,18 +159,18 @@ impl<'t> Leaves<'t> {
         key: &'static str,
         report: &mut Report<'_>,
     ) -> Field<T> {
-        let Some(at) = self.leaves.iter().position(|leaf| leaf.path == key) else {
+        let Some(at) = self.flat_keys.iter().position(|flat_key| flat_key.path == key) else {
             return Field::Absent;
         };
-        let leaf = self.leaves.remove(at);
-        match value::read(&leaf.value) {
+        let flat_key = self.flat_keys.remove(at);
+        match value::read(&flat_key.value) {
             Ok(value) => Field::Is(Written {
                 value,
-                place: leaf.place,
+                location: flat_key.location,
                 key,
             }),
             Err(kind) => {
-                report.error(&leaf.place, key, kind);
+                report.error(&flat_key.location, key, kind);
                 Field::Wrong
             }
         }
@@ -151,33 +183,38 @@ impl<'t> Leaves<'t> {
         report: &mut Report<'_>,
     ) -> Entries<T> {
         let depth = table.split('.').count();
-        let within = |leaf: &Leaf<'_>| {
-            leaf.segments.len() >= depth && leaf.segments.iter().zip(table.split('.')).all(|(a, b)| a == b)
+        let within = |flat_key: &FlatKey<'_>| {
+            flat_key.segments.len() >= depth
+                && flat_key
+                    .segments
+                    .iter()
+                    .zip(table.split('.'))
+                    .all(|(a, b)| a == b)
         };
-        let (taken, rest) = std::mem::take(&mut self.leaves).into_iter().partition(within);
-        self.leaves = rest;
+        let (taken, rest) = std::mem::take(&mut self.flat_keys).into_iter().partition(within);
+        self.flat_keys = rest;
         let mut entries = Vec::new();
-        for leaf in taken {
-            if leaf.segments.len() == depth {
+        for flat_key in taken {
+            if flat_key.segments.len() == depth {
                 // The table itself is a leaf only if it is empty, or no table at all.
-                if !leaf.value.is_table() {
-                    let found = value::shown(&leaf.value);
+                if !flat_key.value.is_table() {
+                    let found = value::shown(&flat_key.value);
                     let expected = "a table; write { NAME = \"value\" }".to_owned();
-                    report.error(&leaf.place, table, Kind::Value { found, expected });
+                    report.error(&flat_key.location, table, Kind::Value { found, expected });
                 }
                 continue;
             }
-            match value::read(&leaf.value) {
+            match value::read(&flat_key.value) {
                 Ok(value) => {
-                    let name = leaf.segments[depth..].to_vec();
-                    entries.push(Entry {
+                    let name = flat_key.segments[depth..].to_vec();
+                    entries.push(KeyEntry {
                         name,
                         value,
-                        place: leaf.place,
+                        location: flat_key.location,
                         table,
                     });
                 }
-                Err(kind) => report.error(&leaf.place, &leaf.path, kind),
+                Err(kind) => report.error(&flat_key.location, &flat_key.path, kind),
             }
         }
         entries
@@ -185,39 +222,42 @@ impl<'t> Leaves<'t> {
 
     /// Does any key start with this segment?
     pub(super) fn contains(&self, segment: &str) -> bool {
-        self.leaves.iter().any(|leaf| leaf.segments[0] == segment)
+        self.flat_keys
+            .iter()
+            .any(|flat_key| flat_key.segments[0] == segment)
     }
 
     /// The place of the first key that starts with this segment.
-    pub(super) fn first_place(&self, segment: &str) -> Option<Place> {
-        self.leaves
+    pub(super) fn first_location(&self, segment: &str) -> Option<Location> {
+        self.flat_keys
             .iter()
-            .find(|leaf| leaf.segments[0] == segment)
-            .map(|leaf| leaf.place.clone())
+            .find(|flat_key| flat_key.segments[0] == segment)
+            .map(|flat_key| flat_key.location.clone())
     }
 
     /// Drops all keys that start with this segment.
     pub(super) fn discard(&mut self, segment: &str) {
-        self.leaves.retain(|leaf| leaf.segments[0] != segment);
+        self.flat_keys.retain(|flat_key| flat_key.segments[0] != segment);
     }
 
     /// Reports what is left: these keys mean nothing here.
     pub(super) fn finish(self, section: Section, keys: &[&str], report: &mut Report<'_>) {
         let mut reported: Vec<&str> = Vec::new();
-        for leaf in &self.leaves {
+        for flat_key in &self.flat_keys {
             let within = |key: &&&str| {
-                leaf.path
+                flat_key
+                    .path
                     .strip_prefix(**key)
                     .is_some_and(|rest| rest.starts_with('.'))
             };
             match keys.iter().find(within) {
-                Some(key) if !known::is_php_fpm(&leaf.path) => {
+                Some(key) if !known::is_php_fpm(&flat_key.path) => {
                     // Only once for all that is in the table.
                     if !reported.contains(key) {
                         reported.push(key);
                         let remedy = format!("write {key} = followed by one value");
                         report.error(
-                            &leaf.place,
+                            &flat_key.location,
                             key,
                             Kind::Rule {
                                 problem: "is not a table".to_owned(),
@@ -227,9 +267,9 @@ impl<'t> Leaves<'t> {
                     }
                 }
                 _ => {
-                    let advice = known::advice(section, &leaf.path, keys);
+                    let advice = known::advice(section, &flat_key.path, keys);
                     let advice = advice.map(|advice| report.name_pool(advice));
-                    report.error(&leaf.place, &leaf.path, Kind::UnknownKey { advice });
+                    report.error(&flat_key.location, &flat_key.path, Kind::UnknownKey { advice });
                 }
             }
         }
@@ -241,23 +281,23 @@ fn flatten<'t>(
     above: &[String],
     source: &Source<'t>,
     pool: Option<&str>,
-    leaves: &mut Vec<Leaf<'t>>,
+    flat_keys: &mut Vec<FlatKey<'t>>,
 ) {
     for (key, value) in table {
         let offset = key.span().start;
         let mut segments = above.to_vec();
         segments.push(key.into_inner().into_owned());
         match Spanned::into_inner(value) {
-            DeValue::Table(inner) if !inner.is_empty() => flatten(inner, &segments, source, pool, leaves),
+            DeValue::Table(inner) if !inner.is_empty() => flatten(inner, &segments, source, pool, flat_keys),
             mut value => {
                 if let Some(pool) = pool {
                     name_pool(&mut value, pool);
                 }
                 let path = dotted(&segments);
-                leaves.push(Leaf {
+                flat_keys.push(FlatKey {
                     segments,
                     path,
-                    place: source.place(offset),
+                    location: source.location(offset),
                     offset,
                     value: Given::Toml(value),
                 });

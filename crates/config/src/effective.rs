@@ -1,0 +1,97 @@
+//! What is in force, and where it was written: the files, the variables of the environment, and the defaults.
+
+use super::flat_keys::FlatKeys;
+use super::settings::{self, RUNTIMES, Section};
+use std::fmt::Write as _;
+
+/// Columns before the source of a value.
+const COLUMN: usize = 56;
+
+/// One table.
+#[derive(Debug)]
+pub(super) struct Effective {
+    pool: Option<String>,
+    /// Keys, values and sources.
+    keys: Vec<(String, String, String)>,
+}
+
+impl Effective {
+    /// What a table says; `pool`: it is that of this pool.
+    pub(super) fn of(pool: Option<&str>, keys: &FlatKeys<'_>) -> Effective {
+        let said = keys.said();
+        Effective {
+            pool: pool.map(str::to_owned),
+            keys: said
+                .map(|(key, value, place)| (key, value, place.to_string()))
+                .collect(),
+        }
+    }
+
+    /// It as TOML, with what is in force where nothing is written.
+    pub(super) fn render(&self, text: &mut String) {
+        let _ = match &self.pool {
+            None => writeln!(text, "[global]"),
+            Some(pool) => writeln!(
+                text,
+                "[pool.{}]",
+                super::flat_keys::dotted(std::slice::from_ref(pool))
+            ),
+        };
+        for (key, value, source) in &self.keys {
+            line(text, &format!("{key} = {value}"), source);
+        }
+        for section in self.sections() {
+            let above = match section {
+                Section::Global | Section::Pool => "",
+                Section::Applications => "applications.",
+                _ => "application.",
+            };
+            for setting in settings::of(section) {
+                let key = format!("{above}{}", setting.key);
+                if self.says(&key) || setting.default.is_empty() || setting.default.starts_with("required") {
+                    continue;
+                }
+                let literal = setting
+                    .default
+                    .strip_prefix('`')
+                    .and_then(|it| it.strip_suffix('`'));
+                match literal.filter(|literal| !literal.contains('`')) {
+                    Some(literal) => line(text, &format!("{key} = {literal}"), "default"),
+                    None => line(text, &format!("# {key}: {}", setting.default), "default"),
+                }
+            }
+        }
+    }
+
+    /// Whether a key, one within it, or the one that it is within is written.
+    fn says(&self, key: &str) -> bool {
+        let is_within = |inner: &str, outer: &str| {
+            let rest = inner.strip_prefix(outer);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let mut keys = self.keys.iter();
+        keys.any(|(known, ..)| is_within(known, key) || is_within(key, known))
+    }
+
+    /// The sections of the table of settings that have its keys.
+    fn sections(&self) -> Vec<Section> {
+        if self.pool.is_none() {
+            return vec![Section::Global];
+        }
+        let runtime = self.keys.iter().find(|(key, ..)| key == "application.runtime");
+        let runtime = runtime.map(|(_, value, _)| value.trim().trim_matches('"'));
+        let known = RUNTIMES.iter().find(|(name, _)| Some(*name) == runtime);
+        let section = known.and_then(|(_, section)| *section);
+        let is_routed = self.keys.iter().any(|(key, ..)| key.starts_with("applications."));
+        let applications = is_routed.then_some(Section::Applications);
+        [Section::Pool]
+            .into_iter()
+            .chain(section)
+            .chain(applications)
+            .collect()
+    }
+}
+
+fn line(text: &mut String, said: &str, source: &str) {
+    let _ = writeln!(text, "{said:COLUMN$} # {source}");
+}

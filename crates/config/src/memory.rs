@@ -1,0 +1,88 @@
+//! How many workers there is memory for, for `max_children = "auto"`.
+
+/// What workers may have of the memory that is there: the rest is for all else.
+const SHARE_PERCENT: u64 = 75;
+/// What a worker is taken to need, where its pool has no `memory_limit`.
+const OF_A_WORKER: u64 = 64 << 20;
+/// Fewer serve nothing beside a slow request; more than these gain nothing on any machine.
+const LEAST: u64 = 2;
+const MOST: u64 = 1024;
+
+/// The number of workers. `memory`: the pool's part of what is there. `of_a_worker`: what one may use, 0 where nothing says.
+pub(super) fn workers(memory: u64, of_a_worker: u64) -> u32 {
+    let of_a_worker = if of_a_worker == 0 {
+        OF_A_WORKER
+    } else {
+        of_a_worker
+    };
+    let count = (memory / 100 * SHARE_PERCENT / of_a_worker).clamp(LEAST, MOST);
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+/// The smallest limit of memory of a control group and those above it. `read`: reads a file below the root of control groups. `own`:
+/// the text of /proc/self/cgroup.
+pub(super) fn limit(own: &str, read: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
+    let mut least: Option<u64> = None;
+    for line in own.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
+            continue;
+        };
+        let (root, file) = match controllers {
+            "" => ("", "memory.max"),
+            it if it.split(',').any(|name| name == "memory") => ("memory/", "memory.limit_in_bytes"),
+            _ => continue,
+        };
+        // In a container the own group may be named by a path that is not seen: the root is what the container has then.
+        let mut path = path.trim_matches('/');
+        loop {
+            let slash = if path.is_empty() { "" } else { "/" };
+            let text = read(&format!("{root}{path}{slash}{file}"));
+            let bytes = text.and_then(|text| text.trim().parse::<u64>().ok());
+            least = [least, bytes].into_iter().flatten().min();
+            if path.is_empty() {
+                break;
+            }
+            path = path.rsplit_once('/').map_or("", |(above, _)| above);
+        }
+    }
+    least
+}
+
+/// `MemTotal` of /proc/meminfo, bytes.
+pub(super) fn total(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.split_whitespace()
+        .next()?
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_have_three_quarters_of_the_memory() {
+        assert_eq!(workers(1 << 30, 0), 11);
+        assert_eq!(workers(1 << 30, 256 << 20), 2);
+        assert_eq!(workers(1 << 20, 0), 2, "some there are always");
+        assert_eq!(workers(u64::MAX, 1), 1024);
+    }
+
+    #[test]
+    fn the_smallest_limit_counts() {
+        let read = |file: &str| match file {
+            "a/b/memory.max" => Some("max\n".to_owned()),
+            "a/memory.max" => Some("1000\n".to_owned()),
+            "memory/x/memory.limit_in_bytes" => Some("5000".to_owned()),
+            "memory/memory.limit_in_bytes" => Some("9223372036854771712".to_owned()),
+            _ => None,
+        };
+        assert_eq!(limit("0::/a/b\n", &read), Some(1000));
+        assert_eq!(limit("4:cpu,memory:/x\n1:name=systemd:/a\n", &read), Some(5000));
+        assert_eq!(limit("0::/elsewhere\n", &read), None);
+        assert_eq!(total("MemTotal:       2 kB\nMemFree: 1 kB\n"), Some(2048));
+    }
+}

@@ -1,0 +1,145 @@
+//! Variables of the environment over what the files say, and the number of workers that the memory allows.
+
+use super::*;
+
+fn machine(files: &[(&'static str, &'static str)]) -> Machine {
+    Machine {
+        root: true,
+        files: files.to_vec(),
+    }
+}
+
+fn config(text: &str, files: &[(&'static str, &'static str)]) -> Config {
+    match parsed(text, &machine(files)) {
+        Ok(loaded) => {
+            assert_eq!(loaded.warnings, []);
+            loaded.config
+        }
+        Err(errors) => panic!("{errors}"),
+    }
+}
+
+#[test]
+fn variables_stand_over_the_files() {
+    let text = pool("ping.path = \"/ping\"\n");
+    let config = config(
+        &text,
+        &[
+            ("$FORKYARD_GLOBAL__LOG_LEVEL", "debug"),
+            ("$FORKYARD_GLOBAL__PROCESS_CONTROL_TIMEOUT", "7s"),
+            ("$FORKYARD_POOL_WWW__MAX_CHILDREN", "20"),
+            ("$FORKYARD_POOL_WWW__PING__PATH", "/other"),
+            ("$FORKYARD_POOL_WWW__LISTEN", "/run/b.sock"),
+            ("$FORKYARD_POOL_WWW__ENV__DATABASE_URL", "postgres://a=b"),
+            ("$FORKYARD_POOL_WWW__APPLICATION__PHP_VALUE__MEMORY_LIMIT", "9M"),
+            ("$FORKYARD_POOL_WWW__CLEAR_ENV", "false"),
+            // A text that would be a number as TOML.
+            ("$FORKYARD_POOL_WWW__APPLICATION__VERSION", "8.2"),
+            ("$FORKYARD_PHP", "8.4"),
+        ],
+    );
+    assert_eq!(config.global.log_level, LogLevel::Debug);
+    assert_eq!(
+        config.global.process_control_timeout,
+        std::time::Duration::from_secs(7)
+    );
+    let www = &config.pools[0];
+    assert_eq!(www.pm.max_children(), 20);
+    assert_eq!(www.listen.address, Address::Unix("/run/b.sock".into()));
+    assert!(!www.clear_env);
+    assert!(
+        www.env
+            .contains(&("DATABASE_URL".to_owned(), "postgres://a=b".to_owned()))
+    );
+    let Application::Php(php) = &www.application else {
+        panic!("{www:?}")
+    };
+    assert_eq!(php.php_value, [("memory_limit".to_owned(), "9M".to_owned())]);
+}
+
+#[test]
+fn a_name_is_written_in_capitals_and_a_table_keeps_its_other_keys() {
+    let text = pool("").replace("pool.www", "pool.my-app").replace(
+        "listen = \"/run/a.sock\"",
+        "listen = { address = \"/run/a.sock\", owner = \"www-data\" }",
+    );
+    let config = config(
+        &text,
+        &[
+            ("$FORKYARD_POOL_MY_APP__LISTEN", "/run/b.sock"),
+            ("$FORKYARD_POOL_MY_APP__LISTEN__MODE", "0600"),
+        ],
+    );
+    let listen = &config.pools[0].listen;
+    assert_eq!(listen.address, Address::Unix("/run/b.sock".into()));
+    assert_eq!((listen.mode, listen.owner.as_deref()), (0o600, Some("www-data")));
+}
+
+#[test]
+fn mistakes_are_told_with_the_name_of_the_variable() {
+    let said = |name: &'static str, value: &'static str| found(&pool(""), &machine(&[(name, value)]));
+    assert_eq!(
+        said("$FORKYARD_POOL_WWW__MAX_CHILDREN", "many"),
+        [
+            "FORKYARD_POOL_WWW__MAX_CHILDREN: error: [pool www] max_children: \"many\" is not a number of workers; write digits without \
+             quotes, for example 10, or \"auto\""
+        ]
+    );
+    assert_eq!(
+        said("$FORKYARD_POOL_WWW__MAXCHILDREN", "5"),
+        [
+            "FORKYARD_POOL_WWW__MAXCHILDREN: error: [pool www] maxchildren: unknown key; did you mean max_children?"
+        ]
+    );
+    let unknown = said("$FORKYARD_POOL_SHOP__MAX_CHILDREN", "5");
+    assert!(
+        unknown.len() == 1
+            && unknown[0].starts_with("FORKYARD_POOL_SHOP__MAX_CHILDREN: warning: there is no such pool"),
+        "{unknown:?}"
+    );
+}
+
+#[test]
+fn what_is_in_force_has_its_source() {
+    let world = machine(&[("$FORKYARD_POOL_WWW__MAX_CHILDREN", "20")]);
+    let text = pool("");
+    let shown = crate::resolve::effective(text.as_bytes(), Path::new("f.toml"), &world).expect("valid");
+    let has = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        shown
+            .lines()
+            .any(|it| it.split_whitespace().collect::<Vec<_>>() == words)
+    };
+    for line in [
+        "[pool.www]",
+        "max_children = 20 # FORKYARD_POOL_WWW__MAX_CHILDREN",
+        "pm = \"static\" # f.toml:4:1",
+        "max_requests = 0 # default",
+        "application.limit_extensions = [\".php\", \".phar\"] # default",
+        "[global]",
+        "log_level = \"notice\" # default",
+    ] {
+        assert!(has(line), "{line}\n{shown}");
+    }
+    // It is a configuration itself.
+    parsed(&shown, &ROOT).expect("what is shown is valid");
+}
+
+#[test]
+fn the_memory_says_how_many_workers_there_are() {
+    let text = pool("").replace("max_children = 2", "max_children = \"auto\"");
+    let gib = ("/memory", "1073741824");
+    assert_eq!(config(&text, &[gib]).pools[0].pm.max_children(), 11);
+    let limited = text.replace("pm = ", "memory_limit = \"128M\"\npm = ");
+    assert_eq!(config(&limited, &[gib]).pools[0].pm.max_children(), 6 - 1);
+    let two = format!(
+        "{text}{}",
+        text.replace("pool.www", "pool.shop").replace("a.sock", "b.sock")
+    );
+    assert_eq!(config(&two, &[gib]).pools[1].pm.max_children(), 5);
+    one(
+        &text,
+        &ROOT,
+        "5:1: error: [pool www] max_children: it is not known how much memory there is; give a number",
+    );
+}

@@ -1,0 +1,47 @@
+//! Forms of values that say what the daemon does for those that supervise it, and how many workers the machine allows.
+
+use super::super::flat_keys::Field;
+use super::super::model::OnSigterm;
+use super::Form;
+use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
+use std::fmt;
+
+/// What SIGTERM means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TermRule(pub(crate) OnSigterm);
+
+/// A whole number; `None`: `"auto"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Children(pub(crate) Option<i64>);
+
+impl Field<Children> {
+    /// Whether it is what the memory allows.
+    pub(crate) fn is_auto(&self) -> bool {
+        self.written().is_some_and(|written| written.value.0.is_none())
+    }
+}
+
+impl Form for TermRule {
+    type Value = OnSigterm;
+
+    fn value(&self) -> &OnSigterm {
+        &self.0
+    }
+}
+
+form!(
+    TermRule,
+    "what SIGTERM can mean; write \"terminate\" or \"finish\"",
+    str | text
+        | match text {
+            "terminate" => Some(TermRule(OnSigterm::Terminate)),
+            "finish" => Some(TermRule(OnSigterm::Finish)),
+            _ => None,
+        }
+);
+form!(
+    Children,
+    "a number of workers; write digits without quotes, for example 10, or \"auto\"",
+    str | text | (text == "auto").then_some(Children(None)),
+    int | number | Some(Children(Some(number)))
+);
