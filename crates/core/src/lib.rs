@@ -15,4 +15,4 @@ pub mod life;
 pub mod master;
 pub mod spawn;
 
-use forkyard_base::{origin, tick, timers};
+use forkyard_base::{indexed, origin, tick, timers};

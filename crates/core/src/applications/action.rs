@@ -1,4 +1,4 @@
-//! What the book can ask for. The router performs each in order and decides nothing.
+//! What the pool can ask for. The router performs each in order and decides nothing.
 
 use super::event::{ErrorId, InstanceId, Ticket};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub enum Action {
     /// Stop an instance, also one that is still being started; ends in `Exited` (or `SpawnFailed`).
     Stop(InstanceId, Force),
     /// The ticket has a session on this instance, until it is closed.
-    Lend(Ticket, InstanceId),
+    CheckOut(Ticket, InstanceId),
     /// The ticket gets no instance.
     Refuse(Ticket, Refusal),
     /// The instance of this session is gone or about to be killed. `began` is false for one that still waited in the

@@ -1,12 +1,12 @@
-//! Instances of an earlier book are taken over.
+//! Instances of an earlier pool are taken over.
 
-use super::book::{Book, Step};
-use super::event::{Adopted, InstanceId};
+use super::event::{Adopted, InstanceId, Ticket};
 use super::instance::Instance;
 use super::life::Life;
+use super::pool::{ApplicationPool, Step};
 use super::timers::Timer;
 
-impl Book {
+impl ApplicationPool {
     /// Takes instances over that run already. Each is busy until the session that it comes with is closed. There may be more
     /// than the total allows, as after it was lowered.
     pub(super) fn adopt(&mut self, instances: Vec<Adopted>, next: InstanceId, step: &mut Step<'_>) {
@@ -32,7 +32,7 @@ impl Book {
         application.instances.insert(id);
         let most = application.options.max_request_time;
         self.uses += 1;
-        let mut instance = Instance::new(app, application.generation, step.now);
+        let mut instance = Instance::new(app, application.restarts, step.now);
         instance.life = Life::Serving;
         instance.running.insert(session);
         instance.adopted = Some(session);
@@ -40,7 +40,7 @@ impl Book {
         self.instances.insert(id, instance);
         self.counts.active += 1;
         self.file(id);
-        self.hold(session, app, None);
+        self.hold(session, app, None, false);
         if let Some(held) = self.held.get_mut(&session) {
             held.instance = Some(id);
         }
@@ -48,6 +48,31 @@ impl Book {
             self.timers.set(Timer::Session(session), step.now, most);
         }
         self.next_instance = self.next_instance.max(id.0.saturating_add(1));
+        self.touched.insert(app);
+    }
+
+    /// An instance that was taken over says which sessions it has. Its own numbers are lower than those of this pool, and it
+    /// has them even if they are more than it may have.
+    pub(super) fn found(&mut self, id: InstanceId, session: Ticket, step: &Step<'_>) {
+        let is_new = self.last_ticket.is_none_or(|last| session < last) && !self.held.contains_key(&session);
+        let Some(instance) = self
+            .instances
+            .get(&id)
+            .filter(|one| one.is_taken_over() && is_new)
+        else {
+            return;
+        };
+        let app = instance.app;
+        self.unfile(id);
+        self.hold(session, app, None, false);
+        if let (Some(held), Some(instance)) = (self.held.get_mut(&session), self.instances.get_mut(&id)) {
+            held.instance = Some(id);
+            instance.running.insert(session);
+        }
+        self.file(id);
+        if let Some(most) = self.apps[&app].options.max_request_time {
+            self.timers.set(Timer::Session(session), step.now, most);
+        }
         self.touched.insert(app);
     }
 }

@@ -4,12 +4,13 @@ use super::action::Trouble;
 use super::event::{InstanceId, Ticket};
 use super::index::Keys;
 use super::options::Options;
-use super::sight::Known;
+use super::restart_file::Known;
 use crate::tick::Tick;
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
-/// An application in the book. Never used twice, so that what is left of a removed one is not taken for a new one of its
+/// An application in the pool. Never used twice, so that what is left of a removed one is not taken for a new one of its
 /// name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct AppId(pub u64);
@@ -22,33 +23,34 @@ pub(super) struct Application {
     pub options: Options,
     /// Most instances that one application may have beside the reserve, but for its minimum.
     pub share: u32,
-    /// A spare instance was begun in a place of the reserve, or in one more than the total, and no place was given back since.
+    /// A rolling restart of it has begun an instance beyond its `share`, in a place of the reserve or in one more than `max`. It is
+    /// to give a place back before it gets another.
     pub is_over: bool,
     /// It was added, not begun by a request, and stays without instances.
     pub registered: bool,
-    /// It was removed: nobody can ask for it any more.
+    /// It was removed: no request can ask for it any more.
     pub removed: bool,
     /// All instances, whatever they do.
     pub instances: BTreeSet<InstanceId>,
     /// Those that serve and have no session, by their last use.
     pub idle: BTreeSet<(u64, InstanceId)>,
-    /// Those that serve and have sessions, by their number.
+    /// Those that serve and have sessions, by [`super::instance::Instance::load`].
     pub busy: BTreeSet<(u32, InstanceId)>,
     pub spawning: BTreeSet<InstanceId>,
-    /// How many do out-of-band work, and who wants to.
+    /// How many instances do out-of-band work, and which want to.
     pub working: u32,
     pub work_wanted: BTreeSet<InstanceId>,
     /// Those to be disabled as soon as another one serves.
     pub disable_after: BTreeSet<InstanceId>,
-    /// Who waits, oldest first.
+    /// The requests that wait, oldest first.
     pub waiters: BTreeSet<Ticket>,
     /// Sessions in private queues.
     pub queued: u32,
-    /// The queue was full and that was said.
+    /// The queue was full, and the log says so.
     pub said_full: bool,
     pub known: Known,
     /// How often it was restarted.
-    pub generation: u32,
+    pub restarts: u32,
     /// Sessions since then.
     pub begun: u32,
     /// A rolling restart that is not over.
@@ -59,7 +61,7 @@ pub(super) struct Application {
     pub failures: u32,
     pub trouble: Option<Trouble>,
     pub backoff: Option<Tick>,
-    /// Where the book's indexes have it.
+    /// Where the pool's indexes have it.
     pub keys: Keys,
 }
 
@@ -68,7 +70,7 @@ pub(super) struct Application {
 pub(super) struct Rolling {
     /// Instances with old code.
     pub old: BTreeSet<InstanceId>,
-    /// The one that is being started to take the place of one of them.
+    /// The instance that is being started to replace one of them.
     pub spare: Option<InstanceId>,
 }
 
@@ -93,7 +95,7 @@ impl Application {
             queued: 0,
             said_full: false,
             known: Known::default(),
-            generation: 0,
+            restarts: 0,
             begun: 0,
             rolling: None,
             resisting: false,
@@ -133,7 +135,7 @@ impl Application {
         self.most().saturating_sub(self.size())
     }
 
-    /// How many instances are wanted for those who wait, and how many to keep the minimum; both within `room`.
+    /// How many instances are wanted for the requests that wait, and how many to keep the minimum; both within `room`.
     pub(super) fn wanted(&self) -> (u32, u32) {
         let room = self.room();
         let spawning = length(self.spawning.len());
@@ -144,13 +146,25 @@ impl Application {
     }
 
     /// The instance for the next session, as long as that need not wait in it: the one that was used last, or, if each
-    /// has sessions, the one with the fewest.
-    pub(super) fn free(&self) -> Option<InstanceId> {
+    /// has sessions, the one with the fewest. `alone`: no other session may be on it.
+    pub(super) fn free(&self, alone: bool) -> Option<InstanceId> {
         if let Some((_, id)) = self.idle.last() {
             return Some(*id);
         }
+        if alone {
+            return None;
+        }
         let (sessions, id) = self.busy.first()?;
         (*sessions < self.options.at_once()).then_some(*id)
+    }
+
+    /// Whether another instance is to share the work of those that are all busy. The processes of a program are there from its
+    /// beginning, and each has a place as long as one of them is busy.
+    pub(super) fn spreads(&self) -> bool {
+        let is_at_work = !self.busy.is_empty() && (self.idle.is_empty() || self.options.shares_program);
+        let present = self.serving() + length(self.spawning.len()) + self.working;
+        let most = self.options.spread.map_or(1, NonZeroU32::get);
+        is_at_work && self.waiters.is_empty() && self.spawning.is_empty() && present < most && self.room() > 0
     }
 
     /// Nothing can serve, nothing will, and nothing may be started for a while.
@@ -165,7 +179,7 @@ impl Application {
     }
 }
 
-/// A number of things, none of which can be more than there are processes or connections.
+/// A count as `u32`. There are never more of these things than processes or connections.
 pub(super) fn length(of: usize) -> u32 {
     u32::try_from(of).unwrap_or(u32::MAX)
 }

@@ -1,13 +1,13 @@
-//! Who gets the next place, and who gives one up.
+//! Which application gets the next place, and which gives one up.
 
 use super::action::{Notice, Reason};
 use super::application::{AppId, length};
-use super::book::{Book, Step};
 use super::event::Ticket;
 use super::index::Class;
-use super::life::Cause;
+use super::life::InstanceCause;
+use super::pool::{ApplicationPool, Step};
 
-impl Book {
+impl ApplicationPool {
     /// Draws the consequences of what changed, until there are none.
     pub(super) fn settle(&mut self, step: &mut Step<'_>) {
         loop {
@@ -48,8 +48,8 @@ impl Book {
         }
     }
 
-    /// Most instances of one application, but for its minimum. So one whose instances leave after sessions that last, while new
-    /// ones are begun in their stead, can't take what is reserved for others either.
+    /// The most instances of one application, but for its minimum. So an application whose instances leave after long
+    /// sessions, while new ones are started for them, can't take what is reserved for others either.
     pub(super) fn share(&self) -> u32 {
         match self.reserve {
             0 => u32::MAX,
@@ -57,19 +57,19 @@ impl Book {
         }
     }
 
-    /// Places for whoever wants them.
+    /// Places that any application can take.
     fn open_places(&self) -> u32 {
         self.max.saturating_sub(self.reserve)
     }
 
-    /// Places there are for those who want one for this reason.
+    /// The places that an application which wants one for this reason may take.
     pub(super) fn places(&self, class: Class) -> u32 {
         match class {
-            // In one more than the total runs what another application has begun in its rolling restart, and that one has more
-            // than its share until a session ends.
+            // A rolling restart may hold one place more than `max` until one of its old instances has finished. An application
+            // without an instance must not wait for that.
             Class::Starving => self.max.saturating_add(u32::from(self.index.over > 0)),
             Class::Short => self.max,
-            Class::Growing => self.open_places(),
+            Class::Growing | Class::Spreading => self.open_places(),
         }
     }
 
@@ -83,7 +83,7 @@ impl Book {
 
     /// More than the total stay when those are gone that are leaving.
     fn is_over(&self) -> bool {
-        let going = self.counts.stopping + self.counts.draining + self.counts.spent + self.counts.spares;
+        let going = self.counts.stopping + self.counts.draining + self.counts.finishing + self.counts.spares;
         self.count().saturating_sub(going) > self.max
     }
 
@@ -95,7 +95,7 @@ impl Book {
         if self.evict(step) {
             return true;
         }
-        // The last one of an application stays while somebody waits for it.
+        // The last instance of an application stays while a request waits for it.
         match self.index.yields.last() {
             Some(&(serving, oldest, app)) if serving > 1 || oldest == Ticket(u64::MAX) => {
                 self.yield_one(app, step)
@@ -104,7 +104,7 @@ impl Book {
         }
     }
 
-    /// Gives a place to who wants one most, or makes one free for it.
+    /// Gives a place to the application that wants one most, or makes one free for it.
     fn give(&mut self, step: &mut Step<'_>) -> bool {
         let Some(&(class, _, ticket, app)) = self.index.wants.first() else {
             return false;
@@ -116,14 +116,15 @@ impl Book {
             self.spawn(app, step);
             return true;
         }
-        if self.counts.stopping < self.index.wanted && self.evict(step) {
+        if class != Class::Spreading && self.counts.stopping < self.index.wanted && self.evict(step) {
             return true;
         }
         let coming = self.counts.stopping + length(self.yielding.len());
         if class != Class::Starving || coming >= self.index.starving {
             return false;
         }
-        // Whoever has most gives one up; of those that have one, who is asked for last. Who was asked for before stays.
+        // The application with the most instances gives one up. Of applications with one instance, the one that was
+        // asked for last gives it up; one that was asked for before stays.
         match self.index.yields.last() {
             Some(&(serving, oldest, rich)) if serving > 1 || oldest > ticket => self.yield_one(rich, step),
             _ => false,
@@ -143,20 +144,21 @@ impl Book {
         true
     }
 
-    /// Gives the application's least busy instance no more sessions, so that its place is free after those it has; or that
-    /// of another one, if that has none before ([`Book::exchange`]).
+    /// Gives the application's least busy instance no more sessions, so that its place is free after those it has. If
+    /// another instance is without sessions before that, it gives up its place instead ([`ApplicationPool::exchange`]).
     fn yield_one(&mut self, app: AppId, step: &mut Step<'_>) -> bool {
         let Some((_, id)) = self.apps[&app].busy.first().copied() else {
             return false;
         };
         step.say(Notice::Leaves(id, Reason::Evicted));
-        self.change(id, Cause::Spend, step);
+        self.change(id, InstanceCause::Finish, step);
         self.yielding.insert(id);
         true
     }
 
-    /// Has an instance without sessions leave, if there is one now, in the place of one that is to leave after sessions that
-    /// may last for long. Before it is given another session: so whoever needs the place waits for the shortest only.
+    /// Has an instance without sessions leave, if there is one now, in the place of one that is to leave after sessions
+    /// that may last for long. This comes before it is given another session, so the application that needs the place
+    /// waits only for the shortest.
     pub(super) fn exchange(&mut self, id: AppId, step: &mut Step<'_>) {
         let Some(app) = self.apps.get(&id).filter(|app| app.rolling.is_none()) else {
             return;
@@ -166,7 +168,7 @@ impl Book {
             return;
         };
         step.say(Notice::Stays(yielding));
-        self.change(yielding, Cause::Reprieve, step);
+        self.change(yielding, InstanceCause::Reprieve, step);
         let is_owed = self.counts.stopping < self.index.starving || self.is_over();
         if is_owed && !self.evict(step) && self.apps[&id].may_lose() {
             self.retire(idle, Reason::Evicted, step);
@@ -185,7 +187,7 @@ impl Book {
         true
     }
 
-    /// No place can be had: those who hoped for one wait in private queues.
+    /// No place can be had: the requests that wait for one go into private queues.
     fn queue_privately(&mut self, step: &mut Step<'_>) -> bool {
         let hopeless = self.count() >= self.places(Class::Growing) && self.counts.stopping == 0;
         match self.index.hopes.first().copied() {

@@ -2,13 +2,13 @@
 
 use super::action::{Action, Disabling, Force, Notice, Reason, Trouble};
 use super::application::AppId;
-use super::book::{Book, Step};
 use super::event::InstanceId;
-use super::life::{self, Cause, Life};
+use super::life::{self, InstanceCause, Life};
+use super::pool::{ApplicationPool, Step};
 use super::timers::Timer;
 use std::sync::Arc;
 
-impl Book {
+impl ApplicationPool {
     /// Takes an instance out of its application's lists, before anything that they are ordered by changes.
     pub(super) fn unfile(&mut self, id: InstanceId) {
         let Some(instance) = self.instances.get(&id) else {
@@ -16,7 +16,7 @@ impl Book {
         };
         if let Some(app) = self.apps.get_mut(&instance.app) {
             app.idle.remove(&(instance.used, id));
-            app.busy.remove(&(instance.busyness(), id));
+            app.busy.remove(&(instance.load(), id));
         }
     }
 
@@ -27,13 +27,13 @@ impl Book {
         if let Some(app) = self.apps.get_mut(&instance.app) {
             match instance.busyness() {
                 0 => app.idle.insert((instance.used, id)),
-                sessions => app.busy.insert((sessions, id)),
+                _ => app.busy.insert((instance.load(), id)),
             };
         }
     }
 
-    /// Changes an instance's life, with all that follows for the books and for its timer.
-    pub(super) fn change(&mut self, id: InstanceId, cause: Cause, step: &mut Step<'_>) {
+    /// Changes an instance's life, with all that follows for the records and for its timer.
+    pub(super) fn change(&mut self, id: InstanceId, cause: InstanceCause, step: &mut Step<'_>) {
         let Some((before, app)) = self.instances.get(&id).map(|one| (one.life, one.app)) else {
             return;
         };
@@ -48,7 +48,7 @@ impl Book {
             instance.life = after;
         }
         self.count_life(id, app, after, true);
-        if before == Life::Spent {
+        if before == Life::Finishing {
             self.yielding.remove(&id);
         }
         self.file(id);
@@ -74,12 +74,12 @@ impl Book {
                 self.timers
                     .set(Timer::Instance(id), step.now, options.stop_timeout);
             }
-            Life::Spawning | Life::Serving | Life::Spent | Life::Disabling => {}
+            Life::Spawning | Life::Serving | Life::Finishing | Life::Disabling => {}
         }
         if before == Life::Disabling && matches!(after, Life::Draining | Life::Stopping) {
             step.act(Action::Disabled(id, Disabling::Gone));
         }
-        if matches!(after, Life::Draining | Life::Stopping | Life::Spent) {
+        if matches!(after, Life::Draining | Life::Stopping | Life::Finishing) {
             self.is_leaving(id, app, step);
         }
     }
@@ -88,7 +88,7 @@ impl Book {
     fn count_life(&mut self, id: InstanceId, app: AppId, life: Life, enters: bool) {
         let count = match life {
             Life::Spawning => &mut self.counts.spawning,
-            Life::Spent => &mut self.counts.spent,
+            Life::Finishing => &mut self.counts.finishing,
             Life::Draining => &mut self.counts.draining,
             Life::Stopping => &mut self.counts.stopping,
             Life::Working => match self.apps.get_mut(&app) {
@@ -133,21 +133,21 @@ impl Book {
             return;
         }
         step.say(Notice::Leaves(id, reason));
-        self.change(id, Cause::Retire, step);
+        self.change(id, InstanceCause::Retire, step);
         self.emptied(id, step);
     }
 
     /// Looks whether an instance has no sessions, and what follows.
     pub(super) fn emptied(&mut self, id: InstanceId, step: &mut Step<'_>) {
         if self.instances.get(&id).is_some_and(|one| one.busyness() == 0) {
-            self.change(id, Cause::Emptied, step);
+            self.change(id, InstanceCause::Emptied, step);
         }
     }
 
     /// Stops an instance at once; its sessions are lost.
     pub(super) fn stop(&mut self, id: InstanceId, step: &mut Step<'_>) {
         self.lose_sessions(id, step);
-        self.change(id, Cause::Stop, step);
+        self.change(id, InstanceCause::Stop, step);
     }
 
     /// Stops an instance with SIGKILL; its sessions are lost.
@@ -176,7 +176,7 @@ impl Book {
             return;
         };
         let (life, app, processed) = (instance.life, instance.app, instance.processed);
-        let wanted = matches!(life, Life::Stopping | Life::Draining | Life::Spent);
+        let wanted = matches!(life, Life::Stopping | Life::Draining | Life::Finishing);
         let had = instance.busyness() > 0;
         // A request that crashes its instance says nothing against the code of the others.
         let had_work = processed > 0 || !instance.running.is_empty();
@@ -192,7 +192,7 @@ impl Book {
         }
     }
 
-    /// Takes an instance out of the book.
+    /// Takes an instance out of the pool.
     pub(super) fn drop_instance(&mut self, id: InstanceId, step: &mut Step<'_>) {
         self.lose_sessions(id, step);
         self.unfile(id);
@@ -221,7 +221,7 @@ impl Book {
         match instance.life {
             Life::Spawning => {
                 step.say(Notice::Leaves(id, Reason::StartTimeout));
-                self.change(id, Cause::Stop, step);
+                self.change(id, InstanceCause::Stop, step);
                 self.failed(app, Trouble::TimedOut, step);
             }
             Life::Draining => {
@@ -236,7 +236,7 @@ impl Book {
                 step.say(Notice::StopTimedOut(id));
                 step.act(Action::Stop(id, Force::Kill));
             }
-            Life::Serving | Life::Spent | Life::Disabling | Life::Disabled => {}
+            Life::Serving | Life::Finishing | Life::Disabling | Life::Disabled => {}
         }
     }
 

@@ -1,7 +1,7 @@
-//! What can happen to the book.
+//! What can happen to the pool.
 
 use super::options::{Options, RestartMethod};
-use super::sight::Sight;
+use super::restart_file::RestartFiles;
 use crate::tick::Tick;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -14,26 +14,26 @@ pub struct InstanceId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// Who asks: what ends together. One consumer may wait for and hold several instances.
+/// The one that asks: all that it holds ends together. A lease holder may wait for and hold several instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Consumer(pub u64);
+pub struct LeaseHolder(pub u64);
 
 /// Where the report of a failed start is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ErrorId(pub u64);
 
-/// What the book is told.
+/// What the pool is told.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// An instance is asked for. Ends in [`super::action::Action::Lend`] or [`super::action::Action::Refuse`], unless it
+    /// An instance is asked for. Ends in [`super::action::Action::CheckOut`] or [`super::action::Action::Refuse`], unless it
     /// is taken back with `Cancel` before.
     Get(Get),
-    /// Who waits is gone. Nothing if it does not wait.
+    /// The client that waits is gone. Nothing if it does not wait.
     Cancel(Ticket),
     /// A session is over. Nothing if the ticket holds no instance: closing twice is harmless.
     Close(Ticket, Return),
-    /// A consumer is gone: all it waits for is taken back, all it holds is closed.
-    ConsumerGone(Consumer, Return),
+    /// A lease holder is gone: all it waits for is taken back, all it holds is closed.
+    LeaseHolderGone(LeaseHolder, Return),
     /// An instance asked for with [`super::action::Action::Spawn`] is up.
     Spawned(InstanceId),
     /// It could not be started, and no process is left of it.
@@ -43,14 +43,14 @@ pub enum Event {
     /// Restart an application; unknown: nothing.
     Restart(Arc<str>, RestartMethod),
     /// What was seen of an application's restart files; unknown application: nothing.
-    Seen(Arc<str>, Sight),
+    Seen(Arc<str>, RestartFiles),
     /// An application's settings are these from now on; unknown application: nothing.
     Changed(Arc<str>, Options),
     /// The pool's total is another one.
     SetMax(NonZeroU32),
     /// So many places are for applications that have no instance.
     SetReserve(u32),
-    /// Add an application before anybody asks for it, with its group if it has one.
+    /// Add an application before a request asks for it, with its group if it has one.
     Add {
         /// Its name. One that is there already is an error.
         name: Arc<str>,
@@ -69,7 +69,7 @@ pub enum Event {
         /// Its settings from now on.
         options: Options,
     },
-    /// An application is in no group any more, and is there only as long as somebody asks for it. Unknown: nothing.
+    /// An application is in no group any more, and is there only as long as requests ask for it. Unknown: nothing.
     Leave(Arc<str>),
     /// Take an application out. Its name may be used again at once. Unknown: nothing.
     Remove(Arc<str>, Removal),
@@ -79,6 +79,10 @@ pub enum Event {
     WorkWanted(InstanceId),
     /// Its out-of-band work, asked for with [`super::action::Action::Work`], is done or has failed.
     Worked(InstanceId),
+    /// An instance that was taken over has this session, which an earlier pool has given out.
+    Found(InstanceId, Ticket),
+    /// An instance does not get round to what it has been given, or does again (`false`).
+    HeldUp(InstanceId, bool),
     /// An instance uses so much memory, in bytes.
     Measured(InstanceId, u64),
     /// Give an instance no more sessions, but let it live. Answered with [`super::action::Action::Disabled`].
@@ -87,7 +91,7 @@ pub enum Event {
     Enable(InstanceId),
     /// Take an instance out of service; it is stopped after its sessions.
     Detach(InstanceId),
-    /// Instances of an earlier book that still run, and the first number that no instance has had. Before anything is asked for.
+    /// Instances of an earlier pool that still run, and the first number that no instance has had. Before anything is asked for.
     Adopt(Vec<Adopted>, InstanceId),
     /// Stop everything; ends in [`super::action::Action::Finished`].
     Shutdown(Removal),
@@ -95,7 +99,7 @@ pub enum Event {
     Deadline,
 }
 
-/// An instance that another book began.
+/// An instance that another pool began.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Adopted {
     /// Its number.
@@ -118,10 +122,12 @@ pub struct Get {
     pub target: Target,
     /// How long.
     pub patience: Patience,
-    /// For whom, if that is known.
-    pub consumer: Option<Consumer>,
+    /// The request that it was checked out for, if that is known.
+    pub lease_holder: Option<LeaseHolder>,
     /// What was just seen of the application's restart files, if they were looked at.
-    pub sight: Option<Sight>,
+    pub restart_files: Option<RestartFiles>,
+    /// It has its instance for itself, however many sessions one may have.
+    pub alone: bool,
 }
 
 /// What is asked for.
@@ -135,7 +141,7 @@ pub enum Target {
     Group(Arc<str>, u64),
 }
 
-/// How long somebody waits for an instance.
+/// How long a request waits for an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
     /// Not at all.
@@ -151,7 +157,7 @@ pub enum Patience {
 pub enum Return {
     /// It is well.
     Ok,
-    /// It is not, or nobody knows: it is replaced.
+    /// It is not healthy, or that is not known: it is replaced.
     Failed,
 }
 

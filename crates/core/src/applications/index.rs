@@ -1,8 +1,8 @@
 //! Where an application stands among the others, kept so that no decision looks at all of them.
 
 use super::application::{AppId, Application, length};
-use super::book::{Book, Step};
 use super::event::Ticket;
+use super::pool::{ApplicationPool, Step};
 use super::timers::Timer;
 use crate::timers::SHORTEST;
 use std::collections::BTreeSet;
@@ -10,12 +10,14 @@ use std::collections::BTreeSet;
 /// Why an instance is wanted. What comes first is done first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Class {
-    /// Somebody waits, and the application has nothing that serves or will.
+    /// Requests wait, and the application has no instance that serves or will.
     Starving,
     /// It has fewer than its minimum.
     Short,
-    /// Somebody waits, and its instances are busy.
+    /// Requests wait, and its instances are busy.
     Growing,
+    /// Its instances are busy, and it may be spread over more.
+    Spreading,
 }
 
 /// What an application is found by, while it is.
@@ -23,11 +25,11 @@ pub(super) enum Class {
 pub(super) struct Keys {
     /// It has an idle instance above its minimum, last used then.
     pub evictable: Option<u64>,
-    /// It wants instances: why, how many it has, who waits longest.
+    /// It wants instances: why, how many it has, and which request waits longest.
     pub wants: Option<(Class, u32, Ticket)>,
     /// How many.
     pub wanted: u32,
-    /// It has instances above its minimum, so many serve, and who waits longest (none: the highest number).
+    /// It has instances above its minimum: how many serve, and which request waits longest (none: the highest number).
     pub yields: Option<(u32, Ticket)>,
     /// Its waiters may have to go into private queues.
     pub hopes: bool,
@@ -60,10 +62,14 @@ pub(super) fn keys(app: &Application) -> Keys {
         Class::Starving
     } else if missing > 0 {
         Class::Short
-    } else {
+    } else if needed > 0 {
         Class::Growing
+    } else {
+        Class::Spreading
     };
+    // No place is made free for an instance for which no request waits.
     let wanted = needed.max(missing);
+    let wants = wanted > 0 || app.spreads();
     let may_lose = app.may_lose();
     let private = !app.options.use_global_queue && serving > 0;
     Keys {
@@ -72,7 +78,7 @@ pub(super) fn keys(app: &Application) -> Keys {
             .first()
             .filter(|_| may_lose && app.waiters.is_empty())
             .map(|idle| idle.0),
-        wants: (wanted > 0).then_some((class, app.size(), oldest.unwrap_or(Ticket(u64::MAX)))),
+        wants: wants.then_some((class, app.size(), oldest.unwrap_or(Ticket(u64::MAX)))),
         wanted,
         yields: (may_lose && !app.busy.is_empty()).then_some((serving, oldest.unwrap_or(Ticket(u64::MAX)))),
         hopes: private && app.waiters.len() > app.spawning.len(),
@@ -126,7 +132,7 @@ impl Index {
     }
 }
 
-impl Book {
+impl ApplicationPool {
     /// Files an application anew after something in it changed, and watches its idle time.
     pub(super) fn reindex(&mut self, id: AppId, step: &Step<'_>) {
         let Some(app) = self.apps.get_mut(&id) else {

@@ -12,12 +12,16 @@ pub(super) struct Instance {
     pub app: AppId,
     pub life: Life,
     /// How often the application had been restarted when it was begun.
-    pub generation: u32,
+    pub restarts: u32,
     /// Sessions that it may work on, oldest first: at most `concurrency`.
     pub running: BTreeSet<Ticket>,
+    /// One of them that has it for itself.
+    pub lease: Option<Ticket>,
+    /// It has sessions, and does not get round to taking up more.
+    pub held_up: bool,
     /// Its private queue: sessions that it has not begun.
     pub queued: BTreeSet<Ticket>,
-    /// The session that it was taken over with from an earlier book, and may still have.
+    /// The session that it was taken over with from an earlier pool, and may still have.
     pub adopted: Option<Ticket>,
     /// Sessions ever begun and ever ended well.
     pub begun: u32,
@@ -29,12 +33,14 @@ pub(super) struct Instance {
 }
 
 impl Instance {
-    pub(super) fn new(app: AppId, generation: u32, now: Tick) -> Instance {
+    pub(super) fn new(app: AppId, restarts: u32, now: Tick) -> Instance {
         Instance {
             app,
             life: Life::Spawning,
-            generation,
+            restarts,
             running: BTreeSet::new(),
+            lease: None,
+            held_up: false,
             queued: BTreeSet::new(),
             adopted: None,
             begun: 0,
@@ -44,7 +50,7 @@ impl Instance {
         }
     }
 
-    /// What it does may be something that the earlier book had asked for.
+    /// What it does may be something that the earlier pool had asked for.
     pub(super) fn is_taken_over(&self) -> bool {
         self.adopted
             .is_some_and(|session| self.running.contains(&session))
@@ -52,5 +58,14 @@ impl Instance {
 
     pub(super) fn busyness(&self) -> u32 {
         u32::try_from(self.running.len() + self.queued.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The key by which it is chosen among those with sessions: their number, or the highest number where it must not
+    /// get more.
+    pub(super) fn load(&self) -> u32 {
+        match self.lease.is_some() || self.held_up {
+            true => u32::MAX,
+            false => self.busyness(),
+        }
     }
 }

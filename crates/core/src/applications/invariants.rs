@@ -1,13 +1,13 @@
 //! What holds after every step.
 
 use super::application::{AppId, Application, length};
-use super::book::{Book, Counts};
 use super::index::{Class, Index, keys};
 use super::life::Life;
+use super::pool::{ApplicationPool, Counts};
 use super::timers::Timer;
 
-impl Book {
-    /// Panics if the books disagree, if a limit is broken, or if somebody waits for what is there.
+impl ApplicationPool {
+    /// Panics if the records disagree, if a limit is broken, or if a request waits for what is there.
     pub fn invariants(&self) {
         assert!(self.touched.is_empty(), "every consequence is drawn");
         let sizes: u32 = self.apps.values().map(Application::size).sum();
@@ -21,7 +21,7 @@ impl Book {
             self.check_app(*id, app);
         }
         for id in &self.yielding {
-            assert_eq!(self.instances[id].life, Life::Spent, "it gives its place up");
+            assert_eq!(self.instances[id].life, Life::Finishing, "it gives its place up");
         }
         for (ticket, held) in &self.held {
             match held.instance {
@@ -36,9 +36,13 @@ impl Book {
         let sessions: usize = self.instances.values().map(|one| one.busyness() as usize).sum();
         let waiters: usize = self.apps.values().map(|app| app.waiters.len()).sum();
         assert_eq!(sessions + waiters, self.held.len(), "each ticket is in one place");
-        let owned = self.held.values().filter(|held| held.consumer.is_some()).count();
-        let known: usize = self.consumers.values().map(|tickets| tickets.len()).sum();
-        assert_eq!(owned, known, "consumers own what they ask for");
+        let owned = self
+            .held
+            .values()
+            .filter(|held| held.lease_holder.is_some())
+            .count();
+        let known: usize = self.lease_holders.values().map(|tickets| tickets.len()).sum();
+        assert_eq!(owned, known, "lease holders own what they ask for");
         self.check_groups();
     }
 
@@ -65,7 +69,7 @@ impl Book {
         Counts {
             active: length(self.instances.values().filter(|one| one.busyness() > 0).count()),
             spawning: with(Life::Spawning),
-            spent: with(Life::Spent),
+            finishing: with(Life::Finishing),
             draining: with(Life::Draining),
             stopping: with(Life::Stopping),
             spares: length(spares.filter(|rolling| rolling.spare.is_some()).count()),
@@ -115,9 +119,15 @@ impl Book {
         let startable = self.counts.spawning < self.most_spawning && !self.ending;
         if startable && !wants.is_empty() {
             let places = wants.first().map_or(0, |key| self.places(key.0));
-            assert!(self.count() >= places, "nobody wants what is free");
+            assert!(
+                self.count() >= places,
+                "an application wants a place and is not given the free one"
+            );
             let held_back = self.counts.stopping < self.index.wanted && !evictable.is_empty();
-            assert!(!held_back, "nobody waits while another idles");
+            assert!(
+                !held_back,
+                "an application waits for a place while an idle instance could be evicted"
+            );
         }
     }
 
@@ -128,7 +138,7 @@ impl Book {
             assert_eq!(one.app, id);
             let serves = one.life == Life::Serving;
             let idle = app.idle.contains(&(one.used, *instance));
-            let busy = app.busy.contains(&(one.busyness(), *instance));
+            let busy = app.busy.contains(&(one.load(), *instance));
             assert_eq!(idle, serves && one.busyness() == 0, "the idle are idle");
             assert_eq!(busy, serves && one.busyness() > 0, "the busy are busy");
             assert_eq!(app.spawning.contains(instance), one.life == Life::Spawning);
@@ -137,7 +147,7 @@ impl Book {
                 Life::Spawning | Life::Disabled | Life::Working | Life::Stopping
             );
             assert!(!empty || one.busyness() == 0, "{:?} has sessions", one.life);
-            let full = matches!(one.life, Life::Spent | Life::Disabling | Life::Draining);
+            let full = matches!(one.life, Life::Finishing | Life::Disabling | Life::Draining);
             assert!(!full || one.busyness() > 0, "{:?} has none", one.life);
             assert!(one.queued.is_empty() || !one.running.is_empty(), "the first runs");
             let timed = matches!(one.life, Life::Spawning | Life::Working);
@@ -147,10 +157,7 @@ impl Book {
         assert_eq!(queued, app.queued);
         let lists = app.idle.len() + app.busy.len() + app.spawning.len();
         assert!(lists <= app.instances.len(), "no one is in two lists");
-        assert!(
-            app.waiters.is_empty() || app.free().is_none(),
-            "nobody waits for what is there"
-        );
+        assert!(self.next_of(app).is_none(), "nobody waits for what is there");
         assert!(!app.hopeless() || app.waiters.is_empty(), "nobody waits in vain");
         assert!(!app.removed || app.waiters.is_empty());
         assert_eq!(app.backoff.is_some(), self.timers.is_set(Timer::Backoff(id)));

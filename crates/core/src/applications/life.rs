@@ -1,8 +1,8 @@
 //! The life of an instance.
 //!
 //! ```text
-//!            Up           Spend, Reprieve         Emptied
-//! Spawning ────▶ Serving ◀─────────▶ Spent ─────────────────▶ Stopping ──▶ (Exited)
+//!            Up           Finish, Reprieve         Emptied
+//! Spawning ────▶ Serving ◀─────────▶ Finishing ─────────────▶ Stopping ──▶ (Exited)
 //!                 ▲ ▲ │ Retire                     Emptied       ▲
 //!          Worked │ │ ├──────────▶ Draining ──────────────────────┤
 //!                 │ │ │ Disable                  Emptied          │
@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Retire is possible from everywhere; of what is still being started it makes Stopping. Enable leads back from Disabling
-//! and Disabled. Only Serving is given sessions. Spent is Draining without a deadline.
+//! and Disabled. Only Serving is given sessions. Finishing is Draining without a deadline.
 
 /// Where an instance is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub enum Life {
     /// It is given sessions.
     Serving,
     /// It has had as many as it may have, or its place is needed: it stops after its last one.
-    Spent,
+    Finishing,
     /// It is to have none, and still has some.
     Disabling,
     /// It has none and is given none.
@@ -37,9 +37,9 @@ pub enum Life {
 
 /// What changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cause {
+pub(super) enum InstanceCause {
     Up,
-    Spend,
+    Finish,
     /// Another one leaves in its place.
     Reprieve,
     Disable,
@@ -52,35 +52,37 @@ pub(super) enum Cause {
 }
 
 /// What an instance becomes.
-pub(super) fn next(life: Life, cause: Cause) -> Life {
-    use Cause::{Disable, Emptied, Enable, Reprieve, Retire, Spend, Stop, Up, Work, Worked};
+pub(super) fn next(life: Life, cause: InstanceCause) -> Life {
+    use InstanceCause::{Disable, Emptied, Enable, Finish, Reprieve, Retire, Stop, Up, Work, Worked};
     match (life, cause) {
         (_, Stop) => Life::Stopping,
         (Life::Spawning, Up) => Life::Serving,
         (Life::Spawning, Retire) => Life::Stopping,
-        (Life::Spawning, Spend | Reprieve | Disable | Enable | Work | Worked | Emptied) => Life::Spawning,
-        (Life::Serving, Spend) => Life::Spent,
+        (Life::Spawning, Finish | Reprieve | Disable | Enable | Work | Worked | Emptied) => Life::Spawning,
+        (Life::Serving, Finish) => Life::Finishing,
         (Life::Serving, Disable) => Life::Disabling,
         (Life::Serving, Work) => Life::Working,
         (Life::Serving, Retire) => Life::Draining,
         (Life::Serving, Up | Reprieve | Enable | Worked | Emptied) => Life::Serving,
-        (Life::Spent, Reprieve) => Life::Serving,
-        (Life::Spent, Emptied) => Life::Stopping,
-        (Life::Spent, Retire) => Life::Draining,
-        (Life::Spent, Up | Spend | Disable | Enable | Work | Worked) => Life::Spent,
+        (Life::Finishing, Reprieve) => Life::Serving,
+        (Life::Finishing, Emptied) => Life::Stopping,
+        (Life::Finishing, Retire) => Life::Draining,
+        (Life::Finishing, Up | Finish | Disable | Enable | Work | Worked) => Life::Finishing,
         (Life::Disabling, Enable) => Life::Serving,
         (Life::Disabling, Emptied) => Life::Disabled,
         (Life::Disabling, Retire) => Life::Draining,
-        (Life::Disabling, Up | Spend | Reprieve | Disable | Work | Worked) => Life::Disabling,
+        (Life::Disabling, Up | Finish | Reprieve | Disable | Work | Worked) => Life::Disabling,
         (Life::Disabled, Enable) => Life::Serving,
         (Life::Disabled, Retire) => Life::Draining,
-        (Life::Disabled, Up | Spend | Reprieve | Disable | Work | Worked | Emptied) => Life::Disabled,
+        (Life::Disabled, Up | Finish | Reprieve | Disable | Work | Worked | Emptied) => Life::Disabled,
         (Life::Working, Worked) => Life::Serving,
         (Life::Working, Retire) => Life::Draining,
-        (Life::Working, Up | Spend | Reprieve | Disable | Enable | Work | Emptied) => Life::Working,
+        (Life::Working, Up | Finish | Reprieve | Disable | Enable | Work | Emptied) => Life::Working,
         (Life::Draining, Emptied) => Life::Stopping,
-        (Life::Draining, Up | Spend | Reprieve | Disable | Enable | Work | Worked | Retire) => Life::Draining,
-        (Life::Stopping, Up | Spend | Reprieve | Disable | Enable | Work | Worked | Retire | Emptied) => {
+        (Life::Draining, Up | Finish | Reprieve | Disable | Enable | Work | Worked | Retire) => {
+            Life::Draining
+        }
+        (Life::Stopping, Up | Finish | Reprieve | Disable | Enable | Work | Worked | Retire | Emptied) => {
             Life::Stopping
         }
     }

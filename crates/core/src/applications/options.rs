@@ -1,4 +1,4 @@
-//! What an application may do. Values that can't be meant can't be said.
+//! What an application may do. Invalid values can't be expressed.
 
 use forkyard_base::spread;
 use serde::{Deserialize, Serialize};
@@ -33,6 +33,10 @@ pub struct Options {
     pub max_idle_time: Option<Duration>,
     /// Requests that an instance works on at once; `None`: any number.
     pub concurrency: Option<NonZeroU32>,
+    /// Another instance is started as long as there are fewer and each is busy, also where one has room; `None`: not before
+    /// all are full.
+    #[serde(default)]
+    pub spread: Option<NonZeroU32>,
     /// Where requests wait when every instance is busy and no more can be started: for whichever instance is free first,
     /// or (`false`) in the private queue of the least busy one.
     pub use_global_queue: bool,
@@ -67,6 +71,7 @@ impl Default for Options {
             max_requests_jitter: 0,
             max_idle_time: Some(Duration::from_secs(300)),
             concurrency: NonZeroU32::new(1),
+            spread: None,
             use_global_queue: true,
             max_request_queue_size: NonZeroU32::new(100),
             start_timeout: Duration::from_secs(90),

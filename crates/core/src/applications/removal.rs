@@ -2,13 +2,13 @@
 
 use super::action::{Action, Notice, Reason, Refusal};
 use super::application::{AppId, Application};
-use super::book::{Book, Step};
 use super::event::{InstanceId, Removal};
 use super::options::Options;
+use super::pool::{ApplicationPool, Step};
 use super::timers::Timer;
 use std::sync::Arc;
 
-impl Book {
+impl ApplicationPool {
     pub(super) fn add(
         &mut self,
         name: Arc<str>,

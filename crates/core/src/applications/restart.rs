@@ -1,12 +1,17 @@
 //! Restarts: instances with old code make room for such with new.
+//!
+//! A look at the directory begins one (a request leads to it: `crates/router/src/router/app_index.rs`), or a command does. A
+//! rolling restart goes on in `roll` of `capacity.rs`, which starts the next new instance, and `roll_on` here, which retires an
+//! old one. The master gives an instance of a higher number of restarts a generation of its own, with a new preloader
+//! (`order_instance` in `src/master/executor/applications/instances.rs`).
 
 use super::action::{Notice, Reason};
 use super::application::{AppId, Rolling};
-use super::book::{Book, Step};
 use super::event::InstanceId;
-use super::life::{Cause, Life};
+use super::life::{InstanceCause, Life};
 use super::options::RestartMethod;
-use super::sight::Sight;
+use super::pool::{ApplicationPool, Step};
+use super::restart_file::RestartFiles;
 use super::timers::Timer;
 use std::sync::Arc;
 
@@ -15,22 +20,24 @@ use std::sync::Arc;
 enum Unborn {
     /// They may have read old code: they are stopped.
     Stop,
-    /// They go on. With `always_restart.txt` every request would otherwise stop what the one before it waits for.
+    /// They go on. With `always_restart.txt` every look would otherwise stop what the request before it waits for: with
+    /// `stat_throttle_rate = 0` each request has the directory looked at, else one in each such time (`ask` in
+    /// `crates/router/src/router/app_index.rs`).
     Keep,
 }
 
-impl Book {
+impl ApplicationPool {
     /// Takes in what was seen of an application's restart files.
-    pub(super) fn look(&mut self, id: AppId, sight: Sight, step: &mut Step<'_>) {
+    pub(super) fn look(&mut self, id: AppId, restart_files: RestartFiles, step: &mut Step<'_>) {
         let Some(app) = self.apps.get_mut(&id) else {
             return;
         };
-        let changed = app.known.look(sight.restart);
+        let changed = app.known.look(restart_files.restart);
         let method = app.options.restart_method;
         let up = app.instances.len() > app.spawning.len();
         if changed {
             self.restart(id, method, Unborn::Stop, step);
-        } else if sight.always && up {
+        } else if restart_files.always && up {
             self.restart(id, RestartMethod::Blocking, Unborn::Keep, step);
         }
     }
@@ -73,10 +80,10 @@ impl Book {
         let Some(app) = self.apps.get_mut(&id) else {
             return;
         };
-        (app.generation, app.begun) = (app.generation.wrapping_add(1), 0);
+        (app.restarts, app.begun) = (app.restarts.wrapping_add(1), 0);
         (app.failures, app.trouble, app.backoff, app.resisting) = (0, None, None, false);
         step.say(Notice::Restarting(Arc::clone(&app.name)));
-        let generation = app.generation;
+        let restarts = app.restarts;
         let rolls = method == RestartMethod::Rolling && app.serving() > 0;
         let instances: Vec<InstanceId> = app.instances.iter().copied().collect();
         let mut old = Rolling::default();
@@ -85,15 +92,15 @@ impl Book {
                 continue;
             };
             match one.life {
-                Life::Spawning if unborn == Unborn::Keep => one.generation = generation,
+                Life::Spawning if unborn == Unborn::Keep => one.restarts = restarts,
                 Life::Serving | Life::Working if rolls => {
                     old.old.insert(instance);
                 }
                 Life::Spawning => {
                     step.say(Notice::Leaves(instance, Reason::Restart));
-                    self.change(instance, Cause::Stop, step);
+                    self.change(instance, InstanceCause::Stop, step);
                 }
-                Life::Serving | Life::Spent | Life::Disabling | Life::Disabled | Life::Working => {
+                Life::Serving | Life::Finishing | Life::Disabling | Life::Disabled | Life::Working => {
                     self.retire(instance, Reason::Restart, step);
                 }
                 Life::Draining | Life::Stopping => {}

@@ -1,15 +1,15 @@
-//! Sessions: asked for, waited for, lent, closed.
+//! Sessions: asked for, waited for, checked out, closed.
 
 use super::action::{Action, Notice, Reason, Refusal};
 use super::application::{AppId, Application, length};
-use super::book::{Book, Held, Step};
-use super::event::{Get, InstanceId, Patience, Return, Target, Ticket};
-use super::life::{Cause, Life};
+use super::event::{Get, InstanceId, LeaseHolder, Patience, Return, Target, Ticket};
+use super::life::{InstanceCause, Life};
 use super::options::Options;
+use super::pool::{ApplicationPool, Held, Step};
 use super::timers::Timer;
 use std::sync::Arc;
 
-impl Book {
+impl ApplicationPool {
     pub(super) fn get(&mut self, get: Get, step: &mut Step<'_>) {
         let ticket = get.ticket;
         match self.admit(get, step) {
@@ -27,21 +27,21 @@ impl Book {
         if self.ending {
             return Err(Refusal::ShuttingDown);
         }
-        let id = match get.target {
+        let id = match get.target.clone() {
             Target::Application(name, options) => self.merge(name, options),
             Target::Known(name) => *self.names.get(&name).ok_or(Refusal::Unknown)?,
             Target::Group(group, drawn) => {
-                return self.get_from_group(&group, drawn, ticket, get.consumer, step);
+                return self.get_from_group(&group, drawn, &get, step);
             }
         };
-        if let Some(sight) = get.sight {
-            self.look(id, sight, step);
+        if let Some(restart_files) = get.restart_files {
+            self.look(id, restart_files, step);
         }
         let Some(app) = self.apps.get_mut(&id) else {
             return Err(Refusal::Unknown);
         };
         self.touched.insert(id);
-        let free = app.free().filter(|_| app.waiters.is_empty());
+        let free = app.free(get.alone).filter(|_| app.waiters.is_empty());
         if let Some(trouble) = app.trouble.filter(|_| app.hopeless()) {
             return Err(Refusal::Trouble(trouble));
         }
@@ -58,9 +58,9 @@ impl Book {
                 return Err(Refusal::QueueFull);
             }
         }
-        self.hold(ticket, id, get.consumer);
+        self.hold(ticket, id, get.lease_holder, get.alone);
         match (free, get.patience) {
-            (Some(instance), _) => self.lend(ticket, instance, step),
+            (Some(instance), _) => self.check_out(ticket, instance, step),
             (None, patience) => {
                 if let Patience::Until(deadline) = patience {
                     self.timers
@@ -108,8 +108,7 @@ impl Book {
         &mut self,
         group: &Arc<str>,
         drawn: u64,
-        ticket: Ticket,
-        consumer: Option<super::event::Consumer>,
+        get: &Get,
         step: &mut Step<'_>,
     ) -> Result<(), Refusal> {
         let apps = self.groups.get(group).ok_or(Refusal::Unknown)?;
@@ -117,14 +116,14 @@ impl Book {
         let in_turn = apps[first..].iter().chain(&apps[..first]);
         let free = |id: &&AppId| {
             let app = &self.apps[id];
-            app.waiters.is_empty() && app.free().is_some()
+            app.waiters.is_empty() && app.free(get.alone).is_some()
         };
         let drawn = apps.get(first).copied();
         match in_turn.copied().find(|id| free(&id)) {
             Some(id) => {
-                self.hold(ticket, id, consumer);
-                if let Some(instance) = self.apps[&id].free() {
-                    self.lend(ticket, instance, step);
+                self.hold(get.ticket, id, get.lease_holder, get.alone);
+                if let Some(instance) = self.apps[&id].free(get.alone) {
+                    self.check_out(get.ticket, instance, step);
                 }
                 Ok(())
             }
@@ -137,15 +136,22 @@ impl Book {
         }
     }
 
-    pub(super) fn hold(&mut self, ticket: Ticket, app: AppId, consumer: Option<super::event::Consumer>) {
+    pub(super) fn hold(
+        &mut self,
+        ticket: Ticket,
+        app: AppId,
+        lease_holder: Option<LeaseHolder>,
+        alone: bool,
+    ) {
         let held = Held {
             app,
             instance: None,
-            consumer,
+            lease_holder,
+            alone,
         };
         self.held.insert(ticket, held);
-        if let Some(consumer) = consumer {
-            self.consumers.entry(consumer).or_default().insert(ticket);
+        if let Some(lease_holder) = lease_holder {
+            self.lease_holders.entry(lease_holder).or_default().insert(ticket);
         }
     }
 
@@ -154,11 +160,11 @@ impl Book {
         let held = self.held.remove(&ticket)?;
         self.timers.clear(Timer::Waiter(ticket));
         self.timers.clear(Timer::Session(ticket));
-        if let Some(consumer) = held.consumer {
-            if let Some(tickets) = self.consumers.get_mut(&consumer) {
+        if let Some(lease_holder) = held.lease_holder {
+            if let Some(tickets) = self.lease_holders.get_mut(&lease_holder) {
                 tickets.remove(&ticket);
                 if tickets.is_empty() {
-                    self.consumers.remove(&consumer);
+                    self.lease_holders.remove(&lease_holder);
                 }
             }
         }
@@ -166,14 +172,14 @@ impl Book {
         Some(held)
     }
 
-    /// Gives instances to those who wait, oldest first; what can't be had at all is said to them.
+    /// Gives instances to the requests that wait, oldest first, and refuses those for which there can be none.
     pub(super) fn serve(&mut self, id: AppId, step: &mut Step<'_>) {
         while let Some(app) = self.apps.get(&id) {
-            let (Some(ticket), Some(instance)) = (app.waiters.first().copied(), app.free()) else {
+            let Some((ticket, instance)) = self.next_of(app) else {
                 break;
             };
             self.take_waiter(id, ticket);
-            self.lend(ticket, instance, step);
+            self.check_out(ticket, instance, step);
         }
         let Some(app) = self.apps.get_mut(&id) else {
             return;
@@ -188,10 +194,23 @@ impl Book {
         }
     }
 
-    /// With private queues: lends busy instances to those who wait, but for as many as those that are being started and
-    /// `more` besides can serve. Whether it lent any.
+    /// The first request that waits for what there is. One that wants an instance for itself keeps no other from an
+    /// instance that has room.
+    pub(super) fn next_of(&self, app: &Application) -> Option<(Ticket, InstanceId)> {
+        let alone = |ticket: &Ticket| self.held.get(ticket).is_some_and(|held| held.alone);
+        let first = *app.waiters.first()?;
+        if let Some(instance) = app.free(alone(&first)) {
+            return Some((first, instance));
+        }
+        let instance = app.free(false)?;
+        let other = app.waiters.iter().find(|ticket| !alone(ticket))?;
+        Some((*other, instance))
+    }
+
+    /// With private queues: checks busy instances out to requests that wait, except for as many requests as the
+    /// instances that are being started, and `more` besides, can serve. Returns whether it checked any out.
     pub(super) fn dispatch(&mut self, id: AppId, more: u32, step: &mut Step<'_>) -> bool {
-        let mut lent = false;
+        let mut checked_out = false;
         while let Some(app) = self.apps.get(&id) {
             let hope = length(app.spawning.len()).saturating_add(more);
             let waiting = length(app.waiters.len());
@@ -203,10 +222,10 @@ impl Book {
                 break;
             }
             self.take_waiter(id, ticket);
-            self.lend(ticket, busy.1, step);
-            lent = true;
+            self.check_out(ticket, busy.1, step);
+            checked_out = true;
         }
-        lent
+        checked_out
     }
 
     fn take_waiter(&mut self, id: AppId, ticket: Ticket) {
@@ -216,7 +235,7 @@ impl Book {
         }
     }
 
-    pub(super) fn lend(&mut self, ticket: Ticket, id: InstanceId, step: &mut Step<'_>) {
+    pub(super) fn check_out(&mut self, ticket: Ticket, id: InstanceId, step: &mut Step<'_>) {
         self.unfile(id);
         self.uses += 1;
         let (Some(instance), Some(held)) = (self.instances.get_mut(&id), self.held.get_mut(&ticket)) else {
@@ -226,6 +245,9 @@ impl Book {
             return;
         };
         held.instance = Some(id);
+        if held.alone {
+            instance.lease = Some(ticket);
+        }
         self.counts.active += u32::from(instance.busyness() == 0);
         if length(instance.running.len()) < app.options.at_once() {
             instance.running.insert(ticket);
@@ -242,22 +264,22 @@ impl Book {
         let (number, begun) = if shares_program {
             app.begun = app
                 .begun
-                .saturating_add(u32::from(instance.generation == app.generation));
-            (app.generation.into(), app.begun)
+                .saturating_add(u32::from(instance.restarts == app.restarts));
+            (app.restarts.into(), app.begun)
         } else {
             (id.0, instance.begun)
         };
         // Old instances that can't be replaced go on.
         let most = app.options.most_requests(number).filter(|_| !app.resisting);
-        let spent = most.is_some_and(|most| begun >= most);
+        let finishing = most.is_some_and(|most| begun >= most);
         self.touched.insert(app_id);
         self.file(id);
-        step.act(Action::Lend(ticket, id));
-        if spent && shares_program {
+        step.act(Action::CheckOut(ticket, id));
+        if finishing && shares_program {
             self.renew(app_id, Reason::MaxRequests, step);
-        } else if spent {
+        } else if finishing {
             step.say(Notice::Leaves(id, Reason::MaxRequests));
-            self.change(id, Cause::Spend, step);
+            self.change(id, InstanceCause::Finish, step);
         }
     }
 
@@ -271,7 +293,7 @@ impl Book {
         };
         match back {
             Return::Ok => instance.processed = instance.processed.saturating_add(1),
-            Return::Failed if matches!(instance.life, Life::Serving | Life::Spent | Life::Disabling) => {
+            Return::Failed if matches!(instance.life, Life::Serving | Life::Finishing | Life::Disabling) => {
                 return self.retire(id, Reason::Failed, step);
             }
             Return::Failed => {}
@@ -294,6 +316,8 @@ impl Book {
             app.queued -= 1;
         }
         instance.running.remove(&ticket);
+        instance.lease = instance.lease.filter(|lease| *lease != ticket);
+        instance.held_up &= instance.busyness() > 0;
         if length(instance.running.len()) < app.options.at_once() {
             if let Some(next) = instance.queued.pop_first() {
                 app.queued -= 1;

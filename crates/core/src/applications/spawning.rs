@@ -2,11 +2,11 @@
 
 use super::action::{Action, Disabling, Notice, Refusal, Trouble};
 use super::application::AppId;
-use super::book::{Book, Step};
 use super::event::{ErrorId, InstanceId};
 use super::index::Class;
 use super::instance::Instance;
-use super::life::{Cause, Life};
+use super::life::{InstanceCause, Life};
+use super::pool::{ApplicationPool, Step};
 use super::timers::Timer;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(super) const LONGEST_DELAY: Duration = Duration::from_secs(60);
 /// Failures are forgotten when the last is so long ago.
 pub(super) const FORGIVEN_AFTER: Duration = Duration::from_secs(180);
 
-impl Book {
+impl ApplicationPool {
     /// Begins an instance.
     pub(super) fn spawn(&mut self, id: AppId, step: &mut Step<'_>) -> Option<InstanceId> {
         let app = self.apps.get_mut(&id)?;
@@ -30,15 +30,15 @@ impl Book {
         app.spawning.insert(new);
         self.counts.spawning += 1;
         self.instances
-            .insert(new, Instance::new(id, app.generation, step.now));
+            .insert(new, Instance::new(id, app.restarts, step.now));
         self.timers
             .set(Timer::Instance(new), step.now, app.options.start_timeout);
         self.touched.insert(id);
-        step.act(Action::Spawn(new, Arc::clone(&app.name), app.generation));
+        step.act(Action::Spawn(new, Arc::clone(&app.name), app.restarts));
         Some(new)
     }
 
-    /// Begins one for somebody who does not wait, unless one is on its way or there is no place.
+    /// Begins one for which no request waits, unless one is on its way or there is no place.
     pub(super) fn grow(&mut self, id: AppId, step: &mut Step<'_>) {
         let Some(app) = self.apps.get(&id) else {
             return;
@@ -63,7 +63,7 @@ impl Book {
         if let Some(instance) = self.instances.get_mut(&id) {
             (instance.used, instance.used_at) = (used, step.now);
         }
-        self.change(id, Cause::Up, step);
+        self.change(id, InstanceCause::Up, step);
         self.timers.clear(Timer::Backoff(app_id));
         self.timers.clear(Timer::Forgive(app_id));
         let Some(app) = self.apps.get_mut(&app_id) else {

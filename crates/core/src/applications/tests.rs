@@ -1,6 +1,7 @@
 //! The rules one by one: the cases of Passenger's pool and of pooler, and those that neither has.
 
 mod adoption;
+mod concurrent;
 mod lending;
 mod more;
 mod places;
@@ -8,16 +9,16 @@ mod reserve;
 mod restarts;
 
 use super::action::{Action, Force, Refusal};
-use super::event::{Consumer, ErrorId, Event, Get, InstanceId, Patience, Removal, Return, Target, Ticket};
-use super::{Book, Options, Sight};
+use super::event::{ErrorId, Event, Get, InstanceId, LeaseHolder, Patience, Removal, Return, Target, Ticket};
+use super::{ApplicationPool, Options, RestartFiles};
 use crate::tick::Tick;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A book with a clock, and what it asked for last.
+/// A pool with a clock, and what it asked for last.
 struct Bench {
-    book: Book,
+    pool: ApplicationPool,
     now: Tick,
     next: u64,
     /// What the last event brought about.
@@ -31,7 +32,7 @@ fn positive(number: u32) -> NonZeroU32 {
 impl Bench {
     fn new(max: u32) -> Bench {
         Bench {
-            book: Book::new(positive(max), positive(32)),
+            pool: ApplicationPool::new(positive(max), positive(32)),
             now: Tick::from_nanos(1),
             next: 0,
             actions: Vec::new(),
@@ -40,7 +41,7 @@ impl Bench {
 
     fn tell(&mut self, event: Event) -> &[Action] {
         self.actions.clear();
-        self.book.handle(event, self.now, &mut self.actions);
+        self.pool.handle(event, self.now, &mut self.actions);
         &self.actions
     }
 
@@ -48,7 +49,7 @@ impl Bench {
     fn pass(&mut self, time: Duration) {
         let until = self.now + time;
         let mut all = Vec::new();
-        while let Some(due) = self.book.next_deadline().filter(|due| *due <= until) {
+        while let Some(due) = self.pool.next_deadline().filter(|due| *due <= until) {
             self.now = due;
             self.tell(Event::Deadline);
             all.append(&mut self.actions);
@@ -69,8 +70,8 @@ impl Bench {
         &mut self,
         target: Target,
         patience: Patience,
-        consumer: Option<u64>,
-        sight: Option<Sight>,
+        lease_holder: Option<u64>,
+        restart_files: Option<RestartFiles>,
     ) -> Ticket {
         self.next += 1;
         let ticket = Ticket(self.next);
@@ -78,8 +79,9 @@ impl Bench {
             ticket,
             target,
             patience,
-            consumer: consumer.map(Consumer),
-            sight,
+            lease_holder: lease_holder.map(LeaseHolder),
+            restart_files,
+            alone: false,
         }));
         ticket
     }
@@ -106,9 +108,9 @@ impl Bench {
         self.actions.iter().filter_map(begun).collect()
     }
 
-    fn lent(&self, ticket: Ticket) -> Option<InstanceId> {
+    fn checked_out(&self, ticket: Ticket) -> Option<InstanceId> {
         self.actions.iter().find_map(|action| match action {
-            Action::Lend(to, id) if *to == ticket => Some(*id),
+            Action::CheckOut(to, id) if *to == ticket => Some(*id),
             _ => None,
         })
     }
@@ -129,7 +131,7 @@ impl Bench {
     }
 
     fn size(&self, app: &str) -> usize {
-        let view = self.book.view();
+        let view = self.pool.view();
         let of = view.applications.iter().find(|one| &*one.name == app);
         of.map_or(0, |one| one.instances.len())
     }

@@ -2,13 +2,13 @@
 
 use super::action::{Action, Disabling, Reason};
 use super::application::AppId;
-use super::book::{Book, Step};
 use super::event::InstanceId;
 use super::index::Class;
-use super::life::{Cause, Life};
+use super::life::{InstanceCause, Life};
+use super::pool::{ApplicationPool, Step};
 use super::timers::Timer;
 
-impl Book {
+impl ApplicationPool {
     /// Lets go of instances that were idle for long enough, the longest first, down to the minimum.
     pub(super) fn idle_due(&mut self, id: AppId, step: &mut Step<'_>) {
         while let Some(app) = self.apps.get(&id) {
@@ -37,9 +37,22 @@ impl Book {
         match app.options.shares_program {
             false => self.retire(id, Reason::Memory, step),
             // What an instance of the program before uses is on its way out.
-            true if instance.generation != app.generation => {}
+            true if instance.restarts != app.restarts => {}
             true => self.renew(app_id, Reason::Memory, step),
         }
+    }
+
+    pub(super) fn held_up(&mut self, id: InstanceId, is_held_up: bool) {
+        let Some(instance) = self.instances.get(&id) else {
+            return;
+        };
+        let app = instance.app;
+        self.unfile(id);
+        if let Some(instance) = self.instances.get_mut(&id) {
+            instance.held_up = is_held_up && instance.busyness() > 0;
+        }
+        self.file(id);
+        self.touched.insert(app);
     }
 
     pub(super) fn work_wanted(&mut self, id: InstanceId) {
@@ -54,7 +67,7 @@ impl Book {
         }
     }
 
-    /// Has one instance do its out-of-band work, if none does: an idle one, and only if that delays nobody.
+    /// Has one instance do its out-of-band work, if none does: an idle one, and only if that delays no request.
     pub(super) fn begin_work(&mut self, id: AppId, step: &mut Step<'_>) {
         let Some(app) = self.apps.get(&id) else {
             return;
@@ -63,7 +76,7 @@ impl Book {
         if app.work_wanted.is_empty() || app.working > 0 || !spared || app.removed {
             return;
         }
-        // An instance that was taken over may be at the work that the earlier book had it do.
+        // An instance that was taken over may be at the work that the earlier pool had it do.
         if app.instances.iter().any(|id| self.instances[id].is_taken_over()) {
             return;
         }
@@ -75,12 +88,12 @@ impl Book {
             self.apps.entry(id).and_modify(|app| {
                 app.work_wanted.remove(&instance);
             });
-            self.change(instance, Cause::Work, step);
+            self.change(instance, InstanceCause::Work, step);
         }
     }
 
     pub(super) fn worked(&mut self, id: InstanceId, step: &mut Step<'_>) {
-        self.change(id, Cause::Worked, step);
+        self.change(id, InstanceCause::Worked, step);
     }
 
     pub(super) fn disable(&mut self, id: InstanceId, step: &mut Step<'_>) {
@@ -93,7 +106,7 @@ impl Book {
             Life::Disabling => return,
             Life::Disabled => return step.act(Action::Disabled(id, Disabling::Already)),
             Life::Spawning | Life::Working => return step.act(Action::Disabled(id, Disabling::Impossible)),
-            Life::Spent | Life::Draining | Life::Stopping => {
+            Life::Finishing | Life::Draining | Life::Stopping => {
                 return step.act(Action::Disabled(id, Disabling::Gone));
             }
         }
@@ -103,7 +116,7 @@ impl Book {
         };
         if app.serving() > 1 {
             app.work_wanted.remove(&id);
-            self.change(id, Cause::Disable, step);
+            self.change(id, InstanceCause::Disable, step);
             return self.emptied(id, step);
         }
         // The only one: it goes on until another one is up.
@@ -129,7 +142,7 @@ impl Book {
         if waited || instance.life == Life::Disabling {
             step.act(Action::Disabled(id, Disabling::Canceled));
         }
-        self.change(id, Cause::Enable, step);
+        self.change(id, InstanceCause::Enable, step);
     }
 
     /// Whether an instance's timer is one that this life has.

@@ -1,9 +1,9 @@
-//! The book as others may see it: for a status page, and for tests.
+//! The pool as others may see it: for a status page, and for tests.
 
 use super::action::Trouble;
-use super::book::Book;
 use super::event::InstanceId;
 use super::life::Life;
+use super::pool::ApplicationPool;
 use crate::tick::Tick;
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub struct ApplicationView {
     /// Sessions that wait in private queues.
     pub queued: u32,
     /// How often it was restarted.
-    pub generation: u32,
+    pub restarts: u32,
     /// A rolling restart is under way.
     pub rolling: bool,
     /// Its new code could not be started, and old instances go on.
@@ -57,13 +57,13 @@ pub struct InstanceView {
     /// Sessions that ended well.
     pub processed: u32,
     /// How often its application had been restarted when it was begun.
-    pub generation: u32,
+    pub restarts: u32,
     /// When it was last given a session or had one end.
     pub used_at: Tick,
 }
 
-impl Book {
-    /// What is in the book. Looks at all of it.
+impl ApplicationPool {
+    /// What is in the pool. Looks at all of it.
     pub fn view(&self) -> View {
         let applications = self.apps.values().map(|app| {
             let mut instances: Vec<InstanceView> =
@@ -74,7 +74,7 @@ impl Book {
                 group: app.group.clone(),
                 waiting: app.waiters.len(),
                 queued: app.queued,
-                generation: app.generation,
+                restarts: app.restarts,
                 rolling: app.rolling.is_some(),
                 resisting: app.resisting,
                 removed: app.removed,
@@ -96,7 +96,7 @@ impl Book {
         Some(&app.options)
     }
 
-    /// The applications that have an instance, or somebody who waits for one.
+    /// The applications that have an instance, or a request that waits for one.
     pub fn names_with_instances(&self) -> impl Iterator<Item = Arc<str>> {
         let live = self
             .apps
@@ -112,7 +112,7 @@ impl Book {
             life: one.life,
             sessions: one.busyness(),
             processed: one.processed,
-            generation: one.generation,
+            restarts: one.restarts,
             used_at: one.used_at,
         }
     }

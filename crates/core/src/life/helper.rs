@@ -4,7 +4,7 @@
 //! when it is next needed. One that was told to go is killed when its time is over, and again until it is gone.
 
 use super::backoff::{Backoff, LONGEST};
-use super::{Cause, Force, Life, Order};
+use super::{Force, Life, LifeAction, LifeCause};
 use crate::tick::Tick;
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub enum Restart {
 }
 
 impl Rules {
-    /// A pool's reporter, which ends when nobody has asked it for a while.
+    /// A pool's reporter, which ends when it was not asked for a while.
     pub const REPORTER: Rules = Rules {
         restart: Restart::Needed,
         grace: Duration::from_secs(2),
@@ -56,7 +56,7 @@ pub enum Happened {
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum HelperAction {
     /// Nothing.
     None,
     /// Start one.
@@ -109,71 +109,73 @@ impl Helper {
     }
 
     /// Takes what happened; says what is to be done.
-    pub fn handle(&mut self, happened: Happened, now: Tick) -> Step {
+    pub fn handle(&mut self, happened: Happened, now: Tick) -> HelperAction {
         match (happened, self.life, self.due) {
-            (Happened::Needed, Life::Absent, None) => self.change(Cause::Needed, now),
+            (Happened::Needed, Life::Absent, None) => self.change(LifeCause::Needed, now),
             (Happened::Ended | Happened::Failed, ..) => self.gone(happened, now),
             (Happened::Leave(_), Life::Absent, Some(_)) => self.idle(),
             (Happened::Leave(limit), Life::Starting | Life::Ready | Life::Stopping(_), due) => {
                 let end = now + limit + self.rules.grace;
                 self.due = Some(due.map_or(end, |due| due.min(end)));
-                self.change(Cause::Stop(Force::Ask), now)
+                self.change(LifeCause::Stop(Force::Ask), now)
             }
             (Happened::Deadline, Life::Absent, Some(_)) => {
                 self.due = None;
                 match self.rules.restart {
-                    Restart::Needed => Step::Idle,
-                    Restart::Always => self.change(Cause::Needed, now),
+                    Restart::Needed => HelperAction::Idle,
+                    Restart::Always => self.change(LifeCause::Needed, now),
                 }
             }
             (Happened::Deadline, Life::Stopping(_), _) => {
                 self.due = Some(now + self.rules.grace);
-                self.change(Cause::Stop(Force::Kill), now);
-                Step::Kill
+                self.change(LifeCause::Stop(Force::Kill), now);
+                HelperAction::Kill
             }
             // Late, or for another state.
-            (Happened::Needed | Happened::Leave(_) | Happened::Deadline, ..) => Step::None,
+            (Happened::Needed | Happened::Leave(_) | Happened::Deadline, ..) => HelperAction::None,
         }
     }
 
-    fn change(&mut self, cause: Cause, now: Tick) -> Step {
-        let (life, order) = self.life.after(cause);
+    fn change(&mut self, cause: LifeCause, now: Tick) -> HelperAction {
+        let (life, action) = self.life.after(cause);
         self.life = life;
-        match order {
-            Order::Start => {
+        match action {
+            LifeAction::Start => {
                 self.since = now;
-                // Nothing is to be waited for: it is there, and says no more.
-                self.life = self.life.after(Cause::Up).0;
-                Step::Start
+                // There is nothing to wait for: it runs, and sends no message.
+                self.life = self.life.after(LifeCause::Up).0;
+                HelperAction::Start
             }
-            Order::Stop(Force::Ask) => Step::Ask,
-            Order::Stop(Force::Terminate | Force::Kill) | Order::Fail => Step::Kill,
-            Order::Nothing | Order::Lost => Step::None,
+            LifeAction::Stop(Force::Ask) => HelperAction::Ask,
+            LifeAction::Stop(Force::Terminate | Force::Kill) | LifeAction::Fail => HelperAction::Kill,
+            LifeAction::Nothing | LifeAction::Lost => HelperAction::None,
         }
     }
 
-    fn gone(&mut self, happened: Happened, now: Tick) -> Step {
+    fn gone(&mut self, happened: Happened, now: Tick) -> HelperAction {
         let before = self.life;
-        let (life, order) = before.after(Cause::Gone);
+        let (life, action) = before.after(LifeCause::Gone);
         self.life = life;
-        match order {
-            Order::Lost => {
+        match action {
+            LifeAction::Lost => {
                 self.backoff.lives(self.since, now);
                 if happened == Happened::Ended && self.rules.restart == Restart::Needed {
                     return self.idle();
                 }
                 let delay = self.backoff.fail(now, LONGEST).unwrap_or(LONGEST);
                 self.due = Some(now + delay);
-                Step::BackOff(delay)
+                HelperAction::BackOff(delay)
             }
-            Order::Nothing if before != life => self.idle(),
-            Order::Nothing | Order::Start | Order::Stop(_) | Order::Fail => Step::None,
+            LifeAction::Nothing if before != life => self.idle(),
+            LifeAction::Nothing | LifeAction::Start | LifeAction::Stop(_) | LifeAction::Fail => {
+                HelperAction::None
+            }
         }
     }
 
-    fn idle(&mut self) -> Step {
+    fn idle(&mut self) -> HelperAction {
         self.due = None;
-        Step::Idle
+        HelperAction::Idle
     }
 }
 
@@ -188,22 +190,25 @@ mod tests {
 
     #[test]
     fn one_that_dies_is_followed_by_another_later_and_later() {
-        for (rules, resumed) in [(Rules::ROUTER, Step::Start), (Rules::REPORTER, Step::Idle)] {
+        for (rules, resumed) in [
+            (Rules::ROUTER, HelperAction::Start),
+            (Rules::REPORTER, HelperAction::Idle),
+        ] {
             let (mut helper, mut now, mut delays) = (Helper::new(rules, at(0)), at(0), Vec::new());
             for round in 0..12 {
                 if rules.restart == Restart::Needed {
-                    assert_eq!(helper.handle(Happened::Needed, now), Step::Start);
+                    assert_eq!(helper.handle(Happened::Needed, now), HelperAction::Start);
                 } else if round == 0 {
-                    assert_eq!(helper.handle(Happened::Deadline, now), Step::Start);
+                    assert_eq!(helper.handle(Happened::Deadline, now), HelperAction::Start);
                 }
                 assert_eq!(helper.deadline(), None);
-                assert_eq!(helper.handle(Happened::Deadline, now), Step::None);
-                let Step::BackOff(delay) = helper.handle(Happened::Failed, now) else {
+                assert_eq!(helper.handle(Happened::Deadline, now), HelperAction::None);
+                let HelperAction::BackOff(delay) = helper.handle(Happened::Failed, now) else {
                     panic!("no delay");
                 };
                 delays.push(delay);
-                assert_eq!(helper.handle(Happened::Needed, now), Step::None);
-                assert_eq!(helper.handle(Happened::Failed, now), Step::None);
+                assert_eq!(helper.handle(Happened::Needed, now), HelperAction::None);
+                assert_eq!(helper.handle(Happened::Failed, now), HelperAction::None);
                 now = helper.deadline().expect("a delay ends");
                 assert_eq!(helper.handle(Happened::Deadline, now), resumed);
             }
@@ -220,8 +225,11 @@ mod tests {
             (10_000, Happened::Failed),
             (20_000, Happened::Ended),
         ] {
-            assert_eq!(helper.handle(Happened::Deadline, at(start)), Step::Start);
-            assert_eq!(helper.handle(end, at(start + 5_000)), Step::BackOff(FIRST));
+            assert_eq!(helper.handle(Happened::Deadline, at(start)), HelperAction::Start);
+            assert_eq!(
+                helper.handle(end, at(start + 5_000)),
+                HelperAction::BackOff(FIRST)
+            );
         }
     }
 
@@ -229,16 +237,16 @@ mod tests {
     fn a_reporter_that_left_is_started_when_it_is_needed() {
         let mut helper = Helper::new(Rules::REPORTER, at(0));
         assert_eq!(helper.deadline(), None);
-        assert_eq!(helper.handle(Happened::Needed, at(0)), Step::Start);
-        assert_eq!(helper.handle(Happened::Needed, at(1)), Step::None);
-        assert_eq!(helper.handle(Happened::Ended, at(10_000)), Step::Idle);
-        assert_eq!(helper.handle(Happened::Ended, at(10_000)), Step::None);
-        assert_eq!(helper.handle(Happened::Needed, at(20_000)), Step::Start);
+        assert_eq!(helper.handle(Happened::Needed, at(0)), HelperAction::Start);
+        assert_eq!(helper.handle(Happened::Needed, at(1)), HelperAction::None);
+        assert_eq!(helper.handle(Happened::Ended, at(10_000)), HelperAction::Idle);
+        assert_eq!(helper.handle(Happened::Ended, at(10_000)), HelperAction::None);
+        assert_eq!(helper.handle(Happened::Needed, at(20_000)), HelperAction::Start);
         // What a reload asks of one that waits ends the waiting.
         helper.handle(Happened::Failed, at(20_001));
         let leave = Happened::Leave(Duration::ZERO);
-        assert_eq!(helper.handle(leave, at(20_002)), Step::Idle);
-        assert_eq!(helper.handle(Happened::Needed, at(20_003)), Step::Start);
+        assert_eq!(helper.handle(leave, at(20_002)), HelperAction::Idle);
+        assert_eq!(helper.handle(Happened::Needed, at(20_003)), HelperAction::Start);
     }
 
     #[test]
@@ -247,25 +255,34 @@ mod tests {
         let mut helper = Helper::new(Rules::ROUTER, at(0));
         helper.handle(Happened::Deadline, at(0));
         assert!(!helper.is_leaving());
-        assert_eq!(helper.handle(leave(60), at(0)), Step::Ask);
-        assert_eq!(helper.handle(leave(60), at(1)), Step::None);
+        assert_eq!(helper.handle(leave(60), at(0)), HelperAction::Ask);
+        assert_eq!(helper.handle(leave(60), at(1)), HelperAction::None);
         assert_eq!(helper.deadline(), Some(at(61_000)));
-        assert_eq!(helper.handle(leave(0), at(2_000)), Step::None);
+        assert_eq!(helper.handle(leave(0), at(2_000)), HelperAction::None);
         assert_eq!(helper.deadline(), Some(at(3_000)), "never later");
         for round in 3..6 {
-            assert_eq!(helper.handle(Happened::Deadline, at(round * 1_000)), Step::Kill);
+            assert_eq!(
+                helper.handle(Happened::Deadline, at(round * 1_000)),
+                HelperAction::Kill
+            );
             assert_eq!(helper.deadline(), Some(at((round + 1) * 1_000)));
         }
-        assert_eq!(helper.handle(Happened::Failed, at(6_001)), Step::Idle);
+        assert_eq!(helper.handle(Happened::Failed, at(6_001)), HelperAction::Idle);
         assert_eq!((helper.deadline(), helper.is_leaving()), (None, true));
     }
 
     #[test]
     fn one_that_is_not_there_leaves_at_once() {
         let mut helper = Helper::new(Rules::ROUTER, at(0));
-        assert_eq!(helper.handle(Happened::Leave(Duration::ZERO), at(0)), Step::Idle);
-        assert_eq!(helper.handle(Happened::Leave(Duration::ZERO), at(1)), Step::None);
-        assert_eq!(helper.handle(Happened::Deadline, at(9)), Step::None);
+        assert_eq!(
+            helper.handle(Happened::Leave(Duration::ZERO), at(0)),
+            HelperAction::Idle
+        );
+        assert_eq!(
+            helper.handle(Happened::Leave(Duration::ZERO), at(1)),
+            HelperAction::None
+        );
+        assert_eq!(helper.handle(Happened::Deadline, at(9)), HelperAction::None);
         assert!(helper.is_leaving());
     }
 }

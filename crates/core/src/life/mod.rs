@@ -13,8 +13,8 @@
 //!                                  Late         Late
 //! ```
 //!
-//! The same table holds for preloaders, the processes of an HTTP program, the program behind a FastCGI worker, reporters,
-//! routers and inspectors. What differs is who has the clock, and when a lost one is started again:
+//! The same table holds for preloaders, the processes of an HTTP program, the program behind a FastCGI worker,
+//! reporters, routers and inspectors. They differ in where the clock is kept, and when a lost one is started again:
 //!
 //! * [`Life`] has no clock. The process manager has one for preloaders ([`crate::master`]), with timers of its own and a
 //!   back-off that workers share; [`crate::master::program`] has one for all processes of a program.
@@ -23,7 +23,7 @@
 pub mod backoff;
 mod helper;
 
-pub use helper::{Happened, Helper, Restart, Rules, Step};
+pub use helper::{Happened, Helper, HelperAction, Restart, Rules};
 
 use std::fmt;
 
@@ -55,7 +55,7 @@ pub enum Force {
 
 /// What changes a life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
+pub enum LifeCause {
     /// One is to be there.
     Needed,
     /// It told that it is ready.
@@ -70,7 +70,7 @@ pub enum Cause {
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum LifeAction {
     /// Nothing.
     Nothing,
     /// Start it.
@@ -84,35 +84,35 @@ pub enum Order {
 }
 
 impl Life {
-    /// The state after `cause`, and the order that goes with the change. One that is needed while it stops is started again
+    /// The state after `cause`, and the action that goes with the change. One that is needed while it stops is started again
     /// once it is gone: that is the user's to remember.
-    pub fn after(self, cause: Cause) -> (Life, Order) {
+    pub fn after(self, cause: LifeCause) -> (Life, LifeAction) {
         use Life::{Absent, Failing, Ready, Starting, Stopping};
         match (self, cause) {
-            (Absent, Cause::Needed) => (Starting, Order::Start),
-            (Starting, Cause::Up) => (Ready, Order::Nothing),
-            (Starting | Ready | Failing, Cause::Gone) => (Absent, Order::Lost),
-            (Stopping(_), Cause::Gone) => (Absent, Order::Nothing),
-            (Starting | Ready, Cause::Late) => (Failing, Order::Fail),
-            (Starting | Ready, Cause::Stop(force)) => stop(force),
-            (Stopping(before), Cause::Stop(force)) if force > before => stop(force),
+            (Absent, LifeCause::Needed) => (Starting, LifeAction::Start),
+            (Starting, LifeCause::Up) => (Ready, LifeAction::Nothing),
+            (Starting | Ready | Failing, LifeCause::Gone) => (Absent, LifeAction::Lost),
+            (Stopping(_), LifeCause::Gone) => (Absent, LifeAction::Nothing),
+            (Starting | Ready, LifeCause::Late) => (Failing, LifeAction::Fail),
+            (Starting | Ready, LifeCause::Stop(force)) => stop(force),
+            (Stopping(before), LifeCause::Stop(force)) if force > before => stop(force),
             // It was killed already.
-            (Failing, Cause::Stop(_)) => (Stopping(Force::Kill), Order::Nothing),
-            (Stopping(Force::Ask), Cause::Late) => stop(Force::Terminate),
-            (Stopping(Force::Terminate), Cause::Late) => stop(Force::Kill),
+            (Failing, LifeCause::Stop(_)) => (Stopping(Force::Kill), LifeAction::Nothing),
+            (Stopping(Force::Ask), LifeCause::Late) => stop(Force::Terminate),
+            (Stopping(Force::Terminate), LifeCause::Late) => stop(Force::Kill),
             // Ignored: it is so already, or the cause is not for this state.
-            (Absent, Cause::Up | Cause::Gone | Cause::Late | Cause::Stop(_))
-            | (Starting, Cause::Needed)
-            | (Ready, Cause::Needed | Cause::Up)
-            | (Failing, Cause::Needed | Cause::Up | Cause::Late)
-            | (Stopping(_), Cause::Needed | Cause::Up | Cause::Stop(_))
-            | (Stopping(Force::Kill), Cause::Late) => (self, Order::Nothing),
+            (Absent, LifeCause::Up | LifeCause::Gone | LifeCause::Late | LifeCause::Stop(_))
+            | (Starting, LifeCause::Needed)
+            | (Ready, LifeCause::Needed | LifeCause::Up)
+            | (Failing, LifeCause::Needed | LifeCause::Up | LifeCause::Late)
+            | (Stopping(_), LifeCause::Needed | LifeCause::Up | LifeCause::Stop(_))
+            | (Stopping(Force::Kill), LifeCause::Late) => (self, LifeAction::Nothing),
         }
     }
 }
 
-fn stop(force: Force) -> (Life, Order) {
-    (Life::Stopping(force), Order::Stop(force))
+fn stop(force: Force) -> (Life, LifeAction) {
+    (Life::Stopping(force), LifeAction::Stop(force))
 }
 
 impl fmt::Display for Force {
@@ -144,48 +144,57 @@ mod tests {
             Stopping(Kill),
         ];
         let causes = [
-            Cause::Needed,
-            Cause::Up,
-            Cause::Gone,
-            Cause::Late,
-            Cause::Stop(Ask),
-            Cause::Stop(Terminate),
-            Cause::Stop(Kill),
+            LifeCause::Needed,
+            LifeCause::Up,
+            LifeCause::Gone,
+            LifeCause::Late,
+            LifeCause::Stop(Ask),
+            LifeCause::Stop(Terminate),
+            LifeCause::Stop(Kill),
         ];
-        let stopping = |force| (Stopping(force), Order::Stop(force));
+        let stopping = |force| (Stopping(force), LifeAction::Stop(force));
         let changes = [
-            ((Absent, Cause::Needed), (Starting, Order::Start)),
-            ((Starting, Cause::Up), (Ready, Order::Nothing)),
-            ((Starting, Cause::Gone), (Absent, Order::Lost)),
-            ((Starting, Cause::Late), (Failing, Order::Fail)),
-            ((Starting, Cause::Stop(Ask)), stopping(Ask)),
-            ((Starting, Cause::Stop(Terminate)), stopping(Terminate)),
-            ((Starting, Cause::Stop(Kill)), stopping(Kill)),
-            ((Ready, Cause::Gone), (Absent, Order::Lost)),
-            ((Ready, Cause::Late), (Failing, Order::Fail)),
-            ((Ready, Cause::Stop(Ask)), stopping(Ask)),
-            ((Ready, Cause::Stop(Terminate)), stopping(Terminate)),
-            ((Ready, Cause::Stop(Kill)), stopping(Kill)),
-            ((Failing, Cause::Gone), (Absent, Order::Lost)),
-            ((Failing, Cause::Stop(Ask)), (Stopping(Kill), Order::Nothing)),
+            ((Absent, LifeCause::Needed), (Starting, LifeAction::Start)),
+            ((Starting, LifeCause::Up), (Ready, LifeAction::Nothing)),
+            ((Starting, LifeCause::Gone), (Absent, LifeAction::Lost)),
+            ((Starting, LifeCause::Late), (Failing, LifeAction::Fail)),
+            ((Starting, LifeCause::Stop(Ask)), stopping(Ask)),
+            ((Starting, LifeCause::Stop(Terminate)), stopping(Terminate)),
+            ((Starting, LifeCause::Stop(Kill)), stopping(Kill)),
+            ((Ready, LifeCause::Gone), (Absent, LifeAction::Lost)),
+            ((Ready, LifeCause::Late), (Failing, LifeAction::Fail)),
+            ((Ready, LifeCause::Stop(Ask)), stopping(Ask)),
+            ((Ready, LifeCause::Stop(Terminate)), stopping(Terminate)),
+            ((Ready, LifeCause::Stop(Kill)), stopping(Kill)),
+            ((Failing, LifeCause::Gone), (Absent, LifeAction::Lost)),
             (
-                (Failing, Cause::Stop(Terminate)),
-                (Stopping(Kill), Order::Nothing),
+                (Failing, LifeCause::Stop(Ask)),
+                (Stopping(Kill), LifeAction::Nothing),
             ),
-            ((Failing, Cause::Stop(Kill)), (Stopping(Kill), Order::Nothing)),
-            ((Stopping(Ask), Cause::Gone), (Absent, Order::Nothing)),
-            ((Stopping(Ask), Cause::Late), stopping(Terminate)),
-            ((Stopping(Ask), Cause::Stop(Terminate)), stopping(Terminate)),
-            ((Stopping(Ask), Cause::Stop(Kill)), stopping(Kill)),
-            ((Stopping(Terminate), Cause::Gone), (Absent, Order::Nothing)),
-            ((Stopping(Terminate), Cause::Late), stopping(Kill)),
-            ((Stopping(Terminate), Cause::Stop(Kill)), stopping(Kill)),
-            ((Stopping(Kill), Cause::Gone), (Absent, Order::Nothing)),
+            (
+                (Failing, LifeCause::Stop(Terminate)),
+                (Stopping(Kill), LifeAction::Nothing),
+            ),
+            (
+                (Failing, LifeCause::Stop(Kill)),
+                (Stopping(Kill), LifeAction::Nothing),
+            ),
+            ((Stopping(Ask), LifeCause::Gone), (Absent, LifeAction::Nothing)),
+            ((Stopping(Ask), LifeCause::Late), stopping(Terminate)),
+            ((Stopping(Ask), LifeCause::Stop(Terminate)), stopping(Terminate)),
+            ((Stopping(Ask), LifeCause::Stop(Kill)), stopping(Kill)),
+            (
+                (Stopping(Terminate), LifeCause::Gone),
+                (Absent, LifeAction::Nothing),
+            ),
+            ((Stopping(Terminate), LifeCause::Late), stopping(Kill)),
+            ((Stopping(Terminate), LifeCause::Stop(Kill)), stopping(Kill)),
+            ((Stopping(Kill), LifeCause::Gone), (Absent, LifeAction::Nothing)),
         ];
         for state in states {
             for cause in causes {
                 let mut named = changes.iter().filter(|(from, _)| *from == (state, cause));
-                let expected = named.next().map_or((state, Order::Nothing), |(_, to)| *to);
+                let expected = named.next().map_or((state, LifeAction::Nothing), |(_, to)| *to);
                 assert_eq!(state.after(cause), expected, "{state:?} {cause:?}");
             }
         }

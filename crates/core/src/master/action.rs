@@ -1,7 +1,7 @@
 //! What the master's core can ask for. The executor performs each in order, decides nothing, and tells failures back as
 //! events.
 
-use super::event::{Exit, GenerationId, OrderId, PoolId, SlotIndex, WorkerId};
+use super::event::{Exit, GenerationId, PoolId, SlotIndex, SpawnRequestId, WorkerId};
 use crate::config::EmergencyRestart;
 pub use crate::life::Force;
 use std::time::Duration;
@@ -9,76 +9,77 @@ use std::time::Duration;
 /// One thing to do.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Watch the pool's listening socket and hand-over queue. If either is ready already, `SourceReady` comes at once.
+    /// Watch the pool's listening socket and hand-off queue. If either is ready already, `SourceReady` comes at once.
     Watch(PoolId),
     /// Stop watching them ("park").
     Unwatch(PoolId),
     /// Publish in the generation's scoreboard header when a worker that goes from idle to busy has to write to the
-    /// child_accept pipe. Stored with sequential consistency before any later action.
-    SetNotify(GenerationId, Notify),
-    /// Read every slot of the generation and tell `Census`.
-    TakeCensus(GenerationId),
+    /// accept-notify pipe. Stored with sequential consistency before any later action.
+    SetWakeOnAccept(GenerationId, WakeOnAccept),
+    /// Read every slot of the generation and tell `Snapshot`.
+    TakeSnapshot(GenerationId),
     /// Start the generation's preloader; ends in `PreloaderReady` or `PreloaderGone`.
     StartPreloader(GenerationId),
     /// Stop it; ends in `PreloaderGone`.
     StopPreloader(GenerationId, Force),
-    /// Refuse every request to the pool at once, because the generation's preloader failed to start; the next try is in this
-    /// time. Somebody who refuses them already is told of the new failure. May end in `StandInGone`.
-    StandIn(PoolId, GenerationId, Duration),
+    /// Refuse every request to the pool at once, because the generation's preloader failed to start; the next try is in
+    /// this time. A process that refuses them already is told of the new failure. May end in
+    /// `UnavailableResponderGone`.
+    UnavailableResponder(PoolId, GenerationId, Duration),
     /// Refuse them no more.
     StandDown(PoolId),
-    /// Have a worker, which may be gone, make its generation's second preloader; ends in `SecondReady` or `SecondGone`.
+    /// Have a worker, which may be gone, make its generation's next mold; ends in `NextMoldReady` or `NextMoldGone`.
     Promote(WorkerId, GenerationId),
-    /// The second preloader makes the generation's workers from now on. The first, if there is one, becomes the second. What
-    /// was about to be told of one is told of the other after this ([`super::event::Event::in_other_place`]).
-    Succeed(GenerationId),
-    /// Stop the second preloader; ends in `SecondGone`.
-    StopSecond(GenerationId, Force),
+    /// The next mold makes the generation's workers from now on. The first, if there is one, becomes the second. An
+    /// event about one that is not told yet is told as one about the other ([`super::event::Event::in_other_place`]).
+    SwitchMold(GenerationId),
+    /// Stop the next mold; ends in `NextMoldGone`.
+    StopNextMold(GenerationId, Force),
     /// Make a worker in this slot; ends in `Forked` or `ForkFailed`.
     Fork(WorkerId, GenerationId, SlotIndex),
     /// This worker is for that order. Comes right before its `Fork`.
-    Fill(OrderId, WorkerId),
+    Fill(SpawnRequestId, WorkerId),
     /// Nothing came of an order, and nothing will.
-    Fail(OrderId),
+    Fail(SpawnRequestId),
     /// Tell a worker to finish: seen between requests.
     Retire(WorkerId),
     /// Send a worker SIGTERM with the word that its request's time is up, so that the client is answered.
-    TimeUp(WorkerId),
+    RespondTimeout(WorkerId),
     /// Send a worker a signal.
     Kill(WorkerId, Force),
-    /// Write down what the worker's request is busy with, without disturbing it. Nothing comes of it for the core.
+    /// Write down what the worker's request is busy with, without disturbing it. The core is told nothing of it.
     Trace(WorkerId),
     /// Prepare the present configuration once more, with new generations for all pools, and tell `Apply`.
     Renew,
-    /// A worker of the pool died that the kernel may have woken for work, and nobody else was: wake another that waits.
-    Nudge(PoolId),
+    /// A worker of the pool died. The kernel may have woken it alone for work: wake another that waits.
+    Wake(PoolId),
     /// Publish the generation's counters that the master keeps.
     Publish(GenerationId, Figures),
     /// The generation has no worker and no preloader left and will have none: release its scoreboard and pipes.
     DropGeneration(GenerationId),
     /// The pool is no longer wanted: close its listening socket and remove a unix socket's path. Comes before its
-    /// workers are gone, so that nobody connects to what nobody will answer.
+    /// workers are gone, so that no client connects to a socket without a server.
     ClosePool(PoolId),
     /// Something has happened that the executor keeps account of: in a reload that is under way, in the hand-over document.
     Note(Fact),
-    /// Say something in the log. Nothing else may come of it.
+    /// Say something in the log. This must have no other effect.
     Say(Notice),
     /// Every worker is gone and the daemon is to stop: leave the loop.
-    Exit(Outcome),
+    Exit(ExitOutcome),
 }
 
-/// Why the daemon ends.
+/// How the daemon ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ExitOutcome {
     /// It was asked to.
     Stopped,
-    /// At the first start, not one of the workers that were to be there could be made.
+    /// At the first start, none of the wanted workers could be made.
     NoWorkerAtStart,
 }
 
 /// When a worker that takes up work tells the master.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Notify {
+pub struct WakeOnAccept {
     /// Always.
     pub always: bool,
     /// When fewer than this many workers of the generation stay idle.
@@ -116,7 +117,7 @@ pub enum Notice {
     /// No worker is left and none can be made: requests wait. Trying again after this long; `None`: as soon as a worker
     /// of another pool ends (`process.max`). Once until the pool has a worker again.
     NoWorkerPossible(PoolId, Option<Duration>),
-    /// Workers die at birth, or can't be forked; the next try comes after this long. Once per step.
+    /// Workers die as they start, or can't be forked; the next try comes after this long. Once per step.
     BackingOff(PoolId, Duration),
     /// More than so many workers crashed within a second while they had work: the next are made after this long, and then
     /// as many a second. Once until fewer crash.
@@ -135,13 +136,13 @@ pub enum Notice {
     PreloaderTimedOut(GenerationId, Duration),
     /// A worker was reaped. `expected`: it had been told to go, or retired by itself with code 0.
     WorkerGone(WorkerId, Exit, bool),
-    /// A preloader is gone that should not be; a new one is started after this long.
+    /// A preloader has ended unexpectedly; a new one is started after this long.
     PreloaderLost(GenerationId, Exit, Duration),
     /// A preloader is made from this worker.
     Promoting(WorkerId),
     /// The preloader that was made from a worker makes the workers from now on.
-    Succeeded(GenerationId),
-    /// No preloader came of a worker; the next try is made after this long at the earliest.
+    MoldSwitched(GenerationId),
+    /// A worker did not become a preloader; the next try is made after this long at the earliest.
     PromotionFailed(GenerationId, Exit, Duration),
     /// A generation serves and the one before it retires.
     GenerationServes(GenerationId),

@@ -1,12 +1,12 @@
 //! What is done about workers that another master made: this one goes on where it ended.
 //!
-//! The generation that served goes on serving, with all that belongs to that, until the configuration that is applied
-//! next has brought up another in its place; one that was to take over, or was leaving, leaves. Timers are set anew from
-//! the times at which things were told, and whoever may be counted upon is counted first.
+//! The generation that served goes on serving, as any other would, until the configuration that is applied next has
+//! brought up another in its place. One that was to take over, or was leaving, leaves. Timers are set anew from the
+//! times that the document names, and the workers that may serve are counted first.
 
 use super::children::{self, Worker};
 use super::departure::{KILL_AFTER, LOOK_AFTER};
-use super::event::{Adopted, AdoptedGeneration, AdoptedWorker, GenerationId, PoolId, Told};
+use super::event::{Adopted, AdoptedGeneration, AdoptedWorker, GenerationId, PoolId, StopRequest};
 use super::generation::{Generation, Stage};
 use super::leave::{self, Going, Why};
 use super::manager::{Manager, Step};
@@ -16,21 +16,32 @@ use super::timers::Timer;
 use super::watchdog::{self, Watchdog};
 use crate::config::ProcessManager;
 use crate::life::Life;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 impl Adopted {
     /// Notes of each pool which generation serves: the one that is named beside it, or, if all of its workers were told to
     /// go, the newest that has others.
     pub fn choose_serving(&mut self, pools: impl IntoIterator<Item = (PoolId, Option<GenerationId>)>) {
-        for (pool, said) in pools {
-            let stays = |generation: &AdoptedGeneration| {
-                generation.pool == pool && generation.workers.iter().any(|worker| worker.told.is_none())
+        let pools: HashMap<PoolId, Option<GenerationId>> = pools.into_iter().collect();
+        let mut best: HashMap<PoolId, &mut AdoptedGeneration> = HashMap::new();
+        for generation in &mut self.generations {
+            let stays = generation.workers.iter().any(|worker| worker.told.is_none());
+            let Some(said) = pools.get(&generation.pool).filter(|_| stays) else {
+                continue;
             };
-            let candidates = self.generations.iter_mut().filter(|it| stays(it));
-            let best = candidates.max_by_key(|it| (said == Some(it.generation), it.generation));
-            if let Some(generation) = best {
-                generation.serves = true;
+            let rank = |it: &AdoptedGeneration| (*said == Some(it.generation), it.generation);
+            match best.entry(generation.pool) {
+                Entry::Occupied(mut known) if rank(known.get()) < rank(generation) => {
+                    known.insert(generation);
+                }
+                Entry::Occupied(_) => {}
+                Entry::Vacant(place) => {
+                    place.insert(generation);
+                }
             }
         }
+        best.into_values().for_each(|generation| generation.serves = true);
     }
 }
 
@@ -40,7 +51,7 @@ impl Manager {
         if self.applied || !self.pools.is_empty() {
             return;
         }
-        // Whatever comes is no first start.
+        // The configuration that comes next is no first start.
         self.applied = true;
         self.quota.set_max(adopted.process_max);
         self.control_timeout = adopted.control_timeout;
@@ -67,7 +78,7 @@ impl Manager {
             closed: true,
             ..Pool::new()
         });
-        // Where nobody is left to serve, the next generation does at once.
+        // Where no worker is left to serve, the next generation serves at once.
         let stays = adopted.workers.iter().any(|worker| worker.told.is_none());
         let serves = adopted.serves && stays && !pool.closed && pool.serving.is_none();
         let mut generation = Generation::new(adopted.pool, adopted.policy, Stage::Leaving);
@@ -108,14 +119,14 @@ impl Manager {
                 self.fill(id, step);
             }
         } else {
-            self.leave(id, leave::Cause::Leave, step);
+            self.end_generation(id, leave::LeaveCause::Leave, step);
         }
         if is_timed {
-            // Nobody has told what runs already.
+            // The workers have not told the requests that run already.
             if let Some(generation) = self.generations.get_mut(&id) {
                 generation.watchdog = Watchdog::Timing;
             }
-            self.watchdog_changed(id, watchdog::Cause::Due, None, step);
+            self.watchdog_changed(id, watchdog::WatchdogCause::Due, None, step);
         }
         self.touched.insert(id);
     }
@@ -127,10 +138,19 @@ impl Manager {
             .is_some_and(|generation| generation.stage == Stage::Serving);
         let (going, grace) = match adopted.told {
             None => (Going::Staying, None),
-            Some((Told::Retire, _)) if serves => (Going::Surplus, Some((step.now, LOOK_AFTER))),
-            Some((Told::Retire, since)) => (Going::Leaving, Some((since, self.control_timeout))),
-            Some((Told::Terminate, since)) => (Going::Terminated(Why::Stayed), Some((since, KILL_AFTER))),
-            Some((Told::Kill, _)) => (Going::Killed(Why::Stayed), None),
+            Some((StopRequest::Retire, _)) if serves => (Going::Surplus, Some((step.now, LOOK_AFTER))),
+            Some((StopRequest::Retire, since)) => {
+                let drain = self
+                    .generations
+                    .get(&generation)
+                    .and_then(|it| it.policy.drain_timeout);
+                let limit = self.control_timeout.max(drain.unwrap_or_default());
+                (Going::Leaving, Some((since, limit)))
+            }
+            Some((StopRequest::Terminate, since)) => {
+                (Going::Terminated(Why::Stayed), Some((since, KILL_AFTER)))
+            }
+            Some((StopRequest::Kill, _)) => (Going::Killed(Why::Stayed), None),
         };
         let worker = Worker {
             early: false,
@@ -149,7 +169,7 @@ impl Manager {
             order: None,
             slow: None,
             line: 0,
-            seasoned: false,
+            mold_candidate: false,
             replaced: false,
         };
         self.children.adopt(adopted.worker, worker);
@@ -166,7 +186,7 @@ mod tests {
     use crate::master::event::{Policy, SlotIndex, WorkerId};
     use crate::tick::Tick;
 
-    fn generation(id: u32, told: Option<Told>) -> AdoptedGeneration {
+    fn generation(id: u32, told: Option<StopRequest>) -> AdoptedGeneration {
         AdoptedGeneration {
             generation: GenerationId(id),
             pool: PoolId(1),
@@ -175,6 +195,7 @@ mod tests {
                 pm: ProcessManager::Static { max_children: 1 },
                 terminate_timeout: None,
                 slow_timeout: None,
+                drain_timeout: None,
                 preloader: None,
             },
             slots: 1,
@@ -204,7 +225,7 @@ mod tests {
     #[test]
     fn the_generation_that_is_said_to_serve_does_unless_its_workers_leave() {
         let [old, new] = [generation(1, None), generation(2, None)];
-        let leaving = generation(1, Some(Told::Retire));
+        let leaving = generation(1, Some(StopRequest::Retire));
         assert_eq!(chosen(&[old.clone(), new.clone()], 1), [1]);
         assert_eq!(chosen(&[old, new.clone()], 7), [2]);
         assert_eq!(chosen(&[leaving.clone(), new], 1), [2]);

@@ -37,7 +37,7 @@ impl Budget {
         Budget::of(max_children.max(AT_LEAST))
     }
 
-    /// A worker crashed at work. A wait if that is to be said: once, until the bucket was full again.
+    /// A worker crashed at work. Returns a wait if the log is to say it: once, until the bucket was full again.
     pub(super) fn spend(&mut self, now: Tick) -> Option<Duration> {
         if self.full <= now {
             (self.full, self.said) = (now, false);

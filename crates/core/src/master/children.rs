@@ -1,8 +1,8 @@
 //! The workers, from the decision to make one until it is reaped.
 
-use super::event::{GenerationId, OrderId, SlotIndex, WorkerId};
+use super::event::{GenerationId, SlotIndex, SpawnRequestId, WorkerId};
 use super::leave::Going;
-use super::ordered::Order;
+use super::spawn_requests::Queued;
 use crate::tick::Tick;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,24 +16,24 @@ pub(super) struct Worker {
     /// It has called accept before its preloader had said that it made it.
     pub early: bool,
     pub going: Going,
-    /// When it was asked for, then when it existed.
+    /// When it was asked for; once it is forked, when that was.
     pub forked: Tick,
     /// What its slot said when it was last read.
     pub seen: Option<Seen>,
-    /// It said that it was idle since then, and took nothing though work waited.
+    /// It has said since then that it is idle, and took nothing though work waited.
     pub stalled: Option<Tick>,
-    /// The last request of it that was found slow.
+    /// Its last request that was found slow.
     pub slow: Option<Slow>,
     /// It was told to go as surplus long ago.
     pub overdue: bool,
-    /// Which of its generation's preloaders made it, counted by those that were made from workers.
+    /// Which of its generation's preloaders made it: how many preloaders were made from workers before.
     pub line: u64,
     /// It has served so many requests that the next preloader may be made from it.
-    pub seasoned: bool,
+    pub mold_candidate: bool,
     /// It was told to go because a newer preloader makes another in its place, or ends because that was made from it.
     pub replaced: bool,
     /// The order that it was made for.
-    pub order: Option<Order>,
+    pub order: Option<Queued>,
 }
 
 /// How far a worker has come.
@@ -41,7 +41,7 @@ pub(super) struct Worker {
 pub(super) enum Life {
     /// Asked for.
     Asked,
-    /// It exists.
+    /// It was forked.
     Born,
     /// It has called accept.
     Up,
@@ -65,9 +65,9 @@ pub(super) struct Slow {
 }
 
 impl Worker {
-    /// Since when the request runs that its slot shows, if it was not found slow before. `since`: as far as the worker
-    /// can be believed. One that says again and again that it serves another request is found slow no more often than a
-    /// true one could be.
+    /// Since when the request that its slot shows has been running, if it was not found slow before. `since`: what the
+    /// worker says, within bounds. A worker that claims again and again to serve another request is found slow no more
+    /// often than an honest one could be.
     pub(super) fn unlogged_since(&self, since: Tick) -> Option<Tick> {
         let Some(slow) = self.slow else {
             return Some(since);
@@ -135,7 +135,7 @@ pub(super) struct Children {
 }
 
 impl Children {
-    /// Books a worker that is asked for now.
+    /// Adds a worker that is asked for now.
     pub(super) fn add(
         &mut self,
         generation: GenerationId,
@@ -157,7 +157,7 @@ impl Children {
             slow: None,
             overdue: false,
             line,
-            seasoned: false,
+            mold_candidate: false,
             replaced: false,
             order: None,
         };
@@ -167,7 +167,7 @@ impl Children {
         id
     }
 
-    /// Books a worker that was there before. Its number is not given away again.
+    /// Adds a worker that was there before. Its number is not given away again.
     pub(super) fn adopt(&mut self, id: WorkerId, worker: Worker) {
         self.skip_to(id.0.saturating_add(1));
         let generation = worker.generation;
@@ -235,7 +235,7 @@ impl Children {
     }
 
     /// The one that was made for an order.
-    pub(super) fn of_order(&self, id: OrderId) -> Option<WorkerId> {
+    pub(super) fn of_order(&self, id: SpawnRequestId) -> Option<WorkerId> {
         let is_for = |worker: &Worker| worker.order.is_some_and(|order| order.id == id);
         let mut workers = self.workers.iter();
         workers.find(|(_, worker)| is_for(worker)).map(|(id, _)| *id)

@@ -1,9 +1,14 @@
 //! How workers go: told to, by themselves, or before they were there.
+//!
+//! After a worker's end `exited` has the pool count anew (`worker_gone` in `fork.rs`), and the count replaces it: a static pool
+//! is filled up, an ondemand pool looks whether work waits, and a dynamic pool makes another even if enough are idle
+//! (`Generation::owed`). A
+//! worker that crashed or failed may have to wait first (`budget.rs`, `crates/core/src/life/backoff.rs`).
 
 use super::action::{Action, Fact, Force, Notice};
 use super::children::Life;
 use super::event::{Exit, GenerationId, WorkerId};
-use super::leave::{Cause, Going, Order, Why};
+use super::leave::{Going, LeaveAction, LeaveCause, Why};
 use super::manager::{Manager, Step};
 use super::phase::Phase;
 use super::timers::Timer;
@@ -19,33 +24,33 @@ pub(super) const LOOK_AFTER: Duration = Duration::from_secs(10);
 
 impl Manager {
     /// Makes a worker go, or go faster.
-    pub(super) fn dismiss(&mut self, id: WorkerId, cause: Cause, step: &mut Step<'_>) {
+    pub(super) fn dismiss(&mut self, id: WorkerId, cause: LeaveCause, step: &mut Step<'_>) {
         let changed = self.children.change(id, |worker| {
-            let (next, order) = worker.going.after(cause);
+            let (next, action) = worker.going.after(cause);
             let changed = next != worker.going;
             worker.going = next;
-            (changed, worker.life, worker.generation, next, order)
+            (changed, worker.life, worker.generation, next, action)
         });
-        let Some((true, life, generation, next, order)) = changed else {
+        let Some((true, life, generation, next, action)) = changed else {
             return;
         };
         self.touched.insert(generation);
-        // One that does not exist yet is told when it does.
+        // A worker that does not exist yet is told once it does.
         if life != Life::Asked {
-            self.order(id, next, order, step);
+            self.act_on(id, next, action, step);
         }
     }
 
-    /// Gives a worker that exists the order, and the time to follow it.
-    pub(super) fn order(&mut self, id: WorkerId, going: Going, order: Order, step: &mut Step<'_>) {
-        match order {
-            Order::Nothing => {}
-            Order::Retire => step.act(Action::Retire(id)),
-            Order::TimeUp => {
+    /// Tells a worker that exists what to do, and sets its time limit.
+    pub(super) fn act_on(&mut self, id: WorkerId, going: Going, action: LeaveAction, step: &mut Step<'_>) {
+        match action {
+            LeaveAction::Nothing => {}
+            LeaveAction::Retire => step.act(Action::Retire(id)),
+            LeaveAction::RespondTimeout => {
                 self.tell_kill(id, going, Force::Terminate, step);
-                step.act(Action::TimeUp(id));
+                step.act(Action::RespondTimeout(id));
             }
-            Order::Kill(force) => {
+            LeaveAction::Kill(force) => {
                 self.tell_kill(id, going, force, step);
                 step.act(Action::Kill(id, force));
             }
@@ -54,10 +59,37 @@ impl Manager {
         match going {
             Going::Staying => {}
             Going::Surplus => self.timers.set(timer, step.now, LOOK_AFTER),
-            Going::Leaving if self.control_timeout.is_zero() => self.dismiss(id, Cause::Due, step),
-            Going::Leaving => self.timers.set(timer, step.now, self.control_timeout),
+            Going::Leaving => match self.time_to_leave(id) {
+                Duration::ZERO => self.dismiss(id, LeaveCause::Due, step),
+                limit => self.timers.set(timer, step.now, limit),
+            },
             Going::Terminated(_) => self.timers.set(timer, step.now, KILL_AFTER),
             Going::Killed(_) => self.timers.clear(timer),
+        }
+    }
+
+    /// How long a worker that leaves may go on. One that may have a job has longer, unless the daemon ends.
+    pub(super) fn time_to_leave(&self, id: WorkerId) -> Duration {
+        let worker = self.children.worker(id);
+        let generation = worker.and_then(|worker| self.generations.get(&worker.generation));
+        let drain = generation.and_then(|generation| generation.policy.drain_timeout);
+        match drain.filter(|_| self.phase == Phase::Running) {
+            Some(drain) => self.control_timeout.max(drain),
+            None => self.control_timeout,
+        }
+    }
+
+    /// The daemon ends: workers that have left before have no longer than the others.
+    pub(super) fn hurry(&mut self, step: &Step<'_>) {
+        let longer = self.generations.iter();
+        let longer = longer.filter(|(_, generation)| generation.policy.drain_timeout.is_some());
+        let ids: Vec<WorkerId> = longer.flat_map(|(id, _)| self.children.of(*id)).collect();
+        for id in ids {
+            let is_leaving = (self.children.worker(id)).is_some_and(|worker| worker.going == Going::Leaving);
+            if is_leaving {
+                self.timers
+                    .set_by(Timer::Worker(id), step.now, self.control_timeout);
+            }
         }
     }
 
@@ -71,7 +103,7 @@ impl Manager {
             Going::Terminated(Why::Expired) | Going::Killed(Why::Expired) => {
                 step.say(Notice::RequestTimedOut(id, ran, force));
             }
-            // It was given no time that it could have overrun.
+            // Its time limit is zero, so it can't have overrun it.
             Going::Terminated(Why::Stayed) if self.control_timeout.is_zero() => {}
             Going::Terminated(Why::Stayed) | Going::Killed(Why::Stayed | Why::Stop) => {
                 step.say(Notice::RetireTimedOut(id, force));
@@ -91,9 +123,9 @@ impl Manager {
             Going::Surplus => {
                 self.children.change(id, |worker| worker.overdue = true);
                 self.timers.set(Timer::Worker(id), step.now, LOOK_AFTER);
-                self.take_census(generation, step);
+                self.take_snapshot(generation, step);
             }
-            Going::Leaving | Going::Terminated(_) => self.dismiss(id, Cause::Due, step),
+            Going::Leaving | Going::Terminated(_) => self.dismiss(id, LeaveCause::Due, step),
             Going::Staying | Going::Killed(_) => {}
         }
     }
@@ -104,7 +136,7 @@ impl Manager {
         };
         let generation = worker.generation;
         self.timers.clear(Timer::Answer(generation));
-        // It may have said that it was up before its preloader, which is gone, could say that it was made.
+        // It may have said that it was up before its preloader could say that it was made; that preloader is gone.
         self.timers.clear(Timer::Worker(id));
         self.give_back(generation, worker.slot);
         if let Some(order) = worker.order {
@@ -146,7 +178,10 @@ impl Manager {
         let has_failed = stayed && !matches!(exit, Exit::Code(0) | Exit::Unknown);
         match worker.life {
             _ if has_failed && had_work => self.crashed_at_work(id_of_generation, step),
-            Life::Asked | Life::Born if stayed => self.failed(id_of_generation, backoff::LONGEST, step),
+            // A worker that had work was up, even if its end was reported before that.
+            Life::Asked | Life::Born if stayed && !had_work => {
+                self.failed(id_of_generation, backoff::LONGEST, step)
+            }
             Life::Up if has_failed && young => {
                 self.failed(id_of_generation, backoff::LONGEST_ONCE_UP, step);
             }
@@ -155,15 +190,15 @@ impl Manager {
         if exit != Exit::Code(0) {
             self.pass_on_wake_up(id_of_generation, step);
         }
-        // Those who have waited for capacity come before a replacement.
-        self.give_turns(step);
+        // Generations that have waited for capacity come before a replacement.
+        self.grant_forks(step);
         self.worker_gone(id_of_generation, step);
         if exit.is_crash() {
             self.crashed(step);
         }
     }
 
-    /// A worker went down with its request: the next is made at once, within the budget.
+    /// A worker crashed in a request: the next is made at once, within the budget.
     fn crashed_at_work(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
@@ -177,15 +212,15 @@ impl Manager {
         }
     }
 
-    /// A worker did not leave in order: a wake-up for work may have gone with it, and only a sibling that waits, if there
-    /// is one, is sure to look. A replacement would, too, but there may be none for a while.
+    /// A worker did not leave in order: a wake-up for work may be lost with it. Only a sibling that is woken is sure to
+    /// look. A replacement would look, too, but there may be none for a while.
     fn pass_on_wake_up(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(pool) = self.generations.get(&id).map(|generation| generation.pool) else {
             return;
         };
         let takers = self.pools.get(&pool).into_iter().flat_map(|pool| pool.takers());
         if takers.into_iter().any(|taker| self.crew(taker).staying > 0) {
-            step.act(Action::Nudge(pool));
+            step.act(Action::Wake(pool));
         }
     }
 

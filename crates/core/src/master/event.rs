@@ -1,16 +1,16 @@
 //! What can happen to the master's core. One value per happening; nothing here has an effect.
 
 use crate::tick::Tick;
-pub use forkyard_protocol::estate::document::Told;
+pub use forkyard_protocol::handover::document::StopRequest;
 use std::fmt;
 use std::time::Duration;
 
 /// A pool over the daemon's whole life: its listening socket and the generations of workers behind it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PoolId(pub u32);
 
 /// One configuration of one pool, with its own scoreboard, preloader and workers. Never used twice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GenerationId(pub u32);
 
 /// One worker, from the decision to make it until it is reaped. Never used twice.
@@ -19,7 +19,7 @@ pub struct WorkerId(pub u64);
 
 /// One order for a worker of an application pool. Never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct OrderId(pub u64);
+pub struct SpawnRequestId(pub u64);
 
 /// A slot of a generation's scoreboard, `0..max_children`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,30 +44,30 @@ pub enum Event {
     /// filled in once more if the first could not be made. A pool, or generation, that is not known begins with it; one
     /// that can't begin is answered with [`super::action::Action::DropGeneration`] and
     /// [`super::action::Action::ClosePool`], too.
-    Order(Ordered),
+    SpawnRequest(SpawnRequest),
     /// An order is not wanted any more: if it has a worker that is told to finish, or killed; otherwise it ends in
     /// [`super::action::Action::Fail`]. Unknown: nothing.
-    Cancel(OrderId, bool),
-    /// Nobody orders workers of this pool any more: those that it has finish.
+    Cancel(SpawnRequestId, bool),
+    /// No router orders workers of this pool any more: those that it has finish.
     Disband(PoolId),
     /// What is left of a pool that is closed, or is to be disbanded, ends now.
     Expel(PoolId),
-    /// The pool's source of work (listening socket or hand-over queue of kept connections) is ready. Only told while
+    /// The pool's source of work (listening socket or hand-off queue of kept connections) is ready. Only told while
     /// it is watched, once per [`super::action::Action::Watch`].
     SourceReady(PoolId),
-    /// At least one byte came down a generation's child_accept pipe (they are drained before this is told).
+    /// At least one byte came down a generation's accept-notify pipe (they are drained before this is told).
     ChildAccept(GenerationId),
-    /// The answer to [`super::action::Action::TakeCensus`]; answers come in the order in which they were asked for. With
-    /// it, how many connections wait in the pool's source (listen queue and hand-over queue together), measured at the
+    /// The answer to [`super::action::Action::TakeSnapshot`]; answers come in the order in which they were asked for. With
+    /// it, how many connections wait in the pool's source (listen queue and hand-off queue together), measured at the
     /// same time; `None` if that can't be measured.
-    Census(GenerationId, Vec<Row>, Option<u32>),
+    Snapshot(GenerationId, Vec<Row>, Option<u32>),
     /// A worker asked for by [`super::action::Action::Fork`] exists.
     Forked(WorkerId),
     /// It could not be made. For a generation with a preloader, the preloader itself is still well.
     ForkFailed(WorkerId),
     /// A worker told for the first time that it has called accept: it is up.
     WorkerUp(WorkerId),
-    /// A worker was reaped. What it had told by its child_accept pipe is told before, so that one that was up and is
+    /// A worker was reaped. What it had told by its accept-notify pipe is told before, so that one that was up and is
     /// gone is not taken for one that never came up. `true`: its slot says that it had taken up work. One that lies
     /// there is replaced as fast as one that crashes at work, or held back as one that does not: its own pool's matter.
     WorkerExited(WorkerId, Exit, bool),
@@ -76,18 +76,18 @@ pub enum Event {
     /// A generation's preloader is gone, wanted or not; outstanding forks it was asked for are told with
     /// `ForkFailed` before this.
     PreloaderGone(GenerationId, Exit),
-    /// Who was to refuse a pool's requests could not be started, or has ended without having been told to.
-    StandInGone(PoolId),
+    /// The process that was to refuse a pool's requests could not be started, or has ended without having been told to.
+    UnavailableResponderGone(PoolId),
     /// A worker told that it has served as many requests as are to be served before the next preloader is made.
-    WorkerSeasoned(WorkerId),
+    MoldCandidate(WorkerId),
     /// The preloader that was made from a worker is ready to fork.
-    SecondReady(GenerationId),
-    /// A generation's second preloader, wanted or not, is gone, or none came of the worker that was to make it.
-    SecondGone(GenerationId, Exit),
+    NextMoldReady(GenerationId),
+    /// A generation's next mold, wanted or not, is gone, or none came of the worker that was to make it.
+    NextMoldGone(GenerationId, Exit),
     /// Stop now (SIGTERM, SIGINT).
     Terminate,
-    /// Stop after the requests that are running (SIGQUIT), but take orders still and leave their workers: routers have
-    /// applications started as long as somebody waits. `Finish` follows when they are gone.
+    /// Stop after the requests that are running (SIGQUIT), but go on with orders and leave their workers: routers have
+    /// applications started as long as a request waits. `Finish` follows when they are gone.
     Drain,
     /// Stop after the requests that are running (SIGQUIT), and take no order any more.
     Finish,
@@ -96,13 +96,13 @@ pub enum Event {
 }
 
 impl Event {
-    /// The same, told after the generation's first and second preloader have changed places.
+    /// The same, told after the generation's first and next mold have changed places.
     pub fn in_other_place(self, generation: GenerationId) -> Event {
         match self {
-            Event::PreloaderReady(id) if id == generation => Event::SecondReady(id),
-            Event::SecondReady(id) if id == generation => Event::PreloaderReady(id),
-            Event::PreloaderGone(id, exit) if id == generation => Event::SecondGone(id, exit),
-            Event::SecondGone(id, exit) if id == generation => Event::PreloaderGone(id, exit),
+            Event::PreloaderReady(id) if id == generation => Event::NextMoldReady(id),
+            Event::NextMoldReady(id) if id == generation => Event::PreloaderReady(id),
+            Event::PreloaderGone(id, exit) if id == generation => Event::NextMoldGone(id, exit),
+            Event::NextMoldGone(id, exit) if id == generation => Event::PreloaderGone(id, exit),
             other => other,
         }
     }
@@ -120,7 +120,7 @@ pub enum Exit {
         /// Whether a core was dumped.
         core: bool,
     },
-    /// Somebody else's to reap: nobody here knows.
+    /// Unknown: another process reaped it.
     Unknown,
 }
 
@@ -183,7 +183,7 @@ pub struct AdoptedGeneration {
     pub serves: bool,
     /// Its workers that live.
     pub workers: Vec<AdoptedWorker>,
-    /// Slots that may be used by a process that nobody knows. They are not given away again.
+    /// Slots that may be used by an unknown process. They are not given away again.
     pub lost: Vec<SlotIndex>,
     /// Its preloader is there and ready.
     pub has_preloader: bool,
@@ -201,7 +201,7 @@ pub struct AdoptedWorker {
     /// It has told that it called accept.
     pub up: bool,
     /// What it was told, and when.
-    pub told: Option<(Told, Tick)>,
+    pub told: Option<(StopRequest, Tick)>,
 }
 
 /// A configuration, as far as the core needs it.
@@ -225,17 +225,17 @@ pub struct Wanted {
 pub struct WantedPool {
     /// The pool: a known one is given a new generation beside its old one, an unknown one is begun.
     pub pool: PoolId,
-    /// The new generation's id. Same id as the running one: nothing changed, leave it alone.
+    /// The new generation's id. Same id as the running one: nothing changed for its workers, and they stay.
     pub generation: GenerationId,
-    /// Its policy.
+    /// Its policy. A generation that runs already takes over `drain_timeout` alone: nothing else of it can differ.
     pub policy: Policy,
 }
 
 /// An order for one worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ordered {
+pub struct SpawnRequest {
     /// Its number.
-    pub order: OrderId,
+    pub order: SpawnRequestId,
     /// The pool: one that is known by earlier orders, or a new one.
     pub pool: PoolId,
     /// The generation that makes the worker: the pool's present one, or a new one, which takes its place.
@@ -255,6 +255,8 @@ pub struct Policy {
     pub terminate_timeout: Option<Duration>,
     /// A request that runs longer is slow: what it is busy with is written down.
     pub slow_timeout: Option<Duration>,
+    /// A worker that leaves while the daemon goes on has this long, if that is longer than `control_timeout`.
+    pub drain_timeout: Option<Duration>,
     /// `Some`: workers come from a preloader, which may take `start_timeout` to be ready and is stopped after
     /// `idle_timeout` without a worker.
     pub preloader: Option<PreloaderPolicy>,

@@ -1,4 +1,4 @@
-//! The reports of starts that failed: the last few, in memory, for whoever asks.
+//! The reports of starts that failed: the last few, in memory, for the control socket.
 
 use crate::spawn::report::Report;
 use std::collections::{HashMap, VecDeque};

@@ -1,27 +1,31 @@
 //! One configuration of one pool.
 //!
 //! ```text
-//!  Measuring ──▶ Warming ──▶ Serving ──▶ Leaving ──▶ dropped
-//!      └────────────┴──────────────────────▲
+//!  Measuring ──▶ Warming ──▶ Serving ──────────────▶ Leaving ──▶ dropped
+//!      │            │           │                       ▲ ▲          ▲
+//!      │            │           └──▶ Superseded ────────┘ │          │
+//!      └────────────┴───────────────────│─────────────────┘          │
+//!                                       └────────────────────────────┘
 //! ```
 //!
 //! The first generation of a pool serves at once. A later one first learns how many workers it is to have up (Measuring:
-//! the old one's census is on its way), then makes them (Warming) while the old one goes on serving and growing, and then
+//! the old one's snapshot is on its way), then makes them (Warming) while the old one goes on serving and growing, and then
 //! takes over. Where workers are ordered the next one serves at once, and the old one is Superseded until its workers
 //! were dismissed. One that is overtaken by a newer configuration before it serves leaves without having served.
 
-use super::action::{Figures, Notify};
+use super::action::{Figures, WakeOnAccept};
 use super::budget::Budget;
+use super::dynamic::Spare;
 use super::event::{Policy, PoolId};
-use super::ordered::Order;
+use super::fork::Block;
 use super::overdue;
 use super::refork::Refork;
 use super::slots::Slots;
-use super::source::Block;
-use super::spare::Spare;
-use super::standing::Start;
+use super::spawn_requests::Queued;
+use super::unavailable::PreloaderStart;
 use super::watchdog::Watchdog;
 use crate::config::ProcessManager;
+use crate::indexed::Keyed;
 use crate::life::Life;
 use crate::life::backoff::Backoff;
 use crate::tick::Tick;
@@ -31,21 +35,21 @@ use std::time::Duration;
 /// Where a generation is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// This census of the serving generation will show how many workers it is to have.
-    Measuring(CensusNumber),
+    /// This snapshot of the serving generation will show how many workers it is to have.
+    Measuring(SnapshotNumber),
     /// It is to have so many workers up, then it serves.
     Warming(u32),
     /// It serves, and grows as needed.
     Serving,
-    /// Of ordered workers: another makes them now. Those that it has stay until they are dismissed.
+    /// A newer generation makes the ordered workers now. Those that this one has stay until they are dismissed.
     Superseded,
     /// Its workers finish and go.
     Leaving,
 }
 
-/// The number of a census of one generation: answers come in the order of the questions.
+/// The number of a snapshot of one generation: answers come in the order of the questions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(super) struct CensusNumber(pub u64);
+pub(super) struct SnapshotNumber(pub u64);
 
 /// One generation.
 #[derive(Debug)]
@@ -59,37 +63,47 @@ pub(super) struct Generation {
     pub budget: Budget,
     pub preloader: Life,
     /// How its last start came out.
-    pub start: Start,
+    pub start: PreloaderStart,
     /// The preloader that is there, or was last, was ready at some time.
     pub came_up: bool,
-    /// The one that is to take its place, or has given it up.
-    pub second: Life,
+    /// The preloader that is made of a worker: it comes up beside the present one, and then the two change places. What is here
+    /// afterwards is the former one, until it has left.
+    pub next_mold: Life,
     pub refork: Refork,
-    /// How many of its preloaders were made from workers and made workers themselves.
+    /// How often a preloader that was made of a worker has taken the place of the one before it. A worker's `line` is this number
+    /// when it was forked: one of a lower number is of an older preloader, and is replaced.
     pub line: u64,
-    /// How many in a row came to nothing.
+    /// How many reforks in a row have failed.
     pub promotions_failed: u32,
     pub spare: Spare,
     pub watchdog: Watchdog,
     /// What its header says.
-    pub notify: Notify,
+    pub notify: WakeOnAccept,
     pub figures: Figures,
     /// What stood in the way when workers were last wanted.
     pub block: Option<Block>,
     /// See `policy::Load`.
     pub owed: u32,
     /// Orders that have no worker yet, oldest first.
-    pub orders: VecDeque<Order>,
-    pub asked: CensusNumber,
-    pub answered: CensusNumber,
-    /// The census on which each of these decides.
-    pub spare_on: CensusNumber,
-    pub shrink_on: Option<CensusNumber>,
-    /// While Warming: the census of the serving generation that shows whom to retire to make room.
-    pub room_on: Option<CensusNumber>,
+    pub orders: VecDeque<Queued>,
+    pub asked: SnapshotNumber,
+    pub answered: SnapshotNumber,
+    /// The snapshot on which each of these decides.
+    pub spare_on: SnapshotNumber,
+    pub shrink_on: Option<SnapshotNumber>,
+    /// While Warming: the snapshot of the serving generation that shows whom to retire to make room.
+    pub room_on: Option<SnapshotNumber>,
     /// The log already says that `max_children` is reached, or that the pool is busy.
     pub said_full: bool,
     pub said_busy: bool,
+}
+
+impl Keyed for Generation {
+    type Key = PoolId;
+
+    fn key(&self) -> &PoolId {
+        &self.pool
+    }
 }
 
 impl Generation {
@@ -102,9 +116,9 @@ impl Generation {
             backoff: Backoff::default(),
             budget: Budget::new(policy.pm.max_children()),
             preloader: Life::Absent,
-            start: Start::default(),
+            start: PreloaderStart::default(),
             came_up: false,
-            second: Life::Absent,
+            next_mold: Life::Absent,
             // Workers that were ordered go when they are dismissed, and not for the sake of a new preloader.
             refork: if policy.preloader.is_some_and(|preloader| preloader.reforks)
                 && !matches!(policy.pm, ProcessManager::Ordered { .. })
@@ -121,14 +135,14 @@ impl Generation {
             } else {
                 Watchdog::Off
             },
-            notify: Notify::default(),
+            notify: WakeOnAccept::default(),
             figures: Figures::default(),
             block: None,
             owed: 0,
             orders: VecDeque::new(),
-            asked: CensusNumber::default(),
-            answered: CensusNumber::default(),
-            spare_on: CensusNumber::default(),
+            asked: SnapshotNumber::default(),
+            answered: SnapshotNumber::default(),
+            spare_on: SnapshotNumber::default(),
             shrink_on: None,
             room_on: None,
             said_full: false,
@@ -137,7 +151,7 @@ impl Generation {
     }
 
     /// What its workers are to tell, for its own sake; `source_asks`: and for that of its pool's source.
-    pub(super) fn wants_told(&self, source_asks: bool) -> Notify {
+    pub(super) fn wants_told(&self, source_asks: bool) -> WakeOnAccept {
         let takes_work = match self.stage {
             Stage::Warming(_) | Stage::Serving => true,
             Stage::Measuring(_) | Stage::Superseded | Stage::Leaving => false,
@@ -151,7 +165,7 @@ impl Generation {
             | ProcessManager::Ondemand { .. }
             | ProcessManager::Ordered { .. } => 0,
         };
-        Notify {
+        WakeOnAccept {
             always: (source_asks && takes_work) || self.watchdog.wants_telling(),
             idle_below,
         }

@@ -1,4 +1,4 @@
-//! Whether a helper still takes up what it is told: its heartbeat.
+//! Whether a helper still reads what it is told: its heartbeat.
 //!
 //! The master sends it a byte now and then, and looks whether it was read. One that does not read may be stopped, hang in a loop,
 //! or wait for something that never comes; but it may also have had no processor on a machine that is busy, or no memory, or the
@@ -9,8 +9,8 @@
 //!   wake one that listens, and it would be ready to run.
 //! * It is ready to run, or waits for a disk: it is slow.
 //!
-//! Where the master itself was late, whatever held it up may have held up the helper, too: such a look counts for nothing but the
-//! processor time that the helper has had.
+//! Where the master itself was late, the same may have held up the helper: of such a look only the processor time
+//! counts that the helper has had.
 
 use crate::tick::Tick;
 use std::time::Duration;
@@ -28,7 +28,7 @@ const MOST_MICROS: u64 = 2_500_000;
 
 /// What a helper is at (proc(5), `stat`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum At {
+pub enum Activity {
     /// It has, or waits for, a processor; or waits for a disk or for memory.
     Work,
     /// It waits for something to happen.
@@ -39,7 +39,7 @@ pub enum At {
 
 /// What can be seen of a helper from outside.
 #[derive(Debug, Clone, Copy)]
-pub struct Sight {
+pub struct Sample {
     /// It has read what it was sent.
     pub has_read: bool,
     /// Processor time that it has had so far, in microseconds.
@@ -48,7 +48,7 @@ pub struct Sight {
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum HeartbeatAction {
     /// Nothing.
     None,
     /// Send it a byte.
@@ -100,15 +100,15 @@ impl Heartbeat {
     }
 
     /// It is time to look: says what is to be done. `at` is asked for where it matters.
-    pub fn check(&mut self, seen: Sight, at: impl FnOnce() -> At, now: Tick) -> Step {
+    pub fn check(&mut self, seen: Sample, at: impl FnOnce() -> Activity, now: Tick) -> HeartbeatAction {
         let late = now.since(self.due);
         let Some(mut sent) = self.sent.filter(|_| !seen.has_read) else {
             self.sent = Some(Sent::new(seen.micros));
             self.due = now + INTERVAL;
-            return Step::Send;
+            return HeartbeatAction::Send;
         };
         let at = at();
-        if at == At::Work || seen.micros != sent.last {
+        if at == Activity::Work || seen.micros != sent.last {
             sent.looks = 0;
         } else if late < LATE {
             sent.looks += 1;
@@ -118,14 +118,14 @@ impl Heartbeat {
         self.due = now + LOOK;
         let why = match at {
             _ if seen.micros.saturating_sub(sent.since) >= MOST_MICROS => "it is busy and takes up nothing",
-            At::Stop if sent.looks >= LOOKS => "it is stopped",
-            At::Rest if sent.looks >= LOOKS => "it waits for something else and takes up nothing",
-            At::Work | At::Rest | At::Stop => return Step::None,
+            Activity::Stop if sent.looks >= LOOKS => "it is stopped",
+            Activity::Rest if sent.looks >= LOOKS => "it waits for something else and takes up nothing",
+            Activity::Work | Activity::Rest | Activity::Stop => return HeartbeatAction::None,
         };
         // It is gone in a moment, as far as the kernel can end it.
         self.sent = Some(Sent::new(seen.micros));
         self.due = now + INTERVAL;
-        Step::Kill(why)
+        HeartbeatAction::Kill(why)
     }
 }
 
@@ -148,27 +148,33 @@ mod tests {
                 now,
                 micros: 1_000_000,
             };
-            assert_eq!(bench.look(true, At::Rest, 0), Step::Send);
+            assert_eq!(bench.look(true, Activity::Rest, 0), HeartbeatAction::Send);
             bench
         }
 
         /// The next look in time, at one that has had so much more of a processor.
-        fn look(&mut self, has_read: bool, at: At, micros: u64) -> Step {
+        fn look(&mut self, has_read: bool, at: Activity, micros: u64) -> HeartbeatAction {
             self.look_late(Duration::ZERO, has_read, at, micros)
         }
 
-        fn look_late(&mut self, late: Duration, has_read: bool, at: At, micros: u64) -> Step {
+        fn look_late(
+            &mut self,
+            late: Duration,
+            has_read: bool,
+            at: Activity,
+            micros: u64,
+        ) -> HeartbeatAction {
             self.now = self.heartbeat.deadline() + late;
             self.micros += micros;
             let micros = self.micros;
-            let seen = Sight { has_read, micros };
+            let seen = Sample { has_read, micros };
             self.heartbeat.check(seen, || at, self.now)
         }
 
         /// How long it takes from the byte until it is killed.
-        fn killed_after(&mut self, at: At, micros: u64) -> Option<Duration> {
+        fn killed_after(&mut self, at: Activity, micros: u64) -> Option<Duration> {
             let begun = self.now;
-            let is_killed = |step| matches!(step, Step::Kill(_));
+            let is_killed = |step| matches!(step, HeartbeatAction::Kill(_));
             (0..1000)
                 .any(|_| is_killed(self.look(false, at, micros)))
                 .then(|| self.now.since(begun))
@@ -181,14 +187,14 @@ mod tests {
     fn one_that_reads_is_sent_another_byte_now_and_then() {
         let mut bench = Bench::new();
         for _ in 0..1000 {
-            assert_eq!(bench.look(true, At::Rest, 100), Step::Send);
+            assert_eq!(bench.look(true, Activity::Rest, 100), HeartbeatAction::Send);
         }
         assert_eq!(bench.now.since(Tick::from_nanos(1)), 1001 * INTERVAL);
     }
 
     #[test]
     fn one_that_is_stopped_or_sleeps_is_given_up_soon() {
-        for at in [At::Stop, At::Rest] {
+        for at in [Activity::Stop, Activity::Rest] {
             assert!(
                 Bench::new()
                     .killed_after(at, 0)
@@ -201,34 +207,40 @@ mod tests {
     fn one_that_runs_in_a_loop_is_given_up_soon() {
         // However late the master is on a machine that is busy.
         let mut bench = Bench::new();
-        assert_eq!(bench.look_late(LATE * 3, false, At::Work, 2_000_000), Step::None);
-        let killed = bench.look_late(LATE * 3, false, At::Work, 500_000);
-        assert!(matches!(killed, Step::Kill(_)));
+        assert_eq!(
+            bench.look_late(LATE * 3, false, Activity::Work, 2_000_000),
+            HeartbeatAction::None
+        );
+        let killed = bench.look_late(LATE * 3, false, Activity::Work, 500_000);
+        assert!(matches!(killed, HeartbeatAction::Kill(_)));
 
         // It has a processor for itself between looks: the first comes after two seconds.
         let mut bench = Bench::new();
-        assert_eq!(bench.look(false, At::Work, 2_000_000), Step::None);
+        assert_eq!(
+            bench.look(false, Activity::Work, 2_000_000),
+            HeartbeatAction::None
+        );
         assert!(
             bench
-                .killed_after(At::Work, 500_000)
+                .killed_after(Activity::Work, 500_000)
                 .is_some_and(|after| after <= SOON)
         );
         // Also if it sleeps now and then.
-        assert!(Bench::new().killed_after(At::Rest, 50_000).is_some());
+        assert!(Bench::new().killed_after(Activity::Rest, 50_000).is_some());
     }
 
     #[test]
     fn one_that_is_only_slow_is_not() {
         // It waits for a processor or a disk.
-        assert_eq!(Bench::new().killed_after(At::Work, 0), None);
+        assert_eq!(Bench::new().killed_after(Activity::Work, 0), None);
         // It has had a little of a processor before it reads at last.
         let mut bench = Bench::new();
         for _ in 0..100 {
-            assert_eq!(bench.look(false, At::Work, 10_000), Step::None);
+            assert_eq!(bench.look(false, Activity::Work, 10_000), HeartbeatAction::None);
         }
-        assert_eq!(bench.look(true, At::Rest, 10_000), Step::Send);
+        assert_eq!(bench.look(true, Activity::Rest, 10_000), HeartbeatAction::Send);
         for _ in 0..100 {
-            assert_eq!(bench.look(false, At::Work, 10_000), Step::None);
+            assert_eq!(bench.look(false, Activity::Work, 10_000), HeartbeatAction::None);
         }
     }
 
@@ -236,14 +248,20 @@ mod tests {
     fn nor_where_the_master_was_held_up_as_well() {
         let mut bench = Bench::new();
         for _ in 0..1000 {
-            assert_eq!(bench.look_late(LATE, false, At::Stop, 0), Step::None);
+            assert_eq!(
+                bench.look_late(LATE, false, Activity::Stop, 0),
+                HeartbeatAction::None
+            );
         }
-        assert_eq!(bench.look(false, At::Work, 0), Step::None);
+        assert_eq!(bench.look(false, Activity::Work, 0), HeartbeatAction::None);
         // A whole day, as of a virtual machine that was stopped; and then it goes on.
-        assert_eq!(bench.look(false, At::Rest, 0), Step::None);
+        assert_eq!(bench.look(false, Activity::Rest, 0), HeartbeatAction::None);
         let day = Duration::from_secs(86_400);
-        assert_eq!(bench.look_late(day, false, At::Rest, 0), Step::None);
-        assert_eq!(bench.look(false, At::Rest, 0), Step::None);
-        assert_eq!(bench.look(true, At::Rest, 0), Step::Send);
+        assert_eq!(
+            bench.look_late(day, false, Activity::Rest, 0),
+            HeartbeatAction::None
+        );
+        assert_eq!(bench.look(false, Activity::Rest, 0), HeartbeatAction::None);
+        assert_eq!(bench.look(true, Activity::Rest, 0), HeartbeatAction::Send);
     }
 }

@@ -1,22 +1,23 @@
 //! What holds after every step.
 
 use super::action::Force;
+use super::dynamic::Spare;
 use super::event::{GenerationId, PoolId};
+use super::fork::Block;
 use super::generation::{Generation, Stage};
 use super::manager::Manager;
+use super::ondemand::Source;
 use super::pool::Pool;
 use super::refork::Refork;
-use super::source::{Block, Source};
-use super::spare::Spare;
 use super::timers::Timer;
 use crate::life::Life;
 
 impl Manager {
-    /// Panics if the books disagree, or if something waits for an event that nothing will bring.
+    /// Panics if the records disagree, or if something waits for an event that nothing will bring.
     pub fn invariants(&self) {
         assert!(self.children.is_consistent(), "the workers are counted right");
         assert!(self.touched.is_empty(), "every consequence is drawn");
-        for (id, generation) in &self.generations {
+        for (id, generation) in self.generations.iter() {
             self.check_generation(*id, generation);
         }
         for (id, pool) in &self.pools {
@@ -26,13 +27,13 @@ impl Manager {
             let lives = match timer {
                 Timer::Patience(pool) => self.pools.contains_key(&pool),
                 Timer::Worker(worker) => self.children.worker(worker).is_some(),
-                Timer::Turn(id)
+                Timer::Grant(id)
                 | Timer::Backoff(id)
                 | Timer::Shrink(id)
                 | Timer::Expiry(id)
                 | Timer::Preloader(id)
                 | Timer::Answer(id)
-                | Timer::Second(id)
+                | Timer::NextMold(id)
                 | Timer::Rest(id) => self.generations.contains_key(&id),
             };
             assert!(lives, "{timer:?} is for something that is there");
@@ -73,8 +74,8 @@ impl Manager {
                 !generation.orders.is_empty() || crew.all > 0 || generation.preloader != Life::Absent;
             let has_others = self
                 .generations
-                .iter()
-                .any(|(other, it)| *other != id && it.pool == generation.pool);
+                .of(&generation.pool)
+                .any(|(other, _)| other != id);
             assert!(is_used || has_others, "{id:?}: it is there for something");
         }
         if let Spare::Closed(block) = generation.spare {
@@ -94,24 +95,27 @@ impl Manager {
         let crew = self.crew(id);
         let holds = match generation.refork {
             Refork::Off | Refork::Waiting | Refork::Replacing => true,
-            Refork::Promoting => match generation.second {
-                Life::Starting => self.timers.is_set(Timer::Second(id)),
+            Refork::Promoting => match generation.next_mold {
+                Life::Starting => self.timers.is_set(Timer::NextMold(id)),
                 Life::Failing => true,
                 Life::Absent | Life::Ready | Life::Stopping(_) => false,
             },
-            Refork::Arrived => generation.second == Life::Ready && crew.asked > 0,
+            Refork::Arrived => generation.next_mold == Life::Ready && crew.asked > 0,
             Refork::Resting => self.timers.is_set(Timer::Rest(id)),
         };
         assert!(
             holds,
             "{id:?}: {:?} with {:?}",
-            generation.refork, generation.second
+            generation.refork, generation.next_mold
         );
         if generation.stage == Stage::Leaving {
             assert_eq!(generation.refork, Refork::Off, "{id:?}: it is leaving");
         }
-        if let Life::Stopping(Force::Ask | Force::Terminate) = generation.second {
-            assert!(self.timers.is_set(Timer::Second(id)), "{id:?}: it is told harder");
+        if let Life::Stopping(Force::Ask | Force::Terminate) = generation.next_mold {
+            assert!(
+                self.timers.is_set(Timer::NextMold(id)),
+                "{id:?}: it is told harder"
+            );
         }
     }
 
@@ -130,7 +134,8 @@ impl Manager {
             Source::Told => assert!(self.timers.is_set(Timer::Patience(id)), "{id:?}: patience ends"),
             Source::Parked(block) => {
                 let serving = pool.serving.expect("a parked pool serves");
-                self.check_block(serving, &self.generations[&serving], block);
+                let generation = self.generations.get(&serving).expect("it is there");
+                self.check_block(serving, generation, block);
             }
         }
     }

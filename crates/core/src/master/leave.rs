@@ -10,9 +10,11 @@
 //!     └────────────────────┴────────────────┘
 //! ```
 //!
-//! A worker that is surplus was idle when it was told to go. If it had taken a request in that very moment it
-//! finishes it, however long that takes: it is only looked after (`Hung`: it says that it is idle, and yet it stays).
-//! One that is leaving, for a reload or the end of the daemon, has `process_control_timeout`.
+//! Expired and Stop make Terminated of Surplus, too, and Kill makes Killed of every state.
+//!
+//! A worker that is surplus was idle when it was told to go. If it took a request in that very moment, it finishes it,
+//! however long that takes: the master only looks whether it says that it is idle and yet stays (`Hung`). A worker that
+//! is leaving, for a reload or the end of the daemon, has `process_control_timeout`.
 
 use super::action::Force;
 
@@ -40,13 +42,13 @@ pub(super) enum Why {
     Stayed,
     /// The daemon stops now.
     Stop,
-    /// Whoever ordered it wants it dead.
+    /// The router that ordered it wants it dead.
     Ordered,
 }
 
 /// What makes it go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cause {
+pub(super) enum LeaveCause {
     /// There is no need for it.
     Surplus,
     /// Its generation ends.
@@ -59,74 +61,78 @@ pub(super) enum Cause {
     Hung,
     /// The time it was given is over.
     Due,
-    /// Whoever ordered it wants it dead.
+    /// The router that ordered it wants it dead.
     Kill,
 }
 
 /// What is to be done to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum LeaveAction {
     /// Nothing.
     Nothing,
     /// Tell it to finish.
     Retire,
     /// Terminate it with the word that its request's time is up.
-    TimeUp,
+    RespondTimeout,
     /// Send it a signal.
     Kill(Force),
 }
 
 impl Going {
-    /// The state after `cause`, and the order that goes with the change.
-    pub(super) fn after(self, cause: Cause) -> (Going, Order) {
+    /// The state after `cause`, and the action that goes with the change.
+    pub(super) fn after(self, cause: LeaveCause) -> (Going, LeaveAction) {
         match (self, cause) {
-            (Going::Staying, Cause::Surplus) => (Going::Surplus, Order::Retire),
-            (Going::Staying, Cause::Leave) => (Going::Leaving, Order::Retire),
-            (Going::Surplus, Cause::Leave) => (Going::Leaving, Order::Nothing),
-            (Going::Staying | Going::Surplus | Going::Leaving, Cause::Expired) => {
-                (Going::Terminated(Why::Expired), Order::TimeUp)
+            (Going::Staying, LeaveCause::Surplus) => (Going::Surplus, LeaveAction::Retire),
+            (Going::Staying, LeaveCause::Leave) => (Going::Leaving, LeaveAction::Retire),
+            (Going::Surplus, LeaveCause::Leave) => (Going::Leaving, LeaveAction::Nothing),
+            (Going::Staying | Going::Surplus | Going::Leaving, LeaveCause::Expired) => {
+                (Going::Terminated(Why::Expired), LeaveAction::RespondTimeout)
             }
-            (Going::Staying | Going::Surplus | Going::Leaving, Cause::Stop) => terminate(Why::Stop),
-            (Going::Surplus, Cause::Hung) => terminate(Why::Stayed),
-            (Going::Leaving, Cause::Due) => terminate(Why::Stayed),
-            (Going::Terminated(why), Cause::Due) => (Going::Killed(why), Order::Kill(Force::Kill)),
-            (Going::Staying | Going::Surplus | Going::Leaving | Going::Terminated(_), Cause::Kill) => {
-                (Going::Killed(Why::Ordered), Order::Kill(Force::Kill))
+            (Going::Staying | Going::Surplus | Going::Leaving, LeaveCause::Stop) => terminate(Why::Stop),
+            (Going::Surplus, LeaveCause::Hung) => terminate(Why::Stayed),
+            (Going::Leaving, LeaveCause::Due) => terminate(Why::Stayed),
+            (Going::Terminated(why), LeaveCause::Due) => (Going::Killed(why), LeaveAction::Kill(Force::Kill)),
+            (Going::Staying | Going::Surplus | Going::Leaving | Going::Terminated(_), LeaveCause::Kill) => {
+                (Going::Killed(Why::Ordered), LeaveAction::Kill(Force::Kill))
             }
             // Ignored: it is on its way already, or the cause is not for a worker that stays.
-            (Going::Staying, Cause::Hung | Cause::Due)
-            | (Going::Surplus, Cause::Surplus | Cause::Due)
-            | (Going::Leaving, Cause::Surplus | Cause::Leave | Cause::Hung)
+            (Going::Staying, LeaveCause::Hung | LeaveCause::Due)
+            | (Going::Surplus, LeaveCause::Surplus | LeaveCause::Due)
+            | (Going::Leaving, LeaveCause::Surplus | LeaveCause::Leave | LeaveCause::Hung)
             | (
                 Going::Terminated(Why::Expired | Why::Stayed | Why::Stop | Why::Ordered),
-                Cause::Surplus | Cause::Leave | Cause::Expired | Cause::Stop | Cause::Hung,
+                LeaveCause::Surplus
+                | LeaveCause::Leave
+                | LeaveCause::Expired
+                | LeaveCause::Stop
+                | LeaveCause::Hung,
             )
             | (
                 Going::Killed(Why::Expired | Why::Stayed | Why::Stop | Why::Ordered),
-                Cause::Surplus
-                | Cause::Leave
-                | Cause::Expired
-                | Cause::Stop
-                | Cause::Hung
-                | Cause::Due
-                | Cause::Kill,
-            ) => (self, Order::Nothing),
+                LeaveCause::Surplus
+                | LeaveCause::Leave
+                | LeaveCause::Expired
+                | LeaveCause::Stop
+                | LeaveCause::Hung
+                | LeaveCause::Due
+                | LeaveCause::Kill,
+            ) => (self, LeaveAction::Nothing),
         }
     }
 
-    /// What a worker that was told to go before it existed is told once it does.
-    pub(super) fn at_birth(self) -> Order {
+    /// What a worker is told once it exists, if it was to go before that.
+    pub(super) fn at_birth(self) -> LeaveAction {
         match self {
-            Going::Staying => Order::Nothing,
-            Going::Surplus | Going::Leaving => Order::Retire,
-            Going::Terminated(_) => Order::Kill(Force::Terminate),
-            Going::Killed(_) => Order::Kill(Force::Kill),
+            Going::Staying => LeaveAction::Nothing,
+            Going::Surplus | Going::Leaving => LeaveAction::Retire,
+            Going::Terminated(_) => LeaveAction::Kill(Force::Terminate),
+            Going::Killed(_) => LeaveAction::Kill(Force::Kill),
         }
     }
 }
 
-fn terminate(why: Why) -> (Going, Order) {
-    (Going::Terminated(why), Order::Kill(Force::Terminate))
+fn terminate(why: Why) -> (Going, LeaveAction) {
+    (Going::Terminated(why), LeaveAction::Kill(Force::Terminate))
 }
 
 #[cfg(test)]
@@ -135,22 +141,28 @@ mod tests {
 
     #[test]
     fn the_clock_runs_for_one_that_leaves_but_not_for_surplus() {
-        assert_eq!(Going::Surplus.after(Cause::Due), (Going::Surplus, Order::Nothing));
         assert_eq!(
-            Going::Surplus.after(Cause::Leave),
-            (Going::Leaving, Order::Nothing)
+            Going::Surplus.after(LeaveCause::Due),
+            (Going::Surplus, LeaveAction::Nothing)
         );
-        assert_eq!(Going::Leaving.after(Cause::Due).1, Order::Kill(Force::Terminate));
+        assert_eq!(
+            Going::Surplus.after(LeaveCause::Leave),
+            (Going::Leaving, LeaveAction::Nothing)
+        );
+        assert_eq!(
+            Going::Leaving.after(LeaveCause::Due).1,
+            LeaveAction::Kill(Force::Terminate)
+        );
     }
 
     #[test]
     fn terminated_ends_in_killed_whatever_else_is_wished() {
-        let (going, order) = Going::Staying.after(Cause::Expired);
-        assert_eq!(order, Order::TimeUp);
-        assert_eq!(going.after(Cause::Stop), (going, Order::Nothing));
+        let (going, action) = Going::Staying.after(LeaveCause::Expired);
+        assert_eq!(action, LeaveAction::RespondTimeout);
+        assert_eq!(going.after(LeaveCause::Stop), (going, LeaveAction::Nothing));
         assert_eq!(
-            going.after(Cause::Due),
-            (Going::Killed(Why::Expired), Order::Kill(Force::Kill))
+            going.after(LeaveCause::Due),
+            (Going::Killed(Why::Expired), LeaveAction::Kill(Force::Kill))
         );
     }
 }

@@ -1,4 +1,4 @@
-//! What the daemon's loop is about, from the start to the end of the process. What [`super::Manager`] is about follows from
+//! What the daemon's loop is doing, from the start to the end of the process. What [`super::Manager`] does follows from
 //! the events that the steps lead to.
 //!
 //! ```text
@@ -19,9 +19,9 @@
 //! A daemon that was told to stop starts no upgrade and gives up the one that is under way. It may still be told to stop
 //! sooner.
 
-use forkyard_protocol::estate::document::Stopping;
+use forkyard_protocol::handover::document::Stopping;
 
-/// Who asked for an upgrade over the control socket; `None`: it was a signal.
+/// The client that asked for an upgrade over the control socket; `None`: it was a signal.
 pub type Asker = Option<u64>;
 
 /// Where the daemon is.
@@ -44,7 +44,7 @@ pub enum Lifecycle {
 
 /// What changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
+pub enum LifecycleCause {
     /// The program on disk is to take this one's place.
     Upgrade(Asker),
     /// It can. `routers`: there are some.
@@ -67,7 +67,7 @@ pub enum Cause {
 
 /// What follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum LifecycleAction {
     /// Nothing.
     Nothing,
     /// Let the new program try.
@@ -88,52 +88,71 @@ pub enum Step {
 
 impl Lifecycle {
     /// Where the daemon is after `cause`, and what follows.
-    pub fn after(self, cause: Cause) -> (Lifecycle, Step) {
+    pub fn after(self, cause: LifecycleCause) -> (Lifecycle, LifecycleAction) {
         use Lifecycle::{Draining, Finishing, Rehearsing, Serving, Terminating, Yielding};
         match (self, cause) {
-            (Serving, Cause::Upgrade(asker)) => (Rehearsing(asker), Step::Rehearse),
-            (Serving, Cause::Able { .. } | Cause::Unable | Cause::RoutersGone) => (Serving, Step::Nothing),
-
-            (Rehearsing(_), Cause::Upgrade(_) | Cause::RoutersGone) => (self, Step::Nothing),
-            (Rehearsing(asker), Cause::Able { routers: true }) => (Yielding(asker), Step::FinishRouters),
-            (Rehearsing(asker), Cause::Able { routers: false }) => (Yielding(None), Step::HandOver(asker)),
-            (Rehearsing(_), Cause::Unable) => (Serving, Step::GoOn),
-
-            (Yielding(_), Cause::Upgrade(_) | Cause::Able { .. }) => (self, Step::Nothing),
-            // Who asked is answered before this program is gone.
-            (Yielding(asker), Cause::RoutersGone) => (Yielding(None), Step::HandOver(asker)),
-            (Yielding(_), Cause::Unable) => (Serving, Step::GoOn),
-
-            (Serving | Rehearsing(_) | Yielding(_) | Draining | Finishing, Cause::Quit { routers: true }) => {
-                (Draining, Step::Drain)
+            (Serving, LifecycleCause::Upgrade(asker)) => (Rehearsing(asker), LifecycleAction::Rehearse),
+            (Serving, LifecycleCause::Able { .. } | LifecycleCause::Unable | LifecycleCause::RoutersGone) => {
+                (Serving, LifecycleAction::Nothing)
             }
+
+            (Rehearsing(_), LifecycleCause::Upgrade(_) | LifecycleCause::RoutersGone) => {
+                (self, LifecycleAction::Nothing)
+            }
+            (Rehearsing(asker), LifecycleCause::Able { routers: true }) => {
+                (Yielding(asker), LifecycleAction::FinishRouters)
+            }
+            (Rehearsing(asker), LifecycleCause::Able { routers: false }) => {
+                (Yielding(None), LifecycleAction::HandOver(asker))
+            }
+            (Rehearsing(_), LifecycleCause::Unable) => (Serving, LifecycleAction::GoOn),
+
+            (Yielding(_), LifecycleCause::Upgrade(_) | LifecycleCause::Able { .. }) => {
+                (self, LifecycleAction::Nothing)
+            }
+            // The client that asked is answered before this program is gone.
+            (Yielding(asker), LifecycleCause::RoutersGone) => {
+                (Yielding(None), LifecycleAction::HandOver(asker))
+            }
+            (Yielding(_), LifecycleCause::Unable) => (Serving, LifecycleAction::GoOn),
+
             (
                 Serving | Rehearsing(_) | Yielding(_) | Draining | Finishing,
-                Cause::Quit { routers: false },
-            ) => (Finishing, Step::Finish),
+                LifecycleCause::Quit { routers: true },
+            ) => (Draining, LifecycleAction::Drain),
+            (
+                Serving | Rehearsing(_) | Yielding(_) | Draining | Finishing,
+                LifecycleCause::Quit { routers: false },
+            ) => (Finishing, LifecycleAction::Finish),
 
-            (Draining, Cause::RoutersGone) => (Finishing, Step::Finish),
-            (Draining, Cause::Upgrade(_) | Cause::Able { .. } | Cause::Unable) => (Draining, Step::Nothing),
-            (Finishing, Cause::Upgrade(_) | Cause::Able { .. } | Cause::Unable | Cause::RoutersGone) => {
-                (Finishing, Step::Nothing)
+            (Draining, LifecycleCause::RoutersGone) => (Finishing, LifecycleAction::Finish),
+            (Draining, LifecycleCause::Upgrade(_) | LifecycleCause::Able { .. } | LifecycleCause::Unable) => {
+                (Draining, LifecycleAction::Nothing)
             }
+            (
+                Finishing,
+                LifecycleCause::Upgrade(_)
+                | LifecycleCause::Able { .. }
+                | LifecycleCause::Unable
+                | LifecycleCause::RoutersGone,
+            ) => (Finishing, LifecycleAction::Nothing),
 
             (
                 Serving | Rehearsing(_) | Yielding(_) | Draining | Finishing | Terminating,
-                Cause::Terminate,
-            ) => (Terminating, Step::Terminate),
+                LifecycleCause::Terminate,
+            ) => (Terminating, LifecycleAction::Terminate),
             (
                 Terminating,
-                Cause::Upgrade(_)
-                | Cause::Able { .. }
-                | Cause::Unable
-                | Cause::RoutersGone
-                | Cause::Quit { .. },
-            ) => (Terminating, Step::Nothing),
+                LifecycleCause::Upgrade(_)
+                | LifecycleCause::Able { .. }
+                | LifecycleCause::Unable
+                | LifecycleCause::RoutersGone
+                | LifecycleCause::Quit { .. },
+            ) => (Terminating, LifecycleAction::Nothing),
         }
     }
 
-    /// Where a daemon is that goes on with what the one before it was about.
+    /// The state of a daemon that goes on with what the one before it was doing.
     pub fn resume(stopping: Option<Stopping>) -> Lifecycle {
         match stopping {
             None => Lifecycle::Serving,
@@ -142,7 +161,7 @@ impl Lifecycle {
         }
     }
 
-    /// How the daemon ends; `None`: it does not.
+    /// How the daemon ends; `None`: it goes on.
     pub fn stopping(self) -> Option<Stopping> {
         match self {
             Lifecycle::Serving | Lifecycle::Rehearsing(_) | Lifecycle::Yielding(_) => None,
@@ -161,7 +180,7 @@ impl Lifecycle {
         }
     }
 
-    /// Who waits for an answer about the upgrade that is under way.
+    /// The client that waits for an answer about the upgrade that is under way.
     pub fn asker(self) -> Asker {
         match self {
             Lifecycle::Rehearsing(asker) | Lifecycle::Yielding(asker) => asker,
@@ -197,62 +216,74 @@ mod tests {
 
     #[test]
     fn the_new_program_takes_over_once_the_routers_have_finished() {
-        let (lifecycle, step) = Lifecycle::Serving.after(Cause::Upgrade(ASKER));
-        assert_eq!((lifecycle, step), (Lifecycle::Rehearsing(ASKER), Step::Rehearse));
-        assert_eq!(lifecycle.after(Cause::RoutersGone), (lifecycle, Step::Nothing));
-        let (lifecycle, step) = lifecycle.after(Cause::Able { routers: true });
-        assert_eq!(step, Step::FinishRouters);
+        let (lifecycle, step) = Lifecycle::Serving.after(LifecycleCause::Upgrade(ASKER));
+        assert_eq!(
+            (lifecycle, step),
+            (Lifecycle::Rehearsing(ASKER), LifecycleAction::Rehearse)
+        );
+        assert_eq!(
+            lifecycle.after(LifecycleCause::RoutersGone),
+            (lifecycle, LifecycleAction::Nothing)
+        );
+        let (lifecycle, step) = lifecycle.after(LifecycleCause::Able { routers: true });
+        assert_eq!(step, LifecycleAction::FinishRouters);
         assert!(lifecycle.waits_for_routers());
-        let (lifecycle, step) = lifecycle.after(Cause::RoutersGone);
-        assert_eq!(step, Step::HandOver(ASKER));
+        let (lifecycle, step) = lifecycle.after(LifecycleCause::RoutersGone);
+        assert_eq!(step, LifecycleAction::HandOver(ASKER));
         // It was answered already.
         assert_eq!(lifecycle.asker(), None);
-        assert_eq!(lifecycle.after(Cause::Unable), (Lifecycle::Serving, Step::GoOn));
+        assert_eq!(
+            lifecycle.after(LifecycleCause::Unable),
+            (Lifecycle::Serving, LifecycleAction::GoOn)
+        );
     }
 
     #[test]
     fn without_routers_the_new_program_takes_over_at_once() {
-        let (_, step) = Lifecycle::Rehearsing(ASKER).after(Cause::Able { routers: false });
-        assert_eq!(step, Step::HandOver(ASKER));
+        let (_, step) = Lifecycle::Rehearsing(ASKER).after(LifecycleCause::Able { routers: false });
+        assert_eq!(step, LifecycleAction::HandOver(ASKER));
     }
 
     #[test]
     fn a_new_program_that_fails_leaves_the_old_one_serving() {
         for lifecycle in [Lifecycle::Rehearsing(ASKER), Lifecycle::Yielding(ASKER)] {
             assert_eq!(lifecycle.asker(), ASKER);
-            assert_eq!(lifecycle.after(Cause::Unable), (Lifecycle::Serving, Step::GoOn));
+            assert_eq!(
+                lifecycle.after(LifecycleCause::Unable),
+                (Lifecycle::Serving, LifecycleAction::GoOn)
+            );
         }
     }
 
     #[test]
     fn a_daemon_that_ends_drains_if_there_are_routers_and_then_finishes() {
         for lifecycle in ALL.into_iter().filter(|it| *it != Lifecycle::Terminating) {
-            let quit = |routers| lifecycle.after(Cause::Quit { routers });
-            assert_eq!(quit(false), (Lifecycle::Finishing, Step::Finish));
-            assert_eq!(quit(true), (Lifecycle::Draining, Step::Drain));
+            let quit = |routers| lifecycle.after(LifecycleCause::Quit { routers });
+            assert_eq!(quit(false), (Lifecycle::Finishing, LifecycleAction::Finish));
+            assert_eq!(quit(true), (Lifecycle::Draining, LifecycleAction::Drain));
         }
-        let gone = Lifecycle::Draining.after(Cause::RoutersGone);
-        assert_eq!(gone, (Lifecycle::Finishing, Step::Finish));
+        let gone = Lifecycle::Draining.after(LifecycleCause::RoutersGone);
+        assert_eq!(gone, (Lifecycle::Finishing, LifecycleAction::Finish));
     }
 
     #[test]
     fn terminate_overrides_everything_and_nothing_overrides_it() {
         for lifecycle in ALL {
             assert_eq!(
-                lifecycle.after(Cause::Terminate),
-                (Lifecycle::Terminating, Step::Terminate)
+                lifecycle.after(LifecycleCause::Terminate),
+                (Lifecycle::Terminating, LifecycleAction::Terminate)
             );
         }
         for cause in [
-            Cause::Upgrade(None),
-            Cause::Able { routers: false },
-            Cause::Unable,
-            Cause::RoutersGone,
-            Cause::Quit { routers: true },
+            LifecycleCause::Upgrade(None),
+            LifecycleCause::Able { routers: false },
+            LifecycleCause::Unable,
+            LifecycleCause::RoutersGone,
+            LifecycleCause::Quit { routers: true },
         ] {
             assert_eq!(
                 Lifecycle::Terminating.after(cause),
-                (Lifecycle::Terminating, Step::Nothing)
+                (Lifecycle::Terminating, LifecycleAction::Nothing)
             );
         }
     }
@@ -261,12 +292,19 @@ mod tests {
     fn a_daemon_that_ends_neither_begins_an_upgrade_nor_goes_on_with_one() {
         for lifecycle in ALL {
             let ends = lifecycle.stopping().is_some();
-            let (_, step) = lifecycle.after(Cause::Upgrade(None));
-            assert_eq!(step == Step::Rehearse, lifecycle.why_no_upgrade().is_none());
-            let begins = [Cause::Able { routers: false }, Cause::RoutersGone, Cause::Unable]
-                .map(|cause| lifecycle.after(cause).1)
-                .into_iter()
-                .any(|step| matches!(step, Step::HandOver(_) | Step::GoOn));
+            let (_, step) = lifecycle.after(LifecycleCause::Upgrade(None));
+            assert_eq!(
+                step == LifecycleAction::Rehearse,
+                lifecycle.why_no_upgrade().is_none()
+            );
+            let begins = [
+                LifecycleCause::Able { routers: false },
+                LifecycleCause::RoutersGone,
+                LifecycleCause::Unable,
+            ]
+            .map(|cause| lifecycle.after(cause).1)
+            .into_iter()
+            .any(|step| matches!(step, LifecycleAction::HandOver(_) | LifecycleAction::GoOn));
             assert!(!(ends && begins), "{lifecycle:?}");
         }
     }

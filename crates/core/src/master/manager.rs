@@ -1,21 +1,23 @@
 //! The core: every pool, generation and worker, and what is done about each event.
 //!
-//! The rules are in the tables and in `policy`; here and in the files beside it (`growth`, `reload`, `departure`,
-//! `inspection`, `preloading`) they are applied.
+//! The rules are in the tables and in `policy`; here and in the files beside it (`fork`, `dynamic`, `ondemand`, `surplus`,
+//! `overdue`, `departure`, `reload`, `preloading`) they are applied.
 
-use super::action::{Action, Fact, Notice, Outcome};
-use super::census::View;
+use super::action::{Action, ExitOutcome, Fact, Notice};
 use super::children::{Children, Crew, Life};
+use super::dynamic::SpareCause;
 use super::emergency::Emergency;
 use super::event::{Event, GenerationId, PoolId, Row, SlotIndex, WorkerId};
-use super::generation::{CensusNumber, Generation, Stage};
+use super::generation::{Generation, SnapshotNumber, Stage};
+use super::ondemand::SourceCause;
 use super::phase::{self, Phase};
 use super::pool::Pool;
 use super::quota::Quota;
 use super::refork;
-use super::source;
+use super::snapshot::View;
 use super::timers::{Timer, Timers};
 use super::watchdog;
+use crate::indexed::Indexed;
 use crate::life;
 use crate::tick::Tick;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,13 +27,13 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Manager {
     pub(super) phase: Phase,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: ExitOutcome,
     /// The generations that are to have workers from the first start on and have not failed; `None`: that start is over,
     /// or not every pool is to have workers.
     pub(super) starting: Option<BTreeSet<GenerationId>>,
     pub(super) control_timeout: Duration,
     pub(super) pools: BTreeMap<PoolId, Pool>,
-    pub(super) generations: BTreeMap<GenerationId, Generation>,
+    pub(super) generations: Indexed<GenerationId, Generation>,
     pub(super) children: Children,
     pub(super) quota: Quota,
     pub(super) timers: Timers,
@@ -84,11 +86,11 @@ impl Manager {
     pub fn new() -> Manager {
         Manager {
             phase: Phase::Running,
-            outcome: Outcome::Stopped,
+            outcome: ExitOutcome::Stopped,
             starting: None,
             control_timeout: Duration::ZERO,
             pools: BTreeMap::new(),
-            generations: BTreeMap::new(),
+            generations: Indexed::default(),
             children: Children::default(),
             quota: Quota::default(),
             timers: Timers::default(),
@@ -104,34 +106,34 @@ impl Manager {
         match event {
             Event::Adopt(adopted) => self.adopt(adopted, step),
             Event::Apply(wanted) => self.apply(wanted, step),
-            Event::Order(ordered) => self.take_order(ordered, step),
+            Event::SpawnRequest(ordered) => self.take_order(ordered, step),
             Event::Cancel(order, kill) => self.cancel(order, kill, step),
             Event::Disband(pool) => self.disband(pool, step),
             Event::Expel(pool) => self.expel(pool, step),
-            Event::SourceReady(pool) => self.source_changed(pool, source::Cause::Ready, step),
+            Event::SourceReady(pool) => self.source_changed(pool, SourceCause::Ready, step),
             Event::ChildAccept(generation) => self.accepted(generation, step),
-            Event::Census(generation, rows, queued) => self.counted(generation, &rows, queued, step),
+            Event::Snapshot(generation, rows, queued) => self.counted(generation, &rows, queued, step),
             Event::Forked(worker) => self.forked(worker, step),
             Event::ForkFailed(worker) => self.fork_failed(worker, step),
             Event::WorkerUp(worker) => self.up(worker),
             Event::WorkerExited(worker, exit, had_work) => self.exited(worker, exit, had_work, step),
             Event::PreloaderReady(generation) => {
-                self.preloader_changed(generation, life::Cause::Up, None, step);
+                self.preloader_changed(generation, life::LifeCause::Up, None, step);
             }
             Event::PreloaderGone(generation, exit) => {
-                self.preloader_changed(generation, life::Cause::Gone, Some(exit), step);
+                self.preloader_changed(generation, life::LifeCause::Gone, Some(exit), step);
             }
-            Event::StandInGone(pool) => self.stand_in_gone(pool),
-            Event::WorkerSeasoned(worker) => self.seasoned(worker),
-            Event::SecondReady(generation) => {
-                self.second_changed(generation, life::Cause::Up, None, step);
+            Event::UnavailableResponderGone(pool) => self.unavailable_responder_gone(pool),
+            Event::MoldCandidate(worker) => self.mold_candidate(worker),
+            Event::NextMoldReady(generation) => {
+                self.next_mold_changed(generation, life::LifeCause::Up, None, step);
             }
-            Event::SecondGone(generation, exit) => {
-                self.second_changed(generation, life::Cause::Gone, Some(exit), step);
+            Event::NextMoldGone(generation, exit) => {
+                self.next_mold_changed(generation, life::LifeCause::Gone, Some(exit), step);
             }
-            Event::Terminate => self.stop(phase::Cause::Terminate, step),
-            Event::Drain => self.stop(phase::Cause::Drain, step),
-            Event::Finish => self.stop(phase::Cause::Finish, step),
+            Event::Terminate => self.stop(phase::PhaseCause::Terminate, step),
+            Event::Drain => self.stop(phase::PhaseCause::Drain, step),
+            Event::Finish => self.stop(phase::PhaseCause::Finish, step),
             Event::Deadline => self.fire(step),
         }
         self.settle(step);
@@ -167,12 +169,8 @@ impl Manager {
     /// How many workers a pool has.
     pub fn headcount(&self, pool: PoolId) -> Headcount {
         let mut count = Headcount::default();
-        for (id, generation) in self
-            .generations
-            .iter()
-            .filter(|(_, generation)| generation.pool == pool)
-        {
-            let crew = self.children.crew(*id);
+        for (id, generation) in self.generations.of(&pool) {
+            let crew = self.children.crew(id);
             match generation.stage {
                 Stage::Measuring(_) | Stage::Warming(_) => count.coming += crew.staying,
                 Stage::Serving | Stage::Superseded => count.serving += crew.staying,
@@ -197,12 +195,12 @@ impl Manager {
             return;
         };
         let pool = generation.pool;
-        self.watchdog_changed(id, watchdog::Cause::Accepted, None, step);
+        self.watchdog_changed(id, watchdog::WatchdogCause::Accepted, None, step);
         if let Some(pool) = self.pools.get_mut(&pool) {
             pool.found_empty = 0;
         }
-        self.source_changed(pool, source::Cause::Accepted, step);
-        self.spare_changed(id, super::spare::Cause::Accepted, step);
+        self.source_changed(pool, SourceCause::Accepted, step);
+        self.spare_changed(id, SpareCause::Accepted, step);
     }
 
     fn counted(&mut self, id: GenerationId, rows: &[Row], queued: Option<u32>, step: &mut Step<'_>) {
@@ -216,7 +214,8 @@ impl Manager {
         let number = generation.answered;
         self.doubt(id, number, rows, queued);
         let view = View::read(&mut self.children, id, rows, queued, step.now);
-        self.inspect(id, &view, step);
+        self.end_hung(&view, step);
+        self.end_overdue(id, &view, step);
         self.source_counted(id, number, &view, step);
         self.spare_counted(id, number, &view, step);
         self.shrink(id, number, &view, step);
@@ -238,7 +237,7 @@ impl Manager {
         self.quota.relent();
         self.timers.clear(Timer::Answer(generation));
         self.touched.insert(generation);
-        self.order(id, going, order, step);
+        self.act_on(id, going, order, step);
     }
 
     fn up(&mut self, id: WorkerId) {
@@ -268,44 +267,44 @@ impl Manager {
     fn fire(&mut self, step: &mut Step<'_>) {
         while let Some(timer) = self.timers.take_due(step.now) {
             match timer {
-                Timer::Patience(pool) => self.source_changed(pool, source::Cause::Impatient, step),
-                Timer::Turn(generation) => self.end_turn(generation),
+                Timer::Patience(pool) => self.source_changed(pool, SourceCause::Impatient, step),
+                Timer::Grant(generation) => self.end_grant(generation),
                 Timer::Backoff(generation) => self.freed(generation, step),
                 Timer::Shrink(generation) => self.look_for_surplus(generation, step),
                 Timer::Expiry(generation) => {
-                    self.watchdog_changed(generation, watchdog::Cause::Due, None, step);
+                    self.watchdog_changed(generation, watchdog::WatchdogCause::Due, None, step);
                 }
                 Timer::Preloader(generation) => self.preloader_due(generation, step),
                 Timer::Answer(generation) => {
-                    self.preloader_changed(generation, life::Cause::Late, None, step);
+                    self.preloader_changed(generation, life::LifeCause::Late, None, step);
                 }
-                Timer::Second(generation) => {
-                    self.second_changed(generation, life::Cause::Late, None, step);
+                Timer::NextMold(generation) => {
+                    self.next_mold_changed(generation, life::LifeCause::Late, None, step);
                 }
                 Timer::Rest(generation) => {
-                    self.refork_changed(generation, refork::Cause::Rested, None, step);
+                    self.refork_changed(generation, refork::ReforkCause::Rested, None, step);
                 }
                 Timer::Worker(worker) => self.worker_due(worker, step),
             }
         }
     }
 
-    /// Takes a census. What workers are to tell is published first: whoever takes up work after that tells, whoever did
-    /// so before is not idle in the census.
-    pub(super) fn take_census(&mut self, id: GenerationId, step: &mut Step<'_>) -> CensusNumber {
-        self.publish_notify(id, step);
+    /// Takes a snapshot. What workers are to tell is published first: a worker that takes up work after that tells, and one
+    /// that did so before is not idle in the snapshot.
+    pub(super) fn take_snapshot(&mut self, id: GenerationId, step: &mut Step<'_>) -> SnapshotNumber {
+        self.publish_wake_on_accept(id, step);
         let Some(generation) = self.generations.get_mut(&id) else {
-            return CensusNumber::default();
+            return SnapshotNumber::default();
         };
-        if step.actions.last() != Some(&Action::TakeCensus(id)) {
+        if step.actions.last() != Some(&Action::TakeSnapshot(id)) {
             generation.asked.0 += 1;
-            step.act(Action::TakeCensus(id));
+            step.act(Action::TakeSnapshot(id));
         }
         generation.asked
     }
 
     /// Publishes what the workers of a generation are to tell, if that has changed.
-    pub(super) fn publish_notify(&mut self, id: GenerationId, step: &mut Step<'_>) {
+    pub(super) fn publish_wake_on_accept(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
         };
@@ -316,7 +315,7 @@ impl Manager {
         let notify = generation.wants_told(asks);
         if notify != generation.notify {
             generation.notify = notify;
-            step.act(Action::SetNotify(id, notify));
+            step.act(Action::SetWakeOnAccept(id, notify));
         }
     }
 
@@ -326,14 +325,14 @@ impl Manager {
             while let Some(generation) = self.touched.pop_first() {
                 self.settle_generation(generation, step);
             }
-            self.give_turns(step);
+            self.grant_forks(step);
             if self.touched.is_empty() {
                 break;
             }
         }
         if self.generations.is_empty() {
             let before = self.phase;
-            self.phase = before.after(phase::Cause::Empty);
+            self.phase = before.after(phase::PhaseCause::Empty);
             if before != self.phase {
                 self.close_all(step);
                 step.act(Action::Exit(self.outcome));
@@ -342,7 +341,7 @@ impl Manager {
     }
 
     fn settle_generation(&mut self, id: GenerationId, step: &mut Step<'_>) {
-        self.mind_stand_in(id, step);
+        self.update_unavailable_responder(id, step);
         if !self.generations.contains_key(&id) || self.drop_if_gone(id, step) {
             return;
         }
@@ -351,7 +350,7 @@ impl Manager {
         self.refork_if_due(id, step);
         self.watch_for_surplus(id, step);
         self.wind_preloader_clock(id, step);
-        self.publish_notify(id, step);
+        self.publish_wake_on_accept(id, step);
         self.close_if_unused(id, step);
     }
 }

@@ -1,28 +1,29 @@
 //! The process manager: keeps every pool's workers, within its limits, whatever happens.
 //!
-//! [`event`] and [`action`] are the contract between this core and the world: read them first. `manager`, `pool`, `policy`, …
+//! [`event`] and [`action`] are the contract between this core and the world: read them first. `manager`, `fork`, `policy`, …
 //! turn events into actions and never see a clock, a descriptor or a system call. The core knows no request, no protocol and
 //! no runtime.
 
 pub mod action;
 mod adoption;
 mod budget;
-mod census;
 mod children;
+pub mod debounce;
 mod departure;
+mod dynamic;
 mod emergency;
 pub mod event;
+pub mod exit_causes;
 pub mod failed_starts;
+mod fork;
 mod generation;
-mod growth;
 pub mod heartbeat;
-mod inspection;
+pub mod instances;
 mod invariants;
 mod leave;
-pub mod ledger;
 pub mod lifecycle;
 pub mod manager;
-mod ordered;
+mod ondemand;
 mod overdue;
 mod phase;
 mod policy;
@@ -36,12 +37,13 @@ mod reload;
 pub mod reload_diff;
 pub mod reload_plan;
 pub mod reload_progress;
+pub mod renewal;
 mod slots;
-mod source;
-mod spare;
-mod standing;
-pub mod tallies;
+mod snapshot;
+mod spawn_requests;
+mod surplus;
 mod timers;
+mod unavailable;
 mod watchdog;
 
 #[cfg(test)]

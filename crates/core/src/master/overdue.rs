@@ -1,7 +1,19 @@
-//! How long a request may run: `request_slowlog_timeout` and `request_terminate_timeout`, times in, verdicts out.
+//! How long a request may run: `request_slowlog_timeout` and `request_terminate_timeout`.
+//!
+//! A worker whose request has expired is told so with SIGTERM (`Action::RespondTimeout`). It then answers 504 itself, and
+//! ends: see `crates/worker/src/worker/timeout_response.rs`. `watchdog` decides when the requests are looked at.
+//!
+//! A worker that serves several requests at a time keeps the time itself, answers the one request, and goes on
+//! (`crates/worker/src/worker/concurrent/times.rs`). The limit here is a second longer for it (`policy` in
+//! `src/master/executor/pools.rs`), so the master ends only one that is held up.
 
-use super::census::{Running, View};
-use super::event::Policy;
+use super::action::{Action, Notice};
+use super::children::Slow;
+use super::event::{GenerationId, Policy, WorkerId};
+use super::leave::LeaveCause;
+use super::manager::{Manager, Step};
+use super::snapshot::{Running, View};
+use super::watchdog::WatchdogCause;
 use crate::tick::Tick;
 use std::time::Duration;
 
@@ -49,12 +61,12 @@ impl Limits {
         }
     }
 
-    /// Whether nothing can become of a request any more: it was found slow, and may run for ever.
+    /// Whether a request needs no further look: it was found slow, and may run for ever.
     pub(super) fn is_settled(self, request: &Running, now: Tick) -> bool {
         self.terminate.is_none() && (request.unlogged.is_none() || self.judge(request, now).is_slow)
     }
 
-    /// How long until a request of this census becomes slow or expires; `None`: none does. A request that [`Limits::judge`] has
+    /// How long until a request of this snapshot becomes slow or expires; `None`: none does. A request that [`Limits::judge`] has
     /// found slow, or expired, is not waited for again.
     pub(super) fn next_look(self, view: &View, now: Tick) -> Option<Duration> {
         let left = |limit: Option<Duration>, since: Tick| {
@@ -78,10 +90,58 @@ impl Limits {
     }
 }
 
+impl Manager {
+    /// Has slow requests written down, and ends those that ran too long: `request_slowlog_timeout` and
+    /// `request_terminate_timeout`.
+    pub(super) fn end_overdue(&mut self, id: GenerationId, view: &View, step: &mut Step<'_>) {
+        let Some(generation) = self.generations.get(&id) else {
+            return;
+        };
+        let limits = Limits::of(&generation.policy);
+        if limits.soonest().is_none() {
+            return;
+        }
+        for request in &view.running {
+            let verdict = limits.judge(request, step.now);
+            if verdict.is_slow {
+                self.found_slow(id, request.worker, step);
+            }
+            if verdict.is_expired {
+                self.dismiss(request.worker, LeaveCause::Expired, step);
+            }
+        }
+        let is_settled = view
+            .running
+            .iter()
+            .all(|request| limits.is_settled(request, step.now));
+        if view.about_to_run.is_empty() && is_settled {
+            self.watchdog_changed(id, WatchdogCause::Quiet, None, step);
+        } else {
+            self.watchdog_changed(id, WatchdogCause::Busy, Some(view), step);
+        }
+    }
+
+    /// A request is slow: once.
+    fn found_slow(&mut self, id: GenerationId, worker: WorkerId, step: &mut Step<'_>) {
+        let age = self.children.change(worker, |worker| {
+            worker.slow = worker.seen.map(|seen| Slow {
+                since: seen.since,
+                found: step.now,
+            });
+            worker.state_age(step.now)
+        });
+        step.say(Notice::RequestSlow(worker, age.unwrap_or_default()));
+        step.act(Action::Trace(worker));
+        if let Some(generation) = self.generations.get_mut(&id) {
+            generation.figures.slow_requests += 1;
+            step.act(Action::Publish(id, generation.figures));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::master::event::WorkerId;
 
     const LIMITS: Limits = Limits {
         slow: Some(Duration::from_secs(2)),

@@ -29,8 +29,8 @@ pub(super) enum Phase {
 
 /// What changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cause {
-    /// Stop after the requests that run, once nobody orders workers any more.
+pub(super) enum PhaseCause {
+    /// Stop after the requests that run, once no router orders workers any more.
     Drain,
     /// Stop after the requests that run.
     Finish,
@@ -42,21 +42,26 @@ pub(super) enum Cause {
 
 impl Phase {
     /// The phase after `cause`.
-    pub(super) fn after(self, cause: Cause) -> Phase {
+    pub(super) fn after(self, cause: PhaseCause) -> Phase {
         match (self, cause) {
-            (Phase::Running, Cause::Drain) => Phase::Draining,
-            (Phase::Running, Cause::Finish) => Phase::Finishing,
-            (Phase::Running, Cause::Terminate) => Phase::Terminating,
-            (Phase::Running, Cause::Empty) => Phase::Running,
-            (Phase::Draining, Cause::Drain | Cause::Empty) => Phase::Draining,
-            (Phase::Draining, Cause::Finish) => Phase::Finishing,
-            (Phase::Draining, Cause::Terminate) => Phase::Terminating,
-            (Phase::Finishing, Cause::Drain | Cause::Finish) => Phase::Finishing,
-            (Phase::Finishing, Cause::Terminate) => Phase::Terminating,
-            (Phase::Finishing, Cause::Empty) => Phase::Gone,
-            (Phase::Terminating, Cause::Drain | Cause::Finish | Cause::Terminate) => Phase::Terminating,
-            (Phase::Terminating, Cause::Empty) => Phase::Gone,
-            (Phase::Gone, Cause::Drain | Cause::Finish | Cause::Terminate | Cause::Empty) => Phase::Gone,
+            (Phase::Running, PhaseCause::Drain) => Phase::Draining,
+            (Phase::Running, PhaseCause::Finish) => Phase::Finishing,
+            (Phase::Running, PhaseCause::Terminate) => Phase::Terminating,
+            (Phase::Running, PhaseCause::Empty) => Phase::Running,
+            (Phase::Draining, PhaseCause::Drain | PhaseCause::Empty) => Phase::Draining,
+            (Phase::Draining, PhaseCause::Finish) => Phase::Finishing,
+            (Phase::Draining, PhaseCause::Terminate) => Phase::Terminating,
+            (Phase::Finishing, PhaseCause::Drain | PhaseCause::Finish) => Phase::Finishing,
+            (Phase::Finishing, PhaseCause::Terminate) => Phase::Terminating,
+            (Phase::Finishing, PhaseCause::Empty) => Phase::Gone,
+            (Phase::Terminating, PhaseCause::Drain | PhaseCause::Finish | PhaseCause::Terminate) => {
+                Phase::Terminating
+            }
+            (Phase::Terminating, PhaseCause::Empty) => Phase::Gone,
+            (
+                Phase::Gone,
+                PhaseCause::Drain | PhaseCause::Finish | PhaseCause::Terminate | PhaseCause::Empty,
+            ) => Phase::Gone,
         }
     }
 }
@@ -67,17 +72,20 @@ mod tests {
 
     #[test]
     fn terminate_overrides_finish_and_nothing_overrides_terminate() {
-        assert_eq!(Phase::Finishing.after(Cause::Terminate), Phase::Terminating);
-        assert_eq!(Phase::Terminating.after(Cause::Finish), Phase::Terminating);
-        assert_eq!(Phase::Running.after(Cause::Empty), Phase::Running);
+        assert_eq!(Phase::Finishing.after(PhaseCause::Terminate), Phase::Terminating);
+        assert_eq!(Phase::Terminating.after(PhaseCause::Finish), Phase::Terminating);
+        assert_eq!(Phase::Running.after(PhaseCause::Empty), Phase::Running);
     }
 
     #[test]
     fn who_drains_finishes_when_told_to_and_not_before() {
-        let draining = Phase::Running.after(Cause::Drain);
-        assert_eq!(draining.after(Cause::Empty), Phase::Draining);
-        assert_eq!(draining.after(Cause::Finish).after(Cause::Empty), Phase::Gone);
-        assert_eq!(draining.after(Cause::Terminate), Phase::Terminating);
-        assert_eq!(Phase::Finishing.after(Cause::Drain), Phase::Finishing);
+        let draining = Phase::Running.after(PhaseCause::Drain);
+        assert_eq!(draining.after(PhaseCause::Empty), Phase::Draining);
+        assert_eq!(
+            draining.after(PhaseCause::Finish).after(PhaseCause::Empty),
+            Phase::Gone
+        );
+        assert_eq!(draining.after(PhaseCause::Terminate), Phase::Terminating);
+        assert_eq!(Phase::Finishing.after(PhaseCause::Drain), Phase::Finishing);
     }
 }

@@ -1,29 +1,31 @@
 //! How many workers static, dynamic and ondemand want: numbers in, numbers out.
 
-use super::census::Idle;
 use super::event::WorkerId;
+use super::snapshot::Idle;
 use crate::config::ProcessManager;
 use crate::tick::Tick;
 use std::time::Duration;
 
-/// The most workers of an ondemand generation that are being born at the same time: `pm.max_spawn_rate`'s default.
+/// The most workers of an ondemand generation that are being made at the same time: `pm.max_spawn_rate`'s default.
 pub(super) const BIRTHS_AT_ONCE: u32 = 32;
 
 /// The soonest that a busy worker is looked at again, if `process_idle_timeout` is shorter.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// What a generation has and what is asked of it.
+/// The numbers of a generation that `growth` decides by, from a snapshot (`snapshot::View`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Load {
     /// Workers that were not told to go.
     pub staying: u32,
-    /// Those that are idle and can be counted upon.
+    /// Those that are idle, or have room for another request. Not counted: those that said they were idle at the last snapshot,
+    /// and have left work waiting since.
     pub idle: u32,
-    /// Those that are not up yet.
+    /// Those that are not up yet. Each will take work, or say that there is none.
     pub born: u32,
     /// Connections that wait, if that is known.
     pub waiting: Option<u32>,
-    /// Workers that ended without having been told to and were not replaced yet, and those of the start that could not be made.
+    /// Workers to be made even if enough are idle: in place of those that ended by themselves, and those of `start_servers` that
+    /// could not be made yet.
     pub owed: u32,
 }
 
@@ -40,7 +42,8 @@ pub(super) fn at_start(pm: ProcessManager) -> u32 {
     }
 }
 
-/// How many workers a generation has up before it replaces one that has `running` workers, `busy` of which have work.
+/// How many workers a generation has up before it replaces one (`take_over_if_warm` in `reload.rs`) that has `running` workers,
+/// `busy` of them with work.
 pub(super) fn warm(pm: ProcessManager, running: u32, busy: u32) -> u32 {
     let like_before = match pm {
         ProcessManager::Static { .. } | ProcessManager::Dynamic { .. } => running,
@@ -68,8 +71,8 @@ pub(super) fn growth(pm: ProcessManager, load: Load) -> u32 {
             } else {
                 0
             };
-            // A worker may have died with the wake-up for a connection, of which the idle ones know nothing then: only a
-            // new worker looks without having been woken.
+            // A worker may have died with the wake-up for a connection. The idle ones then do not know of the
+            // connection: only a new worker looks without having been woken.
             let unnoticed = load.waiting.unwrap_or(u32::MAX);
             let owed = load
                 .owed
@@ -129,7 +132,7 @@ pub(super) fn surplus(pm: ProcessManager, mut idle: Vec<Idle>, last: bool, now: 
         } => (0, process_idle_timeout),
     };
     idle.sort_by_key(|idle| (idle.since, idle.worker));
-    // Without a sibling there is nobody to whom it could hand what it keeps.
+    // The last worker has no sibling to which it could hand what it keeps.
     idle.retain(|idle| !(last && idle.keeps));
     let too_many = idle.len().saturating_sub(most as usize);
     let (due, later): (Vec<Idle>, Vec<Idle>) = idle

@@ -1,10 +1,10 @@
 //! A pool: one source of work, and the generations of workers behind it.
 
-use super::census::View;
 use super::event::GenerationId;
-use super::generation::CensusNumber;
+use super::generation::SnapshotNumber;
+use super::ondemand::Source;
 use super::policy::Load;
-use super::source::Source;
+use super::snapshot::View;
 use crate::tick::Tick;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -38,16 +38,16 @@ pub(super) struct Pool {
     pub is_refused: bool,
 }
 
-/// The censuses of all generations that take work from the source, as one.
+/// The snapshots of all generations that take work from the source, as one.
 #[derive(Debug, Default)]
 pub(super) struct Inquiry {
-    awaited: BTreeMap<GenerationId, CensusNumber>,
+    awaited: BTreeMap<GenerationId, SnapshotNumber>,
     idle: u32,
     born: u32,
     queued: Option<u32>,
-    /// When the source was parked. Who has been idle since before and let work wait is not counted upon.
+    /// When the source was parked. A worker that has been idle since before and let work wait is not counted upon.
     pub parked: Tick,
-    /// Nobody told for a while: is there really someone?
+    /// No worker told for a while: is one really there?
     pub doubts: bool,
     /// Then, where the queue can't be measured: when the source was watched again, to see whether it is ready at once.
     suspects: Option<Tick>,
@@ -78,7 +78,7 @@ impl Pool {
     /// How many connections are to be taken as waiting, after the source was ready; zero: look again.
     pub(super) fn waiting(&mut self) -> u32 {
         match self.inquiry.queued {
-            // Whoever stands in may have been faster; that somebody came is reason enough to try again.
+            // The 503 responder may have been faster. That a client came is reason enough to try again.
             Some(0) if self.is_refused => 1,
             Some(0) if self.found_empty < EMPTY_AT_MOST => {
                 self.found_empty += 1;
@@ -116,14 +116,14 @@ impl Inquiry {
     pub(super) fn convicts(
         &self,
         generation: GenerationId,
-        number: CensusNumber,
+        number: SnapshotNumber,
         queued: Option<u32>,
     ) -> bool {
         let waits = queued.map_or(self.confirmed, |queued| queued > 0);
         self.doubts && waits && self.awaited.get(&generation) == Some(&number)
     }
 
-    pub(super) fn begin(&mut self, awaited: BTreeMap<GenerationId, CensusNumber>) {
+    pub(super) fn begin(&mut self, awaited: BTreeMap<GenerationId, SnapshotNumber>) {
         self.awaited = awaited;
         (self.idle, self.born, self.queued) = (0, 0, None);
     }
@@ -134,7 +134,7 @@ impl Inquiry {
     }
 
     /// Takes in an answer, if it is one that was asked for here, and tells whether it was the last.
-    pub(super) fn take(&mut self, generation: GenerationId, number: CensusNumber, view: &View) -> bool {
+    pub(super) fn take(&mut self, generation: GenerationId, number: SnapshotNumber, view: &View) -> bool {
         if self.awaited.get(&generation) != Some(&number) {
             return false;
         }
@@ -196,13 +196,13 @@ mod tests {
     #[test]
     fn only_the_answers_that_were_asked_for_count() {
         let mut inquiry = Inquiry::default();
-        let (generation, number) = (GenerationId(1), CensusNumber(7));
+        let (generation, number) = (GenerationId(1), SnapshotNumber(7));
         inquiry.begin(BTreeMap::from([(generation, number)]));
         let view = View {
             born: 1,
             ..View::default()
         };
-        assert!(!inquiry.take(generation, CensusNumber(6), &view));
+        assert!(!inquiry.take(generation, SnapshotNumber(6), &view));
         assert!(inquiry.take(generation, number, &view));
         assert_eq!(
             inquiry.load(2),

@@ -2,16 +2,16 @@
 
 use super::action::{Action, Fact, Force, Notice};
 use super::departure::KILL_AFTER;
+use super::dynamic::Spare;
 use super::event::{Exit, GenerationId};
 use super::generation::Stage;
 use super::manager::{Manager, Step};
-use super::source::Source;
-use super::spare::Spare;
-use super::standing::Start;
+use super::ondemand::Source;
 use super::timers::Timer;
+use super::unavailable::PreloaderStart;
 use crate::config::ProcessManager;
 use crate::life::backoff;
-use crate::life::{Cause, Life, Order};
+use crate::life::{Life, LifeAction, LifeCause};
 use std::time::Duration;
 
 impl Manager {
@@ -19,7 +19,7 @@ impl Manager {
     pub(super) fn preloader_changed(
         &mut self,
         id: GenerationId,
-        cause: Cause,
+        cause: LifeCause,
         exit: Option<Exit>,
         step: &mut Step<'_>,
     ) {
@@ -30,17 +30,17 @@ impl Manager {
             return;
         };
         let before = generation.preloader;
-        let (next, order) = before.after(cause);
-        if next == before && order == Order::Nothing {
+        let (next, action) = before.after(cause);
+        if next == before && action == LifeAction::Nothing {
             return;
         }
         generation.preloader = next;
-        if order == Order::Start {
+        if action == LifeAction::Start {
             generation.came_up = false;
-        } else if cause == Cause::Up {
-            (generation.came_up, generation.start) = (true, Start::Well);
-        } else if order == Order::Lost && !generation.came_up {
-            generation.start = Start::Failed;
+        } else if cause == LifeCause::Up {
+            (generation.came_up, generation.start) = (true, PreloaderStart::Well);
+        } else if action == LifeAction::Lost && !generation.came_up {
+            generation.start = PreloaderStart::Failed;
         }
         self.touched.insert(id);
         self.timers.clear(Timer::Preloader(id));
@@ -54,18 +54,18 @@ impl Manager {
             }
             Life::Absent | Life::Ready | Life::Failing | Life::Stopping(Force::Kill) => {}
         }
-        match order {
-            Order::Nothing => {}
-            Order::Start => step.act(Action::StartPreloader(id)),
-            Order::Stop(force) => step.act(Action::StopPreloader(id, force)),
-            Order::Fail => {
+        match action {
+            LifeAction::Nothing => {}
+            LifeAction::Start => step.act(Action::StartPreloader(id)),
+            LifeAction::Stop(force) => step.act(Action::StopPreloader(id, force)),
+            LifeAction::Fail => {
                 step.say(Notice::PreloaderTimedOut(id, policy.start_timeout));
                 step.act(Action::StopPreloader(id, Force::Kill));
             }
-            Order::Lost => self.preloader_lost(id, exit, step),
+            LifeAction::Lost => self.preloader_lost(id, exit, step),
         }
-        if order == Order::Lost && before != Life::Ready {
-            // It was never ready: another try would hardly do better, and whoever ordered is to know.
+        if action == LifeAction::Lost && before != Life::Ready {
+            // It was never ready: another try would hardly do better, and the router that ordered is to know.
             self.fail_orders(id, step);
         }
         match next {
@@ -95,8 +95,8 @@ impl Manager {
         };
         let cause = match generation.preloader {
             // There was no worker for long enough.
-            Life::Ready => Cause::Stop(Force::Ask),
-            Life::Absent | Life::Starting | Life::Stopping(_) | Life::Failing => Cause::Late,
+            Life::Ready => LifeCause::Stop(Force::Ask),
+            Life::Absent | Life::Starting | Life::Stopping(_) | Life::Failing => LifeCause::Late,
         };
         self.preloader_changed(id, cause, None, step);
     }

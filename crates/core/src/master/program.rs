@@ -9,18 +9,18 @@
 
 use super::budget::Budget;
 use crate::life::backoff::{Backoff, LONGEST, LONGEST_ONCE_UP, WELL_AFTER};
-use crate::life::{self, Cause, Force, Life};
+use crate::life::{self, Force, Life, LifeCause};
 use crate::tick::Tick;
 use std::time::Duration;
 
 /// Beyond its own start timeout, after which the spawning kit gives a process up and says why.
 pub const START_PATIENCE: Duration = Duration::from_secs(15);
-/// Deaths of a process at work in a second, after each of which it is started again at once.
+/// How often in a second a process that dies at work is started again at once.
 const AT_ONCE: u32 = 4;
 
 /// What is to be done about a process, by its place, or what is to be told of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum ProgramAction {
     /// Start it.
     Start(usize),
     /// It is not to be started any more. What comes of that is still told.
@@ -37,7 +37,7 @@ pub enum Order {
 }
 
 #[derive(Debug)]
-struct Process {
+struct ProgramProcess {
     life: Life,
     /// It is lost, and started again then.
     again: Option<Tick>,
@@ -48,7 +48,7 @@ struct Process {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum ProcessStage {
     /// Nothing is wanted.
     Absent,
     /// Each process has its first try.
@@ -62,14 +62,14 @@ enum Stage {
 /// A program's processes.
 #[derive(Debug)]
 pub struct Program {
-    processes: Vec<Process>,
-    stage: Stage,
+    processes: Vec<ProgramProcess>,
+    stage: ProcessStage,
 }
 
 impl Program {
-    /// A program of so many processes, none of which is there.
+    /// A program of so many processes; none is there yet.
     pub fn new(processes: usize) -> Program {
-        let down = |_| Process {
+        let down = |_| ProgramProcess {
             life: Life::Absent,
             again: None,
             since: Tick::ZERO,
@@ -78,70 +78,70 @@ impl Program {
         };
         Program {
             processes: (0..processes).map(down).collect(),
-            stage: Stage::Absent,
+            stage: ProcessStage::Absent,
         }
     }
 
     /// One that another master has started: these of its processes are up, and the others are started.
-    pub fn resume(up: &[bool], now: Tick, orders: &mut Vec<Order>) -> Program {
+    pub fn resume(up: &[bool], now: Tick, actions: &mut Vec<ProgramAction>) -> Program {
         let mut program = Program::new(up.len());
-        program.stage = Stage::Ready;
-        for (place, (process, is_up)) in program.processes.iter_mut().zip(up).enumerate() {
+        program.stage = ProcessStage::Ready;
+        for (index, (process, is_up)) in program.processes.iter_mut().zip(up).enumerate() {
             process.since = now;
             process.life = Life::Ready;
             if !is_up {
                 process.life = Life::Absent;
-                process.start(place, orders);
+                process.start(index, actions);
             }
         }
         program
     }
 
     /// It is wanted.
-    pub fn start(&mut self, orders: &mut Vec<Order>) {
-        if self.stage != Stage::Absent {
+    pub fn start(&mut self, actions: &mut Vec<ProgramAction>) {
+        if self.stage != ProcessStage::Absent {
             return;
         }
-        self.stage = Stage::Beginning;
-        for (place, process) in self.processes.iter_mut().enumerate() {
-            process.start(place, orders);
+        self.stage = ProcessStage::Beginning;
+        for (index, process) in self.processes.iter_mut().enumerate() {
+            process.start(index, actions);
         }
     }
 
     /// A process is up.
-    pub fn up(&mut self, place: usize, now: Tick, orders: &mut Vec<Order>) {
-        let Some(process) = self.processes.get_mut(place) else {
+    pub fn up(&mut self, index: usize, now: Tick, actions: &mut Vec<ProgramAction>) {
+        let Some(process) = self.processes.get_mut(index) else {
             return;
         };
         process.since = now;
-        process.life = process.life.after(Cause::Up).0;
+        process.life = process.life.after(LifeCause::Up).0;
         if let Life::Stopping(force) = process.life {
             // It came up while it was called off.
-            orders.push(Order::Stop(place, force));
+            actions.push(ProgramAction::Stop(index, force));
         }
-        self.conclude(orders);
+        self.conclude(actions);
     }
 
     /// A process could not be started. Nothing of it is left.
-    pub fn failed(&mut self, place: usize, now: Tick, orders: &mut Vec<Order>) {
-        let Some(process) = self.processes.get_mut(place) else {
+    pub fn failed(&mut self, index: usize, now: Tick, actions: &mut Vec<ProgramAction>) {
+        let Some(process) = self.processes.get_mut(index) else {
             return;
         };
         if process.lose() {
             process.again = Some(now + process.back_off(now, LONGEST));
         }
-        self.conclude(orders);
+        self.conclude(actions);
     }
 
     /// A process that was up is gone, with all that belonged to it. `was_at_work`: it had been given a request. That may have ended
     /// it, and says nothing about the next process.
-    pub fn gone(&mut self, place: usize, was_at_work: bool, now: Tick, orders: &mut Vec<Order>) {
-        let Some(process) = self.processes.get_mut(place) else {
+    pub fn gone(&mut self, index: usize, was_at_work: bool, now: Tick, actions: &mut Vec<ProgramAction>) {
+        let Some(process) = self.processes.get_mut(index) else {
             return;
         };
         if process.lose() {
             process.backoff.lives(process.since, now);
-            let is_ready = self.stage == Stage::Ready;
+            let is_ready = self.stage == ProcessStage::Ready;
             let delay = if is_ready && now.since(process.since) >= WELL_AFTER {
                 None
             } else if is_ready && was_at_work {
@@ -152,54 +152,57 @@ impl Program {
             };
             process.again = delay.map(|delay| now + delay);
             if delay.is_none() {
-                process.start(place, orders);
+                process.start(index, actions);
             }
         }
-        self.conclude(orders);
+        self.conclude(actions);
     }
 
     /// It is not wanted any more, or is to go faster.
-    pub fn stop(&mut self, force: Force, orders: &mut Vec<Order>) {
-        if self.stage == Stage::Absent {
+    pub fn stop(&mut self, force: Force, actions: &mut Vec<ProgramAction>) {
+        if self.stage == ProcessStage::Absent {
             return;
         }
-        self.stage = Stage::Stopping;
-        for (place, process) in self.processes.iter_mut().enumerate() {
+        self.stage = ProcessStage::Stopping;
+        for (index, process) in self.processes.iter_mut().enumerate() {
             process.again = None;
             let was_starting = process.life == Life::Starting;
-            let (life, order) = process.life.after(Cause::Stop(force));
+            let (life, action) = process.life.after(LifeCause::Stop(force));
             process.life = life;
-            match order {
-                life::Order::Stop(_) if was_starting => orders.push(Order::Cancel(place)),
-                life::Order::Stop(force) => orders.push(Order::Stop(place, force)),
-                life::Order::Nothing | life::Order::Start | life::Order::Fail | life::Order::Lost => {}
+            match action {
+                life::LifeAction::Stop(_) if was_starting => actions.push(ProgramAction::Cancel(index)),
+                life::LifeAction::Stop(force) => actions.push(ProgramAction::Stop(index, force)),
+                life::LifeAction::Nothing
+                | life::LifeAction::Start
+                | life::LifeAction::Fail
+                | life::LifeAction::Lost => {}
             }
         }
-        self.conclude(orders);
+        self.conclude(actions);
     }
 
     /// When [`Program::pass`] is to be called.
     pub fn next_deadline(&self) -> Option<Tick> {
-        let ready = self.stage == Stage::Ready;
+        let ready = self.stage == ProcessStage::Ready;
         let due = self.processes.iter().filter_map(|process| process.again);
         due.min().filter(|_| ready)
     }
 
     /// Time has passed.
-    pub fn pass(&mut self, now: Tick, orders: &mut Vec<Order>) {
-        if self.stage != Stage::Ready {
+    pub fn pass(&mut self, now: Tick, actions: &mut Vec<ProgramAction>) {
+        if self.stage != ProcessStage::Ready {
             return;
         }
-        for (place, process) in self.processes.iter_mut().enumerate() {
+        for (index, process) in self.processes.iter_mut().enumerate() {
             if process.again.is_some_and(|until| until <= now) {
-                process.start(place, orders);
+                process.start(index, actions);
             }
         }
     }
 
     /// What a process is doing, in a word for people.
-    pub fn state(&self, place: usize) -> &'static str {
-        let Some(process) = self.processes.get(place) else {
+    pub fn state(&self, index: usize) -> &'static str {
+        let Some(process) = self.processes.get(index) else {
             return "stopped";
         };
         match process.life {
@@ -216,41 +219,41 @@ impl Program {
         self.processes.iter().any(|process| process.life == Life::Ready)
     }
 
-    /// Tells what has become of all.
-    fn conclude(&mut self, orders: &mut Vec<Order>) {
+    /// Takes in what has happened to all processes.
+    fn conclude(&mut self, actions: &mut Vec<ProgramAction>) {
         let any = |wanted: fn(Life) -> bool| self.processes.iter().any(|process| wanted(process.life));
-        let failed = self.stage == Stage::Beginning;
+        let failed = self.stage == ProcessStage::Beginning;
         match self.stage {
-            Stage::Beginning if any(|life| life == Life::Starting) => {}
-            Stage::Beginning if any(|life| life == Life::Ready) => {
-                self.stage = Stage::Ready;
-                orders.push(Order::TellReady);
+            ProcessStage::Beginning if any(|life| life == Life::Starting) => {}
+            ProcessStage::Beginning if any(|life| life == Life::Ready) => {
+                self.stage = ProcessStage::Ready;
+                actions.push(ProgramAction::TellReady);
             }
-            Stage::Stopping if any(|life| life != Life::Absent) => {}
-            Stage::Beginning | Stage::Stopping => {
-                self.stage = Stage::Absent;
+            ProcessStage::Stopping if any(|life| life != Life::Absent) => {}
+            ProcessStage::Beginning | ProcessStage::Stopping => {
+                self.stage = ProcessStage::Absent;
                 for process in &mut self.processes {
                     process.again = None;
                 }
-                orders.push(Order::TellGone { failed });
+                actions.push(ProgramAction::TellGone { failed });
             }
-            Stage::Absent | Stage::Ready => {}
+            ProcessStage::Absent | ProcessStage::Ready => {}
         }
     }
 }
 
-impl Process {
-    fn start(&mut self, place: usize, orders: &mut Vec<Order>) {
+impl ProgramProcess {
+    fn start(&mut self, index: usize, actions: &mut Vec<ProgramAction>) {
         self.again = None;
-        self.life = self.life.after(Cause::Needed).0;
-        orders.push(Order::Start(place));
+        self.life = self.life.after(LifeCause::Needed).0;
+        actions.push(ProgramAction::Start(index));
     }
 
     /// Nothing is left of it; whether it should be there.
     fn lose(&mut self) -> bool {
-        let (life, order) = self.life.after(Cause::Gone);
+        let (life, action) = self.life.after(LifeCause::Gone);
         self.life = life;
-        order == life::Order::Lost
+        action == life::LifeAction::Lost
     }
 
     /// The time until its next try, longer each time.
@@ -268,20 +271,20 @@ mod tests {
         Tick::ZERO + Duration::from_millis(millis)
     }
 
-    fn orders(act: impl FnOnce(&mut Vec<Order>)) -> Vec<Order> {
-        let mut orders = Vec::new();
-        act(&mut orders);
-        orders
+    fn actions(act: impl FnOnce(&mut Vec<ProgramAction>)) -> Vec<ProgramAction> {
+        let mut actions = Vec::new();
+        act(&mut actions);
+        actions
     }
 
     fn running(processes: usize) -> Program {
         let mut program = Program::new(processes);
-        let mut orders = Vec::new();
-        program.start(&mut orders);
-        for place in 0..processes {
-            program.up(place, at(0), &mut orders);
+        let mut actions = Vec::new();
+        program.start(&mut actions);
+        for index in 0..processes {
+            program.up(index, at(0), &mut actions);
         }
-        assert_eq!(orders.last(), Some(&Order::TellReady));
+        assert_eq!(actions.last(), Some(&ProgramAction::TellReady));
         program
     }
 
@@ -289,28 +292,34 @@ mod tests {
     fn it_is_ready_when_all_were_tried_and_one_is_up() {
         let mut program = Program::new(2);
         assert_eq!(
-            orders(|out| program.start(out)),
-            [Order::Start(0), Order::Start(1)]
+            actions(|out| program.start(out)),
+            [ProgramAction::Start(0), ProgramAction::Start(1)]
         );
-        assert_eq!(orders(|out| program.failed(0, at(1), out)), []);
-        assert_eq!(orders(|out| program.up(1, at(2), out)), [Order::TellReady]);
+        assert_eq!(actions(|out| program.failed(0, at(1), out)), []);
+        assert_eq!(
+            actions(|out| program.up(1, at(2), out)),
+            [ProgramAction::TellReady]
+        );
         assert_eq!(program.next_deadline(), Some(at(101)));
-        assert_eq!(orders(|out| program.pass(at(101), out)), [Order::Start(0)]);
-        assert_eq!(orders(|out| program.failed(0, at(102), out)), []);
+        assert_eq!(
+            actions(|out| program.pass(at(101), out)),
+            [ProgramAction::Start(0)]
+        );
+        assert_eq!(actions(|out| program.failed(0, at(102), out)), []);
         assert_eq!(program.next_deadline(), Some(at(302)));
     }
 
     #[test]
     fn one_that_can_not_be_started_is_the_cores_to_try_again() {
         let mut program = Program::new(2);
-        orders(|out| program.start(out));
-        assert_eq!(orders(|out| program.failed(0, at(1), out)), []);
-        let gone = Order::TellGone { failed: true };
-        assert_eq!(orders(|out| program.failed(1, at(2), out)), [gone]);
+        actions(|out| program.start(out));
+        assert_eq!(actions(|out| program.failed(0, at(1), out)), []);
+        let gone = ProgramAction::TellGone { failed: true };
+        assert_eq!(actions(|out| program.failed(1, at(2), out)), [gone]);
         assert_eq!(program.next_deadline(), None);
         assert_eq!(
-            orders(|out| program.start(out)),
-            [Order::Start(0), Order::Start(1)]
+            actions(|out| program.start(out)),
+            [ProgramAction::Start(0), ProgramAction::Start(1)]
         );
     }
 
@@ -318,20 +327,23 @@ mod tests {
     fn one_that_ends_comes_back_at_once_or_after_a_time() {
         let mut program = running(1);
         assert_eq!(
-            orders(|out| program.gone(0, false, at(5_000), out)),
-            [Order::Start(0)]
+            actions(|out| program.gone(0, false, at(5_000), out)),
+            [ProgramAction::Start(0)]
         );
-        orders(|out| program.up(0, at(5_100), out));
-        assert_eq!(orders(|out| program.gone(0, false, at(5_200), out)), []);
+        actions(|out| program.up(0, at(5_100), out));
+        assert_eq!(actions(|out| program.gone(0, false, at(5_200), out)), []);
         assert_eq!(
             (program.is_up(), program.next_deadline()),
             (false, Some(at(5_300)))
         );
-        assert_eq!(orders(|out| program.pass(at(5_300), out)), [Order::Start(0)]);
-        orders(|out| program.up(0, at(5_400), out));
         assert_eq!(
-            orders(|out| program.gone(0, false, at(7_000), out)),
-            [Order::Start(0)]
+            actions(|out| program.pass(at(5_300), out)),
+            [ProgramAction::Start(0)]
+        );
+        actions(|out| program.up(0, at(5_400), out));
+        assert_eq!(
+            actions(|out| program.gone(0, false, at(7_000), out)),
+            [ProgramAction::Start(0)]
         );
     }
 
@@ -340,29 +352,29 @@ mod tests {
         let mut program = running(1);
         let mut now = 100;
         for crash in 0..AT_ONCE {
-            let started = orders(|out| program.gone(0, true, at(now), out));
-            assert_eq!(started, [Order::Start(0)], "{crash}");
-            orders(|out| program.up(0, at(now + 1), out));
+            let started = actions(|out| program.gone(0, true, at(now), out));
+            assert_eq!(started, [ProgramAction::Start(0)], "{crash}");
+            actions(|out| program.up(0, at(now + 1), out));
             now += 2;
         }
         // More than so many a second wait for the budget, and never longer than its second.
         for _ in 0..100 {
-            orders(|out| program.gone(0, true, at(now), out));
+            actions(|out| program.gone(0, true, at(now), out));
             let due = program.next_deadline();
             assert!(due.is_none_or(|due| due <= at(now + 1_000)));
             now += 1_000;
-            orders(|out| program.pass(at(now), out));
-            orders(|out| program.up(0, at(now), out));
+            actions(|out| program.pass(at(now), out));
+            actions(|out| program.up(0, at(now), out));
         }
         // One that has had no request tells that it can't live, but a second is the longest that requests wait.
         for _ in 0..10 {
             now += 10;
-            assert_eq!(orders(|out| program.gone(0, false, at(now), out)), []);
+            assert_eq!(actions(|out| program.gone(0, false, at(now), out)), []);
             let due = program.next_deadline().expect("it is tried again");
             assert!(due > at(now) && due <= at(now + 1_000));
             now += 1_000;
-            orders(|out| program.pass(at(now), out));
-            orders(|out| program.up(0, at(now), out));
+            actions(|out| program.pass(at(now), out));
+            actions(|out| program.up(0, at(now), out));
         }
     }
 
@@ -370,36 +382,36 @@ mod tests {
     fn another_master_goes_on_with_what_is_up() {
         let mut out = Vec::new();
         let mut program = Program::resume(&[true, false], at(0), &mut out);
-        assert_eq!(out, [Order::Start(1)]);
-        assert_eq!(orders(|out| program.start(out)), []);
-        assert_eq!(orders(|out| program.up(1, at(1), out)), []);
+        assert_eq!(out, [ProgramAction::Start(1)]);
+        assert_eq!(actions(|out| program.start(out)), []);
+        assert_eq!(actions(|out| program.up(1, at(1), out)), []);
         assert_eq!(
-            orders(|out| program.gone(0, false, at(2_000), out)),
-            [Order::Start(0)]
+            actions(|out| program.gone(0, false, at(2_000), out)),
+            [ProgramAction::Start(0)]
         );
     }
 
     #[test]
     fn it_goes_as_hard_as_it_must() {
         let mut program = running(3);
-        orders(|out| program.gone(0, false, at(10), out));
-        orders(|out| program.gone(1, false, at(2_000), out));
-        let stop = |force| Order::Stop(2, force);
+        actions(|out| program.gone(0, false, at(10), out));
+        actions(|out| program.gone(1, false, at(2_000), out));
+        let stop = |force| ProgramAction::Stop(2, force);
         assert_eq!(
-            orders(|out| program.stop(Force::Ask, out)),
-            [Order::Cancel(1), stop(Force::Ask)]
+            actions(|out| program.stop(Force::Ask, out)),
+            [ProgramAction::Cancel(1), stop(Force::Ask)]
         );
         // What had been called off came up all the same.
-        let came = orders(|out| program.up(1, at(2_100), out));
-        assert_eq!(came, [Order::Stop(1, Force::Ask)]);
+        let came = actions(|out| program.up(1, at(2_100), out));
+        assert_eq!(came, [ProgramAction::Stop(1, Force::Ask)]);
         assert_eq!(
-            orders(|out| program.stop(Force::Kill, out)),
-            [Order::Stop(1, Force::Kill), stop(Force::Kill)]
+            actions(|out| program.stop(Force::Kill, out)),
+            [ProgramAction::Stop(1, Force::Kill), stop(Force::Kill)]
         );
-        assert_eq!(orders(|out| program.gone(1, false, at(2_200), out)), []);
-        let gone = Order::TellGone { failed: false };
-        assert_eq!(orders(|out| program.gone(2, false, at(2_300), out)), [gone]);
-        assert_eq!(orders(|out| program.stop(Force::Kill, out)), []);
+        assert_eq!(actions(|out| program.gone(1, false, at(2_200), out)), []);
+        let gone = ProgramAction::TellGone { failed: false };
+        assert_eq!(actions(|out| program.gone(2, false, at(2_300), out)), [gone]);
+        assert_eq!(actions(|out| program.stop(Force::Kill, out)), []);
     }
 
     /// Whatever comes in whatever order: it says that it is gone once for each start, and only when nothing is left.
@@ -421,35 +433,35 @@ mod tests {
             program.start(&mut out);
             let mut gone = 0;
             for step in 0..60 {
-                for order in std::mem::take(&mut out) {
-                    match order {
-                        Order::Start(place) => {
-                            assert_eq!(world[place], 0);
-                            world[place] = 1;
+                for action in std::mem::take(&mut out) {
+                    match action {
+                        ProgramAction::Start(index) => {
+                            assert_eq!(world[index], 0);
+                            world[index] = 1;
                         }
-                        Order::Cancel(place) => assert_eq!(world[place], 1),
-                        Order::Stop(place, _) => assert_ne!(world[place], 0),
-                        Order::TellReady => assert!(program.is_up() && gone == 0),
-                        Order::TellGone { .. } => {
+                        ProgramAction::Cancel(index) => assert_eq!(world[index], 1),
+                        ProgramAction::Stop(index, _) => assert_ne!(world[index], 0),
+                        ProgramAction::TellReady => assert!(program.is_up() && gone == 0),
+                        ProgramAction::TellGone { .. } => {
                             assert!(world.iter().all(|it| *it == 0));
                             gone += 1;
                         }
                     }
                 }
                 now += below(400);
-                let place = below(count as u64) as usize;
-                match (world[place], below(3)) {
+                let index = below(count as u64) as usize;
+                match (world[index], below(3)) {
                     (1, 0) => {
-                        world[place] = 0;
-                        program.failed(place, at(now), &mut out);
+                        world[index] = 0;
+                        program.failed(index, at(now), &mut out);
                     }
                     (1, _) => {
-                        world[place] = 2;
-                        program.up(place, at(now), &mut out);
+                        world[index] = 2;
+                        program.up(index, at(now), &mut out);
                     }
                     (2, 0 | 1) => {
-                        world[place] = 0;
-                        program.gone(place, false, at(now), &mut out);
+                        world[index] = 0;
+                        program.gone(index, false, at(now), &mut out);
                     }
                     _ => program.pass(at(now), &mut out),
                 }
@@ -457,16 +469,16 @@ mod tests {
                     program.stop(Force::Kill, &mut out);
                 }
             }
-            for (place, stage) in world.iter().enumerate().take(count) {
+            for (index, stage) in world.iter().enumerate().take(count) {
                 match stage {
-                    1 => program.failed(place, at(now), &mut out),
-                    2 => program.gone(place, false, at(now), &mut out),
+                    1 => program.failed(index, at(now), &mut out),
+                    2 => program.gone(index, false, at(now), &mut out),
                     _ => {}
                 }
             }
             gone += out
                 .iter()
-                .filter(|order| matches!(order, Order::TellGone { .. }))
+                .filter(|action| matches!(action, ProgramAction::TellGone { .. }))
                 .count();
             assert_eq!(gone, 1);
         }

@@ -1,8 +1,8 @@
-//! `process.max`: the cap on workers over all pools, and whose turn it is when it is reached.
+//! `process.max`: the cap on workers over all pools, and which pool has the fork grant when it is reached.
 //!
-//! A generation that is refused waits in a line. When a worker of anyone ends, the first in the line gets a turn: the
-//! capacity is kept for it until it has decided how to use it, so that a busy pool that replaces its own workers can't
-//! starve the others. With others in the line a turn is worth one worker.
+//! A generation that is refused waits in a line. When a worker of any pool ends, the first in the line gets a fork
+//! grant: the capacity is kept for it until it has used it or has no use for it. So a busy pool that replaces its own
+//! workers can't starve the others. With others in the line a fork grant is worth one worker.
 
 use super::event::GenerationId;
 use std::collections::{BTreeSet, VecDeque};
@@ -11,7 +11,7 @@ use std::collections::{BTreeSet, VecDeque};
 pub(super) struct Quota {
     max: Option<u32>,
     line: VecDeque<GenerationId>,
-    turns: BTreeSet<GenerationId>,
+    grants: BTreeSet<GenerationId>,
     /// The log already says that the cap is reached.
     said: bool,
 }
@@ -24,11 +24,11 @@ impl Quota {
     /// Whether this generation may make a worker now, `made` having been made in this step and `total` being there.
     pub(super) fn admits(&self, generation: GenerationId, made: u32, total: usize) -> bool {
         let Some(max) = self.max else { return true };
-        let has_turn = self.turns.contains(&generation);
-        if has_turn && made > 0 && !self.line.is_empty() {
+        let has_grant = self.grants.contains(&generation);
+        if has_grant && made > 0 && !self.line.is_empty() {
             return false;
         }
-        let kept = self.turns.len() - usize::from(has_turn);
+        let kept = self.grants.len() - usize::from(has_grant);
         total + kept < max as usize
     }
 
@@ -59,25 +59,25 @@ impl Quota {
         self.said = false;
     }
 
-    /// Gives the first in the line its turn, if there is capacity that nobody has.
-    pub(super) fn give_turn(&mut self, total: usize) -> Option<GenerationId> {
+    /// Gives the first in the line its fork grant, if there is free capacity.
+    pub(super) fn grant_fork(&mut self, total: usize) -> Option<GenerationId> {
         if let Some(max) = self.max {
-            if total + self.turns.len() >= max as usize {
+            if total + self.grants.len() >= max as usize {
                 return None;
             }
         }
         let generation = self.line.pop_front()?;
-        self.turns.insert(generation);
+        self.grants.insert(generation);
         Some(generation)
     }
 
-    /// The generation has used its turn, or has no use for it.
-    pub(super) fn end_turn(&mut self, generation: GenerationId) {
-        self.turns.remove(&generation);
+    /// The generation has used its fork grant, or has no use for it.
+    pub(super) fn end_grant(&mut self, generation: GenerationId) {
+        self.grants.remove(&generation);
     }
 
-    pub(super) fn has_turn(&self, generation: GenerationId) -> bool {
-        self.turns.contains(&generation)
+    pub(super) fn has_grant(&self, generation: GenerationId) -> bool {
+        self.grants.contains(&generation)
     }
 
     pub(super) fn waits(&self, generation: GenerationId) -> bool {
@@ -86,11 +86,11 @@ impl Quota {
 
     /// The generation makes no workers any more.
     pub(super) fn forget(&mut self, generation: GenerationId) {
-        self.turns.remove(&generation);
+        self.grants.remove(&generation);
         self.line.retain(|waiting| *waiting != generation);
     }
 
-    /// How many wait: the bound of a round of turns.
+    /// How many wait: the bound of a round of grants.
     pub(super) fn waiting(&self) -> usize {
         self.line.len()
     }
@@ -110,16 +110,16 @@ mod tests {
     }
 
     #[test]
-    fn capacity_is_kept_for_whoever_waited_longest() {
+    fn capacity_is_kept_for_the_pool_that_waited_longest() {
         let mut quota = full();
         assert!(!quota.admits(A, 0, 2));
         assert_eq!(quota.wait(A), Some(2));
         assert_eq!(quota.wait(B), None, "said once");
-        assert_eq!(quota.give_turn(2), None);
-        assert_eq!(quota.give_turn(1), Some(A));
-        assert_eq!(quota.give_turn(1), None, "the one place is A's");
+        assert_eq!(quota.grant_fork(2), None);
+        assert_eq!(quota.grant_fork(1), Some(A));
+        assert_eq!(quota.grant_fork(1), None, "the one place is A's");
         assert!(quota.admits(A, 0, 1) && !quota.admits(B, 0, 1));
-        quota.end_turn(A);
+        quota.end_grant(A);
         assert!(quota.admits(B, 0, 1));
     }
 
@@ -128,14 +128,14 @@ mod tests {
         let mut quota = full();
         quota.wait(A);
         quota.wait(B);
-        quota.give_turn(0);
+        quota.grant_fork(0);
         assert!(quota.admits(A, 0, 0) && !quota.admits(A, 1, 1));
         quota.forget(B);
         assert!(quota.admits(A, 1, 1));
     }
 
     #[test]
-    fn without_a_cap_nobody_waits() {
+    fn without_a_cap_no_pool_waits() {
         assert!(Quota::default().admits(A, 9, 1_000_000));
     }
 }

@@ -8,19 +8,20 @@
 //!     └───────────── Resting ◀─────────────────────────────────────────────┘
 //! ```
 //!
-//! A worker that has served so many requests ("seasoned") makes a copy of itself, which becomes the second preloader
-//! (Promoting), and ends. Once that is ready (Arrived) nothing more is asked of the first, and when it has answered everything the
-//! second takes its place. The workers of before are replaced one after the other (Replacing). After that, and after a failure
-//! for longer, there is a pause (Resting), so that a worker that lies about its requests keeps nobody busy.
+//! A worker that has served so many requests ("mold_candidate") makes a copy of itself, which becomes the next mold
+//! (Promoting), and ends. Once that is ready (Arrived) nothing more is asked of the first, and when it has answered
+//! everything the second takes its place. The workers of before are replaced one after the other (Replacing). After
+//! that, and after a failure for longer, there is a pause (Resting), so that a worker that lies about its requests
+//! can't keep the master busy.
 
 /// Where a generation is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refork {
     /// It has no such thing, or it is on its way out.
     Off,
-    /// For a worker that is seasoned.
+    /// For a worker that is mold_candidate.
     Waiting,
-    /// A second preloader is made from a worker.
+    /// A next mold is made from a worker.
     Promoting,
     /// It is ready, and waits until the first has answered what it was asked.
     Arrived,
@@ -32,16 +33,16 @@ pub(super) enum Refork {
 
 /// What changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cause {
+pub(super) enum ReforkCause {
     /// There is a worker to make it from.
     Begin,
-    /// The second preloader is ready.
+    /// The next mold is ready.
     Made,
     /// The first preloader owes nothing any more.
     Free,
     /// No worker of before is left.
     Renewed,
-    /// The second preloader is gone.
+    /// The next mold is gone.
     Gone,
     /// The pause is over.
     Rested,
@@ -51,13 +52,13 @@ pub(super) enum Cause {
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum ReforkAction {
     /// Nothing.
     Nothing,
-    /// Have the worker make a second preloader.
+    /// Have the worker make a next mold.
     Promote,
-    /// Let the second preloader take the place of the first.
-    Succeed,
+    /// Let the next mold take the place of the first.
+    SwitchMold,
     /// Pause for a moment.
     Rest,
     /// Say that it failed, and pause for longer.
@@ -65,30 +66,62 @@ pub(super) enum Order {
 }
 
 impl Refork {
-    /// The state after `cause`, and the order that goes with the change.
-    pub(super) fn after(self, cause: Cause) -> (Refork, Order) {
+    /// The state after `cause`, and the action that goes with the change.
+    pub(super) fn after(self, cause: ReforkCause) -> (Refork, ReforkAction) {
         use Refork::{Arrived, Off, Promoting, Replacing, Resting, Waiting};
         match (self, cause) {
-            (Waiting, Cause::Begin) => (Promoting, Order::Promote),
-            (Promoting, Cause::Made) => (Arrived, Order::Nothing),
-            (Arrived, Cause::Free) => (Replacing, Order::Succeed),
-            (Replacing, Cause::Renewed) => (Resting, Order::Rest),
-            (Promoting | Arrived, Cause::Gone) => (Resting, Order::Failed),
-            (Resting, Cause::Rested) => (Waiting, Order::Nothing),
-            (Off | Waiting | Promoting | Arrived | Replacing | Resting, Cause::End) => (Off, Order::Nothing),
+            (Waiting, ReforkCause::Begin) => (Promoting, ReforkAction::Promote),
+            (Promoting, ReforkCause::Made) => (Arrived, ReforkAction::Nothing),
+            (Arrived, ReforkCause::Free) => (Replacing, ReforkAction::SwitchMold),
+            (Replacing, ReforkCause::Renewed) => (Resting, ReforkAction::Rest),
+            (Promoting | Arrived, ReforkCause::Gone) => (Resting, ReforkAction::Failed),
+            (Resting, ReforkCause::Rested) => (Waiting, ReforkAction::Nothing),
+            (Off | Waiting | Promoting | Arrived | Replacing | Resting, ReforkCause::End) => {
+                (Off, ReforkAction::Nothing)
+            }
             // Ignored: it is so already, or the cause is not for this state. In Replacing and later what is gone is the
             // first preloader, which was told to go.
             (
                 Off,
-                Cause::Begin | Cause::Made | Cause::Free | Cause::Renewed | Cause::Gone | Cause::Rested,
+                ReforkCause::Begin
+                | ReforkCause::Made
+                | ReforkCause::Free
+                | ReforkCause::Renewed
+                | ReforkCause::Gone
+                | ReforkCause::Rested,
             )
-            | (Waiting, Cause::Made | Cause::Free | Cause::Renewed | Cause::Gone | Cause::Rested)
-            | (Promoting, Cause::Begin | Cause::Free | Cause::Renewed | Cause::Rested)
-            | (Arrived, Cause::Begin | Cause::Made | Cause::Renewed | Cause::Rested)
-            | (Replacing, Cause::Begin | Cause::Made | Cause::Free | Cause::Gone | Cause::Rested)
-            | (Resting, Cause::Begin | Cause::Made | Cause::Free | Cause::Renewed | Cause::Gone) => {
-                (self, Order::Nothing)
-            }
+            | (
+                Waiting,
+                ReforkCause::Made
+                | ReforkCause::Free
+                | ReforkCause::Renewed
+                | ReforkCause::Gone
+                | ReforkCause::Rested,
+            )
+            | (
+                Promoting,
+                ReforkCause::Begin | ReforkCause::Free | ReforkCause::Renewed | ReforkCause::Rested,
+            )
+            | (
+                Arrived,
+                ReforkCause::Begin | ReforkCause::Made | ReforkCause::Renewed | ReforkCause::Rested,
+            )
+            | (
+                Replacing,
+                ReforkCause::Begin
+                | ReforkCause::Made
+                | ReforkCause::Free
+                | ReforkCause::Gone
+                | ReforkCause::Rested,
+            )
+            | (
+                Resting,
+                ReforkCause::Begin
+                | ReforkCause::Made
+                | ReforkCause::Free
+                | ReforkCause::Renewed
+                | ReforkCause::Gone,
+            ) => (self, ReforkAction::Nothing),
         }
     }
 }
@@ -100,11 +133,14 @@ mod tests {
     #[test]
     fn a_second_preloader_that_is_gone_before_its_time_is_a_failure() {
         for state in [Refork::Promoting, Refork::Arrived] {
-            assert_eq!(state.after(Cause::Gone), (Refork::Resting, Order::Failed));
+            assert_eq!(
+                state.after(ReforkCause::Gone),
+                (Refork::Resting, ReforkAction::Failed)
+            );
         }
         assert_eq!(
-            Refork::Replacing.after(Cause::Gone),
-            (Refork::Replacing, Order::Nothing),
+            Refork::Replacing.after(ReforkCause::Gone),
+            (Refork::Replacing, ReforkAction::Nothing),
             "that was the first one"
         );
     }
@@ -112,10 +148,13 @@ mod tests {
     #[test]
     fn nothing_begins_twice_nor_after_the_end() {
         assert_eq!(
-            Refork::Promoting.after(Cause::Begin),
-            (Refork::Promoting, Order::Nothing)
+            Refork::Promoting.after(ReforkCause::Begin),
+            (Refork::Promoting, ReforkAction::Nothing)
         );
-        let (ended, _) = Refork::Arrived.after(Cause::End);
-        assert_eq!(ended.after(Cause::Free), (Refork::Off, Order::Nothing));
+        let (ended, _) = Refork::Arrived.after(ReforkCause::End);
+        assert_eq!(
+            ended.after(ReforkCause::Free),
+            (Refork::Off, ReforkAction::Nothing)
+        );
     }
 }

@@ -3,16 +3,17 @@
 use super::action::{Action, Force, Notice};
 use super::children::{self, Worker};
 use super::departure::KILL_AFTER;
+use super::dynamic::Spare;
 use super::event::{Exit, GenerationId, WorkerId};
+use super::fork::Block;
 use super::generation::{Generation, Stage};
 use super::leave;
 use super::leave::Going;
 use super::manager::{Manager, Step};
-use super::refork::{Cause, Order, Refork};
-use super::source::{Block, Source};
-use super::spare::Spare;
-use super::standing::Start;
+use super::ondemand::Source;
+use super::refork::{Refork, ReforkAction, ReforkCause};
 use super::timers::Timer;
+use super::unavailable::PreloaderStart;
 use crate::config::ProcessManager;
 use crate::life::{self, Life};
 use std::time::Duration;
@@ -25,9 +26,9 @@ const LONGEST_REST: Duration = Duration::from_secs(600);
 
 impl Manager {
     /// A worker says that it has served as many requests as are to be served before the next preloader is made.
-    pub(super) fn seasoned(&mut self, id: WorkerId) {
+    pub(super) fn mold_candidate(&mut self, id: WorkerId) {
         let generation = self.children.change(id, |worker| {
-            worker.seasoned = true;
+            worker.mold_candidate = true;
             worker.generation
         });
         self.touched.extend(generation);
@@ -42,25 +43,25 @@ impl Manager {
             Refork::Off | Refork::Promoting | Refork::Resting => {}
             Refork::Waiting => {
                 if self.candidate(id, generation).is_some() {
-                    self.refork_changed(id, Cause::Begin, None, step);
+                    self.refork_changed(id, ReforkCause::Begin, None, step);
                 }
             }
             Refork::Arrived => {
                 if self.crew(id).asked == 0 {
-                    self.refork_changed(id, Cause::Free, None, step);
+                    self.refork_changed(id, ReforkCause::Free, None, step);
                 }
             }
             Refork::Replacing => self.replace_next(id, step),
         }
     }
 
-    /// The worker that the next preloader is to be made from: the oldest that is seasoned.
+    /// The worker that the next preloader is to be made from: the oldest that is mold_candidate.
     fn candidate(&self, id: GenerationId, generation: &Generation) -> Option<WorkerId> {
-        if generation.stage != Stage::Serving || generation.second != Life::Absent {
+        if generation.stage != Stage::Serving || generation.next_mold != Life::Absent {
             return None;
         }
         let fits = |worker: &Worker| {
-            worker.seasoned
+            worker.mold_candidate
                 && worker.life == children::Life::Up
                 && worker.going == Going::Staying
                 && worker.line >= generation.line
@@ -72,14 +73,14 @@ impl Manager {
     pub(super) fn refork_changed(
         &mut self,
         id: GenerationId,
-        cause: Cause,
+        cause: ReforkCause,
         exit: Option<Exit>,
         step: &mut Step<'_>,
     ) {
         let Some(generation) = self.generations.get(&id) else {
             return;
         };
-        let (next, order) = generation.refork.after(cause);
+        let (next, action) = generation.refork.after(cause);
         if next == generation.refork {
             return;
         }
@@ -90,15 +91,15 @@ impl Manager {
         generation.refork = next;
         self.touched.insert(id);
         self.timers.clear(Timer::Rest(id));
-        match order {
-            Order::Nothing => {}
-            Order::Promote => self.promote(id, worker, step),
-            Order::Succeed => self.succeed(id, step),
-            Order::Rest => {
+        match action {
+            ReforkAction::Nothing => {}
+            ReforkAction::Promote => self.promote(id, worker, step),
+            ReforkAction::SwitchMold => self.switch_mold(id, step),
+            ReforkAction::Rest => {
                 generation.promotions_failed = 0;
                 self.timers.set(Timer::Rest(id), step.now, REST);
             }
-            Order::Failed => {
+            ReforkAction::Failed => {
                 let rest = REST_AFTER_FAILURE * (1 << generation.promotions_failed.min(6));
                 let rest = rest.min(LONGEST_REST);
                 generation.promotions_failed = generation.promotions_failed.saturating_add(1);
@@ -111,7 +112,7 @@ impl Manager {
     fn promote(&mut self, id: GenerationId, worker: Option<WorkerId>, step: &mut Step<'_>) {
         let Some(worker) = worker else { return };
         self.children.change(worker, |worker| {
-            worker.seasoned = false;
+            worker.mold_candidate = false;
             // It ends when it has.
             worker.replaced = true;
         });
@@ -121,73 +122,74 @@ impl Manager {
         let Some(policy) = generation.policy.preloader else {
             return;
         };
-        generation.second = Life::Starting;
-        self.timers.set(Timer::Second(id), step.now, policy.start_timeout);
+        generation.next_mold = Life::Starting;
+        self.timers
+            .set(Timer::NextMold(id), step.now, policy.start_timeout);
         step.say(Notice::Promoting(worker));
         step.act(Action::Promote(worker, id));
     }
 
-    /// The second preloader is the first from now on, and that the second, which ends.
-    fn succeed(&mut self, id: GenerationId, step: &mut Step<'_>) {
+    /// The next mold is the first from now on, and that the second, which ends.
+    fn switch_mold(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
         };
-        std::mem::swap(&mut generation.preloader, &mut generation.second);
+        std::mem::swap(&mut generation.preloader, &mut generation.next_mold);
         generation.line += 1;
-        // It is up, whatever became of the one before: nobody has to stand in.
-        (generation.came_up, generation.start) = (true, Start::Well);
-        for timer in [Timer::Preloader(id), Timer::Answer(id), Timer::Second(id)] {
+        // The new preloader is up, whatever became of the one before: no 503 responder is needed.
+        (generation.came_up, generation.start) = (true, PreloaderStart::Well);
+        for timer in [Timer::Preloader(id), Timer::Answer(id), Timer::NextMold(id)] {
             self.timers.clear(timer);
         }
-        step.act(Action::Succeed(id));
-        step.say(Notice::Succeeded(id));
-        self.wind_second_clock(id, step);
-        self.second_changed(id, life::Cause::Stop(Force::Ask), None, step);
+        step.act(Action::SwitchMold(id));
+        step.say(Notice::MoldSwitched(id));
+        self.wind_next_mold_clock(id, step);
+        self.next_mold_changed(id, life::LifeCause::Stop(Force::Ask), None, step);
         self.freed(id, step);
     }
 
-    /// Changes the state of a generation's second preloader and does what goes with it.
-    pub(super) fn second_changed(
+    /// Changes the state of a generation's next mold and does what goes with it.
+    pub(super) fn next_mold_changed(
         &mut self,
         id: GenerationId,
-        cause: life::Cause,
+        cause: life::LifeCause,
         exit: Option<Exit>,
         step: &mut Step<'_>,
     ) {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
         };
-        let before = generation.second;
-        let (next, order) = before.after(cause);
+        let before = generation.next_mold;
+        let (next, action) = before.after(cause);
         // It is not started like the first.
-        if next == before && order == life::Order::Nothing || order == life::Order::Start {
+        if next == before && action == life::LifeAction::Nothing || action == life::LifeAction::Start {
             return;
         }
-        generation.second = next;
+        generation.next_mold = next;
         let limit = generation.policy.preloader.map(|policy| policy.start_timeout);
         self.touched.insert(id);
-        self.wind_second_clock(id, step);
-        match order {
-            life::Order::Nothing | life::Order::Start | life::Order::Lost => {}
-            life::Order::Stop(force) => step.act(Action::StopSecond(id, force)),
-            life::Order::Fail => {
+        self.wind_next_mold_clock(id, step);
+        match action {
+            life::LifeAction::Nothing | life::LifeAction::Start | life::LifeAction::Lost => {}
+            life::LifeAction::Stop(force) => step.act(Action::StopNextMold(id, force)),
+            life::LifeAction::Fail => {
                 step.say(Notice::PreloaderTimedOut(id, limit.unwrap_or_default()));
-                step.act(Action::StopSecond(id, Force::Kill));
+                step.act(Action::StopNextMold(id, Force::Kill));
             }
         }
         match next {
-            Life::Ready => self.refork_changed(id, Cause::Made, None, step),
-            Life::Absent => self.refork_changed(id, Cause::Gone, exit, step),
+            Life::Ready => self.refork_changed(id, ReforkCause::Made, None, step),
+            Life::Absent => self.refork_changed(id, ReforkCause::Gone, exit, step),
             Life::Starting | Life::Stopping(_) | Life::Failing => {}
         }
     }
 
     /// One that was told to go and stays is told harder.
-    fn wind_second_clock(&mut self, id: GenerationId, step: &Step<'_>) {
-        let second = self.generations.get(&id).map(|generation| generation.second);
-        self.timers.clear(Timer::Second(id));
+    fn wind_next_mold_clock(&mut self, id: GenerationId, step: &Step<'_>) {
+        let second = self.generations.get(&id).map(|generation| generation.next_mold);
+        self.timers.clear(Timer::NextMold(id));
         if let Some(Life::Stopping(Force::Ask | Force::Terminate)) = second {
-            self.timers.set(Timer::Second(id), step.now, KILL_AFTER);
+            self.timers.set(Timer::NextMold(id), step.now, KILL_AFTER);
         }
     }
 
@@ -204,14 +206,14 @@ impl Manager {
         match workers.find(|id| self.children.worker(*id).is_some_and(is_old)) {
             Some(worker) => {
                 self.children.change(worker, |worker| worker.replaced = true);
-                self.dismiss(worker, leave::Cause::Surplus, step);
+                self.dismiss(worker, leave::LeaveCause::Surplus, step);
             }
-            None => self.refork_changed(id, Cause::Renewed, None, step),
+            None => self.refork_changed(id, ReforkCause::Renewed, None, step),
         }
     }
 
-    /// Whether one that is replaced is still there, or what comes in its place is not yet. One that takes very long for its
-    /// request holds nobody up.
+    /// Whether a worker that is replaced is still there, or its replacement is not there yet. A worker that takes very
+    /// long for its request does not hold up the others.
     fn is_replacing(&self, id: GenerationId) -> bool {
         let Some(generation) = self.generations.get(&id) else {
             return false;

@@ -1,17 +1,18 @@
 //! What is done about configurations: generations come, take over, and leave. And how everything ends.
 
-use super::action::{Action, Fact, Notice, Outcome};
-use super::census::View;
+use super::action::{Action, ExitOutcome, Fact, Notice};
+use super::dynamic::SpareCause;
 use super::event::{GenerationId, PoolId, Wanted, WantedPool};
-use super::generation::{CensusNumber, Generation, Stage};
+use super::fork::Block;
+use super::generation::{Generation, SnapshotNumber, Stage};
 use super::leave;
 use super::manager::{Manager, Step};
+use super::ondemand::SourceCause;
 use super::phase::{self, Phase};
 use super::policy;
 use super::pool::Pool;
 use super::refork;
-use super::source::{self, Block};
-use super::spare;
+use super::snapshot::View;
 use super::timers::Timer;
 use crate::config::ProcessManager;
 use crate::life::{self, Force, Life};
@@ -46,7 +47,7 @@ impl Manager {
             .map(|(id, _)| *id)
             .collect();
         for pool in gone {
-            self.close(pool, leave::Cause::Leave, step);
+            self.close(pool, leave::LeaveCause::Leave, step);
         }
         for pool in wanted.pools {
             self.apply_pool(pool, step);
@@ -74,18 +75,22 @@ impl Manager {
         let pool = self.pools.entry(pool_id).or_insert_with(Pool::new);
         pool.closed = false;
         let (serving, coming) = (pool.serving, pool.coming);
+        if let Some(kept) = self.generations.get_mut(&id) {
+            // All else of its policy is as before, or it would not have been kept.
+            kept.policy.drain_timeout = policy.drain_timeout;
+        }
         if coming == Some(id) {
             return;
         }
         if let Some(overtaken) = coming {
-            self.leave(overtaken, leave::Cause::Leave, step);
+            self.end_generation(overtaken, leave::LeaveCause::Leave, step);
         }
         if serving == Some(id) || self.generations.contains_key(&id) {
             return;
         }
         self.touched.insert(id);
         let Some(old) = serving.filter(|old| self.crew(*old).staying > 0) else {
-            // There is nobody who could go on serving meanwhile.
+            // No worker could go on serving meanwhile.
             self.generations
                 .insert(id, Generation::new(pool_id, policy, Stage::Serving));
             self.serve(pool_id, id, step);
@@ -93,7 +98,7 @@ impl Manager {
         };
         let crew = self.crew(old);
         let stage = match policy.pm {
-            ProcessManager::Ondemand { .. } => Stage::Measuring(self.take_census(old, step)),
+            ProcessManager::Ondemand { .. } => Stage::Measuring(self.take_snapshot(old, step)),
             ProcessManager::Static { .. }
             | ProcessManager::Dynamic { .. }
             | ProcessManager::Ordered { .. } => {
@@ -105,7 +110,7 @@ impl Manager {
         if let Some(pool) = self.pools.get_mut(&pool_id) {
             pool.coming = Some(id);
         }
-        self.publish_notify(id, step);
+        self.publish_wake_on_accept(id, step);
         self.warm_up(id, step);
     }
 
@@ -119,14 +124,14 @@ impl Manager {
             return;
         };
         if staying >= target && !generation.can_fork() {
-            // Nobody is to be made, but it must be possible before it serves.
+            // No worker is to be made, but it must be possible before the generation serves.
             match generation.backoff.wait(step.now) {
                 Some(wait) => self.timers.set(Timer::Backoff(id), step.now, wait),
-                None => self.preloader_changed(id, life::Cause::Needed, None, step),
+                None => self.preloader_changed(id, life::LifeCause::Needed, None, step),
             }
             return;
         }
-        let (_, block) = self.make(id, target.saturating_sub(staying), step);
+        let (_, block) = self.fork_workers(id, target.saturating_sub(staying), step);
         if block == Some(Block::ProcessMax) && self.crew(id).staying == 0 {
             self.make_room(id, step);
         }
@@ -149,25 +154,21 @@ impl Manager {
         if crew.all > crew.staying || crew.staying == 0 || is_asked {
             return;
         }
-        let number = self.take_census(serving, step);
+        let number = self.take_snapshot(serving, step);
         if let Some(generation) = self.generations.get_mut(&id) {
             generation.room_on = Some(number);
         }
     }
 
-    /// A census of the serving generation, for the one that comes.
+    /// A snapshot of the serving generation, for the one that comes.
     pub(super) fn measured(
         &mut self,
         id: GenerationId,
-        number: CensusNumber,
+        number: SnapshotNumber,
         view: &View,
         step: &mut Step<'_>,
     ) {
-        let Some(pool) = self
-            .generations
-            .get(&id)
-            .and_then(|generation| self.pools.get(&generation.pool))
-        else {
+        let Some(pool) = self.pool_of(id).and_then(|pool| self.pools.get(&pool)) else {
             return;
         };
         let Some(coming) = pool.coming.filter(|_| pool.serving == Some(id)) else {
@@ -198,7 +199,7 @@ impl Manager {
             Stage::Superseded | Stage::Leaving => false,
         };
         if let Some(worker) = gives_way {
-            self.dismiss(worker, leave::Cause::Surplus, step);
+            self.dismiss(worker, leave::LeaveCause::Surplus, step);
         }
         if starts {
             self.touched.insert(coming);
@@ -241,7 +242,7 @@ impl Manager {
         if let Some(old) = old {
             step.note(Fact::Serves(id));
             step.say(Notice::GenerationServes(id));
-            self.leave(old, leave::Cause::Leave, step);
+            self.end_generation(old, leave::LeaveCause::Leave, step);
         }
         self.open_for_work(pool_id, id, pm, step);
         if matches!(pm, ProcessManager::Static { .. }) {
@@ -258,29 +259,29 @@ impl Manager {
         pm: ProcessManager,
         step: &mut Step<'_>,
     ) {
-        self.publish_notify(id, step);
+        self.publish_wake_on_accept(id, step);
         match pm {
             ProcessManager::Ordered { .. } => {}
-            ProcessManager::Static { .. } => self.source_changed(pool_id, source::Cause::End, step),
+            ProcessManager::Static { .. } => self.source_changed(pool_id, SourceCause::End, step),
             ProcessManager::Dynamic { .. } => {
-                self.source_changed(pool_id, source::Cause::End, step);
-                self.spare_changed(id, spare::Cause::Begin, step);
+                self.source_changed(pool_id, SourceCause::End, step);
+                self.spare_changed(id, SpareCause::Begin, step);
             }
             ProcessManager::Ondemand { .. } => {
-                self.source_changed(pool_id, source::Cause::Changed, step);
-                self.source_changed(pool_id, source::Cause::Begin, step);
+                self.source_changed(pool_id, SourceCause::Changed, step);
+                self.source_changed(pool_id, SourceCause::Begin, step);
             }
         }
     }
 
     /// Makes a generation leave, or leave faster.
-    pub(super) fn leave(&mut self, id: GenerationId, cause: leave::Cause, step: &mut Step<'_>) {
+    pub(super) fn end_generation(&mut self, id: GenerationId, cause: leave::LeaveCause, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
         };
         let pool_id = generation.pool;
         generation.stage = Stage::Leaving;
-        generation.spare = generation.spare.after(spare::Cause::End).0;
+        generation.spare = generation.spare.after(SpareCause::End).0;
         generation.shrink_on = None;
         if let Some(pool) = self.pools.get_mut(&pool_id) {
             pool.serving = pool.serving.filter(|serving| *serving != id);
@@ -288,34 +289,34 @@ impl Manager {
         }
         self.fail_orders(id, step);
         self.quota.forget(id);
-        for timer in [Timer::Turn(id), Timer::Backoff(id), Timer::Shrink(id)] {
+        for timer in [Timer::Grant(id), Timer::Backoff(id), Timer::Shrink(id)] {
             self.timers.clear(timer);
         }
-        // Whoever was to take what waits may be one of those who leave.
-        self.source_changed(pool_id, source::Cause::Changed, step);
+        // The worker that was to take what waits may be one of those that leave.
+        self.source_changed(pool_id, SourceCause::Changed, step);
         for worker in self.children.of(id) {
             self.dismiss(worker, cause, step);
         }
-        let stop = if cause == leave::Cause::Stop {
-            life::Cause::Stop(Force::Terminate)
+        let stop = if cause == leave::LeaveCause::Stop {
+            life::LifeCause::Stop(Force::Terminate)
         } else {
-            life::Cause::Stop(Force::Ask)
+            life::LifeCause::Stop(Force::Ask)
         };
-        if cause == leave::Cause::Stop || !self.workers_need_preloader(id) {
+        if cause == leave::LeaveCause::Stop || !self.workers_need_preloader(id) {
             self.preloader_changed(id, stop, None, step);
         }
-        self.refork_changed(id, refork::Cause::End, None, step);
-        self.second_changed(id, stop, None, step);
+        self.refork_changed(id, refork::ReforkCause::End, None, step);
+        self.next_mold_changed(id, stop, None, step);
         self.touched.insert(id);
     }
 
-    /// Whether a generation's preloader has to stay although nobody is made any more.
+    /// Whether a generation's preloader has to stay although no worker is made any more.
     pub(super) fn workers_need_preloader(&self, id: GenerationId) -> bool {
         let policy = self.generations.get(&id).and_then(|it| it.policy.preloader);
         policy.is_some_and(|policy| policy.is_needed_by_workers) && self.crew(id).all > 0
     }
 
-    /// The preloader of a generation that leaves goes, once those who need it are gone.
+    /// The preloader of a generation that leaves goes, once the workers that need it are gone.
     pub(super) fn let_preloader_go(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get(&id) else {
             return;
@@ -326,12 +327,12 @@ impl Manager {
             .is_some_and(|it| it.is_needed_by_workers);
         let is_over = matches!(generation.stage, Stage::Superseded | Stage::Leaving);
         if is_over && stayed && !self.workers_need_preloader(id) {
-            self.preloader_changed(id, life::Cause::Stop(Force::Ask), None, step);
+            self.preloader_changed(id, life::LifeCause::Stop(Force::Ask), None, step);
         }
     }
 
-    /// Closes a pool for good: nobody is to connect to what nobody will answer. What runs is finished.
-    pub(super) fn close(&mut self, id: PoolId, cause: leave::Cause, step: &mut Step<'_>) {
+    /// Closes a pool for good: no client is to connect to a socket without a server. Requests that run are finished.
+    pub(super) fn close(&mut self, id: PoolId, cause: leave::LeaveCause, step: &mut Step<'_>) {
         self.drain(id, cause, step);
         let Some(pool) = self.pools.get_mut(&id) else {
             return;
@@ -341,23 +342,20 @@ impl Manager {
         }
     }
 
-    fn drain(&mut self, id: PoolId, cause: leave::Cause, step: &mut Step<'_>) {
-        self.source_changed(id, source::Cause::End, step);
-        let generations = self
-            .generations
-            .iter()
-            .filter(|(_, generation)| generation.pool == id);
-        for generation in generations.map(|(id, _)| *id).collect::<Vec<_>>() {
-            self.leave(generation, cause, step);
+    fn drain(&mut self, id: PoolId, cause: leave::LeaveCause, step: &mut Step<'_>) {
+        self.source_changed(id, SourceCause::End, step);
+        let generations: Vec<GenerationId> = self.generations.of(&id).map(|(id, _)| id).collect();
+        for generation in generations {
+            self.end_generation(generation, cause, step);
         }
     }
 
-    /// Drops a generation of which nothing is left.
+    /// Drops a generation that has no process left.
     pub(super) fn drop_if_gone(&mut self, id: GenerationId, step: &mut Step<'_>) -> bool {
         let Some(generation) = self.generations.get(&id) else {
             return true;
         };
-        let has_preloader = generation.preloader != Life::Absent || generation.second != Life::Absent;
+        let has_preloader = generation.preloader != Life::Absent || generation.next_mold != Life::Absent;
         let empty = self.crew(id).all == 0 && !has_preloader;
         let is_over = matches!(generation.stage, Stage::Leaving | Stage::Superseded);
         if !is_over || !empty {
@@ -367,14 +365,11 @@ impl Manager {
         for timer in [Timer::Expiry(id), Timer::Preloader(id), Timer::Answer(id)] {
             self.timers.clear(timer);
         }
-        self.timers.clear(Timer::Second(id));
+        self.timers.clear(Timer::NextMold(id));
         self.generations.remove(&id);
         self.children.forget(id);
         step.act(Action::DropGeneration(id));
-        let is_last = self
-            .generations
-            .values()
-            .all(|generation| generation.pool != pool_id);
+        let is_last = self.generations.of(&pool_id).next().is_none();
         let Some(pool) = self.pools.get(&pool_id) else {
             return true;
         };
@@ -388,20 +383,21 @@ impl Manager {
     }
 
     /// Stops the daemon.
-    pub(super) fn stop(&mut self, cause: phase::Cause, step: &mut Step<'_>) {
+    pub(super) fn stop(&mut self, cause: phase::PhaseCause, step: &mut Step<'_>) {
         let before = self.phase;
         self.phase = before.after(cause);
         if self.phase == before {
             return;
         }
         self.starting = None;
-        let (leave, orders_end) = match self.phase {
-            Phase::Draining => (leave::Cause::Leave, false),
-            Phase::Running | Phase::Finishing => (leave::Cause::Leave, true),
-            Phase::Terminating | Phase::Gone => (leave::Cause::Stop, true),
+        self.hurry(step);
+        let (leave, requests_end) = match self.phase {
+            Phase::Draining => (leave::LeaveCause::Leave, false),
+            Phase::Running | Phase::Finishing => (leave::LeaveCause::Leave, true),
+            Phase::Terminating | Phase::Gone => (leave::LeaveCause::Stop, true),
         };
         for pool in self.pools.keys().copied().collect::<Vec<_>>() {
-            if orders_end || !self.is_for_orders(pool) {
+            if requests_end || !self.is_for_orders(pool) {
                 self.drain(pool, leave, step);
             }
         }
@@ -425,9 +421,9 @@ impl Manager {
         }
     }
 
-    /// The generation could not make its workers at the daemon's first start. If that is so for every pool, a daemon that is to
-    /// give up then ends. Later, or if any worker was made, or if there is an ondemand pool that has not been asked yet, it waits
-    /// and tries again.
+    /// The generation could not make its workers at the daemon's first start. If this is true of every pool, a daemon
+    /// that is to give up then ends. Later, or if any worker was made, or if there is an ondemand pool that has not
+    /// been asked yet, it waits and tries again.
     pub(super) fn start_failed(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let asked = self.crew(id).asked;
         let Some(starting) = &mut self.starting else {
@@ -438,8 +434,8 @@ impl Manager {
         }
         if starting.is_empty() {
             self.starting = None;
-            self.outcome = Outcome::NoWorkerAtStart;
-            self.stop(phase::Cause::Terminate, step);
+            self.outcome = ExitOutcome::NoWorkerAtStart;
+            self.stop(phase::PhaseCause::Terminate, step);
         }
     }
 }

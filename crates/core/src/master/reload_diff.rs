@@ -1,4 +1,4 @@
-//! Which pools a reload replaces. One of which nothing changed keeps its workers, its counters and its OPcache.
+//! Which pools a reload replaces. A pool in which nothing changed keeps its workers, its counters and its OPcache.
 
 use super::event::{GenerationId, PoolId};
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 /// How much a reload replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// Pools of which something changed.
+    /// Pools in which something changed.
     Changed,
     /// Every pool.
     All,
@@ -52,7 +52,7 @@ impl fmt::Display for Reason {
 /// A generation beside the settings that are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Comparison {
-    /// Whose generation it is.
+    /// The pool that the generation belongs to.
     pub pool: PoolId,
     /// The user has the same ids and groups.
     pub is_same_user: bool,
@@ -92,10 +92,10 @@ impl Comparison {
     }
 }
 
-/// The first of a pool's generations that goes on.
+/// The first of a pool's generations that the changes allow to go on.
 ///
 /// # Errors
-/// None does: why the first of all does not.
+/// None can: why the first of all can't.
 pub fn kept(
     generations: impl IntoIterator<Item = (GenerationId, Option<Reason>)>,
 ) -> Result<GenerationId, Reason> {

@@ -6,6 +6,7 @@
 use super::event::{GenerationId, PoolId};
 use super::reload_diff::{Extent, Reason};
 use forkyard_protocol::skipped::Skipped;
+use std::collections::HashSet;
 
 /// What is known of a pool before anything is opened for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +27,7 @@ impl Found {
     }
 }
 
-/// Whether a configuration is applied of which so many pools can be had. `has_failed`: there is one that can't. `skips`:
+/// Whether a configuration is applied if this many of its pools can be made. `has_failed`: at least one can't. `skips`:
 /// `on_error = "skip"`.
 pub fn is_applied(has_failed: bool, skips: bool, pools: usize) -> bool {
     !has_failed || (skips && pools > 0)
@@ -37,39 +38,24 @@ pub fn is_applied(has_failed: bool, skips: bool, pools: usize) -> bool {
 pub enum Next {
     /// It keeps this generation.
     Keep(GenerationId),
-    /// It gets a new generation beside the old one.
-    Replace {
-        /// Why.
-        reason: Reason,
-        /// A process of before the reload may make its workers, if its pool shares one.
-        may_join_older: bool,
-    },
+    /// It gets a new generation beside the old one, for this reason.
+    Replace(Reason),
     /// It begins.
-    Add {
-        /// The same.
-        may_join_older: bool,
-    },
+    Add,
 }
 
 impl Next {
-    /// `kept`: of a pool that is known, the generation that can go on, or why none can. `reloads_always`: so its settings
-    /// say.
-    pub fn of(kept: Option<Result<GenerationId, Reason>>, extent: Extent, reloads_always: bool) -> Next {
-        let is_changed = extent == Extent::Changed;
+    /// `kept`: of a pool that is known, the generation that can go on, or why none can.
+    pub fn of(kept: Option<Result<GenerationId, Reason>>) -> Next {
         match kept {
             Some(Ok(generation)) => Next::Keep(generation),
-            Some(Err(reason)) => Next::Replace {
-                reason,
-                may_join_older: is_changed && reason == Reason::Settings && !reloads_always,
-            },
-            None => Next::Add {
-                may_join_older: is_changed,
-            },
+            Some(Err(reason)) => Next::Replace(reason),
+            None => Next::Add,
         }
     }
 }
 
-/// What becomes of which pool, by name.
+/// What becomes of each pool, by name.
 #[derive(Debug, Default)]
 pub struct Changes {
     /// They begin.
@@ -82,15 +68,17 @@ pub struct Changes {
     pub bound_again: Vec<String>,
     /// They end.
     pub removed: Vec<String>,
-    /// They have a socket that nobody can reach, and why it can't be bound again.
+    /// Their socket can't be reached any more; and why it can't be bound again.
     pub failed: Vec<(String, String)>,
     /// They can't be had.
     pub skipped: Vec<Skipped>,
 }
 
-/// The pools that end: those that were there, are wanted no more, and have not merely lost their socket to another.
+/// The pools that end: those that ran, are not in the configuration any more, and have not merely lost their socket to
+/// another.
 pub fn removed(before: &[PoolId], wanted: &[PoolId], lost: &[PoolId]) -> Vec<PoolId> {
-    let ends = |id: &&PoolId| !wanted.contains(id) && !lost.contains(id);
+    let go_on: HashSet<&PoolId> = wanted.iter().chain(lost).collect();
+    let ends = |id: &&PoolId| !go_on.contains(id);
     before.iter().filter(ends).copied().collect()
 }
 
@@ -126,23 +114,6 @@ mod tests {
     fn one_pool_that_fails_is_skipped_and_all_that_fail_are_an_error() {
         assert!(is_applied(false, false, 0) && is_applied(true, true, 1));
         assert!(!is_applied(true, true, 0) && !is_applied(true, false, 5));
-    }
-
-    #[test]
-    fn only_a_pool_whose_own_settings_changed_joins_a_process_of_before() {
-        let next = |reason, extent, always| Next::of(Some(Err(reason)), extent, always);
-        let joins = |next| match next {
-            Next::Keep(_) => false,
-            Next::Replace { may_join_older, .. } | Next::Add { may_join_older } => may_join_older,
-        };
-        assert!(joins(next(Reason::Settings, Extent::Changed, false)));
-        assert!(!joins(next(Reason::Settings, Extent::Changed, true)));
-        assert!(!joins(next(Reason::Settings, Extent::Settings, false)));
-        assert!(!joins(next(Reason::Files, Extent::Changed, false)));
-        assert!(joins(Next::of(None, Extent::Changed, true)));
-        assert!(!joins(Next::of(None, Extent::All, false)));
-        let kept = GenerationId(3);
-        assert_eq!(Next::of(Some(Ok(kept)), Extent::Changed, false), Next::Keep(kept));
     }
 
     #[test]

@@ -13,7 +13,7 @@ const MOST_NAMES: usize = 10;
 
 /// A reload that is under way.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct ReloadProgress {
     report: Reloaded,
     /// New generations that do not serve yet.
     waits: BTreeMap<GenerationId, (PoolId, Cause)>,
@@ -22,9 +22,9 @@ pub struct Progress {
     replaced: BTreeSet<GenerationId>,
 }
 
-impl Progress {
+impl ReloadProgress {
     /// A reload that changes this.
-    pub fn new(changes: Changes) -> Progress {
+    pub fn new(changes: Changes) -> ReloadProgress {
         let cause = |pool: String, reason: &str| Cause {
             pool,
             reason: reason.to_owned(),
@@ -34,7 +34,7 @@ impl Progress {
             waits.map(|(pool, generation, name, why)| (generation, (pool, cause(name, &why.to_string()))));
         let bound_again = changes.bound_again.into_iter();
         let failed = changes.failed.into_iter();
-        Progress {
+        ReloadProgress {
             report: Reloaded {
                 replaced: bound_again
                     .map(|pool| cause(pool, "its socket's file was gone"))
@@ -85,12 +85,20 @@ impl Progress {
         }
     }
 
-    /// Whether it is done. `takes_up`: whether a worker of a generation still waits for a connection.
+    /// Whether it is done: every new generation serves or has failed, and no worker of an old one takes a connection any more.
+    /// `takes_up`: whether a worker of this generation still would. The first old generation of which that is true ends the
+    /// look, because this is asked after every event.
     pub fn is_done(&mut self, takes_up: impl Fn(GenerationId) -> bool) -> bool {
-        if self.waits.is_empty() {
-            self.replaced.retain(|id| takes_up(*id));
+        if !self.waits.is_empty() {
+            return false;
         }
-        self.waits.is_empty() && self.replaced.is_empty()
+        while let Some(first) = self.replaced.first().copied() {
+            if takes_up(first) {
+                return false;
+            }
+            self.replaced.remove(&first);
+        }
+        true
     }
 
     /// What it came to.
@@ -136,15 +144,15 @@ mod tests {
     const OLD: GenerationId = GenerationId(1);
     const NEW: GenerationId = GenerationId(2);
 
-    fn replacing() -> Progress {
-        Progress::new(Changes {
+    fn replacing() -> ReloadProgress {
+        ReloadProgress::new(Changes {
             replaced: vec![(PoolId(1), NEW, "www".to_owned(), Reason::Files)],
             kept: vec!["api".to_owned()],
             ..Changes::default()
         })
     }
 
-    fn note(progress: &mut Progress, fact: Fact) {
+    fn note(progress: &mut ReloadProgress, fact: Fact) {
         progress.note(fact, |_| Some(OLD), |_| ", having said \"no\"".to_owned());
     }
 
@@ -162,6 +170,36 @@ mod tests {
             "reload done; replaced: www; nothing changed for: api"
         );
         assert!(is_complete(&report));
+    }
+
+    #[test]
+    fn of_many_that_take_up_requests_one_is_looked_at() {
+        let replaced = |number| {
+            (
+                PoolId(number),
+                GenerationId(number),
+                number.to_string(),
+                Reason::Files,
+            )
+        };
+        let mut progress = ReloadProgress::new(Changes {
+            replaced: (0..1000).map(replaced).collect(),
+            ..Changes::default()
+        });
+        for number in 0..1000 {
+            let before = |pool: PoolId| Some(GenerationId(pool.0 + 1000));
+            progress.note(Fact::Serves(GenerationId(number)), before, |_| String::new());
+        }
+        let looks = std::cell::Cell::new(0);
+        for least in 1000..2000 {
+            let takes_up = |id: GenerationId| {
+                looks.set(looks.get() + 1);
+                id.0 >= least
+            };
+            assert!(!progress.is_done(takes_up));
+        }
+        assert!(looks.get() < 3000, "{}", looks.get());
+        assert!(progress.is_done(|_| false));
     }
 
     #[test]

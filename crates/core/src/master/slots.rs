@@ -41,7 +41,7 @@ impl Slots {
         is_free
     }
 
-    /// Lets nobody have this slot any more.
+    /// Never gives this slot away again.
     pub(super) fn lose(&mut self, slot: SlotIndex) {
         let was_free = self.mark(slot);
         self.lost += u32::from(was_free);

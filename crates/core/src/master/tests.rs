@@ -1,6 +1,6 @@
 //! The core as a whole, step by step: what it does about each event.
 
-use super::action::{Action, Fact, Force, Notice, Notify, Outcome};
+use super::action::{Action, ExitOutcome, Fact, Force, Notice, WakeOnAccept};
 use super::budget;
 use super::event::{
     Event, Exit, GenerationId, Policy, PoolId, PreloaderPolicy, Row, SlotIndex, Wanted, WantedPool, WorkerId,
@@ -78,6 +78,7 @@ fn policy(pm: ProcessManager) -> Policy {
         terminate_timeout: None,
         concurrency: 1,
         slow_timeout: None,
+        drain_timeout: None,
         preloader: None,
     }
 }
@@ -117,11 +118,11 @@ fn forks(actions: &[Action]) -> Vec<WorkerId> {
         .collect()
 }
 
-const ALWAYS: Notify = Notify {
+const ALWAYS: WakeOnAccept = WakeOnAccept {
     always: true,
     idle_below: 0,
 };
-const NEVER: Notify = Notify {
+const NEVER: WakeOnAccept = WakeOnAccept {
     always: false,
     idle_below: 0,
 };
@@ -134,18 +135,18 @@ fn ondemand_parks_before_it_counts_and_watches_again_once_told() {
         world.tell(Event::SourceReady(POOL)),
         [
             Action::Unwatch(POOL),
-            Action::SetNotify(FIRST, ALWAYS),
-            Action::TakeCensus(FIRST)
+            Action::SetWakeOnAccept(FIRST, ALWAYS),
+            Action::TakeSnapshot(FIRST)
         ]
     );
     let worker = WorkerId(0);
-    let actions = world.tell(Event::Census(FIRST, Vec::new(), Some(1)));
+    let actions = world.tell(Event::Snapshot(FIRST, Vec::new(), Some(1)));
     assert_eq!(actions, [Action::Fork(worker, FIRST, SlotIndex(0))]);
     world.tell(Event::Forked(worker));
     world.tell(Event::WorkerUp(worker));
     assert_eq!(
         world.tell(Event::ChildAccept(FIRST)),
-        [Action::SetNotify(FIRST, NEVER), Action::Watch(POOL)]
+        [Action::SetWakeOnAccept(FIRST, NEVER), Action::Watch(POOL)]
     );
 }
 
@@ -153,17 +154,17 @@ fn ondemand_parks_before_it_counts_and_watches_again_once_told() {
 fn ondemand_counts_upon_an_idle_worker_for_a_while_only() {
     let (mut world, _) = World::with(ondemand(3));
     world.tell(Event::SourceReady(POOL));
-    let actions = world.tell(Event::Census(FIRST, Vec::new(), Some(1)));
+    let actions = world.tell(Event::Snapshot(FIRST, Vec::new(), Some(1)));
     let worker = world.bring_up(&actions)[0];
     world.tell(Event::ChildAccept(FIRST));
     let row = world.row(worker, true);
     world.pass(Duration::from_millis(5));
     world.tell(Event::SourceReady(POOL));
-    assert_eq!(world.tell(Event::Census(FIRST, vec![row], Some(1))), []);
+    assert_eq!(world.tell(Event::Snapshot(FIRST, vec![row], Some(1))), []);
     world.pass(Duration::from_secs(1));
-    assert_eq!(world.tell(Event::Deadline), [Action::TakeCensus(FIRST)]);
+    assert_eq!(world.tell(Event::Deadline), [Action::TakeSnapshot(FIRST)]);
     assert_eq!(
-        forks(&world.tell(Event::Census(FIRST, vec![row], Some(1)))).len(),
+        forks(&world.tell(Event::Snapshot(FIRST, vec![row], Some(1)))).len(),
         1
     );
 }
@@ -172,12 +173,12 @@ fn ondemand_counts_upon_an_idle_worker_for_a_while_only() {
 fn a_burst_is_answered_with_as_many_workers_as_wait_up_to_the_most() {
     let (mut world, _) = World::with(ondemand(3));
     world.tell(Event::SourceReady(POOL));
-    let actions = world.tell(Event::Census(FIRST, Vec::new(), Some(5)));
+    let actions = world.tell(Event::Snapshot(FIRST, Vec::new(), Some(5)));
     assert_eq!(forks(&actions).len(), 3);
     assert!(actions.contains(&Action::Say(Notice::MaxChildrenReached(POOL, 3))));
     assert_eq!(
         actions.last(),
-        Some(&Action::SetNotify(FIRST, NEVER)),
+        Some(&Action::SetWakeOnAccept(FIRST, NEVER)),
         "full: no one needs to tell"
     );
     world.bring_up(&actions);
@@ -190,15 +191,15 @@ fn a_burst_is_answered_with_as_many_workers_as_wait_up_to_the_most() {
 fn idle_workers_are_retired_and_then_nothing_is_due() {
     let (mut world, _) = World::with(ondemand(3));
     world.tell(Event::SourceReady(POOL));
-    let actions = world.tell(Event::Census(FIRST, Vec::new(), Some(1)));
+    let actions = world.tell(Event::Snapshot(FIRST, Vec::new(), Some(1)));
     let worker = world.bring_up(&actions)[0];
     world.tell(Event::ChildAccept(FIRST));
     let row = world.row(worker, true);
     assert_eq!(world.next_in(), Some(IDLE_TIMEOUT));
     world.pass(IDLE_TIMEOUT);
-    assert_eq!(world.tell(Event::Deadline), [Action::TakeCensus(FIRST)]);
+    assert_eq!(world.tell(Event::Deadline), [Action::TakeSnapshot(FIRST)]);
     assert_eq!(
-        world.tell(Event::Census(FIRST, vec![row], Some(0))),
+        world.tell(Event::Snapshot(FIRST, vec![row], Some(0))),
         [Action::Retire(worker)]
     );
     let actions = world.tell(Event::WorkerExited(worker, Exit::Code(0), false));
@@ -228,13 +229,24 @@ fn static_workers_are_replaced_at_once_but_not_if_they_die_at_birth() {
     assert_eq!(forks(&world.tell(Event::Deadline)).len(), 1);
 }
 
+#[test]
+fn a_worker_that_has_done_its_requests_before_it_was_seen_to_be_up_has_not_failed() {
+    let (mut world, actions) = World::with(ProcessManager::Static { max_children: 1 });
+    let worker = world.bring_up(&actions)[0];
+    let next = forks(&world.tell(Event::WorkerExited(worker, Exit::Code(0), true)))[0];
+    world.tell(Event::Forked(next));
+    let actions = world.tell(Event::WorkerExited(next, Exit::Code(0), true));
+    assert_eq!(forks(&actions).len(), 1, "{actions:?}");
+    assert!(!actions.contains(&Action::Note(Fact::Fails(FIRST))));
+}
+
 const CRASH: Exit = Exit::Signal {
     signal: 11,
     core: false,
 };
 
 #[test]
-fn whoever_crashes_at_work_is_replaced_at_once_within_a_budget() {
+fn a_worker_that_crashes_at_work_is_replaced_at_once_within_a_budget() {
     let (mut world, actions) = World::with(ProcessManager::Static { max_children: 1 });
     let mut worker = world.bring_up(&actions)[0];
     for crash in 0..budget::AT_LEAST {
@@ -267,7 +279,7 @@ fn a_crash_at_work_does_not_keep_an_ondemand_pool_from_growing() {
     });
     for _ in 0..20 {
         world.tell(Event::SourceReady(POOL));
-        let actions = world.tell(Event::Census(FIRST, Vec::new(), Some(1)));
+        let actions = world.tell(Event::Snapshot(FIRST, Vec::new(), Some(1)));
         let worker = world.bring_up(&actions)[0];
         let actions = world.tell(Event::WorkerExited(worker, CRASH, true));
         assert!(actions.contains(&Action::Watch(POOL)), "{actions:?}");
@@ -287,9 +299,9 @@ fn dynamic_is_told_when_too_few_are_idle() {
     });
     assert_eq!(
         actions[0],
-        Action::SetNotify(
+        Action::SetWakeOnAccept(
             FIRST,
-            Notify {
+            WakeOnAccept {
                 always: false,
                 idle_below: 1
             }
@@ -297,9 +309,12 @@ fn dynamic_is_told_when_too_few_are_idle() {
     );
     let workers = world.bring_up(&actions);
     assert_eq!((workers.len(), world.next_in()), (2, None));
-    assert_eq!(world.tell(Event::ChildAccept(FIRST)), [Action::TakeCensus(FIRST)]);
+    assert_eq!(
+        world.tell(Event::ChildAccept(FIRST)),
+        [Action::TakeSnapshot(FIRST)]
+    );
     let rows: Vec<Row> = workers.iter().map(|worker| world.row(*worker, false)).collect();
-    assert_eq!(forks(&world.tell(Event::Census(FIRST, rows, Some(2)))).len(), 3);
+    assert_eq!(forks(&world.tell(Event::Snapshot(FIRST, rows, Some(2)))).len(), 3);
 }
 
 #[test]
@@ -311,25 +326,28 @@ fn a_request_that_runs_too_long_is_ended_with_its_worker() {
         ..policy(ProcessManager::Static { max_children: 1 })
     };
     let actions = world.tell(Event::Apply(wanted(FIRST, policy, None)));
-    assert_eq!(actions[0], Action::SetNotify(FIRST, ALWAYS));
+    assert_eq!(actions[0], Action::SetWakeOnAccept(FIRST, ALWAYS));
     let worker = world.bring_up(&actions)[0];
     assert_eq!(world.next_in(), None);
     assert_eq!(
         world.tell(Event::ChildAccept(FIRST)),
-        [Action::SetNotify(FIRST, NEVER)]
+        [Action::SetWakeOnAccept(FIRST, NEVER)]
     );
     let row = world.row(worker, false);
     world.pass(timeout);
     assert_eq!(
         world.tell(Event::Deadline),
-        [Action::SetNotify(FIRST, ALWAYS), Action::TakeCensus(FIRST)]
+        [
+            Action::SetWakeOnAccept(FIRST, ALWAYS),
+            Action::TakeSnapshot(FIRST)
+        ]
     );
-    let actions = world.tell(Event::Census(FIRST, vec![row], None));
+    let actions = world.tell(Event::Snapshot(FIRST, vec![row], None));
     assert_eq!(
         actions[..2],
         [
             Action::Say(Notice::RequestTimedOut(worker, timeout, Force::Terminate)),
-            Action::TimeUp(worker)
+            Action::RespondTimeout(worker)
         ]
     );
     world.pass(Duration::from_secs(1));
@@ -377,16 +395,33 @@ fn a_new_generation_is_warm_before_the_old_one_leaves() {
 }
 
 #[test]
+fn a_generation_that_is_kept_takes_over_how_long_its_workers_may_take_to_leave() {
+    let pm = ProcessManager::Static { max_children: 1 };
+    let (mut world, actions) = World::with(pm);
+    let old = world.bring_up(&actions);
+    let longer = Policy {
+        drain_timeout: Some(Duration::from_secs(60)),
+        ..policy(pm)
+    };
+    assert_eq!(world.tell(Event::Apply(wanted(FIRST, longer, None))), []);
+    let actions = world.tell(Event::Apply(wanted(SECOND, longer, None)));
+    let new = forks(&actions)[0];
+    world.tell(Event::Forked(new));
+    assert!(world.tell(Event::WorkerUp(new)).contains(&Action::Retire(old[0])));
+    assert_eq!(world.next_in(), Some(Duration::from_secs(60)));
+}
+
+#[test]
 fn where_there_is_no_room_the_old_generation_makes_some() {
     let mut world = World::new();
     let pm = ProcessManager::Static { max_children: 1 };
     let actions = world.tell(Event::Apply(wanted(FIRST, policy(pm), Some(1))));
     let old = world.bring_up(&actions)[0];
     let actions = world.tell(Event::Apply(wanted(SECOND, policy(pm), Some(1))));
-    assert_eq!(actions.last(), Some(&Action::TakeCensus(FIRST)));
+    assert_eq!(actions.last(), Some(&Action::TakeSnapshot(FIRST)));
     let row = world.row(old, true);
     assert_eq!(
-        world.tell(Event::Census(FIRST, vec![row], None)),
+        world.tell(Event::Snapshot(FIRST, vec![row], None)),
         [Action::Retire(old)]
     );
     let actions = world.tell(Event::WorkerExited(old, Exit::Code(0), false));
@@ -399,7 +434,7 @@ fn a_start_at_which_nothing_can_be_made_ends_the_daemon() {
     let workers = forks(&actions);
     world.tell(Event::ForkFailed(workers[0]));
     let actions = world.tell(Event::ForkFailed(workers[1]));
-    assert_eq!(actions.last(), Some(&Action::Exit(Outcome::NoWorkerAtStart)));
+    assert_eq!(actions.last(), Some(&Action::Exit(ExitOutcome::NoWorkerAtStart)));
 }
 
 #[test]
@@ -427,7 +462,7 @@ fn a_worker_that_was_up_may_still_turn_out_not_to_be_known() {
         "nobody knows its process yet: {actions:?}"
     );
     let actions = world.tell(Event::ForkFailed(worker));
-    assert_eq!(actions.last(), Some(&Action::Exit(Outcome::Stopped)));
+    assert_eq!(actions.last(), Some(&Action::Exit(ExitOutcome::Stopped)));
     assert_eq!(world.next_in(), None);
 }
 
@@ -461,7 +496,7 @@ fn finishing_waits_terminates_and_kills() {
         [
             Action::DropGeneration(FIRST),
             Action::ClosePool(POOL),
-            Action::Exit(Outcome::Stopped)
+            Action::Exit(ExitOutcome::Stopped)
         ]
     );
 }

@@ -11,7 +11,7 @@ pub(super) enum Timer {
     /// A worker that said it was idle has not taken the work that waits.
     Patience(PoolId),
     /// A generation that was next when capacity became free has not used it.
-    Turn(GenerationId),
+    Grant(GenerationId),
     /// The generation may try again to make workers.
     Backoff(GenerationId),
     /// Workers may have been idle for long enough.
@@ -22,8 +22,8 @@ pub(super) enum Timer {
     Preloader(GenerationId),
     /// The preloader has not answered a request to fork.
     Answer(GenerationId),
-    /// The second preloader has not come up, or has not stopped.
-    Second(GenerationId),
+    /// The next mold has not come up, or has not stopped.
+    NextMold(GenerationId),
     /// The next preloader may be made from a worker.
     Rest(GenerationId),
     /// A worker that was told to go is still there.

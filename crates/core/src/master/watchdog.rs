@@ -7,66 +7,76 @@
 //!     └───────────────────────────────────┘ Quiet
 //! ```
 //!
-//! While no request runs that could still be slow or expire nothing ticks: in Armed and Looking workers tell when they take up work. While some run there is
-//! one timer, for the earliest that can expire; no request that starts later can expire before it.
+//! While no request runs that could still be slow or expire, there is no timer: in Armed and Looking, workers tell when they
+//! take up work. While some run, there is one timer, for the earliest that can expire; no request that starts later can expire
+//! before it.
+
+use super::event::GenerationId;
+use super::manager::{Manager, Step};
+use super::overdue::Limits;
+use super::snapshot::View;
+use super::timers::Timer;
 
 /// The state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Watchdog {
     /// The generation has no such timeout.
     Off,
-    /// No request ran when last looked, or none of which anything could become; the next one is told.
+    /// At the last look no request ran that could still become slow or expire; workers tell the next one.
     Armed,
     /// A timer is set for the earliest request that can expire.
     Timing,
-    /// The timer fired, workers tell again, a census will show what runs.
+    /// The timer fired, workers tell again, a snapshot will show what runs.
     Looking,
 }
 
 /// What changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cause {
+pub(super) enum WatchdogCause {
     /// A worker told that it took up work.
     Accepted,
     /// The timer fired.
     Due,
-    /// A census: some request runs, or is about to.
+    /// A snapshot: some request runs, or is about to.
     Busy,
-    /// A census: none does.
+    /// A snapshot: none does.
     Quiet,
 }
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum WatchdogAction {
     /// Nothing.
     Nothing,
     /// Set the timer to a whole timeout from now, the shorter one.
     Time,
-    /// Set the timer to the earliest expiry that the census shows.
+    /// Set the timer to the earliest expiry that the snapshot shows.
     TimeEarliest,
-    /// Let workers tell, then take a census.
+    /// Let workers tell, then take a snapshot.
     Look,
 }
 
 impl Watchdog {
-    /// The state after `cause`, and the order that goes with the change.
-    pub(super) fn after(self, cause: Cause) -> (Watchdog, Order) {
+    /// The state after `cause`, and the action that goes with the change.
+    pub(super) fn after(self, cause: WatchdogCause) -> (Watchdog, WatchdogAction) {
         match (self, cause) {
-            (Watchdog::Armed | Watchdog::Looking, Cause::Accepted) => (Watchdog::Timing, Order::Time),
-            (Watchdog::Timing, Cause::Due) => (Watchdog::Looking, Order::Look),
-            (Watchdog::Armed | Watchdog::Looking | Watchdog::Timing, Cause::Busy) => {
-                (Watchdog::Timing, Order::TimeEarliest)
+            (Watchdog::Armed | Watchdog::Looking, WatchdogCause::Accepted) => {
+                (Watchdog::Timing, WatchdogAction::Time)
             }
-            (Watchdog::Looking, Cause::Quiet) => (Watchdog::Armed, Order::Nothing),
-            // A census taken for another reason proves nothing in Timing; the timer will tell. In Looking it may come
+            (Watchdog::Timing, WatchdogCause::Due) => (Watchdog::Looking, WatchdogAction::Look),
+            (Watchdog::Armed | Watchdog::Looking | Watchdog::Timing, WatchdogCause::Busy) => {
+                (Watchdog::Timing, WatchdogAction::TimeEarliest)
+            }
+            (Watchdog::Looking, WatchdogCause::Quiet) => (Watchdog::Armed, WatchdogAction::Nothing),
+            // A snapshot taken for another reason proves nothing in Timing; the timer will tell. In Looking it may come
             // first and be too old, but then the one that was asked for here is still on its way and says Busy.
-            (Watchdog::Timing, Cause::Accepted | Cause::Quiet)
-            | (Watchdog::Armed, Cause::Due | Cause::Quiet)
-            | (Watchdog::Looking, Cause::Due)
-            | (Watchdog::Off, Cause::Accepted | Cause::Due | Cause::Busy | Cause::Quiet) => {
-                (self, Order::Nothing)
-            }
+            (Watchdog::Timing, WatchdogCause::Accepted | WatchdogCause::Quiet)
+            | (Watchdog::Armed, WatchdogCause::Due | WatchdogCause::Quiet)
+            | (Watchdog::Looking, WatchdogCause::Due)
+            | (
+                Watchdog::Off,
+                WatchdogCause::Accepted | WatchdogCause::Due | WatchdogCause::Busy | WatchdogCause::Quiet,
+            ) => (self, WatchdogAction::Nothing),
         }
     }
 
@@ -79,6 +89,41 @@ impl Watchdog {
     }
 }
 
+impl Manager {
+    /// Changes the state of a generation's watchdog and does what goes with it.
+    pub(super) fn watchdog_changed(
+        &mut self,
+        id: GenerationId,
+        cause: WatchdogCause,
+        view: Option<&View>,
+        step: &mut Step<'_>,
+    ) {
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        let limits = Limits::of(&generation.policy);
+        let Some(soonest) = limits.soonest() else {
+            return;
+        };
+        let (next, action) = generation.watchdog.after(cause);
+        generation.watchdog = next;
+        match action {
+            WatchdogAction::Nothing => {}
+            WatchdogAction::Time => self.timers.set_by(Timer::Expiry(id), step.now, soonest),
+            WatchdogAction::TimeEarliest => {
+                // Not later than for a request that begins now without a word to the master.
+                let next = view.and_then(|view| limits.next_look(view, step.now));
+                let next = next.map_or(soonest, |next| next.min(soonest));
+                self.timers.set(Timer::Expiry(id), step.now, next);
+            }
+            WatchdogAction::Look => {
+                self.take_snapshot(id, step);
+            }
+        }
+        self.publish_wake_on_accept(id, step);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,19 +131,22 @@ mod tests {
     #[test]
     fn it_rests_only_while_workers_tell() {
         assert_eq!(
-            Watchdog::Timing.after(Cause::Quiet),
-            (Watchdog::Timing, Order::Nothing)
+            Watchdog::Timing.after(WatchdogCause::Quiet),
+            (Watchdog::Timing, WatchdogAction::Nothing)
         );
         assert_eq!(
-            Watchdog::Looking.after(Cause::Quiet),
-            (Watchdog::Armed, Order::Nothing)
+            Watchdog::Looking.after(WatchdogCause::Quiet),
+            (Watchdog::Armed, WatchdogAction::Nothing)
         );
     }
 
     #[test]
     fn work_taken_while_it_looks_keeps_it_awake() {
-        let (timing, order) = Watchdog::Looking.after(Cause::Accepted);
-        assert_eq!((timing, order), (Watchdog::Timing, Order::Time));
-        assert_eq!(timing.after(Cause::Quiet), (Watchdog::Timing, Order::Nothing));
+        let (timing, action) = Watchdog::Looking.after(WatchdogCause::Accepted);
+        assert_eq!((timing, action), (Watchdog::Timing, WatchdogAction::Time));
+        assert_eq!(
+            timing.after(WatchdogCause::Quiet),
+            (Watchdog::Timing, WatchdogAction::Nothing)
+        );
     }
 }

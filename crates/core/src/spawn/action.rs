@@ -14,16 +14,16 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub enum Action {
     /// For a journey, or the process that it led to.
-    Do(JourneyId, Order),
+    Do(JourneyId, JourneyAction),
     /// A wish has been granted or has failed.
-    Deliver(Token, Outcome),
-    /// A start failed, and the application is to blame: to be logged. Comes before the answer to whoever wanted it.
+    Deliver(Token, SpawnOutcome),
+    /// A start failed, and the application is to blame: to be logged. Comes before the answer to the request for it.
     Report(Arc<Report>),
 }
 
 /// What is to be done for a journey.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Order {
+pub enum JourneyAction {
     /// Make the work directory: answered by `Prepared` or `NotPrepared`.
     Prepare {
         /// What is to be spawned.
@@ -44,7 +44,7 @@ pub enum Order {
     /// SIGKILL to whatever else belongs to it: `Swept`.
     Sweep,
     /// It is up: give up the work directory, keep the process.
-    Settle,
+    EndHandshake,
     /// Give up all: descriptors and work directory, with the sockets that it has made.
     Discard {
         /// The sockets to be removed.
@@ -54,7 +54,7 @@ pub enum Order {
 
 /// How a wish came out.
 #[derive(Debug, Clone)]
-pub enum Outcome {
+pub enum SpawnOutcome {
     /// The process is up.
     Up(Box<Up>),
     /// It is not, and this is why. Nothing of it is left.

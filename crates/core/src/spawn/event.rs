@@ -5,7 +5,7 @@ use super::handshake::response::{Complaint, Response};
 use super::plan::Plan;
 use std::sync::Arc;
 
-/// Names a request for a process; chosen by whoever asks.
+/// Names a request for a process; the caller chooses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u64);
 
@@ -25,7 +25,7 @@ pub enum Event {
     },
     /// It is not wanted any more. The answer still comes.
     Cancel(Token),
-    /// Whoever wants it has waited for long enough: as if its time were over. The answer still comes.
+    /// The caller has waited for long enough: as if its time were over. The answer still comes.
     Expire(Token),
     /// Every journey is called off.
     Shutdown,
@@ -55,11 +55,11 @@ pub enum News {
     Told(Box<Complaint>),
     /// The port was connected to, and the process that listens is the application's.
     Pinged,
-    /// Nobody listens there.
+    /// No process listens there.
     Silent,
-    /// Somebody else listens there.
+    /// Another process listens there.
     Taken,
-    /// Standard output and error were closed by all who had them.
+    /// Standard output and error were closed by all processes that had them.
     OutputEnded,
     /// The process ended.
     Exited(Ended),

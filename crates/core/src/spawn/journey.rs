@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// How far a step is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum State {
+pub enum StepState {
     /// Nothing was done yet.
     #[default]
     NotStarted,
@@ -28,37 +28,37 @@ pub enum State {
     Errored,
 }
 
-impl State {
+impl StepState {
     /// The name, as in reports and in the files that an application writes.
     pub const fn name(self) -> &'static str {
         match self {
-            State::NotStarted => "STEP_NOT_STARTED",
-            State::InProgress => "STEP_IN_PROGRESS",
-            State::Performed => "STEP_PERFORMED",
-            State::Errored => "STEP_ERRORED",
+            StepState::NotStarted => "STEP_NOT_STARTED",
+            StepState::InProgress => "STEP_IN_PROGRESS",
+            StepState::Performed => "STEP_PERFORMED",
+            StepState::Errored => "STEP_ERRORED",
         }
     }
 
     /// The state with this name.
-    pub fn parse(name: &str) -> Option<State> {
+    pub fn parse(name: &str) -> Option<StepState> {
         let all = [
-            State::NotStarted,
-            State::InProgress,
-            State::Performed,
-            State::Errored,
+            StepState::NotStarted,
+            StepState::InProgress,
+            StepState::Performed,
+            StepState::Errored,
         ];
         all.into_iter().find(|state| state.name() == name)
     }
 
-    fn may_become(self, next: State) -> bool {
+    fn may_become(self, next: StepState) -> bool {
         match (self, next) {
-            (State::NotStarted, State::InProgress | State::Performed | State::Errored)
-            | (State::InProgress, State::Performed | State::Errored) => true,
-            (State::NotStarted | State::InProgress, State::NotStarted)
-            | (State::InProgress, State::InProgress)
+            (StepState::NotStarted, StepState::InProgress | StepState::Performed | StepState::Errored)
+            | (StepState::InProgress, StepState::Performed | StepState::Errored) => true,
+            (StepState::NotStarted | StepState::InProgress, StepState::NotStarted)
+            | (StepState::InProgress, StepState::InProgress)
             | (
-                State::Performed | State::Errored,
-                State::NotStarted | State::InProgress | State::Performed | State::Errored,
+                StepState::Performed | StepState::Errored,
+                StepState::NotStarted | StepState::InProgress | StepState::Performed | StepState::Errored,
             ) => false,
         }
     }
@@ -70,7 +70,7 @@ pub struct Record {
     /// Which step.
     pub step: Step,
     /// How far it is.
-    pub state: State,
+    pub state: StepState,
     /// When it began.
     pub begin: Option<Tick>,
     /// When it ended.
@@ -84,7 +84,7 @@ pub struct Illegal {
     /// The step.
     pub step: Step,
     /// What it was to become.
-    pub to: State,
+    pub to: StepState,
 }
 
 /// The steps of one spawn.
@@ -95,12 +95,12 @@ pub struct Journey {
 }
 
 impl Journey {
-    /// A journey of which nothing is done yet. `wrapper`: the application is loaded by a wrapper.
+    /// A journey that has not begun. `wrapper`: the application is loaded by a wrapper.
     pub fn new(route: Route, wrapper: bool) -> Journey {
         let steps = Step::ALL.iter().filter(|step| step.is_in(wrapper));
         let records = steps.map(|step| Record {
             step: *step,
-            state: State::NotStarted,
+            state: StepState::NotStarted,
             begin: None,
             end: None,
         });
@@ -140,8 +140,9 @@ impl Journey {
     }
 
     /// How far a step is; one that this journey doesn't have is not started.
-    pub fn state(&self, step: Step) -> State {
-        self.record(step).map_or(State::NotStarted, |record| record.state)
+    pub fn state(&self, step: Step) -> StepState {
+        self.record(step)
+            .map_or(StepState::NotStarted, |record| record.state)
     }
 
     /// A step begins.
@@ -149,7 +150,7 @@ impl Journey {
     /// # Errors
     /// [`Illegal`], and nothing is changed.
     pub fn begin(&mut self, step: Step, now: Tick) -> Result<(), Illegal> {
-        let record = self.change(step, State::InProgress)?;
+        let record = self.change(step, StepState::InProgress)?;
         record.begin = Some(now);
         Ok(())
     }
@@ -159,7 +160,7 @@ impl Journey {
     /// # Errors
     /// [`Illegal`], and nothing is changed.
     pub fn perform(&mut self, step: Step, now: Tick) -> Result<(), Illegal> {
-        let record = self.change(step, State::Performed)?;
+        let record = self.change(step, StepState::Performed)?;
         record.begin.get_or_insert(now);
         record.end = Some(now);
         Ok(())
@@ -170,7 +171,7 @@ impl Journey {
     /// # Errors
     /// [`Illegal`], and nothing is changed.
     pub fn fail(&mut self, step: Step, now: Tick) -> Result<(), Illegal> {
-        let record = self.change(step, State::Errored)?;
+        let record = self.change(step, StepState::Errored)?;
         record.begin.get_or_insert(now);
         record.end = Some(now);
         Ok(())
@@ -195,7 +196,7 @@ impl Journey {
     /// A step failed, whatever was known of it before. Nothing if this journey doesn't have it.
     pub fn blame(&mut self, step: Step, now: Tick) {
         if let Some(record) = self.records.iter_mut().find(|record| record.step == step) {
-            record.state = State::Errored;
+            record.state = StepState::Errored;
             record.end.get_or_insert(now);
         }
     }
@@ -203,7 +204,7 @@ impl Journey {
     /// Begins anew.
     pub fn reset(&mut self) {
         for record in &mut self.records {
-            (record.state, record.begin, record.end) = (State::NotStarted, None, None);
+            (record.state, record.begin, record.end) = (StepState::NotStarted, None, None);
         }
     }
 
@@ -212,20 +213,22 @@ impl Journey {
         let mut failed = self
             .records
             .iter()
-            .filter(|record| record.state == State::Errored);
+            .filter(|record| record.state == StepState::Errored);
         failed.next().map(|record| record.step)
     }
 
-    /// In which of its steps the new process most likely failed, if it said nothing: the one in progress; the last if
-    /// all are performed; the first if none is; or else the one after the last that is performed.
+    /// The step in which the new process most likely failed, if it said nothing: the one in progress; the last if all
+    /// are performed; the first if none is; or else the one after the last that is performed.
     pub fn likely_failed(&self) -> Step {
         let own: Vec<&Record> = self
             .records
             .iter()
             .filter(|record| record.step.party() == Party::Subprocess)
             .collect();
-        let running = own.iter().find(|record| record.state == State::InProgress);
-        let performed = own.iter().rposition(|record| record.state == State::Performed);
+        let running = own.iter().find(|record| record.state == StepState::InProgress);
+        let performed = own
+            .iter()
+            .rposition(|record| record.state == StepState::Performed);
         let chosen = match (running, performed) {
             (Some(record), _) => Some(*record),
             (None, None) => own.first().copied(),
@@ -271,7 +274,7 @@ impl Journey {
         json!({ "type": self.route.name(), "steps": steps })
     }
 
-    fn change(&mut self, step: Step, to: State) -> Result<&mut Record, Illegal> {
+    fn change(&mut self, step: Step, to: StepState) -> Result<&mut Record, Illegal> {
         let found = self.records.iter_mut().find(|record| record.step == step);
         match found {
             Some(record) if record.state.may_become(to) => {
@@ -291,7 +294,7 @@ mod tests {
         Tick::from_nanos(seconds * 1_000_000_000)
     }
 
-    fn told(step: Step, state: State) -> Record {
+    fn told(step: Step, state: StepState) -> Record {
         Record {
             step,
             state,
@@ -315,25 +318,25 @@ mod tests {
     fn a_step_that_it_does_not_have_is_refused() {
         let mut journey = Journey::new(Route::SpawnDirectly, false);
         assert!(journey.begin(Step::SubprocessExecWrapper, tick(1)).is_err());
-        assert!(!journey.load(told(Step::SubprocessExecWrapper, State::Errored)));
-        assert!(!journey.load(told(Step::KitPreparation, State::Errored)));
+        assert!(!journey.load(told(Step::SubprocessExecWrapper, StepState::Errored)));
+        assert!(!journey.load(told(Step::KitPreparation, StepState::Errored)));
     }
 
     #[test]
     fn the_guess_is_the_step_in_progress_or_the_one_after_the_last_performed() {
         let mut journey = Journey::new(Route::SpawnDirectly, false);
         assert_eq!(journey.likely_failed(), Step::SubprocessBeforeFirstExec);
-        assert!(journey.load(told(Step::SubprocessBeforeFirstExec, State::Performed)));
+        assert!(journey.load(told(Step::SubprocessBeforeFirstExec, StepState::Performed)));
         assert_eq!(journey.likely_failed(), Step::SubprocessSetupperBeforeShell);
-        assert!(journey.load(told(Step::SubprocessAppLoadOrExec, State::InProgress)));
+        assert!(journey.load(told(Step::SubprocessAppLoadOrExec, StepState::InProgress)));
         assert_eq!(journey.likely_failed(), Step::SubprocessAppLoadOrExec);
         for step in journey.reported_steps() {
-            assert!(journey.load(told(step, State::Performed)));
+            assert!(journey.load(told(step, StepState::Performed)));
         }
         assert_eq!(journey.likely_failed(), Step::SubprocessFinish);
         // After the setupper comes the application, not a wrapper that isn't there.
         let mut journey = Journey::new(Route::SpawnDirectly, false);
-        assert!(journey.load(told(Step::SubprocessSetupperAfterShell, State::Performed)));
+        assert!(journey.load(told(Step::SubprocessSetupperAfterShell, StepState::Performed)));
         assert_eq!(journey.likely_failed(), Step::SubprocessAppLoadOrExec);
     }
 

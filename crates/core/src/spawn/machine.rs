@@ -4,8 +4,8 @@
 //! each process is an application's: the daemon's preloaders are started by it like any other program of forkyard's own, and
 //! what the daemon says to them is no part of it.
 
-use super::action::{Action, Order, Outcome, Up};
-use super::attempt::{Attempt, Phase, Progress};
+use super::action::{Action, JourneyAction, SpawnOutcome, Up};
+use super::attempt::{Attempt, AttemptProgress, Phase};
 use super::backoff::Backoff;
 use super::error::{Trouble, explain};
 use super::event::{Event, JourneyId, Token};
@@ -22,7 +22,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Machine {
     attempts: BTreeMap<JourneyId, Attempt>,
-    /// By group; none for one of which nothing is to be known.
+    /// By group; a group without failures has none.
     backoffs: BTreeMap<String, Backoff>,
     next: u64,
     seed: u64,
@@ -126,8 +126,11 @@ impl Machine {
             None => None,
         };
         if let Some(trouble) = trouble {
-            let report = self.refusal(plan, &trouble, now);
-            out.push(Action::Deliver(token, Outcome::Failed(Arc::new(report))));
+            let report = Arc::new(self.refusal(plan, &trouble, now));
+            if matches!(trouble, Trouble::BadPlan(_)) {
+                out.push(Action::Report(Arc::clone(&report)));
+            }
+            out.push(Action::Deliver(token, SpawnOutcome::Failed(report)));
             return;
         }
         let route = match &plan.internal {
@@ -148,7 +151,7 @@ impl Machine {
         id: JourneyId,
         now: Tick,
         out: &mut Vec<Action>,
-        take: impl FnOnce(&mut Attempt, &mut Vec<Order>) -> Progress,
+        take: impl FnOnce(&mut Attempt, &mut Vec<JourneyAction>) -> AttemptProgress,
     ) {
         let Some(attempt) = self.attempts.get_mut(&id) else {
             return;
@@ -158,9 +161,9 @@ impl Machine {
         attempt.invariants();
         out.extend(orders.into_iter().map(|order| Action::Do(id, order)));
         match progress {
-            Progress::Nothing => {}
-            Progress::Up => self.arrived(id, now, out),
-            Progress::Failed => self.failed(id, now, out),
+            AttemptProgress::Nothing => {}
+            AttemptProgress::Up => self.arrived(id, now, out),
+            AttemptProgress::Failed => self.failed(id, now, out),
         }
     }
 
@@ -179,7 +182,7 @@ impl Machine {
             ended: now,
             surroundings: surroundings.unwrap_or_default(),
         };
-        out.push(Action::Deliver(attempt.token, Outcome::Up(Box::new(up))));
+        out.push(Action::Deliver(attempt.token, SpawnOutcome::Up(Box::new(up))));
     }
 
     fn failed(&mut self, id: JourneyId, now: Tick, out: &mut Vec<Action>) {
@@ -195,7 +198,7 @@ impl Machine {
             let backoff = self.backoffs.entry(report.plan.group.clone()).or_default();
             backoff.fail(started, now, report.id);
         }
-        out.push(Action::Deliver(token, Outcome::Failed(report)));
+        out.push(Action::Deliver(token, SpawnOutcome::Failed(report)));
     }
 
     fn report(&self, id: JourneyId, mut attempt: Attempt, now: Tick) -> Report {
@@ -214,6 +217,7 @@ impl Machine {
             subprocess: response.surroundings,
             left: attempt.left,
         }
+        .without_secrets()
     }
 
     /// The report of a wish that was not even tried.

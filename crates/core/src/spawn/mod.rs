@@ -6,7 +6,6 @@
 //! The documents are `docs/reference/spawning.md` for operators and application authors.
 
 pub mod action;
-pub mod alone;
 mod attempt;
 mod backoff;
 pub mod capture;
@@ -14,12 +13,13 @@ pub mod error;
 pub mod event;
 pub mod handshake;
 pub mod journey;
-pub mod letter;
 pub mod machine;
 pub mod plan;
 pub mod report;
+pub mod self_spawn;
 #[cfg(test)]
 mod simulation_tests;
+pub mod start_failure;
 pub mod step;
 pub mod under_way;
 pub mod user;

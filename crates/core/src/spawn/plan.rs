@@ -23,7 +23,7 @@ pub enum Kind {
     Native,
     /// A wrapper of ours loads it and speaks the handshake.
     Wrapper,
-    /// A wrapper of somebody else.
+    /// A wrapper that is not forkyard's.
     ForeignWrapper,
 }
 
@@ -33,7 +33,7 @@ impl Kind {
         matches!(self, Kind::Wrapper | Kind::ForeignWrapper)
     }
 
-    /// Who writes into the work directory, as reports call it.
+    /// The program that writes into the work directory, as reports call it.
     pub const fn writer(self) -> &'static str {
         match self {
             Kind::Generic | Kind::FastCgi | Kind::Native => "the application",
@@ -87,10 +87,20 @@ pub struct Internal {
 /// The descriptor on which an internal program finds its work directory.
 pub const WORK_DIRECTORY: RawFd = 5;
 
+/// A unix socket in a directory that the kit makes, which only the application's user can enter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OwnSocket {
+    /// The application is told its path, in `$SOCKET`.
+    Told,
+    /// This script, which every Node.js process of the application loads first, has the first server listen there. The
+    /// application is given a port as well, on which no process listens in the end.
+    Preloaded(&'static str),
+}
+
 /// One application, and how it is to be started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// Which of an operator's applications: whatever has the same group shares a back-off.
+    /// Which of an operator's applications: those with the same group share a back-off.
     pub group: String,
     /// Directory of the application; absolute. It is the working directory.
     pub app_root: PathBuf,
@@ -98,6 +108,8 @@ pub struct Plan {
     pub kind: Kind,
     /// Look for a free port although it is not generic.
     pub find_free_port: bool,
+    /// It listens on a socket that the kit has a place for; it is up when that can be connected to.
+    pub own_socket: Option<OwnSocket>,
     /// Run by `/bin/sh -c "exec …"`.
     pub start_command: String,
     /// Executed instead: forkyard's own preloader. The route is then `START_PRELOADER`.
@@ -106,7 +118,7 @@ pub struct Plan {
     pub cgroup: Option<PathBuf>,
     /// What it inherits; `None`: the environment of forkyard itself. Not in reports.
     pub inherited: Option<Vec<(OsString, OsString)>>,
-    /// Not tried again at once when it has failed; otherwise whoever wants it sees to that.
+    /// Not tried again at once when it has failed; otherwise the caller sees to that.
     pub is_held_back: bool,
     /// What a wrapper loads; absolute.
     pub startup_file: Option<PathBuf>,
@@ -148,6 +160,10 @@ pub struct Plan {
     pub debug_work_dir: bool,
     /// The kernel sends it SIGTERM when the process that started it ends.
     pub dies_with_parent: bool,
+    /// Variables whose values no report shows.
+    pub secrets: BTreeMap<String, String>,
+    /// Why it can't be started, found while the plan was made.
+    pub problems: Vec<String>,
 }
 
 /// How processes are made, in Passenger's words: each by itself.
@@ -164,6 +180,7 @@ impl Plan {
             app_root,
             kind: Kind::Generic,
             find_free_port: false,
+            own_socket: None,
             start_command: start_command.to_owned(),
             internal: None,
             cgroup: None,
@@ -189,12 +206,14 @@ impl Plan {
             start_timeout: START_TIMEOUT,
             debug_work_dir: false,
             dies_with_parent: false,
+            secrets: BTreeMap::new(),
+            problems: Vec::new(),
         }
     }
 
     /// What is wrong with the plan, if anything.
     pub fn faults(&self) -> Vec<String> {
-        let mut faults = Vec::new();
+        let mut faults = self.problems.clone();
         let mut need = |fine: bool, text: &str| {
             if !fine {
                 faults.push(text.to_owned());
@@ -227,10 +246,16 @@ impl Plan {
         faults
     }
 
-    /// Whether the kit looks for a port and waits until it can be connected to.
+    /// Whether the kit looks for a port.
     pub fn wants_port(&self, route: Route) -> bool {
         let worker = route != Route::StartPreloader;
-        worker && (self.kind == Kind::Generic || self.find_free_port)
+        let is_told = self.own_socket == Some(OwnSocket::Told);
+        worker && !is_told && (self.kind == Kind::Generic || self.find_free_port)
+    }
+
+    /// Whether the kit waits until something can be connected to: the port, or the socket.
+    pub fn wants_ping(&self, route: Route) -> bool {
+        self.wants_port(route) || self.own_socket.is_some()
     }
 
     /// For reports: what is secret is left out.
@@ -246,6 +271,7 @@ impl Plan {
             "kind": self.kind,
             "spawn_method": SPAWN_METHOD,
             "find_free_port": self.find_free_port,
+            "own_socket": self.own_socket.is_some(),
             "start_command": self.start_command,
             "startup_file": self.startup_file,
             "process_title": self.process_title,

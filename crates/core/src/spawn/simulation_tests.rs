@@ -1,6 +1,6 @@
 //! The machine in a world of its own: time, processes and faults are made up from a seed, which is printed.
 
-use super::action::{Action, Order, Outcome};
+use super::action::{Action, JourneyAction, SpawnOutcome};
 use super::error::{Category, Ended, Fault};
 use super::event::{Event, JourneyId, News, Token};
 use super::handshake::response::{Complaint, Properties, Response, StepFiles};
@@ -64,7 +64,7 @@ struct World {
     agenda: BTreeMap<(Tick, u64), (JourneyId, News)>,
     planned: u64,
     wanted: BTreeMap<Token, Tick>,
-    answered: BTreeMap<Token, Outcome>,
+    answered: BTreeMap<Token, SpawnOutcome>,
     cancelled: BTreeSet<Token>,
 }
 
@@ -150,16 +150,16 @@ impl World {
         }
     }
 
-    fn delivered(&mut self, token: Token, outcome: Outcome) {
+    fn delivered(&mut self, token: Token, outcome: SpawnOutcome) {
         assert!(self.wanted.contains_key(&token), "{token:?} was never asked for");
         match &outcome {
-            Outcome::Up(up) => {
+            SpawnOutcome::Up(up) => {
                 let thing = &self.things[&up.id];
                 assert!(thing.settled && !thing.has_directory);
                 // A preloader of the daemon's has none.
                 assert_eq!(up.sockets.is_empty(), thing.route == Route::StartPreloader);
             }
-            Outcome::Failed(report) => {
+            SpawnOutcome::Failed(report) => {
                 assert!(report.journey.first_failed().is_some(), "no step failed");
                 let until = report.ended.since(report.started);
                 assert!(
@@ -185,9 +185,9 @@ impl World {
         }
     }
 
-    fn obey(&mut self, id: JourneyId, order: Order) {
+    fn obey(&mut self, id: JourneyId, order: JourneyAction) {
         match order {
-            Order::Prepare { plan, route } => {
+            JourneyAction::Prepare { plan, route } => {
                 let behaviour = self.behaviour(&plan);
                 let thing = Thing {
                     plan,
@@ -202,26 +202,26 @@ impl World {
                 assert!(self.things.insert(id, thing).is_none(), "a journey began twice");
                 self.prepare(id);
             }
-            Order::PrepareAgain => {
+            JourneyAction::PrepareAgain => {
                 let thing = self.things.get_mut(&id).expect("a journey");
                 assert!(!thing.lives && !thing.stray);
                 thing.behaviour = Behaviour::Comes;
                 self.prepare(id);
             }
-            Order::Fork => self.fork(id),
-            Order::Ping => self.ping(id),
-            Order::Load => {
+            JourneyAction::Fork => self.fork(id),
+            JourneyAction::Ping => self.ping(id),
+            JourneyAction::Load => {
                 let response = self.response(id);
                 self.later(id, millis(0), News::Loaded(Box::new(response)));
             }
-            Order::Kill => {
+            JourneyAction::Kill => {
                 let killed = Ended::Signal {
                     number: 9,
                     core: false,
                 };
                 self.die(id, millis(1), killed);
             }
-            Order::Sweep => {
+            JourneyAction::Sweep => {
                 let thing = self.things.get_mut(&id).expect("a journey");
                 // It is found by the second part of a look.
                 let is_whole = std::mem::replace(&mut thing.is_looked_for, false);
@@ -229,17 +229,17 @@ impl World {
                 thing.is_looked_for = !is_whole;
                 self.later(id, millis(0), News::Swept { left, is_whole });
             }
-            Order::Settle => {
+            JourneyAction::EndHandshake => {
                 let thing = self.things.get_mut(&id).expect("a journey");
                 assert!(thing.has_directory);
                 (thing.settled, thing.has_directory) = (true, false);
                 // What a process that is up has started is its own affair.
                 thing.stray = false;
             }
-            Order::Discard { .. } => {
+            JourneyAction::Discard { .. } => {
                 let thing = self.things.remove(&id).expect("discarded once");
                 assert!(!thing.lives && !thing.stray, "{thing:?} is left behind");
-                // What still happens to it is of no interest to anybody.
+                // What still happens to it does not matter.
             }
         }
     }
@@ -375,8 +375,8 @@ impl World {
             .answered
             .values()
             .filter_map(|outcome| match outcome {
-                Outcome::Up(up) => Some(up.id),
-                Outcome::Failed(_) => None,
+                SpawnOutcome::Up(up) => Some(up.id),
+                SpawnOutcome::Failed(_) => None,
             })
             .collect();
         for (id, thing) in &self.things {
@@ -438,8 +438,8 @@ fn every_wish_is_answered_once_and_nothing_is_left_behind() {
         world.end();
         for outcome in world.answered.values() {
             match outcome {
-                Outcome::Up(_) => came += 1,
-                Outcome::Failed(_) => failed += 1,
+                SpawnOutcome::Up(_) => came += 1,
+                SpawnOutcome::Failed(_) => failed += 1,
             }
         }
     }
@@ -464,7 +464,7 @@ fn without_faults_nothing_fails() {
         let up = world
             .answered
             .values()
-            .filter(|outcome| matches!(outcome, Outcome::Up(_)));
+            .filter(|outcome| matches!(outcome, SpawnOutcome::Up(_)));
         assert_eq!(up.count(), 100);
         world.end();
     }
@@ -496,7 +496,7 @@ fn one_that_hangs_delays_no_one() {
         took >= Duration::from_secs(90) && took < Duration::from_secs(91),
         "{took:?}"
     );
-    let Outcome::Failed(report) = &world.answered[&Token(0)] else {
+    let SpawnOutcome::Failed(report) = &world.answered[&Token(0)] else {
         panic!("it came");
     };
     assert_eq!(report.failure.category, Category::Timeout);
@@ -516,7 +516,7 @@ fn an_application_that_keeps_failing_is_held_back_with_the_last_error() {
         while !world.answered.contains_key(&Token(number)) {
             assert!(world.step());
         }
-        let Outcome::Failed(report) = &world.answered[&Token(number)] else {
+        let SpawnOutcome::Failed(report) = &world.answered[&Token(number)] else {
             panic!("it came");
         };
         if report.pid.is_none() {

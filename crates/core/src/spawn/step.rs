@@ -91,6 +91,25 @@ steps! {
 }
 
 impl Step {
+    /// What is done in it, for people.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Step::KitPreparation => "Make everything ready",
+            Step::KitForkSubprocess => "Make a process",
+            Step::KitHandshakePerform => "Wait until it is up",
+            Step::KitFinish => "Take it into service",
+            Step::SubprocessBeforeFirstExec => "Begin the process",
+            Step::SubprocessSetupperBeforeShell => "Set user, limits and directory",
+            Step::SubprocessOsShell => "Read the login shell's files",
+            Step::SubprocessSetupperAfterShell => "Set the environment",
+            Step::SubprocessExecWrapper => "Execute the loader",
+            Step::SubprocessWrapperPreparation => "Make the loader ready",
+            Step::SubprocessAppLoadOrExec => "Load the application",
+            Step::SubprocessListen => "Listen for requests",
+            Step::SubprocessFinish => "Report that it is up",
+        }
+    }
+
     /// Whether a journey has this step; the two of a wrapper are only there with one.
     pub fn is_in(self, wrapper: bool) -> bool {
         wrapper

@@ -1,7 +1,7 @@
-//! How far a journey is, for whoever asks while it is under way.
+//! How far a journey is, for clients that ask while it is under way.
 
 use super::event::{JourneyId, Token};
-use super::journey::{Journey, Record, State};
+use super::journey::{Journey, Record, StepState};
 use super::machine::Machine;
 use super::step::{Party, Step};
 use crate::tick::Tick;
@@ -25,7 +25,7 @@ impl Machine {
         let (id, attempt) = self.attempt_for(token)?;
         let mut journey = attempt.journey.clone();
         // Only while the process is waited for is its own word newer than what is known.
-        if journey.state(Step::KitHandshakePerform) == State::InProgress {
+        if journey.state(Step::KitHandshakePerform) == StepState::InProgress {
             for record in told(id) {
                 journey.load(record);
             }
@@ -46,7 +46,7 @@ fn present(journey: &Journey) -> (Step, Option<Tick>) {
         .records()
         .iter()
         .filter(|it| it.step.party() == Party::Kit);
-    let Some(ours) = ours.into_iter().find(|it| it.state == State::InProgress) else {
+    let Some(ours) = ours.into_iter().find(|it| it.state == StepState::InProgress) else {
         let step = journey.first_failed().unwrap_or(Step::KitFinish);
         return (step, journey.record(step).and_then(|record| record.begin));
     };
@@ -74,7 +74,7 @@ mod tests {
         Tick::from_nanos(seconds * 1_000_000_000)
     }
 
-    fn told(step: Step, state: State, begin: Option<u64>) -> Record {
+    fn told(step: Step, state: StepState, begin: Option<u64>) -> Record {
         Record {
             step,
             state,
@@ -94,12 +94,16 @@ mod tests {
             present(&journey),
             (Step::SubprocessBeforeFirstExec, Some(tick(3)))
         );
-        journey.load(told(Step::SubprocessExecWrapper, State::Performed, Some(4)));
+        journey.load(told(Step::SubprocessExecWrapper, StepState::Performed, Some(4)));
         assert_eq!(
             present(&journey),
             (Step::SubprocessWrapperPreparation, Some(tick(4)))
         );
-        journey.load(told(Step::SubprocessAppLoadOrExec, State::InProgress, Some(5)));
+        journey.load(told(
+            Step::SubprocessAppLoadOrExec,
+            StepState::InProgress,
+            Some(5),
+        ));
         assert_eq!(present(&journey), (Step::SubprocessAppLoadOrExec, Some(tick(5))));
         journey.fail(Step::KitHandshakePerform, tick(6)).expect("fails");
         assert_eq!(present(&journey), (Step::KitHandshakePerform, Some(tick(3))));

@@ -1,4 +1,4 @@
-//! Whom an application runs as, where nobody says: the rules of user switching.
+//! As which user an application runs, where no setting says it: the rules of user switching.
 
 /// An entry of the user database.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,7 +90,7 @@ pub fn decide(wishes: &Wishes<'_>, database: &dyn Database) -> Result<Decision, 
         Some(name) => database.user(name),
         None => database.user_of(owner),
     };
-    // Nobody becomes root by leaving a file behind or by a slip in a configuration.
+    // A file that was left behind, or a slip in a configuration, must not make an application root.
     let user = match wanted.filter(|entry| entry.uid != 0) {
         Some(entry) => entry,
         None => default_user()?,

@@ -1,13 +1,13 @@
 //! What a flood for one application costs another's visitors, in simulated time.
 //!
-//! One application is flooded by clients each of which asks again as soon as it is answered; a quiet one is asked now and then,
-//! alone or beside the flood. Nothing else happens, so that the times are the book's doing.
+//! One application is flooded by clients that each ask again as soon as they are answered. A quiet one is asked now and
+//! then, alone or beside the flood. Nothing else happens, so that the pool alone makes the times.
 
 use crate::random::Random;
 use forkyard_base::tick::Tick;
 use forkyard_core::applications::action::Action;
 use forkyard_core::applications::event::{Event, Get, InstanceId, Patience, Return, Target, Ticket};
-use forkyard_core::applications::{Book, Options, RestartMethod};
+use forkyard_core::applications::{ApplicationPool, Options, RestartMethod};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ enum Next {
 }
 
 struct World {
-    book: Book,
+    pool: ApplicationPool,
     random: Random,
     now: Tick,
     events: BTreeSet<(Tick, u64, Next)>,
@@ -52,7 +52,7 @@ impl World {
     fn new(seed: u64) -> World {
         let places = NonZeroU32::new(PLACES).expect("some");
         World {
-            book: Book::new(places, places),
+            pool: ApplicationPool::new(places, places),
             random: Random::new(seed),
             now: Tick::from_nanos(1),
             events: BTreeSet::new(),
@@ -65,7 +65,7 @@ impl World {
     }
 
     fn with_reserve(mut self, reserve: u32) -> World {
-        self.book = self.book.with_reserve(reserve);
+        self.pool = self.pool.with_reserve(reserve);
         self
     }
 
@@ -81,7 +81,7 @@ impl World {
         while self.waited.len() < QUIET_REQUESTS {
             let asked = self.asked.values().filter(|(who, _)| *who == QUIET).count();
             assert!(asked < QUIET_REQUESTS, "its visitors wait for ever");
-            let deadline = self.book.next_deadline();
+            let deadline = self.pool.next_deadline();
             let first = self.events.first().copied().expect("something happens");
             match deadline.filter(|due| *due <= first.0) {
                 Some(due) => {
@@ -138,27 +138,28 @@ impl World {
             ticket,
             target: Target::Application(Arc::from(who), Options::default()),
             patience: Patience::Endless,
-            consumer: None,
-            sight: None,
+            lease_holder: None,
+            restart_files: None,
+            alone: false,
         }));
     }
 
     fn tell(&mut self, event: Event) {
         let mut actions = Vec::new();
-        self.book.handle(event, self.now, &mut actions);
-        self.book.invariants();
+        self.pool.handle(event, self.now, &mut actions);
+        self.pool.invariants();
         for action in actions {
             match action {
                 Action::Spawn(id, ..) => self.after(START, Next::Up(id)),
                 Action::Stop(id, _) => self.after(STOP, Next::Gone(id)),
-                Action::Lend(ticket, _) => self.lent(ticket),
+                Action::CheckOut(ticket, _) => self.checked_out(ticket),
                 Action::Say(_) => {}
                 other => panic!("{other:?} is not to happen"),
             }
         }
     }
 
-    fn lent(&mut self, ticket: Ticket) {
+    fn checked_out(&mut self, ticket: Ticket) {
         if self.asked[&ticket].0 == FLOOD && self.endless > 0 {
             self.endless -= 1;
             return;

@@ -1,15 +1,15 @@
-//! The application pool's book in a simulated world.
+//! The application pool in a simulated world.
 //!
 //! A seed chooses the applications, their settings, and what happens: requests come and end, wait, give up; instances come
 //! up late, fail, never come up, crash, don't stop; applications are restarted, added, removed; the total changes; requests
 //! last too long; instances ask for out-of-band work, use too much memory, are disabled and detached. After every event the
-//! book's own `invariants` are checked, and `shadow` follows from outside what it was told and what it asked for: it keeps
+//! pool's own `invariants` are checked, and `shadow` follows from outside what it was told and what it asked for: it keeps
 //! plain lists, looks at all of them each time, and knows which answer was right. In the end the world is well for a long
-//! time, and nobody may wait.
+//! time, and no request may wait.
 //!
 //! `FORKYARD_SIM_SEEDS=N` runs more seeds, `FORKYARD_SEED=N` replays one and prints its end.
 //!
-//! Does it bite? `a_book_that_is_kept_wrong_is_noticed` falsifies what passes between book and world in several ways and
+//! Does it bite? `a_book_that_is_kept_wrong_is_noticed` falsifies what passes between pool and world in several ways and
 //! expects each to be noticed.
 
 mod fairness;

@@ -4,12 +4,12 @@ use crate::random::Random;
 use forkyard_core::applications::{Options, RestartMethod};
 use std::num::NonZeroU32;
 
-/// What passes between the book and the world is falsified like this.
+/// What passes between the pool and the world is falsified like this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mutant {
     /// A session is lent on another instance of the same application.
     LendsAnother,
-    /// Some closes don't reach the book.
+    /// Some closes don't reach the pool.
     LosesCloses,
     /// A waiter is told that it was refused and is not.
     AnswersTwice,
@@ -17,19 +17,19 @@ pub(crate) enum Mutant {
     LosesLends,
     /// Some stops don't reach the world, and no kill either.
     LosesStops,
-    /// The total is told to the book one higher.
+    /// The total is told to the pool one higher.
     RaisesMax,
-    /// The book is told minima lower by one.
+    /// The pool is told minima lower by one.
     LowersMinimum,
-    /// The book is told one request more for each instance.
+    /// The pool is told one request more for each instance.
     ServesMore,
     /// Waiters are served in the wrong order.
     SwapsLends,
     /// A deadline comes late.
     LateDeadlines,
-    /// The book believes a queue longer by one.
+    /// The pool believes a queue longer by one.
     LengthensQueue,
-    /// The book is told of no reserve.
+    /// The pool is told of no reserve.
     IgnoresReserve,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Scenario {
     /// The options of each application; the first `added` are added at the start, in one group.
     pub apps: Vec<Options>,
     pub added: usize,
-    /// Instances that an earlier book has left.
+    /// Instances that an earlier pool has left.
     pub adopted: u32,
     pub faults: Faults,
     pub steps: u32,
@@ -94,6 +94,7 @@ pub(crate) fn options(random: &mut Random) -> Options {
         max_requests_jitter: random.between(0, 2),
         max_idle_time: random.percent(60).then(|| random.millis(10, 3_000)),
         concurrency: [NonZeroU32::new(1), NonZeroU32::new(1), NonZeroU32::new(3), None][random.below(4)],
+        spread: some(random, 1, 4),
         use_global_queue: random.percent(60),
         max_request_queue_size: some(random, 1, 10),
         start_timeout: random.millis(50, 2_000),

@@ -2,7 +2,7 @@
 
 use forkyard_base::tick::Tick;
 use forkyard_core::applications::action::{Action, Disabling, Notice, Reason, Refusal};
-use forkyard_core::applications::event::{Consumer, Event, InstanceId, Patience, Removal, Target, Ticket};
+use forkyard_core::applications::event::{Event, InstanceId, LeaseHolder, Patience, Removal, Target, Ticket};
 use forkyard_core::applications::{Options, RestartMethod};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,6 +19,8 @@ pub(crate) struct Process {
     pub stopped: bool,
     /// It was asked to be disabled, works, or might: it may serve or not.
     pub aside: bool,
+    /// It has said that it does not get round to more.
+    pub held_up: bool,
 }
 
 #[derive(Debug)]
@@ -26,6 +28,8 @@ pub(crate) struct Waiter {
     /// `None`: of any application of the group.
     pub app: Option<usize>,
     pub deadline: Option<Tick>,
+    /// It wants an instance for itself.
+    pub alone: bool,
 }
 
 #[derive(Debug, Default)]
@@ -37,7 +41,9 @@ pub(crate) struct Shadow {
     pub excused: u32,
     pub processes: BTreeMap<InstanceId, Process>,
     pub waiters: BTreeMap<Ticket, Waiter>,
-    pub lent: BTreeMap<Ticket, InstanceId>,
+    pub checked_out: BTreeMap<Ticket, InstanceId>,
+    /// Those that have an instance for themselves.
+    pub leases: BTreeSet<Ticket>,
     /// Sessions that instances were taken over with: they may be out-of-band work.
     pub adopted: BTreeSet<Ticket>,
     pub resisting: BTreeSet<usize>,
@@ -45,7 +51,7 @@ pub(crate) struct Shadow {
     /// Instances whose application was removed.
     pub removed: BTreeSet<InstanceId>,
     /// Whose each ticket is.
-    pub consumers: BTreeMap<Ticket, Consumer>,
+    pub lease_holders: BTreeMap<Ticket, LeaseHolder>,
     pub immediate: bool,
     pub uses: u64,
     pub finished: bool,
@@ -60,7 +66,7 @@ fn number(name: &str) -> usize {
 }
 
 impl Shadow {
-    /// What is known before the book hears of an event.
+    /// What is known before the pool hears of an event.
     pub(crate) fn before(&mut self, event: &Event) {
         match event {
             Event::Get(get) => {
@@ -72,15 +78,25 @@ impl Shadow {
                     Patience::Until(deadline) => Some(deadline),
                     Patience::None | Patience::Endless => None,
                 };
-                self.waiters.insert(get.ticket, Waiter { app, deadline });
-                if let Some(consumer) = get.consumer {
-                    self.consumers.insert(get.ticket, consumer);
+                self.waiters.insert(
+                    get.ticket,
+                    Waiter {
+                        app,
+                        deadline,
+                        alone: get.alone,
+                    },
+                );
+                if let Some(lease_holder) = get.lease_holder {
+                    self.lease_holders.insert(get.ticket, lease_holder);
                 }
             }
             Event::Cancel(ticket) => drop(self.waiters.remove(ticket)),
             Event::Close(ticket, _) => self.end(*ticket),
-            Event::ConsumerGone(consumer, _) => {
-                let its = self.consumers.iter().filter(|(_, other)| *other == consumer);
+            Event::LeaseHolderGone(lease_holder, _) => {
+                let its = self
+                    .lease_holders
+                    .iter()
+                    .filter(|(_, other)| *other == lease_holder);
                 for ticket in its.map(|(ticket, _)| *ticket).collect::<Vec<_>>() {
                     self.waiters.remove(&ticket);
                     self.end(ticket);
@@ -100,6 +116,11 @@ impl Shadow {
             Event::Exited(id) => {
                 if let Some(process) = self.processes.get_mut(id) {
                     process.up = false;
+                }
+            }
+            Event::HeldUp(id, is_held_up) => {
+                if let Some(process) = self.processes.get_mut(id) {
+                    process.held_up = *is_held_up && !process.sessions.is_empty();
                 }
             }
             Event::SetMax(max) => {
@@ -130,9 +151,10 @@ impl Shadow {
                         leaves: None,
                         stopped: false,
                         aside: false,
+                        held_up: false,
                     };
                     self.processes.insert(one.id, process);
-                    self.lent.insert(one.session, one.id);
+                    self.checked_out.insert(one.session, one.id);
                     self.adopted.insert(one.session);
                 }
                 self.excused = self.processes.len() as u32;
@@ -143,13 +165,14 @@ impl Shadow {
     }
 
     fn end(&mut self, ticket: Ticket) {
-        let Some(id) = self.lent.remove(&ticket) else {
+        let Some(id) = self.checked_out.remove(&ticket) else {
             return;
         };
         self.uses += 1;
         let used = self.uses;
         if let Some(process) = self.processes.get_mut(&id) {
             process.sessions.retain(|other| *other != ticket);
+            process.held_up &= !process.sessions.is_empty();
             process.used = used;
         }
     }
@@ -203,6 +226,7 @@ impl Shadow {
                     leaves: None,
                     stopped: false,
                     aside: false,
+                    held_up: false,
                 };
                 self.processes.insert(*id, process);
                 let limit = self.apps[app].max_per_app.map_or(u32::MAX, |most| most.get());
@@ -226,7 +250,7 @@ impl Shadow {
                     return wrong("more than there may be");
                 }
             }
-            Action::Lend(ticket, id) => return self.check_lend(*ticket, *id, action),
+            Action::CheckOut(ticket, id) => return self.check_lend(*ticket, *id, action),
             Action::Refuse(ticket, refusal) => {
                 let Some(waiter) = self.waiters.remove(ticket) else {
                     return wrong("it does not wait");
@@ -246,7 +270,7 @@ impl Shadow {
                 }
             }
             Action::Lost { ticket, .. } => {
-                let Some(id) = self.lent.get(ticket).copied() else {
+                let Some(id) = self.checked_out.get(ticket).copied() else {
                     return wrong("it had no session");
                 };
                 let crashed =
@@ -273,7 +297,10 @@ impl Shadow {
             }
             Action::Work(id) => {
                 let app = self.processes.get(id).ok_or("no such instance")?.app;
-                let mut earlier = self.adopted.iter().filter_map(|ticket| self.lent.get(ticket));
+                let mut earlier = self
+                    .adopted
+                    .iter()
+                    .filter_map(|ticket| self.checked_out.get(ticket));
                 if earlier.any(|other| self.processes.get(other).is_some_and(|other| other.app == app)) {
                     return wrong("another may work already");
                 }
@@ -309,7 +336,8 @@ impl Shadow {
         Ok(())
     }
 
-    /// An application of which enough serves has begun one more: not in a place of the reserve, unless in its rolling restart.
+    /// An application with enough instances that serve has begun one more: not in a place of the reserve, unless in its
+    /// rolling restart.
     fn check_reserve(&self, app: usize, event: &Event) -> Result<(), String> {
         let options = &self.apps[app];
         let serving = self.serving(app).count() as u32;
@@ -336,17 +364,25 @@ impl Shadow {
             return wrong("there is no such instance");
         };
         let app = process.app;
+        let options = &self.apps[app];
         if !process.up || process.stopped || process.leaves.is_some() {
             return wrong("it does not serve");
         }
         if waiter.app.is_some_and(|asked| asked != app) {
             return wrong("another application was asked for");
         }
-        let older = self.waiters.range(..ticket);
-        if older.clone().any(|(_, other)| other.app == Some(app)) {
+        let has_idle = self.serving(app).any(|(_, other)| other.sessions.is_empty());
+        let mut older = self.waiters.range(..ticket);
+        if older.any(|(_, other)| other.app == Some(app) && (has_idle || !other.alone)) {
             return wrong("others have waited longer");
         }
-        let options = &self.apps[app];
+        let is_leased = |process: &Process| process.sessions.iter().any(|one| self.leases.contains(one));
+        if waiter.alone && !process.sessions.is_empty() && options.use_global_queue {
+            return wrong("it is not alone there");
+        }
+        if (is_leased(process) || process.held_up) && options.use_global_queue {
+            return wrong("it is to have no more");
+        }
         let most = options.max_requests.filter(|_| !options.shares_program);
         let most = most.map_or(u32::MAX, |most| most.get() + options.max_requests_jitter);
         // What could not be replaced may have begun any number.
@@ -362,7 +398,9 @@ impl Shadow {
             if last.is_some_and(|(best, _)| best != id) {
                 return wrong("another was used later and is idle");
             }
-            let least = self.serving(app).map(|(_, other)| other.sessions.len()).min();
+            let takes = |other: &&Process| !other.held_up && !is_leased(other);
+            let others = self.serving(app).map(|(_, other)| other).filter(takes);
+            let least = others.map(|other| other.sessions.len()).min();
             if least.is_some_and(|least| least < process.sessions.len()) {
                 return wrong("another is less busy");
             }
@@ -373,7 +411,10 @@ impl Shadow {
         process.sessions.push(ticket);
         process.begun += 1;
         process.used = used;
-        self.lent.insert(ticket, id);
+        self.checked_out.insert(ticket, id);
+        if waiter.alone {
+            self.leases.insert(ticket);
+        }
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! What happens, and what becomes of what the book asks for.
+//! What happens, and what becomes of what the pool asks for.
 
 use super::scenario::{Mutant, Scenario};
 use super::shadow::{Shadow, name};
@@ -6,9 +6,9 @@ use crate::random::Random;
 use forkyard_base::tick::Tick;
 use forkyard_core::applications::action::{Action, Force};
 use forkyard_core::applications::event::{
-    Adopted, Consumer, ErrorId, Event, Get, InstanceId, Patience, Removal, Return, Target, Ticket,
+    Adopted, ErrorId, Event, Get, InstanceId, LeaseHolder, Patience, Removal, Return, Target, Ticket,
 };
-use forkyard_core::applications::{Book, Options, RestartMethod, Sight, Stamp};
+use forkyard_core::applications::{ApplicationPool, FileState, Options, RestartFiles, RestartMethod};
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ enum Fate {
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Tally {
     steps: u64,
-    lent: u64,
+    checked_out: u64,
     refused: u64,
     lost: u64,
     spawned: u64,
@@ -44,7 +44,7 @@ pub(crate) struct Tally {
 impl Tally {
     pub(crate) fn add(&mut self, other: Tally) {
         self.steps += other.steps;
-        self.lent += other.lent;
+        self.checked_out += other.checked_out;
         self.refused += other.refused;
         self.lost += other.lost;
         self.spawned += other.spawned;
@@ -55,7 +55,7 @@ impl Tally {
 
     pub(crate) fn everything_happened(&self) -> bool {
         let each = [
-            self.lent,
+            self.checked_out,
             self.refused,
             self.lost,
             self.spawned,
@@ -72,7 +72,7 @@ pub(crate) struct World {
     pub journal: Option<Vec<String>>,
     pub tally: Tally,
     random: Random,
-    book: Book,
+    pool: ApplicationPool,
     shadow: Shadow,
     now: Tick,
     /// When and how it goes on with each process; nothing for one that hangs or serves.
@@ -101,7 +101,7 @@ impl World {
             ..Shadow::default()
         };
         World {
-            book: Book::new(positive(max), positive(scenario.most_spawning)).with_reserve(reserve),
+            pool: ApplicationPool::new(positive(max), positive(scenario.most_spawning)).with_reserve(reserve),
             scenario,
             journal: verbose.then(Vec::new),
             tally: Tally::default(),
@@ -131,7 +131,7 @@ impl World {
         self.aftermath()
     }
 
-    /// Another book was there before: what it had runs on, some of it busy for a while.
+    /// Another pool was there before: what it had runs on, some of it busy for a while.
     fn adopt(&mut self) -> Result<(), String> {
         if self.scenario.adopted == 0 {
             return Ok(());
@@ -155,7 +155,7 @@ impl World {
         self.tell(Event::Adopt(adopted, next))
     }
 
-    /// The options as the book is told them.
+    /// The options as the pool is told them.
     fn told(&self, app: usize) -> Options {
         let mut options = self.scenario.apps[app];
         let more = |number: NonZeroU32| number.saturating_add(1);
@@ -196,8 +196,8 @@ impl World {
         let fates = self.fates.values().map(|fate| fate.0);
         let late = self.scenario.mutant == Some(Mutant::LateDeadlines);
         let slack = Duration::from_millis(if late { 50 } else { 0 });
-        let book = self.book.next_deadline().map(|due| due + slack);
-        fates.chain(self.ends.values().copied()).chain(book).min()
+        let pool = self.pool.next_deadline().map(|due| due + slack);
+        fates.chain(self.ends.values().copied()).chain(pool).min()
     }
 
     /// Time passes up to what is due, and it happens.
@@ -254,29 +254,33 @@ impl World {
                 Patience::Endless,
                 Patience::Endless,
             ][self.random.below(4)],
-            consumer: self.random.percent(30).then_some(Consumer(self.next_ticket % 5)),
-            sight: self.random.percent(20).then(|| self.sight()),
+            lease_holder: self
+                .random
+                .percent(30)
+                .then_some(LeaseHolder(self.next_ticket % 5)),
+            restart_files: self.random.percent(20).then(|| self.restart_files()),
+            alone: self.random.percent(10),
         };
         self.tell(Event::Get(get))
     }
 
-    fn sight(&mut self) -> Sight {
+    fn restart_files(&mut self) -> RestartFiles {
         if self.random.percent(20) {
             self.stamp += 1;
         }
-        let restart = self.random.percent(80).then_some(Stamp {
+        let restart = self.random.percent(80).then_some(FileState {
             modified_ns: self.stamp,
             inode: 1,
         });
         let always = self.random.percent(5);
-        Sight { restart, always }
+        RestartFiles { restart, always }
     }
 
     fn end_one(&mut self) -> Result<(), String> {
-        let lent: Vec<Ticket> = self.shadow.lent.keys().copied().collect();
+        let checked_out: Vec<Ticket> = self.shadow.checked_out.keys().copied().collect();
         let waiting: Vec<Ticket> = self.shadow.waiters.keys().copied().collect();
-        if !lent.is_empty() && self.random.percent(80) {
-            let ticket = self.random.pick(&lent);
+        if !checked_out.is_empty() && self.random.percent(80) {
+            let ticket = self.random.pick(&checked_out);
             return self.close(ticket);
         }
         match waiting.is_empty() {
@@ -317,9 +321,9 @@ impl World {
         let Some(id) = self.instance() else {
             return Ok(());
         };
-        let event = match self.random.below(14) {
+        let event = match self.random.below(15) {
             0 => Event::Restart(name(app), method),
-            1 => Event::Seen(name(app), self.sight()),
+            1 => Event::Seen(name(app), self.restart_files()),
             2 => Event::SetMax(self.another_max()),
             3 => Event::WorkWanted(id),
             4 => Event::Measured(id, u64::from(self.random.between(50, 150))),
@@ -339,13 +343,13 @@ impl World {
                 Event::Remove(name(app), removal)
             }
             9 => {
-                let consumer = Consumer(u64::from(self.random.between(0, 4)));
+                let lease_holder = LeaseHolder(u64::from(self.random.between(0, 4)));
                 let back = if self.random.percent(50) {
                     Return::Ok
                 } else {
                     Return::Failed
                 };
-                Event::ConsumerGone(consumer, back)
+                Event::LeaseHolderGone(lease_holder, back)
             }
             10 => match self.works.pop() {
                 Some(id) => Event::Worked(id),
@@ -360,6 +364,7 @@ impl World {
                 }
             }
             12 => Event::Leave(name(app)),
+            13 => Event::HeldUp(id, self.random.percent(50)),
             // A crash.
             _ => {
                 self.fates.insert(id, (self.now, Fate::Exit));
@@ -379,7 +384,7 @@ impl World {
         self.note(|| format!("{event:?}"));
         self.shadow.before(&event);
         self.ends
-            .retain(|ticket, _| self.shadow.lent.contains_key(ticket));
+            .retain(|ticket, _| self.shadow.checked_out.contains_key(ticket));
         if let Event::Exited(id) | Event::SpawnFailed(id, _) = event {
             self.fates.remove(&id);
             self.works.retain(|other| *other != id);
@@ -389,8 +394,8 @@ impl World {
             (Event::SetMax(max), Some(Mutant::RaisesMax)) => Event::SetMax(max.saturating_add(1)),
             _ => event.clone(),
         };
-        self.book.handle(told, self.now, &mut actions);
-        if self.book.next_deadline().is_some_and(|due| due <= self.now) && event == Event::Deadline {
+        self.pool.handle(told, self.now, &mut actions);
+        if self.pool.next_deadline().is_some_and(|due| due <= self.now) && event == Event::Deadline {
             return Err(format!("the next deadline is not later than {:?}", self.now));
         }
         let actions = self.falsify(actions);
@@ -419,7 +424,7 @@ impl World {
             Mutant::LendsAnother => {
                 let other = self.instance();
                 for action in &mut actions {
-                    if let (Action::Lend(_, id), Some(other)) = (action, other) {
+                    if let (Action::CheckOut(_, id), Some(other)) = (action, other) {
                         *id = other;
                     }
                 }
@@ -430,11 +435,11 @@ impl World {
                     actions.push(twice);
                 }
             }
-            Mutant::LosesLends => actions.retain(|action| !matches!(action, Action::Lend(..))),
+            Mutant::LosesLends => actions.retain(|action| !matches!(action, Action::CheckOut(..))),
             Mutant::SwapsLends => {
                 let last = self.shadow.waiters.keys().next_back().copied();
                 for action in &mut actions {
-                    if let (Action::Lend(ticket, _), Some(last)) = (action, last) {
+                    if let (Action::CheckOut(ticket, _), Some(last)) = (action, last) {
                         *ticket = last;
                     }
                 }
@@ -472,8 +477,8 @@ impl World {
                     self.fates.insert(*id, (self.now + takes, Fate::Exit));
                 }
             }
-            Action::Lend(ticket, id) => {
-                self.tally.lent += 1;
+            Action::CheckOut(ticket, id) => {
+                self.tally.checked_out += 1;
                 let hangs = happens(faults.hangs);
                 if happens(faults.crashes) {
                     self.fates.insert(*id, (self.now, Fate::Exit));
@@ -504,7 +509,7 @@ impl World {
         for id in ids {
             self.tell(Event::Enable(id))?;
         }
-        for ticket in self.shadow.lent.keys().copied().collect::<Vec<_>>() {
+        for ticket in self.shadow.checked_out.keys().copied().collect::<Vec<_>>() {
             self.close(ticket)?;
         }
         let kept = |(app, options): (usize, &Options)| {

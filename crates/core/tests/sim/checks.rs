@@ -7,12 +7,12 @@ use forkyard_core::master::action::{Action, Fact, Force, Notice};
 use forkyard_core::master::event::{Event, Exit, GenerationId, PoolId, WorkerId};
 use std::time::Duration;
 
-/// With faults, work may wait this long though someone could take it: an idle worker that does not must be found out
-/// first.
+/// With faults, work may wait this long though a worker could take it: an idle worker that does not take it must be
+/// found out first.
 const NEGLECT: Duration = Duration::from_secs(3);
 
 /// Under `process.max`, capacity may be kept for others for so long.
-const TURNS: Duration = Duration::from_millis(60);
+const GRANTS: Duration = Duration::from_millis(60);
 
 /// How soon after it was watched again a source is taken to have been ready all the time.
 const DOUBT: Duration = Duration::from_millis(20);
@@ -30,7 +30,7 @@ const CRASHES_A_SECOND: usize = 32;
 const BACKOFF: Duration = Duration::from_secs(31);
 
 impl World {
-    /// At rest: no work waits though someone could take it.
+    /// At rest: no work waits that a worker could take.
     pub(crate) fn check_rest(&mut self) -> Result<(), String> {
         let budget = 60 + self.tally.happenings * 12 + self.tally.deadlines * 6;
         if self.tally.events > budget {
@@ -39,17 +39,17 @@ impl World {
         let ids: Vec<PoolId> = self.pools.keys().copied().collect();
         for id in ids {
             self.check_neglect(id)?;
-            self.check_stand_in(id)?;
+            self.check_unavailable_responder(id)?;
         }
         self.check_timeouts()
     }
 
-    /// Nobody stands in for a pool that can answer.
-    fn check_stand_in(&self, id: PoolId) -> Result<(), String> {
+    /// No 503 responder answers for a pool that can answer.
+    fn check_unavailable_responder(&self, id: PoolId) -> Result<(), String> {
         let serving = self.manager.serving(id);
         let ready = serving.and_then(|serving| self.generations.get(&serving));
         let is_ready = ready.is_some_and(|generation| matches!(generation.loader, Loader::Ready));
-        match self.pools[&id].stand_in && is_ready {
+        match self.pools[&id].unavailable_responder && is_ready {
             true => Err(format!("{id:?}: its preloader is ready, and somebody stands in")),
             false => Ok(()),
         }
@@ -105,8 +105,8 @@ impl World {
             return Ok(());
         }
         let since = *pool.neglected.get_or_insert(now);
-        // Capacity may be kept for one who turns out to need it no more.
-        let kept_back = self.scenario.process_max.is_some() && now.since(since) <= TURNS;
+        // Capacity may be kept for a pool that turns out to need it no more.
+        let kept_back = self.scenario.process_max.is_some() && now.since(since) <= GRANTS;
         if strict && !kept_back {
             return Err(format!("{id:?}: work waits and nobody is told: {pool:?}"));
         }
@@ -245,7 +245,7 @@ impl World {
         let loaders = self
             .generations
             .values()
-            .filter(|it| it.loader != Loader::Absent || it.second != Loader::Absent)
+            .filter(|it| it.loader != Loader::Absent || it.next_mold != Loader::Absent)
             .count();
         let open = self.pools.values().filter(|pool| !pool.closed).count();
         if alive + loaders + open + self.generations.len() > 0 {
@@ -268,7 +268,7 @@ impl World {
                 .filter(|action| matches!(action, Action::Fork(_, of, _) if *of == id))
                 .count() as u32
         };
-        let Some((counted, ready, queued)) = self.last_census else {
+        let Some((counted, ready, queued)) = self.last_snapshot else {
             return;
         };
         let Some(pool) = self.manager.pool_of(counted) else {
@@ -297,7 +297,7 @@ impl World {
         }
     }
 
-    /// A worker that had had work is replaced at once, whatever ended it, and nobody is held back because of it.
+    /// A worker that had had work is replaced at once, whatever ended it, and no other is held back because of it.
     pub(crate) fn check_crashed_at_work(
         &mut self,
         id: WorkerId,
@@ -374,7 +374,7 @@ impl World {
             Action::Note(Fact::Fails(_) | Fact::Gone(_)) => {}
             Action::Retire(id) => self.check_retire(id),
             Action::Kill(id, force) => self.check_kill(id, force),
-            Action::TimeUp(id) => self.check_time_up(id),
+            Action::RespondTimeout(id) => self.check_respond_timeout(id),
             Action::Trace(id) => self.check_trace(id),
             Action::Renew => self.check_renew(),
             Action::DropGeneration(id) => {
@@ -382,7 +382,7 @@ impl World {
                 let loads = self
                     .generations
                     .get(&id)
-                    .is_some_and(|it| it.loader != Loader::Absent || it.second != Loader::Absent);
+                    .is_some_and(|it| it.loader != Loader::Absent || it.next_mold != Loader::Absent);
                 if workers && self.scenario.mutant.is_none() || loads {
                     self.fail(format!("{id:?} is dropped and not empty"));
                 }
@@ -390,16 +390,16 @@ impl World {
             Action::Fill(..) | Action::Fail(_) => self.fail("nobody ordered anything"),
             Action::Watch(_)
             | Action::Unwatch(_)
-            | Action::SetNotify(..)
-            | Action::TakeCensus(_)
+            | Action::SetWakeOnAccept(..)
+            | Action::TakeSnapshot(_)
             | Action::StartPreloader(_)
             | Action::StopPreloader(..)
-            | Action::StandIn(..)
+            | Action::UnavailableResponder(..)
             | Action::StandDown(_)
             | Action::Promote(..)
-            | Action::Succeed(_)
-            | Action::StopSecond(..)
-            | Action::Nudge(_)
+            | Action::SwitchMold(_)
+            | Action::StopNextMold(..)
+            | Action::Wake(_)
             | Action::Publish(..)
             | Action::ClosePool(_)
             | Action::Say(_)
@@ -410,7 +410,11 @@ impl World {
     /// Only one that was idle is retired while its generation serves, except to make room for the next.
     fn check_retire(&mut self, id: WorkerId) {
         let Some(worker) = self.workers.get(&id) else {
-            return self.fail(format!("{id:?} is retired and was never made"));
+            // It has ended since that was decided.
+            if !self.reaped.contains(&id) {
+                self.fail(format!("{id:?} is retired and was never made"));
+            }
+            return;
         };
         let (pool, generation) = (worker.pool, worker.generation);
         let serves = self.manager.serving(pool) == Some(generation);
@@ -426,7 +430,7 @@ impl World {
     }
 
     /// Only one whose request runs longer than it may is told that its time is up.
-    fn check_time_up(&mut self, id: WorkerId) {
+    fn check_respond_timeout(&mut self, id: WorkerId) {
         let Some(worker) = self.workers.get(&id) else {
             return self.fail(format!("the time of {id:?} is up, which was never made"));
         };
@@ -475,7 +479,9 @@ impl World {
             .len()
             .checked_sub(rule.threshold as usize)
             .and_then(|first| crashes.get(first));
-        if first.is_none_or(|first| self.now.since(*first) > rule.interval + LATE) || self.stopping {
+        // It is decided at the last of them, and done when the master comes to it.
+        let took = first.zip(crashes.last()).map(|(first, last)| last.since(*first));
+        if took.is_none_or(|took| took > rule.interval + LATE) || self.stopping {
             self.fail(format!("everything is made anew after {crashes:?}"));
         }
     }

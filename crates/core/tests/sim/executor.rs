@@ -16,7 +16,7 @@ enum Next {
     Reap(WorkerId),
     Pipe(GenerationId),
     Source(PoolId),
-    Seasoned(GenerationId),
+    MoldCandidate(GenerationId),
     Deadline,
 }
 
@@ -39,8 +39,8 @@ impl World {
             if generation.pipe {
                 nexts.push(Next::Pipe(*id));
             }
-            if !generation.seasoned.is_empty() {
-                nexts.push(Next::Seasoned(*id));
+            if !generation.mold_candidate.is_empty() {
+                nexts.push(Next::MoldCandidate(*id));
             }
         }
         for (id, pool) in &self.pools {
@@ -80,7 +80,7 @@ impl World {
             }
             Next::Reap(id) => self.reap(id),
             Next::Pipe(id) => self.drain_pipe(id),
-            Next::Seasoned(id) => self.hear_seasoned(id),
+            Next::MoldCandidate(id) => self.hear_mold_candidate(id),
             Next::Source(id) => {
                 if let Some(pool) = self.pools.get_mut(&id) {
                     pool.told = true;
@@ -106,9 +106,9 @@ impl World {
     pub(crate) fn tell(&mut self, event: Event) {
         self.tally.events += 1;
         self.note(|| format!("    tell {event:?}"));
-        self.last_census = None;
-        if let Event::Census(id, rows, queued) = &event {
-            self.last_census = Some((*id, self.ready_rows(rows), *queued));
+        self.last_snapshot = None;
+        if let Event::Snapshot(id, rows, queued) = &event {
+            self.last_snapshot = Some((*id, self.ready_rows(rows), *queued));
             for row in rows {
                 if let Some(worker) = self.workers.get_mut(&row.worker) {
                     worker.last_row = Some(*row);
@@ -134,8 +134,8 @@ impl World {
         if let Some(((pool, generation, _), (id, exit))) = crashed {
             self.check_crashed_at_work(id, exit, pool, generation, &actions);
         }
-        if self.scenario.mutant == Some(Mutant::CensusBeforeNotify) {
-            actions.sort_by_key(|action| !matches!(action, Action::TakeCensus(_)));
+        if self.scenario.mutant == Some(Mutant::SnapshotBeforeWakeOnAccept) {
+            actions.sort_by_key(|action| !matches!(action, Action::TakeSnapshot(_)));
         }
         self.actions.extend(actions);
     }
@@ -225,19 +225,19 @@ impl World {
                     pool.watched = false;
                 }
             }
-            Action::SetNotify(id, notify) => {
+            Action::SetWakeOnAccept(id, notify) => {
                 if let Some(generation) = self.generations.get_mut(&id) {
-                    if mutant != Some(Mutant::NotifyLost) {
+                    if mutant != Some(Mutant::WakeOnAcceptLost) {
                         generation.notify = notify;
                     }
                 }
             }
-            Action::TakeCensus(id) => self.begin_reading(id),
+            Action::TakeSnapshot(id) => self.begin_reading(id),
             Action::StartPreloader(id) => self.start_preloader(id),
             Action::StopPreloader(id, force) => self.stop_preloader(id, force),
             Action::Promote(worker, id) => self.promote(worker, id),
-            Action::Succeed(id) => self.succeed_first(id),
-            Action::StopSecond(id, force) => self.stop_second(id, force),
+            Action::SwitchMold(id) => self.switch_mold_first(id),
+            Action::StopNextMold(id, force) => self.stop_next_mold(id, force),
             Action::Fork(worker, id, slot) => self.fork(worker, id, slot),
             Action::Retire(id) => {
                 if let Some(worker) = self.workers.get_mut(&id) {
@@ -257,8 +257,8 @@ impl World {
                     self.die(id, Exit::Signal { signal, core: false });
                 }
             }
-            Action::Nudge(id) => self.wake_one(id),
-            Action::TimeUp(id) => {
+            Action::Wake(id) => self.wake_one(id),
+            Action::RespondTimeout(id) => {
                 let Some(worker) = self.workers.get_mut(&id) else {
                     return;
                 };
@@ -271,10 +271,10 @@ impl World {
                     self.die(id, exit);
                 }
             }
-            Action::StandIn(id, _, _) => self.stand_in(id),
+            Action::UnavailableResponder(id, _, _) => self.unavailable_responder(id),
             Action::StandDown(id) => {
                 if let Some(pool) = self.pools.get_mut(&id) {
-                    pool.stand_in = false;
+                    pool.unavailable_responder = false;
                 }
             }
             Action::Trace(_) | Action::Publish(..) | Action::Fill(..) | Action::Fail(_) => {}
@@ -294,11 +294,11 @@ impl World {
         }
     }
 
-    fn stand_in(&mut self, id: PoolId) {
+    fn unavailable_responder(&mut self, id: PoolId) {
         let Some(pool) = self.pools.get_mut(&id) else {
             return;
         };
-        pool.stand_in = true;
+        pool.unavailable_responder = true;
         let serving = self.manager.serving(id);
         let mut workers = self.workers.values();
         let is_staffed = workers.any(|worker| {
@@ -310,8 +310,8 @@ impl World {
         }
     }
 
-    /// Whoever stands in refuses a request, or dies of it.
-    pub(crate) fn step_stand_in(&mut self, id: PoolId) {
+    /// The 503 responder refuses a request, or dies of it.
+    pub(crate) fn step_unavailable_responder(&mut self, id: PoolId) {
         // The executor tells between two turns: by then it has done what it was asked for.
         let is_quiet = self.actions.is_empty() && self.answers.is_empty() && self.reading.is_none();
         let dies = self.random.percent(self.scenario.faults.preloader_dies / 5) && is_quiet;
@@ -321,9 +321,9 @@ impl World {
         pool.queue.pop_front();
         self.tally.refused += 1;
         if dies {
-            pool.stand_in = false;
+            pool.unavailable_responder = false;
             self.fault();
-            self.tell(Event::StandInGone(id));
+            self.tell(Event::UnavailableResponderGone(id));
         }
     }
 
@@ -347,7 +347,7 @@ impl World {
             .then(|| self.pools.get(&pool).map_or(0, |pool| pool.queue.len() as u32))
     }
 
-    /// Reads one slot; the census is told when all are read.
+    /// Reads one slot; the snapshot is told when all are read.
     fn read_slot(&mut self) {
         let Some(mut reading) = self.reading.take() else {
             return;
@@ -358,7 +358,7 @@ impl World {
                 reading.queued = self.measure(pool);
             }
             self.answers
-                .push_back(Event::Census(reading.generation, reading.rows, reading.queued));
+                .push_back(Event::Snapshot(reading.generation, reading.rows, reading.queued));
             return;
         };
         if let Some(slot) = self.generations[&reading.generation].slots.get(&index).copied() {

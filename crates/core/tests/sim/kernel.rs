@@ -42,7 +42,9 @@ impl World {
             At::Wait => worker.woken || worker.retire || worker.promote,
             At::Run(until) => until <= self.now,
             At::Boot | At::Offer | At::Try | At::WriteEmpty | At::Finish | At::Promote => true,
-            At::StoreAccepted(_) | At::LoadNotify(_) | At::Count(..) | At::Write(_) | At::Start(_) => true,
+            At::StoreAccepted(_) | At::LoadWakeOnAccept(_) | At::Count(..) | At::Write(_) | At::Start(_) => {
+                true
+            }
         }
     }
 
@@ -96,7 +98,7 @@ impl World {
             was_termed: false,
             line: self.generations[&generation].line,
             promote: false,
-            told_seasoned: false,
+            told_mold_candidate: false,
             retired_at: Tick::ZERO,
             traced: None,
             traced_at: Tick::ZERO,
@@ -144,7 +146,9 @@ impl World {
         let percent = match at {
             At::Boot => faults.dies_at_birth,
             At::Offer | At::Try | At::Wait => faults.dies_accepting,
-            At::LoadNotify(_) | At::Count(..) | At::Write(_) | At::WriteEmpty => faults.dies_before_telling,
+            At::LoadWakeOnAccept(_) | At::Count(..) | At::Write(_) | At::WriteEmpty => {
+                faults.dies_before_telling
+            }
             At::Run(_) => faults.dies_executing,
             At::StoreAccepted(_) | At::Start(_) | At::Finish => 0,
             At::Promote => faults.dies_executing,
@@ -181,7 +185,7 @@ impl World {
                 At::Try
             }
             At::Try => match self.take(id) {
-                Some(work) if mutant == Some(Mutant::LoadBeforeStore) && !first => At::LoadNotify(work),
+                Some(work) if mutant == Some(Mutant::LoadBeforeStore) && !first => At::LoadWakeOnAccept(work),
                 Some(work) => At::StoreAccepted(work),
                 None if first && mutant != Some(Mutant::SilentFirstAccept) => At::WriteEmpty,
                 None => self.sleep(id),
@@ -206,10 +210,10 @@ impl World {
                 if mutant == Some(Mutant::LoadBeforeStore) && !first {
                     At::Start(work)
                 } else {
-                    At::LoadNotify(work)
+                    At::LoadWakeOnAccept(work)
                 }
             }
-            At::LoadNotify(work) => {
+            At::LoadWakeOnAccept(work) => {
                 let quiet = if mutant == Some(Mutant::LoadBeforeStore) && !first {
                     At::StoreAccepted(work)
                 } else {
@@ -263,7 +267,7 @@ impl World {
                 At::Offer
             }
             At::Promote => {
-                self.make_second(id);
+                self.make_next_mold(id);
                 return None;
             }
         })
@@ -273,7 +277,7 @@ impl World {
         let takes = self.random.millis(0, self.scenario.slow_millis);
         let worker = self.workers.get_mut(&id)?;
         let pool = self.pools.get_mut(&worker.pool)?;
-        // The source first: whoever was woken for it alone would sleep on. A kept connection is handed over.
+        // The source first: a worker that was woken for it alone would sleep on. A kept connection is handed over.
         let mut work = pool.queue.pop_front();
         if work.is_none() && worker.kept_request && worker.kept > 0 {
             worker.kept_request = false;
@@ -368,7 +372,7 @@ impl World {
         generation.pipe = true;
     }
 
-    /// A worker ends. One that leaves hands over what it keeps.
+    /// A worker ends. One that leaves hands off what it keeps.
     pub(crate) fn die(&mut self, id: WorkerId, exit: Exit) {
         self.note(|| format!("{id:?} ends: {exit:?}"));
         self.tally.happenings += 1;
@@ -386,7 +390,7 @@ impl World {
         if exit == Exit::Code(0) && others {
             self.hand_over(pool, kept);
         }
-        self.no_second_of(id, generation);
+        self.no_next_mold_of(id, generation);
     }
 
     pub(crate) fn step_loader(&mut self, id: GenerationId) {

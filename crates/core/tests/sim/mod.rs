@@ -1,15 +1,17 @@
 //! The master's core in a simulated world.
 //!
-//! Kernel, workers, preloaders and the executor are machines of small steps; a seed decides who takes the next one. So every
-//! interleaving can occur of: a worker marks itself busy, looks whether it is to tell, counts its idle siblings slot by
-//! slot, writes to the pipe; the executor parks a source, publishes, reads slot after slot, watches again; the kernel wakes one
-//! sleeper, and one only. Seeds also choose configurations, load, reloads and faults: forks fail, workers die at any step,
-//! freeze, ignore SIGTERM, write nonsense into their slots; preloaders hang, die, fall silent; the clock jumps.
+//! Kernel, workers, preloaders and the executor are machines of small steps; a seed decides which takes the next one.
+//! So every interleaving can occur of: a worker marks itself busy, looks whether it is to tell, counts its idle
+//! siblings slot by slot, writes to the pipe; the executor parks a source, publishes, reads slot after slot, watches
+//! again; the kernel wakes one sleeper, and one only. Seeds also choose configurations, load, reloads and faults: forks
+//! fail, workers die at any step, freeze, ignore SIGTERM, write nonsense into their slots; preloaders hang, die, fall
+//! silent; the clock jumps.
 //!
-//! What is checked: at rest no work waits that someone could take (`checks`: `check_neglect`); the master's wake-ups are
-//! bounded by what really happened; a worker that had work and crashed is replaced in the same step; limits hold and slots are unique; nobody busy is retired for idleness or killed
-//! without a reason; workers are made for a reason; each running request is looked at when it can expire; without load
-//! nothing is due in the end; after the end nothing is left. And the core's own `invariants` after every event.
+//! What is checked: at rest no work waits that a worker could take (`checks`: `check_neglect`); the master's wake-ups
+//! are bounded by what really happened; a worker that had work and crashed is replaced in the same step; limits hold
+//! and slots are unique; no busy worker is retired for idleness or killed without a reason; workers are made for a
+//! reason; each running request is looked at when it can expire; without load nothing is due in the end; after the end
+//! nothing is left. And the core's own `invariants` after every event.
 //!
 //! `FORKYARD_SIM_SEEDS=N` runs more seeds, `FORKYARD_SEED=N` replays one and prints its end.
 //!
@@ -28,7 +30,7 @@
 //! | to drop an inquiry when its generation leaves | 21 |
 //! | to end a turn | 23 |
 //! | work taken while the watchdog looks | 66 |
-//! | to publish what workers are to tell before a census | 170 |
+//! | to publish what workers are to tell before a snapshot | 170 |
 //! | that a grace of zero is over at once | 674 |
 //! | that a preloader is still needed | 1715 |
 //! | what was told while a dynamic generation was being counted | 2259 |

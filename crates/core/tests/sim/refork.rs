@@ -16,9 +16,9 @@ const LONG: Duration = Duration::from_secs(10);
 const MOMENT: Duration = Duration::from_millis(50);
 
 impl Generation {
-    /// Whether its second preloader has something to do.
-    pub(crate) fn second_can_go(&self, now: Tick) -> bool {
-        matches!(self.second, Loader::Loading(Some(until)) if until <= now)
+    /// Whether its next mold has something to do.
+    pub(crate) fn next_mold_can_go(&self, now: Tick) -> bool {
+        matches!(self.next_mold, Loader::Loading(Some(until)) if until <= now)
     }
 }
 
@@ -33,19 +33,19 @@ impl World {
         let generation = worker.generation;
         self.tally.happenings += 1;
         if let Some(generation) = self.generations.get_mut(&generation) {
-            generation.seasoned.push_back(id);
+            generation.mold_candidate.push_back(id);
         }
     }
 
-    pub(crate) fn hear_seasoned(&mut self, id: GenerationId) {
+    pub(crate) fn hear_mold_candidate(&mut self, id: GenerationId) {
         let generation = self.generations.get_mut(&id);
-        let Some(worker) = generation.and_then(|generation| generation.seasoned.pop_front()) else {
+        let Some(worker) = generation.and_then(|generation| generation.mold_candidate.pop_front()) else {
             return;
         };
         // What its pipe has of one that was reaped was read before.
         if let Some(known) = self.workers.get_mut(&worker) {
-            known.told_seasoned = true;
-            self.tell(Event::WorkerSeasoned(worker));
+            known.told_mold_candidate = true;
+            self.tell(Event::MoldCandidate(worker));
         }
     }
 
@@ -53,20 +53,20 @@ impl World {
     pub(crate) fn promote(&mut self, id: WorkerId, generation: GenerationId) {
         self.tally.happenings += 5;
         let Some(worker) = self.workers.get_mut(&id) else {
-            let gone = Event::SecondGone(generation, Exit::Unknown);
+            let gone = Event::NextMoldGone(generation, Exit::Unknown);
             return self.answers.push_back(gone);
         };
-        worker.told_seasoned = false;
+        worker.told_mold_candidate = false;
         worker.promote = true;
         let (is_gone, is_retired) = (worker.gone.is_some(), worker.was_retired);
-        let second = self.generations[&generation].second;
+        let second = self.generations[&generation].next_mold;
         if is_retired || second != Loader::Absent || self.generations[&generation].promoting.is_some() {
             self.fail(format!("{id:?} is to make a preloader beside {second:?}"));
         }
         if let Some(generation) = self.generations.get_mut(&generation) {
             generation.promoting = Some(id);
         }
-        if self.scenario.mutant == Some(Mutant::TwoSeconds) {
+        if self.scenario.mutant == Some(Mutant::TwoNextMolds) {
             let mut others = self.workers.iter_mut();
             let other =
                 others.find(|(other, it)| it.generation == generation && **other != id && it.gone.is_none());
@@ -75,24 +75,24 @@ impl World {
             }
         }
         if is_gone {
-            self.no_second_of(id, generation);
+            self.no_next_mold_of(id, generation);
         }
     }
 
     /// A worker that was to make a preloader ends, or has not been able to.
-    pub(crate) fn no_second_of(&mut self, id: WorkerId, generation: GenerationId) {
+    pub(crate) fn no_next_mold_of(&mut self, id: WorkerId, generation: GenerationId) {
         let Some(known) = self.generations.get_mut(&generation) else {
             return;
         };
         if known.promoting == Some(id) {
             known.promoting = None;
             self.answers
-                .push_back(Event::SecondGone(generation, Exit::Unknown));
+                .push_back(Event::NextMoldGone(generation, Exit::Unknown));
         }
     }
 
     /// A worker makes a preloader from itself.
-    pub(crate) fn make_second(&mut self, id: WorkerId) {
+    pub(crate) fn make_next_mold(&mut self, id: WorkerId) {
         let faults = self.scenario.faults;
         let Some(worker) = self.workers.get_mut(&id) else {
             return;
@@ -101,13 +101,13 @@ impl World {
         let generation = worker.generation;
         if self.random.percent(faults.fork_fails) {
             self.fault();
-            return self.no_second_of(id, generation);
+            return self.no_next_mold_of(id, generation);
         }
         let hangs = self.random.percent(faults.preloader_hangs);
         let stubborn = hangs || self.random.percent(faults.ignores_term);
         let until = self.now + self.random.millis(1, 400);
         let is_wanted = self.generations[&generation].promoting == Some(id);
-        if !is_wanted && self.scenario.mutant != Some(Mutant::TwoSeconds) {
+        if !is_wanted && self.scenario.mutant != Some(Mutant::TwoNextMolds) {
             // It finds its channel closed.
             return;
         }
@@ -116,37 +116,37 @@ impl World {
         }
         if let Some(generation) = self.generations.get_mut(&generation) {
             generation.promoting = None;
-            generation.second = Loader::Loading((!hangs).then_some(until));
-            generation.second_stubborn = stubborn;
+            generation.next_mold = Loader::Loading((!hangs).then_some(until));
+            generation.next_mold_stubborn = stubborn;
         }
     }
 
-    pub(crate) fn step_second(&mut self, id: GenerationId) {
+    pub(crate) fn step_next_mold(&mut self, id: GenerationId) {
         self.tally.happenings += 1;
         let now = self.now;
         if self.random.percent(self.scenario.faults.preloader_dies) {
             self.fault();
-            return self.second_dies(id, CRASH);
+            return self.next_mold_dies(id, CRASH);
         }
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
         };
-        generation.second = Loader::Ready;
-        generation.second_ready = now;
-        if self.scenario.mutant != Some(Mutant::SecondLost) {
-            self.answers.push_back(Event::SecondReady(id));
+        generation.next_mold = Loader::Ready;
+        generation.next_mold_ready = now;
+        if self.scenario.mutant != Some(Mutant::NextMoldLost) {
+            self.answers.push_back(Event::NextMoldReady(id));
         }
     }
 
-    fn second_dies(&mut self, id: GenerationId, exit: Exit) {
+    fn next_mold_dies(&mut self, id: GenerationId, exit: Exit) {
         if let Some(generation) = self.generations.get_mut(&id) {
-            generation.second = Loader::Absent;
-            self.answers.push_back(Event::SecondGone(id, exit));
+            generation.next_mold = Loader::Absent;
+            self.answers.push_back(Event::NextMoldGone(id, exit));
         }
     }
 
-    /// The second preloader takes the first one's place.
-    pub(crate) fn succeed_first(&mut self, id: GenerationId) {
+    /// The next mold takes the first one's place.
+    pub(crate) fn switch_mold_first(&mut self, id: GenerationId) {
         self.reforks += 1;
         self.tally.happenings += 5;
         let Some(generation) = self.generations.get_mut(&id) else {
@@ -154,10 +154,10 @@ impl World {
         };
         let asked = generation.requests.len();
         // It may have died in this very moment.
-        let is_there = generation.second == Loader::Ready || !self.scenario.faults.none();
-        if self.scenario.mutant != Some(Mutant::NotSucceeded) {
-            std::mem::swap(&mut generation.loader, &mut generation.second);
-            std::mem::swap(&mut generation.stubborn, &mut generation.second_stubborn);
+        let is_there = generation.next_mold == Loader::Ready || !self.scenario.faults.none();
+        if self.scenario.mutant != Some(Mutant::MoldNotSwitched) {
+            std::mem::swap(&mut generation.loader, &mut generation.next_mold);
+            std::mem::swap(&mut generation.stubborn, &mut generation.next_mold_stubborn);
             generation.line += 1;
             generation.stopped = false;
             let answers = std::mem::take(&mut self.answers);
@@ -173,24 +173,27 @@ impl World {
         }
     }
 
-    pub(crate) fn stop_second(&mut self, id: GenerationId, force: Force) {
+    pub(crate) fn stop_next_mold(&mut self, id: GenerationId, force: Force) {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
         };
         if let Some(worker) = generation.promoting {
-            return self.no_second_of(worker, id);
+            return self.no_next_mold_of(worker, id);
         }
-        let was_ready = generation.second == Loader::Ready
+        let was_ready = generation.next_mold == Loader::Ready
             && force == Force::Kill
-            && self.now.since(generation.second_ready) > MOMENT
-            && self.tally.last_stall <= generation.second_ready;
-        if was_ready && self.scenario.faults.none() && self.scenario.mutant != Some(Mutant::SecondStays) {
+            && self.now.since(generation.next_mold_ready) > MOMENT
+            && self.tally.last_stall <= generation.next_mold_ready;
+        if was_ready && self.scenario.faults.none() && self.scenario.mutant != Some(Mutant::NextMoldStays) {
             return self.fail(format!("{id:?}: a second preloader is killed that does its part"));
         }
-        let mute = generation.second_stubborn || generation.second == Loader::Mute;
+        let mute = generation.next_mold_stubborn || generation.next_mold == Loader::Mute;
         let obeys = force == Force::Kill || !mute;
-        if generation.second != Loader::Absent && obeys && self.scenario.mutant != Some(Mutant::SecondStays) {
-            self.second_dies(id, Exit::Code(0));
+        if generation.next_mold != Loader::Absent
+            && obeys
+            && self.scenario.mutant != Some(Mutant::NextMoldStays)
+        {
+            self.next_mold_dies(id, Exit::Code(0));
         }
     }
 
@@ -264,12 +267,14 @@ impl World {
     /// At rest all workers are of the newest line, and there is one preloader.
     pub(crate) fn check_lines(&self, id: GenerationId) -> Result<(), String> {
         let generation = &self.generations[&id];
-        if generation.second != Loader::Absent {
+        if generation.next_mold != Loader::Absent {
             return Err(format!("{id:?} rests with two preloaders"));
         }
         for (worker, it) in self.workers.iter().filter(|(_, it)| it.generation == id) {
             let stays = it.gone.is_none() && !it.was_retired;
-            if stays && (it.line < generation.line || it.told_seasoned) && self.scenario.process_max.is_none()
+            if stays
+                && (it.line < generation.line || it.told_mold_candidate)
+                && self.scenario.process_max.is_none()
             {
                 return Err(format!("{worker:?} rests at {:?} and was to be replaced", it.at));
             }

@@ -49,13 +49,13 @@ impl Faults {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mutant {
     /// The executor reads the slots before it publishes what workers are to tell.
-    CensusBeforeNotify,
+    SnapshotBeforeWakeOnAccept,
     /// A worker looks whether it is to tell before it marks itself busy.
     LoadBeforeStore,
     /// A worker does not tell of its first accept.
     SilentFirstAccept,
     /// The executor forgets to publish what workers are to tell.
-    NotifyLost,
+    WakeOnAcceptLost,
     /// The executor does not watch a source again after it was parked.
     WatchLost,
     /// A listening socket that is ready when it is watched again is not told.
@@ -65,28 +65,28 @@ pub(crate) enum Mutant {
     /// The executor tells the end of a worker twice, and another's never.
     ExitLost,
     /// The executor does not tell that a preloader that was made from a worker is ready.
-    SecondLost,
+    NextMoldLost,
     /// The executor has the first preloader go on in the second's place.
-    NotSucceeded,
-    /// The executor does not stop a second preloader.
-    SecondStays,
-    /// The executor has a second preloader made from another worker as well.
-    TwoSeconds,
+    MoldNotSwitched,
+    /// The executor does not stop a next mold.
+    NextMoldStays,
+    /// The executor has a next mold made from another worker as well.
+    TwoNextMolds,
 }
 
 /// Those of a world in which preloaders are made from workers.
 pub(crate) const REFORK_MUTANTS: [Mutant; 4] = [
-    Mutant::SecondLost,
-    Mutant::NotSucceeded,
-    Mutant::SecondStays,
-    Mutant::TwoSeconds,
+    Mutant::NextMoldLost,
+    Mutant::MoldNotSwitched,
+    Mutant::NextMoldStays,
+    Mutant::TwoNextMolds,
 ];
 
 pub(crate) const MUTANTS: [Mutant; 8] = [
-    Mutant::CensusBeforeNotify,
+    Mutant::SnapshotBeforeWakeOnAccept,
     Mutant::LoadBeforeStore,
     Mutant::SilentFirstAccept,
-    Mutant::NotifyLost,
+    Mutant::WakeOnAcceptLost,
     Mutant::WatchLost,
     Mutant::EdgeTriggered,
     Mutant::LeavesWhenWoken,
@@ -117,7 +117,7 @@ pub(crate) struct Scenario {
     pub(crate) mutant: Option<Mutant>,
     /// Now and then the master dies and another takes over.
     pub(crate) masters_die: bool,
-    /// Preloaders are made from workers that have served so many requests; 0: they are not.
+    /// Preloaders are made from workers that have served so many requests; 0: never.
     pub(crate) refork_after: u32,
 }
 
@@ -168,10 +168,16 @@ impl Scenario {
     }
 
     fn policy(&self, random: &mut Random) -> Policy {
+        let pm = process_manager(random);
+        let terminate_timeout = (self.timeouts && random.percent(60)).then(|| random.millis(200, 6_000));
         Policy {
-            pm: process_manager(random),
-            terminate_timeout: (self.timeouts && random.percent(60)).then(|| random.millis(200, 6_000)),
+            pm,
+            terminate_timeout,
             concurrency: 1,
+            // Of some pools; nothing is drawn for it.
+            drain_timeout: terminate_timeout
+                .filter(|limit| limit.as_millis() % 3 == 0)
+                .map(|limit| limit * 2),
             slow_timeout: (self.slow_logs && random.percent(60)).then(|| random.millis(50, 3_000)),
             preloader: (self.preloaders && random.percent(60) || self.refork_after > 0).then(|| {
                 PreloaderPolicy {

@@ -8,7 +8,7 @@
 //! * no worker sleeps for longer than a millisecond while something waits where others can take it;
 //! * each request is served once.
 //!
-//! Not noticed: a worker that keeps all that it holds between short requests. The minder makes up for it, at a higher price.
+//! Not noticed: a worker that keeps all that it holds between short requests. The idle watch makes up for it, at a higher price.
 
 mod pool;
 

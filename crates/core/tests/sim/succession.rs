@@ -2,14 +2,15 @@
 
 use super::world::{Loader, World};
 use forkyard_core::master::Manager;
-use forkyard_core::master::action::Notify;
+use forkyard_core::master::action::WakeOnAccept;
 use forkyard_core::master::event::{
-    Adopted, AdoptedGeneration, AdoptedWorker, Event, Exit, GenerationId, PoolId, SlotIndex, Told, WorkerId,
+    Adopted, AdoptedGeneration, AdoptedWorker, Event, Exit, GenerationId, PoolId, SlotIndex, StopRequest,
+    WorkerId,
 };
 
 impl World {
     /// Another master takes over what the executor would find.
-    pub(crate) fn succeed(&mut self) {
+    pub(crate) fn switch_mold(&mut self) {
         self.note(|| "the master dies".into());
         self.actions.clear();
         self.reading = None;
@@ -21,7 +22,7 @@ impl World {
         let before = std::mem::take(&mut self.manager);
         // The number after the last one that was asked for, whether a worker came of it or not.
         let asked = self.generations.values().flat_map(|it| it.slots.values());
-        let last = asked.map(|seat| seat.worker).chain(self.reaped.last().copied());
+        let last = asked.map(|given| given.worker).chain(self.reaped.last().copied());
         let next_worker = last.max().map_or(0, |id| id.0 + 1);
         self.lose_preloaders();
         self.lose_unborn();
@@ -40,17 +41,17 @@ impl World {
             generations: ids.into_iter().map(|id| self.adopted(id, &before)).collect(),
         };
         for generation in self.generations.values_mut() {
-            generation.notify = Notify::default();
+            generation.notify = WakeOnAccept::default();
         }
         // What was found slow by the one that is gone, the next finds slow again.
         self.workers.values_mut().for_each(|worker| {
             (worker.traced, worker.line) = (None, 0);
-            (worker.promote, worker.told_seasoned) = (false, false);
+            (worker.promote, worker.told_mold_candidate) = (false, false);
         });
         for pool in self.pools.values_mut() {
             (pool.watched, pool.told, pool.wanted) = (false, false, None);
             // It leaves with the master that it had.
-            pool.stand_in = false;
+            pool.unavailable_responder = false;
         }
         self.tell(Event::Adopt(adopted));
         let pools: Vec<PoolId> = self
@@ -64,17 +65,17 @@ impl World {
 
     fn adopted(&self, id: GenerationId, before: &Manager) -> AdoptedGeneration {
         let generation = &self.generations[&id];
-        let workers = generation.slots.iter().filter_map(|(slot, seat)| {
-            let worker = self.workers.get(&seat.worker)?;
+        let workers = generation.slots.iter().filter_map(|(slot, given)| {
+            let worker = self.workers.get(&given.worker)?;
             let told = if worker.was_termed {
-                Some(Told::Terminate)
+                Some(StopRequest::Terminate)
             } else {
-                worker.retire.then_some(Told::Retire)
+                worker.retire.then_some(StopRequest::Retire)
             };
             Some(AdoptedWorker {
-                worker: seat.worker,
+                worker: given.worker,
                 slot: *slot,
-                forked: seat.since,
+                forked: given.since,
                 up: worker.told_up,
                 told: told.map(|told| (told, self.now)),
             })
@@ -100,14 +101,14 @@ impl World {
             };
             generation.loader = Loader::Absent;
             // The next master knows of none that was made from a worker.
-            (generation.second, generation.promoting, generation.line) = (Loader::Absent, None, 0);
+            (generation.next_mold, generation.promoting, generation.line) = (Loader::Absent, None, 0);
             for (worker, slot) in std::mem::take(&mut generation.requests) {
                 self.lose_slot(id, slot, worker);
             }
         }
     }
 
-    /// Nobody knows those whose birth was not told: they find their retire channel closed and leave.
+    /// Workers whose fork was not reported are unknown: they find their stop pipe closed and leave.
     fn lose_unborn(&mut self) {
         let unborn: Vec<WorkerId> = self
             .workers
@@ -127,8 +128,8 @@ impl World {
             let empty: Vec<(SlotIndex, WorkerId)> = self.generations[&id]
                 .slots
                 .iter()
-                .filter(|(_, seat)| !self.workers.contains_key(&seat.worker))
-                .map(|(slot, seat)| (*slot, seat.worker))
+                .filter(|(_, given)| !self.workers.contains_key(&given.worker))
+                .map(|(slot, given)| (*slot, given.worker))
                 .collect();
             for (slot, worker) in empty {
                 self.lose_slot(id, slot, worker);
@@ -136,7 +137,7 @@ impl World {
         }
     }
 
-    /// Some that ended were reaped by somebody else before they could be adopted.
+    /// Some that ended were reaped by another process before they could be adopted.
     fn bury(&mut self) {
         let gone: Vec<WorkerId> = self
             .workers

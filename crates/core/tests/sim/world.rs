@@ -1,11 +1,11 @@
-//! The world: kernel, workers, preloaders and the executor, each in small steps; the seed decides who goes next.
+//! The world: kernel, workers, preloaders and the executor, each in small steps; the seed decides which goes next.
 
 use super::scenario::Scenario;
 use crate::random::Random;
 use forkyard_base::tick::Tick;
 use forkyard_core::config::{EmergencyRestart, ProcessManager};
 use forkyard_core::master::Manager;
-use forkyard_core::master::action::{Action, Notify};
+use forkyard_core::master::action::{Action, WakeOnAccept};
 use forkyard_core::master::event::{Event, Exit, GenerationId, Policy, PoolId, Row, SlotIndex, WorkerId};
 use forkyard_scoreboard::stage::Stage;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -37,7 +37,7 @@ pub(crate) enum At {
     Try,
     Wait,
     StoreAccepted(Work),
-    LoadNotify(Work),
+    LoadWakeOnAccept(Work),
     Count(Work, u32, u32, u32),
     Write(Work),
     /// The first attempt found nothing.
@@ -79,7 +79,7 @@ pub(crate) struct Worker {
     /// It is to make a preloader.
     pub(crate) promote: bool,
     /// It has told that it has served enough for that, and was not asked since.
-    pub(crate) told_seasoned: bool,
+    pub(crate) told_mold_candidate: bool,
     /// When it was told to go.
     pub(crate) retired_at: Tick,
     /// When the last request began that was traced.
@@ -109,7 +109,7 @@ pub(crate) enum Loader {
 pub(crate) struct Generation {
     pub(crate) pool: PoolId,
     pub(crate) policy: Policy,
-    pub(crate) notify: Notify,
+    pub(crate) notify: WakeOnAccept,
     pub(crate) slots: BTreeMap<SlotIndex, Slot>,
     pub(crate) pipe: bool,
     pub(crate) loader: Loader,
@@ -117,16 +117,16 @@ pub(crate) struct Generation {
     /// The preloader was told to go.
     pub(crate) stopped: bool,
     /// The preloader that was made from a worker, or the one whose place that took.
-    pub(crate) second: Loader,
-    pub(crate) second_stubborn: bool,
+    pub(crate) next_mold: Loader,
+    pub(crate) next_mold_stubborn: bool,
     /// When it became ready.
-    pub(crate) second_ready: Tick,
+    pub(crate) next_mold_ready: Tick,
     /// The worker that is to make one.
     pub(crate) promoting: Option<WorkerId>,
-    /// How often a second preloader took the first one's place.
+    /// How often a next mold took the first one's place.
     pub(crate) line: u64,
     /// Workers that are about to tell that they have served enough.
-    pub(crate) seasoned: VecDeque<WorkerId>,
+    pub(crate) mold_candidate: VecDeque<WorkerId>,
     pub(crate) requests: VecDeque<(WorkerId, SlotIndex)>,
     pub(crate) forks: u32,
     pub(crate) initial: u32,
@@ -140,19 +140,19 @@ pub(crate) struct Pool {
     pub(crate) watched: bool,
     pub(crate) told: bool,
     pub(crate) closed: bool,
-    /// Somebody refuses its requests.
-    pub(crate) stand_in: bool,
+    /// A 503 responder refuses its requests.
+    pub(crate) unavailable_responder: bool,
     /// The generation that served last.
     pub(crate) served: Option<GenerationId>,
     /// The newest configuration does not name it.
     pub(crate) unwanted: bool,
     pub(crate) wanted: Option<GenerationId>,
-    /// Since when work waits though someone could take it.
+    /// Since when work waits though a worker could take it.
     pub(crate) neglected: Option<Tick>,
     pub(crate) arrived: u32,
 }
 
-/// A census that is being taken, slot by slot.
+/// A snapshot that is being taken, slot by slot.
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) generation: GenerationId,
@@ -174,7 +174,7 @@ pub(crate) struct Tally {
     pub(crate) refused: u32,
     pub(crate) last_fault: Tick,
     pub(crate) last_deadline: Tick,
-    /// When time passed though someone could have gone on.
+    /// When time passed though a process could have gone on.
     pub(crate) last_stall: Tick,
 }
 
@@ -200,7 +200,7 @@ pub(crate) struct World {
     pub(crate) terminated: bool,
     pub(crate) exited: bool,
     pub(crate) fired: Option<Tick>,
-    pub(crate) last_census: Option<(GenerationId, u32, Option<u32>)>,
+    pub(crate) last_snapshot: Option<(GenerationId, u32, Option<u32>)>,
     pub(crate) tally: Tally,
     /// When workers that had had work crashed.
     pub(crate) crashed_at_work: Vec<Tick>,
@@ -208,7 +208,7 @@ pub(crate) struct World {
     pub(crate) replaced_at_once: u32,
     /// How often another master took over.
     pub(crate) successions: u32,
-    /// How often a second preloader took the first one's place.
+    /// How often a next mold took the first one's place.
     pub(crate) reforks: u32,
     pub(crate) journal: Option<Vec<String>>,
     pub(crate) failure: Option<String>,
@@ -237,7 +237,7 @@ impl World {
             terminated: false,
             exited: false,
             fired: None,
-            last_census: None,
+            last_snapshot: None,
             tally: Tally::default(),
             crashed_at_work: Vec::new(),
             replaced_at_once: 0,
@@ -334,7 +334,7 @@ impl World {
         self.check_end()
     }
 
-    /// One step of whoever is next.
+    /// One step of the process that is next.
     pub(crate) fn step(&mut self) -> Result<bool, String> {
         self.now = self.now + Duration::from_nanos(self.random.next() % 20_000);
         self.tally.steps += 1;
@@ -347,13 +347,13 @@ impl World {
             if generation.can_go(self.now) {
                 actors.push(Actor::Loader(*id));
             }
-            if generation.second_can_go(self.now) {
+            if generation.next_mold_can_go(self.now) {
                 actors.push(Actor::Second(*id));
             }
         }
         for (id, pool) in &self.pools {
-            if pool.stand_in && !pool.queue.is_empty() {
-                actors.push(Actor::StandIn(*id));
+            if pool.unavailable_responder && !pool.queue.is_empty() {
+                actors.push(Actor::UnavailableResponder(*id));
             }
         }
         let running: Vec<WorkerId> = self.runnable();
@@ -366,9 +366,9 @@ impl World {
         }
         match self.random.pick(&actors) {
             Actor::Master => self.step_master(),
-            Actor::StandIn(pool) => self.step_stand_in(pool),
+            Actor::UnavailableResponder(pool) => self.step_unavailable_responder(pool),
             Actor::Loader(generation) => self.step_loader(generation),
-            Actor::Second(generation) => self.step_second(generation),
+            Actor::Second(generation) => self.step_next_mold(generation),
             Actor::Worker(worker) => self.step_worker(worker),
         }
         match self.failure.take() {
@@ -406,7 +406,7 @@ impl World {
         let loads = self
             .generations
             .values()
-            .flat_map(|generation| [generation.loader, generation.second])
+            .flat_map(|generation| [generation.loader, generation.next_mold])
             .filter_map(|loader| match loader {
                 Loader::Loading(until) => until,
                 Loader::Absent | Loader::Ready | Loader::Mute => None,
@@ -416,7 +416,7 @@ impl World {
         };
         self.now = self.now.max(next);
         if self.random.percent(10) {
-            // The machine was asleep: nobody could do anything about work that waited meanwhile.
+            // The machine was asleep: no process could do anything about work that waited meanwhile.
             let asleep = self.random.millis(1, 40_000);
             self.now = self.now + asleep;
             let neglected = self.pools.values_mut().filter_map(|pool| pool.neglected.as_mut());
@@ -429,7 +429,7 @@ impl World {
     fn happen(&mut self) {
         if self.scenario.masters_die && self.random.percent(8) {
             self.successions += 1;
-            return self.succeed();
+            return self.switch_mold();
         }
         if self.scenario.reloads && self.random.percent(12) {
             return self.reload();
@@ -531,18 +531,18 @@ impl World {
                 .or_insert_with(|| Generation {
                     pool: pool.pool,
                     policy: pool.policy,
-                    notify: Notify::default(),
+                    notify: WakeOnAccept::default(),
                     slots: BTreeMap::new(),
                     pipe: false,
                     loader: Loader::Absent,
                     stubborn: false,
                     stopped: false,
-                    second: Loader::Absent,
-                    second_stubborn: false,
-                    second_ready: Tick::ZERO,
+                    next_mold: Loader::Absent,
+                    next_mold_stubborn: false,
+                    next_mold_ready: Tick::ZERO,
                     promoting: None,
                     line: 0,
-                    seasoned: VecDeque::new(),
+                    mold_candidate: VecDeque::new(),
                     requests: VecDeque::new(),
                     forks: 0,
                     initial: start(pool.policy.pm),
@@ -575,7 +575,7 @@ impl World {
 enum Actor {
     Master,
     Loader(GenerationId),
-    StandIn(PoolId),
+    UnavailableResponder(PoolId),
     Second(GenerationId),
     Worker(WorkerId),
 }

@@ -1,4 +1,4 @@
-//! Instances of an earlier book.
+//! Instances of an earlier pool.
 
 use super::*;
 use crate::applications::event::Adopted;
@@ -12,12 +12,12 @@ fn adopted(id: u64, app: &str, session: u64) -> Adopted {
     }
 }
 
-fn lent(actions: &[Action]) -> Vec<(Ticket, InstanceId)> {
-    let lent = actions.iter().filter_map(|action| match action {
-        Action::Lend(ticket, id) => Some((*ticket, *id)),
+fn checked_out(actions: &[Action]) -> Vec<(Ticket, InstanceId)> {
+    let checked_out = actions.iter().filter_map(|action| match action {
+        Action::CheckOut(ticket, id) => Some((*ticket, *id)),
         _ => None,
     });
-    lent.collect()
+    checked_out.collect()
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn an_adopted_instance_serves_when_what_it_was_busy_with_is_over() {
     let waits = bench.ask("a", Options::default());
     assert_eq!(bench.actions, [], "the pool is full and everything is busy");
     let actions = bench.tell(Event::Close(Ticket(1), Return::Ok)).to_vec();
-    assert_eq!(lent(&actions), [(waits, InstanceId(7))]);
+    assert_eq!(checked_out(&actions), [(waits, InstanceId(7))]);
     bench.tell(Event::Exited(InstanceId(9)));
     assert!(bench.actions.contains(&Action::Lost {
         ticket: Ticket(2),
@@ -58,7 +58,7 @@ fn more_may_be_adopted_than_there_may_be_and_idle_ones_go() {
 }
 
 #[test]
-fn nobody_works_while_an_earlier_work_may_go_on() {
+fn no_instance_works_while_an_earlier_work_may_go_on() {
     let mut bench = Bench::new(3);
     bench.tell(Event::Adopt(
         vec![adopted(1, "a", 1), adopted(2, "a", 2), adopted(3, "b", 3)],
@@ -71,7 +71,7 @@ fn nobody_works_while_an_earlier_work_may_go_on() {
         });
         works.collect()
     };
-    // The first may be at its out-of-band work: the earlier book alone has known.
+    // The first may be at its out-of-band work: the earlier pool alone has known.
     bench.tell(Event::Close(Ticket(2), Return::Ok));
     assert_eq!(works(bench.tell(Event::WorkWanted(InstanceId(2)))), []);
     assert_eq!(
@@ -88,7 +88,7 @@ fn what_is_known_already_is_not_adopted() {
         vec![adopted(1, "b", 6), adopted(2, "a", 5)],
         InstanceId(1),
     ));
-    assert_eq!(bench.book.count(), 1);
+    assert_eq!(bench.pool.count(), 1);
     bench.next = 6;
     bench.ask("b", Options::default());
     let spawned = |action: &Action| matches!(action, Action::Spawn(InstanceId(2), ..));

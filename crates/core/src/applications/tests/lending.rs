@@ -1,4 +1,4 @@
-//! Asked for, waited for, lent, given back.
+//! Asked for, waited for, checked out, given back.
 
 use super::*;
 use crate::applications::action::{Notice, Trouble};
@@ -8,9 +8,9 @@ fn the_first_request_starts_an_instance_and_waits_for_it() {
     let mut bench = Bench::new(3);
     let ticket = bench.ask("a", plain());
     let id = bench.begun()[0];
-    assert_eq!(bench.lent(ticket), None);
+    assert_eq!(bench.checked_out(ticket), None);
     bench.tell(Event::Spawned(id));
-    assert_eq!(bench.lent(ticket), Some(id));
+    assert_eq!(bench.checked_out(ticket), Some(id));
 }
 
 #[test]
@@ -19,15 +19,15 @@ fn what_frees_first_serves_first() {
         let mut bench = Bench::new(3);
         let old = bench.warm("a", plain());
         let holder = bench.ask("a", plain());
-        assert_eq!(bench.lent(holder), Some(old));
+        assert_eq!(bench.checked_out(holder), Some(old));
         let waiter = bench.ask("a", plain());
         let new = bench.begun()[0];
         if existing_first {
             bench.close(holder);
-            assert_eq!(bench.lent(waiter), Some(old));
+            assert_eq!(bench.checked_out(waiter), Some(old));
         } else {
             bench.tell(Event::Spawned(new));
-            assert_eq!(bench.lent(waiter), Some(new));
+            assert_eq!(bench.checked_out(waiter), Some(new));
         }
     }
 }
@@ -42,14 +42,14 @@ fn the_one_used_last_is_lent_first_and_waiters_are_served_in_order() {
     bench.close(tickets[1]);
     bench.close(tickets[0]);
     let first = bench.ask("a", plain());
-    assert_eq!(bench.lent(first), Some(InstanceId(0)));
+    assert_eq!(bench.checked_out(first), Some(InstanceId(0)));
     let second = bench.ask("a", plain());
-    assert_eq!(bench.lent(second), Some(InstanceId(1)));
+    assert_eq!(bench.checked_out(second), Some(InstanceId(1)));
     let waiters = [bench.ask("a", plain()), bench.ask("a", plain())];
     bench.close(second);
-    assert_eq!(bench.lent(waiters[0]), Some(InstanceId(1)));
+    assert_eq!(bench.checked_out(waiters[0]), Some(InstanceId(1)));
     bench.close(first);
-    assert_eq!(bench.lent(waiters[1]), Some(InstanceId(0)));
+    assert_eq!(bench.checked_out(waiters[1]), Some(InstanceId(0)));
 }
 
 #[test]
@@ -66,8 +66,8 @@ fn without_the_global_queue_the_least_busy_instance_takes_it() {
     bench.tell(Event::Spawned(InstanceId(1)));
     let third = bench.ask("a", private);
     let fourth = bench.ask("a", private);
-    // Who is lent, in the last event, is asked for at once.
-    assert_eq!(bench.lent(fourth), Some(InstanceId(1)));
+    // Only the actions of the last event are kept, so this is checked first.
+    assert_eq!(bench.checked_out(fourth), Some(InstanceId(1)));
     let fifth = bench.ask("a", private);
     assert_eq!(bench.refused(fifth), Some(Refusal::QueueFull));
     bench.tell(Event::Exited(InstanceId(0)));
@@ -86,7 +86,7 @@ fn exactly_max_requests_are_served() {
     let first = bench.warm("a", options);
     for _ in 0..4 {
         let ticket = bench.ask("a", options);
-        assert_eq!(bench.lent(ticket), Some(first));
+        assert_eq!(bench.checked_out(ticket), Some(first));
         bench.close(ticket);
     }
     assert_eq!(bench.stopped(), [first]);
@@ -103,7 +103,7 @@ fn a_waiter_has_a_deadline_and_may_go() {
     bench.pass(Duration::from_secs(5));
     assert_eq!(bench.refused(waiter), Some(Refusal::TimedOut));
     bench.tell(Event::Spawned(InstanceId(0)));
-    assert_eq!((bench.lent(waiter), bench.lent(gone)), (None, None));
+    assert_eq!((bench.checked_out(waiter), bench.checked_out(gone)), (None, None));
 }
 
 #[test]
@@ -164,7 +164,11 @@ fn a_request_that_ends_its_instance_is_no_failed_start() {
         let ticket = bench.ask("a", plain());
         let id = bench.begun()[0];
         bench.tell(Event::Spawned(id));
-        assert_eq!(bench.lent(ticket), Some(id), "{round}: nothing is waited for");
+        assert_eq!(
+            bench.checked_out(ticket),
+            Some(id),
+            "{round}: nothing is waited for"
+        );
         bench.tell(Event::Exited(id));
         let has_trouble = |action: &Action| matches!(action, Action::Say(Notice::Trouble(..)));
         assert!(!bench.actions.iter().any(has_trouble), "{:?}", bench.actions);
@@ -186,7 +190,7 @@ fn instances_that_live_go_on_when_another_can_not_be_started() {
     bench.tell(Event::SpawnFailed(new, error(1)));
     assert_eq!(bench.refused(waiter), None);
     bench.close(holder);
-    assert_eq!(bench.lent(waiter), Some(id));
+    assert_eq!(bench.checked_out(waiter), Some(id));
 }
 
 #[test]
@@ -198,13 +202,13 @@ fn a_start_that_takes_too_long_is_killed_and_told() {
     assert_eq!(bench.refused(waiter), Some(Refusal::Trouble(Trouble::TimedOut)));
     bench.tell(Event::Spawned(InstanceId(0)));
     let second = bench.ask("a", plain());
-    assert_eq!(bench.lent(second), None, "late");
+    assert_eq!(bench.checked_out(second), None, "late");
     bench.tell(Event::Exited(InstanceId(0)));
     assert_eq!(bench.begun(), [InstanceId(1)], "its place is free only now");
 }
 
 #[test]
-fn failed_returns_and_crashed_consumers_have_the_instance_replaced() {
+fn failed_returns_and_crashed_lease_holders_have_the_instance_replaced() {
     let options = Options {
         min_instances: 2,
         max_per_app: NonZeroU32::new(2),
@@ -219,7 +223,7 @@ fn failed_returns_and_crashed_consumers_have_the_instance_replaced() {
     }
     let known = Target::Known(Arc::from("db"));
     let ticket = bench.request(known.clone(), Patience::None, Some(7), None);
-    let id = bench.lent(ticket).expect("one is free");
+    let id = bench.checked_out(ticket).expect("one is free");
     bench.tell(Event::Close(ticket, Return::Failed));
     assert_eq!(bench.stopped(), [id]);
     bench.tell(Event::Exited(id));
@@ -228,12 +232,12 @@ fn failed_returns_and_crashed_consumers_have_the_instance_replaced() {
     bench.tell(Event::Close(ticket, Return::Failed));
     assert_eq!(bench.actions, [], "returned twice");
     let held = bench.request(known.clone(), Patience::None, Some(7), None);
-    let id = bench.lent(held);
+    let id = bench.checked_out(held);
     bench.request(known.clone(), Patience::None, Some(8), None);
     let waits = bench.request(known.clone(), Patience::Endless, Some(7), None);
-    bench.tell(Event::ConsumerGone(Consumer(7), Return::Failed));
+    bench.tell(Event::LeaseHolderGone(LeaseHolder(7), Return::Failed));
     assert_eq!(Some(bench.stopped()[0]), id);
-    assert_eq!(bench.lent(waits), None);
+    assert_eq!(bench.checked_out(waits), None);
     let none = bench.request(known, Patience::None, None, None);
     assert_eq!(bench.refused(none), Some(Refusal::NoneFree));
 }
@@ -255,9 +259,9 @@ fn a_group_lends_what_is_free_in_any_of_its_pools() {
     }
     let any = |drawn| Target::Group(Arc::from("g"), drawn);
     let first = bench.request(any(1), Patience::None, None, None);
-    assert_eq!(bench.lent(first), Some(InstanceId(1)));
+    assert_eq!(bench.checked_out(first), Some(InstanceId(1)));
     let second = bench.request(any(3), Patience::None, None, None);
-    assert_eq!(bench.lent(second), Some(InstanceId(0)), "the next in turn");
+    assert_eq!(bench.checked_out(second), Some(InstanceId(0)), "the next in turn");
     let third = bench.request(any(0), Patience::None, None, None);
     assert_eq!(bench.refused(third), Some(Refusal::NoneFree));
     bench.tell(Event::RemoveGroup(Arc::from("g"), Removal::Immediate));
@@ -278,7 +282,7 @@ fn applications_join_groups_and_leave_them() {
         options,
     };
     let mut bench = Bench::new(4);
-    // One that nobody has asked for, and one that serves already.
+    // One that no request has asked for, and one that serves already.
     bench.tell(join("new", "g"));
     let new = bench.begun()[0];
     bench.tell(Event::Spawned(new));
@@ -288,7 +292,7 @@ fn applications_join_groups_and_leave_them() {
     let of = |group: &str| Target::Group(Arc::from(group), 0);
     let both = [new, old].map(|id| {
         let ticket = bench.request(of("g"), Patience::None, None, None);
-        assert_eq!(bench.lent(ticket), Some(id));
+        assert_eq!(bench.checked_out(ticket), Some(id));
         ticket
     });
     for ticket in both {
@@ -297,7 +301,7 @@ fn applications_join_groups_and_leave_them() {
     // From one to another.
     bench.tell(join("old", "h"));
     let moved = bench.request(of("h"), Patience::None, None, None);
-    assert_eq!(bench.lent(moved), Some(old));
+    assert_eq!(bench.checked_out(moved), Some(old));
     bench.tell(Event::Leave(Arc::from("old")));
     bench.tell(Event::Leave(Arc::from("nobody")));
     let none = bench.request(of("h"), Patience::None, None, None);
@@ -305,7 +309,7 @@ fn applications_join_groups_and_leave_them() {
     bench.tell(Event::Close(moved, Return::Ok));
     let still = Target::Known(Arc::from("old"));
     let still = bench.request(still, Patience::None, None, None);
-    assert_eq!(bench.lent(still), Some(old), "it serves on");
+    assert_eq!(bench.checked_out(still), Some(old), "it serves on");
 }
 
 #[test]

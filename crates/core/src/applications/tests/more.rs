@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::applications::action::Disabling;
-use crate::applications::{RestartMethod, Stamp};
+use crate::applications::{FileState, RestartMethod};
 
 fn two_at_once() -> Options {
     Options {
@@ -22,36 +22,36 @@ fn the_least_busy_of_several_busy_instances_takes_the_next_8() {
     // The first instance has two requests, the second one.
     bench.close(held.remove(0));
     let third = bench.ask("a", two_at_once());
-    let busiest = bench.lent(third).expect("both have room");
+    let busiest = bench.checked_out(third).expect("both have room");
     let fourth = bench.ask("a", two_at_once());
-    let other = bench.lent(fourth).expect("one has room");
+    let other = bench.checked_out(fourth).expect("one has room");
     assert_ne!(busiest, other);
     // All are full: the first that has room serves (9).
     let fifth = bench.ask("a", two_at_once());
-    assert_eq!(bench.lent(fifth), None);
+    assert_eq!(bench.checked_out(fifth), None);
     bench.close(third);
-    assert_eq!(bench.lent(fifth), Some(busiest));
+    assert_eq!(bench.checked_out(fifth), Some(busiest));
     for ticket in held.into_iter().chain([fourth, fifth]) {
         bench.close(ticket);
     }
-    assert_eq!(bench.book.view().active, 0);
+    assert_eq!(bench.pool.view().active, 0);
 }
 
 #[test]
 fn restart_files_that_are_there_already_are_no_reason_18() {
     let mut bench = Bench::new(2);
-    let sight = Sight {
-        restart: Some(Stamp {
+    let restart_files = RestartFiles {
+        restart: Some(FileState {
             modified_ns: 1,
             inode: 1,
         }),
         always: false,
     };
     let target = Target::Application(Arc::from("a"), plain());
-    let ticket = bench.request(target, Patience::Endless, None, Some(sight));
+    let ticket = bench.request(target, Patience::Endless, None, Some(restart_files));
     let id = bench.begun()[0];
     bench.tell(Event::Spawned(id));
-    assert_eq!(bench.lent(ticket), Some(id));
+    assert_eq!(bench.checked_out(ticket), Some(id));
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn of_an_idle_and_a_busy_instance_the_idle_one_makes_room_21() {
     bench.tell(Event::Exited(InstanceId(0)));
     let new = bench.begun()[0];
     bench.tell(Event::Spawned(new));
-    assert_eq!(bench.lent(waiter), Some(new));
+    assert_eq!(bench.checked_out(waiter), Some(new));
     bench.close(tickets[1]);
     assert_eq!(bench.stopped(), [], "the busy one lives on");
 }
@@ -80,13 +80,17 @@ fn who_asks_first_for_a_place_that_another_is_taking_is_served_in_turn_25() {
     let id = bench.begun();
     assert_eq!(id, [], "the only place is taken by a's");
     bench.tell(Event::Spawned(InstanceId(0)));
-    assert_eq!(bench.lent(first), Some(InstanceId(0)), "its request comes first");
+    assert_eq!(
+        bench.checked_out(first),
+        Some(InstanceId(0)),
+        "its request comes first"
+    );
     bench.close(first);
     assert_eq!(bench.stopped(), [InstanceId(0)], "then it yields");
     bench.tell(Event::Exited(InstanceId(0)));
     let new = bench.begun()[0];
     bench.tell(Event::Spawned(new));
-    assert_eq!(bench.lent(second), Some(new));
+    assert_eq!(bench.checked_out(second), Some(new));
 }
 
 #[test]
@@ -100,7 +104,7 @@ fn a_waiter_has_what_was_detached_started_again_31() {
     bench.tell(Event::Exited(id));
     let new = bench.begun()[0];
     bench.tell(Event::Spawned(new));
-    assert_eq!(bench.lent(waiter), Some(new));
+    assert_eq!(bench.checked_out(waiter), Some(new));
 }
 
 #[test]
@@ -137,9 +141,9 @@ fn a_restart_during_a_restart_begins_anew_78() {
     }
     let new = InstanceId(dropped.0 + 1);
     bench.tell(Event::Spawned(new));
-    assert_eq!(bench.lent(waiter), Some(new));
-    let view = bench.book.view();
-    assert_eq!((view.count, view.applications[0].generation), (1, 2));
+    assert_eq!(bench.checked_out(waiter), Some(new));
+    let view = bench.pool.view();
+    assert_eq!((view.count, view.applications[0].restarts), (1, 2));
 }
 
 #[test]

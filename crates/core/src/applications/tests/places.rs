@@ -1,4 +1,4 @@
-//! Places: who gets them, who gives them up, and when.
+//! Places: which application gets them, which gives them up, and when.
 
 use super::*;
 use crate::applications::action::Disabling;
@@ -15,9 +15,9 @@ fn in_a_full_pool_the_instance_that_idles_longest_makes_room() {
     bench.tell(Event::Exited(old));
     let new = bench.begun()[0];
     bench.tell(Event::Spawned(new));
-    assert_eq!(bench.lent(waiter), Some(new));
+    assert_eq!(bench.checked_out(waiter), Some(new));
     let again = bench.ask("b", plain());
-    assert_eq!(bench.lent(again), Some(young));
+    assert_eq!(bench.checked_out(again), Some(young));
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn neither_busy_ones_nor_minima_are_evicted() {
     bench.tell(Event::Exited(id));
     let new = bench.begun()[0];
     bench.tell(Event::Spawned(new));
-    assert_eq!(bench.lent(waiter), Some(new));
+    assert_eq!(bench.checked_out(waiter), Some(new));
 }
 
 /// Three places, all with a session of a flooded application, twenty more that wait for it, and then the first of another.
@@ -65,11 +65,11 @@ fn a_flood_does_not_starve_anothers_first_request() {
     bench.tell(Event::Exited(stopped[0]));
     let new = bench.begun()[0];
     bench.tell(Event::Spawned(new));
-    assert_eq!(bench.lent(first), Some(new));
+    assert_eq!(bench.checked_out(first), Some(new));
 }
 
 #[test]
-fn whoever_is_free_first_gives_its_place_up() {
+fn the_application_that_is_free_first_gives_its_place_up() {
     let (mut bench, held, _) = flooded();
     // The sessions of the others may last for hours.
     bench.close(held[2]);
@@ -78,7 +78,7 @@ fn whoever_is_free_first_gives_its_place_up() {
     for (at, id) in [(0, 0), (1, 1)] {
         bench.close(held[at]);
         assert_eq!(bench.stopped(), []);
-        assert_eq!(bench.lent(held[3 + at]), Some(InstanceId(id)));
+        assert_eq!(bench.checked_out(held[3 + at]), Some(InstanceId(id)));
     }
 }
 
@@ -100,11 +100,14 @@ fn a_session_that_is_the_last_for_hours_keeps_no_place_from_others() {
     bench.tell(Event::Exited(InstanceId(1)));
     let new = bench.begun()[0];
     bench.tell(Event::Spawned(new));
-    assert_eq!((bench.lent(waiting), bench.lent(later)), (Some(new), None));
+    assert_eq!(
+        (bench.checked_out(waiting), bench.checked_out(later)),
+        (Some(new), None)
+    );
 }
 
 #[test]
-fn with_one_place_whoever_waits_longest_is_next() {
+fn with_one_place_the_request_that_waits_longest_is_next() {
     let mut bench = Bench::new(1);
     let id = bench.warm("a", plain());
     let running = bench.ask("a", plain());
@@ -112,14 +115,14 @@ fn with_one_place_whoever_waits_longest_is_next() {
     let other = bench.ask("b", plain());
     let after = bench.ask("a", plain());
     bench.close(running);
-    assert_eq!(bench.lent(before), Some(id), "it came first");
+    assert_eq!(bench.checked_out(before), Some(id), "it came first");
     bench.close(before);
-    assert_eq!(bench.lent(after), None);
+    assert_eq!(bench.checked_out(after), None);
     assert_eq!(bench.stopped(), [id]);
     bench.tell(Event::Exited(id));
     let new = bench.begun()[0];
     bench.tell(Event::Spawned(new));
-    assert_eq!(bench.lent(other), Some(new));
+    assert_eq!(bench.checked_out(other), Some(new));
 }
 
 #[test]
@@ -137,7 +140,7 @@ fn the_total_may_change_in_both_directions() {
     for id in 0..3 {
         bench.tell(Event::Exited(InstanceId(id)));
     }
-    assert!(bench.book.count() <= 1);
+    assert!(bench.pool.count() <= 1);
     let waiting = [bench.ask("b", plain()), bench.ask("c", plain())];
     bench.tell(Event::SetMax(positive(4)));
     assert!(
@@ -177,7 +180,7 @@ fn disabling_waits_for_sessions_and_for_a_replacement() {
     bench.tell(Event::Disable(id));
     let new = bench.begun()[0];
     let ticket = bench.ask("a", plain());
-    assert_eq!(bench.lent(ticket), Some(id), "41: it serves until then");
+    assert_eq!(bench.checked_out(ticket), Some(id), "41: it serves until then");
     bench.tell(Event::Spawned(new));
     bench.close(ticket);
     assert!(bench.actions.contains(&Action::Disabled(id, Disabling::Done)));
@@ -190,7 +193,7 @@ fn disabling_waits_for_sessions_and_for_a_replacement() {
         "42"
     );
     bench.tell(Event::Enable(id));
-    let view = bench.book.view();
+    let view = bench.pool.view();
     assert!(
         view.applications[0]
             .instances

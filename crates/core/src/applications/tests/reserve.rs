@@ -9,9 +9,9 @@ fn reserving(max: u32, reserve: u32) -> Bench {
     bench
 }
 
-/// Requests for an application, each of which keeps its instance; how many it has then.
+/// Sends requests for an application; each keeps its instance. Returns how many instances the application has then.
 fn saturate(bench: &mut Bench, app: &str, options: Options) -> usize {
-    for _ in 0..2 * bench.book.view().max {
+    for _ in 0..2 * bench.pool.view().max {
         bench.ask(app, options);
         for id in bench.begun() {
             bench.tell(Event::Spawned(id));
@@ -27,7 +27,7 @@ fn an_application_that_saturates_the_pool_leaves_the_reserve() {
     let first = bench.ask("quiet", plain());
     let new = bench.begun()[0];
     bench.tell(Event::Spawned(new));
-    assert_eq!(bench.lent(first), Some(new));
+    assert_eq!(bench.checked_out(first), Some(new));
     bench.ask("quiet", plain());
     assert_eq!(bench.begun(), [], "it has one");
 }
@@ -73,7 +73,7 @@ fn with_a_single_place_and_many_applications_they_take_turns() {
     bench.tell(Event::Exited(id));
     let new = bench.begun()[0];
     bench.tell(Event::Spawned(new));
-    assert_eq!(bench.lent(other), Some(new));
+    assert_eq!(bench.checked_out(other), Some(new));
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn restarts_of_what_never_ends_take_no_place_of_the_reserve() {
         let begun = bench.begun();
         assert_eq!(begun.len(), 1, "rolls {rolls}");
         bench.tell(Event::Spawned(begun[0]));
-        assert_eq!(bench.lent(first), Some(begun[0]));
+        assert_eq!(bench.checked_out(first), Some(begun[0]));
     }
 }
 

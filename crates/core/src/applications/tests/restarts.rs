@@ -1,7 +1,7 @@
 //! New code.
 
 use super::*;
-use crate::applications::{RestartMethod, Stamp};
+use crate::applications::{FileState, RestartMethod};
 
 fn rolling() -> Options {
     Options {
@@ -35,7 +35,7 @@ fn a_blocking_restart_replaces_all_and_busy_ones_after_their_sessions() {
     };
     let mut bench = two(options, 4);
     let held = bench.ask("a", options);
-    let busy = bench.lent(held).expect("one is free");
+    let busy = bench.checked_out(held).expect("one is free");
     restart(&mut bench, RestartMethod::Blocking);
     assert_eq!(bench.stopped().len(), 1);
     assert_eq!(bench.begun().len(), 1, "17: the minimum is restored");
@@ -54,9 +54,9 @@ fn a_restart_drops_what_is_being_started() {
     );
     assert_eq!(bench.begun(), [InstanceId(1)]);
     bench.tell(Event::Spawned(InstanceId(0)));
-    assert_eq!(bench.lent(waiter), None);
+    assert_eq!(bench.checked_out(waiter), None);
     bench.tell(Event::Spawned(InstanceId(1)));
-    assert_eq!(bench.lent(waiter), Some(InstanceId(1)), "73");
+    assert_eq!(bench.checked_out(waiter), Some(InstanceId(1)), "73");
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_rolling_restart_goes_one_by_one_even_in_a_full_pool() {
         assert_eq!(bench.begun(), [], "one at a time");
         bench.tell(Event::Exited(InstanceId(old)));
     }
-    let view = bench.book.view();
+    let view = bench.pool.view();
     assert!(!view.applications[0].rolling);
     assert_eq!(view.count, 2);
 }
@@ -84,7 +84,7 @@ fn a_restart_that_says_no_more_rolls_where_a_place_is_free() {
     };
     for (max, rolls) in [(3, true), (2, false)] {
         let mut bench = two(options, max);
-        let method = bench.book.restart_method("a");
+        let method = bench.pool.restart_method("a");
         assert_eq!(method == Some(RestartMethod::Rolling), rolls, "{max}");
         restart(&mut bench, RestartMethod::Fitting);
         assert_eq!(bench.stopped().is_empty(), rolls, "{max}");
@@ -106,13 +106,13 @@ fn a_program_behind_instances_is_replaced_as_in_a_rolling_restart() {
     assert_eq!(bench.begun(), []);
     bench.close(third);
     let fourth = bench.ask("a", options);
-    let view = bench.book.view();
-    assert!(view.applications[0].rolling && view.applications[0].generation == 1);
+    let view = bench.pool.view();
+    assert!(view.applications[0].rolling && view.applications[0].restarts == 1);
     let new = bench.begun()[0];
     assert_eq!(bench.stopped(), []);
     bench.close(fourth);
     bench.tell(Event::Measured(InstanceId(0), 101));
-    assert_eq!(bench.book.view().applications[0].generation, 1, "it is under way");
+    assert_eq!(bench.pool.view().applications[0].restarts, 1, "it is under way");
     bench.tell(Event::Spawned(new));
     assert_eq!(bench.stopped(), [InstanceId(1)]);
     let newest = bench.begun()[0];
@@ -120,9 +120,9 @@ fn a_program_behind_instances_is_replaced_as_in_a_rolling_restart() {
     bench.tell(Event::Spawned(newest));
     bench.tell(Event::Exited(InstanceId(0)));
     bench.tell(Event::Measured(new, 100));
-    assert!(!bench.book.view().applications[0].rolling);
+    assert!(!bench.pool.view().applications[0].rolling);
     bench.tell(Event::Measured(new, 101));
-    assert_eq!(bench.book.view().applications[0].generation, 2, "it is too large");
+    assert_eq!(bench.pool.view().applications[0].restarts, 2, "it is too large");
 }
 
 #[test]
@@ -131,11 +131,11 @@ fn old_instances_go_on_when_new_code_can_not_be_started() {
     restart(&mut bench, RestartMethod::Rolling);
     let new = bench.begun()[0];
     bench.tell(Event::SpawnFailed(new, error(9)));
-    assert!(bench.book.view().applications[0].resisting);
+    assert!(bench.pool.view().applications[0].resisting);
     assert_eq!((bench.begun(), bench.stopped()), (Vec::new(), Vec::new()));
     bench.pass(Duration::from_secs(3_600));
     let ticket = bench.ask("a", rolling());
-    assert!(bench.lent(ticket).is_some(), "they serve");
+    assert!(bench.checked_out(ticket).is_some(), "they serve");
     restart(&mut bench, RestartMethod::Rolling);
     assert_eq!(bench.begun().len(), 1, "the next restart tries again");
 }
@@ -143,23 +143,23 @@ fn old_instances_go_on_when_new_code_can_not_be_started() {
 #[test]
 fn restart_files_restart_when_they_appear_or_change() {
     let mut bench = two(plain(), 4);
-    let look = |modified_ns, always| Sight {
-        restart: Some(Stamp {
+    let look = |modified_ns, always| RestartFiles {
+        restart: Some(FileState {
             modified_ns,
             inode: 1,
         }),
         always,
     };
     let target = || Target::Application(Arc::from("a"), plain());
-    for (sight, restarts) in [
+    for (restart_files, restarts) in [
         (look(1, false), false),
         (look(1, false), false),
         (look(2, false), true),
-        (Sight::default(), false),
+        (RestartFiles::default(), false),
         (look(3, true), true),
     ] {
-        let ticket = bench.request(target(), Patience::Endless, None, Some(sight));
-        assert_eq!(!bench.stopped().is_empty(), restarts, "{sight:?}");
+        let ticket = bench.request(target(), Patience::Endless, None, Some(restart_files));
+        assert_eq!(!bench.stopped().is_empty(), restarts, "{restart_files:?}");
         for id in bench.begun() {
             bench.tell(Event::Spawned(id));
         }
@@ -169,7 +169,7 @@ fn restart_files_restart_when_they_appear_or_change() {
 
 #[test]
 fn requests_do_not_stop_what_the_one_before_started() {
-    let always = Sight {
+    let always = RestartFiles {
         restart: None,
         always: true,
     };
@@ -178,5 +178,5 @@ fn requests_do_not_stop_what_the_one_before_started() {
     let first = bench.request(target(), Patience::Endless, None, Some(always));
     bench.request(target(), Patience::Endless, None, Some(always));
     bench.tell(Event::Spawned(InstanceId(0)));
-    assert_eq!(bench.lent(first), Some(InstanceId(0)));
+    assert_eq!(bench.checked_out(first), Some(InstanceId(0)));
 }

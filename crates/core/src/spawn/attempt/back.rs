@@ -1,17 +1,17 @@
 //! The way back: last words, what was left behind, and the end of all that was started.
 
-use super::{Attempt, Phase, Progress, note};
-use crate::spawn::action::Order;
+use super::{Attempt, AttemptProgress, Phase, note};
+use crate::spawn::action::JourneyAction;
 use crate::spawn::error::{Failure, Trouble, explain};
 use crate::spawn::handshake::properties;
 use crate::spawn::handshake::response::Properties;
-use crate::spawn::journey::State;
+use crate::spawn::journey::StepState;
 use crate::spawn::step::Step;
 use crate::tick::Tick;
 use std::time::Duration;
 
 /// How long the last output is waited for.
-const LAST_WORDS: Duration = Duration::from_millis(50);
+const LAST_OUTPUT_WAIT: Duration = Duration::from_millis(50);
 /// How long a process that was killed is waited for. It may be stuck in the kernel.
 const KILLED: Duration = Duration::from_secs(2);
 /// Pause between two looks for processes that are left.
@@ -27,7 +27,7 @@ impl Attempt {
         let trouble = self.trouble.clone().unwrap_or(Trouble::Cancelled);
         let failure = explain(&trouble, &self.journey, &self.plan, self.response.as_deref());
         let current = self.step();
-        if self.journey.state(current) == State::InProgress {
+        if self.journey.state(current) == StepState::InProgress {
             self.journey.blame(current, now);
         }
         self.journey.blame(failure.step, now);
@@ -40,9 +40,14 @@ impl Attempt {
     }
 
     /// Something failed: the way back begins, unless it has begun already.
-    pub(super) fn fail(&mut self, trouble: Trouble, now: Tick, out: &mut Vec<Order>) -> Progress {
+    pub(super) fn fail(
+        &mut self,
+        trouble: Trouble,
+        now: Tick,
+        out: &mut Vec<JourneyAction>,
+    ) -> AttemptProgress {
         if !self.phase.is_on_the_way() {
-            return Progress::Nothing;
+            return AttemptProgress::Nothing;
         }
         self.trouble = Some(trouble);
         self.due = None;
@@ -54,17 +59,17 @@ impl Attempt {
             return self.examine(out);
         }
         self.phase = Phase::Flushing;
-        self.due = Some(now + LAST_WORDS);
-        Progress::Nothing
+        self.due = Some(now + LAST_OUTPUT_WAIT);
+        AttemptProgress::Nothing
     }
 
-    pub(super) fn examine(&mut self, out: &mut Vec<Order>) -> Progress {
+    pub(super) fn examine(&mut self, out: &mut Vec<JourneyAction>) -> AttemptProgress {
         (self.phase, self.due) = (Phase::Examining, None);
-        out.push(Order::Load);
-        Progress::Nothing
+        out.push(JourneyAction::Load);
+        AttemptProgress::Nothing
     }
 
-    pub(super) fn kill(&mut self, now: Tick, out: &mut Vec<Order>) -> Progress {
+    pub(super) fn kill(&mut self, now: Tick, out: &mut Vec<JourneyAction>) -> AttemptProgress {
         if self.pid.is_none() {
             return self.give_up(out);
         }
@@ -73,58 +78,64 @@ impl Attempt {
         }
         self.phase = Phase::Killing;
         self.due = Some(now + KILLED);
-        out.push(Order::Kill);
-        Progress::Nothing
+        out.push(JourneyAction::Kill);
+        AttemptProgress::Nothing
     }
 
-    pub(super) fn sweep(&mut self, out: &mut Vec<Order>) -> Progress {
+    pub(super) fn sweep(&mut self, out: &mut Vec<JourneyAction>) -> AttemptProgress {
         (self.phase, self.due, self.sweeps, self.found) = (Phase::Sweeping, None, 0, 0);
         // The group of a process that has ended may live on.
-        out.push(Order::Kill);
-        out.push(Order::Sweep);
-        Progress::Nothing
+        out.push(JourneyAction::Kill);
+        out.push(JourneyAction::Sweep);
+        AttemptProgress::Nothing
     }
 
-    pub(super) fn swept(&mut self, left: usize, is_whole: bool, now: Tick, out: &mut Vec<Order>) -> Progress {
+    pub(super) fn swept(
+        &mut self,
+        left: usize,
+        is_whole: bool,
+        now: Tick,
+        out: &mut Vec<JourneyAction>,
+    ) -> AttemptProgress {
         self.found = self.found.max(left);
         if !is_whole {
             self.due = Some(now + SWEEP_STEP);
-            return Progress::Nothing;
+            return AttemptProgress::Nothing;
         }
         let left = std::mem::take(&mut self.found);
         self.sweeps += 1;
         if left > 0 && self.sweeps < MOST_SWEEPS {
             self.due = Some(now + SWEEP_PAUSE);
-            return Progress::Nothing;
+            return AttemptProgress::Nothing;
         }
         self.left = left;
         self.due = None;
         if self.trouble.is_none() {
             self.begin_again(now, out);
-            return Progress::Nothing;
+            return AttemptProgress::Nothing;
         }
         self.give_up(out)
     }
 
     /// Another port, another process; the time goes on.
-    pub(super) fn begin_again(&mut self, now: Tick, out: &mut Vec<Order>) {
+    pub(super) fn begin_again(&mut self, now: Tick, out: &mut Vec<JourneyAction>) {
         self.journey.reset();
         note(self.journey.begin(Step::KitPreparation, now));
         (self.pid, self.died, self.response, self.finish) = (None, None, None, None);
         self.told = None;
         (self.exited, self.output_ended, self.prepared, self.taken) = (false, false, false, false);
         self.phase = Phase::Preparing;
-        out.push(Order::PrepareAgain);
+        out.push(JourneyAction::PrepareAgain);
     }
 
-    pub(super) fn give_up(&mut self, out: &mut Vec<Order>) -> Progress {
+    pub(super) fn give_up(&mut self, out: &mut Vec<JourneyAction>) -> AttemptProgress {
         (self.phase, self.due) = (Phase::Over, None);
         let sockets = match self.response.as_deref().map(|response| &response.properties) {
             Some(Properties::Bytes(bytes)) => properties::parse(bytes).unwrap_or_default(),
             Some(Properties::Missing | Properties::TooLong) | None => Vec::new(),
         };
         let sockets = sockets.into_iter().map(|socket| socket.address).collect();
-        out.push(Order::Discard { sockets });
-        Progress::Failed
+        out.push(JourneyAction::Discard { sockets });
+        AttemptProgress::Failed
     }
 }

@@ -1,35 +1,35 @@
 //! The way to a process that is up.
 
-use super::{Attempt, Phase, Progress, note};
-use crate::spawn::action::Order;
+use super::{Attempt, AttemptProgress, Phase, note};
+use crate::spawn::action::JourneyAction;
 use crate::spawn::error::Trouble;
 use crate::spawn::event::News;
-use crate::spawn::handshake::properties::{self, Socket};
+use crate::spawn::handshake::properties::{self, Address, Socket};
 use crate::spawn::handshake::response::{Properties, Response};
 use crate::spawn::step::Step;
 use crate::tick::Tick;
 
 impl Attempt {
-    pub(super) fn prepared(&mut self, now: Tick, out: &mut Vec<Order>) -> Progress {
+    pub(super) fn prepared(&mut self, now: Tick, out: &mut Vec<JourneyAction>) -> AttemptProgress {
         self.prepared = true;
         note(self.journey.perform(Step::KitPreparation, now));
         self.phase = Phase::Forking;
         note(self.journey.begin(Step::KitForkSubprocess, now));
         note(self.journey.begin(Step::SubprocessBeforeFirstExec, now));
-        out.push(Order::Fork);
-        Progress::Nothing
+        out.push(JourneyAction::Fork);
+        AttemptProgress::Nothing
     }
 
-    pub(super) fn handshake(&mut self, now: Tick, out: &mut Vec<Order>) -> Progress {
+    pub(super) fn handshake(&mut self, now: Tick, out: &mut Vec<JourneyAction>) -> AttemptProgress {
         self.phase = Phase::Handshaking;
         note(self.journey.begin(Step::KitHandshakePerform, now));
         if let Some(byte) = self.finish {
             return self.handle(News::Finish(byte), now, out);
         }
-        if self.plan.wants_port(self.journey.route()) {
-            out.push(Order::Ping);
+        if self.plan.wants_ping(self.journey.route()) {
+            out.push(JourneyAction::Ping);
         }
-        Progress::Nothing
+        AttemptProgress::Nothing
     }
 
     /// Whether the process that says it is up told what is needed.
@@ -43,7 +43,7 @@ impl Attempt {
         }
         let route = self.journey.route();
         let mut sockets = match &response.properties {
-            Properties::Missing if self.plan.wants_port(route) => Vec::new(),
+            Properties::Missing if self.plan.wants_ping(route) => Vec::new(),
             Properties::Missing => return Err(Trouble::NoProperties),
             Properties::TooLong => {
                 let fault = format!("is longer than {} bytes", properties::MOST_BYTES);
@@ -51,7 +51,11 @@ impl Attempt {
             }
             Properties::Bytes(bytes) => properties::parse(bytes).map_err(Trouble::Properties)?,
         };
-        if let (true, Some(port)) = (self.plan.wants_port(route), response.port) {
+        if let Some(path) = &response.socket {
+            let own = Socket::at(Address::Unix(path.clone()));
+            sockets.retain(|socket| socket.address != own.address);
+            sockets.push(own);
+        } else if let (true, Some(port)) = (self.plan.wants_port(route), response.port) {
             let own = Socket::generic(&self.plan.bind_address.to_string(), port);
             if !sockets.iter().any(|socket| socket.address == own.address) {
                 sockets.push(own);
@@ -61,12 +65,17 @@ impl Attempt {
         Ok(sockets)
     }
 
-    pub(super) fn arrive(&mut self, sockets: Vec<Socket>, now: Tick, out: &mut Vec<Order>) -> Progress {
+    pub(super) fn arrive(
+        &mut self,
+        sockets: Vec<Socket>,
+        now: Tick,
+        out: &mut Vec<JourneyAction>,
+    ) -> AttemptProgress {
         self.sockets = sockets;
         note(self.journey.perform(Step::KitHandshakePerform, now));
         note(self.journey.perform(Step::KitFinish, now));
         (self.phase, self.due) = (Phase::Over, None);
-        out.push(Order::Settle);
-        Progress::Up
+        out.push(JourneyAction::EndHandshake);
+        AttemptProgress::Up
     }
 }

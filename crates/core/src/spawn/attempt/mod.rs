@@ -8,21 +8,21 @@
 //!  from each: Flushing ─▶ Examining ─▶ Killing ─▶ Sweeping ─▶ over: failed
 //! ```
 //!
-//! A failure waits a moment for the last words of the process, reads what it left behind, and ends it and all that it has
-//! started. Only then is it told, so that nothing is left behind when somebody tries again.
+//! A failure waits a moment for the last words of the process, reads what it left behind, and ends it and all that it
+//! has started. Only then is it reported, so that nothing is left behind when the start is tried again.
 
 mod back;
 mod forward;
 mod phase;
 
-pub(super) use phase::{Phase, Progress};
+pub(super) use phase::{AttemptProgress, Phase};
 
-use super::action::Order;
+use super::action::JourneyAction;
 use super::error::{Ended, Trouble};
 use super::event::{News, Token};
 use super::handshake::properties::Socket;
 use super::handshake::response::{Complaint, Response};
-use super::journey::{Journey, State};
+use super::journey::{Journey, StepState};
 use super::plan::Plan;
 use super::step::{Party, Route, Step};
 use crate::tick::Tick;
@@ -73,11 +73,11 @@ impl Attempt {
         plan: Arc<Plan>,
         route: Route,
         now: Tick,
-        out: &mut Vec<Order>,
+        out: &mut Vec<JourneyAction>,
     ) -> Attempt {
         let mut journey = Journey::new(route, plan.kind.has_wrapper());
         note(journey.begin(Step::KitPreparation, now));
-        out.push(Order::Prepare {
+        out.push(JourneyAction::Prepare {
             plan: Arc::clone(&plan),
             route,
         });
@@ -115,31 +115,31 @@ impl Attempt {
     }
 
     /// Time has passed.
-    pub(in crate::spawn) fn pass(&mut self, now: Tick, out: &mut Vec<Order>) -> Progress {
+    pub(in crate::spawn) fn pass(&mut self, now: Tick, out: &mut Vec<JourneyAction>) -> AttemptProgress {
         if self.next_deadline().is_none_or(|next| next > now) {
-            return Progress::Nothing;
+            return AttemptProgress::Nothing;
         }
         let is_late = self.deadline <= now;
         match self.phase {
             Phase::Handshaking if !is_late => {
                 self.due = None;
-                out.push(Order::Ping);
-                Progress::Nothing
+                out.push(JourneyAction::Ping);
+                AttemptProgress::Nothing
             }
             phase if phase.is_on_the_way() => {
                 if is_late {
                     self.fail(Trouble::Timeout(self.step()), now, out)
                 } else {
                     self.due = None;
-                    Progress::Nothing
+                    AttemptProgress::Nothing
                 }
             }
             Phase::Flushing => self.examine(out),
             Phase::Killing => self.sweep(out),
             Phase::Sweeping => {
                 self.due = None;
-                out.push(Order::Sweep);
-                Progress::Nothing
+                out.push(JourneyAction::Sweep);
+                AttemptProgress::Nothing
             }
             // The phases on the way are above.
             Phase::Preparing
@@ -149,28 +149,33 @@ impl Attempt {
             | Phase::Examining
             | Phase::Over => {
                 self.due = None;
-                Progress::Nothing
+                AttemptProgress::Nothing
             }
         }
     }
 
     /// It is not wanted any more.
-    pub(in crate::spawn) fn cancel(&mut self, now: Tick, out: &mut Vec<Order>) -> Progress {
+    pub(in crate::spawn) fn cancel(&mut self, now: Tick, out: &mut Vec<JourneyAction>) -> AttemptProgress {
         if self.phase == Phase::Sweeping && self.trouble.is_none() {
             // Between two ports: there is no second.
             self.trouble = Some(Trouble::Cancelled);
-            return Progress::Nothing;
+            return AttemptProgress::Nothing;
         }
         self.fail(Trouble::Cancelled, now, out)
     }
 
-    /// Whoever wants it has waited for long enough.
-    pub(in crate::spawn) fn expire(&mut self, now: Tick, out: &mut Vec<Order>) -> Progress {
+    /// The caller has waited for long enough.
+    pub(in crate::spawn) fn expire(&mut self, now: Tick, out: &mut Vec<JourneyAction>) -> AttemptProgress {
         self.fail(Trouble::Timeout(self.step()), now, out)
     }
 
     /// Something happened.
-    pub(in crate::spawn) fn handle(&mut self, news: News, now: Tick, out: &mut Vec<Order>) -> Progress {
+    pub(in crate::spawn) fn handle(
+        &mut self,
+        news: News,
+        now: Tick,
+        out: &mut Vec<JourneyAction>,
+    ) -> AttemptProgress {
         // Facts that are true from now on, whatever the phase.
         match &news {
             News::Forked { pid } => self.pid = Some(*pid),
@@ -198,8 +203,8 @@ impl Attempt {
             }
             (Phase::Handshaking, News::Finish(Some(b'1')) | News::Pinged) => {
                 (self.phase, self.due) = (Phase::Checking, None);
-                out.push(Order::Load);
-                Progress::Nothing
+                out.push(JourneyAction::Load);
+                AttemptProgress::Nothing
             }
             (Phase::Handshaking, News::Finish(byte)) => self.fail(Trouble::Aborted { byte }, now, out),
             (Phase::Handshaking, News::FinishUnreadable(fault)) => {
@@ -207,16 +212,16 @@ impl Attempt {
             }
             (Phase::Handshaking, News::Silent) => {
                 self.due = Some(now + PING_PAUSE);
-                Progress::Nothing
+                AttemptProgress::Nothing
             }
             (Phase::Handshaking, News::Taken) => {
                 self.taken = true;
                 self.due = Some(now + PING_PAUSE);
-                Progress::Nothing
+                AttemptProgress::Nothing
             }
             (Phase::Handshaking, News::Exited(ended)) => {
                 if self.taken && self.ports < MOST_PORTS {
-                    // It could not have its port: somebody was faster.
+                    // It could not have its port: another process was faster.
                     self.ports += 1;
                     self.trouble = None;
                     return self.sweep(out);
@@ -235,7 +240,7 @@ impl Attempt {
                 if self.exited && self.output_ended {
                     return self.examine(out);
                 }
-                Progress::Nothing
+                AttemptProgress::Nothing
             }
             (Phase::Examining, News::Loaded(mut response)) => {
                 if response.complaint == Complaint::default() {
@@ -284,14 +289,14 @@ impl Attempt {
                 | News::Exited(_)
                 | News::Loaded(_)
                 | News::Swept { .. },
-            ) => Progress::Nothing,
+            ) => AttemptProgress::Nothing,
         }
     }
 
     /// Our step that is under way.
     fn step(&self) -> Step {
         let mut kit = self.journey.steps_of(Party::Kit);
-        let running = kit.find(|step| self.journey.state(*step) == State::InProgress);
+        let running = kit.find(|step| self.journey.state(*step) == StepState::InProgress);
         running.unwrap_or(Step::KitPreparation)
     }
 

@@ -25,7 +25,7 @@ pub(in crate::spawn) enum Phase {
 
 /// What the machine has to do about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::spawn) enum Progress {
+pub(in crate::spawn) enum AttemptProgress {
     /// Nothing.
     Nothing,
     /// It is up.

@@ -5,7 +5,7 @@ use serde::Serialize;
 /// The kinds of errors, as Passenger has them. An application names one in `error/category`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Category {
-    /// Somebody's programming error.
+    /// A programming error.
     #[serde(rename = "INTERNAL_ERROR")]
     Internal,
     /// About a file or a path.

@@ -14,7 +14,7 @@ pub enum Ended {
         /// With a core dump.
         core: bool,
     },
-    /// Nobody knows: it was another's child.
+    /// Unknown: it was another process's child.
     Unknown,
 }
 

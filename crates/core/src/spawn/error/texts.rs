@@ -4,8 +4,9 @@ use super::category::Category;
 use super::exit::Ended;
 use super::trouble::Trouble;
 use crate::spawn::handshake::response::{Response, Text};
-use crate::spawn::journey::{Journey, State};
-use crate::spawn::plan::{Kind, Plan};
+use crate::spawn::journey::{Journey, StepState};
+use crate::spawn::plan::{Kind, OwnSocket, Plan};
+use crate::spawn::report::source::Excerpt;
 use crate::spawn::step::{Party, Route, Step};
 use serde::Serialize;
 
@@ -26,6 +27,9 @@ pub struct Failure {
     /// For developers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<String>,
+    /// The line of the application's source that failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<Excerpt>,
 }
 
 fn step_name<S: serde::Serializer>(step: &Step, serializer: S) -> Result<S::Ok, S::Error> {
@@ -50,6 +54,7 @@ pub fn explain(trouble: &Trouble, journey: &Journey, plan: &Plan, response: Opti
         failure.problem = complaint.problem().unwrap_or(failure.problem);
         failure.solution = complaint.solution().unwrap_or(failure.solution);
         failure.details = failure.details.or(complaint.details());
+        failure.source = complaint.source.as_deref().and_then(Excerpt::parse);
     }
     failure
 }
@@ -64,7 +69,10 @@ fn ours(trouble: &Trouble, journey: &Journey, plan: &Plan, response: Option<&Res
         Trouble::BadPlan(faults) => say(
             Category::Internal,
             Step::KitPreparation,
-            format!("{what} can't be started as it is configured."),
+            format!(
+                "{what} can't be started as it is configured: {}.",
+                faults.join("; ")
+            ),
             faults.join("\n"),
             "Correct the settings that are named.".to_owned(),
         ),
@@ -210,7 +218,9 @@ fn timeout(step: Step, journey: &Journey, plan: &Plan, response: Option<&Respons
     };
     let elsewhere = response.filter(|response| {
         let is_there = |port| response.listens_on.contains(&port);
-        plan.wants_port(journey.route()) && response.port.is_some_and(|port| !is_there(port))
+        plan.own_socket.is_none()
+            && plan.wants_port(journey.route())
+            && response.port.is_some_and(|port| !is_there(port))
     });
     if let Some((port, others)) = elsewhere.and_then(|it| Some((it.port?, &it.listens_on))) {
         if !others.is_empty() {
@@ -234,6 +244,14 @@ fn timeout(step: Step, journey: &Journey, plan: &Plan, response: Option<&Respons
     let advice = match stuck {
         Step::SubprocessOsShell => {
             "The user's login shell did not come to an end of its start-up files: look what in them waits."
+        }
+        _ if plan.own_socket == Some(OwnSocket::Told) => {
+            "The application did not listen on the socket that it was given: let it listen on the unix socket $SOCKET, and \
+             look at its output for what it waits for."
+        }
+        _ if plan.own_socket.is_some() => {
+            "No HTTP server of the application has come to listen: let a process of Node.js call listen() of an http server, \
+             and look at the output for what it waits for. A program that is not Node.js needs runtime = \"http\"."
         }
         _ if plan.wants_port(journey.route()) => {
             "The application did not listen on the port that it was given: let it listen on $PORT, on the address that \
@@ -275,7 +293,7 @@ fn reported(journey: &Journey) -> Option<Step> {
     let failed = journey
         .records()
         .iter()
-        .filter(|record| record.state == State::Errored);
+        .filter(|record| record.state == StepState::Errored);
     let mut steps = failed.map(|record| record.step);
     steps.find(|step| step.party() != Party::Kit)
 }
@@ -326,6 +344,7 @@ fn say(category: Category, step: Step, summary: String, problem: String, solutio
         problem: Text::Plain(problem),
         solution: Text::Plain(solution),
         details: None,
+        source: None,
     }
 }
 

@@ -29,7 +29,7 @@ pub enum Trouble {
     Preparation(Fault),
     /// No process could be made.
     Fork(Fault),
-    /// The time is over; in which of our steps.
+    /// The time is over; in which of forkyard's steps.
     Timeout(Step),
     /// The new process ended before it was up.
     Exited(Ended),
@@ -53,6 +53,6 @@ pub enum Trouble {
         /// Id of the last report.
         last: String,
     },
-    /// Nobody wants it any more.
+    /// It is not wanted any more.
     Cancelled,
 }

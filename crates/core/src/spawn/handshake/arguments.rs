@@ -42,6 +42,12 @@ pub struct Arguments {
     /// On which port, where one was looked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected_start_port: Option<u16>,
+    /// The path of the unix socket to listen on, where one was prepared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_socket: Option<PathBuf>,
+    /// The script that Node.js loads first, to listen there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_preload: Option<PathBuf>,
     /// Address of the application on its site.
     pub base_uri: String,
     /// Name of the user.
@@ -106,6 +112,8 @@ impl Arguments {
             app_env: plan.app_env.clone(),
             bind_address: plan.bind_address.to_string(),
             expected_start_port: port,
+            own_socket: None,
+            node_preload: None,
             base_uri: plan.base_uri.clone(),
             user: plan.account.user.clone(),
             group: plan.account.group.clone(),

@@ -72,8 +72,13 @@ pub struct Socket {
 impl Socket {
     /// The port of an application that says nothing of its sockets.
     pub fn generic(host: &str, port: u16) -> Socket {
+        Socket::at(Address::Tcp(host.to_owned(), port))
+    }
+
+    /// Where an application listens that says nothing of it.
+    pub fn at(address: Address) -> Socket {
         Socket {
-            address: Address::Tcp(host.to_owned(), port),
+            address,
             protocol: "http".to_owned(),
             concurrency: -1,
             accept_http_requests: true,

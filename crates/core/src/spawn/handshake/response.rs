@@ -2,7 +2,7 @@
 
 use super::properties::Found;
 use crate::spawn::error::Category;
-use crate::spawn::journey::{Record, State};
+use crate::spawn::journey::{Record, StepState};
 use crate::spawn::step::Step;
 use crate::tick::Tick;
 use serde::{Deserialize, Serialize};
@@ -79,6 +79,8 @@ pub struct Complaint {
     pub solution_text: Option<Vec<u8>>,
     /// `error/advanced_problem_details`.
     pub details: Option<Vec<u8>>,
+    /// `error/source`.
+    pub source: Option<Vec<u8>>,
 }
 
 impl Complaint {
@@ -157,6 +159,8 @@ pub struct Response {
     pub steps: Vec<(Step, StepFiles)>,
     /// Its surroundings.
     pub surroundings: Surroundings,
+    /// The path of the socket that it was given.
+    pub socket: Option<PathBuf>,
     /// The port that it was given.
     pub port: Option<u16>,
     /// The ports that it listens on; looked at only if it was given one.
@@ -192,7 +196,7 @@ impl Response {
             if text.is_empty() {
                 continue;
             }
-            let Some(state) = State::parse(&text) else {
+            let Some(state) = StepState::parse(&text) else {
                 bad.get_or_insert(BadStep { step: *step, text });
                 continue;
             };

@@ -1,7 +1,8 @@
 //! An HTML page. Everything in it is escaped by the template engine; HTML of the application is shown in a frame that may
 //! run no scripts, load nothing and belongs to no origin.
 
-use super::{Report, text};
+use super::Report;
+use super::page::{self, Drawn};
 use crate::spawn::handshake::response::{Surroundings, Text};
 use askama::Template;
 
@@ -18,7 +19,9 @@ struct Page<'a> {
     problem: Shown<'a>,
     solution: Shown<'a>,
     details: Option<&'a str>,
-    steps: String,
+    steps: Vec<Drawn>,
+    source: Option<String>,
+    mark: &'static str,
     output: &'a str,
     sections: Vec<(String, &'a str)>,
 }
@@ -65,7 +68,7 @@ pub(super) fn render(report: &Report, full: bool) -> String {
         (Some(pid), None) => pid.to_string(),
         (Some(pid), Some(exit)) => format!("{pid}, {}", exit.describe()),
     };
-    let page = Page {
+    let whole = Page {
         id,
         group: &report.plan.group,
         root: report.plan.app_root.display().to_string(),
@@ -76,11 +79,13 @@ pub(super) fn render(report: &Report, full: bool) -> String {
         problem: Shown::new(&failure.problem),
         solution: Shown::new(&failure.solution),
         details: failure.details.as_deref(),
-        steps: text::steps(report),
-        output: &report.output,
+        steps: page::journey(&report.journey, failure.step),
+        source: failure.source.as_ref().map(page::source_section),
+        mark: page::SOURCE_MARK,
+        output: report.output.trim_end(),
         sections: surroundings(&report.subprocess),
     };
-    page.render().unwrap_or_default()
+    whole.render().unwrap_or_default()
 }
 
 fn surroundings(known: &Surroundings) -> Vec<(String, &str)> {

@@ -25,6 +25,7 @@ pub(super) fn render(report: &Report, epoch_s: u64) -> Value {
             "problem_description": report.failure.problem,
             "solution_description": report.failure.solution,
             "aux_details": report.failure.details,
+            "source": report.failure.source,
         },
         "diagnostics": {
             "duration": report.ended.since(report.started).as_secs_f64(),

@@ -3,7 +3,12 @@
 mod html;
 mod json;
 mod line;
+mod page;
+mod secrets;
+pub mod source;
 mod text;
+
+pub use page::{SOURCE_MARK, exception, source_section};
 
 use super::error::{Ended, Failure};
 use super::handshake::response::Surroundings;

@@ -23,6 +23,17 @@ pub(super) fn render(report: &Report) -> String {
     section(&mut out, "", &facts);
     section(&mut out, "What happened", shown(&failure.problem).as_str());
     section(&mut out, "How to solve it", shown(&failure.solution).as_str());
+    if let Some(source) = &failure.source {
+        let lines = source.numbered().map(|(number, text, is_here)| {
+            let mark = if is_here { '>' } else { ' ' };
+            format!("{mark}{number:>5}  {text}\n")
+        });
+        section(
+            &mut out,
+            &format!("{}, line {}", source.file, source.line),
+            &lines.collect::<String>(),
+        );
+    }
     if let Some(details) = &failure.details {
         section(&mut out, "Details", details);
     }
@@ -40,7 +51,7 @@ pub(super) fn render(report: &Report) -> String {
 }
 
 /// A line for each step: its state, and how long it took.
-pub(super) fn steps(report: &Report) -> String {
+fn steps(report: &Report) -> String {
     let mut lines = String::new();
     for record in report.journey.records() {
         let duration = report.journey.duration(record.step);

@@ -2,7 +2,7 @@
 
 use super::{Fate, Loader, Loses, MAX, Worker, World};
 use forkyard_core::master::action::{Action, Force, Notice};
-use forkyard_core::master::event::{Event, Exit, GenerationId, OrderId, PoolId, SlotIndex, WorkerId};
+use forkyard_core::master::event::{Event, Exit, GenerationId, PoolId, SlotIndex, SpawnRequestId, WorkerId};
 
 impl World {
     pub(super) fn perform(&mut self, action: Action) {
@@ -52,7 +52,7 @@ impl World {
                 for application in &mut self.applications {
                     *application = application.filter(|(pool, _)| *pool != id);
                 }
-                let waits = |(order, (_, fate)): (&OrderId, &(usize, Fate))| match fate {
+                let waits = |(order, (_, fate)): (&SpawnRequestId, &(usize, Fate))| match fate {
                     Fate::Filled(worker) => {
                         let worker = self.workers.get(worker);
                         worker.is_some_and(|it| !it.was_dismissed && self.pool_of(it.generation) == Some(id))
@@ -68,21 +68,21 @@ impl World {
             Action::Say(Notice::NoWorkerPossible(..)) => self.fail("nobody waits in a socket".to_owned()),
             Action::Watch(_)
             | Action::Unwatch(_)
-            | Action::TimeUp(_)
+            | Action::RespondTimeout(_)
             | Action::Trace(_)
-            | Action::StandIn(..)
+            | Action::UnavailableResponder(..)
             | Action::StandDown(_)
             | Action::Promote(..)
-            | Action::Succeed(_)
-            | Action::StopSecond(..) => {
+            | Action::SwitchMold(_)
+            | Action::StopNextMold(..) => {
                 self.fail(format!("there is no reason for {action:?}"));
             }
-            Action::TakeCensus(id) => {
+            Action::TakeSnapshot(id) => {
                 // The slots say nothing.
-                self.tell(Event::Census(id, Vec::new(), None));
+                self.tell(Event::Snapshot(id, Vec::new(), None));
             }
-            Action::SetNotify(..)
-            | Action::Nudge(_)
+            Action::SetWakeOnAccept(..)
+            | Action::Wake(_)
             | Action::Publish(..)
             | Action::Note(_)
             | Action::Say(_)
@@ -101,7 +101,7 @@ impl World {
             .any(|(_, newest)| *newest == id)
     }
 
-    fn fill(&mut self, order: OrderId, worker: WorkerId) {
+    fn fill(&mut self, order: SpawnRequestId, worker: WorkerId) {
         match self.orders.get_mut(&order) {
             Some((_, fate @ Fate::Waits)) => *fate = Fate::Filled(worker),
             other => {
@@ -112,7 +112,7 @@ impl World {
     }
 
     fn fork(&mut self, id: WorkerId, generation: GenerationId, slot: SlotIndex) {
-        let of_worker = |(_, (_, fate)): &(&OrderId, &(usize, Fate))| *fate == Fate::Filled(id);
+        let of_worker = |(_, (_, fate)): &(&SpawnRequestId, &(usize, Fate))| *fate == Fate::Filled(id);
         let Some(order) = self.orders.iter().find(of_worker).map(|(order, _)| *order) else {
             return self.fail(format!("{id:?} is for no order"));
         };
@@ -154,10 +154,10 @@ impl World {
     }
 
     fn is_ending(&self) -> bool {
-        self.canceled.contains(&OrderId(u64::MAX))
+        self.canceled.contains(&SpawnRequestId(u64::MAX))
     }
 
-    fn end(&mut self, order: OrderId, how: &str) {
+    fn end(&mut self, order: SpawnRequestId, how: &str) {
         match self.orders.get_mut(&order) {
             Some((_, fate)) if *fate != Fate::Over => *fate = Fate::Over,
             _ => self.fail(format!("{order:?} {how} and was over")),

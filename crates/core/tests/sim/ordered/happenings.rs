@@ -3,7 +3,7 @@
 use super::{APPLICATIONS, Fate, Generation, Loader, MAX, PATIENCE, World};
 use forkyard_core::config::ProcessManager;
 use forkyard_core::master::event::{
-    Event, GenerationId, OrderId, Ordered, Policy, PoolId, PreloaderPolicy, WorkerId,
+    Event, GenerationId, Policy, PoolId, PreloaderPolicy, SpawnRequest, SpawnRequestId, WorkerId,
 };
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl World {
     fn order(&mut self) {
         let application = self.random.below(APPLICATIONS);
         self.next += 1;
-        let order = OrderId(u64::from(self.next));
+        let order = SpawnRequestId(u64::from(self.next));
         let restarts = self.random.percent(15);
         let has_loader = application % 2 == 0;
         let known = self.applications[application];
@@ -57,6 +57,7 @@ impl World {
             terminate_timeout: None,
             concurrency: 1,
             slow_timeout: None,
+            drain_timeout: None,
             preloader: has_loader.then_some(PreloaderPolicy {
                 start_timeout: Duration::from_secs(3),
                 idle_timeout: Duration::from_secs(2),
@@ -73,7 +74,7 @@ impl World {
             self.orders.remove(&order);
             return self.undo(generation, pool, application, known);
         }
-        self.tell(Event::Order(Ordered {
+        self.tell(Event::SpawnRequest(SpawnRequest {
             order,
             pool,
             generation,
@@ -91,7 +92,7 @@ impl World {
         self.applications[at] = known;
     }
 
-    fn open_orders(&self) -> Vec<OrderId> {
+    fn open_orders(&self) -> Vec<SpawnRequestId> {
         let open = self.orders.iter().filter(|(_, (_, fate))| *fate != Fate::Over);
         open.map(|(order, _)| *order).collect()
     }
@@ -211,7 +212,7 @@ impl World {
         }
     }
 
-    /// The daemon is to finish once whoever orders has: meanwhile all goes on as before.
+    /// The daemon is to finish once the router has finished. Meanwhile all goes on as before.
     pub(super) fn drain(&mut self) {
         self.tell(Event::Drain);
         self.is_calm = false;
@@ -251,7 +252,7 @@ impl World {
                 self.fail(text);
             }
         }
-        self.canceled.insert(OrderId(u64::MAX));
+        self.canceled.insert(SpawnRequestId(u64::MAX));
         self.tell(Event::Finish);
         let until = self.now + PATIENCE;
         while self.now < until && self.broken.is_none() && !self.has_exited {

@@ -1,9 +1,9 @@
 //! Workers that are ordered: applications begin, restart, crash and end at random, orders are canceled, preloaders hang
 //! and die, and in the end nothing is left.
 //!
-//! What is checked: every order is filled or fails, once; a worker that nobody dismissed stays, whatever becomes of its
-//! application's newer code; workers and preloaders are made of the newest generation alone; a pool is closed when
-//! nothing of it is wanted, and not before; `process.max` and slots hold.
+//! What is checked: every order is filled or fails, once; a worker that was not dismissed stays, whatever becomes of
+//! its application's newer code; workers and preloaders are made of the newest generation alone; a pool is closed when
+//! nothing in it is wanted, and not before; `process.max` and slots hold.
 
 mod executor;
 mod happenings;
@@ -11,7 +11,9 @@ mod happenings;
 use crate::random::{Random, all_are_noticed, outcome, seeds};
 use forkyard_base::tick::Tick;
 use forkyard_core::master::Manager;
-use forkyard_core::master::event::{Event, GenerationId, OrderId, PoolId, SlotIndex, Wanted, WorkerId};
+use forkyard_core::master::event::{
+    Event, GenerationId, PoolId, SlotIndex, SpawnRequestId, Wanted, WorkerId,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -53,7 +55,7 @@ struct Generation {
 struct Worker {
     generation: GenerationId,
     slot: SlotIndex,
-    order: OrderId,
+    order: SpawnRequestId,
     exists: bool,
     was_dismissed: bool,
 }
@@ -71,8 +73,8 @@ struct World {
     now: Tick,
     mutant: Option<Loses>,
     process_max: Option<u32>,
-    orders: BTreeMap<OrderId, (usize, Fate)>,
-    canceled: BTreeSet<OrderId>,
+    orders: BTreeMap<SpawnRequestId, (usize, Fate)>,
+    canceled: BTreeSet<SpawnRequestId>,
     applications: Vec<Option<(PoolId, GenerationId)>>,
     generations: BTreeMap<GenerationId, Generation>,
     pools: BTreeSet<PoolId>,

@@ -2,7 +2,7 @@
 
 use crate::random::Random;
 use forkyard_base::tick::Tick;
-use forkyard_worker::worker::order::{self, LOOK_INTERVAL, Line, Next, Waiting};
+use forkyard_worker::worker::service_order::{self, LOOK_INTERVAL, ListenQueueState, Next, Waiting};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
@@ -16,8 +16,8 @@ pub(crate) enum Mutant {
     NewFirst,
     /// Kept connections come before new ones.
     KeptFirst,
-    /// It has no minder: what it holds waits while a request runs.
-    NoMinder,
+    /// It has no idle watch: what it holds waits while a request runs.
+    NoIdleWatch,
     /// It leaves what it was woken for.
     LeavesWork,
 }
@@ -27,7 +27,7 @@ impl Mutant {
         Mutant::OwnFirst,
         Mutant::NewFirst,
         Mutant::KeptFirst,
-        Mutant::NoMinder,
+        Mutant::NoIdleWatch,
         Mutant::LeavesWork,
     ];
 }
@@ -76,7 +76,7 @@ struct Worker {
     own: VecDeque<usize>,
     /// Its epoll was told of the listening socket, of the queue.
     told: [bool; 2],
-    line: (Line, u64),
+    line: (ListenQueueState, u64),
     /// The request runs long: what comes is passed on at once.
     minds: bool,
 }
@@ -130,7 +130,7 @@ impl Pool {
             took: [0; 2],
             own: VecDeque::new(),
             told: [false; 2],
-            line: (Line::default(), 0),
+            line: (ListenQueueState::default(), 0),
             minds: false,
         };
         let mut pool = Pool {
@@ -242,12 +242,12 @@ impl Pool {
         }
     }
 
-    fn line(&mut self, worker: usize) -> Line {
+    fn line(&mut self, worker: usize) -> ListenQueueState {
         let (line, measured) = self.workers[worker].line;
         if measured != 0 && self.now - measured < LINE_INTERVAL {
             return line.at(self.accepted);
         }
-        let line = Line {
+        let line = ListenQueueState {
             accepted: self.accepted,
             waiting: self.listener.len().max(1) as u64,
         };
@@ -289,7 +289,7 @@ impl Pool {
         let worker = &self.workers[index];
         let second = worker.own.get(1).and_then(|client| self.clients[*client].noted);
         let takes = Duration::from_micros(worker.took[0].min(worker.took[1]));
-        let stays = order::stays(takes, second, self.tick());
+        let stays = service_order::stays(takes, second, self.tick());
         if self.workers.len() > 1 {
             self.pass_on(index, stays);
         }
@@ -309,13 +309,15 @@ impl Pool {
             .and_then(|message| message.waiting);
         let next = match listener && (own.is_some() || first.is_some()) {
             _ if queue && first.is_none() => Next::Queue,
-            true => order::next(Some(self.line(index)), first, own),
-            false => order::next(listener.then(Line::default), first, own),
+            true => service_order::next(Some(self.line(index)), first, own),
+            false => service_order::next(listener.then(ListenQueueState::default), first, own),
         };
         let next = match self.mutant {
             Some(Mutant::OwnFirst) if own.is_some() => Next::Own,
             Some(Mutant::NewFirst) if listener => Next::Accept,
-            Some(Mutant::KeptFirst) if own.is_some() || first.is_some() => order::next(None, first, own),
+            Some(Mutant::KeptFirst) if own.is_some() || first.is_some() => {
+                service_order::next(None, first, own)
+            }
             Some(Mutant::LeavesWork) if own.is_some() => Next::Own,
             _ => next,
         };
@@ -411,9 +413,9 @@ impl Pool {
         worker.minds = false;
         worker.took = [takes, worker.took[0]];
         let oldest = worker.own.front().and_then(|client| self.clients[*client].noted);
-        let due = order::passes_on_at(self.tick(), oldest).since(self.tick());
+        let due = service_order::passes_on_at(self.tick(), oldest).since(self.tick());
         self.plan(takes + OVERHEAD, Event::Done(index));
-        if !self.is(Mutant::NoMinder) {
+        if !self.is(Mutant::NoIdleWatch) {
             self.plan(due.as_micros() as u64, Event::Mind(index, number));
         }
     }

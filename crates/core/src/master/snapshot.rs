@@ -1,4 +1,4 @@
-//! A census, read with suspicion: each row was written by the worker it is about.
+//! A snapshot, read with suspicion: each row was written by the worker it is about.
 
 use super::children::{Children, Life};
 use super::event::{GenerationId, Row, WorkerId};
@@ -6,7 +6,7 @@ use super::leave::Going;
 use crate::tick::Tick;
 use std::collections::BTreeMap;
 
-/// What a census says about a generation.
+/// What a snapshot says about a generation.
 #[derive(Debug, Default)]
 pub(super) struct View {
     /// Workers that wait for work and were not told to go.

@@ -1,5 +1,5 @@
-//! Workers that are made because somebody ordered each of them, and that stay until they are dismissed: the instances of
-//! an application in an application pool.
+//! Workers that a router orders one by one, and that stay until it dismisses them: the instances of an application in
+//! an application pool.
 //!
 //! Such a pool has no source of work. It begins with its first order and is closed when nothing is left of it: no order,
 //! no worker, no preloader. An order that names a new generation has that take the place of the one before it at once;
@@ -15,7 +15,7 @@
 //! ```
 
 use super::action::Action;
-use super::event::{GenerationId, OrderId, Ordered, PoolId, WorkerId};
+use super::event::{GenerationId, PoolId, SpawnRequest, SpawnRequestId, WorkerId};
 use super::generation::{Generation, Stage};
 use super::leave;
 use super::manager::{Manager, Step};
@@ -30,22 +30,22 @@ const TRIES: u8 = 2;
 
 /// An order that has no worker yet, or whose worker does not exist yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Order {
-    pub id: OrderId,
+pub(super) struct Queued {
+    pub id: SpawnRequestId,
     /// How often a worker was asked for.
     pub tries: u8,
 }
 
 impl Manager {
     /// Takes an order in.
-    pub(super) fn take_order(&mut self, ordered: Ordered, step: &mut Step<'_>) {
-        let Ordered {
+    pub(super) fn take_order(&mut self, ordered: SpawnRequest, step: &mut Step<'_>) {
+        let SpawnRequest {
             order,
             pool: pool_id,
             generation: id,
             policy,
         } = ordered;
-        let is_order = matches!(policy.pm, ProcessManager::Ordered { .. });
+        let is_ordered = matches!(policy.pm, ProcessManager::Ordered { .. });
         let is_running = matches!(self.phase, Phase::Running | Phase::Draining);
         let fits = match self.pools.get(&pool_id) {
             None => !self.generations.contains_key(&id),
@@ -55,7 +55,7 @@ impl Manager {
                 pool.by_order && !pool.closed && known.is_none_or(|known| serves && known.pool == pool_id)
             }
         };
-        if !(is_order && is_running && fits) {
+        if !(is_ordered && is_running && fits) {
             return self.refuse_order(ordered, step);
         }
         self.pools.entry(pool_id).or_insert_with(|| Pool {
@@ -70,11 +70,11 @@ impl Manager {
                 step,
             );
         }
-        self.queue(id, Order { id: order, tries: 0 });
-        self.fill_orders(id, step);
+        self.queue(id, Queued { id: order, tries: 0 });
+        self.fork_ordered(id, step);
     }
 
-    fn refuse_order(&mut self, ordered: Ordered, step: &mut Step<'_>) {
+    fn refuse_order(&mut self, ordered: SpawnRequest, step: &mut Step<'_>) {
         step.act(Action::Fail(ordered.order));
         if !self.generations.contains_key(&ordered.generation) {
             step.act(Action::DropGeneration(ordered.generation));
@@ -103,25 +103,25 @@ impl Manager {
         self.generations.insert(id, generation);
         if let Some(old) = old {
             self.quota.forget(old);
-            for timer in [Timer::Turn(old), Timer::Backoff(old)] {
+            for timer in [Timer::Grant(old), Timer::Backoff(old)] {
                 self.timers.clear(timer);
             }
             if !self.workers_need_preloader(old) {
-                self.preloader_changed(old, life::Cause::Stop(Force::Ask), None, step);
+                self.preloader_changed(old, life::LifeCause::Stop(Force::Ask), None, step);
             }
             self.touched.insert(old);
         }
         self.touched.insert(id);
     }
 
-    fn queue(&mut self, id: GenerationId, order: Order) {
+    fn queue(&mut self, id: GenerationId, order: Queued) {
         if let Some(generation) = self.generations.get_mut(&id) {
             generation.orders.push_back(order);
         }
     }
 
     /// Makes the workers that were ordered, as far as that is possible now.
-    pub(super) fn fill_orders(&mut self, id: GenerationId, step: &mut Step<'_>) {
+    pub(super) fn fork_ordered(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get(&id) else {
             return;
         };
@@ -129,14 +129,14 @@ impl Manager {
             return;
         }
         let wanted = u32::try_from(generation.orders.len()).unwrap_or(u32::MAX);
-        self.make(id, wanted, step);
+        self.fork_workers(id, wanted, step);
     }
 
     /// A worker is about to be made; if that is for an order, says for which.
     pub(super) fn fill_order(&mut self, id: GenerationId, worker: WorkerId, step: &mut Step<'_>) {
         let next = self.generations.get_mut(&id).and_then(|it| it.orders.pop_front());
         let Some(order) = next else { return };
-        let tried = Order {
+        let tried = Queued {
             tries: order.tries + 1,
             ..order
         };
@@ -145,14 +145,14 @@ impl Manager {
     }
 
     /// The worker of an order could not be made. `is_wanted`: it was not told to go.
-    pub(super) fn unfilled(&mut self, id: GenerationId, order: Order, is_wanted: bool, step: &mut Step<'_>) {
+    pub(super) fn unfilled(&mut self, id: GenerationId, order: Queued, is_wanted: bool, step: &mut Step<'_>) {
         let pool = self.generations.get(&id).map(|generation| generation.pool);
         let serving = pool.and_then(|pool| self.pools.get(&pool)?.serving);
         match serving.filter(|_| is_wanted && order.tries < TRIES) {
             Some(serving) => {
                 self.queue(serving, order);
                 if serving != id {
-                    self.fill_orders(serving, step);
+                    self.fork_ordered(serving, step);
                 }
             }
             None => step.act(Action::Fail(order.id)),
@@ -171,12 +171,12 @@ impl Manager {
             step.act(Action::Fail(order.id));
         }
         self.quota.forget(id);
-        self.timers.clear(Timer::Turn(id));
+        self.timers.clear(Timer::Grant(id));
         self.touched.insert(id);
     }
 
     /// An order is not wanted any more. If its worker is there, that is dismissed.
-    pub(super) fn cancel(&mut self, id: OrderId, kill: bool, step: &mut Step<'_>) {
+    pub(super) fn cancel(&mut self, id: SpawnRequestId, kill: bool, step: &mut Step<'_>) {
         let of_order = |generation: &Generation| generation.orders.iter().position(|order| order.id == id);
         let queued = self
             .generations
@@ -192,33 +192,33 @@ impl Manager {
         }
         if let Some(worker) = self.children.of_order(id) {
             let cause = if kill {
-                leave::Cause::Kill
+                leave::LeaveCause::Kill
             } else {
-                leave::Cause::Surplus
+                leave::LeaveCause::Surplus
             };
             self.dismiss(worker, cause, step);
         }
     }
 
-    /// Closes a pool whose workers were ordered, or makes it leave faster: nobody orders any more.
+    /// Closes a pool whose workers were ordered, or makes it leave faster: no router orders any more.
     pub(super) fn disband(&mut self, id: PoolId, step: &mut Step<'_>) {
         if self.pools.get(&id).is_some_and(|pool| pool.by_order) {
-            self.close(id, leave::Cause::Leave, step);
+            self.close(id, leave::LeaveCause::Leave, step);
         }
     }
 
-    /// Ends what is left of a pool that nobody wants.
+    /// Ends what is left of a pool that is no longer wanted.
     pub(super) fn expel(&mut self, id: PoolId, step: &mut Step<'_>) {
         if self
             .pools
             .get(&id)
             .is_some_and(|pool| pool.by_order || pool.closed)
         {
-            self.close(id, leave::Cause::Stop, step);
+            self.close(id, leave::LeaveCause::Stop, step);
         }
     }
 
-    /// Closes a pool of which nothing is left but its name.
+    /// Closes a pool that has no generation left.
     pub(super) fn close_if_unused(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get(&id) else {
             return;
@@ -231,12 +231,9 @@ impl Manager {
             && generation.orders.is_empty()
             && generation.preloader == Life::Absent
             && self.crew(id).all == 0;
-        let mut others = self
-            .generations
-            .iter()
-            .filter(|(other, it)| **other != id && it.pool == pool_id);
-        if pool.by_order && !pool.closed && is_empty && others.next().is_none() {
-            self.close(pool_id, leave::Cause::Leave, step);
+        let has_others = self.generations.of(&pool_id).any(|(other, _)| other != id);
+        if pool.by_order && !pool.closed && is_empty && !has_others {
+            self.close(pool_id, leave::LeaveCause::Leave, step);
         }
     }
 }

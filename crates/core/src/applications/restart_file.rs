@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 /// What tells one state of a file from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stamp {
+pub struct FileState {
     /// Its time of modification, in nanoseconds since 1970.
     pub modified_ns: i128,
     /// Its inode.
@@ -13,9 +13,9 @@ pub struct Stamp {
 
 /// A look at an application's restart files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Sight {
+pub struct RestartFiles {
     /// `restart.txt`; `None`: it is not there.
-    pub restart: Option<Stamp>,
+    pub restart: Option<FileState>,
     /// Whether `always_restart.txt` is there.
     pub always: bool,
 }
@@ -29,17 +29,17 @@ pub fn restart_directory(app_root: &Path, restart_dir: Option<&Path>) -> PathBuf
 /// What is known of `restart.txt`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Known {
-    /// Nobody has looked yet.
+    /// It was not looked at yet.
     #[default]
     Nothing,
-    /// It was like this when somebody looked last.
-    Seen(Option<Stamp>),
+    /// It was like this at the last look.
+    Seen(Option<FileState>),
 }
 
 impl Known {
     /// Takes in a look; whether it means that the application is to be restarted. The first look is the baseline, and a
     /// file that goes means nothing.
-    pub(super) fn look(&mut self, restart: Option<Stamp>) -> bool {
+    pub(super) fn look(&mut self, restart: Option<FileState>) -> bool {
         let before = std::mem::replace(self, Known::Seen(restart));
         match (before, restart) {
             (Known::Nothing, _) | (Known::Seen(_), None) => false,
@@ -52,25 +52,25 @@ impl Known {
 mod tests {
     use super::*;
 
-    fn stamp(modified_ns: i128, inode: u64) -> Option<Stamp> {
-        Some(Stamp { modified_ns, inode })
+    fn file_state(modified_ns: i128, inode: u64) -> Option<FileState> {
+        Some(FileState { modified_ns, inode })
     }
 
     #[test]
     fn only_a_file_that_appears_or_changes_restarts() {
         let mut known = Known::default();
-        assert!(!known.look(stamp(1, 1)), "the baseline");
-        assert!(!known.look(stamp(1, 1)));
-        assert!(known.look(stamp(2, 1)), "touched");
-        assert!(known.look(stamp(2, 2)), "replaced");
-        assert!(known.look(stamp(1, 2)), "an older time is another time");
+        assert!(!known.look(file_state(1, 1)), "the baseline");
+        assert!(!known.look(file_state(1, 1)));
+        assert!(known.look(file_state(2, 1)), "touched");
+        assert!(known.look(file_state(2, 2)), "replaced");
+        assert!(known.look(file_state(1, 2)), "an older time is another time");
         assert!(!known.look(None), "removed");
         assert!(!known.look(None));
-        assert!(known.look(stamp(1, 2)), "created");
+        assert!(known.look(file_state(1, 2)), "created");
 
         let mut absent = Known::default();
         assert!(!absent.look(None), "the baseline");
-        assert!(absent.look(stamp(0, 1)), "created");
+        assert!(absent.look(file_state(0, 1)), "created");
     }
 
     #[test]

@@ -1,24 +1,24 @@
-//! What a process that starts a program by itself ([`super::alone`]) tells another of a start that failed: few enough facts
-//! that the other can make the same report of them.
+//! What a process that starts a program by itself ([`super::self_spawn`]) tells another process about a start that
+//! failed: just the facts that the other needs to make the same report.
 //!
-//! Whoever reads a letter does not believe it: it is bounded, says nothing of whose it is, and the words of the report are the
-//! reader's own but for what the program wrote and what the system said.
+//! The reader of a start failure does not trust it. It is bounded, and does not say which application it is about. The
+//! words of the report are the reader's own, except for what the program wrote and what the system said.
 
-use super::alone::{Attempt, Fall};
 use super::error::Ended;
 use super::plan::Plan;
 use super::report::{ErrorId, Report};
+use super::self_spawn::{Attempt, Fall};
 use crate::tick::Tick;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// Bytes of a letter.
+/// Bytes of a start failure.
 pub const MOST_BYTES: usize = 192 * 1024;
 
 /// A start that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Letter {
+pub struct StartFailure {
     pub(super) id: u32,
     pub(super) pid: Option<i32>,
     pub(super) fall: Fall,
@@ -31,29 +31,29 @@ pub struct Letter {
     pub(super) envvars: Option<String>,
 }
 
-impl Letter {
+impl StartFailure {
     /// Its bytes, at most [`MOST_BYTES`]: if need be less of what the program wrote is told, and nothing of its environment.
     pub fn encode(&self) -> Vec<u8> {
-        let mut letter = self.clone();
+        let mut start_failure = self.clone();
         loop {
             // Plain values to memory: it can't fail.
-            let bytes = serde_json::to_vec(&letter).unwrap_or_default();
+            let bytes = serde_json::to_vec(&start_failure).unwrap_or_default();
             if bytes.len() <= MOST_BYTES {
                 return bytes;
             }
-            match letter.envvars.take() {
+            match start_failure.envvars.take() {
                 Some(_) => {}
-                None if letter.output.is_empty() => return Vec::new(),
-                None => letter.output = last_half(&letter.output).to_owned(),
+                None if start_failure.output.is_empty() => return Vec::new(),
+                None => start_failure.output = last_half(&start_failure.output).to_owned(),
             }
         }
     }
 
     /// Reads one. `None`: it is none.
-    pub fn decode(bytes: &[u8]) -> Option<Letter> {
-        let letter: Letter = serde_json::from_slice(bytes).ok()?;
-        let has_pid = letter.pid.is_none_or(|pid| pid > 1);
-        let has_end = match letter.fall {
+    pub fn decode(bytes: &[u8]) -> Option<StartFailure> {
+        let start_failure: StartFailure = serde_json::from_slice(bytes).ok()?;
+        let has_pid = start_failure.pid.is_none_or(|pid| pid > 1);
+        let has_end = match start_failure.fall {
             Fall::Exited(Ended::Signal { number, .. }, ..) => (1..=64).contains(&number),
             Fall::Exited(Ended::Code(code), ..) => (0..=255).contains(&code),
             Fall::Exited(Ended::Unknown, ..)
@@ -63,7 +63,7 @@ impl Letter {
             | Fall::Timeout
             | Fall::Stranger(_) => true,
         };
-        (has_pid && has_end).then_some(letter)
+        (has_pid && has_end).then_some(start_failure)
     }
 
     /// The report's name.
@@ -89,6 +89,7 @@ impl Letter {
             output: self.output.clone(),
             ..report
         }
+        .without_secrets()
     }
 }
 
@@ -141,9 +142,9 @@ mod tests {
         ] {
             let (own, id) = (attempt(), ErrorId(0xabc));
             let envvars = Some("A=b\n".to_owned());
-            let letter = own.letter(&fall, envvars.clone(), id, at(13));
-            let read = Letter::decode(&letter.encode()).expect("a letter");
-            assert_eq!(read, letter);
+            let start_failure = own.start_failure(&fall, envvars.clone(), id, at(13));
+            let read = StartFailure::decode(&start_failure.encode()).expect("a letter");
+            assert_eq!(read, start_failure);
             let there = read.report(plan(), at(20));
             let here = own.fail(&fall, envvars, id, at(13));
             assert_eq!(there.text(), here.text());
@@ -157,14 +158,15 @@ mod tests {
         for _ in 0..100 {
             attempt.wrote(&[1; 8192]);
         }
-        let letter = attempt.letter(&Fall::Timeout, Some("\u{1}".repeat(500_000)), ErrorId(1), at(13));
-        let bytes = letter.encode();
+        let start_failure =
+            attempt.start_failure(&Fall::Timeout, Some("\u{1}".repeat(500_000)), ErrorId(1), at(13));
+        let bytes = start_failure.encode();
         assert!(
             bytes.len() <= MOST_BYTES && bytes.len() > MOST_BYTES / 4,
             "{}",
             bytes.len()
         );
-        assert!(Letter::decode(&bytes).is_some());
+        assert!(StartFailure::decode(&bytes).is_some());
     }
 
     #[test]
@@ -173,7 +175,7 @@ mod tests {
             text: String::new(),
             errno: i32::MIN,
         });
-        let good = attempt().letter(&fall, None, ErrorId(1), at(13));
+        let good = attempt().start_failure(&fall, None, ErrorId(1), at(13));
         for ended in [
             Ended::Signal {
                 number: i32::MIN,
@@ -185,20 +187,20 @@ mod tests {
             },
             Ended::Code(-1),
         ] {
-            let letter = Letter {
+            let start_failure = StartFailure {
                 fall: Fall::Exited(ended, CommandCheck::default(), false),
                 ..good.clone()
             };
-            assert_eq!(Letter::decode(&letter.encode()), None);
+            assert_eq!(StartFailure::decode(&start_failure.encode()), None);
         }
-        let letter = Letter {
+        let start_failure = StartFailure {
             pid: Some(-1),
             ..good.clone()
         };
-        assert_eq!(Letter::decode(&letter.encode()), None);
-        assert_eq!(Letter::decode(b"{\"id\":1}"), None);
-        assert_eq!(Letter::decode(&[0xff; 100]), None);
-        let odd = Letter {
+        assert_eq!(StartFailure::decode(&start_failure.encode()), None);
+        assert_eq!(StartFailure::decode(b"{\"id\":1}"), None);
+        assert_eq!(StartFailure::decode(&[0xff; 100]), None);
+        let odd = StartFailure {
             started: u64::MAX,
             prepared: Some(0),
             executed: Some(u64::MAX),

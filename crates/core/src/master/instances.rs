@@ -1,7 +1,7 @@
 //! What the master knows of the instances of an application pool, whatever its router says: which there are, how far each
 //! has come, and whether there may be another.
 
-use super::event::{OrderId, WorkerId};
+use super::event::{SpawnRequestId, WorkerId};
 use crate::origin::Origin;
 use crate::tick::Tick;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 /// The instances of one pool, those that are being started or stopped included.
 #[derive(Debug, Default)]
-pub struct Ledger {
+pub struct InstanceRegistry {
     last: u64,
     instances: BTreeMap<u64, Instance>,
 }
@@ -21,7 +21,7 @@ pub struct Instance {
     /// Its application's root.
     pub application: PathBuf,
     /// As in `ToMaster::Spawn` of the router.
-    pub generation: u32,
+    pub restarts: u32,
     /// The version of its code, once that is known.
     pub revision: Option<String>,
     /// What it is made of, once that is known.
@@ -44,11 +44,11 @@ pub enum At {
     /// Its application is being looked at.
     Looking,
     /// A worker was ordered for it.
-    Ordered(OrderId),
+    Ordered(SpawnRequestId),
     /// A worker is being made.
-    Made(OrderId, WorkerId),
+    Made(SpawnRequestId, WorkerId),
     /// The worker is up.
-    Up(OrderId, WorkerId),
+    Up(SpawnRequestId, WorkerId),
 }
 
 impl Instance {
@@ -61,7 +61,7 @@ impl Instance {
 /// Why there can be no such instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denial {
-    /// Its number is not higher than all before, of which this is the highest.
+    /// Its number is not higher than the highest so far, which this is.
     Stale(u64),
     /// There are so many already.
     TooMany(usize),
@@ -76,7 +76,7 @@ impl fmt::Display for Denial {
     }
 }
 
-impl Ledger {
+impl InstanceRegistry {
     /// Takes up an instance that is to be started. In a rolling restart there is one more than `max`.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl Ledger {
         &mut self,
         number: u64,
         application: PathBuf,
-        generation: u32,
+        restarts: u32,
         max: u32,
         now: Tick,
     ) -> Result<(), Denial> {
@@ -99,7 +99,7 @@ impl Ledger {
         }
         let instance = Instance {
             application,
-            generation,
+            restarts,
             revision: None,
             origin: None,
             at: At::Looking,
@@ -139,8 +139,8 @@ impl Ledger {
             .map(|(number, instance)| (*number, instance))
     }
 
-    /// The router is gone. What was not up yet, or was told to stop, is nobody's any more: the next router is not told of
-    /// it, and these numbers are to be stopped.
+    /// The router is gone. Instances that were not up yet, or were told to stop, have no router any more. The next
+    /// router is not told of them; the returned numbers are to be stopped.
     pub fn orphan(&mut self) -> Vec<u64> {
         let mut stopped = Vec::new();
         for (number, instance) in &mut self.instances {
@@ -160,44 +160,44 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    fn admit(ledger: &mut Ledger, number: u64) -> Result<(), Denial> {
-        ledger.admit(number, PathBuf::from("/srv/a"), 0, 2, Tick::ZERO)
+    fn admit(registry: &mut InstanceRegistry, number: u64) -> Result<(), Denial> {
+        registry.admit(number, PathBuf::from("/srv/a"), 0, 2, Tick::ZERO)
     }
 
     #[test]
     fn numbers_are_used_once_and_there_is_one_more_than_the_limit_at_most() {
-        let mut ledger = Ledger::default();
-        assert_eq!(admit(&mut ledger, 0), Err(Denial::Stale(0)));
+        let mut registry = InstanceRegistry::default();
+        assert_eq!(admit(&mut registry, 0), Err(Denial::Stale(0)));
         for number in [1, 2, 5] {
-            assert_eq!(admit(&mut ledger, number), Ok(()));
+            assert_eq!(admit(&mut registry, number), Ok(()));
         }
-        assert_eq!(admit(&mut ledger, 5), Err(Denial::Stale(5)));
-        assert_eq!(admit(&mut ledger, 6), Err(Denial::TooMany(3)));
-        assert!(ledger.remove(2).is_some() && ledger.remove(2).is_none());
-        assert_eq!(admit(&mut ledger, 6), Err(Denial::Stale(6)));
-        assert_eq!(admit(&mut ledger, 7), Ok(()));
-        assert_eq!(ledger.next(), 8);
+        assert_eq!(admit(&mut registry, 5), Err(Denial::Stale(5)));
+        assert_eq!(admit(&mut registry, 6), Err(Denial::TooMany(3)));
+        assert!(registry.remove(2).is_some() && registry.remove(2).is_none());
+        assert_eq!(admit(&mut registry, 6), Err(Denial::Stale(6)));
+        assert_eq!(admit(&mut registry, 7), Ok(()));
+        assert_eq!(registry.next(), 8);
     }
 
     #[test]
     fn a_next_router_is_told_of_what_is_up_and_stays() {
-        let mut ledger = Ledger::default();
+        let mut registry = InstanceRegistry::default();
         for number in 1..=3 {
-            ledger
+            registry
                 .admit(number, PathBuf::from("/srv/a"), 0, 9, Tick::ZERO)
                 .unwrap();
         }
-        let up = At::Up(OrderId(1), WorkerId(1));
+        let up = At::Up(SpawnRequestId(1), WorkerId(1));
         for number in [1, 2] {
-            ledger.get_mut(number).unwrap().at = up;
+            registry.get_mut(number).unwrap().at = up;
         }
-        ledger.get_mut(2).unwrap().is_stopping = true;
-        assert_eq!(ledger.orphan(), [3]);
-        let known = ledger
+        registry.get_mut(2).unwrap().is_stopping = true;
+        assert_eq!(registry.orphan(), [3]);
+        let known = registry
             .iter()
             .filter(|(_, it)| it.is_known)
             .map(|(number, _)| number);
         assert_eq!(known.collect::<Vec<_>>(), [1]);
-        assert_eq!(ledger.orphan(), [] as [u64; 0]);
+        assert_eq!(registry.orphan(), [] as [u64; 0]);
     }
 }

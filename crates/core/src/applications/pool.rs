@@ -1,8 +1,8 @@
-//! The book: every application, instance and session, and what is done about each event.
+//! The pool: every application, instance and session, and what is done about each event.
 
 use super::action::{Action, Notice, Reason};
 use super::application::{AppId, Application};
-use super::event::{Consumer, Event, InstanceId, Return, Ticket};
+use super::event::{Event, InstanceId, LeaseHolder, Return, Ticket};
 use super::index::Index;
 use super::instance::Instance;
 use super::timers::{Timer, Timers};
@@ -11,11 +11,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-/// The application pool's book.
+/// The application pool.
 #[derive(Debug)]
-pub struct Book {
+pub struct ApplicationPool {
     pub(super) max: u32,
-    /// Places that only applications can take of which nothing serves or is being started.
+    /// Places for applications alone that have no instance, not even one that is being started.
     pub(super) reserve: u32,
     /// Most instances that are being started at a time.
     pub(super) most_spawning: u32,
@@ -24,11 +24,11 @@ pub struct Book {
     pub(super) groups: BTreeMap<Arc<str>, Vec<AppId>>,
     pub(super) instances: BTreeMap<InstanceId, Instance>,
     pub(super) held: HashMap<Ticket, Held>,
-    pub(super) consumers: HashMap<Consumer, BTreeSet<Ticket>>,
+    pub(super) lease_holders: HashMap<LeaseHolder, BTreeSet<Ticket>>,
     pub(super) index: Index,
     pub(super) timers: Timers,
     pub(super) counts: Counts,
-    /// Instances that are Spent because somebody else needs a place.
+    /// Instances that are Finishing because another application needs a place.
     pub(super) yielding: BTreeSet<InstanceId>,
     /// Applications in which something changed and whose consequences are still to be drawn.
     pub(super) touched: BTreeSet<AppId>,
@@ -50,10 +50,10 @@ pub(super) struct Counts {
     /// Having sessions.
     pub active: u32,
     pub spawning: u32,
-    pub spent: u32,
+    pub finishing: u32,
     pub draining: u32,
     pub stopping: u32,
-    /// Being started, or started, in the place of an old one that has not retired.
+    /// Started, or being started, to replace an old one that has not retired.
     pub spares: u32,
 }
 
@@ -63,7 +63,9 @@ pub(super) struct Held {
     pub app: AppId,
     /// `None`: it waits.
     pub instance: Option<InstanceId>,
-    pub consumer: Option<Consumer>,
+    pub lease_holder: Option<LeaseHolder>,
+    /// It has, or waits for, an instance for itself.
+    pub alone: bool,
 }
 
 /// One call of `handle`.
@@ -82,11 +84,10 @@ impl Step<'_> {
     }
 }
 
-impl Book {
-    /// A book without applications, for at most `max` instances, of which at most `most_spawning` are being started at a
-    /// time.
-    pub fn new(max: NonZeroU32, most_spawning: NonZeroU32) -> Book {
-        Book {
+impl ApplicationPool {
+    /// A pool without applications, for at most `max` instances. At most `most_spawning` are being started at a time.
+    pub fn new(max: NonZeroU32, most_spawning: NonZeroU32) -> ApplicationPool {
+        ApplicationPool {
             max: max.get(),
             reserve: 0,
             most_spawning: most_spawning.get(),
@@ -95,7 +96,7 @@ impl Book {
             groups: BTreeMap::new(),
             instances: BTreeMap::new(),
             held: HashMap::new(),
-            consumers: HashMap::new(),
+            lease_holders: HashMap::new(),
             index: Index::default(),
             timers: Timers::default(),
             counts: Counts::default(),
@@ -112,7 +113,7 @@ impl Book {
     }
 
     /// The same with so many places that only applications without an instance can take.
-    pub fn with_reserve(mut self, reserve: u32) -> Book {
+    pub fn with_reserve(mut self, reserve: u32) -> ApplicationPool {
         self.reserve = reserve;
         self
     }
@@ -124,14 +125,14 @@ impl Book {
             Event::Get(get) => self.get(get, step),
             Event::Cancel(ticket) => self.cancel(ticket),
             Event::Close(ticket, back) => self.close(ticket, back, step),
-            Event::ConsumerGone(consumer, back) => self.consumer_gone(consumer, back, step),
+            Event::LeaseHolderGone(lease_holder, back) => self.lease_holder_gone(lease_holder, back, step),
             Event::Spawned(id) => self.spawned(id, step),
             Event::SpawnFailed(id, error) => self.spawn_failed(id, error, step),
             Event::Exited(id) => self.exited(id, step),
             Event::Restart(name, method) => self.restart_named(&name, method, step),
-            Event::Seen(name, sight) => {
+            Event::Seen(name, restart_files) => {
                 if let Some(app) = self.names.get(&name).copied() {
-                    self.look(app, sight, step);
+                    self.look(app, restart_files, step);
                 }
             }
             Event::Changed(name, options) => self.options_changed(name, options),
@@ -152,6 +153,8 @@ impl Book {
             }
             Event::WorkWanted(id) => self.work_wanted(id),
             Event::Worked(id) => self.worked(id, step),
+            Event::Found(id, session) => self.found(id, session, step),
+            Event::HeldUp(id, is_held_up) => self.held_up(id, is_held_up),
             Event::Measured(id, bytes) => self.measured(id, bytes, step),
             Event::Disable(id) => self.disable(id, step),
             Event::Enable(id) => self.enable(id, step),
@@ -195,8 +198,8 @@ impl Book {
         }
     }
 
-    fn consumer_gone(&mut self, consumer: Consumer, back: Return, step: &mut Step<'_>) {
-        for ticket in self.consumers.get(&consumer).cloned().unwrap_or_default() {
+    fn lease_holder_gone(&mut self, lease_holder: LeaseHolder, back: Return, step: &mut Step<'_>) {
+        for ticket in self.lease_holders.get(&lease_holder).cloned().unwrap_or_default() {
             self.cancel(ticket);
             self.close(ticket, back, step);
         }

@@ -1,16 +1,16 @@
 //! The start of a program by the process that will use it: no kit, no env setupper, no work directory; the journey and the
 //! report are the same.
 //!
-//! Whoever starts the program tells an [`Attempt`] what happens. It keeps the journey and what the program wrote, and makes
-//! the report if it fails.
+//! The process that starts the program tells an [`Attempt`] what happens. It keeps the journey and what the program
+//! wrote, and makes the report if it fails.
 
 use super::capture::Capture;
 use super::error::{Category, Ended, Failure, Fault, Trouble, explain};
 use super::handshake::response::{CommandCheck, Response, Surroundings, Text};
 use super::journey::Journey;
-use super::letter::Letter;
 use super::plan::Plan;
 use super::report::{ErrorId, Report};
+use super::start_failure::StartFailure;
 use super::step::{Route, Step};
 use crate::tick::Tick;
 use serde::{Deserialize, Serialize};
@@ -95,9 +95,15 @@ impl Attempt {
         self.output.push(bytes);
     }
 
-    /// What somebody else has to know to make the report that [`Attempt::fail`] makes of the same.
-    pub fn letter(&self, fall: &Fall, envvars: Option<String>, id: ErrorId, now: Tick) -> Letter {
-        Letter {
+    /// What another process has to know to make the same report as [`Attempt::fail`].
+    pub fn start_failure(
+        &self,
+        fall: &Fall,
+        envvars: Option<String>,
+        id: ErrorId,
+        now: Tick,
+    ) -> StartFailure {
+        StartFailure {
             id: id.0,
             pid: self.pid,
             fall: fall.clone(),
@@ -166,6 +172,7 @@ impl Attempt {
                         .to_owned()
                 })),
                 details: None,
+                source: None,
             },
             Fall::Stranger(what) => Failure {
                 category: Category::Internal,
@@ -176,6 +183,7 @@ impl Attempt {
                     "Start the program in its FastCGI mode; one that speaks HTTP belongs to runtime = \"http\".".to_owned(),
                 ),
                 details: None,
+                source: None,
             },
         }
     }
@@ -192,7 +200,7 @@ pub fn error_id(seed: u64) -> ErrorId {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spawn::journey::State;
+    use crate::spawn::journey::StepState;
     use crate::spawn::plan::{Kind, sample};
 
     fn attempt() -> Attempt {
@@ -224,7 +232,7 @@ mod tests {
         assert_eq!(report.failure.step, Step::SubprocessAppLoadOrExec);
         assert_eq!(
             report.journey.state(Step::SubprocessAppLoadOrExec),
-            State::Errored
+            StepState::Errored
         );
         assert_eq!(
             report.failure.summary,

@@ -1,0 +1,91 @@
+//! What a worker's end counts as.
+
+use super::event::{Exit, StopRequest};
+use forkyard_protocol::counters::ExitCause;
+
+const SIGQUIT: i32 = 3;
+const SIGKILL: i32 = 9;
+const SIGTERM: i32 = 15;
+/// The signals that the master ends workers by.
+const OURS: [i32; 3] = [SIGTERM, SIGKILL, SIGQUIT];
+
+/// Why a worker ended. `said`: in its own words, where it ended well.
+pub fn cause(told: Option<StopRequest>, exit: Exit, said: Option<ExitCause>) -> (ExitCause, Option<i32>) {
+    match (told, exit) {
+        (None, Exit::Code(0)) => (said.unwrap_or(ExitCause::Finished), None),
+        (None, Exit::Unknown) => (ExitCause::Unknown, None),
+        (Some(StopRequest::Retire), Exit::Code(0) | Exit::Unknown) => (ExitCause::Retired, None),
+        (Some(StopRequest::Terminate | StopRequest::Kill), Exit::Code(_) | Exit::Unknown) => {
+            (ExitCause::Terminated, None)
+        }
+        (Some(StopRequest::Terminate | StopRequest::Kill), Exit::Signal { signal, .. })
+            if OURS.contains(&signal) =>
+        {
+            (ExitCause::Terminated, None)
+        }
+        (None | Some(StopRequest::Retire), Exit::Code(code)) => (ExitCause::Exit, Some(code)),
+        (_, Exit::Signal { signal, .. }) => (ExitCause::Signal, Some(signal)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIGSEGV: i32 = 11;
+
+    #[test]
+    fn a_worker_s_word_counts_where_it_ended_by_itself_and_well() {
+        let said = Some(ExitCause::ScriptFailed);
+        let ended = |told, exit| cause(told, exit, said).0;
+        assert_eq!(ended(None, Exit::Code(0)), ExitCause::ScriptFailed);
+        assert_eq!(ended(None, Exit::Code(1)), ExitCause::Exit);
+        assert_eq!(
+            ended(Some(StopRequest::Retire), Exit::Code(0)),
+            ExitCause::Retired
+        );
+    }
+
+    #[test]
+    fn a_worker_s_end_has_a_cause() {
+        let signal = |signal: i32| Exit::Signal { signal, core: false };
+        for (told, exit, expected) in [
+            (None, Exit::Code(0), (ExitCause::Finished, None)),
+            (None, Exit::Code(255), (ExitCause::Exit, Some(255))),
+            (None, Exit::Unknown, (ExitCause::Unknown, None)),
+            (None, signal(SIGTERM), (ExitCause::Signal, Some(15))),
+            (
+                Some(StopRequest::Retire),
+                Exit::Code(0),
+                (ExitCause::Retired, None),
+            ),
+            (
+                Some(StopRequest::Retire),
+                Exit::Code(1),
+                (ExitCause::Exit, Some(1)),
+            ),
+            (
+                Some(StopRequest::Retire),
+                signal(SIGSEGV),
+                (ExitCause::Signal, Some(11)),
+            ),
+            (
+                Some(StopRequest::Terminate),
+                signal(SIGTERM),
+                (ExitCause::Terminated, None),
+            ),
+            (
+                Some(StopRequest::Kill),
+                signal(SIGKILL),
+                (ExitCause::Terminated, None),
+            ),
+            (
+                Some(StopRequest::Kill),
+                signal(SIGSEGV),
+                (ExitCause::Signal, Some(11)),
+            ),
+        ] {
+            assert_eq!(cause(told, exit, None), expected, "{told:?} {exit:?}");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! How a worker comes to be forked: every generation that wants workers, for whatever reason, has them made by `fork_workers`.
+//!
+//! How many a generation wants is decided in `policy`. A static generation wants what `max_children` lacks. `dynamic` and
+//! `ondemand` say when the others are counted, `reload` and `refork` when a new generation or preloader needs workers, and
+//! `spawn_requests` when a router does. The executor carries out `Action::Fork` (`src/master/executor/births.rs`).
+
+use super::action::{Action, Notice};
+use super::dynamic::SpareCause;
+use super::event::GenerationId;
+use super::generation::Stage;
+use super::manager::{Manager, Step};
+use super::ondemand::SourceCause;
+use super::policy::{self, Load};
+use super::timers::Timer;
+use crate::config::ProcessManager;
+use crate::life;
+use std::time::Duration;
+
+/// How long capacity is kept for the generation that has a fork grant. It is used at once or not at all: a source that has
+/// work is ready as soon as it is watched.
+const GRANT: Duration = Duration::from_millis(10);
+
+/// What stands in the way of another worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Block {
+    /// Every slot is taken. Ends when a worker of the generation ends.
+    Full,
+    /// `process.max` is reached. Ends when the generation has the fork grant.
+    ProcessMax,
+    /// Workers could not be made, or did not live. Ends with the timer.
+    Backoff,
+    /// The preloader is not ready. Ends when it is ready, or gone.
+    Preloader,
+}
+
+impl Manager {
+    /// The obstacle that kept a generation from forking may be gone.
+    pub(super) fn freed(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        self.demand_changed(id, SourceCause::Freed, SpareCause::Freed, step);
+    }
+
+    /// A worker of the generation ended or could not be made.
+    pub(super) fn worker_gone(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        self.demand_changed(id, SourceCause::Gone, SpareCause::Gone, step);
+    }
+
+    fn demand_changed(
+        &mut self,
+        id: GenerationId,
+        source: SourceCause,
+        spare: SpareCause,
+        step: &mut Step<'_>,
+    ) {
+        let Some(generation) = self.generations.get(&id) else {
+            return;
+        };
+        let pool = generation.pool;
+        match (generation.stage, generation.policy.pm) {
+            (Stage::Serving, ProcessManager::Static { .. }) => self.fill(id, step),
+            (Stage::Serving, ProcessManager::Dynamic { .. }) => self.spare_changed(id, spare, step),
+            (Stage::Serving, ProcessManager::Ondemand { .. }) => self.source_changed(pool, source, step),
+            (Stage::Serving, ProcessManager::Ordered { .. }) => self.fork_ordered(id, step),
+            (Stage::Warming(_), _) => {
+                // A generation that warms up takes work, too: the serving one may count upon the worker that is gone.
+                self.source_changed(pool, source, step);
+                self.warm_up(id, step);
+            }
+            (Stage::Measuring(_) | Stage::Superseded | Stage::Leaving, _) => {}
+        }
+        self.touched.insert(id);
+    }
+
+    /// Makes a static generation complete.
+    pub(super) fn fill(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        let Some(generation) = self.generations.get(&id) else {
+            return;
+        };
+        let load = Load {
+            staying: self.crew(id).staying,
+            ..Load::default()
+        };
+        let wanted = policy::growth(generation.policy.pm, load);
+        self.fork_workers(id, wanted, step);
+    }
+
+    /// Makes up to `wanted` workers. How many were made, and what stands in the way of the rest: each block ends with an
+    /// event that leads to `freed` or `worker_gone`.
+    pub(super) fn fork_workers(
+        &mut self,
+        id: GenerationId,
+        wanted: u32,
+        step: &mut Step<'_>,
+    ) -> (u32, Option<Block>) {
+        let (made, block) = self.fork_some(id, wanted, step);
+        self.end_grant(id);
+        if block == Some(Block::Full) {
+            self.tell_full(id, step);
+        } else if let Some(generation) = self.generations.get_mut(&id) {
+            generation.said_full = false;
+        }
+        if block == Some(Block::ProcessMax) {
+            self.wait_for_grant(id, step);
+        }
+        if let Some(generation) = self.generations.get_mut(&id) {
+            generation.block = block;
+        }
+        self.touched.insert(id);
+        (made, block)
+    }
+
+    fn fork_some(&mut self, id: GenerationId, wanted: u32, step: &mut Step<'_>) -> (u32, Option<Block>) {
+        let Some(generation) = self.generations.get(&id) else {
+            return (0, None);
+        };
+        if wanted == 0 {
+            return (0, None);
+        }
+        if let Some(wait) = generation.held_back(step.now) {
+            self.timers.set(Timer::Backoff(id), step.now, wait);
+            return (0, Some(Block::Backoff));
+        }
+        if !self.quota.admits(id, 0, self.children.total()) {
+            // A preloader would be of no use yet.
+            return (0, Some(Block::ProcessMax));
+        }
+        if !generation.can_fork() {
+            self.preloader_changed(id, life::LifeCause::Needed, None, step);
+            return (0, Some(Block::Preloader));
+        }
+        for made in 0..wanted {
+            let Some(generation) = self.generations.get_mut(&id) else {
+                return (made, None);
+            };
+            if !self.quota.admits(id, made, self.children.total()) {
+                return (made, Some(Block::ProcessMax));
+            }
+            let Some(slot) = generation.slots.take() else {
+                return (made, Some(Block::Full));
+            };
+            let line = generation.line;
+            let worker = self.children.add(id, slot, line, step.now);
+            self.fill_order(id, worker, step);
+            step.act(Action::Fork(worker, id, slot));
+        }
+        (wanted, None)
+    }
+
+    /// `max_children` keeps a pool from growing by demand. A static one simply waits for those that are leaving.
+    fn tell_full(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        let by_demand = match generation.policy.pm {
+            ProcessManager::Static { .. } | ProcessManager::Ordered { .. } => false,
+            ProcessManager::Dynamic { .. } | ProcessManager::Ondemand { .. } => {
+                generation.stage == Stage::Serving
+            }
+        };
+        if by_demand && !generation.said_full {
+            generation.said_full = true;
+            generation.figures.max_children_reached += 1;
+            step.act(Action::Publish(id, generation.figures));
+            step.say(Notice::MaxChildrenReached(
+                generation.pool,
+                generation.policy.pm.max_children(),
+            ));
+        }
+    }
+
+    fn wait_for_grant(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        if let Some(max) = self.quota.wait(id) {
+            step.say(Notice::ProcessMaxReached(max));
+        }
+        let none_left = self.crew(id).all == 0;
+        let Some(generation) = self.generations.get(&id) else {
+            return;
+        };
+        let serves = generation.stage == Stage::Serving;
+        let Some(pool) = self.pools.get_mut(&generation.pool) else {
+            return;
+        };
+        if serves && none_left && !pool.said_none && !pool.by_order {
+            pool.said_none = true;
+            step.say(Notice::NoWorkerPossible(generation.pool, None));
+        }
+    }
+
+    /// Gives free capacity to the generations that waited for it, the longest first.
+    pub(super) fn grant_forks(&mut self, step: &mut Step<'_>) {
+        for _ in 0..self.quota.waiting() {
+            let Some(id) = self.quota.grant_fork(self.children.total()) else {
+                break;
+            };
+            self.timers.set(Timer::Grant(id), step.now, GRANT);
+            self.freed(id, step);
+        }
+    }
+
+    pub(super) fn end_grant(&mut self, id: GenerationId) {
+        if self.quota.has_grant(id) {
+            self.quota.end_grant(id);
+            self.timers.clear(Timer::Grant(id));
+        }
+    }
+}

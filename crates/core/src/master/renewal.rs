@@ -1,0 +1,216 @@
+//! Whether a pool of one application is given new processes because one of its workers has found a reason to.
+//!
+//! What a worker says may be wrong: so the master grants no more than one renewal of a pool in a second, and looks at
+//! `restart.txt` itself. What is refused for now is asked for again.
+
+use crate::tick::Tick;
+use std::fmt;
+use std::time::Duration;
+
+/// What a worker has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Renewal {
+    /// `tmp/restart.txt` is another than when the worker's generation began.
+    RestartFile,
+    /// A process of the program behind it has answered `max_requests`.
+    MaxRequests,
+    /// It uses more than `memory_limit`.
+    Memory,
+    /// The application boots once, and has called `opcache_reset()`.
+    CodeReset,
+    /// The application boots once, and its OPcache wants to begin anew, for lack of memory.
+    CodeFull,
+    /// The application boots once, and a file of `watch` has changed.
+    Watched,
+}
+
+/// Bits of a moment in [`Renewal`]'s message: milliseconds of the monotonic clock, without those above them. They last for 37 hours;
+/// what is asked for longer than half of that may be taken for something new.
+pub const MOMENT_BITS: u32 = 27;
+const MOMENT: u64 = (1 << MOMENT_BITS) - 1;
+
+impl Renewal {
+    /// As a number other than 0 of three bits.
+    pub fn bits(self) -> u32 {
+        match self {
+            Renewal::RestartFile => 1,
+            Renewal::MaxRequests => 2,
+            Renewal::Memory => 3,
+            Renewal::CodeReset => 4,
+            Renewal::CodeFull => 5,
+            Renewal::Watched => 6,
+        }
+    }
+
+    /// The one with this number.
+    pub fn from_bits(bits: u32) -> Option<Renewal> {
+        ALL.into_iter().find(|it| it.bits() == bits)
+    }
+
+    /// Whether it is about code that is older than a moment, and so done with once the pool has begun anew after that.
+    pub fn has_moment(self) -> bool {
+        match self {
+            Renewal::CodeReset | Renewal::CodeFull | Renewal::Watched => true,
+            Renewal::RestartFile | Renewal::MaxRequests | Renewal::Memory => false,
+        }
+    }
+}
+
+const ALL: [Renewal; 6] = [
+    Renewal::RestartFile,
+    Renewal::MaxRequests,
+    Renewal::Memory,
+    Renewal::CodeReset,
+    Renewal::CodeFull,
+    Renewal::Watched,
+];
+
+/// A moment as a message has it.
+pub fn moment(at: Tick) -> u32 {
+    ((at.as_nanos() / 1_000_000) & MOMENT) as u32
+}
+
+/// Whether a generation that began then was there already at this moment.
+pub fn is_older(began: Tick, of: u32) -> bool {
+    let after = u64::from(of).wrapping_sub(u64::from(moment(began))) & MOMENT;
+    after <= MOMENT / 2
+}
+
+impl fmt::Display for Renewal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Renewal::RestartFile => "tmp/restart.txt has changed",
+            Renewal::MaxRequests => "its program has had max_requests",
+            Renewal::Memory => "its program uses more than memory_limit",
+            Renewal::CodeReset => "opcache_reset() was called",
+            Renewal::CodeFull => "its OPcache has no memory left for new code",
+            Renewal::Watched => "a watched file has changed",
+        })
+    }
+}
+
+/// What the master knows of the pool of a worker that has found a reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Situation {
+    /// The daemon ends, or a reload is under way.
+    pub is_busy: bool,
+    /// The pool's latest generation began just now.
+    pub is_young: bool,
+    /// The worker's generation serves, and none came after it.
+    pub is_latest: bool,
+    /// The pool has a program that is limited.
+    pub is_limited: bool,
+    /// `restart.txt` is another than when the pool's latest generation began.
+    pub is_touched: bool,
+    /// The pool's application boots once.
+    pub boots_once: bool,
+    /// The pool's latest generation began before the moment that it is about.
+    pub is_older: bool,
+    /// It was given new processes for [`Renewal::CodeFull`] within [`FULL_INTERVAL`].
+    pub was_full: bool,
+}
+
+/// How often a pool is given new processes because its OPcache is full: it may be too small for the application.
+pub const FULL_INTERVAL: Duration = Duration::from_secs(600);
+
+impl Situation {
+    /// Whether the reason is kept until the pool is no longer busy or young. Workers find other reasons again with each request;
+    /// one of a moment is told once, and there may be no request after it.
+    pub fn postpones(self, why: Renewal) -> bool {
+        (self.is_busy || self.is_young) && why.has_moment() && self.boots_once && self.is_older
+    }
+
+    /// Whether the pool is given new processes now.
+    pub fn grants(self, why: Renewal) -> bool {
+        if self.is_busy || self.is_young {
+            return false;
+        }
+        match why {
+            // The code that the latest generation can't be made from may have been mended.
+            Renewal::RestartFile => self.is_touched,
+            // As long as new processes don't come up, the old ones go on.
+            Renewal::MaxRequests | Renewal::Memory => self.is_latest && self.is_limited,
+            Renewal::CodeReset | Renewal::Watched => self.boots_once && self.is_older,
+            Renewal::CodeFull => self.boots_once && self.is_older && !self.was_full,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CALM: Situation = Situation {
+        is_busy: false,
+        is_young: false,
+        is_latest: true,
+        is_limited: true,
+        is_touched: false,
+        boots_once: true,
+        is_older: true,
+        was_full: false,
+    };
+
+    #[test]
+    fn limits_count_for_the_latest_generation_and_the_file_if_it_is_another() {
+        for why in [Renewal::MaxRequests, Renewal::Memory] {
+            assert!(CALM.grants(why));
+            let is_latest = false;
+            assert!(!Situation { is_latest, ..CALM }.grants(why));
+            let is_limited = false;
+            assert!(!Situation { is_limited, ..CALM }.grants(why));
+        }
+        assert!(!CALM.grants(Renewal::RestartFile));
+        let touched = Situation {
+            is_touched: true,
+            is_latest: false,
+            ..CALM
+        };
+        assert!(touched.grants(Renewal::RestartFile));
+    }
+
+    #[test]
+    fn a_new_boot_is_granted_once_for_a_moment() {
+        for why in ALL.into_iter().filter(|why| why.has_moment()) {
+            let is_latest = false;
+            assert!(CALM.grants(why) && Situation { is_latest, ..CALM }.grants(why));
+            let is_older = false;
+            assert!(!Situation { is_older, ..CALM }.grants(why));
+            let is_young = true;
+            let young = Situation { is_young, ..CALM };
+            assert!(young.postpones(why) && !CALM.postpones(why));
+            assert!(!Situation { is_older, ..young }.postpones(why));
+            let boots_once = false;
+            assert!(!Situation { boots_once, ..CALM }.grants(why));
+            let was_full = true;
+            let is_full = why == Renewal::CodeFull;
+            assert_eq!(Situation { was_full, ..CALM }.grants(why), !is_full);
+        }
+        let at = |ms: u64| Tick::from_nanos(ms * 1_000_000);
+        for began in [100_000_000, u64::from(u32::MAX), (5 << MOMENT_BITS) - 1] {
+            for after in [0, 1, 86_400, 36_000_000] {
+                assert!(is_older(at(began), moment(at(began + after))));
+            }
+            for before in [1, 86_400, 36_000_000] {
+                assert!(!is_older(at(began), moment(at(began - before))));
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_granted_during_a_reload_or_just_after_one() {
+        for why in ALL {
+            let touched = Situation {
+                is_touched: true,
+                ..CALM
+            };
+            assert!(touched.grants(why));
+            let is_busy = true;
+            assert!(!Situation { is_busy, ..touched }.grants(why));
+            let is_young = true;
+            assert!(!Situation { is_young, ..touched }.grants(why));
+            assert_eq!(Renewal::from_bits(why.bits()), Some(why));
+        }
+        assert_eq!(Renewal::from_bits(0), None);
+    }
+}

@@ -1,0 +1,88 @@
+//! When idle workers are stopped: on a snapshot, those that `policy::surplus` names. A worker that was told to go as surplus,
+//! says that it is idle, and stays, is ended.
+
+use super::event::GenerationId;
+use super::generation::{SnapshotNumber, Stage};
+use super::leave::LeaveCause;
+use super::manager::{Manager, Step};
+use super::ondemand::Source;
+use super::policy;
+use super::snapshot::View;
+use super::timers::Timer;
+use std::time::Duration;
+
+/// A pool in which work waits is not the moment to retire workers: look again after this long.
+const NOT_NOW: Duration = Duration::from_secs(1);
+
+impl Manager {
+    /// Sets the timer that looks for surplus workers, as long as there can be any.
+    pub(super) fn watch_for_surplus(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        let Some(generation) = self.generations.get(&id) else {
+            return;
+        };
+        let timer = Timer::Shrink(id);
+        let look = match generation.stage {
+            Stage::Serving => policy::shrinks(generation.policy.pm, self.crew(id).staying),
+            Stage::Measuring(_) | Stage::Warming(_) | Stage::Superseded | Stage::Leaving => None,
+        };
+        match look {
+            None => self.timers.clear(timer),
+            Some(_) if self.timers.is_set(timer) || generation.shrink_on.is_some() => {}
+            Some(after) => self.timers.set(timer, step.now, after),
+        }
+    }
+
+    pub(super) fn look_for_surplus(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        let number = self.take_snapshot(id, step);
+        if let Some(generation) = self.generations.get_mut(&id) {
+            generation.shrink_on = Some(number);
+        }
+    }
+
+    /// Retires workers that have been idle for too long, on the snapshot that was asked for that.
+    pub(super) fn shrink(
+        &mut self,
+        id: GenerationId,
+        number: SnapshotNumber,
+        view: &View,
+        step: &mut Step<'_>,
+    ) {
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        if generation.shrink_on.is_none_or(|wanted| number < wanted) {
+            return;
+        }
+        generation.shrink_on = None;
+        let (pm, pool) = (generation.policy.pm, generation.pool);
+        if generation.stage != Stage::Serving {
+            return;
+        }
+        let Some(pool) = self.pools.get(&pool) else { return };
+        if pool.source == Source::Asking || pool.source == Source::Told {
+            self.timers.set(Timer::Shrink(id), step.now, NOT_NOW);
+            return;
+        }
+        let in_pool: u32 = pool
+            .takers()
+            .map(|generation| self.crew(generation).staying)
+            .sum();
+        let surplus = policy::surplus(pm, view.idle.clone(), in_pool == 1, step.now);
+        for worker in surplus.retire {
+            self.dismiss(worker, LeaveCause::Surplus, step);
+        }
+        if let Some(after) = surplus.look_after {
+            self.timers.set(Timer::Shrink(id), step.now, after);
+        }
+        // Without a time named here, `watch_for_surplus` has the busy ones looked at again.
+    }
+
+    /// Ends workers that were told to go as surplus, say that they are idle, and stay.
+    pub(super) fn end_hung(&mut self, view: &View, step: &mut Step<'_>) {
+        for worker in &view.lingering {
+            if self.children.worker(*worker).is_some_and(|worker| worker.overdue) {
+                self.dismiss(*worker, LeaveCause::Hung, step);
+            }
+        }
+    }
+}
