@@ -16,7 +16,7 @@ pub mod worker;
 
 use forkyard_base::tick;
 use forkyard_config as config;
-use forkyard_core::life;
+use forkyard_core::{life, master};
 use forkyard_host::{confine, listen, logs};
 use forkyard_scoreboard::{self as scoreboard, status};
 use forkyard_spawn as spawn;

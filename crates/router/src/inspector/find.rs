@@ -5,15 +5,17 @@
 //! together, and where a link leads can't be told from an answer. A link in the place of a start-up file counts as that
 //! file, with its own owner; what it leads to is the application's business, when it runs as its user.
 
-use super::look::{Found, Kind, Settings};
+use super::ancestors;
+use super::protocol::{Found, Kind, Settings};
 use super::signs::{self, OWN_FILE, PASSENGERFILE, PYTHONS};
-use super::way;
 use crate::config::site;
 use crate::origin::{Mark, Origin};
 use crate::sys::Error;
-use crate::sys::beneath::{self, Content, Entry, Form};
+use crate::sys::beneath::{self, Content, Entry, FileForm};
 use crate::sys::mounts;
-use forkyard_protocol::startup::{Proof, STARTUP_FILES, files_of, kind_of_entry};
+use forkyard_protocol::startup::{
+    Proof, STARTUP_FILES, StartupFile, files_of, is_django, kind_of_entry, module_file, python_application,
+};
 use nix::errno::Errno;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,6 +25,8 @@ use std::path::{Component, Path, PathBuf};
 pub const MOST_FILE_BYTES: usize = 512 * 1024;
 /// How often a path is tried whose links change while it is looked at.
 const TRIES: usize = 4;
+/// Where an application of Node.js has its start script.
+const PACKAGE: &str = "package.json";
 /// Where restart files are by default.
 const RESTART_DIR: &str = "tmp";
 const RESTART: &str = "restart.txt";
@@ -57,46 +61,46 @@ pub struct Terms {
 /// Why it is no application of the pool; names the path and what would be right.
 pub fn look(root: &Path, terms: &Terms) -> Result<Found, String> {
     let (root, directory) = enter(root, terms)?;
-    let place = Place {
+    let app_root = AppRoot {
         root,
         entry: beneath::entry_of(directory.as_fd()).map_err(|error| error.to_string())?,
         directory,
     };
-    place.check_sharing(terms)?;
-    place.check_mount(place.directory.as_fd(), terms)?;
-    let settings = place.settings()?;
-    let (kind, startup_file, settings) = place.kind(settings)?;
+    app_root.check_sharing(terms)?;
+    app_root.check_mount(app_root.directory.as_fd(), terms)?;
+    let settings = app_root.settings()?;
+    let (kind, startup_file, settings) = app_root.kind(settings)?;
     let startup = match &startup_file {
-        Some(name) => place.entry_below(name).ok_or_else(|| place.changed())?,
-        None => place.entry,
+        Some(name) => app_root.entry_below(name).ok_or_else(|| app_root.changed())?,
+        None => app_root.entry,
     };
     if let Some(name) = startup_file
         .as_deref()
-        .filter(|_| startup.device != place.entry.device)
+        .filter(|_| startup.device != app_root.entry.device)
     {
         let parent = name
             .parent()
-            .and_then(|parent| descend(place.directory.as_fd(), parent));
-        let parent = parent.ok_or_else(|| place.changed())?;
-        place.check_mount(parent.as_fd(), terms)?;
+            .and_then(|parent| descend(app_root.directory.as_fd(), parent));
+        let parent = parent.ok_or_else(|| app_root.changed())?;
+        app_root.check_mount(parent.as_fd(), terms)?;
     }
-    place.check_owner(&startup, startup_file.as_deref(), terms)?;
+    app_root.check_owner(&startup, startup_file.as_deref(), terms)?;
     if terms.switching {
-        way::check(
-            &place.root,
-            &Mark::from(&place.entry),
+        ancestors::check(
+            &app_root.root,
+            &Mark::from(&app_root.entry),
             &terms.directories,
             startup.uid,
         )?;
     }
     if let Some((_, from, entry)) = &settings {
-        place.check_author(from, entry, startup.uid)?;
+        app_root.check_author(from, entry, startup.uid)?;
     }
-    let (restart, always_restart) = place.restart_files(terms);
-    let root = place.root.clone();
+    let (restart, always_restart) = app_root.restart_files(terms);
+    let root = app_root.root.clone();
     let origin = Origin {
         path: root.clone(),
-        root: Mark::from(&place.entry),
+        root: Mark::from(&app_root.entry),
         startup: startup_file.clone().map(|name| (name, startup.uid)),
     };
     Ok(Found {
@@ -105,10 +109,10 @@ pub fn look(root: &Path, terms: &Terms) -> Result<Found, String> {
         owner: (startup.uid, startup.gid),
         origin: terms.switching.then_some(origin),
         settings: settings.map(|(settings, ..)| settings),
-        python: place.python(startup.uid, terms)?,
+        python: app_root.python(startup.uid, terms)?,
         restart,
         always_restart,
-        revision: place.revision(),
+        revision: app_root.revision(),
         root,
     })
 }
@@ -156,7 +160,7 @@ fn real_below(path: &Path, directories: &[PathBuf]) -> Option<PathBuf> {
 }
 
 /// An application's root.
-struct Place {
+struct AppRoot {
     root: PathBuf,
     directory: OwnedFd,
     entry: Entry,
@@ -165,8 +169,8 @@ struct Place {
 /// What an application says of itself: what, in which file, and what that file is.
 type Said = (Settings, &'static str, Entry);
 
-impl Place {
-    /// Who can put files into a directory can make them look like an application of somebody else.
+impl AppRoot {
+    /// A user who can put files into a directory can make them look like another user's application.
     fn check_sharing(&self, terms: &Terms) -> Result<(), String> {
         if terms.switching && self.entry.mode & WRITABLE_BY_ALL != 0 {
             return Err(format!(
@@ -298,7 +302,7 @@ impl Place {
         let named = entry.and_then(|entry| self.named(entry));
         if let Some(kind) = wanted {
             let usual = || {
-                let mut files = files_of(kind);
+                let mut files = files_of(kind).filter(|file| *file != PACKAGE || self.has_start_script());
                 files.find_map(|file| self.is_there(Path::new(file)))
             };
             let startup = named.or_else(usual);
@@ -314,9 +318,9 @@ impl Place {
                 (_, said) => Ok((kind, startup, said)),
             };
         }
-        for sign in STARTUP_FILES.iter().filter(|one| one.proof != Proof::Runtime) {
+        for sign in &STARTUP_FILES {
             let name = Path::new(sign.file);
-            if self.is_there(name).is_none() {
+            if self.is_there(name).is_none() || !self.shows(sign, entry.is_some()) {
                 continue;
             }
             let startup = named.clone().or_else(|| Some(name.to_owned()));
@@ -341,14 +345,14 @@ impl Place {
                         start_command: Some(command),
                         ..Settings::default()
                     };
-                    Some((settings, "package.json", entry))
+                    Some((settings, PACKAGE, entry))
                 }
                 (None, None) => None,
             };
             return Ok((Kind::Node, startup, said));
         }
         match entry {
-            Some(entry) => match kind_of_entry(entry) {
+            Some(entry) => match kind_of_entry(entry).or_else(|| self.kind_of_module(entry)) {
                 Some(kind) => Ok((kind, named, said)),
                 None => Err(format!(
                     "{}: entry = {entry:?} does not show what the application is; add a runtime, for example runtime = \"asgi\"",
@@ -359,18 +363,51 @@ impl Place {
         }
     }
 
+    /// Whether the file, which is there, shows what the application is. What an application says to be loaded is not looked for.
+    fn shows(&self, sign: &StartupFile, is_entry_said: bool) -> bool {
+        let file = Path::new(sign.file);
+        match sign.proof {
+            Proof::Itself | Proof::StartScript => true,
+            Proof::Runtime => false,
+            _ if is_entry_said => false,
+            Proof::Package => self.is_there(Path::new(PACKAGE)).is_some(),
+            Proof::Django => self.source(file).is_some_and(|source| is_django(&source)),
+            Proof::Source => {
+                let kind = self.source(file).and_then(|source| python_application(&source));
+                kind == Some(sign.kind)
+            }
+        }
+    }
+
+    /// What the source of the module shows that an `entry` names.
+    fn kind_of_module(&self, entry: &str) -> Option<Kind> {
+        let file = self.named(&module_file(entry)?)?;
+        python_application(&self.source(&file)?)
+    }
+
+    /// The text of a file below the root. Nothing of it leaves this process.
+    fn source(&self, file: &Path) -> Option<String> {
+        let parent = descend(self.directory.as_fd(), file.parent()?)?;
+        let content = beneath::read_in(parent.as_fd(), file.file_name()?, MOST_FILE_BYTES).ok()?;
+        Some(String::from_utf8_lossy(&content.bytes).into_owned())
+    }
+
     /// What is missing in a directory that is no application.
     fn unknown(&self) -> String {
-        let unclear = STARTUP_FILES.iter().filter(|one| one.proof == Proof::Runtime);
+        let unclear = STARTUP_FILES
+            .iter()
+            .filter(|one| matches!(one.proof, Proof::Package | Proof::Source));
         let there = unclear
             .map(|one| one.file)
             .find(|file| self.is_there(Path::new(file)).is_some());
         let shown = self.root.display();
         match there {
             Some(file) => format!(
-                "{shown} is no application: {file} alone does not show what it is; say it in {OWN_FILE} there, for example \
-                 runtime = \"{}\"",
-                if file.ends_with(".js") { "node" } else { "asgi" }
+                "{shown} is no application: {file} alone does not show what it is; say it in {OWN_FILE} there: runtime = {}",
+                match file.ends_with(".js") {
+                    true => "\"node\"",
+                    false => "\"asgi\" (FastAPI, Starlette) or \"wsgi\" (Flask, Django)",
+                }
             ),
             None => format!(
                 "{shown} is no application: it has none of {}; or say in {OWN_FILE} there what it is, for example runtime = \
@@ -380,12 +417,16 @@ impl Place {
         }
     }
 
+    fn has_start_script(&self) -> bool {
+        self.start_script().is_ok_and(|script| script.is_some())
+    }
+
     /// The start script of `package.json`.
     fn start_script(&self) -> Result<Option<(String, Entry)>, String> {
-        if self.is_there(Path::new("package.json")).is_none() {
+        if self.is_there(Path::new(PACKAGE)).is_none() {
             return Ok(None);
         }
-        let content = self.read_own("package.json")?;
+        let content = self.read_own(PACKAGE)?;
         Ok(content.and_then(|content| Some((site::start_script(&content.bytes)?, content.entry))))
     }
 
@@ -399,7 +440,7 @@ impl Place {
     /// The name, if there is a file of that name, or a link.
     fn is_there(&self, name: &Path) -> Option<PathBuf> {
         let form = self.entry_below(name)?.form;
-        matches!(form, Form::File | Form::Link).then(|| name.to_owned())
+        matches!(form, FileForm::File | FileForm::Link).then(|| name.to_owned())
     }
 
     /// What is below the root under a name of several parts.
@@ -413,17 +454,18 @@ impl Place {
 
     /// The interpreter of a virtual environment. It is a link, or the environment is one.
     fn python(&self, owner: u32, terms: &Terms) -> Result<Option<PathBuf>, String> {
-        let is_there = |place: &&&str| {
-            let environment = place.split('/').next().unwrap_or_default();
+        let is_there = |app_root: &&&str| {
+            let environment = app_root.split('/').next().unwrap_or_default();
             let entry = beneath::entry_in(self.directory.as_fd(), OsStr::new(environment));
-            entry.is_some_and(|entry| entry.form == Form::Link) || self.is_there(Path::new(place)).is_some()
+            entry.is_some_and(|entry| entry.form == FileForm::Link)
+                || self.is_there(Path::new(app_root)).is_some()
         };
-        let Some(place) = PYTHONS.iter().find(is_there) else {
+        let Some(app_root) = PYTHONS.iter().find(is_there) else {
             return Ok(None);
         };
         // It runs as the owner, and others may be able to make files here, such as members of the root's group.
         let mut name = PathBuf::new();
-        for part in Path::new(place).components().filter(|_| terms.switching) {
+        for part in Path::new(app_root).components().filter(|_| terms.switching) {
             name.push(part);
             let Some(entry) = self.entry_below(&name) else {
                 break;
@@ -435,7 +477,7 @@ impl Place {
                     entry.uid
                 ));
             }
-            if entry.mode & WRITABLE_BY_ALL != 0 && entry.form == Form::Directory {
+            if entry.mode & WRITABLE_BY_ALL != 0 && entry.form == FileForm::Directory {
                 let shown = self.root.join(&name);
                 return Err(format!(
                     "{}: everybody may write to it; chmod o-w it",
@@ -443,7 +485,7 @@ impl Place {
                 ));
             }
         }
-        Ok(Some(self.root.join(place)))
+        Ok(Some(self.root.join(app_root)))
     }
 
     /// `restart.txt` and `always_restart.txt`.

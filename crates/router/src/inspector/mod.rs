@@ -5,19 +5,20 @@
 //! itself: a process of its own does, that can read (`CAP_DAC_READ_SEARCH`, if the daemon runs as root) and nothing else.
 //! It answers over a socket of type `SOCK_SEQPACKET`, one for the router and one for the master; JSON, one value a message.
 //!
-//! * [`look`]: question and answer.
-//! * [`queue`]: who looks at what; looks that hang.
+//! * [`protocol`]: question and answer.
+//! * [`queue`]: which child looks at what; looks that hang.
 //! * [`find`]: a look at a directory.
 //! * [`pool`]: what the master makes of an answer.
 
+mod ancestors;
 pub mod find;
+pub(crate) mod own;
 pub mod pool;
 pub mod queue;
 mod run;
 pub mod signs;
 pub mod users;
-mod way;
 
-pub use forkyard_protocol::look;
+pub use forkyard_protocol::inspector as protocol;
 pub use pool::{Refused, pool_of};
 pub use run::run;

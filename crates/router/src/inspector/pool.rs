@@ -1,12 +1,14 @@
 //! The pool of its own that an application gets in the master. Pure.
 
-use super::look::{Found, Kind, Settings};
+use super::own::{at_once, has_concurrency, has_threads, is_concurrent, lower, request_time};
+use super::protocol::{Found, Handshake, Kind, Settings};
 use super::signs::OWN_FILE;
 use crate::config::{
-    AppLog, Application, Applications, Cgi, FastCgi, Interface, Paths, Php, Pool, Preloading, Program,
+    AppLog, Application, Applications, Cgi, EnvFile, FastCgi, Interface, Listens, Paths, Php, Pool, Program,
     ScriptRoot, StartCommand, Wrapped, site,
 };
 use crate::spawn::user::{self, Database, UserEntry, Wishes};
+use std::num::NonZeroU32;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
@@ -29,7 +31,7 @@ pub enum Refused {
     /// The pool is of another kind.
     #[error("pool {0} has no applications; set routing = \"application\"")]
     NoApplications(String),
-    /// Whom it would run as may not be.
+    /// The user that it would run as is not allowed.
     #[error("{root} belongs to {owner}, whom applications do not run as: {reason}; {remedy}")]
     Owner {
         /// The application.
@@ -41,7 +43,7 @@ pub enum Refused {
         /// What would be right.
         remedy: String,
     },
-    /// The user who stands in for owners who may have no applications does not do.
+    /// The user that stands in for owners who may have no applications can't be used.
     #[error("default_user = \"{0}\" is root or does not exist; name another user")]
     DefaultUser(String),
     /// The pool does not say how to run such an application.
@@ -105,6 +107,7 @@ pub fn pool_of(
     let (user, group) = owner.unzip();
     let none = Settings::default();
     let own = found.settings.as_ref().unwrap_or(&none);
+    without_effect(found, own)?;
     let mut pool = Pool {
         name: name(template, applications, &found.root)?,
         application: application(template, applications, found, own)?,
@@ -118,10 +121,16 @@ pub fn pool_of(
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect(),
         origin: found.origin.clone(),
-        tells_memory: applications.options.memory_limit.is_some(),
+        tells_memory: lower(applications.options.memory_limit, own.memory_limit).is_some(),
         status_listen: None,
+        http_listen: None,
+        drain_timeout: None,
         ..template.clone()
     };
+    if is_concurrent(found.kind, own) {
+        pool.request_terminate_timeout =
+            lower(pool.request_terminate_timeout, request_time(applications, own));
+    }
     let own_log = own.app_log.as_ref().map(PathBuf::from);
     if let Some(path) = own_log.filter(|path| site::is_below(path)) {
         pool.app_log = Some(AppLog {
@@ -133,6 +142,16 @@ pub fn pool_of(
         log.path = found.root.join(&log.path);
         pool.catch_workers_output = true;
     }
+    let own_file = own.env_file.as_ref().map(PathBuf::from);
+    if let Some(path) = own_file.filter(|path| site::is_below(path)) {
+        pool.env_file = Some(EnvFile {
+            path,
+            is_optional: false,
+        });
+    }
+    if let Some(file) = &mut pool.env_file {
+        file.path = found.root.join(&file.path);
+    }
     // Without its own files it could not run at all.
     if let Some(Paths { write, .. }) = &mut pool.confine.paths {
         write.push(found.root.clone());
@@ -140,14 +159,14 @@ pub fn pool_of(
     Ok(pool)
 }
 
-/// Whom all run as, where users are not switched. Never root.
+/// The user that all run as, where users are not switched. Never root.
 fn default_user(applications: &Applications, database: &dyn Database) -> Result<UserEntry, Refused> {
     let name = applications.default_user.as_deref().unwrap_or_default();
     let user = database.user(name).filter(|user| user.uid != 0 && user.gid != 0);
     user.ok_or_else(|| Refused::DefaultUser(name.to_owned()))
 }
 
-/// Whom it runs as: its owner, or the default user in place of one who may have no applications. Never root.
+/// The user that it runs as: its owner, or the default user in place of an owner who may have no applications. Never root.
 fn owner(applications: &Applications, found: &Found, database: &dyn Database) -> Result<UserEntry, Refused> {
     let (uid, _) = found.owner;
     let entry = database.user_of(uid);
@@ -168,7 +187,7 @@ fn owner(applications: &Applications, found: &Found, database: &dyn Database) ->
         reason,
         remedy: remedy.to_owned(),
     };
-    let stand_in = match (&reason, &applications.default_user) {
+    let fallback_user = match (&reason, &applications.default_user) {
         (Some(reason), None) => {
             let remedy = "give it to the site's user (chown), or set applications.default_user";
             return Err(refused(reason.clone(), remedy));
@@ -178,18 +197,18 @@ fn owner(applications: &Applications, found: &Found, database: &dyn Database) ->
     };
     let default_user = applications.default_user.as_deref().unwrap_or_default();
     let wishes = Wishes {
-        user: stand_in,
+        user: fallback_user,
         group: None,
         switching: true,
         default_user,
         default_group: None,
         file_owner: found.owner,
     };
-    // With an owner who may have applications the default is not needed.
+    // The default is not needed for an owner who may have applications.
     let wrong = || Refused::DefaultUser(default_user.to_owned());
     let user = user::decide(&wishes, database).map_err(|_| wrong())?.user;
     if user.uid == 0 || user.gid == 0 {
-        return Err(match stand_in {
+        return Err(match fallback_user {
             Some(_) => wrong(),
             None => refused(
                 "its group is root's".to_owned(),
@@ -238,8 +257,6 @@ fn application(
     match found.kind {
         Kind::Php => match &template.application {
             Application::Php(php) => Ok(Application::Php(Php {
-                // One process that loads code for several owners is no wall between them.
-                preloading: Preloading::Own,
                 script_root: Some(script_root(applications, found)),
                 ..php.clone()
             })),
@@ -296,10 +313,53 @@ fn wrapped(
             .or(interpreter)
             .cloned()
             .unwrap_or_else(|| PathBuf::from(usual)),
-        start_timeout: applications.options.start_timeout,
+        start_timeout: start_timeout(applications, own),
         preloader_idle_timeout: idle_timeout(template),
         refork_after: Vec::new(),
-        concurrency: 1,
+        concurrency: concurrency(found.kind, applications, own),
+    })
+}
+
+/// How many requests a worker has under way.
+fn concurrency(kind: Kind, applications: &Applications, own: &Settings) -> u32 {
+    at_once(kind, applications.concurrency, own).map_or(u32::MAX, NonZeroU32::get)
+}
+
+/// How many processes are started of a program: each takes memory as an instance does.
+fn instances(applications: &Applications, own: &Settings) -> u32 {
+    let open = applications.max.get().saturating_sub(applications.reserve).max(1);
+    let most = applications
+        .options
+        .max_per_app
+        .map_or(open, |most| most.get().min(open));
+    own.instances.unwrap_or(1).clamp(1, most)
+}
+
+fn start_timeout(applications: &Applications, own: &Settings) -> Duration {
+    let pool = applications.options.start_timeout;
+    own.start_timeout.map_or(pool, |own| own.min(pool))
+}
+
+/// Says of a key of the application's own that it has no effect on what it is.
+fn without_effect(found: &Found, own: &Settings) -> Result<(), Refused> {
+    let speaks_http = matches!(found.kind, Kind::Node | Kind::Http);
+    let problem = if own.concurrency.is_some() && has_threads(found.kind) {
+        "concurrency: an instance of it has a request in each thread; set threads instead"
+    } else if own.concurrency.is_some() && !has_concurrency(found.kind) {
+        "concurrency: an instance of it works on one request at a time"
+    } else if own.threads.is_some() && has_concurrency(found.kind) {
+        "threads: an instance of it works on many requests in one thread; set concurrency instead"
+    } else if own.threads.is_some() && !has_threads(found.kind) {
+        "threads: an instance of it works on one request at a time"
+    } else if own.handshake.is_some() && !speaks_http {
+        "handshake: it is for programs that speak HTTP"
+    } else {
+        return Ok(());
+    };
+    Err(Refused::Setting {
+        root: found.root.display().to_string(),
+        problem: problem.to_owned(),
+        remedy: "leave it out",
     })
 }
 
@@ -343,7 +403,7 @@ fn fastcgi(
     Ok(Application::FastCgi(FastCgi {
         command: StartCommand::Shell(start_command(found, own)?),
         root: Some(found.root.clone()),
-        start_timeout: applications.options.start_timeout,
+        start_timeout: start_timeout(applications, own),
         abort_timeout,
         parameters,
         script_root: Some(script_root(applications, found)),
@@ -367,19 +427,24 @@ fn program(applications: &Applications, found: &Found, own: &Settings) -> Result
     Ok(Application::Program(Program {
         root: found.root.clone(),
         start_command,
-        handshake: false,
-        instances: 1,
+        listens: match (own.handshake, found.kind) {
+            (Some(Handshake::Spoken), _) => Listens::Handshake,
+            (_, Kind::Node) => Listens::Node,
+            (Some(Handshake::Socket), _) => Listens::Socket,
+            _ => Listens::Port,
+        },
+        instances: instances(applications, own),
         app_env: APP_ENV.to_owned(),
         load_shell_envvars: false,
         rlimits: Vec::new(),
         umask: None,
-        start_timeout: applications.options.start_timeout,
+        start_timeout: start_timeout(applications, own),
         // Its instances are what it is there for: without one it is gone, too.
         preloader_idle_timeout: Duration::ZERO,
     }))
 }
 
-/// How the application says that it is started; a file for Node.js needs not to be said.
+/// How the application says that it is started. A file for Node.js need not say it.
 fn start_command(found: &Found, own: &Settings) -> Result<String, Refused> {
     if let Some(command) = &own.start_command {
         return Ok(command.clone());

@@ -1,7 +1,7 @@
 use super::*;
 use crate::applications::Options;
-use crate::config::{self, Confine};
-use crate::inspector::look::Settings as Own;
+use crate::config::{self, Confine, Preloading};
+use crate::inspector::protocol::Settings as Own;
 use std::num::NonZeroU32;
 
 /// root, a web server's user, two sites' users, one whose group is root's.
@@ -39,15 +39,16 @@ impl Database for Users {
 fn template() -> Pool {
     let text = "[pool.www]\nlisten = \"127.0.0.1:9000\"\nuser = \"nobody\"\npm = \"ondemand\"\nmax_children = 2\n\
                 env = { A = \"pool\", B = \"pool\" }\n\
-                [pool.www.application]\nruntime = \"php\"\nversion = \"8.2\"\npreloader = \"shared:all\"\n";
+                [pool.www.application]\nruntime = \"php\"\nversion = \"8.2\"\npreloader = \"own\"\n";
     let loaded = config::parse(text, Path::new("test.toml"), &config::Host::default());
-    let mut pool = loaded.expect("a configuration").config.pools.remove(0);
-    pool.applications = Some(Applications {
+    let mut pool = loaded.expect("a configuration").config.pools[0].as_ref().clone();
+    pool.applications = Some(Box::new(Applications {
         directories: vec!["/srv".into()],
         root_parameter: "FORKYARD_APP_ROOT".to_owned(),
         max: NonZeroU32::new(6).unwrap(),
         max_spawning: NonZeroU32::new(2).unwrap(),
         reserve: 0,
+        concurrency: None,
         options: Options {
             max_per_app: NonZeroU32::new(4),
             min_instances: 1,
@@ -64,7 +65,7 @@ fn template() -> Pool {
         user_mounts: false,
         default_user: None,
         router_user: None,
-    });
+    }));
     pool
 }
 
@@ -173,12 +174,12 @@ fn a_daemon_that_is_not_root_runs_everything_as_its_user() {
 }
 
 #[test]
-fn php_has_the_pool_s_settings_and_a_preloader_of_its_own() {
+fn php_has_the_pool_s_settings_and_its_kind_of_preloader() {
     let pool = make(&template(), &php()).unwrap();
     let Application::Php(php) = &pool.application else {
         panic!("{:?}", pool.application);
     };
-    assert_eq!((php.version.as_str(), &php.preloading), ("8.2", &Preloading::Own));
+    assert_eq!((php.version.as_str(), php.preloading), ("8.2", Preloading::Own));
     assert_eq!(pool.chdir.as_deref(), Some(Path::new("/srv/shop")));
     assert!(pool.applications.is_none() && pool.status_listen.is_none());
     let mut python = template();

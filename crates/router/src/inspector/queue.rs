@@ -1,12 +1,12 @@
-//! Who looks at what, and for how long. A plain value: it is told what happened and what time it is, and says what is to
-//! be done.
+//! Which child looks at what, and for how long. A plain value: it is told what happened and what time it is, and says
+//! what is to be done.
 //!
 //! Looks are taken by a few processes, the children, one look at a time. One that takes too long is answered with an error,
 //! and its child killed and replaced; a look at a dead network file system can't even be killed, so the number of such
 //! processes is bounded. Below one name in a pool's directory only some of the children are at work: a site whose files hang
 //! delays the others, but can't stop them.
 
-use super::look::{Look, Seen};
+use super::protocol::{InspectReply, InspectRequest};
 use crate::tick::Tick;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub const MOST_WAITING: usize = 64;
 /// The most time for a look, and that a look waits for a child.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Who asks.
+/// Which of the two asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asker {
     /// The router.
@@ -43,22 +43,22 @@ pub type ChildId = u64;
 /// What is to be done.
 #[allow(clippy::large_enum_variant, reason = "a few are there for a moment")]
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub enum QueueAction {
     /// Start a child. If that fails, [`Queue::gone`].
     Start(ChildId),
     /// Give a child something to look at.
-    Give(ChildId, Look),
+    Give(ChildId, InspectRequest),
     /// Kill a child; [`Queue::gone`] when its process is gone.
     Kill(ChildId),
     /// Answer.
-    Answer(Asker, Seen),
+    Answer(Asker, InspectReply),
 }
 
 /// A look that was asked for.
 #[derive(Debug)]
 struct Task {
     asker: Asker,
-    look: Look,
+    look: InspectRequest,
     /// Below which name of a pool's directory it is.
     site: PathBuf,
     /// It waits, or may take, until then.
@@ -81,7 +81,7 @@ pub struct Queue {
     next: ChildId,
     /// By [`Asker`].
     waiting: [VecDeque<Task>; 2],
-    /// Whose turn it is.
+    /// The asker that is served next.
     turn: Asker,
 }
 
@@ -102,8 +102,8 @@ impl Queue {
         self.waiting[asker as usize].len() < MOST_WAITING
     }
 
-    /// Somebody asks. Only with [`Queue::has_room`].
-    pub fn ask(&mut self, asker: Asker, look: Look, now: Tick, actions: &mut Vec<Action>) {
+    /// Takes in a question. Only with [`Queue::has_room`].
+    pub fn ask(&mut self, asker: Asker, look: InspectRequest, now: Tick, actions: &mut Vec<QueueAction>) {
         let site = self.site(&look.root);
         let task = Task {
             asker,
@@ -116,13 +116,13 @@ impl Queue {
     }
 
     /// A child has an answer.
-    pub fn answered(&mut self, id: ChildId, seen: Seen, now: Tick, actions: &mut Vec<Action>) {
+    pub fn answered(&mut self, id: ChildId, seen: InspectReply, now: Tick, actions: &mut Vec<QueueAction>) {
         let Some(child) = self.children.get_mut(&id) else {
             return;
         };
         match child {
             Child::Busy(task) if task.look.number == seen.number => {
-                actions.push(Action::Answer(task.asker, seen));
+                actions.push(QueueAction::Answer(task.asker, seen));
                 *child = Child::Idle;
             }
             // It was too late.
@@ -133,7 +133,7 @@ impl Queue {
     }
 
     /// A child's process is gone, or could not be started.
-    pub fn gone(&mut self, id: ChildId, now: Tick, actions: &mut Vec<Action>) {
+    pub fn gone(&mut self, id: ChildId, now: Tick, actions: &mut Vec<QueueAction>) {
         if let Some(Child::Busy(task)) = self.children.remove(&id) {
             actions.push(fail(
                 task,
@@ -144,7 +144,7 @@ impl Queue {
     }
 
     /// It is late.
-    pub fn late(&mut self, now: Tick, actions: &mut Vec<Action>) {
+    pub fn late(&mut self, now: Tick, actions: &mut Vec<QueueAction>) {
         let is_late = |child: &Child| matches!(child, Child::Busy(task) if task.until <= now);
         let late: Vec<ChildId> = self
             .children
@@ -187,7 +187,7 @@ impl Queue {
     }
 
     /// Kills a child and answers in its place.
-    fn dismiss(&mut self, id: ChildId, why: &str, actions: &mut Vec<Action>) {
+    fn dismiss(&mut self, id: ChildId, why: &str, actions: &mut Vec<QueueAction>) {
         let Some(child) = self.children.get_mut(&id) else {
             return;
         };
@@ -198,11 +198,11 @@ impl Queue {
         if let Child::Busy(task) = std::mem::replace(child, Child::Dying(site)) {
             actions.push(fail(task, why));
         }
-        actions.push(Action::Kill(id));
+        actions.push(QueueAction::Kill(id));
     }
 
-    /// Gives what waits to who is free, the askers in turn.
-    fn assign(&mut self, now: Tick, actions: &mut Vec<Action>) {
+    /// Gives what waits to children that are free, the askers in turn.
+    fn assign(&mut self, now: Tick, actions: &mut Vec<QueueAction>) {
         while let Some((asker, at)) = self.next_task() {
             let Some(id) = self.free_child(actions) else {
                 return;
@@ -215,7 +215,7 @@ impl Queue {
                 Asker::Master => Asker::Router,
             };
             task.until = now + PATIENCE;
-            actions.push(Action::Give(id, task.look.clone()));
+            actions.push(QueueAction::Give(id, task.look.clone()));
             self.children.insert(id, Child::Busy(task));
         }
     }
@@ -240,7 +240,7 @@ impl Queue {
         self.children.values().filter(is_there).count()
     }
 
-    fn free_child(&mut self, actions: &mut Vec<Action>) -> Option<ChildId> {
+    fn free_child(&mut self, actions: &mut Vec<QueueAction>) -> Option<ChildId> {
         let idle = self
             .children
             .iter()
@@ -255,7 +255,7 @@ impl Queue {
         }
         let id = self.next;
         self.next += 1;
-        actions.push(Action::Start(id));
+        actions.push(QueueAction::Start(id));
         self.children.insert(id, Child::Idle);
         Some(id)
     }
@@ -273,13 +273,13 @@ impl Queue {
     }
 }
 
-fn fail(task: Task, why: &str) -> Action {
-    let seen = Seen {
+fn fail(task: Task, why: &str) -> QueueAction {
+    let seen = InspectReply {
         number: task.look.number,
         found: Err(format!("{}: {why}", task.look.root.display())),
         is_unknown: true,
     };
-    Action::Answer(task.asker, seen)
+    QueueAction::Answer(task.asker, seen)
 }
 
 #[cfg(test)]

@@ -8,45 +8,45 @@ fn at(ms: u64) -> Tick {
     Tick::ZERO + Duration::from_millis(ms)
 }
 
-fn look(number: u64, root: &str) -> Look {
-    Look {
+fn look(number: u64, root: &str) -> InspectRequest {
+    InspectRequest {
         number,
         root: root.into(),
     }
 }
 
-fn seen(number: u64) -> Seen {
-    Seen {
+fn seen(number: u64) -> InspectReply {
+    InspectReply {
         number,
         found: Err(String::new()),
         is_unknown: false,
     }
 }
 
-fn ask(queue: &mut Queue, asker: Asker, number: u64, root: &str, now: Tick) -> Vec<Action> {
+fn ask(queue: &mut Queue, asker: Asker, number: u64, root: &str, now: Tick) -> Vec<QueueAction> {
     assert!(queue.has_room(asker));
     let mut actions = Vec::new();
     queue.ask(asker, look(number, root), now, &mut actions);
     actions
 }
 
-fn did(what: impl FnOnce(&mut Vec<Action>)) -> Vec<Action> {
+fn did(what: impl FnOnce(&mut Vec<QueueAction>)) -> Vec<QueueAction> {
     let mut actions = Vec::new();
     what(&mut actions);
     actions
 }
 
-fn given(actions: &[Action]) -> Vec<u64> {
+fn given(actions: &[QueueAction]) -> Vec<u64> {
     let numbers = actions.iter().filter_map(|action| match action {
-        Action::Give(_, look) => Some(look.number),
+        QueueAction::Give(_, look) => Some(look.number),
         _ => None,
     });
     numbers.collect()
 }
 
-fn answered(actions: &[Action]) -> Vec<(Asker, u64)> {
+fn answered(actions: &[QueueAction]) -> Vec<(Asker, u64)> {
     let numbers = actions.iter().filter_map(|action| match action {
-        Action::Answer(asker, seen) => Some((*asker, seen.number)),
+        QueueAction::Answer(asker, seen) => Some((*asker, seen.number)),
         _ => None,
     });
     numbers.collect()
@@ -56,18 +56,24 @@ fn answered(actions: &[Action]) -> Vec<(Asker, u64)> {
 fn a_look_is_given_and_its_answer_goes_to_who_asked() {
     let mut queue = queue();
     let actions = ask(&mut queue, Asker::Router, 7, "/srv/a", at(0));
-    assert_eq!(actions, [Action::Start(0), Action::Give(0, look(7, "/srv/a"))]);
+    assert_eq!(
+        actions,
+        [QueueAction::Start(0), QueueAction::Give(0, look(7, "/srv/a"))]
+    );
     let actions = ask(&mut queue, Asker::Master, 7, "/srv/b", at(0));
-    assert_eq!(actions, [Action::Start(1), Action::Give(1, look(7, "/srv/b"))]);
+    assert_eq!(
+        actions,
+        [QueueAction::Start(1), QueueAction::Give(1, look(7, "/srv/b"))]
+    );
     assert_eq!(queue.next_deadline(), Some(at(5000)));
     let actions = did(|actions| queue.answered(1, seen(7), at(1), actions));
-    assert_eq!(actions, [Action::Answer(Asker::Master, seen(7))]);
+    assert_eq!(actions, [QueueAction::Answer(Asker::Master, seen(7))]);
     let actions = did(|actions| queue.answered(0, seen(7), at(1), actions));
-    assert_eq!(actions, [Action::Answer(Asker::Router, seen(7))]);
+    assert_eq!(actions, [QueueAction::Answer(Asker::Router, seen(7))]);
     assert_eq!(queue.next_deadline(), None);
     // Childs stay.
     let actions = ask(&mut queue, Asker::Router, 8, "/srv/a", at(2));
-    assert_eq!(actions, [Action::Give(0, look(8, "/srv/a"))]);
+    assert_eq!(actions, [QueueAction::Give(0, look(8, "/srv/a"))]);
 }
 
 #[test]
@@ -99,7 +105,7 @@ fn a_site_that_hangs_leaves_children_to_the_others() {
     let actions = did(|actions| queue.late(at(5000), actions));
     let killed = actions
         .iter()
-        .filter(|action| matches!(action, Action::Kill(_)))
+        .filter(|action| matches!(action, QueueAction::Kill(_)))
         .count();
     assert_eq!((killed, given(&actions)), (2, vec![]));
     // With them those that have waited as long.
@@ -137,7 +143,7 @@ fn processes_that_can_not_be_killed_are_bounded() {
         }
         started += actions
             .iter()
-            .filter(|action| matches!(action, Action::Start(_)))
+            .filter(|action| matches!(action, QueueAction::Start(_)))
             .count();
     }
     assert_eq!(started, MOST_CHILDREN);
@@ -192,6 +198,6 @@ fn a_child_that_ends_or_lies_is_answered_for() {
     ask(&mut queue, Asker::Router, 2, "/srv/a", at(2));
     let actions = did(|actions| queue.answered(1, seen(77), at(3), actions));
     assert_eq!(answered(&actions), [(Asker::Router, 2)]);
-    assert!(actions.contains(&Action::Kill(1)));
+    assert!(actions.contains(&QueueAction::Kill(1)));
     assert!(did(|actions| queue.answered(99, seen(1), at(3), actions)).is_empty());
 }

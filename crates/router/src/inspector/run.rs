@@ -1,8 +1,8 @@
 //! The inspector's process, and those that look for it.
 
 use super::find::{self, Terms};
-use super::look::{self, Look, MOST_BYTES, Seen};
-use super::queue::{Action, Asker, ChildId, Queue};
+use super::protocol::{self, InspectReply, InspectRequest, MOST_BYTES};
+use super::queue::{Asker, ChildId, Queue, QueueAction};
 use crate::config::Applications;
 use crate::confine;
 use crate::sys::fd::{receive_with, set_nonblocking, socket_pair};
@@ -39,9 +39,9 @@ pub fn run(
         switching,
         user_mounts: applications.user_mounts,
     };
-    let done = settle(identity).and_then(|()| {
+    let done = become_inspector(identity).and_then(|()| {
         let mut inspector = Inspector {
-            askers: [Line::new(router), Line::new(master)],
+            askers: [AskerSocket::new(router), AskerSocket::new(master)],
             queue: Queue::new(terms.directories.clone()),
             terms,
             children: BTreeMap::new(),
@@ -59,7 +59,7 @@ pub fn run(
 }
 
 /// Gives up everything but looking.
-fn settle(identity: Option<&Identity>) -> Result<(), Error> {
+fn become_inspector(identity: Option<&Identity>) -> Result<(), Error> {
     if let (Some(identity), true) = (identity, identity::is_root()) {
         if !rights::become_reader(identity)? {
             log::warn!(
@@ -81,16 +81,16 @@ fn settle(identity: Option<&Identity>) -> Result<(), Error> {
 }
 
 /// A socket to one asker.
-struct Line {
+struct AskerSocket {
     /// `None`: it is closed.
     socket: Option<OwnedFd>,
     /// Answers that it has had no room for.
     unsent: VecDeque<Vec<u8>>,
 }
 
-impl Line {
-    fn new(socket: OwnedFd) -> Line {
-        Line {
+impl AskerSocket {
+    fn new(socket: OwnedFd) -> AskerSocket {
+        AskerSocket {
             socket: Some(socket),
             unsent: VecDeque::new(),
         }
@@ -124,7 +124,7 @@ struct Child {
 
 /// What poll(2) may tell of.
 #[derive(Debug, Clone, Copy)]
-enum Source {
+enum PollSource {
     Asker(Asker),
     Answer(ChildId),
     Exit(ChildId),
@@ -133,7 +133,7 @@ enum Source {
 
 struct Inspector {
     /// By [`Asker`].
-    askers: [Line; 2],
+    askers: [AskerSocket; 2],
     queue: Queue,
     terms: Terms,
     children: BTreeMap<ChildId, Child>,
@@ -154,30 +154,30 @@ impl Inspector {
         Ok(())
     }
 
-    fn wait(&self) -> Result<Vec<(Source, PollFlags)>, Error> {
+    fn wait(&self) -> Result<Vec<(PollSource, PollFlags)>, Error> {
         let mut sources = Vec::new();
         let mut polled: Vec<PollFd<'_>> = Vec::new();
         for asker in Asker::ALL {
             let line = &self.askers[asker as usize];
             let Some(socket) = &line.socket else { continue };
             let mut wanted = PollFlags::empty();
-            // Who doesn't take answers is not listened to.
+            // An asker that does not take answers is not listened to.
             wanted.set(PollFlags::POLLOUT, !line.unsent.is_empty());
             wanted.set(
                 PollFlags::POLLIN,
                 line.unsent.is_empty() && self.queue.has_room(asker),
             );
-            sources.push(Source::Asker(asker));
+            sources.push(PollSource::Asker(asker));
             polled.push(PollFd::new(socket.as_fd(), wanted));
         }
         for (id, child) in &self.children {
-            sources.push(Source::Answer(*id));
+            sources.push(PollSource::Answer(*id));
             polled.push(PollFd::new(child.socket.as_fd(), PollFlags::POLLIN));
-            sources.push(Source::Exit(*id));
+            sources.push(PollSource::Exit(*id));
             polled.push(PollFd::new(child.process.as_fd(), PollFlags::POLLIN));
         }
         if let Some(heartbeat) = &self.heartbeat {
-            sources.push(Source::Heartbeat);
+            sources.push(PollSource::Heartbeat);
             polled.push(PollFd::new(heartbeat.as_fd(), PollFlags::POLLIN));
         }
         let timeout = match self.queue.next_deadline() {
@@ -198,16 +198,16 @@ impl Inspector {
         Ok(ready.collect())
     }
 
-    fn take_up(&mut self, source: Source, flags: PollFlags, actions: &mut Vec<Action>) {
+    fn take_up(&mut self, source: PollSource, flags: PollFlags, actions: &mut Vec<QueueAction>) {
         match source {
-            Source::Asker(asker) => self.hear(asker, flags, actions),
-            Source::Heartbeat => {
+            PollSource::Asker(asker) => self.hear(asker, flags, actions),
+            PollSource::Heartbeat => {
                 _ = self
                     .heartbeat
                     .take_if(|heartbeat| socket::drain(heartbeat.as_fd()).is_err())
             }
-            Source::Answer(id) => self.hear_child(id, actions),
-            Source::Exit(id) => {
+            PollSource::Answer(id) => self.hear_child(id, actions),
+            PollSource::Exit(id) => {
                 if let Some(child) = self.children.remove(&id) {
                     let _ = pidfd::reap(child.process.as_fd());
                     self.queue.gone(id, clock::now(), actions);
@@ -217,7 +217,7 @@ impl Inspector {
     }
 
     /// Takes up what an asker asks, as much as there is room for.
-    fn hear(&mut self, asker: Asker, flags: PollFlags, actions: &mut Vec<Action>) {
+    fn hear(&mut self, asker: Asker, flags: PollFlags, actions: &mut Vec<QueueAction>) {
         let line = &mut self.askers[asker as usize];
         if flags.contains(PollFlags::POLLHUP) {
             // The asker is gone.
@@ -232,7 +232,7 @@ impl Inspector {
             };
             match socket::receive(socket.as_fd(), &mut buffer) {
                 // An empty one is as good as any that can't be understood; only poll(2) can tell the end.
-                Ok(Progress::Done(count)) => match look::decode::<Look>(&buffer[..count]) {
+                Ok(Progress::Done(count)) => match protocol::decode::<InspectRequest>(&buffer[..count]) {
                     Some(look) => self.queue.ask(asker, look, clock::now(), actions),
                     None => log::debug!("a question of {count} bytes that is none"),
                 },
@@ -242,54 +242,54 @@ impl Inspector {
         }
     }
 
-    fn hear_child(&mut self, id: ChildId, actions: &mut Vec<Action>) {
+    fn hear_child(&mut self, id: ChildId, actions: &mut Vec<QueueAction>) {
         let Some(child) = self.children.get(&id) else {
             return;
         };
         let mut buffer = vec![0; MOST_BYTES];
         if let Ok(Progress::Done(count)) = socket::receive(child.socket.as_fd(), &mut buffer) {
-            match look::decode::<Seen>(&buffer[..count]) {
+            match protocol::decode::<InspectReply>(&buffer[..count]) {
                 Some(seen) => self.queue.answered(id, seen, clock::now(), actions),
-                // Its end: its exit is told of, too.
+                // This is its end; its exit is reported, too.
                 None => kill(child),
             }
         }
     }
 
-    fn perform(&mut self, actions: Vec<Action>) {
+    fn perform(&mut self, actions: Vec<QueueAction>) {
         let mut pending = VecDeque::from(actions);
         while let Some(action) = pending.pop_front() {
             let mut more = Vec::new();
             match action {
-                Action::Start(id) => match self.start() {
+                QueueAction::Start(id) => match self.start() {
                     Ok(child) => {
                         self.children.insert(id, child);
                     }
                     Err(error) => log::error!("can't start a process that looks: {error}"),
                 },
-                Action::Give(id, look) => {
-                    let message = look::encode(&look).unwrap_or_default();
+                QueueAction::Give(id, look) => {
+                    let message = protocol::encode(&look).unwrap_or_default();
                     let sent = self
                         .children
                         .get(&id)
                         .map(|child| socket::send(child.socket.as_fd(), &message));
                     match sent {
                         Some(Ok(Progress::Done(_))) => {}
-                        // Its exit is told of.
+                        // Its exit is reported.
                         Some(_) => self.children.get(&id).into_iter().for_each(kill),
                         None => self.queue.gone(id, clock::now(), &mut more),
                     }
                 }
-                Action::Kill(id) => self.children.get(&id).into_iter().for_each(kill),
-                Action::Answer(asker, seen) => self.answer(asker, seen),
+                QueueAction::Kill(id) => self.children.get(&id).into_iter().for_each(kill),
+                QueueAction::Answer(asker, seen) => self.answer(asker, seen),
             }
             pending.extend(more);
         }
     }
 
-    fn answer(&mut self, asker: Asker, seen: Seen) {
+    fn answer(&mut self, asker: Asker, seen: InspectReply) {
         let line = &mut self.askers[asker as usize];
-        line.unsent.extend(look::encode(&seen));
+        line.unsent.extend(protocol::encode(&seen));
         line.push();
     }
 
@@ -316,7 +316,7 @@ fn look_for(socket: &OwnedFd, terms: &Terms) -> i32 {
     while let Some(look) = next(socket.as_fd(), &mut buffer) {
         let number = look.number;
         let found = find::look(&look.root, terms);
-        let too_long = || Seen {
+        let too_long = || InspectReply {
             number,
             found: Err(format!(
                 "{}: what it says of itself is longer than {MOST_BYTES} bytes; shorten it",
@@ -324,12 +324,12 @@ fn look_for(socket: &OwnedFd, terms: &Terms) -> i32 {
             )),
             is_unknown: false,
         };
-        let seen = Seen {
+        let seen = InspectReply {
             number,
             found,
             is_unknown: false,
         };
-        let answer = look::encode(&seen).or_else(|| look::encode(&too_long()));
+        let answer = protocol::encode(&seen).or_else(|| protocol::encode(&too_long()));
         let sent = nix::sys::socket::send(
             socket.as_raw_fd(),
             &answer.unwrap_or_default(),
@@ -343,10 +343,10 @@ fn look_for(socket: &OwnedFd, terms: &Terms) -> i32 {
 }
 
 /// The next look; `None`: there will be none.
-fn next(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Option<Look> {
+fn next(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Option<InspectRequest> {
     loop {
         match receive_with(socket, buffer, true) {
-            Ok(received) => return look::decode(&buffer[..received.bytes]),
+            Ok(received) => return protocol::decode(&buffer[..received.bytes]),
             Err(error) if error.errno == Errno::EINTR => {}
             Err(_) => return None,
         }

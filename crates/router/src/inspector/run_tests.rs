@@ -1,5 +1,5 @@
 use super::*;
-use crate::inspector::look::Kind;
+use crate::inspector::protocol::Kind;
 use crate::sys::socket::Readiness;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -33,6 +33,7 @@ fn applications(directory: &Path) -> Applications {
         max: std::num::NonZeroU32::MIN,
         max_spawning: std::num::NonZeroU32::MIN,
         reserve: 0,
+        concurrency: None,
         options: crate::applications::Options::default(),
         restart_dir: None,
         groups: std::collections::BTreeMap::new(),
@@ -113,7 +114,7 @@ impl Drop for Process {
 }
 
 fn ask(socket: &Option<OwnedFd>, number: u64, root: &Path) {
-    let message = look::encode(&Look {
+    let message = protocol::encode(&InspectRequest {
         number,
         root: root.to_owned(),
     });
@@ -121,14 +122,14 @@ fn ask(socket: &Option<OwnedFd>, number: u64, root: &Path) {
     assert!(matches!(sent, Ok(Progress::Done(_))), "{sent:?}");
 }
 
-fn answer(socket: &Option<OwnedFd>) -> Seen {
+fn answer(socket: &Option<OwnedFd>) -> InspectReply {
     let socket = socket.as_ref().unwrap();
     assert_eq!(socket::wait(socket.as_fd(), Readiness::Readable, LONG), Ok(true));
     let mut buffer = vec![0; MOST_BYTES];
     let Ok(Progress::Done(count)) = socket::receive(socket.as_fd(), &mut buffer) else {
         panic!("no answer");
     };
-    look::decode(&buffer[..count]).expect("an answer")
+    protocol::decode(&buffer[..count]).expect("an answer")
 }
 
 fn wait_until_gone(pids: &[i32]) {
@@ -163,8 +164,9 @@ fn both_are_answered_and_its_end_is_theirs() {
             .unwrap_err()
             .contains("is no directory below")
     );
+    // One child, if it was free again when the second question came.
     let children = inspector.children();
-    assert_eq!(children.len(), 2);
+    assert!(matches!(children.len(), 1 | 2), "{children:?}");
     // Without a router it goes on; without a master it ends.
     inspector.router = None;
     ask(&inspector.master, 2, &root);
@@ -184,7 +186,7 @@ fn it_can_read_and_has_no_other_right() {
     fs::write(root.join("forkyard.toml"), "max_requests = 3\n").unwrap();
     fs::set_permissions(root.join("forkyard.toml"), Permissions::from_mode(0o600)).unwrap();
     ask(&inspector.router, 1, &root);
-    // What the user nobody could not even see.
+    // Only the owner may read the file.
     assert_eq!(
         answer(&inspector.router)
             .found
@@ -232,7 +234,7 @@ fn it_can_change_nothing() {
     let pid = nix::unistd::Pid::from_raw(victim.id() as i32);
     let privileged = is_root();
     let child = process::fork_child(&[], || {
-        if settle(nobody().as_ref()).is_err() {
+        if become_inspector(nobody().as_ref()).is_err() {
             return 100;
         }
         let tried = [
@@ -265,7 +267,7 @@ fn it_can_change_nothing() {
 }
 
 #[test]
-fn a_look_that_hangs_is_given_up_and_stops_nobody() {
+fn a_look_that_hangs_is_given_up_and_stops_no_other() {
     let inspector = Process::start();
     let root = inspector.application("shop");
     ask(&inspector.router, 1, &root);
@@ -300,7 +302,7 @@ fn a_hostile_router_is_held_back_and_the_master_answered() {
     let root = inspector.application("shop");
     let router = inspector.router.as_ref().unwrap();
     let question = |number| {
-        look::encode(&Look {
+        protocol::encode(&InspectRequest {
             number,
             root: root.clone(),
         })

@@ -13,6 +13,7 @@ pub const PASSENGERFILE: &str = "Passengerfile.json";
 /// The names of the files that show by themselves what an application is, for an application that has none of them.
 pub fn all() -> String {
     let signs = STARTUP_FILES.iter().filter(|one| one.proof != Proof::Runtime);
-    let names: Vec<&str> = signs.map(|one| one.file).collect();
+    let mut names: Vec<&str> = signs.map(|one| one.file).collect();
+    names.dedup();
     names.join(", ")
 }

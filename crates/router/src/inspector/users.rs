@@ -5,9 +5,9 @@ use nix::unistd::{Gid, Group, Uid, User};
 
 /// What getpwnam(3), getpwuid(3) and their like say. They may ask a server.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Machine;
+pub struct SystemDatabase;
 
-impl Database for Machine {
+impl Database for SystemDatabase {
     fn user(&self, name: &str) -> Option<UserEntry> {
         match name.parse() {
             Ok(uid) => self.user_of(uid),

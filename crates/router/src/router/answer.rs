@@ -14,9 +14,9 @@ pub(super) enum Problem {
     QueueFull(Duration),
     /// It has waited for too long.
     TimedOut,
-    /// An instance can't be started: the report's id, and the report where visitors may see it.
+    /// An instance can't be started: the error's id if the master has said one, and the report where visitors may see it.
     Failed {
-        /// The report's id.
+        /// The error's id.
         error: Option<String>,
         /// A whole page.
         page: Option<String>,

@@ -1,9 +1,9 @@
 //! One connection of the router's, and where all of them are kept.
 
+use super::app_index::Known;
 use super::reading::{Reading, Rest};
-use super::roots::Known;
-use super::state::{Cause, State, next};
-use crate::applications::Sight;
+use super::state::{ClientCause, ClientState, next};
+use crate::applications::RestartFiles;
 use crate::applications::event::Ticket;
 use crate::tick::Tick;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,14 +13,14 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Client {
     socket: OwnedFd,
-    state: State,
+    state: ClientState,
     /// When it is closed, or goes on without what it waits for.
     pub(super) expires: Option<Tick>,
     /// When its expiry is looked at.
     pub(super) timer: Option<Tick>,
     /// How epoll watches it.
-    pub(super) watch: Watch,
-    /// Something came while the connection was somebody else's.
+    pub(super) watch: Interest,
+    /// Something came while the pool or an instance had the connection.
     pub(super) stirred: bool,
     /// Its input, where that is read by the router.
     pub(super) reading: Option<Box<Reading>>,
@@ -37,12 +37,14 @@ pub(super) struct Client {
     /// The application's root as the request names it.
     pub(super) root: Vec<u8>,
     pub(super) known: Option<Arc<Known>>,
-    /// What was just seen of the restart files, for the book.
-    pub(super) sight: Option<Sight>,
+    /// What was just seen of the restart files, for the pool.
+    pub(super) restart_files: Option<RestartFiles>,
     /// It waits for an instance, or has one, by this.
     pub(super) ticket: Option<Ticket>,
     /// Instances that were tried for the request.
     pub(super) tries: u8,
+    /// Since when the kernel does not let it be passed on.
+    pub(super) stuck: Option<Tick>,
     /// Since when the request waits.
     pub(super) since: Tick,
     /// The router's own answer, and how much of it is written.
@@ -54,12 +56,12 @@ pub(super) struct Client {
 
 /// How epoll watches a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Watch {
+pub(super) enum Interest {
     /// Not at all.
     None,
     /// For what comes, and for its end.
     Input,
-    /// For its end alone: what comes is for somebody else to read.
+    /// For its end alone: the pool or an instance reads what comes.
     End,
     /// For room to write as well.
     Both,
@@ -69,10 +71,10 @@ impl Client {
     pub(super) fn new(socket: OwnedFd) -> Client {
         Client {
             socket,
-            state: State::Silent,
+            state: ClientState::Silent,
             expires: None,
             timer: None,
-            watch: Watch::None,
+            watch: Interest::None,
             stirred: false,
             reading: None,
             bytes: Vec::new(),
@@ -82,9 +84,10 @@ impl Client {
             keep: false,
             root: Vec::new(),
             known: None,
-            sight: None,
+            restart_files: None,
             ticket: None,
             tries: 0,
+            stuck: None,
             since: Tick::ZERO,
             out: Vec::new(),
             sent: 0,
@@ -96,17 +99,17 @@ impl Client {
         self.socket.as_fd()
     }
 
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> ClientState {
         self.state
     }
 
     /// No request is under way on it.
     pub(super) fn is_idle(&self) -> bool {
-        matches!(self.state, State::Idle | State::Silent)
+        matches!(self.state, ClientState::Idle | ClientState::Silent)
     }
 
     /// Goes where a cause leads; whether that is another state.
-    pub(super) fn change(&mut self, cause: Cause) -> bool {
+    pub(super) fn change(&mut self, cause: ClientCause) -> bool {
         let before = self.state;
         self.state = next(before, cause);
         self.state != before

@@ -1,7 +1,7 @@
 //! What a router takes from connections and from workers.
 
-use super::reading::{Reading, Rest, Step};
-use super::request::{Head, Look, look, look_early, root_of};
+use super::reading::{InputEvent, Reading, Rest};
+use super::request::{HeadLook, RequestHead, look, look_early, root_of};
 use fastcgi::{Input, Limits, Params, Responder, Violation};
 use forkyard_fuzz::in_pieces;
 
@@ -14,7 +14,7 @@ const ROOT: &[u8] = b"ROOT";
 const MOST_MEMORY: usize = 64 * 1024 + 2 * 65_536 + 4 * 4096;
 
 /// What reading record by record comes to, up to the first request; each reply is counted.
-fn steps(pieces: &[Vec<u8>]) -> (usize, Step) {
+fn steps(pieces: &[Vec<u8>]) -> (usize, InputEvent) {
     let mut reading = Reading::new(LIMITS, Vec::new());
     let mut replies = 0;
     for (at, piece) in pieces.iter().enumerate() {
@@ -22,17 +22,17 @@ fn steps(pieces: &[Vec<u8>]) -> (usize, Step) {
         loop {
             assert!(reading.memory() <= MOST_MEMORY, "{} bytes", reading.memory());
             match reading.step(ROOT) {
-                Step::More => break,
-                Step::Reply(_) => replies += 1,
-                Step::Request { head, mut bytes } => {
+                InputEvent::More => break,
+                InputEvent::Reply(_) => replies += 1,
+                InputEvent::Request { head, mut bytes } => {
                     bytes.extend(pieces[at + 1..].concat());
-                    return (replies, Step::Request { head, bytes });
+                    return (replies, InputEvent::Request { head, bytes });
                 }
-                broken @ Step::Broken(_) => return (replies, broken),
+                broken @ InputEvent::Broken(_) => return (replies, broken),
             }
         }
     }
-    (replies, Step::More)
+    (replies, InputEvent::More)
 }
 
 /// What a responder hears, from its first request on.
@@ -97,26 +97,28 @@ pub(crate) fn requests(input: &[u8]) {
     let (replies, step) = at_once;
     let (original, responder) = heard(input);
     match &step {
-        Step::Request { head, bytes } => {
+        InputEvent::Request { head, bytes } => {
             let (passed, _) = heard(bytes);
             assert_eq!(passed, original, "what is passed on");
             check_worker(head, input);
         }
-        Step::Broken(violation) => {
+        InputEvent::Broken(violation) => {
             assert_eq!(original, [Heard::Broken(*violation)]);
         }
         // The padding of the last record of parameters may be to come.
-        Step::More => assert!(original.is_empty() || original.len() == 1 && !responder.is_at_boundary()),
-        Step::Reply(_) => panic!("a reply is no end"),
+        InputEvent::More => {
+            assert!(original.is_empty() || original.len() == 1 && !responder.is_at_boundary())
+        }
+        InputEvent::Reply(_) => panic!("a reply is no end"),
     }
     match look(input, ROOT) {
-        Look::Request(head) => {
+        HeadLook::Request(head) => {
             assert_eq!(replies, 0);
             match &step {
-                Step::Request { head: other, .. } => assert_eq!(*other, owned(&head)),
-                Step::Broken(Violation::ParamsTooLong { .. } | Violation::ParamsTooMany { .. }) => {}
+                InputEvent::Request { head: other, .. } => assert_eq!(*other, owned(&head)),
+                InputEvent::Broken(Violation::ParamsTooLong { .. } | Violation::ParamsTooMany { .. }) => {}
                 // The padding of the last record has not come.
-                Step::More => check_worker(&head, input),
+                InputEvent::More => check_worker(&head, input),
                 other => panic!("{head:?}, but {other:?}"),
             }
             if let Some(early) = look_early(input, ROOT) {
@@ -125,20 +127,20 @@ pub(crate) fn requests(input: &[u8]) {
                 assert!(!is_named || early.root == head.root);
             }
         }
-        Look::Partial => {
+        HeadLook::Partial => {
             assert_eq!(replies, 0);
             match step {
-                Step::More
-                | Step::Broken(Violation::ParamsTooLong { .. } | Violation::ParamsTooMany { .. }) => {}
+                InputEvent::More
+                | InputEvent::Broken(Violation::ParamsTooLong { .. } | Violation::ParamsTooMany { .. }) => {}
                 other => panic!("partial, but {other:?}"),
             }
         }
-        Look::Other => {}
+        HeadLook::Other => {}
     }
 }
 
 /// The worker's reader finds the same root in the first request.
-fn check_worker(head: &Head<'_>, input: &[u8]) {
+fn check_worker(head: &RequestHead<'_>, input: &[u8]) {
     let mut responder = Responder::new(LIMITS);
     let mut at = 0;
     loop {
@@ -158,8 +160,8 @@ fn check_worker(head: &Head<'_>, input: &[u8]) {
     );
 }
 
-fn owned(head: &Head<'_>) -> Head<'static> {
-    Head {
+fn owned(head: &RequestHead<'_>) -> RequestHead<'static> {
+    RequestHead {
         id: head.id,
         keep: head.keep,
         root: head.root.as_ref().map(|root| root.to_vec().into()),

@@ -1,11 +1,11 @@
 //! Groups of applications: an instance can be taken of any of them.
 //!
-//! Which there are is the configuration's to say, by applications' roots. The inspector looks at each, as it does when a
-//! request names it, and the book is told what was found. They are looked at when the configuration comes into force,
-//! and when somebody takes from their group, as often as `stat_throttle_rate` allows; who takes waits for that.
+//! The configuration names them, by applications' roots. The inspector looks at each, as it does when a request names
+//! it, and the pool is told what was found. It looks when the configuration comes into force, and when a client takes
+//! from their group, as often as `stat_throttle_rate` allows; the client waits for that.
 
+use super::app_index::{Known, Lookup};
 use super::instances::{Holder, Who};
-use super::roots::{Answer, Known};
 use super::run::Router;
 use crate::applications::action::Refusal;
 use crate::applications::event::{Event, Get, Patience, Removal, Target};
@@ -16,15 +16,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Whom a look at a member is for. No connection has this number.
+/// The number that a look at a member is for. No connection has it.
 pub(super) const MEMBER: u64 = u64::MAX;
 
-/// Who is in which.
+/// Which applications are in which group.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     /// As configured: roots, and their groups' names.
     members: BTreeMap<PathBuf, Arc<str>>,
-    /// Members that are in the book, and the names that they have there.
+    /// Members that are in the pool, and the names that they have there.
     joined: BTreeMap<PathBuf, Arc<str>>,
     /// Orders that wait until their group's members were looked at.
     parked: Vec<Parked>,
@@ -85,18 +85,18 @@ impl Router {
     fn look_at_member(&mut self, root: &Path) -> bool {
         let rate = self.settings.stat_throttle_rate;
         match self
-            .roots
+            .app_index
             .ask(root.as_os_str().as_bytes(), MEMBER, rate, self.now)
         {
-            Answer::Known(known) => self.joins_group(root, &known),
-            Answer::Refused => self.leaves_group(root),
-            Answer::Wait(look) => {
+            Lookup::Known(known) => self.joins_group(root, &known),
+            Lookup::Refused => self.leaves_group(root),
+            Lookup::Wait(look) => {
                 if let Some(look) = look {
                     self.ask_inspector(&look);
                 }
                 return true;
             }
-            Answer::Busy => {}
+            Lookup::Busy => {}
         }
         false
     }
@@ -163,7 +163,7 @@ impl Router {
     fn take_now(&mut self, order: u64, of: &str, patience: Option<Duration>) {
         let ticket = self.ticket();
         let name: Arc<str> = Arc::from(of);
-        let target = match self.book.options(&name) {
+        let target = match self.app_pool.options(&name) {
             Some(_) => Target::Known(name),
             None => Target::Group(name, drawn()),
         };
@@ -171,8 +171,9 @@ impl Router {
             ticket,
             target,
             patience: patience.map_or(Patience::None, |time| Patience::Until(self.now + time)),
-            consumer: None,
-            sight: None,
+            lease_holder: None,
+            restart_files: None,
+            alone: true,
         };
         self.holders.insert(ticket, Holder::waiting(Who::Order(order)));
         self.tell(Event::Get(get));
@@ -183,7 +184,7 @@ impl Router {
         let parked = std::mem::take(&mut self.groups.parked);
         for one in parked {
             let roots = self.groups.roots_of(&one.group);
-            let is_looked_at = |root: &PathBuf| self.roots.is_looked_at(root.as_os_str().as_bytes());
+            let is_looked_at = |root: &PathBuf| self.app_index.is_looked_at(root.as_os_str().as_bytes());
             match roots.iter().any(is_looked_at) {
                 true => self.groups.parked.push(one),
                 false => self.take_now(one.order, &one.group, one.patience),
@@ -191,7 +192,7 @@ impl Router {
         }
     }
 
-    /// Nothing is lent any more.
+    /// Nothing is checked out any more.
     pub(super) fn refuse_parked(&mut self) {
         for one in std::mem::take(&mut self.groups.parked) {
             self.not_leased(one.order, Refusal::ShuttingDown);
@@ -203,7 +204,7 @@ impl Router {
         if self.apps.next_deadline().is_none_or(|due| due > self.now) {
             return;
         }
-        let live = self.book.names_with_instances();
+        let live = self.app_pool.names_with_instances();
         let kept: BTreeSet<Arc<str>> = live.chain(self.groups.names().cloned()).collect();
         for name in self.apps.forget(self.now, |name| kept.contains(name)) {
             self.tell(Event::Remove(name, Removal::Graceful(None)));

@@ -1,11 +1,12 @@
-//! What the book asks for is done, and what instances say is heard.
+//! What the pool asks for is done, and what instances say is heard.
 
 use super::answer::Problem;
 use super::channel::{HEAD_BYTES, ToRouter, ToWorker, head, parse};
-use super::orders::{Instance, ToMaster};
+use super::counters::RequestOutcome;
+use super::messages::{Instance, ToMaster};
 use super::run::{INSTANCE, Router};
-use super::state::{Cause, State};
-use super::tally::Outcome;
+use super::shortage::is_shortage;
+use super::state::{ClientCause, ClientState};
 use crate::applications::RestartMethod;
 use crate::applications::action::{Action, Force, Refusal, Trouble};
 use crate::applications::event::{ErrorId, Event, InstanceId, Return, Ticket};
@@ -24,12 +25,14 @@ use std::time::Duration;
 const GONE_PATIENCE: Duration = Duration::from_secs(5);
 /// When a client is to come back that met a full queue.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// Most sessions that an instance can have from before.
+const MOST_FOUND: u32 = 100_000;
 /// Messages of one instance before others have their turn.
 const MESSAGES: usize = 16;
 
 /// An instance that is up.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct InstanceProcess {
     pub application: Arc<str>,
     pub pid: i32,
     pub revision: Option<String>,
@@ -37,23 +40,28 @@ pub(super) struct Process {
     channel: OwnedFd,
     /// The session that it was adopted with, until it says `Here`.
     adopted: Option<Ticket>,
+    /// Sessions that it has named meanwhile.
+    found: u32,
     /// Its channel has ended; it is taken to be gone then.
     ended: Option<Tick>,
     pub memory: Option<u64>,
     /// What it is made of.
     origin: Option<Origin>,
-    /// Its application is another one now, and the book knows that.
+    /// Its application is another one now, and the pool knows that.
     is_outdated: bool,
 }
 
-/// Who waits for an instance or has one.
+/// What waits for an instance or has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Who {
     /// A connection.
     Client(u64),
-    /// An order; or a lease, when it has one.
+    /// `forkyard take`, by the number of the master's request; once it has an instance, its lease.
     Order(u64),
-    /// Its client is gone: the connection goes on without the session.
+    /// `forkyard restart` of an application of which nothing runs, by the number of the master's request.
+    Starter(u64),
+    /// No client of this router's: the instance gave the connection back before it was done, or has it of a router before. The
+    /// session goes on until the instance says that it has ended.
     Gone,
 }
 
@@ -72,7 +80,7 @@ impl Holder {
 }
 
 impl Router {
-    /// Tells the book, and does what it asks for; whatever that leads to is told it afterwards.
+    /// Tells the pool, and does what it asks for; whatever that leads to is told it afterwards.
     pub(super) fn tell(&mut self, event: Event) {
         self.news.push_back(event);
         if std::mem::replace(&mut self.is_telling, true) {
@@ -80,7 +88,7 @@ impl Router {
         }
         while let Some(event) = self.news.pop_front() {
             let mut actions = std::mem::take(&mut self.actions);
-            self.book.handle(event, self.now, &mut actions);
+            self.app_pool.handle(event, self.now, &mut actions);
             for action in actions.drain(..) {
                 self.perform(action);
             }
@@ -91,19 +99,19 @@ impl Router {
 
     fn perform(&mut self, action: Action) {
         match action {
-            Action::Spawn(id, name, generation) => {
-                let generation = self.apps.spawns(&name, generation);
+            Action::Spawn(id, name, restarts) => {
+                let restarts = self.apps.spawns(&name, restarts);
                 self.say(&ToMaster::Spawn {
                     instance: id.0,
                     application: PathBuf::from(&*name),
-                    generation,
+                    restarts,
                 });
             }
             Action::Stop(id, force) => self.say(&ToMaster::Stop {
                 instance: id.0,
                 kill: force == Force::Kill,
             }),
-            Action::Lend(ticket, id) => self.lend(ticket, id.0),
+            Action::CheckOut(ticket, id) => self.check_out(ticket, id.0),
             Action::Refuse(ticket, refusal) => self.refused(ticket, refusal),
             Action::Lost { ticket, began } => self.lost(ticket, began),
             Action::Work(id) => {
@@ -117,7 +125,7 @@ impl Router {
         }
     }
 
-    fn lend(&mut self, ticket: Ticket, number: u64) {
+    fn check_out(&mut self, ticket: Ticket, number: u64) {
         let Some(holder) = self.holders.get_mut(&ticket) else {
             // Its holder is gone.
             return self.news.push_back(Event::Close(ticket, Return::Ok));
@@ -126,20 +134,21 @@ impl Router {
         match holder.who {
             Who::Client(id) => self.pass(id, ticket, number),
             Who::Order(order) => self.leased(order, ticket, number),
+            Who::Starter(order) => self.started(order, ticket),
             Who::Gone => {}
         }
     }
 
     /// Gives a connection to an instance.
-    fn pass(&mut self, id: u64, ticket: Ticket, number: u64) {
+    pub(super) fn pass(&mut self, id: u64, ticket: Ticket, number: u64) {
         let one_user = self.one_user;
         let Some(client) = self
             .clients
             .get(id)
-            .filter(|client| client.state() == State::Waiting)
+            .filter(|client| client.state() == ClientState::Waiting)
         else {
             self.holders.remove(&ticket);
-            return self.news.push_back(Event::Close(ticket, Return::Ok));
+            return self.tell(Event::Close(ticket, Return::Ok));
         };
         let word = if one_user {
             ToWorker::Serve
@@ -155,18 +164,23 @@ impl Router {
             .filter(|instance| instance.ended.is_none());
         let sent =
             instance.map(|instance| send_gathered_with(instance.channel.as_fd(), &pieces, &descriptors));
-        client.change(Cause::Lent);
+        if let Some(Err(error)) = &sent {
+            if is_shortage(error) {
+                return self.wait_for_room(id, ticket, error.errno);
+            }
+        }
+        client.change(ClientCause::CheckedOut);
         client.expires = None;
         if matches!(sent, Some(Ok(_))) {
             client.keep &= one_user;
             if let Some(known) = &client.known {
-                self.apps.lent(&known.name);
+                self.apps.leases(&known.name);
             }
             return;
         }
-        // It leaves, and the book is yet to hear of it.
+        // It leaves, and the pool is yet to hear of it.
         self.holders.remove(&ticket);
-        self.news.push_back(Event::Close(ticket, Return::Failed));
+        self.tell(Event::Close(ticket, Return::Failed));
         self.retry(id);
     }
 
@@ -177,12 +191,13 @@ impl Router {
         let id = match holder.who {
             Who::Client(id) => id,
             Who::Order(order) => return self.not_leased(order, refusal),
+            Who::Starter(order) => return self.not_started(order, &refusal),
             Who::Gone => return,
         };
         let outcome = match refusal {
-            Refusal::QueueFull => Outcome::QueueFull,
-            Refusal::TimedOut => Outcome::TimedOut,
-            _ => Outcome::Refused,
+            Refusal::QueueFull => RequestOutcome::QueueFull,
+            Refusal::TimedOut => RequestOutcome::TimedOut,
+            _ => RequestOutcome::Refused,
         };
         if let Some(known) = self.clients.get(id).and_then(|client| client.known.clone()) {
             self.apps.count(&known.name, outcome);
@@ -260,13 +275,14 @@ impl Router {
                 kill: false,
             });
         }
-        let process = Process {
+        let process = InstanceProcess {
             application: Arc::from(name),
             pid: instance.pid,
             revision: instance.revision,
             up: self.now,
             channel,
             adopted,
+            found: 0,
             ended: None,
             memory: None,
             origin: instance.origin,
@@ -389,8 +405,8 @@ impl Router {
         self.kill(number);
     }
 
-    /// Has the master end a process that is of no more use, or waits for its end. Until that is said it keeps its place, in the
-    /// master's books as in this one: an instance that closes its channel and stays must not make room for another.
+    /// Has the master end a process that is of no more use, or waits for its end. Until the master reports the end, the
+    /// instance keeps its place: one that closes its channel and stays must not make room for another.
     pub(super) fn kill(&mut self, number: u64) {
         self.say(&ToMaster::Stop {
             instance: number,
@@ -413,6 +429,19 @@ impl Router {
                     self.tell(Event::Close(ticket, Return::Ok));
                 }
             }
+            (ToRouter::Has, None) => {
+                let process = self.instances.get_mut(&number);
+                let process = process.filter(|it| it.adopted.is_some() && it.found < MOST_FOUND);
+                if let (Some(process), false) = (process, self.holders.contains_key(&ticket)) {
+                    process.found += 1;
+                    let who = Who::Gone;
+                    let instance = Some(number);
+                    self.holders.insert(ticket, Holder { who, instance });
+                    self.tell(Event::Found(id, ticket));
+                }
+            }
+            (ToRouter::Has, Some(_)) => {}
+            (ToRouter::HeldUp, _) => self.tell(Event::HeldUp(id, bytes == [1])),
             (ToRouter::WorkWanted, _) => self.tell(Event::WorkWanted(id)),
             (ToRouter::Worked, _) => self.tell(Event::Worked(id)),
             (ToRouter::Memory, _) => {

@@ -3,13 +3,15 @@
 use super::answer::Problem;
 use super::groups::MEMBER;
 use super::instances::{Holder, Who};
-use super::orders::{Order, ToMaster, ToRouter};
+use super::messages::{AdminRequest, ToMaster, ToRouter, Unstarted};
 use super::run::Router;
-use super::state::State;
+use super::settings::Bounds;
+use super::starts::STARTER;
+use super::state::ClientState;
 use crate::applications::action::{Disabling, Notice, Refusal};
 use crate::applications::event::{Adopted, Event, InstanceId, Return, Ticket};
 use crate::applications::{Options, RestartMethod};
-use crate::inspector::look::{Look, Seen};
+use crate::inspector::protocol::{InspectReply, InspectRequest};
 use crate::sys::Error;
 use crate::sys::fd::{receive_with, send_with};
 use crate::sys::socket::{Progress, receive};
@@ -39,7 +41,7 @@ impl Router {
         }
     }
 
-    /// Sends what is said, as far as there is room.
+    /// Sends messages, as far as there is room.
     pub(super) fn flush_outbox(&mut self) -> Result<(), Error> {
         let had = self.is_stuck;
         while let Some(message) = self.outbox.front() {
@@ -120,7 +122,7 @@ impl Router {
                 page,
             } => self.failed(instance, error, page),
             ToRouter::Gone { instance } => self.instance_gone(instance),
-            ToRouter::Order { order, what } => self.order(order, what),
+            ToRouter::AdminRequest { order, what } => self.order(order, what),
             ToRouter::Finish(limit) => {
                 self.accept_rest();
                 self.finish(limit);
@@ -151,35 +153,33 @@ impl Router {
             self.keep_no_more();
         }
         self.apps.forget_after = settings.forget_after;
-        self.reconfigure(&settings.options);
-        (self.pool, self.settings) = (pool, settings);
-        self.roots.look_anew();
+        self.reconfigure(&Bounds::of(&settings));
+        (self.pool, self.settings) = (pool, *settings);
+        self.app_index.look_anew();
         self.regroup();
     }
 
     /// The pool's settings have changed: what applications have running is held to them without waiting for a request.
-    fn reconfigure(&mut self, pool: &Options) {
-        let known = self.roots.settings(pool);
-        for name in self.book.names_with_instances().collect::<Vec<_>>() {
-            let shares_program = self
-                .book
-                .options(&name)
-                .is_some_and(|options| options.shares_program);
+    fn reconfigure(&mut self, pool: &Bounds) {
+        let known = self.app_index.settings(pool);
+        for name in self.app_pool.names_with_instances().collect::<Vec<_>>() {
+            let now = self.app_pool.options(&name).copied().unwrap_or_default();
             let options = known.get(&name).copied().unwrap_or_else(|| Options {
-                shares_program,
-                ..super::settings::options(pool, None)
+                shares_program: now.shares_program,
+                concurrency: now.concurrency,
+                ..pool.unknown()
             });
             self.tell(Event::Changed(name, options));
         }
     }
 
-    /// From now on there are applications of several users, and the router can't know who has copies of which connections: it
-    /// keeps none, until another router is started for it.
+    /// From now on there are applications of several users, and the router can't know which processes have copies of
+    /// which connections. It keeps none, until another router takes its place.
     fn keep_no_more(&mut self) {
         self.one_user = false;
         for id in self.clients.ids() {
             match self.clients.get(id) {
-                Some(client) if client.state() == State::Idle => self.close(id),
+                Some(client) if client.state() == ClientState::Idle => self.close(id),
                 Some(client) => client.keep = false,
                 None => {}
             }
@@ -195,7 +195,7 @@ impl Router {
                 continue;
             };
             let session = self.ticket();
-            self.apps.adopted(&name, instance.generation, now);
+            self.apps.adopted(&name, instance.restarts, now);
             adopted.push(Adopted {
                 id: InstanceId(instance.instance),
                 application: name,
@@ -210,7 +210,7 @@ impl Router {
     }
 
     /// Asks the inspector to look.
-    pub(super) fn ask_inspector(&mut self, look: &Look) {
+    pub(super) fn ask_inspector(&mut self, look: &InspectRequest) {
         let Ok(message) = serde_json::to_vec(look) else {
             return;
         };
@@ -232,7 +232,7 @@ impl Router {
                     break;
                 }
             };
-            match serde_json::from_slice::<Seen>(&self.buffer[..count]) {
+            match serde_json::from_slice::<InspectReply>(&self.buffer[..count]) {
                 Ok(seen) => self.seen(seen),
                 Err(error) => log::warn!("the inspector's answer is not understood: {error}"),
             }
@@ -246,13 +246,13 @@ impl Router {
         if let Err(errno) = self.epoll.add(&self.inspector, event) {
             log::error!("can't watch the inspector: epoll_ctl: {errno}");
         }
-        for look in self.roots.owed() {
+        for look in self.app_index.owed() {
             self.ask_inspector(&look);
         }
     }
 
-    fn seen(&mut self, seen: Seen) {
-        let Some(news) = self.roots.seen(seen, &self.settings.options, self.now) else {
+    fn seen(&mut self, seen: InspectReply) {
+        let Some(news) = self.app_index.seen(seen, &Bounds::of(&self.settings), self.now) else {
             return;
         };
         if let Some(text) = news.say {
@@ -263,18 +263,22 @@ impl Router {
             self.found_origin(&known.name, origin);
         }
         let mut waiting = news.waiting;
-        waiting.retain(|who| *who != MEMBER);
+        waiting.retain(|who| ![MEMBER, STARTER].contains(who));
         if let (Some(known), true) = (&news.known, waiting.is_empty() && news.looked) {
-            self.tell(Event::Seen(Arc::clone(&known.name), news.sight));
+            self.tell(Event::Seen(Arc::clone(&known.name), news.restart_files));
         }
         for (index, id) in waiting.into_iter().enumerate() {
-            let Some(client) = self.clients.get(id).filter(|one| one.state() == State::Looking) else {
+            let Some(client) = self
+                .clients
+                .get(id)
+                .filter(|one| one.state() == ClientState::Looking)
+            else {
                 continue;
             };
             match &news.known {
                 Some(known) => {
-                    // The book is told once what was seen.
-                    client.sight = (index == 0 && news.looked).then_some(news.sight);
+                    // The pool is told once what was seen.
+                    client.restart_files = (index == 0 && news.looked).then_some(news.restart_files);
                     self.found(id, Arc::clone(known));
                 }
                 None if news.looked => self.refuse(id, Problem::NotFound),
@@ -282,27 +286,35 @@ impl Router {
             }
         }
         self.member_seen(&news.root, news.known.as_ref());
+        self.start_seen(&news.root, news.known.as_ref().filter(|_| news.looked));
     }
 
-    fn done(&mut self, order: u64, result: Result<Value, String>) {
+    pub(super) fn done(&mut self, order: u64, result: Result<Value, String>) {
         self.say(&ToMaster::Done { order, result });
     }
 
-    fn order(&mut self, order: u64, what: Order) {
+    fn order(&mut self, order: u64, what: AdminRequest) {
         match what {
-            Order::View => {
+            AdminRequest::View => {
                 let view = self.view();
                 self.done(order, Ok(view));
             }
-            Order::Restart { application, rolling } => self.restart(order, &application, rolling),
-            Order::Detach { pid } => match self.instance_of(pid) {
+            AdminRequest::Restart {
+                application,
+                rolling,
+                unstarted,
+            } => match unstarted == Unstarted::Stays || self.has_instances(&application) {
+                true => self.restart(order, &application, rolling),
+                false => self.start(order, application, unstarted),
+            },
+            AdminRequest::Detach { pid } => match self.instance_of(pid) {
                 Ok(number) => {
                     self.tell(Event::Detach(InstanceId(number)));
                     self.done(order, Ok(json!({ "instance": number })));
                 }
                 Err(why) => self.done(order, Err(why)),
             },
-            Order::Disable { pid, enable } => match self.instance_of(pid) {
+            AdminRequest::Disable { pid, enable } => match self.instance_of(pid) {
                 Ok(number) if enable => {
                     self.tell(Event::Enable(InstanceId(number)));
                     self.done(order, Ok(json!({ "instance": number })));
@@ -313,7 +325,7 @@ impl Router {
                 }
                 Err(why) => self.done(order, Err(why)),
             },
-            Order::SetMax { max } => match std::num::NonZeroU32::new(max) {
+            AdminRequest::SetMax { max } => match std::num::NonZeroU32::new(max) {
                 Some(max) => {
                     self.tell(Event::SetMax(max));
                     self.done(order, Ok(json!({ "max": max })));
@@ -323,8 +335,8 @@ impl Router {
                     Err("a pool of no instances serves nothing: at least 1".to_owned()),
                 ),
             },
-            Order::Take { of, patience } => self.take(order, &of, patience),
-            Order::Return { lease, ok } => {
+            AdminRequest::Take { of, patience } => self.take(order, &of, patience),
+            AdminRequest::Return { lease, ok } => {
                 let ticket = Ticket(lease);
                 let is_lease =
                     |holder: &Holder| matches!(holder.who, Who::Order(_)) && holder.instance.is_some();
@@ -353,7 +365,7 @@ impl Router {
             return self.done(
                 order,
                 Err(format!(
-                    "{path} is no application that pool {} knows",
+                    "{path} is no application that pool {} knows; the first request starts it, or --wait",
                     self.pool.name
                 )),
             );
@@ -361,7 +373,10 @@ impl Router {
         let method = match rolling {
             Some(true) => RestartMethod::Rolling,
             Some(false) => RestartMethod::Blocking,
-            None => self.book.restart_method(&name).unwrap_or(RestartMethod::Blocking),
+            None => self
+                .app_pool
+                .restart_method(&name)
+                .unwrap_or(RestartMethod::Blocking),
         };
         self.tell(Event::Restart(name, method));
         self.done(order, Ok(json!({ "rolling": method == RestartMethod::Rolling })));
@@ -392,7 +407,7 @@ impl Router {
         }
     }
 
-    /// Writes a notice of the book's into the log.
+    /// Writes a notice of the pool's into the log.
     pub(super) fn log_notice(&mut self, notice: Notice) {
         let pool = &self.pool.name;
         let who = |id: InstanceId| match self.instances.get(&id.0) {
@@ -425,11 +440,13 @@ impl Router {
                         "an instance died before it had answered anything".to_owned()
                     }
                 };
-                match delay {
-                    Some(delay) => {
-                        let delay = delay.as_secs_f64();
-                        log::warn!("[pool {pool}] {name}: {why}; the next try is in {delay} s");
-                    }
+                let next = delay.map(|delay| format!("the next try is in {} s", delay.as_secs_f64()));
+                // Why a start has failed the master has said.
+                let is_known = matches!(trouble, crate::applications::action::Trouble::Failed(_));
+                match next {
+                    Some(next) if is_known => log::info!("[pool {pool}] {name}: {next}"),
+                    Some(next) => log::warn!("[pool {pool}] {name}: {why}; {next}"),
+                    None if is_known => {}
                     None => log::warn!("[pool {pool}] {name}: {why}"),
                 }
                 self.apps.did_not_come_up(&name, why);

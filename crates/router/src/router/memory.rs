@@ -7,7 +7,7 @@
 
 use super::client::Client;
 use super::run::Router;
-use super::state::State;
+use super::state::ClientState;
 use crate::sys::memfile::give_back;
 
 /// The most memory for what was read of connections.
@@ -21,7 +21,7 @@ pub(super) struct Memory {
     used: usize,
     /// The most since memory was last given back.
     peak: usize,
-    /// Connections were closed for it, which was said.
+    /// Connections were closed for it, and the log says so.
     is_said: bool,
 }
 
@@ -74,7 +74,8 @@ impl Router {
     fn close_incomplete(&mut self) -> bool {
         let due: Vec<u64> = self.timers.iter().map(|(_, id)| *id).collect();
         for id in due {
-            let is_incomplete = |client: &&mut Client| client.state() == State::Partial && client.memory > 0;
+            let is_incomplete =
+                |client: &&mut Client| client.state() == ClientState::Partial && client.memory > 0;
             if self.clients.get(id).filter(is_incomplete).is_some() {
                 if !std::mem::replace(&mut self.memory.is_said, true) {
                     log::warn!(

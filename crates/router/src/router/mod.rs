@@ -1,7 +1,7 @@
 //! The router of an application pool: which application a request is for, and which instance gets its connection.
 //!
 //! An unprivileged process for each pool with `routing = "application"`. It accepts the pool's connections, looks at the
-//! beginning of each request until it knows the application's root, asks the [book](crate::applications) for an instance,
+//! beginning of each request until it knows the application's root, asks the [pool](crate::applications) for an instance,
 //! and passes the connection on to that. A request's body and answer never come by here. Between two requests a kept
 //! connection is the router's again, since the next request may be for another application.
 //!
@@ -19,24 +19,26 @@
 //! not allow. If it dies the master starts another, which is told what runs.
 
 mod answer;
+mod app_index;
 mod client;
+mod counters;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod groups;
 mod instances;
 mod master;
 mod memory;
-pub mod orders;
+pub mod messages;
 mod reading;
 mod request;
-mod roots;
 mod run;
 mod serving;
 mod settings;
+mod shortage;
 mod start;
+mod starts;
 mod state;
-mod tally;
 mod view;
 
 pub use forkyard_protocol::channel;
-pub use start::{Start, run, serve};
+pub use start::{RouterStart, run, serve};

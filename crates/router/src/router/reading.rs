@@ -1,13 +1,13 @@
 //! A connection's input, read and understood record by record: where a look at it does not do.
 
 use super::channel::MOST_BYTES;
-use super::request::{Head, root_of};
+use super::request::{RequestHead, root_of};
 use fastcgi::{Input, Limits, MAX_CONTENT, RecordType, Reply, Responder, Violation, append_pair, header};
 use std::borrow::Cow;
 
 /// What the input meant.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum InputEvent {
     /// More is needed.
     More,
     /// To be written to the client.
@@ -15,7 +15,7 @@ pub(super) enum Step {
     /// A request's parameters are complete: what of the connection is to be passed on.
     Request {
         /// The request.
-        head: Head<'static>,
+        head: RequestHead<'static>,
         /// Its records and all that was read behind them. Longer than [`MOST_BYTES`]: it can't be passed on.
         bytes: Vec<u8>,
     },
@@ -66,24 +66,24 @@ impl Reading {
     }
 
     /// Understands the next thing.
-    pub(super) fn step(&mut self, root_parameter: &[u8]) -> Step {
+    pub(super) fn step(&mut self, root_parameter: &[u8]) -> InputEvent {
         loop {
             if self.is_known {
                 self.at += skip_padding(&mut self.responder, &self.input[self.at..]);
                 if self.responder.is_at_boundary() {
                     return self.request(root_parameter);
                 }
-                return Step::More;
+                return InputEvent::More;
             }
             let (used, input) = self.responder.receive(&self.input[self.at..]);
             match input {
                 Input::More => {
                     self.at += used;
-                    return Step::More;
+                    return InputEvent::More;
                 }
                 Input::Reply(reply) => {
                     self.at += used;
-                    return Step::Reply(reply);
+                    return InputEvent::Reply(reply);
                 }
                 Input::Request => {
                     self.at += used;
@@ -91,24 +91,24 @@ impl Reading {
                 }
                 Input::Broken(violation) => {
                     self.at = self.input.len();
-                    return Step::Broken(violation);
+                    return InputEvent::Broken(violation);
                 }
                 Input::Body(_) | Input::BodyEnd | Input::Abort => self.at += used,
             }
         }
     }
 
-    fn request(&mut self, root_parameter: &[u8]) -> Step {
+    fn request(&mut self, root_parameter: &[u8]) -> InputEvent {
         self.is_known = false;
         let params = self.responder.params();
         let root = root_of(|name| params.get(name), root_parameter);
-        let head = Head {
+        let head = RequestHead {
             id: self.responder.request_id(),
             keep: self.responder.keep(),
             root: root.map(|root| Cow::Owned(root.into_owned())),
         };
         let bytes = self.encode();
-        Step::Request { head, bytes }
+        InputEvent::Request { head, bytes }
     }
 
     /// The request as it would have come without anything in between.
@@ -139,6 +139,8 @@ pub(super) struct Rest {
     responder: Responder,
     /// What came behind the request.
     after: Vec<u8>,
+    /// The client gave the request up: the padding of the record that says so may be to come.
+    is_aborted: bool,
     ended: bool,
     is_broken: bool,
 }
@@ -149,6 +151,7 @@ impl Rest {
         let mut rest = Rest {
             responder: Responder::new(limits),
             after: Vec::new(),
+            is_aborted: false,
             ended: false,
             is_broken: false,
         };
@@ -174,7 +177,7 @@ impl Rest {
     /// Takes in what was read.
     pub(super) fn receive(&mut self, mut bytes: &[u8]) {
         while !self.ended {
-            if self.responder.body_ended() {
+            if self.is_aborted || self.responder.body_ended() {
                 bytes = &bytes[skip_padding(&mut self.responder, bytes)..];
                 self.ended = self.responder.is_at_boundary();
                 if self.ended {
@@ -186,7 +189,7 @@ impl Rest {
             bytes = &bytes[used..];
             match input {
                 Input::More => return,
-                Input::Abort => self.ended = true,
+                Input::Abort => self.is_aborted = true,
                 Input::Broken(_) => (self.ended, self.is_broken) = (true, true),
                 Input::BodyEnd | Input::Request | Input::Body(_) | Input::Reply(_) => {}
             }
@@ -263,10 +266,10 @@ mod tests {
                     taken += 1;
                     while found.is_none() {
                         match reading.step(b"ROOT") {
-                            Step::More => break,
-                            Step::Reply(_) => replies += 1,
-                            Step::Request { head, bytes } => found = Some((head, bytes)),
-                            Step::Broken(violation) => panic!("{violation}"),
+                            InputEvent::More => break,
+                            InputEvent::Reply(_) => replies += 1,
+                            InputEvent::Request { head, bytes } => found = Some((head, bytes)),
+                            InputEvent::Broken(violation) => panic!("{violation}"),
                         }
                     }
                     if found.is_some() {
@@ -309,10 +312,10 @@ mod tests {
             &[0xff, 0xff, 0, 1, 0, 0, 0, 0],
         ] {
             let mut reading = Reading::new(LIMITS, wire.to_vec());
-            assert!(matches!(reading.step(b"ROOT"), Step::Broken(_)), "{wire:?}");
+            assert!(matches!(reading.step(b"ROOT"), InputEvent::Broken(_)), "{wire:?}");
         }
         let mut reading = Reading::new(LIMITS, request(1)[..16].to_vec());
-        assert!(matches!(reading.step(b"ROOT"), Step::More));
+        assert!(matches!(reading.step(b"ROOT"), InputEvent::More));
         let mut huge = Vec::new();
         for _ in 0..3 {
             let value = vec![b'x'; 60_000];
@@ -324,9 +327,23 @@ mod tests {
         reading.receive(&huge);
         let step = reading.step(b"ROOT");
         assert!(
-            matches!(step, Step::Broken(Violation::ParamsTooLong { .. })),
+            matches!(step, InputEvent::Broken(Violation::ParamsTooLong { .. })),
             "{step:?}"
         );
+    }
+
+    #[test]
+    fn what_follows_a_request_that_was_given_up_is_kept() {
+        let abort = [&header(RecordType::AbortRequest, 1, 3, 4)[..], &[0; 7]].concat();
+        let (first, second) = (request(1), request(2));
+        let first = [&first[..first.len() - 16 - 8 - 5], &abort].concat();
+        let both = [&first[..], &second[..]].concat();
+        for split in 0..=both.len() {
+            let mut rest = Rest::new(LIMITS, &both[..split]);
+            assert_eq!(rest.has_ended(), split >= first.len(), "{split}");
+            rest.receive(&both[split..]);
+            assert_eq!(rest.into_after(), second, "{split}");
+        }
     }
 
     #[test]

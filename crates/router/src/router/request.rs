@@ -17,11 +17,11 @@ const KEEP: u8 = 1;
 
 /// What a look at a connection's input came to.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Look<'w> {
+pub(super) enum HeadLook<'w> {
     /// The request's parameters are not complete.
     Partial,
     /// They are.
-    Request(Head<'w>),
+    Request(RequestHead<'w>),
     /// What is there does not begin with one plain request: a management record, or nothing that could be served. It is to
     /// be read and understood record by record.
     Other,
@@ -29,7 +29,7 @@ pub(super) enum Look<'w> {
 
 /// What the router has to know of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Head<'w> {
+pub(super) struct RequestHead<'w> {
     /// Its number.
     pub id: u16,
     /// The connection is to be kept after it.
@@ -40,18 +40,18 @@ pub(super) struct Head<'w> {
 
 /// Looks at the beginning of a request. Of a parameter that comes twice the last one counts, as it does for the worker, so
 /// this needs all parameters.
-pub(super) fn look<'w>(wire: &'w [u8], root_parameter: &[u8]) -> Look<'w> {
+pub(super) fn look<'w>(wire: &'w [u8], root_parameter: &[u8]) -> HeadLook<'w> {
     let Some(begin) = Begin::parse(wire) else {
         return if could_begin(wire) {
-            Look::Partial
+            HeadLook::Partial
         } else {
-            Look::Other
+            HeadLook::Other
         };
     };
     let (content, end) = gather(wire, begin.id);
     match end {
-        End::Open => Look::Partial,
-        End::Strange => Look::Other,
+        End::Open => HeadLook::Partial,
+        End::Strange => HeadLook::Other,
         End::Complete => {
             let mut names = Names::default();
             let is_whole = match content {
@@ -61,9 +61,9 @@ pub(super) fn look<'w>(wire: &'w [u8], root_parameter: &[u8]) -> Look<'w> {
                 }
             };
             if !is_whole {
-                return Look::Other;
+                return HeadLook::Other;
             }
-            Look::Request(Head {
+            HeadLook::Request(RequestHead {
                 id: begin.id,
                 keep: begin.keep,
                 root: names.root(),
@@ -72,9 +72,9 @@ pub(super) fn look<'w>(wire: &'w [u8], root_parameter: &[u8]) -> Look<'w> {
     }
 }
 
-/// Looks at the beginning of a request that is larger than anybody wants to look at: if the pool's own parameter is
-/// there, it is taken to be the last of its name.
-pub(super) fn look_early<'w>(wire: &'w [u8], root_parameter: &[u8]) -> Option<Head<'w>> {
+/// Looks at the beginning of a request that is too large to be looked at in full: if the pool's own parameter is there,
+/// it is taken to be the last of its name.
+pub(super) fn look_early<'w>(wire: &'w [u8], root_parameter: &[u8]) -> Option<RequestHead<'w>> {
     let begin = Begin::parse(wire)?;
     let (content, end) = gather(wire, begin.id);
     if end == End::Strange {
@@ -82,7 +82,7 @@ pub(super) fn look_early<'w>(wire: &'w [u8], root_parameter: &[u8]) -> Option<He
     }
     let mut names: Names<'static> = Names::default();
     names.read(&content, root_parameter, |value| Cow::Owned(value.to_vec()));
-    Some(Head {
+    Some(RequestHead {
         id: begin.id,
         keep: begin.keep,
         root: Some(names.own?),

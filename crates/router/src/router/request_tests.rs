@@ -19,7 +19,7 @@ fn wire(params: &[(&[u8], &[u8])], record_content: usize) -> Vec<u8> {
 
 fn root(params: &[(&[u8], &[u8])]) -> Option<Vec<u8>> {
     match look(&wire(params, 65_528), OWN) {
-        Look::Request(head) => head.root.map(Cow::into_owned),
+        HeadLook::Request(head) => head.root.map(Cow::into_owned),
         other => panic!("{other:?}"),
     }
 }
@@ -38,13 +38,13 @@ fn the_root_is_found_at_every_split() {
         let mut first = None;
         for end in 0..=wire.len() {
             match look(&wire[..end], OWN) {
-                Look::Partial => assert!(first.is_none(), "partial again at {end}"),
-                Look::Request(head) => {
+                HeadLook::Partial => assert!(first.is_none(), "partial again at {end}"),
+                HeadLook::Request(head) => {
                     assert_eq!((head.id, head.keep), (258, true));
                     assert_eq!(head.root.as_deref(), Some(&b"/srv/shop"[..]));
                     first.get_or_insert(end);
                 }
-                Look::Other => panic!("strange at {end}"),
+                HeadLook::Other => panic!("strange at {end}"),
             }
         }
         let body = if record_content == 1 { 10 * 16 } else { 0 };
@@ -81,14 +81,18 @@ fn what_is_no_plain_request_is_left_to_others() {
         wire
     };
     for (at, byte) in [(0, 0), (1, 9), (5, 7), (9, 7), (17, 5), (19, 3)] {
-        assert_eq!(look(&changed(at, byte), OWN), Look::Other, "{at}");
+        assert_eq!(look(&changed(at, byte), OWN), HeadLook::Other, "{at}");
     }
-    assert_eq!(look(b"GET / HTTP/1.0\r\n\r\n", OWN), Look::Other);
-    assert_eq!(look(&[1, 9, 0, 0, 0, 0, 0, 0], OWN), Look::Other, "management");
+    assert_eq!(look(b"GET / HTTP/1.0\r\n\r\n", OWN), HeadLook::Other);
+    assert_eq!(
+        look(&[1, 9, 0, 0, 0, 0, 0, 0], OWN),
+        HeadLook::Other,
+        "management"
+    );
     // A pair that the end of the parameters cuts.
     let mut cut = plain[..16].to_vec();
     cut.extend([1, 4, 1, 2, 0, 2, 0, 0, 9, 9, 1, 4, 1, 2, 0, 0, 0, 0]);
-    assert_eq!(look(&cut, OWN), Look::Other);
+    assert_eq!(look(&cut, OWN), HeadLook::Other);
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! The loop of a router.
 
-use super::client::{Client, Clients, Watch};
+use super::app_index::AppIndex;
+use super::client::{Client, Clients, Interest};
+use super::counters::{Apps, Errors};
 use super::groups::Groups;
 use super::memory::Memory;
-use super::roots::Roots;
-use super::state::{Cause, Limit, State};
-use super::tally::{Apps, Errors};
+use super::starts::Waits;
+use super::state::{ClientCause, ClientState, Limit};
 use crate::applications::event::{Event, Ticket};
-use crate::applications::{Book, action::Action};
+use crate::applications::{ApplicationPool, action::Action};
 use crate::config::{Applications, Pool};
 use crate::listen::{AcceptPause, may_connect};
 use crate::sys::identity;
@@ -52,22 +53,24 @@ pub(super) struct Router {
     pub(super) settings: Applications,
     pub(super) one_user: bool,
     pub(super) clients: Clients,
-    pub(super) roots: Roots,
+    pub(super) app_index: AppIndex,
     pub(super) groups: Groups,
-    pub(super) book: Book,
+    /// Orders to start an application that wait for a look at it.
+    pub(super) starts: Vec<Waits>,
+    pub(super) app_pool: ApplicationPool,
     pub(super) apps: Apps,
     pub(super) errors: Errors,
-    pub(super) instances: HashMap<u64, super::instances::Process>,
-    /// Who has or waits for what.
+    pub(super) instances: HashMap<u64, super::instances::InstanceProcess>,
+    /// What each ticket is for.
     pub(super) holders: HashMap<Ticket, super::instances::Holder>,
-    /// What the book is still to be told.
+    /// What the pool is still to be told.
     pub(super) news: VecDeque<Event>,
     pub(super) actions: Vec<Action>,
     pub(super) is_telling: bool,
     pub(super) next_ticket: u64,
     pub(super) next_error: u64,
     pub(super) outbox: VecDeque<Vec<u8>>,
-    /// The master has no room for what is said.
+    /// The master has no room for messages.
     pub(super) is_stuck: bool,
     pub(super) buffer: Vec<u8>,
     pub(super) timers: BTreeSet<(Tick, u64)>,
@@ -83,6 +86,8 @@ pub(super) struct Router {
     is_open: bool,
     /// Accepting has failed: when it is tried again.
     pause: AcceptPause,
+    /// When the log was told last that connections can't be passed on.
+    pub(super) shortage_said: Option<Tick>,
     most_clients: usize,
     /// `Some`: the router finishes, because the master told it to or is gone; the deadline, if there is one.
     pub(super) finishing: Option<Option<Tick>>,
@@ -90,7 +95,7 @@ pub(super) struct Router {
     /// Orders that wait for an instance to be disabled.
     pub(super) disabling: HashMap<u64, Vec<u64>>,
     /// Running instances that the master has named, until it has named all.
-    pub(super) running: Vec<(super::orders::Instance, OwnedFd)>,
+    pub(super) running: Vec<(super::messages::Instance, OwnedFd)>,
     pub(super) now: Tick,
     pub(super) accepted: u64,
 }
@@ -126,21 +131,23 @@ impl Router {
             listener: Some(listener),
             inspector,
             heartbeat: None,
-            book: Book::new(settings.max, settings.max_spawning).with_reserve(settings.reserve),
+            app_pool: ApplicationPool::new(settings.max, settings.max_spawning)
+                .with_reserve(settings.reserve),
             one_user,
             clients: Clients::default(),
-            roots: Roots::default(),
+            app_index: AppIndex::default(),
             groups: Groups::default(),
+            starts: Vec::new(),
             apps: Apps::new(settings.forget_after),
             pool,
-            settings,
+            settings: *settings,
             errors: Errors::default(),
             instances: HashMap::new(),
             holders: HashMap::new(),
             news: VecDeque::new(),
             actions: Vec::new(),
             is_telling: false,
-            // Higher than any that an earlier router has given, of which workers may still speak.
+            // Higher than any that an earlier router has given: workers may still name those.
             next_ticket: clock::epoch_micros(),
             next_error: 0,
             outbox: VecDeque::new(),
@@ -154,6 +161,7 @@ impl Router {
             was_accepting: false,
             is_open: false,
             pause: AcceptPause::default(),
+            shortage_said: None,
             most_clients,
             finishing: None,
             is_orphan: false,
@@ -189,7 +197,7 @@ impl Router {
     pub(super) fn serve(&mut self) -> Result<(), Error> {
         let mut events = vec![EpollEvent::empty(); EVENTS];
         loop {
-            self.settle_turn()?;
+            self.do_pending()?;
             if self.is_over() {
                 return self.say_finished();
             }
@@ -228,7 +236,7 @@ impl Router {
     }
 
     /// Does what the last turn has left.
-    fn settle_turn(&mut self) -> Result<(), Error> {
+    fn do_pending(&mut self) -> Result<(), Error> {
         self.attend_ready();
         for id in std::mem::take(&mut self.asked) {
             if self.clients.get(id).is_some_and(|client| client.state().waits()) {
@@ -268,7 +276,7 @@ impl Router {
             return EpollTimeout::ZERO;
         }
         let first = [
-            self.book.next_deadline(),
+            self.app_pool.next_deadline(),
             self.timers.first().map(|(due, _)| *due),
             self.ended.first().map(|(due, _)| *due),
             self.apps.next_deadline(),
@@ -303,7 +311,7 @@ impl Router {
             self.ended.remove(&(due, number));
             self.kill(number);
         }
-        if self.book.next_deadline().is_some_and(|due| due <= now) {
+        if self.app_pool.next_deadline().is_some_and(|due| due <= now) {
             self.tell(Event::Deadline);
         }
         self.forget_applications();
@@ -314,7 +322,7 @@ impl Router {
     }
 
     /// Looks at a connection again at the latest then.
-    fn set_timer(&mut self, id: u64, due: Tick) {
+    pub(super) fn set_timer(&mut self, id: u64, due: Tick) {
         let Some(client) = self.clients.get(id) else {
             return;
         };
@@ -348,14 +356,14 @@ impl Router {
     }
 
     /// Changes a connection's state, with the time it has there.
-    pub(super) fn change(&mut self, id: u64, cause: Cause) {
+    pub(super) fn change(&mut self, id: u64, cause: ClientCause) {
         if self.clients.get(id).is_some_and(|client| client.change(cause)) {
             self.limit(id);
         }
     }
 
     /// Watches a connection in one way.
-    pub(super) fn watch(&mut self, id: u64, watch: Watch) {
+    pub(super) fn watch(&mut self, id: u64, watch: Interest) {
         let Some(client) = self.clients.get(id) else {
             return;
         };
@@ -364,16 +372,16 @@ impl Router {
         }
         let flags = EpollFlags::EPOLLET | EpollFlags::EPOLLRDHUP;
         let flags = match watch {
-            Watch::None => EpollFlags::EPOLLET,
-            Watch::End => flags,
-            Watch::Input => flags | EpollFlags::EPOLLIN,
-            Watch::Both => flags | EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT,
+            Interest::None => EpollFlags::EPOLLET,
+            Interest::End => flags,
+            Interest::Input => flags | EpollFlags::EPOLLIN,
+            Interest::Both => flags | EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT,
         };
         let before = std::mem::replace(&mut client.watch, watch);
         let mut event = EpollEvent::new(flags, CLIENT | id);
         let done = match (before, watch) {
-            (Watch::None, _) => self.epoll.add(client.socket(), event),
-            (_, Watch::None) => self.epoll.delete(client.socket()),
+            (Interest::None, _) => self.epoll.add(client.socket(), event),
+            (_, Interest::None) => self.epoll.delete(client.socket()),
             _ => self.epoll.modify(client.socket(), &mut event),
         };
         if let Err(errno) = done {
@@ -387,17 +395,17 @@ impl Router {
         if self
             .clients
             .get(id)
-            .is_some_and(|client| client.watch == Watch::None)
+            .is_some_and(|client| client.watch == Interest::None)
         {
-            self.watch(id, Watch::End);
+            self.watch(id, Interest::End);
         }
     }
 
     /// Watches a connection for what comes at least.
     pub(super) fn watch_input(&mut self, id: u64) {
         let watch = self.clients.get(id).map(|client| client.watch);
-        if matches!(watch, Some(Watch::None | Watch::End)) {
-            self.watch(id, Watch::Input);
+        if matches!(watch, Some(Interest::None | Interest::End)) {
+            self.watch(id, Interest::Input);
         }
     }
 
@@ -493,9 +501,9 @@ impl Router {
             return;
         };
         self.forget_memory(&client);
-        let waits = client.state() == State::Waiting;
-        client.change(Cause::Over);
-        if client.watch != Watch::None {
+        let waits = client.state() == ClientState::Waiting;
+        client.change(ClientCause::Over);
+        if client.watch != Interest::None {
             // Explicitly, because an instance may have a copy.
             let _ = self.epoll.delete(client.socket());
         }
@@ -503,8 +511,7 @@ impl Router {
             self.timers.remove(&(timer, id));
         }
         if let Some(ticket) = client.ticket.filter(|_| waits) {
-            self.holders.remove(&ticket);
-            self.tell(Event::Cancel(ticket));
+            self.give_back(ticket);
         }
         self.open();
     }
@@ -533,7 +540,7 @@ impl Router {
     }
 
     fn say_finished(&mut self) -> Result<(), Error> {
-        self.say(&super::orders::ToMaster::Finished);
+        self.say(&super::messages::ToMaster::Finished);
         self.flush_outbox()
     }
 

@@ -1,14 +1,14 @@
 //! What is done with connections: their requests are looked at, wait, are passed on or answered.
 
 use super::answer::{Problem, to_violation, too_large};
+use super::app_index::{Known, Lookup, is_possible};
 use super::channel::MOST_BYTES;
-use super::client::Watch;
+use super::client::Interest;
 use super::instances::{Holder, Who};
-use super::reading::{Reading, Rest, Step};
-use super::request::{Head, Look, look, look_early};
-use super::roots::{Answer, Known, is_possible};
+use super::reading::{InputEvent, Reading, Rest};
+use super::request::{HeadLook, RequestHead, look, look_early};
 use super::run::Router;
-use super::state::{Cause, State};
+use super::state::{ClientCause, ClientState};
 use crate::applications::event::{Event, Get, Patience, Target};
 use crate::sys::socket::{Progress, peek, receive, send, shutdown_write};
 use fastcgi::Limits;
@@ -49,7 +49,7 @@ impl Router {
             self.close(id);
         } else if std::mem::replace(&mut client.stirred, true) && !gone {
             // It is a body that comes, which is not the router's to read.
-            self.watch(id, Watch::End);
+            self.watch(id, Interest::End);
         }
     }
 
@@ -59,13 +59,13 @@ impl Router {
             return;
         };
         match client.state() {
-            State::Answering => self.answer_on(id),
-            State::Silent | State::Idle | State::Partial if client.reading.is_some() => {
+            ClientState::Answering => self.answer_on(id),
+            ClientState::Silent | ClientState::Idle | ClientState::Partial if client.reading.is_some() => {
                 self.read_on(id);
                 self.count_memory(id);
             }
-            State::Silent | State::Idle | State::Partial => self.examine(id),
-            State::Looking | State::Waiting | State::Lent | State::Gone => {}
+            ClientState::Silent | ClientState::Idle | ClientState::Partial => self.examine(id),
+            ClientState::Looking | ClientState::Waiting | ClientState::CheckedOut | ClientState::Gone => {}
         }
     }
 
@@ -87,16 +87,16 @@ impl Router {
             };
             let parameter = self.settings.root_parameter.as_bytes();
             let found = look(&buffer[..count], parameter);
-            if found == Look::Partial && count == size && size < LONGEST_LOOK {
+            if found == HeadLook::Partial && count == size && size < LONGEST_LOOK {
                 size = LONGEST_LOOK;
                 continue;
             }
             match found {
-                Look::Request(head) => {
+                HeadLook::Request(head) => {
                     client.seen = count;
                     self.named(id, head);
                 }
-                Look::Partial if count == LONGEST_LOOK => match look_early(&buffer[..count], parameter) {
+                HeadLook::Partial if count == LONGEST_LOOK => match look_early(&buffer[..count], parameter) {
                     Some(head) => {
                         client.seen = count;
                         self.named(id, head);
@@ -104,7 +104,7 @@ impl Router {
                     None => self.begin_reading(id, Vec::new()),
                 },
                 // What comes in pieces is read: a piece that has been looked at need not be told of again.
-                Look::Partial | Look::Other => self.begin_reading(id, Vec::new()),
+                HeadLook::Partial | HeadLook::Other => self.begin_reading(id, Vec::new()),
             }
             break;
         }
@@ -117,7 +117,7 @@ impl Router {
         if let Some(client) = self.clients.get(id) {
             client.reading = Some(Box::new(reading));
         }
-        self.change(id, Cause::Said);
+        self.change(id, ClientCause::Said);
         self.ready.push(id);
     }
 
@@ -132,7 +132,7 @@ impl Router {
                 return;
             };
             match reading.step(parameter.as_bytes()) {
-                Step::Reply(reply) => {
+                InputEvent::Reply(reply) => {
                     let sent = send(client.socket(), reply.bytes());
                     if !matches!(sent, Ok(Progress::Done(count)) if count == reply.bytes().len()) {
                         return self.close(id);
@@ -142,7 +142,7 @@ impl Router {
                         return self.close(id);
                     }
                 }
-                Step::Request { head, bytes } => {
+                InputEvent::Request { head, bytes } => {
                     client.reading = None;
                     client.sent = 0;
                     if bytes.len() > MOST_BYTES {
@@ -152,7 +152,7 @@ impl Router {
                     client.bytes = bytes;
                     return self.named(id, head);
                 }
-                Step::Broken(violation) => {
+                InputEvent::Broken(violation) => {
                     log::warn!("a connection was closed: {violation}");
                     let answer = to_violation(&violation);
                     if answer.is_empty() {
@@ -160,7 +160,7 @@ impl Router {
                     }
                     return self.hang_up_with(id, answer);
                 }
-                Step::More => {
+                InputEvent::More => {
                     let received = receive(client.socket(), &mut buffer);
                     let Some(reading) = client.reading.as_deref_mut() else {
                         return;
@@ -183,23 +183,26 @@ impl Router {
     }
 
     /// A request's parameters are there.
-    fn named(&mut self, id: u64, head: Head<'_>) {
+    fn named(&mut self, id: u64, head: RequestHead<'_>) {
         let now = self.now;
-        self.change(id, Cause::Named);
+        self.change(id, ClientCause::Named);
         let Some(client) = self.clients.get(id) else {
             return;
         };
         (client.id, client.keep, client.tries) = (head.id, head.keep, 0);
-        client.since = now;
+        (client.since, client.stuck) = (now, None);
         client.stirred = false;
         let Some(root) = head.root.filter(|root| is_possible(root)) else {
             return self.refuse(id, Problem::NoRoot);
         };
-        match self.roots.ask(&root, id, self.settings.stat_throttle_rate, now) {
-            Answer::Known(known) => self.found(id, known),
-            Answer::Refused => self.refuse(id, Problem::NotFound),
-            Answer::Busy => self.refuse(id, Problem::Unavailable),
-            Answer::Wait(look) => {
+        match self
+            .app_index
+            .ask(&root, id, self.settings.stat_throttle_rate, now)
+        {
+            Lookup::Known(known) => self.found(id, known),
+            Lookup::Refused => self.refuse(id, Problem::NotFound),
+            Lookup::Busy => self.refuse(id, Problem::Unavailable),
+            Lookup::Wait(look) => {
                 client.root = root.into_owned();
                 self.watch_end(id);
                 if let Some(look) = look {
@@ -214,11 +217,11 @@ impl Router {
         if let Some(client) = self.clients.get(id) {
             client.known = Some(known);
         }
-        self.change(id, Cause::Found);
+        self.change(id, ClientCause::Found);
         self.ask(id);
     }
 
-    /// Asks the book for an instance.
+    /// Asks the pool for an instance.
     fn ask(&mut self, id: u64) {
         let ticket = self.ticket();
         let now = self.now;
@@ -226,7 +229,11 @@ impl Router {
         let Some(client) = self.clients.get(id) else {
             return;
         };
-        let Some(known) = client.known.clone().filter(|_| client.state() == State::Waiting) else {
+        let Some(known) = client
+            .known
+            .clone()
+            .filter(|_| client.state() == ClientState::Waiting)
+        else {
             return;
         };
         client.ticket = Some(ticket);
@@ -234,8 +241,9 @@ impl Router {
             ticket,
             target: Target::Application(Arc::clone(&known.name), known.options),
             patience: patience.map_or(Patience::Endless, |time| Patience::Until(client.since + time)),
-            consumer: None,
-            sight: client.sight.take(),
+            lease_holder: None,
+            restart_files: client.restart_files.take(),
+            alone: false,
         };
         self.holders.insert(ticket, Holder::waiting(Who::Client(id)));
         if self.apps.asked(&known.name, now) {
@@ -249,9 +257,9 @@ impl Router {
         self.tell(Event::Get(get));
     }
 
-    /// The instance that was to have the connection does not.
+    /// The instance that was to have the connection did not get it.
     pub(super) fn retry(&mut self, id: u64) {
-        self.change(id, Cause::Returned);
+        self.change(id, ClientCause::Returned);
         let Some(client) = self.clients.get(id) else {
             return;
         };
@@ -275,11 +283,11 @@ impl Router {
             let Ok(Progress::Done(count)) = peek(client.socket(), &mut buffer) else {
                 return false;
             };
-            let same = |head: Head<'_>| head.id == client.id;
+            let same = |head: RequestHead<'_>| head.id == client.id;
             let begins = match look(&buffer[..count], parameter) {
-                Look::Request(head) => same(head),
-                Look::Partial => look_early(&buffer[..count], parameter).is_some_and(same),
-                Look::Other => false,
+                HeadLook::Request(head) => same(head),
+                HeadLook::Partial => look_early(&buffer[..count], parameter).is_some_and(same),
+                HeadLook::Other => false,
             };
             client.bytes.is_empty() && count >= client.seen && begins
         })
@@ -296,8 +304,8 @@ impl Router {
         client.ticket = None;
         let read = std::mem::take(&mut client.bytes);
         client.rest = Some(Box::new(Rest::new(limits, &read)));
-        self.change(id, Cause::Said);
-        self.change(id, Cause::Refused);
+        self.change(id, ClientCause::Said);
+        self.change(id, ClientCause::Refused);
         self.ready.push(id);
     }
 
@@ -309,8 +317,8 @@ impl Router {
         };
         (client.out, client.sent, client.keep) = (answer, 0, false);
         client.rest = Some(Box::new(Rest::new(limits, &[])));
-        self.change(id, Cause::Said);
-        self.change(id, Cause::Refused);
+        self.change(id, ClientCause::Said);
+        self.change(id, ClientCause::Refused);
         self.ready.push(id);
     }
 
@@ -324,7 +332,7 @@ impl Router {
         while client.sent < client.out.len() {
             match send(client.socket(), &client.out[client.sent..]) {
                 Ok(Progress::Done(count)) => client.sent += count,
-                Ok(Progress::WouldBlock) => return self.watch(id, Watch::Both),
+                Ok(Progress::WouldBlock) => return self.watch(id, Interest::Both),
                 Err(_) => return self.close(id),
             }
         }
@@ -336,11 +344,12 @@ impl Router {
         }
         for _ in 0..READS {
             let ended = client.rest.as_deref().is_none_or(Rest::has_ended);
-            if client.keep && client.rest.as_deref().is_some_and(Rest::is_broken) {
+            let is_broken = client.rest.as_deref().is_some_and(Rest::is_broken);
+            if client.keep && is_broken {
                 client.keep = false;
                 shutdown_write(client.socket());
             }
-            if ended && client.keep && !finishing {
+            if ended && !is_broken {
                 let after = client
                     .rest
                     .take()
@@ -376,16 +385,16 @@ impl Router {
         let stirred = std::mem::take(&mut client.stirred);
         let watch = client.watch;
         self.count_memory(id);
-        self.change(id, Cause::Kept);
+        self.change(id, ClientCause::Kept);
         if !read.is_empty() {
-            self.watch(id, Watch::Input);
+            self.watch(id, Interest::Input);
             return self.begin_reading(id, read);
         }
         match watch {
-            Watch::Input if stirred => self.ready.push(id),
-            Watch::Input => {}
+            Interest::Input if stirred => self.ready.push(id),
+            Interest::Input => {}
             // Epoll says at once whether something is there.
-            Watch::None | Watch::End | Watch::Both => self.watch(id, Watch::Input),
+            Interest::None | Interest::End | Interest::Both => self.watch(id, Interest::Input),
         }
     }
 
@@ -394,14 +403,17 @@ impl Router {
         let Some(client) = self.clients.get(id) else {
             return;
         };
-        if client.state() == State::Looking {
+        if client.state() == ClientState::Looking {
             let root = std::mem::take(&mut client.root);
-            return match self.roots.before(&root) {
+            return match self.app_index.before(&root) {
                 Some(known) => self.found(id, known),
                 None => self.refuse(id, Problem::TimedOut),
             };
         }
-        if client.state() == State::Silent {
+        if client.state() == ClientState::Waiting {
+            return self.pass_again(id);
+        }
+        if client.state() == ClientState::Silent {
             log::debug!("closed a connection on which nothing was said");
         }
         self.close(id);

@@ -1,48 +1,89 @@
-//! An application's settings in the book: the pool's, within which its own may be stricter.
+//! An application's settings in the pool: the pool's, within which its own may be stricter.
 
 use crate::applications::{Options, RestartMethod};
-use crate::inspector::look::Settings;
+use crate::config::Applications;
+use crate::inspector::own::{at_once, is_concurrent, lower};
+use crate::inspector::protocol::{Kind, Settings};
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 /// The master gives a start up when it has lasted for `start_timeout`, and says why, with the report's id. Only what it does not
-/// notice is the book's to give up.
+/// notice is the pool's to give up.
 const REPORT_TIME: Duration = Duration::from_secs(5);
+/// How long a worker has to end a request whose time is up by itself.
+const WORKER_TIME: Duration = Duration::from_secs(5);
 
-/// What holds for an application that says this of itself.
-pub(super) fn options(pool: &Options, own: Option<&Settings>) -> Options {
-    let pool = &Options {
-        start_timeout: pool.start_timeout.saturating_add(REPORT_TIME),
-        ..*pool
-    };
-    let Some(own) = own else { return *pool };
-    let lower = |pool: Option<NonZeroU32>, own: Option<u32>| match (pool, own.and_then(NonZeroU32::new)) {
-        (Some(pool), Some(own)) => Some(pool.min(own)),
-        (pool, own) => own.or(pool),
-    };
-    let method = own.rolling_restarts.map(|rolling| match rolling {
-        true => RestartMethod::Rolling,
-        false => RestartMethod::Blocking,
-    });
-    Options {
-        max_per_app: lower(pool.max_per_app, own.max_per_app),
-        min_instances: own
-            .min_instances
-            .map_or(pool.min_instances, |own| own.min(pool.min_instances)),
-        max_requests: lower(pool.max_requests, own.max_requests),
-        restart_method: method.unwrap_or(pool.restart_method),
-        ..*pool
+/// What the pool says of all its applications.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Bounds {
+    pub options: Options,
+    /// Requests that an instance works on at once; 0: any number; `None`: as its runtime has it.
+    pub concurrency: Option<u32>,
+}
+
+impl Bounds {
+    pub(super) fn of(applications: &Applications) -> Bounds {
+        Bounds {
+            options: applications.options,
+            concurrency: applications.concurrency,
+        }
+    }
+
+    /// The options of an application that is not known yet.
+    pub(super) fn unknown(&self) -> Options {
+        Options {
+            start_timeout: self.options.start_timeout.saturating_add(REPORT_TIME),
+            ..self.options
+        }
+    }
+
+    /// What holds for an application that says this of itself.
+    pub(super) fn options(&self, kind: Kind, own: &Settings) -> Options {
+        let pool = self.options;
+        let positive = |own: Option<u32>| own.and_then(NonZeroU32::new);
+        let method = own.rolling_restarts.map(|rolling| match rolling {
+            true => RestartMethod::Rolling,
+            false => RestartMethod::Blocking,
+        });
+        let instances = positive(own.instances);
+        let request_time = lower(pool.max_request_time, own.max_request_time);
+        Options {
+            max_per_app: lower(pool.max_per_app, lower(positive(own.max_per_app), instances)),
+            min_instances: own
+                .min_instances
+                .map_or(pool.min_instances, |own| own.min(pool.min_instances)),
+            max_requests: lower(pool.max_requests, positive(own.max_requests)),
+            max_idle_time: lower(pool.max_idle_time, own.max_idle_time),
+            // The worker ends such a request without the others. One that does not get round to it is ended here.
+            max_request_time: request_time.map(|most| match is_concurrent(kind, own) {
+                true => most.saturating_add(WORKER_TIME),
+                false => most,
+            }),
+            max_request_queue_size: lower(pool.max_request_queue_size, positive(own.max_request_queue_size)),
+            memory_limit: lower(pool.memory_limit, own.memory_limit),
+            start_timeout: lower(Some(pool.start_timeout), own.start_timeout)
+                .unwrap_or_default()
+                .saturating_add(REPORT_TIME),
+            concurrency: at_once(kind, self.concurrency, own),
+            spread: instances,
+            restart_method: method.unwrap_or(pool.restart_method),
+            shares_program: matches!(kind, Kind::Node | Kind::Http),
+            ..pool
+        }
     }
 }
 
-/// Of what an application says of itself, what makes its settings in the book.
+/// The part of an application's own settings that makes its options in the pool.
 pub(super) fn limits(own: &Settings) -> Settings {
     Settings {
-        max_per_app: own.max_per_app,
-        min_instances: own.min_instances,
-        max_requests: own.max_requests,
-        rolling_restarts: own.rolling_restarts,
-        ..Settings::default()
+        runtime: None,
+        entry: None,
+        start_command: None,
+        env: BTreeMap::new(),
+        handshake: None,
+        app_log: None,
+        ..own.clone()
     }
 }
 
@@ -64,17 +105,64 @@ mod tests {
             rolling_restarts: Some(true),
             ..Settings::default()
         };
-        let book = Options {
-            start_timeout: pool.start_timeout + REPORT_TIME,
-            ..pool
+        let pool = Bounds {
+            options: pool,
+            concurrency: None,
         };
-        assert_eq!(options(&pool, None), book);
-        let less = options(&pool, Some(&own(Some(2), Some(0), Some(500))));
+        let app_pool = Options {
+            start_timeout: pool.options.start_timeout + REPORT_TIME,
+            ..pool.options
+        };
+        assert_eq!(pool.options(Kind::Php, &Settings::default()), app_pool);
+        assert_eq!(pool.unknown(), app_pool);
+        let less = pool.options(Kind::Php, &own(Some(2), Some(0), Some(500)));
         assert_eq!((less.max_per_app, less.min_instances), (NonZeroU32::new(2), 0));
         assert_eq!(less.max_requests, NonZeroU32::new(500));
         assert_eq!(less.restart_method, RestartMethod::Rolling);
-        let more = options(&pool, Some(&own(Some(9), Some(7), Some(0))));
-        assert_eq!((more.max_per_app, more.min_instances), (pool.max_per_app, 1));
+        let more = pool.options(Kind::Php, &own(Some(9), Some(7), Some(0)));
+        assert_eq!(
+            (more.max_per_app, more.min_instances),
+            (pool.options.max_per_app, 1)
+        );
         assert_eq!(more.max_requests, None);
+    }
+
+    #[test]
+    fn times_and_sizes_can_be_lowered_and_not_raised() {
+        let seconds = Duration::from_secs;
+        let bounds = Bounds {
+            options: Options {
+                max_idle_time: Some(seconds(60)),
+                max_request_time: Some(seconds(30)),
+                max_per_app: NonZeroU32::new(4),
+                memory_limit: Some(100),
+                start_timeout: seconds(90),
+                ..Options::default()
+            },
+            concurrency: None,
+        };
+        let own = |time: u64, bytes, number| Settings {
+            max_idle_time: Some(seconds(time)),
+            max_request_time: Some(seconds(time)),
+            start_timeout: Some(seconds(time)),
+            memory_limit: Some(bytes),
+            max_request_queue_size: Some(number),
+            instances: Some(number),
+            ..Settings::default()
+        };
+        for (kind, own, time, idle, request, bytes, instances) in [
+            (Kind::Wsgi, own(7, 70, 2), 7, 7, 7, 70, 2),
+            (Kind::Asgi, own(7, 70, 2), 7, 7, 12, 70, 2),
+            (Kind::Wsgi, own(700, 700, 700), 90, 60, 30, 100, 4),
+        ] {
+            let options = bounds.options(kind, &own);
+            assert_eq!(options.start_timeout, seconds(time) + REPORT_TIME);
+            assert_eq!(options.max_idle_time, Some(seconds(idle)));
+            assert_eq!(options.max_request_time, Some(seconds(request)));
+            assert_eq!(options.memory_limit, Some(bytes));
+            assert_eq!(options.max_per_app, NonZeroU32::new(instances));
+            let queue = own.max_request_queue_size.map(|own| own.min(100));
+            assert_eq!(options.max_request_queue_size.map(NonZeroU32::get), queue);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! A process becomes a router.
 
-use super::orders::ToRouter;
+use super::messages::ToRouter;
 use super::run::Router;
 use crate::confine::{self, Helper};
 use crate::logs::Log;
@@ -18,16 +18,16 @@ const BUFFER_BYTES: usize = 256 * 1024;
 
 /// What a router is given.
 #[derive(Debug)]
-pub struct Start {
+pub struct RouterStart {
     /// The process' title.
     pub title: String,
-    /// The socket to the master ([`super::orders`]).
+    /// The socket to the master ([`super::messages`]).
     pub master: OwnedFd,
     /// Lines for the daemon's log.
     pub messages: OwnedFd,
     /// Bytes that the master sends to see that they are read; `None`: it sends none.
     pub heartbeat: Option<OwnedFd>,
-    /// Whom it becomes; `None`: it stays who the master is.
+    /// The user that it becomes; `None`: the master's.
     pub identity: Option<Identity>,
     /// Soft and hard limit on descriptors.
     pub descriptor_limit: Option<(u64, u64)>,
@@ -36,7 +36,7 @@ pub struct Start {
     pub one_user: bool,
 }
 
-impl Start {
+impl RouterStart {
     /// The descriptors that the process must keep.
     pub fn descriptors(&self) -> [RawFd; 2] {
         [self.master.as_raw_fd(), self.messages.as_raw_fd()]
@@ -45,11 +45,12 @@ impl Start {
 
 /// Becomes the router of an application pool, in a process of its own; says the exit code. The process has one thread, its
 /// signals at their defaults, and no other descriptors than those of the start.
-pub fn run(start: Start) -> i32 {
+pub fn run(start: RouterStart) -> i32 {
     title::set(&start.title);
     Log::install().send_to_master(start.messages);
-    let settled = settle(start.identity.as_ref(), start.descriptor_limit);
-    match settled.and_then(|()| serve(start.master, start.heartbeat, start.one_user)) {
+    let served = become_user(start.identity.as_ref(), start.descriptor_limit)
+        .and_then(|()| serve(start.master, start.heartbeat, start.one_user));
+    match served {
         Ok(()) => 0,
         Err(error) => {
             log::error!("the router can't go on: {error}");
@@ -58,7 +59,7 @@ pub fn run(start: Start) -> i32 {
     }
 }
 
-fn settle(identity: Option<&Identity>, descriptor_limit: Option<(u64, u64)>) -> Result<(), Error> {
+fn become_user(identity: Option<&Identity>, descriptor_limit: Option<(u64, u64)>) -> Result<(), Error> {
     if let Some((soft, hard)) = descriptor_limit {
         identity::limit_descriptors(soft, hard)?;
     }

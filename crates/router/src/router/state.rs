@@ -1,21 +1,21 @@
 //! A connection's states.
 //!
 //! ```text
-//!            Said          Named          Found          Lent
-//!   Silent ───────▶ Partial ─────▶ Looking ─────▶ Waiting ─────▶ Lent
+//!            Said          Named          Found       CheckedOut
+//!   Silent ───────▶ Partial ─────▶ Looking ─────▶ Waiting ─────▶ CheckedOut
 //!            ┌─────────▲             ▲             ▲             │ │
 //!            │ Said    └─────────────┤             └── Returned ─┘ │
 //!           Idle ────────── Named ───┘                             │
 //!            ▲ └───────────────────────────── Kept ────────────────┤
 //!            │ Kept                                                │
-//!        Answering ◀── Refused: from Partial, Looking, Waiting, Lent
+//!        Answering ◀── Refused: from Partial, Looking, Waiting, CheckedOut
 //! ```
 //!
 //! Over leads to Gone, from everywhere. A silent connection costs a descriptor and nothing else.
 
 /// Where a connection is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum ClientState {
     /// Nothing was ever said on it.
     Silent,
     /// It is kept, between two requests.
@@ -27,7 +27,7 @@ pub(super) enum State {
     /// It waits for an instance.
     Waiting,
     /// An instance has it.
-    Lent,
+    CheckedOut,
     /// The router answers itself: the answer is written, what is left of the request is read.
     Answering,
     /// It is closed.
@@ -36,7 +36,7 @@ pub(super) enum State {
 
 /// What changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cause {
+pub(super) enum ClientCause {
     /// Something has come that is not all of a request's parameters.
     Said,
     /// A request's parameters are there.
@@ -44,7 +44,7 @@ pub(super) enum Cause {
     /// Its application is known; an instance is asked for.
     Found,
     /// An instance has been given it.
-    Lent,
+    CheckedOut,
     /// The instance has not begun: another one is asked for.
     Returned,
     /// The answer is complete, and another request may come.
@@ -64,54 +64,59 @@ pub(super) enum Limit {
     Keepalive,
     /// How long a look may take.
     Look,
-    /// Somebody else's: the book's, or the instance's.
+    /// The pool or the instance has the connection.
     None,
 }
 
 /// What a connection becomes.
-pub(super) fn next(state: State, cause: Cause) -> State {
-    use Cause::{Found, Kept, Lent, Named, Over, Refused, Returned, Said};
+pub(super) fn next(state: ClientState, cause: ClientCause) -> ClientState {
+    use ClientCause::{CheckedOut, Found, Kept, Named, Over, Refused, Returned, Said};
     match (state, cause) {
-        (State::Gone, _) | (_, Over) => State::Gone,
-        (State::Silent | State::Idle | State::Partial, Said) => State::Partial,
-        (State::Silent | State::Idle | State::Partial, Named) => State::Looking,
-        (State::Partial | State::Looking | State::Waiting | State::Lent, Refused) => State::Answering,
-        (State::Looking, Found) => State::Waiting,
-        (State::Waiting, Lent) => State::Lent,
-        (State::Lent, Returned) => State::Waiting,
-        (State::Lent | State::Answering, Kept) => State::Idle,
+        (ClientState::Gone, _) | (_, Over) => ClientState::Gone,
+        (ClientState::Silent | ClientState::Idle | ClientState::Partial, Said) => ClientState::Partial,
+        (ClientState::Silent | ClientState::Idle | ClientState::Partial, Named) => ClientState::Looking,
+        (
+            ClientState::Partial | ClientState::Looking | ClientState::Waiting | ClientState::CheckedOut,
+            Refused,
+        ) => ClientState::Answering,
+        (ClientState::Looking, Found) => ClientState::Waiting,
+        (ClientState::Waiting, CheckedOut) => ClientState::CheckedOut,
+        (ClientState::CheckedOut, Returned) => ClientState::Waiting,
+        (ClientState::CheckedOut | ClientState::Answering, Kept) => ClientState::Idle,
         // What comes too late, or has no meaning there.
-        (State::Silent | State::Idle, Found | Lent | Returned | Kept | Refused)
-        | (State::Partial, Found | Lent | Returned | Kept)
-        | (State::Looking, Said | Named | Lent | Returned | Kept)
-        | (State::Waiting, Said | Named | Found | Returned | Kept)
-        | (State::Lent, Said | Named | Found | Lent)
-        | (State::Answering, Said | Named | Found | Lent | Returned | Refused) => state,
+        (ClientState::Silent | ClientState::Idle, Found | CheckedOut | Returned | Kept | Refused)
+        | (ClientState::Partial, Found | CheckedOut | Returned | Kept)
+        | (ClientState::Looking, Said | Named | CheckedOut | Returned | Kept)
+        | (ClientState::Waiting, Said | Named | Found | Returned | Kept)
+        | (ClientState::CheckedOut, Said | Named | Found | CheckedOut)
+        | (ClientState::Answering, Said | Named | Found | CheckedOut | Returned | Refused) => state,
     }
 }
 
-impl State {
+impl ClientState {
     /// What bounds it.
     pub(super) fn limit(self) -> Limit {
         match self {
-            State::Silent | State::Partial | State::Answering => Limit::Client,
-            State::Idle => Limit::Keepalive,
-            State::Looking => Limit::Look,
-            State::Waiting | State::Lent | State::Gone => Limit::None,
+            ClientState::Silent | ClientState::Partial | ClientState::Answering => Limit::Client,
+            ClientState::Idle => Limit::Keepalive,
+            ClientState::Looking => Limit::Look,
+            ClientState::Waiting | ClientState::CheckedOut | ClientState::Gone => Limit::None,
         }
     }
 
     /// What comes is for the router to look at.
     pub(super) fn reads(self) -> bool {
         match self {
-            State::Silent | State::Idle | State::Partial | State::Answering => true,
-            State::Looking | State::Waiting | State::Lent | State::Gone => false,
+            ClientState::Silent | ClientState::Idle | ClientState::Partial | ClientState::Answering => true,
+            ClientState::Looking | ClientState::Waiting | ClientState::CheckedOut | ClientState::Gone => {
+                false
+            }
         }
     }
 
     /// The client waits, and no instance works on its request: if the client leaves, the request ends.
     pub(super) fn waits(self) -> bool {
-        matches!(self, State::Looking | State::Waiting)
+        matches!(self, ClientState::Looking | ClientState::Waiting)
     }
 }
 
@@ -119,34 +124,34 @@ impl State {
 mod tests {
     use super::*;
 
-    const STATES: [State; 8] = [
-        State::Silent,
-        State::Idle,
-        State::Partial,
-        State::Looking,
-        State::Waiting,
-        State::Lent,
-        State::Answering,
-        State::Gone,
+    const STATES: [ClientState; 8] = [
+        ClientState::Silent,
+        ClientState::Idle,
+        ClientState::Partial,
+        ClientState::Looking,
+        ClientState::Waiting,
+        ClientState::CheckedOut,
+        ClientState::Answering,
+        ClientState::Gone,
     ];
 
     #[test]
     fn a_request_goes_its_way() {
         let way = [
-            (Cause::Said, State::Partial),
-            (Cause::Named, State::Looking),
-            (Cause::Found, State::Waiting),
-            (Cause::Lent, State::Lent),
-            (Cause::Returned, State::Waiting),
-            (Cause::Lent, State::Lent),
-            (Cause::Kept, State::Idle),
-            (Cause::Named, State::Looking),
-            (Cause::Refused, State::Answering),
-            (Cause::Kept, State::Idle),
-            (Cause::Over, State::Gone),
-            (Cause::Said, State::Gone),
+            (ClientCause::Said, ClientState::Partial),
+            (ClientCause::Named, ClientState::Looking),
+            (ClientCause::Found, ClientState::Waiting),
+            (ClientCause::CheckedOut, ClientState::CheckedOut),
+            (ClientCause::Returned, ClientState::Waiting),
+            (ClientCause::CheckedOut, ClientState::CheckedOut),
+            (ClientCause::Kept, ClientState::Idle),
+            (ClientCause::Named, ClientState::Looking),
+            (ClientCause::Refused, ClientState::Answering),
+            (ClientCause::Kept, ClientState::Idle),
+            (ClientCause::Over, ClientState::Gone),
+            (ClientCause::Said, ClientState::Gone),
         ];
-        let mut state = State::Silent;
+        let mut state = ClientState::Silent;
         for (cause, expected) in way {
             state = next(state, cause);
             assert_eq!(state, expected, "{cause:?}");
@@ -157,14 +162,17 @@ mod tests {
     fn a_connection_has_one_owner() {
         for state in STATES {
             assert!(!(state.reads() && state.waits()), "{state:?}");
-            assert_eq!(next(state, Cause::Over), State::Gone);
-            // Only from an instance's hands can it come back, and only who waits is given to one.
+            assert_eq!(next(state, ClientCause::Over), ClientState::Gone);
+            // It can come back only from an instance, and only one that waits is given to an instance.
             assert_eq!(
-                next(state, Cause::Lent) == State::Lent,
-                matches!(state, State::Waiting | State::Lent)
+                next(state, ClientCause::CheckedOut) == ClientState::CheckedOut,
+                matches!(state, ClientState::Waiting | ClientState::CheckedOut)
             );
-            let was_lent = matches!(state, State::Lent | State::Waiting);
-            assert_eq!(next(state, Cause::Returned) == State::Waiting, was_lent);
+            let was_lent = matches!(state, ClientState::CheckedOut | ClientState::Waiting);
+            assert_eq!(
+                next(state, ClientCause::Returned) == ClientState::Waiting,
+                was_lent
+            );
             // Whatever waits for the client is bounded.
             assert!(!state.reads() || state.limit() != Limit::None, "{state:?}");
         }

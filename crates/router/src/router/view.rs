@@ -1,8 +1,8 @@
-//! The book and what the router knows besides, for the status.
+//! The pool and what the router knows besides, for the status.
 
 use super::instances::Who;
 use super::run::Router;
-use super::state::State;
+use super::state::ClientState;
 use crate::applications::life::Life;
 use crate::applications::{ApplicationView, InstanceView};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ fn life(of: Life, sessions: u32) -> &'static str {
         Life::Spawning => "starting",
         Life::Serving if sessions == 0 => "idle",
         Life::Serving => "busy",
-        Life::Spent | Life::Draining => "leaving",
+        Life::Finishing | Life::Draining => "leaving",
         Life::Disabling => "disabling",
         Life::Disabled => "disabled",
         Life::Working => "working",
@@ -32,11 +32,11 @@ fn seconds(time: Duration) -> f64 {
 impl Router {
     /// Everything.
     pub(super) fn view(&self) -> Value {
-        let book = self.book.view();
+        let app_pool = self.app_pool.view();
         let mut oldest: HashMap<Arc<str>, Duration> = HashMap::new();
         let mut waiting = 0;
         for (_, client) in self.clients.iter() {
-            if let (State::Waiting, Some(known)) = (client.state(), &client.known) {
+            if let (ClientState::Waiting, Some(known)) = (client.state(), &client.known) {
                 waiting += 1;
                 let waits = self.now.since(client.since);
                 let longest = oldest.entry(Arc::clone(&known.name)).or_default();
@@ -45,11 +45,11 @@ impl Router {
         }
         let leases = self.holders.values();
         let leases = leases.filter(|one| matches!(one.who, Who::Order(_)) && one.instance.is_some());
-        let applications = book.applications.iter();
+        let applications = app_pool.applications.iter();
         json!({
-            "max": book.max,
-            "instances": book.count,
-            "active": book.active,
+            "max": app_pool.max,
+            "instances": app_pool.count,
+            "active": app_pool.active,
             "connections": self.clients.len(),
             "accepted_connections": self.accepted,
             "waiting": waiting,
@@ -74,7 +74,7 @@ impl Router {
             "queued": app.queued,
             "oldest_wait": oldest.get(&app.name).copied().map(seconds),
             "starting": spawning,
-            "restarts": app.generation,
+            "restarts": app.restarts,
             "restarting": app.rolling,
             "resisting": app.resisting,
             "removed": app.removed,
@@ -94,7 +94,7 @@ impl Router {
             "state": life(one.life, one.sessions),
             "sessions": one.sessions,
             "processed": one.processed,
-            "restarts": one.generation,
+            "restarts": one.restarts,
             "uptime": process.map(|process| seconds(self.now.since(process.up))),
             "last_used": seconds(self.now.since(one.used_at)),
             "memory": process.and_then(|process| process.memory),

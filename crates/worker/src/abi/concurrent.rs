@@ -3,8 +3,10 @@
 use super::Text;
 use super::preloader::CPreloader;
 use super::worker::CWorker;
-use crate::worker::{Concurrent, Piece, Sent};
+use crate::worker::{Concurrent, Piece, Sent, When};
+use fastcgi::Params;
 use std::ffi::{c_char, c_int, c_void};
+use std::os::fd::IntoRawFd;
 
 /// `FORKYARD_LAST`.
 const LAST: u32 = 1;
@@ -23,10 +25,10 @@ const HAS_MORE: i64 = 1 << 61;
 pub unsafe extern "C" fn forkyard_concurrent_begin(preloader: *mut CPreloader) -> *mut CWorker {
     // SAFETY: the header's contract: it came from forkyard_preloader_begin and is not used again.
     let preloader = unsafe { Box::from_raw(preloader) };
-    let Some((kit, seat)) = preloader.seated() else {
+    let Some((context, own)) = preloader.into_contexts() else {
         return std::ptr::null_mut();
     };
-    match Concurrent::begin(kit, seat) {
+    match Concurrent::begin(context, own) {
         Ok(concurrent) => Box::into_raw(Box::new(CWorker::of_concurrent(concurrent))),
         Err(error) => {
             log::error!("worker failed to initialize: {error}");
@@ -65,7 +67,8 @@ pub unsafe extern "C" fn forkyard_concurrent_turn(this: *mut CWorker, events: *m
     let (bytes, more) = worker.turn();
     // SAFETY: the header's contract.
     unsafe { *events = text(bytes) };
-    c_int::from(more)
+    // Bits: FORKYARD_MORE and FORKYARD_NO_ROOM.
+    c_int::from(more) | c_int::from(!worker.has_room()) << 1
 }
 
 /// A piece of an answer.
@@ -85,7 +88,8 @@ pub unsafe extern "C" fn forkyard_concurrent_send(
     let (worker, data) = unsafe { (worker(this), super::bytes(data, length)) };
     let Some(worker) = worker else { return GONE };
     let data = data.get(from..).unwrap_or_default();
-    match worker.send(request, data, flags & LAST != 0) {
+    let when = if flags & LAST != 0 { When::Last } else { When::Now };
+    match worker.send(request, data, when) {
         Sent::Gone => GONE,
         Sent::Taken { count, is_full } => {
             let full = if is_full { IS_FULL } else { 0 };
@@ -147,6 +151,66 @@ pub unsafe extern "C" fn forkyard_concurrent_abandon(this: *mut CWorker, request
     // SAFETY: the header's contract.
     if let Some(worker) = unsafe { worker(this) } {
         worker.abandon(request);
+    }
+}
+
+/// The listening socket at which HTTP is spoken; -1: there is none.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_concurrent_http(this: *mut CWorker) -> c_int {
+    // SAFETY: the header's contract.
+    let worker = unsafe { worker(this) };
+    worker.and_then(|worker| worker.http()).unwrap_or(-1)
+}
+
+/// Accepts a connection there: its descriptor, or -1: there is none, or -3: there is no room for it.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_concurrent_accept(this: *mut CWorker) -> c_int {
+    // SAFETY: the header's contract.
+    let Some(worker) = (unsafe { worker(this) }) else {
+        return -1;
+    };
+    if !worker.has_room() {
+        return -3;
+    }
+    let client = worker.accept_http();
+    client.map_or(-1, IntoRawFd::into_raw_fd)
+}
+
+/// A request begins that the event loop serves itself. `params`: names and values in turn, each with a NUL behind it.
+///
+/// # Safety
+/// As the header says: `params` has `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_concurrent_visit(
+    this: *mut CWorker,
+    params: *const c_char,
+    length: usize,
+) -> u64 {
+    // SAFETY: the header's contract.
+    let (worker, bytes) = unsafe { (worker(this), super::bytes(params.cast(), length)) };
+    let mut said = Params::new();
+    let mut parts = bytes.split(|byte| *byte == 0);
+    while let (Some(name), Some(value)) = (parts.next(), parts.next()) {
+        said.set(name, value);
+    }
+    worker.map_or(0, |worker| worker.begin_visit(said))
+}
+
+/// A request has become a connection that lasts for as long as both ends want.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_concurrent_endless(this: *mut CWorker, request: u64) {
+    // SAFETY: the header's contract.
+    if let Some(worker) = unsafe { worker(this) } {
+        worker.is_endless(request);
     }
 }
 

@@ -243,7 +243,7 @@ enum forkyard_event {
     /* Lengths of the names and of the values, and 1 if the body is complete (32 bits each); the parameters' names and their
      * values in the same order, each followed by a NUL; what is there of the body. */
     FORKYARD_EVENT_REQUEST = 1,
-    /* 1 if the body is complete (32 bits); a piece of the body. Only after forkyard_concurrent_read has said NOT_YET. */
+    /* There is more of the body, for forkyard_concurrent_read. Only after that has said NOT_YET. */
     FORKYARD_EVENT_BODY = 2,
     /* The client is gone. The request goes on until it is answered or abandoned. */
     FORKYARD_EVENT_GONE = 3,
@@ -269,7 +269,8 @@ enum forkyard_event {
 forkyard_worker *forkyard_concurrent_begin(forkyard_preloader *preloader);
 /* The descriptor that is readable when something has come up; for nothing else. */
 int forkyard_concurrent_descriptor(forkyard_worker *worker);
-/* What has come up. 1: there is more, to be asked for soon although the descriptor need not be readable. */
+/* What has come up. Bits of the result: 1: there is more, to be asked for soon although the descriptor need not be readable;
+ * 2: there is no room for another request. */
 int forkyard_concurrent_turn(forkyard_worker *worker, struct forkyard_text *events);
 /* The bytes from `from` on of a piece of an answer that is `length` bytes long. Fewer than all are taken where there is no room:
  * the rest is to be sent again then. */
@@ -281,10 +282,57 @@ void forkyard_concurrent_send_error(forkyard_worker *worker, uint64_t request, c
 int forkyard_concurrent_read(forkyard_worker *worker, uint64_t request, struct forkyard_text *piece);
 /* The request's answer is not complete and will not be: the connection is closed, so that the web server sees that. */
 void forkyard_concurrent_abandon(forkyard_worker *worker, uint64_t request);
+/* The listening socket at which the pool's settings want HTTP spoken; -1: there is none. It is the library's. */
+int forkyard_concurrent_http(forkyard_worker *worker);
+/* Accepts a connection there, which is the caller's; -1: there is none, or it may not speak there; -3: there is no room. */
+int forkyard_concurrent_accept(forkyard_worker *worker);
+/* A request that came there begins: the worker counts, shows and limits it. `params`: names and values of a FastCGI request in
+ * turn, each with a NUL behind it. It ends with forkyard_concurrent_send of a head ("Status: 200\r\n\r\n") as the last piece,
+ * or with forkyard_concurrent_abandon; FORKYARD_EVENT_EXPIRED may come before. */
+uint64_t forkyard_concurrent_visit(forkyard_worker *worker, const char *params, size_t length);
+/* It has become a connection that lasts for as long as both ends want, as a WebSocket does: no time is set for it any more. */
+void forkyard_concurrent_endless(forkyard_worker *worker, uint64_t request);
 /* The worker ends once its requests are answered, as with max_requests. */
 void forkyard_concurrent_retire(forkyard_worker *worker);
 /* Asks for out-of-band work. */
 void forkyard_concurrent_want_work(forkyard_worker *worker);
+
+/*
+ * A worker that gives each request to one of several threads of the runtime, for a language that waits in its calls. In the worker:
+ *
+ *   w = forkyard_threads_begin(p);             NULL: end the process with code 70
+ *   ... start as many threads as the application's JSON says ("concurrency"), each of which does
+ *       while (forkyard_threads_next(w, &record))
+ *           ... answer it ...
+ *   while ((wish = forkyard_threads_mind(w)) == 2)
+ *       ... do out-of-band work, which forkyard_worker_worked ends ...
+ *   ... the threads have ended, but for those that are stuck in a request whose time is up ...
+ *   _exit(forkyard_worker_end(w));             or, if the wish was 1, as forkyard_worker_promotes has it
+ *
+ * forkyard_threads_mind is called from one thread, the others from any, at the same time. What is handed out is valid until the
+ * next call that hands out something to the same thread. A request is a number; one whose answer is complete, whose time was up,
+ * or that was abandoned, is no more, and what is done with it comes to nothing.
+ */
+#define FORKYARD_LATER 2 /* a flag of forkyard_threads_send: with the next piece */
+
+forkyard_worker *forkyard_threads_begin(forkyard_preloader *preloader);
+/* Waits. 0: end the process; 1: make a preloader first; 2: do out-of-band work, and call it again. */
+int forkyard_threads_mind(forkyard_worker *worker);
+/* Waits for the next request, with which the one before is over for this thread: 1, and a record as FORKYARD_EVENT_REQUEST. 0: the
+ * thread is to end. */
+int forkyard_threads_next(forkyard_worker *worker, struct forkyard_text *record);
+/* Waits for the next piece of the body: 1, or 0 for the last; FORKYARD_GONE, too, if the client is silent for too long. */
+int forkyard_threads_read(forkyard_worker *worker, uint64_t request, struct forkyard_text *piece);
+/* As forkyard_concurrent_send, without FORKYARD_MORE. Does not wait. */
+int64_t forkyard_threads_send(forkyard_worker *worker, uint64_t request, const void *bytes, size_t from, size_t length,
+                              uint32_t flags);
+/* Waits, after FORKYARD_FULL, until there is room: 1, or FORKYARD_GONE. */
+int forkyard_threads_wait(forkyard_worker *worker, uint64_t request);
+/* As those of forkyard_concurrent. */
+void forkyard_threads_send_error(forkyard_worker *worker, uint64_t request, const char *text, size_t length);
+void forkyard_threads_abandon(forkyard_worker *worker, uint64_t request);
+void forkyard_threads_retire(forkyard_worker *worker);
+void forkyard_threads_want_work(forkyard_worker *worker);
 
 /* All parameters in one piece: all names, an empty one, and all values in the same order, each followed by a NUL; without those
  * that hold a NUL themselves or have no name. How many bytes that takes; if it is more than length, it has to be asked again

@@ -7,11 +7,12 @@ pub mod concurrent;
 pub mod preloader;
 pub mod promotion;
 pub mod questions;
+pub mod threads;
 pub mod work;
 pub mod worker;
 
 use crate::scoreboard::Stage;
-use crate::scoreboard::stamp::Description;
+use crate::scoreboard::slot_writer::Description;
 use crate::worker::Request;
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::AsRawFd;

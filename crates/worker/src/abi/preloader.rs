@@ -5,11 +5,11 @@ use crate::runtime::php::protocol::{Answer, EXIT_START_FAILED, SOCKET};
 use crate::runtime::preloader::{Preloader, Socket, Wanted};
 use crate::runtime::wrapped::SETTLED;
 use crate::spawn::error::Category;
-use crate::spawn::setupper::{self, Complaint, Notes};
+use crate::spawn::setupper::{self, Notes, SetupComplaint};
 use crate::spawn::step::Step;
 use crate::sys::process::{Side, change_environment, forget_variables, fork_sibling, peak_memory_bytes};
 use crate::sys::{Error, fd, signal, title};
-use crate::worker::{self, Kit, Request, Runtime, Seat};
+use crate::worker::{self, GenerationContext, Request, Runtime, WorkerContext};
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::OwnedFd;
 
@@ -24,7 +24,7 @@ pub struct CPreloader {
     is_settled: bool,
     /// The work directory of its start, until that is over.
     notes: Option<Notes>,
-    /// What was said besides of why the application can't be loaded.
+    /// Further explanations of why the application can't be loaded.
     problem: Option<String>,
     solution: Option<String>,
     details: Option<String>,
@@ -40,7 +40,7 @@ pub(super) struct Foreign {
     pub(super) usage: Usage,
 }
 
-/// What the scoreboard is told of a worker's memory.
+/// A worker's memory, for the scoreboard.
 #[derive(Debug, Default)]
 pub(super) struct Usage {
     served: u64,
@@ -73,7 +73,7 @@ impl Runtime for Foreign {
 }
 
 impl CPreloader {
-    /// Of a process that has settled.
+    /// Of a process that has its settings.
     pub(super) fn new(preloader: Preloader) -> CPreloader {
         let mut application = serde_json::to_vec(&preloader.settings.pool.application).unwrap_or_default();
         application.push(0);
@@ -92,13 +92,16 @@ impl CPreloader {
     /// Tells the master why there will be no workers.
     fn tell_failure(&self, step: Step, message: &str) {
         if let Some(notes) = &self.notes {
-            let complaint = Complaint {
+            let complaint = SetupComplaint {
                 summary: message,
                 problem: self.problem.as_deref(),
                 solution: self.solution.as_deref(),
                 details: self.details.as_deref(),
             };
             notes.fail(step, Category::Internal, &complaint);
+            if self.is_settled {
+                notes.show_source(self.details.as_deref().unwrap_or(message));
+            }
         }
         let details = self.details.as_deref().map(|details| format!("\n{details}"));
         self.preloader
@@ -107,20 +110,20 @@ impl CPreloader {
 
     /// In a worker: the socket over which it is asked what it is busy with.
     pub(super) fn take_questions(&mut self) -> Option<OwnedFd> {
-        self.wanted.as_mut()?.seat.questions.take()
+        self.wanted.as_mut()?.own.questions.take()
     }
 
     /// In a worker, before code of the application runs there: what it writes is its own and no longer the preloader's.
-    pub(super) fn settle_output(&self) -> Result<(), Error> {
+    pub(super) fn redirect_output(&self) -> Result<(), Error> {
         match &self.wanted {
-            Some(wanted) => self.preloader.settle_output(wanted),
+            Some(wanted) => self.preloader.redirect_output(wanted),
             None => Ok(()),
         }
     }
 
     /// In a worker: what it takes along. `None`: the log says why it can't.
-    pub(super) fn seated(self) -> Option<(Kit, Seat)> {
-        self.preloader.seated(self.wanted?)
+    pub(super) fn into_contexts(self) -> Option<(GenerationContext, WorkerContext)> {
+        self.preloader.into_contexts(self.wanted?)
     }
 }
 
@@ -185,9 +188,9 @@ pub unsafe extern "C" fn forkyard_preloader_settle(preloader: *mut CPreloader) -
     let preloader = unsafe { exclusive(preloader) };
     let mark = setupper::mark();
     let result = if preloader.is_settled {
-        preloader.preloader.settle_again()
+        preloader.preloader.apply_process_settings_again()
     } else {
-        preloader.preloader.settle()
+        preloader.preloader.apply_process_settings()
     };
     // Whatever the application starts while it is loaded can be found and ended if that fails.
     change_environment(&[], &mark.into_iter().collect::<Vec<_>>());
@@ -237,6 +240,8 @@ pub unsafe extern "C" fn forkyard_preloader_ready(
         // It has loaded the application, and does not look whether that was changed.
         is_code_fixed: true,
         stack: None,
+        has_memory: false,
+        boot: None,
     });
 }
 
@@ -255,7 +260,7 @@ pub unsafe extern "C" fn forkyard_preloader_failed(
     preloader.tell_failure(Step::SubprocessAppLoadOrExec, &String::from_utf8_lossy(message));
 }
 
-/// What is said besides of a failure: 1, what happened; 2, what to do about it; 3, details for developers. Before
+/// A further explanation of a failure: 1, what happened; 2, what to do about it; 3, details for developers. Before
 /// [`forkyard_preloader_failed`].
 ///
 /// # Safety
@@ -359,14 +364,14 @@ pub unsafe extern "C" fn forkyard_worker_run(
 ) -> c_int {
     // SAFETY: the header's contract: it came from forkyard_preloader_begin and is not used again.
     let preloader = unsafe { Box::from_raw(preloader) };
-    match preloader.seated() {
-        Some((kit, seat)) => {
+    match preloader.into_contexts() {
+        Some((context, own)) => {
             let mut runtime = Foreign {
                 answer,
                 data,
                 usage: Usage::default(),
             };
-            worker::run(kit, seat, &mut runtime)
+            worker::run(context, own, &mut runtime)
         }
         None => EXIT_START_FAILED,
     }

@@ -16,6 +16,10 @@ use std::os::fd::AsFd;
 /// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_worker_promotes(worker: *mut CWorker) -> c_int {
+    // SAFETY: the header's contract.
+    if let Some(threads) = unsafe { super::threads::shared(worker) } {
+        return c_int::from(threads.is_to_promote());
+    }
     // SAFETY: the header's contract: it came from forkyard_worker_begin; C calls from one thread, one call at a time.
     c_int::from(unsafe { (*worker).is_to_promote() })
 }
@@ -114,7 +118,11 @@ fn begin(promotion: Promotion) -> Result<Option<Preloader>, crate::runtime::prel
 /// As the header says of all functions of a worker.
 unsafe fn tell(worker: *mut CWorker, answer: &Answer) {
     // SAFETY: the caller's promise.
-    let promotion = unsafe { (*worker).take_promotion() };
+    let promotion = match unsafe { super::threads::shared(worker) } {
+        Some(threads) => threads.take_promotion(),
+        // SAFETY: the caller's promise; such a worker has one thread.
+        None => unsafe { (*worker).take_promotion() },
+    };
     if let Some(Ok(socket)) = promotion.map(|promotion| Socket::new(promotion.channel)) {
         socket.answer(answer);
     }

@@ -12,13 +12,14 @@ use std::os::fd::IntoRawFd;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_worker_settle_output(preloader: *mut CPreloader) {
     // SAFETY: the header's contract: it came from forkyard_preloader_begin and is not used elsewhere now.
-    if let Err(error) = unsafe { &mut *preloader }.settle_output() {
+    if let Err(error) = unsafe { &mut *preloader }.redirect_output() {
         log::error!("a worker's output goes to its preloader: {error}");
     }
 }
 
-/// The socket over which the worker is asked, which is the caller's from then on; -1: nobody asks. `by_signal`: the worker
-/// answers by a handler for the signal; if the application has taken that, nobody can ask.
+/// The socket over which the worker is asked; it is the caller's from then on. -1: the worker is never asked.
+/// `by_signal`: the worker answers by a handler for the signal; if the application has taken the signal, the worker
+/// can't be asked.
 ///
 /// # Safety
 /// As the header says: in a worker, before it begins to serve.

@@ -25,6 +25,10 @@ pub unsafe extern "C" fn forkyard_worker_worked(worker: *mut CWorker, message: *
         [] => Ok(()),
         message => Err(String::from_utf8_lossy(message).into_owned()),
     };
+    // SAFETY: the header's contract.
+    if let Some(threads) = unsafe { super::threads::shared(worker) } {
+        return threads.worked(outcome);
+    }
     // SAFETY: the header's contract: it came from forkyard_worker_begin; C calls from one thread, one call at a time.
     unsafe { (*worker).worked(outcome) };
 }

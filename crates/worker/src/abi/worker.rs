@@ -2,7 +2,7 @@
 
 use super::preloader::{AnswerFn, CPreloader, Foreign, Usage};
 use super::{Handle, Text};
-use crate::worker::{Concurrent, Promotion, Request, Runtime, Worker};
+use crate::worker::{Concurrent, Promotion, Request, Runtime, Threads, Worker};
 use fastcgi::Params;
 use std::ffi::{c_int, c_void};
 
@@ -20,6 +20,9 @@ pub struct CWorker {
     usage: Usage,
     /// In its place, a worker that serves several requests at a time; then `worker` is null.
     pub(super) concurrent: Option<Concurrent>,
+    /// Or one whose requests are given to threads. They share it, so that nothing of this structure is touched meanwhile but
+    /// by [`super::threads::shared`]. Boxed: it is large.
+    pub(super) threads: Option<Box<Threads>>,
 }
 
 impl CWorker {
@@ -30,6 +33,18 @@ impl CWorker {
             worker: std::ptr::null_mut(),
             usage: Usage::default(),
             concurrent: Some(concurrent),
+            threads: None,
+        }
+    }
+
+    /// One whose requests are given to threads.
+    pub(super) fn of_threads(threads: Threads) -> CWorker {
+        CWorker {
+            request: None,
+            worker: std::ptr::null_mut(),
+            usage: Usage::default(),
+            concurrent: None,
+            threads: Some(Box::new(threads)),
         }
     }
 
@@ -48,6 +63,9 @@ impl CWorker {
     }
 
     pub(super) fn take_promotion(&mut self) -> Option<Promotion> {
+        if let Some(threads) = &self.threads {
+            return threads.take_promotion();
+        }
         match &mut self.concurrent {
             Some(concurrent) => concurrent.take_promotion(),
             None => self.worker()?.take_promotion(),
@@ -95,15 +113,16 @@ impl Drop for CWorker {
 pub unsafe extern "C" fn forkyard_worker_begin(preloader: *mut CPreloader) -> *mut CWorker {
     // SAFETY: the header's contract: it came from forkyard_preloader_begin and is not used again.
     let preloader = unsafe { Box::from_raw(preloader) };
-    let Some((kit, seat)) = preloader.seated() else {
+    let Some((context, own)) = preloader.into_contexts() else {
         return std::ptr::null_mut();
     };
-    match Worker::begin(kit, seat) {
+    match Worker::begin(context, own) {
         Ok(worker) => Box::into_raw(Box::new(CWorker {
             request: None,
             worker: Box::into_raw(Box::new(worker)),
             usage: Usage::default(),
             concurrent: None,
+            threads: None,
         })),
         Err(error) => {
             log::error!("worker failed to initialize: {error}");
@@ -179,12 +198,17 @@ pub unsafe extern "C" fn forkyard_worker_serve(
 /// As the header says: once, and the worker is gone afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_worker_end(worker: *mut CWorker) -> c_int {
+    // SAFETY: the header's contract.
+    if let Some(threads) = unsafe { super::threads::shared(worker) } {
+        // Not freed: one of them that is stuck in a request may still come back to it.
+        return threads.exit_code();
+    }
     // SAFETY: the header's contract: it came from forkyard_worker_begin.
     let mut this = unsafe { Box::from_raw(worker) };
     this.exit_code()
 }
 
-/// All parameters in one piece: how many bytes that takes, of which as many as fit are written.
+/// All parameters in one piece: writes as many bytes as fit, and returns how many they are in all.
 ///
 /// # Safety
 /// As the header says: `buffer` has room for `length` bytes.

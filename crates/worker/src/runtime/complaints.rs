@@ -10,7 +10,7 @@ const MOST_HELD_BYTES: usize = 64 * 1024;
 /// Complaints on their way.
 #[derive(Debug, Default)]
 pub(super) struct Complaints {
-    /// A line whose end has yet to come.
+    /// A line whose end has not come yet.
     line: Vec<u8>,
     /// What waits for the header: nginx has little room for it before, and would answer 502.
     held: Vec<u8>,
@@ -26,7 +26,7 @@ impl Complaints {
     /// Gives the web server what is kept for it.
     pub(super) fn let_go(&mut self, request: &mut Request<'_>) {
         if !self.held.is_empty() {
-            // A client that is gone is noticed by whoever writes output.
+            // A client that is gone is noticed when output is written.
             let _ = request.write_error(&self.held);
             self.held.clear();
         }

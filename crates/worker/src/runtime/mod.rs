@@ -55,25 +55,19 @@ pub fn launch(application: &Application, libexec: &Path) -> Result<Launch, Error
     }
 }
 
-/// The runtime of an application that needs nothing but a worker of the master's own, in this slot; `None`: it is made
-/// elsewhere. `share`: where the processes of its program are found; `reports`: where the master hears of starts that failed.
-pub fn within_worker(
-    pool: &Pool,
-    share: Option<&http::Share>,
-    reports: Option<OwnedFd>,
-    slot: u32,
-) -> Option<Box<dyn Runtime>> {
-    match (&pool.application, share) {
-        (Application::FastCgi(fastcgi), _) => {
+/// The runtime of an application that needs nothing but a worker of the master's own; `None`: it is made elsewhere, or has an
+/// event loop ([`http::gateway`]). `reports`: where the master hears of starts that failed.
+pub fn within_worker(pool: &Pool, reports: Option<OwnedFd>) -> Option<Box<dyn Runtime>> {
+    match &pool.application {
+        Application::FastCgi(fastcgi) => {
             Some(Box::new(fastcgi::FastCgi::new(pool, fastcgi.clone(), reports)))
         }
-        (Application::Cgi(cgi), _) => Some(Box::new(cgi::Cgi::new(cgi.clone()))),
-        (Application::Http(http), _) => Some(Box::new(http::Http::new(http.clone()))),
-        (Application::Program(program), Some(share)) => {
-            Some(Box::new(http::Http::with_program(program, share.clone(), slot)))
-        }
-        (Application::Program(_), None)
-        | (Application::Php(_) | Application::Wrapped(_) | Application::Rust, _) => None,
+        Application::Cgi(cgi) => Some(Box::new(cgi::Cgi::new(cgi.clone()))),
+        Application::Http(_)
+        | Application::Program(_)
+        | Application::Php(_)
+        | Application::Wrapped(_)
+        | Application::Rust => None,
     }
 }
 

@@ -1,8 +1,8 @@
-//! Which of a request's parameters a program gets that is told of it by its environment.
+//! Which of a request's parameters become variables of a program's environment.
 //!
-//! To a CGI program a parameter is a variable of its environment, and FastCGI programs often make it one for what they start.
-//! The environment is more than that, though: `PERL5OPT`, `LD_PRELOAD`, `PATH` or `IFS` say what is run. So it is a list of
-//! what requests are made of that decides, and not one of what is dangerous.
+//! To a CGI program a parameter is a variable of its environment, and FastCGI programs often make it one for what they
+//! start. The environment is more than that, though: `PERL5OPT`, `LD_PRELOAD`, `PATH` or `IFS` say what is run. So a
+//! list of what requests are made of decides, and not one of what is dangerous.
 
 /// RFC 3875 section 4.1, what web servers add to that, and what FastCGI's filters are told (section 6.4).
 const KNOWN: &[&[u8]] = &[
@@ -45,8 +45,9 @@ const KNOWN: &[&[u8]] = &[
     b"UNIQUE_ID",
 ];
 
-/// Families of names: the client's headers, what Apache knew before it rewrote an address, the client's certificate.
-const FAMILIES: &[&[u8]] = &[b"HTTP_", b"REDIRECT_", b"SSL_CLIENT_"];
+/// Families of names: the client's headers, what Apache knew before it rewrote an address, the client's certificate, and what a
+/// background job is told of itself.
+const FAMILIES: &[&[u8]] = &[b"HTTP_", b"REDIRECT_", b"SSL_CLIENT_", b"FORKYARD_JOB_"];
 
 /// A client's header of that name (`Proxy`) would be where libraries look for the proxy of what they ask for (CVE-2016-5385).
 /// No list passes it on.

@@ -24,8 +24,8 @@ impl Within {
         }
     }
 
-    /// Whether a path leads, all links followed, to a file that is somewhere else. A path that leads to no file does if its
-    /// longest part that does: the rest may be for the script.
+    /// Whether a path leads, all links followed, to a file that is somewhere else. A path that leads to no file is
+    /// judged by its longest existing part: the rest may be for the script.
     pub fn excludes<'p>(&self, path: &[u8], param: impl Fn(&str) -> Option<&'p [u8]>) -> bool {
         let Some(real) = existing_file(Path::new(OsStr::from_bytes(path))) else {
             return false;

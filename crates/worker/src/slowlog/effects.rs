@@ -1,7 +1,7 @@
 //! In a tracer: becomes the pool's user, finds out, writes the entry.
 
 use super::family;
-use super::job::{self, Asking, Finding, Job, Means, Program, Stack};
+use super::job::{self, Asking, Finding, Job, Means, Stack, TracedProgram};
 use super::memory::Memory;
 use super::text::entry;
 use super::told::{self, END};
@@ -20,8 +20,6 @@ const PATIENCE_SECONDS: u32 = 10;
 const ANSWER_PATIENCE: Duration = Duration::from_secs(3);
 /// How long an event loop may take to tell its tasks, once the calls are known: one that waits does at once.
 const TASKS_PATIENCE: Duration = Duration::from_millis(500);
-/// The question: what it is does not matter.
-const QUESTION: &[u8] = b"?";
 /// Reads of what an earlier question left behind.
 const MOST_LEFTOVERS: u32 = 64;
 
@@ -83,7 +81,7 @@ impl std::error::Error for TraceError {
     }
 }
 
-/// What comes with a job; which of it depends on the means.
+/// What comes with a job. The means decides which fields are set.
 #[derive(Debug, Default)]
 pub struct Descriptors {
     /// The worker's memory, as the master has opened it; `None`: the master was not allowed to, and the pool's user may be.
@@ -111,13 +109,13 @@ pub fn write(job: &Job, descriptors: Descriptors, log: OwnedFd) -> Result<(), Tr
             };
             match memory {
                 Ok(memory) => (
-                    Finding::Calls(job::read(source, &Process(memory), job.depth)),
+                    Finding::Calls(job::read(source, &TracedProcess(memory), job.depth)),
                     Ok(()),
                 ),
                 Err(error) => (nothing(), Err(TraceError::Memory(job.pid, error))),
             }
         }
-        Means::Asked { asking } => match ask(job, *asking, &descriptors) {
+        Means::Asked { asking, request } => match ask(job, *asking, *request, &descriptors) {
             Ok(finding) => (finding, Ok(())),
             Err((finding, silence)) => (finding, Err(TraceError::Silent(job.pid, silence))),
         },
@@ -134,9 +132,9 @@ fn nothing() -> Finding {
 }
 
 /// The memory of a process (proc(5), /proc/PID/mem).
-struct Process(File);
+struct TracedProcess(File);
 
-impl Memory for Process {
+impl Memory for TracedProcess {
     fn read(&self, address: u64, to: &mut [u8]) -> Option<()> {
         // Beyond this an offset of a file is negative.
         i64::try_from(address).ok()?;
@@ -145,7 +143,12 @@ impl Memory for Process {
 }
 
 /// Asks a worker for its calls. What it has told, even if that is not all.
-fn ask(job: &Job, asking: Asking, descriptors: &Descriptors) -> Result<Finding, (Finding, Silence)> {
+fn ask(
+    job: &Job,
+    asking: Asking,
+    request: u64,
+    descriptors: &Descriptors,
+) -> Result<Finding, (Finding, Silence)> {
     let (Some(questions), Some(process)) = (&descriptors.questions, &descriptors.process) else {
         return Err((nothing(), Silence::Closed));
     };
@@ -155,16 +158,22 @@ fn ask(job: &Job, asking: Asking, descriptors: &Descriptors) -> Result<Finding, 
         told: Vec::new(),
     };
     telling.forget().map_err(refused)?;
-    if asking != Asking::Thread {
+    if matches!(asking, Asking::Signal | Asking::Loop) {
         signal(job.pid, process.as_fd()).map_err(refused)?;
     }
     if asking != Asking::Signal {
         // Where there is no room, there are questions enough.
-        send(telling.socket, QUESTION).map_err(|_| refused(Silence::Closed))?;
+        send(telling.socket, request.to_string().as_bytes()).map_err(|_| refused(Silence::Closed))?;
     }
     let calls = telling.answer(ANSWER_PATIENCE);
     let is_whole = calls.is_ok();
     let text = calls.unwrap_or_else(|told| told);
+    if asking == Asking::Threads && is_whole {
+        let threads = told::tasks(&text, job.depth);
+        if !threads.is_empty() {
+            return Ok(Finding::Tasks(threads));
+        }
+    }
     let stack = told::stack(&text, is_whole, job.depth);
     if !stack.is_whole {
         let has_ended = pidfd::has_ended(process.as_fd());
@@ -220,7 +229,7 @@ impl Telling<'_> {
         Err(Silence::Late)
     }
 
-    /// The next answer; or what has come of it, if its end has not come in time.
+    /// The next answer; or the part of it that came in time.
     fn answer(&mut self, patience: Duration) -> Result<Vec<u8>, Vec<u8>> {
         let limit = clock::now() + patience;
         let mut piece = vec![0; 64 * 1024];
@@ -245,7 +254,7 @@ impl Telling<'_> {
 }
 
 /// The programs that a process has started, and those that they have, as far as this user may see them.
-fn programs(worker: i32, descriptors: &Descriptors) -> Vec<Program> {
+fn programs(worker: i32, descriptors: &Descriptors) -> Vec<TracedProgram> {
     let mut left = children(worker);
     if descriptors
         .process

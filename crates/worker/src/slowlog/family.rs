@@ -1,6 +1,6 @@
 //! The programs that a worker has started, as /proc shows them. A program names itself: nothing of it is trusted.
 
-use super::job::Program;
+use super::job::TracedProgram;
 use super::memory::TEXT_BYTES;
 
 /// The most programs that are written down.
@@ -9,7 +9,7 @@ pub(super) const MOST_PROGRAMS: usize = 32;
 pub(super) const COMMAND_BYTES: usize = 4096;
 
 /// A program from its `stat`, `wchan` and `cmdline` (proc(5)); `None`: it is gone.
-pub(super) fn program(pid: i32, stat: &[u8], waits_in: &[u8], command: &[u8]) -> Option<Program> {
+pub(super) fn program(pid: i32, stat: &[u8], waits_in: &[u8], command: &[u8]) -> Option<TracedProgram> {
     // The name, in parentheses, may hold parentheses itself.
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let state = char::from(*stat.get(end + 2)?);
@@ -29,7 +29,7 @@ pub(super) fn program(pid: i32, stat: &[u8], waits_in: &[u8], command: &[u8]) ->
         b"0" => &[],
         name => &name[..name.len().min(TEXT_BYTES)],
     };
-    Some(Program {
+    Some(TracedProgram {
         pid,
         state,
         waits_in: waits_in.to_vec(),

@@ -1,4 +1,4 @@
-//! What a tracer is told to do.
+//! The job of a tracer.
 
 use super::memory::Memory;
 use super::php;
@@ -12,10 +12,12 @@ use serde::{Deserialize, Serialize};
 pub enum Asking {
     /// By a signal, whose handler writes the calls: Python.
     Signal,
-    /// By that signal, and by a byte, which the event loop answers with its tasks: asyncio.
+    /// By that signal, and by the number of the request, which the event loop answers with its tasks: asyncio.
     Loop,
-    /// By a byte, which a thread of its own answers: Ruby.
+    /// By the number of the request, which a thread of its own answers: Ruby.
     Thread,
+    /// The same, of several that serve: a list of them, first the one that has this request.
+    Threads,
 }
 
 /// How it is found out what a worker is busy with.
@@ -33,6 +35,8 @@ pub enum Means {
     Asked {
         /// How.
         asking: Asking,
+        /// By what number the worker knows the request; 0: it has only one.
+        request: u64,
     },
     /// The programs that it has started are looked at.
     Programs,
@@ -49,7 +53,7 @@ pub struct Job {
     pub depth: u32,
     /// How they are found.
     pub means: Means,
-    /// Whom the tracer becomes before it reads anything; `None`: it stays who it is.
+    /// The user that the tracer becomes before it reads anything; `None`: it changes no user.
     pub identity: Option<Identity>,
 }
 
@@ -60,7 +64,7 @@ pub(super) struct Call {
     pub(super) address: u64,
     /// What is called.
     pub(super) function: Vec<u8>,
-    /// Where it was called from, or, of a worker that was asked, where it is; empty: nobody knows.
+    /// Where it was called from, or, of a worker that was asked, where it is; empty: unknown.
     pub(super) file: Vec<u8>,
     pub(super) line: u32,
 }
@@ -75,7 +79,7 @@ pub struct Stack {
 
 /// A program that a worker has started.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Program {
+pub(super) struct TracedProgram {
     pub(super) pid: i32,
     /// As ps(1) has it.
     pub(super) state: char,
@@ -93,7 +97,7 @@ pub(super) enum Finding {
     /// It waits for its tasks, which are in these; with their names.
     Tasks(Vec<(Vec<u8>, Stack)>),
     /// It waits for these.
-    Programs(Vec<Program>),
+    Programs(Vec<TracedProgram>),
 }
 
 /// Reads the calls that a worker is in, at most so many.

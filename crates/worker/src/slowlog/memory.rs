@@ -10,14 +10,14 @@ pub(super) trait Memory {
 }
 
 /// Reads numbers and texts, so many times and no more.
-pub(super) struct Reader<'m> {
+pub(super) struct MemoryReader<'m> {
     memory: &'m dyn Memory,
     reads_left: u32,
 }
 
-impl<'m> Reader<'m> {
-    pub(super) fn new(memory: &'m dyn Memory, reads: u32) -> Reader<'m> {
-        Reader {
+impl<'m> MemoryReader<'m> {
+    pub(super) fn new(memory: &'m dyn Memory, reads: u32) -> MemoryReader<'m> {
+        MemoryReader {
             memory,
             reads_left: reads,
         }

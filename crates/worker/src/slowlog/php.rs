@@ -5,7 +5,7 @@
 //! afterwards, and read again if something changed.
 
 use super::job::{Call, Stack};
-use super::memory::{Memory, Reader};
+use super::memory::{Memory, MemoryReader};
 use forkyard_protocol::stack::Layout;
 
 /// Reads for one attempt: about ten for a call. A list that leads in a circle ends here.
@@ -23,7 +23,7 @@ pub(super) fn read(layout: &Layout, memory: &dyn Memory, depth: u32) -> Stack {
     for _ in 0..ATTEMPTS {
         let mut walk = Walk {
             layout,
-            reader: Reader::new(memory, READS),
+            reader: MemoryReader::new(memory, READS),
             seen: Vec::new(),
         };
         let mut stack = Stack::default();
@@ -40,13 +40,13 @@ pub(super) fn read(layout: &Layout, memory: &dyn Memory, depth: u32) -> Stack {
 
 struct Walk<'m> {
     layout: &'m Layout,
-    reader: Reader<'m>,
+    reader: MemoryReader<'m>,
     /// Calls that were followed: address, function, the one before.
     seen: Vec<(u64, u64, u64)>,
 }
 
 impl Walk<'_> {
-    /// As php-fpm does: the script itself is no call, and a call's place is that of the nearest PHP code that called.
+    /// As php-fpm does: the script itself is no call, and a call is placed where the nearest PHP code called.
     fn follow(&mut self, depth: u32, calls: &mut Vec<Call>) -> Option<()> {
         let layout = self.layout;
         let mut address = self.reader.word(layout.current_call, 0)?;

@@ -1,6 +1,6 @@
 //! An entry, as php-fpm writes it.
 
-use super::job::{Finding, Program, Stack};
+use super::job::{Finding, Stack, TracedProgram};
 use std::fmt::Write;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
@@ -10,9 +10,9 @@ const TIME: &[BorrowedFormatItem<'static>] =
     format_description!("[day]-[month repr:short]-[year] [hour]:[minute]:[second]");
 const FRACTION: &[BorrowedFormatItem<'static>] = format_description!(".[subsecond digits:6]");
 
-/// The first lines of an entry: when, which worker of which pool, and its script, all at `epoch_micros` since 1970 in a
-/// zone so many seconds east of UTC. `is_exact`: with microseconds. `request`: where the script says little of it, method, path
-/// and query.
+/// The first lines of an entry: the time (`epoch_micros` since 1970, in a zone so many seconds east of UTC), the pool,
+/// the worker, and its script. `is_exact`: with microseconds. `request`: where the script says little of it, method,
+/// path and query.
 pub fn heading(
     epoch_micros: u64,
     utc_offset_seconds: i32,
@@ -87,7 +87,7 @@ fn add_stack(text: &mut String, stack: &Stack) {
     }
 }
 
-fn add_program(text: &mut String, program: &Program) {
+fn add_program(text: &mut String, program: &TracedProgram) {
     let command = program.command.iter().map(|argument| shown(argument));
     let _ = writeln!(
         text,
@@ -191,7 +191,7 @@ mod tests {
             entry("", &tasks),
             "task = Task-1\\x0a\n[0x0000000000000000] f() /a.py:3\n"
         );
-        let program = |waits_in: &[u8]| Program {
+        let program = |waits_in: &[u8]| TracedProgram {
             pid: 9,
             state: 'S',
             waits_in: waits_in.to_vec(),

@@ -1,6 +1,9 @@
 //! A process becomes a worker.
 
-use super::{Kit, Runtime, Seat, SettleError, run, settle, settle_environment, settle_output};
+use super::{
+    GenerationContext, ProcessSettingsError, Runtime, WorkerContext, apply_environment,
+    apply_process_settings, redirect_output, run,
+};
 use crate::logs::Log;
 use crate::sys::fd::null;
 use crate::sys::{Error, title};
@@ -9,23 +12,51 @@ use std::os::fd::AsFd;
 /// Exit code of a worker that could not become what its pool says (sysexits.h, EX_SOFTWARE).
 const EXIT_SOFTWARE: i32 = 70;
 
-/// Becomes what the pool says and serves; says the exit code. The process has no descriptors but those of kit, seat and
+/// The same for a worker with an event loop of its own, [`Concurrent`](super::Concurrent).
+pub fn begin_concurrent(
+    context: GenerationContext,
+    own: WorkerContext,
+    serve: impl FnOnce(GenerationContext, WorkerContext) -> i32,
+) -> i32 {
+    begin_by(context, own, || Ok(()), serve)
+}
+
+/// Becomes what the pool says and serves; says the exit code. The process has no descriptors but those of the contexts and
 /// runtime, and the standard streams. `has_elder`: workers of an earlier generation serve the pool, too.
-pub fn begin(kit: Kit, seat: Seat, runtime: &mut dyn Runtime, has_elder: bool) -> i32 {
+pub fn begin(
+    context: GenerationContext,
+    own: WorkerContext,
+    runtime: &mut dyn Runtime,
+    has_elder: bool,
+) -> i32 {
+    // What it prepares it needs when it serves.
+    let runtime = std::cell::RefCell::new(runtime);
+    let prepare = || runtime.borrow_mut().prepare(has_elder);
+    begin_by(context, own, prepare, |context, own| {
+        run(context, own, *runtime.borrow_mut())
+    })
+}
+
+fn begin_by(
+    context: GenerationContext,
+    own: WorkerContext,
+    prepare: impl FnOnce() -> Result<(), Error>,
+    serve: impl FnOnce(GenerationContext, WorkerContext) -> i32,
+) -> i32 {
     title::set(&format!(
         "{}: pool {}",
-        kit.settings.pool.title, kit.settings.pool.name
+        context.settings.pool.title, context.settings.pool.name
     ));
-    let result = null().map_err(SettleError::from).and_then(|null| {
-        let messages = kit.messages.try_clone();
+    let result = null().map_err(ProcessSettingsError::from).and_then(|null| {
+        let messages = context.messages.try_clone();
         Log::install().send_to_master(messages.map_err(|error| Error::from_io("dup", "", &error))?);
-        runtime.prepare(has_elder)?;
-        settle(&kit.settings)?;
-        Ok(settle_output(&seat, null.as_fd())?)
+        prepare()?;
+        apply_process_settings(&context.settings)?;
+        Ok(redirect_output(&own, null.as_fd())?)
     });
-    settle_environment(&kit.settings);
+    apply_environment(&context.settings);
     match result {
-        Ok(()) => run(kit, seat, runtime),
+        Ok(()) => serve(context, own),
         Err(error) => {
             log::error!("child failed to initialize: {error}");
             EXIT_SOFTWARE

@@ -1,19 +1,19 @@
 //! What a worker answers itself: the pool's status and ping.
 
-use super::kit::Settings;
+use super::context::Settings;
 use super::request::Request;
 use super::service::Service;
 use super::snapshot;
 use crate::config::Pool;
 use crate::scoreboard::{Reader, Stage};
-use crate::status::{self, Answer, Snapshot};
+use crate::status::{self, Snapshot, StatusAnswer};
 use fastcgi::Params;
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Answers the request if `uri` is the pool's status or ping path.
 pub(super) fn answer(request: &mut Request<'_>, uri: &[u8], extra_headers: &[u8]) -> bool {
     let service = request.service();
-    let is_status = || service.stamp().stage(Stage::Executing);
+    let is_status = || service.slot_writer().stage(Stage::Executing);
     let taken = || snapshot(service);
     let Some(answer) = of(&service.settings.pool, request.params(), uri, is_status, taken) else {
         return false;
@@ -30,7 +30,7 @@ pub(super) fn of(
     uri: &[u8],
     begins: impl FnOnce(),
     snapshot: impl FnOnce() -> Snapshot,
-) -> Option<Answer> {
+) -> Option<StatusAnswer> {
     let is = |path: &Option<String>| path.as_ref().is_some_and(|path| path.as_bytes() == uri);
     let param = |name: &[u8]| params.get(name).unwrap_or_default();
     if is(&pool.ping_path) {

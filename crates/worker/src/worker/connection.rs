@@ -1,6 +1,6 @@
 //! One client connection of a worker.
 
-use super::order::Waiting;
+use super::service_order::Waiting;
 use crate::config;
 use crate::sys::socket::{peer_address, shutdown};
 use crate::tick::Tick;
@@ -16,7 +16,7 @@ pub(super) struct Connection {
     /// The server's side of the protocol.
     pub(super) responder: Responder,
     /// Its place among the held connections, if it has one: it is then registered with the worker's epoll.
-    pub(super) place: Option<usize>,
+    pub(super) index: Option<usize>,
     /// It is held and has a request that waits.
     pub(super) waiting: Option<Waiting>,
     /// When it is closed if nothing comes.
@@ -29,7 +29,7 @@ pub(super) struct Connection {
     pub(super) shared: bool,
     /// The request is its last, whatever the client asked for.
     pub(super) last: bool,
-    /// The client's address, once somebody has asked for it.
+    /// The client's address, once it was asked for.
     peer: Option<Option<IpAddr>>,
 }
 
@@ -43,7 +43,7 @@ impl Connection {
         Connection {
             socket: Some(socket),
             responder: Responder::new(limits),
-            place: None,
+            index: None,
             waiting: None,
             expires: Tick::ZERO,
             spoken: false,
@@ -62,7 +62,7 @@ impl Connection {
             .as_fd()
     }
 
-    /// Closes the socket, for all who have it; the rest waits to be reused.
+    /// Closes the socket, for all processes that have it; the rest waits to be reused.
     pub(super) fn hang_up(&mut self) {
         if let Some(socket) = self.socket.as_ref().filter(|_| self.shared) {
             shutdown(socket.as_fd());
@@ -74,7 +74,7 @@ impl Connection {
     pub(super) fn reuse(&mut self, socket: OwnedFd) {
         self.socket = Some(socket);
         self.responder.reset();
-        self.place = None;
+        self.index = None;
         self.expires = Tick::ZERO;
         self.waiting = None;
         self.spoken = false;

@@ -26,6 +26,6 @@ impl Service {
             // Not measured: what it may have used at most is left out of the next measurement.
             self.cpu_micros += micros;
         }
-        self.stamp().finished(micros, centipercent);
+        self.slot_writer().finished(micros, centipercent);
     }
 }

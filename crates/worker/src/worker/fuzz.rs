@@ -2,9 +2,9 @@
 
 pub(crate) use super::access::fuzz::{format, head, lines};
 
-use super::held::Note;
+use super::keepalive::Note;
 
-/// A note in the hand-over queue means the same when it is written again.
+/// A note in the hand-off queue means the same when it is written again.
 pub(crate) fn note(input: &[u8]) {
     let note = Note::decode(input);
     assert_eq!(Note::decode(&note.encode()), note);

@@ -4,10 +4,12 @@
 //! not in a pool that has an idle worker. php-fpm's master measures it once a second.
 
 use super::service::Service;
-use crate::scoreboard::{Stage, census, header};
+use crate::scoreboard::load::Load;
+use crate::scoreboard::slot_writer::SlotWriter;
+use crate::scoreboard::{Stage, header, slot_reader};
 use crate::sys::diag;
 use crate::tick::Tick;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// How often a worker measures at most: a unix socket's queue costs four system calls.
@@ -21,6 +23,11 @@ pub(super) struct Gauge {
 }
 
 impl Gauge {
+    /// What a process that is put back has to carry over.
+    pub(super) fn state(&mut self) -> (&mut u32, &mut Option<Tick>) {
+        (&mut self.longest, &mut self.last)
+    }
+
     /// The worker is about to accept, and still marked as idle. `is_eager`: it was not idle before, because work had been
     /// waiting. In a pool of one worker only that tells a load.
     pub(super) fn look(&mut self, service: &Service, own: usize, is_eager: bool, now: Tick) {
@@ -29,13 +36,31 @@ impl Gauge {
         if !is_due || !is_full(service, own) {
             return;
         }
+        self.measure(service.listener.as_fd(), &service.slot_writer(), now);
+    }
+
+    /// The same for a worker with several requests, which has just been full or held up.
+    pub(super) fn look_beside_many(
+        &mut self,
+        listener: BorrowedFd<'_>,
+        slot_writer: &SlotWriter<'_>,
+        siblings: impl IntoIterator<Item = Load>,
+        now: Tick,
+    ) {
+        let is_due = self.last.is_none_or(|last| now.since(last) >= INTERVAL);
+        if is_due && !siblings.into_iter().any(|sibling| sibling.has_room) {
+            self.measure(listener, slot_writer, now);
+        }
+    }
+
+    fn measure(&mut self, listener: BorrowedFd<'_>, slot_writer: &SlotWriter<'_>, now: Tick) {
         self.last = Some(now);
-        let Some(queue) = diag::listen_queue(service.listener.as_fd()) else {
+        let Some(queue) = diag::listen_queue(listener) else {
             return;
         };
         if queue.current > self.longest {
             self.longest = queue.current;
-            service.stamp().max_queue(u64::from(queue.current));
+            slot_writer.max_queue(u64::from(queue.current));
         }
     }
 }
@@ -44,7 +69,7 @@ impl Gauge {
 fn is_full(service: &Service, own: usize) -> bool {
     let words = service.board.header();
     (0..service.board.slots()).all(|index| {
-        let stage = || service.board.slot(index).map(census::stage);
+        let stage = || service.board.slot(index).map(slot_reader::stage);
         header::used(words, index)
             && (index == own || !matches!(stage(), Some(Stage::Accepting | Stage::Creating) | None))
     })

@@ -25,17 +25,16 @@ impl Scale {
         })
     }
 
-    /// Whether the worker, with its program, is found to use more than the pool's `memory_limit`. The log says so.
-    pub(super) fn is_beyond_limit(&mut self, pool: &Pool, program: i32) -> bool {
-        let Some(limit) = pool.memory_limit else {
-            return false;
-        };
-        let used = self.weigh(program).filter(|used| *used > limit);
-        if let Some(used) = used {
-            let used = used >> 20;
-            log::info!("a worker is replaced: it uses {used} MiB, more than memory_limit");
-        }
-        used.is_some()
+    /// When it was last done: a process that is put back has to carry it over.
+    pub(super) fn measured_mut(&mut self) -> &mut Tick {
+        &mut self.measured
+    }
+
+    /// The MiB that the worker, with its program, is found to use, if they are more than the pool's `memory_limit`.
+    pub(super) fn beyond_limit(&mut self, pool: &Pool, program: i32) -> Option<u64> {
+        let limit = pool.memory_limit?;
+        let used = self.weigh(program).filter(|used| *used > limit)?;
+        Some(used >> 20)
     }
 
     /// Bytes that the worker uses, with the program that has this pid (0: there is none) and what that has started. `None`: it is
@@ -55,4 +54,9 @@ impl Scale {
         };
         Some(own.saturating_add(beside))
     }
+}
+
+/// Says that a worker leaves because it uses so many MiB.
+pub(super) fn say_replaced(used: u64) {
+    log::info!("a worker is replaced: it uses {used} MiB, more than memory_limit");
 }

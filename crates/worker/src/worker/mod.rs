@@ -1,54 +1,64 @@
 //! A child that serves: accept, stages, runtime, finish, account, again or retire.
 //!
-//! Every worker, whoever forked it, is given a [`Kit`] (what its generation shares) and a [`Seat`] (what is its own)
+//! Every worker, whether the master or a preloader forked it, is given a [`GenerationContext`] (what its generation shares) and a [`WorkerContext`] (what is its own)
 //! and runs the same loop, [`run()`]. A [`Runtime`] only turns a [`Request`] into a response. Knows no master.
 //!
-//! How kept connections are dealt with so that none pins a worker is told in `held` and `minder`.
+//! `keepalive` and `idle_watch` describe how kept connections are dealt with, so that none pins a worker.
 
+mod accept_notify;
+mod acceptor;
 mod access;
+mod backend;
 mod begin;
 mod builtin;
-mod companion;
+mod choose;
 mod concurrent;
 mod connection;
+mod context;
 mod cpu;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod gauge;
-mod held;
-mod kit;
-mod lobby;
-mod look;
+mod idle_watch;
+mod keepalive;
 mod memory;
-mod minder;
-pub mod order;
 mod out_of_band;
 mod outlook;
+mod process_settings;
 mod promotion;
 mod relay;
 mod request;
+mod restart_file;
+mod rewound;
 mod routed;
 mod run;
 mod said;
 mod service;
-mod settle;
+pub mod service_order;
 pub mod snapshot;
-mod tell;
-mod time_up;
+pub(crate) mod timeout_response;
 mod transfer;
 
+pub use crate::master::renewal::Renewal;
+pub use crate::tick::Tick;
+pub use accept_notify::{IS_CANDIDATE, IS_UP, renewal, slot, tell_renewal};
 pub use access::Recorder;
-pub use begin::begin;
-pub use companion::{Companion, Doing, Sight, Standing};
-pub use concurrent::{Concurrent, Piece, Sent};
-pub use kit::{Kit, KitError, Seat, Settings};
+pub use backend::{Backend, BackendStage, BackendState, BackendStatus};
+pub use begin::{begin, begin_concurrent};
+pub use concurrent::{Concurrent, Event, OWN, Piece, Records, Sent, Threads, When, Wish, is_of_worker};
+pub use context::{ContextError, GenerationContext, Settings, WorkerContext, needs_entrance};
+pub use process_settings::{
+    ProcessSettingsError, apply_environment, apply_process_settings, apply_process_settings_in_child,
+    environment, redirect_output,
+};
 pub use promotion::{PROMOTE, Promotion};
 pub use relay::{Peer, Sink, Stop, relay};
 pub use request::description;
 pub use request::{ClientGone, Request};
+pub use restart_file::RestartMark;
+pub use rewound::CARRIED;
 pub use run::{Worker, run};
-pub use settle::{SettleError, environment, settle, settle_environment, settle_output, settle_own};
-pub use tell::{IS_SEASONED, IS_UP};
+pub use timeout_response::install_timeout_response;
 
 /// How requests are answered.
 pub trait Runtime {
@@ -75,7 +85,7 @@ pub trait Runtime {
     }
 
     /// What has to be looked after between requests.
-    fn companion(&mut self) -> Option<&mut dyn Companion> {
+    fn backend(&mut self) -> Option<&mut dyn Backend> {
         None
     }
 }

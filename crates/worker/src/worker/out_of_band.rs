@@ -1,14 +1,14 @@
 //! Out-of-band work: what an application does between two requests, when no client waits for it.
 //!
-//! An application asks for it while it answers a request. In an application pool the router says when it is time: one instance
-//! of an application at a time, and nobody's request is given to it meanwhile. In a pool of one application the workers see to
-//! that themselves, by the scoreboard: who finds nothing to do says in its own slot that it works, looks at all others, and
-//! withdraws if one of them says the same. Both see both, since each has stored before it looks; so there are never two, and
-//! those who withdraw try again after times that differ.
+//! An application asks for it while it answers a request. In an application pool the router says when it is time: for
+//! one instance of an application at a time, which gets no request meanwhile. In a pool of one application the workers
+//! see to that themselves, by the scoreboard. A worker that finds nothing to do says in its own slot that it works,
+//! looks at all others, and withdraws if one of them says the same. Each stores before it looks, so that both see both:
+//! there are never two, and those that withdraw try again after times that differ.
 
-use super::lobby::Lobby;
+use super::acceptor::Acceptor;
 use super::service::Service;
-use crate::scoreboard::{Reader, Stage, census, header};
+use crate::scoreboard::{Reader, Stage, header, slot_reader};
 use crate::sys::clock;
 use crate::tick::Tick;
 use std::time::Duration;
@@ -21,9 +21,9 @@ const SLOTS_APART: usize = 50;
 /// Whether an application has asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Want {
-    /// It has not.
+    /// It did not ask.
     Nothing,
-    /// It has; nobody else knows yet. Not before this time.
+    /// It did; no other process knows yet. Not before this time.
     Wanted(Tick),
     /// The router knows.
     Told,
@@ -54,17 +54,17 @@ impl Service {
         self.want = Want::Nothing;
         let now = clock::now();
         self.taken = now;
-        self.stamp().working(now);
+        self.slot_writer().working(now);
     }
 
     /// It is over.
     pub(super) fn end_work(&mut self) {
         let took = clock::now().since(self.taken);
-        self.stamp().finished(took.as_micros() as u64, 0);
+        self.slot_writer().finished(took.as_micros() as u64, 0);
     }
 }
 
-impl Lobby {
+impl Acceptor {
     /// Nothing else is to be done: begins the work, if no sibling is at it. `false`: one is.
     pub(super) fn claims_work(&mut self, service: &mut Service) -> bool {
         if !is_alone(&service.board, self.slot()) {
@@ -77,7 +77,7 @@ impl Lobby {
             return true;
         }
         service.want = postponed(self.slot());
-        service.stamp().idle(clock::now());
+        service.slot_writer().idle(clock::now());
         false
     }
 }
@@ -86,7 +86,7 @@ impl Lobby {
 pub(super) fn is_alone(board: &Reader, slot: usize) -> bool {
     let words = board.header();
     let mut others = (0..board.slots()).filter(|index| *index != slot && header::used(words, *index));
-    !others.any(|index| board.slot(index).map(census::stage) == Some(Stage::Working))
+    !others.any(|index| board.slot(index).map(slot_reader::stage) == Some(Stage::Working))
 }
 
 /// When to try again.

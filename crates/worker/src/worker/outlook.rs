@@ -1,9 +1,9 @@
 //! What a worker sees of its pool: its siblings, and what waits in the listening socket.
 
-use super::order::Line;
+use super::service_order::ListenQueueState;
 use crate::scoreboard::layout::{header as word, slot};
 use crate::scoreboard::load::Load;
-use crate::scoreboard::{Reader, Stage, census, header};
+use crate::scoreboard::{Reader, Stage, header, slot_reader};
 use crate::sys::{diag, socket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -18,12 +18,12 @@ pub(super) fn count(board: &Reader) -> (u64, u64) {
             continue;
         }
         let Some(page) = board.slot(index) else { continue };
-        match census::stage(page) {
+        match slot_reader::stage(page) {
             Stage::Accepting => idle += 1,
             Stage::Creating => {}
             _ => {
                 busy += 1;
-                idle += u64::from(census::load(page).has_room);
+                idle += u64::from(slot_reader::load(page).has_room);
             }
         }
     }
@@ -33,26 +33,26 @@ pub(super) fn count(board: &Reader) -> (u64, u64) {
 /// What the worker's siblings of the generation have to do, those that are up.
 pub(super) fn siblings(board: &Reader, own: usize) -> impl Iterator<Item = Load> {
     let used = (0..board.slots()).filter(move |index| *index != own && header::used(board.header(), *index));
-    used.filter_map(|index| board.slot(index).map(census::load))
+    used.filter_map(|index| board.slot(index).map(slot_reader::load))
 }
 
 /// How many connections the pool has accepted, as its workers say.
 pub(super) fn accepted(board: &Reader) -> u64 {
     let words = board.header();
-    let mut accepted = census::word(words, word::PAST_ACCEPTS);
+    let mut accepted = slot_reader::word(words, word::PAST_ACCEPTS);
     for index in (0..board.slots()).filter(|index| header::used(words, *index)) {
         let page = board.slot(index);
-        accepted = accepted.saturating_add(page.map_or(0, |page| census::word(page, slot::ACCEPTS)));
+        accepted = accepted.saturating_add(page.map_or(0, |page| slot_reader::word(page, slot::ACCEPTS)));
     }
     accepted
 }
 
 /// The listening socket, in which a connection waits. Where the kernel doesn't say how many, one is assumed, as the master
 /// does.
-pub(super) fn line(board: &Reader, listener: &OwnedFd) -> Line {
+pub(super) fn line(board: &Reader, listener: &OwnedFd) -> ListenQueueState {
     let accepted = accepted(board);
     let waiting = diag::listen_queue(listener.as_fd()).map_or(1, |queue| u64::from(queue.current).max(1));
-    Line { accepted, waiting }
+    ListenQueueState { accepted, waiting }
 }
 
 /// The turn of a request that is noticed now; 0: no connection waits.

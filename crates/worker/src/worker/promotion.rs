@@ -1,4 +1,4 @@
-//! How a worker is told to make a preloader: a message in its retire channel, with what that needs.
+//! How a worker is told to make a preloader: a message in its stop pipe, with what that needs.
 
 use crate::sys::fd::receive_with;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -13,14 +13,14 @@ pub struct Promotion {
     pub channel: OwnedFd,
     /// Its standard output and error.
     pub output: OwnedFd,
-    /// /dev/null, which a chroot has not.
+    /// /dev/null: a chroot may lack it.
     pub null: OwnedFd,
 }
 
 /// Takes the message out of the channel, if it is this one.
-pub(super) fn receive(retire: BorrowedFd<'_>) -> Option<Promotion> {
+pub(super) fn receive(stop_pipe: BorrowedFd<'_>) -> Option<Promotion> {
     let mut message = [0; 2];
-    let received = receive_with(retire, &mut message, false).ok()?;
+    let received = receive_with(stop_pipe, &mut message, false).ok()?;
     if &message[..received.bytes] != PROMOTE {
         return None;
     }
@@ -53,7 +53,7 @@ mod tests {
         assert!(receive(theirs.as_fd()).is_none(), "the word to finish");
         drop(ours);
         assert!(receive(theirs.as_fd()).is_none(), "the end");
-        let (retire, _writer) = pipe(false).unwrap();
-        assert!(receive(retire.as_fd()).is_none(), "a pipe carries none");
+        let (stop_pipe, _writer) = pipe(false).unwrap();
+        assert!(receive(stop_pipe.as_fd()).is_none(), "a pipe carries none");
     }
 }

@@ -13,11 +13,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// A program's end, all non-blocking.
 #[derive(Debug)]
 pub struct Peer {
-    /// Goes in before the body.
-    pub head: Vec<u8>,
-    /// Put each piece of the body into a chunk (RFC 9112 section 7.1).
-    pub chunked: bool,
-    /// Takes head and body, and is closed after them.
+    /// Takes the body, and is closed after it.
     pub input: Option<OwnedFd>,
     /// What the program answers, up to its end of file.
     pub output: OwnedFd,
@@ -25,7 +21,7 @@ pub struct Peer {
     pub errors: Option<OwnedFd>,
 }
 
-/// What becomes of what a program writes.
+/// Where a program's output goes.
 pub trait Sink {
     /// Bytes of its answer.
     ///
@@ -40,11 +36,11 @@ pub trait Sink {
 /// Why a relay stops before the program's output ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// Nobody is there to read the answer.
+    /// The client that would read the answer is gone.
     ClientGone,
     /// The client said nothing for `client_timeout` while its body was waited for.
     ClientSilent,
-    /// The sink wants no more.
+    /// The sink wants no further output.
     Enough,
     /// Waiting failed.
     Failed(Errno),
@@ -72,7 +68,7 @@ struct Ready {
 /// # Errors
 /// Why it stopped before that.
 pub fn relay(request: &mut Request<'_>, mut peer: Peer, sink: &mut dyn Sink) -> Result<(), Stop> {
-    let mut body = Body::new(std::mem::take(&mut peer.head), peer.chunked);
+    let mut body = Body::default();
     let mut buffer = vec![0; PIECE_BYTES];
     loop {
         if peer.input.is_some() {
@@ -84,7 +80,7 @@ pub fn relay(request: &mut Request<'_>, mut peer: Peer, sink: &mut dyn Sink) -> 
         let ready = wait(request, &peer, &body)?;
         if ready.input {
             if let Some(input) = &peer.input {
-                // The program does not want the rest: it is told nothing, and reads no more.
+                // The program does not want the rest: it has stopped reading, and gets nothing more.
                 if body.send(input).is_err() {
                     peer.input = None;
                 }
@@ -186,28 +182,14 @@ fn take(fd: &OwnedFd, buffer: &mut [u8]) -> Option<usize> {
 }
 
 /// The request's body on its way.
+#[derive(Default)]
 struct Body {
     piece: Vec<u8>,
     sent: usize,
-    chunked: bool,
     ended: bool,
 }
 
-/// Behind the last chunk: no trailer.
-const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
-/// Before each chunk: its size in eight digits.
-const CHUNK_HEAD_BYTES: usize = 10;
-
 impl Body {
-    fn new(head: Vec<u8>, chunked: bool) -> Body {
-        Body {
-            piece: head,
-            sent: 0,
-            chunked,
-            ended: false,
-        }
-    }
-
     fn has_more(&self) -> bool {
         self.sent < self.piece.len()
     }
@@ -225,27 +207,14 @@ impl Body {
         if !self.wants_more() {
             return Ok(());
         }
-        let before = if self.chunked { CHUNK_HEAD_BYTES } else { 0 };
-        self.piece.resize(before + PIECE_BYTES, 0);
-        let fetched = request.body_now(&mut self.piece[before..]);
+        self.piece.resize(PIECE_BYTES, 0);
+        let fetched = request.body_now(&mut self.piece);
         self.sent = 0;
         self.piece.truncate(match fetched {
-            Ok(Some(count @ 1..)) => before + count,
+            Ok(Some(count)) => count,
             _ => 0,
         });
-        match fetched? {
-            Some(0) => {
-                self.ended = true;
-                if self.chunked {
-                    self.piece.extend_from_slice(LAST_CHUNK);
-                }
-            }
-            Some(count) if self.chunked => {
-                self.piece[..before].copy_from_slice(format!("{count:08x}\r\n").as_bytes());
-                self.piece.extend_from_slice(b"\r\n");
-            }
-            _ => {}
-        }
+        self.ended = fetched? == Some(0);
         Ok(())
     }
 

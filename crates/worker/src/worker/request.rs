@@ -3,7 +3,7 @@
 use super::builtin;
 use super::service::Service;
 use crate::scoreboard::Stage;
-use crate::scoreboard::stamp::Description;
+use crate::scoreboard::slot_writer::Description;
 use fastcgi::{Params, Role};
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -40,7 +40,7 @@ impl<'w> Request<'w> {
     }
 
     /// Gives the parameters' memory back for the next request.
-    pub(crate) fn release(self) {
+    pub fn release(self) {
         let Request { service, mut params } = self;
         params.clear();
         service.spare_params = params;
@@ -113,11 +113,6 @@ impl<'w> Request<'w> {
         self.set_memory(memory_bytes);
     }
 
-    /// Which process the request is passed on to; its memory is counted with the worker's. 0: none.
-    pub(crate) fn set_program(&mut self, pid: i32) {
-        self.service.program = pid;
-    }
-
     /// What the web server asks the application to be.
     pub(crate) fn role(&self) -> Role {
         let connection = self.service.current();
@@ -135,8 +130,8 @@ impl<'w> Request<'w> {
         builtin::answer(self, uri, extra_headers)
     }
 
-    /// Begins the request of an application that has no more to say of it than its parameters: tells the scoreboard what it
-    /// is, and answers it if it is for the pool's status or ping path. True: it is the application's to answer.
+    /// Begins the request of an application that knows only its parameters: tells the scoreboard what it is, and
+    /// answers it if it is for the pool's status or ping path. True: it is the application's to answer.
     pub fn is_for_application(&mut self) -> bool {
         self.describe_from_params();
         let uri = self.param(b"SCRIPT_NAME").to_vec();
@@ -219,9 +214,9 @@ impl<'w> Request<'w> {
     /// The client is gone.
     pub fn finish(&mut self) -> Result<(), ClientGone> {
         let result = self.service.finish();
-        // Whatever the application does now, it answers nobody.
+        // Whatever the application does now, it answers no client.
         self.service.stage(Stage::End);
-        // A connection whose next request has been read in part can't be anybody else's: it stays with this worker.
+        // A connection whose next request has been read in part can't be given to another worker: it stays with this one.
         if !self.service.has_input() {
             self.service.hold_current();
         }
@@ -234,7 +229,7 @@ impl<'w> Request<'w> {
     /// # Errors
     /// The client is gone.
     pub fn end(&mut self) -> Result<(), ClientGone> {
-        // Whoever has the whole answer finds its line in the access log.
+        // A client that has the whole answer finds its line in the access log.
         self.service.stage(Stage::End);
         self.service.finish()
     }

@@ -1,8 +1,8 @@
 //! A worker that a router gives its connections to, one at a time ([`forkyard_protocol::channel`]).
 //!
-//! In place of listening socket and hand-over queue it waits for its channel. Between two requests a connection is the
-//! router's, which has a descriptor of its own all the time: the worker tells it that the connection may go on and closes its
-//! own, or shuts the connection down for both.
+//! It waits for its channel instead of listening socket and hand-off queue. Between two requests the router has the
+//! connection; it has a descriptor of its own all the time: the worker tells it that the connection may go on and
+//! closes its own, or shuts the connection down for both.
 //!
 //! ```text
 //!            Serve                    the answer ends early
@@ -11,8 +11,8 @@
 //!     └─────────────────┴────────────────────────────────┘
 //! ```
 
+use super::acceptor::{Acceptor, Roused, Work};
 use super::connection::Connection;
-use super::lobby::{Lobby, Roused, Work};
 use super::out_of_band::Want;
 use super::service::Service;
 use crate::sys::fd::{receive_with, send_gathered_with};
@@ -152,9 +152,9 @@ impl Service {
         (self.start, self.end) = (start, end);
     }
 
-    /// The answer's end is about to be sent. On a connection that is closed after it although its client wants it kept, the
-    /// client can send nothing more from before it sees the end: a web server that would send its next request there is told so
-    /// at once, and takes another connection.
+    /// The answer's end is about to be sent. A connection may be closed after it although its client wants it kept.
+    /// Then the client can't send anything more even before it sees the end: a web server that would send its next
+    /// request there learns so at once, and takes another connection.
     pub(super) fn refuse_more(&self) {
         let is_wanted = |connection: &&Connection| connection.last && connection.responder.keep();
         let last = self.current().filter(is_wanted);
@@ -289,14 +289,14 @@ impl Service {
     }
 }
 
-impl Lobby {
-    /// Waits for what the router sends, or until `companion` has to be looked after in any case.
-    pub(super) fn next_routed(&mut self, service: &mut Service, companion: Option<Tick>) -> Work {
+impl Acceptor {
+    /// Waits for what the router sends, or until `backend` has to be looked after in any case.
+    pub(super) fn next_routed(&mut self, service: &mut Service, backend: Option<Tick>) -> Work {
         self.tell_first();
         loop {
-            match self.wait_for_router(service, companion) {
+            match self.wait_for_router(service, backend) {
                 Ok(Roused::Retire) => return Work::Retire,
-                Ok(Roused::Companion) => return Work::Companion,
+                Ok(Roused::Backend) => return Work::Backend,
                 Ok(Roused::Message) => {}
                 Err(errno) => return Work::Failed(format!("epoll_wait: {errno}")),
             }

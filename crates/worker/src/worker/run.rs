@@ -1,19 +1,22 @@
 //! The loop of a worker.
 
 use super::Runtime;
+use super::acceptor::{Acceptor, FIRST_KEEPALIVE, Work};
 use super::access::Recorder;
-use super::companion::{Companion, Standing, show, stand_by};
-use super::kit::{Kit, Seat};
-use super::lobby::{FIRST_HELD, Lobby, Work};
-use super::minder::Minder;
+use super::backend::{Backend, BackendState, show, stand_by};
+use super::context::{GenerationContext, WorkerContext};
+use super::idle_watch::IdleWatch;
 use super::promotion::Promotion;
 use super::request::Request;
 use super::said;
 use super::service::{NoRequest, Service};
+use super::timeout_response::install_timeout_response;
 use crate::config::Pool;
+use crate::master::renewal::Renewal;
+use crate::scoreboard::counters::ExitCause;
 use crate::scoreboard::{Reader, Slot, Stage, header};
 use crate::sys::fd::unread;
-use crate::sys::{Error, clock, last_word};
+use crate::sys::{Error, clock};
 use crate::tick::Tick;
 use forkyard_base::spread;
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
@@ -30,13 +33,12 @@ const FIRST_BYTE_PATIENCE: Duration = Duration::from_millis(1);
 
 /// Serves until told to retire; says the exit code. The process has its signals at their defaults, its identity and
 /// its environment; the application is loaded.
-pub fn run(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
-    said::at_begin(&kit.settings.pool);
-    match Worker::begin(kit, seat) {
+pub fn run(context: GenerationContext, own: WorkerContext, runtime: &mut dyn Runtime) -> i32 {
+    match Worker::begin(context, own) {
         Ok(mut worker) => {
-            worker.accompany(runtime.companion());
+            worker.watch_backend(runtime.backend());
             loop {
-                while worker.advance_with(runtime.companion()) {
+                while worker.advance_with(runtime.backend()) {
                     let mut request = worker.request();
                     runtime.answer(&mut request);
                     request.release();
@@ -47,8 +49,8 @@ pub fn run(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
                 let outcome = runtime.work();
                 worker.worked(outcome);
             }
-            if let Some(companion) = runtime.companion() {
-                companion.leave();
+            if let Some(backend) = runtime.backend() {
+                backend.leave();
             }
             worker.exit_code()
         }
@@ -63,33 +65,35 @@ pub fn run(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
 /// none. [`run`] is that loop; a program with a loop of its own asks by itself.
 #[derive(Debug)]
 pub struct Worker {
-    service: Service,
-    lobby: Lobby,
-    served: u64,
+    pub(super) service: Service,
+    pub(super) acceptor: Acceptor,
+    pub(super) served: u64,
     /// Requests after which it ends.
     most: Option<u64>,
     /// Standard output and error are the master's to log.
     caught: bool,
     /// It is to make a preloader, before anything else.
     promotion: Option<Promotion>,
-    place: Place,
+    pub(super) phase: WorkerPhase,
+    /// It holds no connection while a request runs ([`Worker::lets_go_of_connections`]).
+    pub(super) lets_go: bool,
 }
 
 /// Where a worker is between two calls.
 ///
 /// ```text
 ///            connection            request
-///   Lobby ──────────────▶ Connection ──────▶ Request
+///   Waiting ───────────────▶ Connection ──────▶ Request
 ///     ▲ ▲                   │      ▲           │
 ///     │ └──── no request ───┘      └─ another ─┤
-///     └──────── nothing more was sent ─────────┘      from Lobby or Request, told to or worn out: Ended
-///                                                     from Lobby, told to make a preloader: Aside, and then Ended
-///                                                     from Lobby, to do out-of-band work: Working, and then Lobby
+///     └──────── nothing more was sent ─────────┘      from Waiting or Request, told to or worn out: Ended
+///                                                     from Waiting, told to make a preloader: Aside, and then Ended
+///                                                     from Waiting, to do out-of-band work: Working, and then Waiting
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+pub(super) enum WorkerPhase {
     /// Has no connection.
-    Lobby,
+    Waiting,
     /// Has one on which a request has begun to come.
     Connection,
     /// Has a request.
@@ -103,62 +107,69 @@ enum Place {
 }
 
 impl Worker {
-    /// Takes the seat. As for [`run`].
+    /// Takes the contexts. As for [`run`].
     ///
     /// # Errors
     /// A system call failed; the process has to end.
-    pub fn begin(kit: Kit, seat: Seat) -> Result<Worker, Error> {
+    pub fn begin(context: GenerationContext, own: WorkerContext) -> Result<Worker, Error> {
+        said::at_begin(&context.settings.pool);
         // Whatever the runtime has made of this signal; one that has to see the handler before has installed it itself.
-        if kit.settings.pool.request_terminate_timeout.is_some() {
-            last_word::install();
-        }
-        let slots = kit.settings.slots as usize;
-        let board = Arc::new(Reader::map(kit.board_readable.as_fd(), slots)?);
-        let slot = Slot::map(kit.board_writable.as_fd(), seat.slot as usize)?;
+        install_timeout_response(&context.settings.pool);
+        let slots = context.settings.slots as usize;
+        let board = Arc::new(Reader::map(context.board_readable.as_fd(), slots)?);
+        let slot = Slot::map(context.board_writable.as_fd(), own.slot as usize)?;
         // The descriptor that could map the other pages for writing is closed here.
-        drop(kit.board_writable);
+        drop(context.board_writable);
         let failed = |errno| Error::new("epoll_create1", "", errno);
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;
-        let listener = Arc::new(kit.listener);
+        let listener = Arc::new(context.listener);
         let failed = |errno| Error::new("eventfd2", "", errno);
-        let time_limit = kit.settings.pool.request_terminate_timeout;
-        let (for_minder, its_board) = (Arc::clone(&listener), Arc::clone(&board));
-        let minder = Minder::new(epoll, kit.queue_in, for_minder, its_board, time_limit).map_err(failed)?;
-        let settings = &kit.settings;
-        let access = settings.pool.access.clone().zip(kit.access);
+        let time_limit = context.settings.pool.request_terminate_timeout;
+        let (for_watch, its_board) = (Arc::clone(&listener), Arc::clone(&board));
+        let idle_watch =
+            IdleWatch::new(epoll, context.queue_in, for_watch, its_board, time_limit).map_err(failed)?;
+        let settings = &context.settings;
+        let access = settings.pool.access.clone().zip(context.access);
         let recorder = access.map(|(access, shelf)| {
             let name = settings.pool.name.clone();
             let recorder = Recorder::new(access, name, settings.log_limit, shelf, board.header());
             Box::new(recorder)
         });
-        let mut service = Service::new(kit.settings, listener, board, slot, minder, recorder);
-        if let Some(channel) = seat.channel {
+        let mut service = Service::new(context.settings, listener, board, slot, idle_watch, recorder);
+        if let Some(channel) = own.channel {
             service.route(channel);
         }
         service
-            .stamp()
+            .slot_writer()
             .begin(std::process::id() as i32, clock::epoch_seconds(), clock::now());
         let failed = |errno| Error::new("epoll_ctl", "", errno);
-        let lobby =
-            Lobby::open(&service, seat.slot, seat.retire, kit.queue_out, kit.child_accept).map_err(failed)?;
+        let acceptor = Acceptor::open(
+            &service,
+            own.slot,
+            own.stop_pipe,
+            context.queue_out,
+            context.accept_notify,
+        )
+        .map_err(failed)?;
         let most = most_requests(&service.settings.pool);
         Ok(Worker {
             service,
-            lobby,
+            acceptor,
             served: 0,
             most,
-            caught: seat.output.is_some(),
+            caught: own.output.is_some(),
             promotion: None,
-            place: Place::Lobby,
+            phase: WorkerPhase::Waiting,
+            lets_go: false,
         })
     }
 
     /// Watches what the runtime keeps beside the worker.
-    fn accompany(&mut self, companion: Option<&mut dyn Companion>) {
-        let Some(companion) = companion else { return };
-        if let Err(errno) = self.lobby.accompany(&self.service, companion.watch()) {
+    fn watch_backend(&mut self, backend: Option<&mut dyn Backend>) {
+        let Some(backend) = backend else { return };
+        if let Err(errno) = self.acceptor.watch_backend(&self.service, backend.watch()) {
             log::error!("worker can't go on: epoll_ctl: {errno}");
-            self.place = Place::Ended(EXIT_SOFTWARE);
+            self.phase = WorkerPhase::Ended(EXIT_SOFTWARE);
         }
     }
 
@@ -170,39 +181,39 @@ impl Worker {
     }
 
     /// The same, looking after what the runtime keeps beside the worker meanwhile.
-    fn advance_with(&mut self, mut companion: Option<&mut dyn Companion>) -> bool {
+    fn advance_with(&mut self, mut backend: Option<&mut dyn Backend>) -> bool {
         loop {
-            self.place = match self.place {
-                Place::Lobby => {
-                    let place = match &mut companion {
+            self.phase = match self.phase {
+                WorkerPhase::Waiting => {
+                    let phase = match &mut backend {
                         None => self.wait(None),
-                        Some(companion) => self.wait_with(*companion),
+                        Some(backend) => self.wait_with(*backend),
                     };
-                    if matches!(place, Place::Aside | Place::Working) {
-                        self.place = place;
+                    if matches!(phase, WorkerPhase::Aside | WorkerPhase::Working) {
+                        self.phase = phase;
                         return false;
                     }
-                    place
+                    phase
                 }
-                Place::Aside => {
+                WorkerPhase::Aside => {
                     // A runtime that does not know how lets go of it.
                     self.promotion = None;
                     self.end(0)
                 }
-                Place::Working => {
+                WorkerPhase::Working => {
                     // A runtime that does not know how has done nothing.
                     self.worked(Err("the runtime can't do it".into()));
-                    Place::Lobby
+                    WorkerPhase::Waiting
                 }
-                Place::Connection => match self.begin_request() {
+                WorkerPhase::Connection => match self.begin_request() {
                     Ok(()) => {
-                        self.place = Place::Request;
+                        self.phase = WorkerPhase::Request;
                         return true;
                     }
-                    Err(none) => self.leave(Err(none)),
+                    Err(none) => self.leave_connection(Err(none)),
                 },
-                Place::Request => self.end_request(),
-                Place::Ended(_) => return false,
+                WorkerPhase::Request => self.end_request(),
+                WorkerPhase::Ended(_) => return false,
             };
         }
     }
@@ -215,12 +226,12 @@ impl Worker {
 
     /// Whether the process is to make a preloader. It has no other thread of this library's then, and no request.
     pub fn is_to_promote(&self) -> bool {
-        self.place == Place::Aside && self.promotion.is_some()
+        self.phase == WorkerPhase::Aside && self.promotion.is_some()
     }
 
     /// Whether the process is to do the application's out-of-band work now, and then to say [`Worker::worked`].
     pub fn is_to_work(&self) -> bool {
-        self.place == Place::Working
+        self.phase == WorkerPhase::Working
     }
 
     /// The out-of-band work is done; or what went wrong, for the log. Nothing if none was to be done.
@@ -233,14 +244,14 @@ impl Worker {
         }
         let service = &mut self.service;
         service.end_work();
-        service.minder.end();
+        service.idle_watch.end();
         if self.caught {
             self.end_output();
         }
         if self.service.channel.is_some() {
             self.service.tell_worked(outcome.is_ok());
         }
-        self.place = Place::Lobby;
+        self.phase = WorkerPhase::Waiting;
     }
 
     /// What the preloader is to be given.
@@ -248,58 +259,89 @@ impl Worker {
         self.promotion.take()
     }
 
+    /// The pool needs new processes, for its code is as old as this moment. To be said again as long as that is
+    /// so, between two requests: the master may have no time for it.
+    pub fn ask_renewal(&mut self, why: Renewal, since: Tick) {
+        self.acceptor.ask_renewal(why, since);
+    }
+
+    /// Why it ends by itself, if it is about to: it has served as many requests as it may, or uses too much memory.
+    pub fn is_worn_by(&self) -> Option<ExitCause> {
+        match self.most.is_some_and(|most| self.served >= most) {
+            true => Some(ExitCause::LoopRequests),
+            false => self.service.leaving.then_some(ExitCause::LoopMemory),
+        }
+    }
+
+    /// Has the worker end if the runtime's own heap alone is more memory than it may use. All of its memory is measured now and then
+    /// only.
+    pub fn limit_heap(&mut self, bytes: u64) {
+        let limit = self.service.settings.pool.memory_limit;
+        if !self.service.leaving && limit.is_some_and(|limit| bytes > limit) {
+            super::memory::say_replaced(bytes >> 20);
+            self.service.leaving = true;
+        }
+    }
+
+    /// Leaves word for the master why it ends by itself. `reason`: the number of why it could not be put back.
+    pub fn say_why(&self, cause: ExitCause, reason: Option<u8>) {
+        self.service.slot_writer().leaving(cause, reason);
+    }
+
     /// The exit code, once there is no request any more.
     pub fn exit_code(&self) -> i32 {
-        match self.place {
-            Place::Ended(code) => code,
-            Place::Lobby | Place::Connection | Place::Request | Place::Aside | Place::Working => {
-                EXIT_SOFTWARE
-            }
+        match self.phase {
+            WorkerPhase::Ended(code) => code,
+            WorkerPhase::Waiting
+            | WorkerPhase::Connection
+            | WorkerPhase::Request
+            | WorkerPhase::Aside
+            | WorkerPhase::Working => EXIT_SOFTWARE,
         }
     }
 
-    fn wait_with(&mut self, companion: &mut dyn Companion) -> Place {
-        show(companion, &mut self.service);
-        match stand_by(companion, &self.lobby, &mut self.service) {
+    fn wait_with(&mut self, backend: &mut dyn Backend) -> WorkerPhase {
+        show(backend, &mut self.service);
+        match stand_by(backend, &self.acceptor, &mut self.service) {
             Ok(()) => {}
-            Err(Standing::Lost) => return self.end(EXIT_SOFTWARE),
-            Err(Standing::Ready | Standing::Pending) => return self.end(0),
+            Err(BackendState::Lost) => return self.end(EXIT_SOFTWARE),
+            Err(BackendState::Ready | BackendState::Pending) => return self.end(0),
         }
-        let place = self.wait(companion.deadline());
-        if place == Place::Lobby {
-            companion.attend();
+        let phase = self.wait(backend.deadline());
+        if phase == WorkerPhase::Waiting {
+            backend.attend();
         }
-        place
+        phase
     }
 
-    /// Waits for a connection on which something comes, or until the companion has to be looked after.
-    fn wait(&mut self, companion: Option<Tick>) -> Place {
-        match self.lobby.next(&mut self.service, companion) {
-            Work::Companion => Place::Lobby,
+    /// Waits for a connection on which something comes, or until the backend has to be looked after.
+    fn wait(&mut self, backend: Option<Tick>) -> WorkerPhase {
+        match self.acceptor.next(&mut self.service, backend) {
+            Work::Backend => WorkerPhase::Waiting,
             Work::Connection(connection) => {
                 self.service.attach(connection);
-                self.lobby.part_with_silent(&mut self.service);
+                self.acceptor.part_with_silent(&mut self.service);
                 let new = self.service.current().is_some_and(|c| !c.spoken);
                 let patience = if new { FIRST_BYTE_PATIENCE } else { Duration::ZERO };
                 match self.service.fill(patience) {
-                    Ok(()) => Place::Connection,
-                    Err(none) => self.leave(Err(none)),
+                    Ok(()) => WorkerPhase::Connection,
+                    Err(none) => self.leave_connection(Err(none)),
                 }
             }
             Work::Promote(promotion) => {
-                self.service.minder.pause();
+                self.service.idle_watch.pause();
                 self.promotion = Some(promotion);
-                Place::Aside
+                WorkerPhase::Aside
             }
             Work::OutOfBand => {
                 // What it holds is others' to serve meanwhile.
-                self.service.minder.begin(clock::now());
-                Place::Working
+                self.service.idle_watch.begin(clock::now());
+                WorkerPhase::Working
             }
-            Work::Attached if self.service.has_input() => Place::Connection,
+            Work::Attached if self.service.has_input() => WorkerPhase::Connection,
             Work::Attached => match self.service.fill(FIRST_BYTE_PATIENCE) {
-                Ok(()) => Place::Connection,
-                Err(none) => self.leave(Err(none)),
+                Ok(()) => WorkerPhase::Connection,
+                Err(none) => self.leave_connection(Err(none)),
             },
             Work::Retire => self.end(0),
             Work::Failed(failure) => {
@@ -309,11 +351,15 @@ impl Worker {
         }
     }
 
-    fn end(&mut self, code: i32) -> Place {
-        self.lobby.hand_over_all(&mut self.service);
-        Place::Ended(code)
+    pub(super) fn end(&mut self, code: i32) -> WorkerPhase {
+        self.acceptor.hand_off_all(&mut self.service);
+        WorkerPhase::Ended(code)
     }
 
+    /// `max_requests` or `memory_limit` is reached: the worker ends before its next request, and the master replaces it
+    /// (`exited` in `crates/core/src/master/departure.rs`). A worker with several requests counts in `concurrent/leave.rs`,
+    /// that of a program that speaks HTTP in `runtime/http/gateway/links.rs`. For an application pool the router counts
+    /// (`crates/core/src/applications/serving.rs`), and the worker has no limit.
     fn is_worn_out(&self) -> bool {
         self.service.leaving || self.most.is_some_and(|most| self.served >= most)
     }
@@ -321,11 +367,14 @@ impl Worker {
     /// Reads the request that the input begins with.
     fn begin_request(&mut self) -> Result<(), NoRequest> {
         let begun = clock::now();
+        if self.lets_go {
+            self.part_with_held();
+        }
         let service = &mut self.service;
         service.begin(begun);
-        service.minder.begin(begun);
+        service.idle_watch.begin(begun);
         if let Err(none) = service.read_request() {
-            service.minder.end();
+            service.idle_watch.end();
             return Err(none);
         }
         if let Some(connection) = service.current_mut() {
@@ -336,7 +385,7 @@ impl Worker {
     }
 
     /// Ends the answer where the runtime has not, and says where to go on.
-    fn end_request(&mut self) -> Place {
+    pub(super) fn end_request(&mut self) -> WorkerPhase {
         let service = &mut self.service;
         service.stage(Stage::End);
         // A client that is gone has no use for being told.
@@ -344,25 +393,25 @@ impl Worker {
         self.served += 1;
         service.limit_memory();
         service.account(clock::now());
-        service.minder.end();
+        service.idle_watch.end();
         if self.caught {
             self.end_output();
         }
         let refork_at = self.service.settings.refork_at;
         if refork_at.is_some_and(|requests| requests > 0 && self.served % requests == 0) {
-            self.lobby.tell_seasoned();
+            self.acceptor.tell_mold_candidate();
         }
         let is_routed = self.service.channel.is_some();
         if is_routed || !self.service.has_input() || self.is_worn_out() {
-            return self.leave(Ok(()));
+            return self.leave_connection(Ok(()));
         }
         // The next one was sent along with it: work that was taken up now.
-        self.lobby.take_up(&mut self.service);
-        Place::Connection
+        self.acceptor.take_up(&mut self.service);
+        WorkerPhase::Connection
     }
 
-    /// Keeps or closes the current connection.
-    fn leave(&mut self, outcome: Result<(), NoRequest>) -> Place {
+    /// Keeps or closes the current connection; the worker ends if it is worn out.
+    fn leave_connection(&mut self, outcome: Result<(), NoRequest>) -> WorkerPhase {
         let may_go_on = matches!(outcome, Ok(()) | Err(NoRequest::Silent));
         if let Err(NoRequest::Failed(why)) = outcome {
             log::warn!("a connection was closed: {why}");
@@ -377,7 +426,7 @@ impl Worker {
         if self.is_worn_out() {
             return self.end(0);
         }
-        Place::Lobby
+        WorkerPhase::Waiting
     }
 
     /// Ends a line that the request has left unfinished on standard output or error, if there is one; an empty line
@@ -386,7 +435,7 @@ impl Worker {
         let (output, error) = (io::stdout(), io::stderr());
         let is_unread = unread(output.as_fd()) > 0 || unread(error.as_fd()) > 0;
         if is_unread || header::has_unfinished(self.service.board.header()) {
-            // Where nobody reads any more, nothing is to be ended.
+            // Where no process reads any more, there is no line to end.
             let _ = nix::unistd::write(error.as_fd(), b"\n");
         }
     }
@@ -400,10 +449,11 @@ impl Worker {
         self.service.hold_current();
     }
 
-    fn close(&mut self) {
+    pub(super) fn close(&mut self) {
         if let Some(connection) = self.service.detach() {
             self.service.close(connection);
         }
+        self.service.correct_kept();
     }
 }
 
@@ -419,7 +469,8 @@ impl Service {
     fn limit_memory(&mut self) {
         let pool = &self.settings.pool;
         let scale = self.scale.as_mut();
-        if scale.is_some_and(|scale| scale.is_beyond_limit(pool, self.program)) {
+        if let Some(used) = scale.and_then(|scale| scale.beyond_limit(pool, self.program)) {
+            super::memory::say_replaced(used);
             self.leaving = true;
         }
     }
@@ -429,9 +480,12 @@ impl Service {
         if self.channel.is_some() {
             return self.release();
         }
-        if let Some(connection) = self.detach() {
-            self.hold(connection, clock::now());
-            self.minder.attend_if_serving();
+        match self.detach() {
+            Some(connection) => {
+                self.hold(connection, clock::now());
+                self.idle_watch.attend_if_serving();
+            }
+            None => self.correct_kept(),
         }
     }
 
@@ -445,9 +499,9 @@ impl Service {
         }
         self.make_room_to_hold();
         let result = self
-            .minder
-            .held()
-            .hold(connection, self.minder.epoll(), FIRST_HELD);
+            .idle_watch
+            .keepalive()
+            .hold(connection, self.idle_watch.epoll(), FIRST_KEEPALIVE);
         if let Err(errno) = result {
             log::error!("can't keep a connection: epoll_ctl: {errno}");
         }
@@ -456,8 +510,8 @@ impl Service {
 
     /// Closes what has been idle for the longest, so that the worker has descriptors left for everything else.
     fn make_room_to_hold(&mut self) {
-        while self.minder.held().idle() >= self.most_idle {
-            let oldest = self.minder.held().take_oldest();
+        while self.idle_watch.keepalive().idle() >= self.most_idle {
+            let oldest = self.idle_watch.keepalive().take_oldest();
             let Some(oldest) = oldest else { return };
             log::debug!(
                 "closed the connection that was idle for the longest: {} are held",
@@ -469,7 +523,16 @@ impl Service {
 
     /// Tells the scoreboard how many connections are held.
     pub(super) fn publish_kept(&self) {
-        let idle = self.minder.held().idle() as u64;
-        self.stamp().kept(idle);
+        let idle = self.idle_watch.keepalive().idle() as u64;
+        self.kept.set(idle);
+        self.slot_writer().kept(idle);
+    }
+
+    /// The same after a connection was closed that may have been held before its request, or while others were passed on. The
+    /// last worker of a pool stays as long as it shows one.
+    fn correct_kept(&self) {
+        if self.kept.get() > 0 {
+            self.publish_kept();
+        }
     }
 }

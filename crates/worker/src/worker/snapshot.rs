@@ -1,9 +1,9 @@
-//! A pool's status from its scoreboard, for whoever may read that: its workers and its reporter.
+//! A pool's status from its scoreboard, for the processes that may read it: its workers and its reporter.
 
-use crate::scoreboard::census::{self, Entry};
 use crate::scoreboard::layout::header as word;
+use crate::scoreboard::slot_reader::{self, SlotEntry};
 use crate::scoreboard::{Reader, Stage, header};
-use crate::status::{Answer, ListenQueue, Snapshot, WorkerRow};
+use crate::status::{ListenQueue, Snapshot, StatusAnswer, WorkerRow};
 use crate::sys::{clock, diag};
 use crate::tick::Tick;
 use std::os::fd::BorrowedFd;
@@ -24,14 +24,14 @@ pub fn take(
     let now = clock::now();
     let mut workers = Vec::new();
     let (mut idle, mut active) = (0, 0);
-    let mut accepted = census::word(words, word::PAST_REQUESTS);
-    let mut max_queue = census::word(words, word::PAST_MAX_QUEUE);
-    let mut max_active = census::word(words, word::PAST_MAX_ACTIVE);
+    let mut accepted = slot_reader::word(words, word::PAST_REQUESTS);
+    let mut max_queue = slot_reader::word(words, word::PAST_MAX_QUEUE);
+    let mut max_active = slot_reader::word(words, word::PAST_MAX_ACTIVE);
     let mut in_flight = None;
-    let mut memory_peak = census::word(words, word::PAST_MAX_MEMORY);
+    let mut memory_peak = slot_reader::word(words, word::PAST_MAX_MEMORY);
     for index in (0..board.slots()).filter(|index| header::used(words, *index)) {
         let Some(page) = board.slot(index) else { continue };
-        let entry = census::read(page);
+        let entry = slot_reader::read(page);
         match entry.stage {
             Stage::Accepting => idle += 1,
             // Not able to serve yet, as php-fpm counts it.
@@ -68,8 +68,8 @@ pub fn take(
         active,
         total: idle + active,
         max_active: small(max_active).max(active),
-        max_children_reached: census::word(words, word::MAX_CHILDREN_REACHED),
-        slow: census::word(words, word::SLOW_REQUESTS),
+        max_children_reached: slot_reader::word(words, word::MAX_CHILDREN_REACHED),
+        slow: slot_reader::word(words, word::SLOW_REQUESTS),
         memory_peak: has_peak.then_some(memory_peak),
         in_flight,
         workers,
@@ -77,7 +77,7 @@ pub fn take(
 }
 
 /// An answer as CGI output, after other headers.
-pub fn encode(answer: &Answer, extra_headers: &[u8]) -> Vec<u8> {
+pub fn encode(answer: &StatusAnswer, extra_headers: &[u8]) -> Vec<u8> {
     let mut bytes = extra_headers.to_vec();
     for (name, value) in &answer.headers {
         bytes.extend_from_slice(name.as_bytes());
@@ -90,7 +90,7 @@ pub fn encode(answer: &Answer, extra_headers: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn row(entry: &Entry, now: Tick) -> WorkerRow {
+fn row(entry: &SlotEntry, now: Tick) -> WorkerRow {
     let is_idle = entry.stage == Stage::Accepting;
     let [method, uri, query, script, user] = entry.texts.clone();
     WorkerRow {
@@ -115,5 +115,6 @@ fn row(entry: &Entry, now: Tick) -> WorkerRow {
             0.0
         },
         last_memory: if is_idle { entry.memory } else { 0 },
+        in_flight: entry.load.is_told.then_some(entry.load.in_flight),
     }
 }

@@ -6,7 +6,7 @@ use fastcgi::Params;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 
-/// Where programs are looked for if nobody says where.
+/// Where programs are looked for if no setting says where.
 const PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
 
 /// The program's environment, `NAME=value`: the worker's own variables, over them the request's parameters, and what CGI
@@ -35,7 +35,7 @@ pub(super) fn environment(
     set(b"SCRIPT_FILENAME", target.script.as_os_str().as_bytes());
     if !target.tail.is_empty() {
         set(b"PATH_INFO", &target.tail);
-        // Part of the program's name until now, as nobody had looked for it on the disk.
+        // It was taken for a part of the program's name until now, when it was looked for on the disk.
         if let Some(name) = params
             .get(b"SCRIPT_NAME")
             .and_then(|name| name.strip_suffix(&*target.tail))

@@ -7,7 +7,7 @@ use crate::config;
 use crate::runtime::complaints::Complaints;
 use crate::runtime::refuse;
 use crate::scoreboard::Stage;
-use crate::sys::foreign::{self, Foreign};
+use crate::sys::external::{self, ExternalProgram};
 use crate::sys::process::{self, Ended, Usage};
 use crate::sys::{Error, fd};
 use crate::worker::{ClientGone, Peer, Request, Runtime, Sink, Stop, relay};
@@ -65,17 +65,15 @@ impl Cgi {
         }
         let directory = target.script.parent().unwrap_or(Path::new("/"));
         let c_string = |path: &Path| CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
-        let program = Foreign {
+        let program = ExternalProgram {
             path: c_string(&target.script),
             arguments: meta::arguments(self.settings.search_arguments, request.params(), target),
             environment: meta::environment(own, request.params(), target, &self.settings.parameters),
             directory: c_string(directory),
             streams: [input_theirs, output_theirs, errors_theirs],
         };
-        let pid = foreign::start_patiently(&program)?;
+        let pid = external::start_patiently(&program)?;
         let peer = Peer {
-            head: Vec::new(),
-            chunked: false,
             input: Some(input),
             output,
             errors: Some(errors),
@@ -87,7 +85,7 @@ impl Cgi {
 impl Runtime for Cgi {
     fn answer(&mut self, request: &mut Request<'_>) {
         if request.is_for_application() {
-            // Whoever is gone needs no answer.
+            // A client that is gone needs no answer.
             let _ = self.serve(request);
         }
     }
@@ -103,7 +101,7 @@ impl Running {
     fn answer(self, request: &mut Request<'_>, target: &Target) -> Result<(), ClientGone> {
         let Running { pid, peer } = self;
         let name = target.script.file_name().unwrap_or_default();
-        let mut answer = Answer {
+        let mut answer = CgiAnswer {
             head: Some(Head::new(name.as_bytes().starts_with(b"nph-"))),
             wrong: None,
             script: &target.script,
@@ -114,7 +112,7 @@ impl Running {
         let outcome = match relayed {
             Ok(()) => answer.end(request),
             Err(stop) => {
-                foreign::kill_group(pid);
+                external::kill_group(pid);
                 answer.give_up(request, stop)
             }
         };
@@ -126,7 +124,7 @@ impl Running {
                 reaped = process::reap_within(pid, USAGE_PATIENCE);
                 account(request, reaped.as_ref());
             }
-            // Whoever has the whole answer finds its line in the access log.
+            // A client that has the whole answer finds its line in the access log.
             request.set_stage(Stage::End);
             let _ = request.finish();
         }
@@ -154,7 +152,7 @@ fn account(request: &mut Request<'_>, reaped: Option<&(Ended, Usage)>) {
 }
 
 /// What a program writes, on its way to the client.
-struct Answer<'t> {
+struct CgiAnswer<'t> {
     /// The header, until it is whole.
     head: Option<Head>,
     /// What is wrong with it.
@@ -164,7 +162,7 @@ struct Answer<'t> {
     complaints: Complaints,
 }
 
-impl Sink for Answer<'_> {
+impl Sink for CgiAnswer<'_> {
     fn output(&mut self, request: &mut Request<'_>, bytes: &[u8]) -> Result<(), Stop> {
         let Some(head) = &mut self.head else {
             return Ok(request.write(bytes)?);
@@ -196,7 +194,7 @@ impl Sink for Answer<'_> {
     }
 }
 
-impl Answer<'_> {
+impl CgiAnswer<'_> {
     /// The output has ended.
     fn end(&mut self, request: &mut Request<'_>) -> Result<(), ClientGone> {
         match self.head.take() {

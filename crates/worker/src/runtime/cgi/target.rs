@@ -24,7 +24,7 @@ pub(super) enum NoTarget {
     Unnamed,
     /// Nothing is there.
     Missing(PathBuf),
-    /// It is no regular file, or nobody may execute it.
+    /// It is no regular file, or no user may execute it.
     NotExecutable(PathBuf),
     /// It lies, links resolved, outside the pool's `root`.
     Outside(PathBuf),
@@ -60,9 +60,9 @@ impl fmt::Display for NoTarget {
 
 /// Finds the program.
 ///
-/// With `script` it is always that one. Else it is SCRIPT_FILENAME, or, without one, DOCUMENT_ROOT with SCRIPT_NAME; where
-/// that does not exist, the longest part of it that does, and the rest is the path for the program. It must lie below
-/// `root`.
+/// With `script` it is always that one. Else it is SCRIPT_FILENAME, or, without one, DOCUMENT_ROOT with SCRIPT_NAME;
+/// where that does not exist, the longest existing part of it, and the rest is the path for the program. It must lie
+/// below `root`.
 pub(super) fn find(script: Option<&Path>, root: Option<&Path>, params: &Params) -> Result<Target, NoTarget> {
     if let Some(script) = script {
         check(script)?;

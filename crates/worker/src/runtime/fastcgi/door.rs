@@ -1,4 +1,4 @@
-//! The socket on which a program listens: it has no name, so that nobody else can connect to it.
+//! The socket on which a program listens. It has no name, so that no other process can connect to it.
 
 use crate::sys::file::Held;
 use crate::sys::socket::{Readiness, accept, wait};
@@ -12,7 +12,7 @@ use std::path::Path;
 const NAME: &str = "s";
 /// What its directory's name begins with.
 const PREFIX: &str = "forkyard.fastcgi.";
-/// Whoever holds the socket's inode may connect: nobody can find it.
+/// Any user may connect to the socket's inode, but it can't be found by a path.
 const MODE: u32 = 0o666;
 
 /// A listening socket and the way to it.
@@ -54,11 +54,11 @@ impl Door {
         self.listener.as_fd()
     }
 
-    /// Closes the connections that nobody has accepted: they are of requests and questions that were given up, and the next
-    /// program would still find them.
+    /// Closes the connections that no program has accepted. They are of requests and questions that were given up, and
+    /// the next program would still find them.
     pub(super) fn clear(&self) {
         let now = std::time::Duration::ZERO;
-        // The socket blocks, so it is asked first; nobody else accepts while there is no program.
+        // The socket blocks, so it is polled first; no other process accepts while there is no program.
         while wait(self.listener.as_fd(), Readiness::Readable, now).unwrap_or(false) {
             if !matches!(accept(self.listener.as_fd()), Ok(Some(_))) {
                 return;

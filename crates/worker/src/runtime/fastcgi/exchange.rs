@@ -1,7 +1,7 @@
 //! Passes one request to the program and its answer back, both at the same time.
 
 use super::head_end::HeadEnd;
-use super::program::Program;
+use super::program::RunningProgram;
 use super::recorded::{REQUEST_ID, Recorded};
 use crate::runtime::complaints::Complaints;
 use crate::sys::clock;
@@ -20,7 +20,7 @@ pub(super) const PIECE_BYTES: usize = 64 * 1024;
 
 /// How an exchange came out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum ExchangeOutcome {
     /// The answer is whole. `keeps`: the connection can carry another request.
     Done { keeps: bool },
     /// The client left, or fell silent.
@@ -103,16 +103,16 @@ impl Exchange {
     }
 
     /// Runs until the answer is there, or nothing more can come. May be run again on the same connection after
-    /// [`Outcome::Unaccepted`]; the program then has to have read something before `due`.
+    /// [`ExchangeOutcome::Unaccepted`]; the program then has to have read something before `due`.
     pub(super) fn run(
         &mut self,
         request: &mut Request<'_>,
         connection: BorrowedFd<'_>,
-        program: &mut Program,
+        program: &mut RunningProgram,
         complaints: &mut Complaints,
         buffer: &mut [u8],
         mut due: Option<Tick>,
-    ) -> Outcome {
+    ) -> ExchangeOutcome {
         let waiting = due.and_then(|_| unread_by_peer(connection));
         loop {
             // What was read of the body but did not fit is not announced by anything: nothing of it may be left before waiting.
@@ -124,22 +124,22 @@ impl Exchange {
                             break;
                         }
                     }
-                    Err(ClientGone) => return Outcome::ClientGone { silent: false },
+                    Err(ClientGone) => return ExchangeOutcome::ClientGone { silent: false },
                 }
             }
             let ready = match self.wait(request, connection, program, due) {
                 Ok(Some(ready)) => ready,
                 Ok(None) if due.take_if(|due| *due <= clock::now()).is_some() => {
                     if unread_by_peer(connection) == waiting && self.is_unheard() {
-                        return Outcome::Deaf;
+                        return ExchangeOutcome::Deaf;
                     }
                     continue;
                 }
-                Ok(None) => return Outcome::ClientGone { silent: true },
-                Err(errno) => return Outcome::Failed(errno),
+                Ok(None) => return ExchangeOutcome::ClientGone { silent: true },
+                Err(errno) => return ExchangeOutcome::Failed(errno),
             };
             if ready.client && !self.recorded.wants_body() {
-                return Outcome::ClientGone { silent: false };
+                return ExchangeOutcome::ClientGone { silent: false };
             }
             if ready.output {
                 let mut said = Vec::new();
@@ -148,14 +148,14 @@ impl Exchange {
             }
             if ready.connection || ready.process {
                 match receive(connection, buffer) {
-                    Ok(Progress::Done(0)) => return Outcome::Lost { is_unread: false },
+                    Ok(Progress::Done(0)) => return ExchangeOutcome::Lost { is_unread: false },
                     // So the kernel tells (unix(7)).
                     Err(error) => {
-                        return Outcome::Lost {
+                        return ExchangeOutcome::Lost {
                             is_unread: error.errno == Errno::ECONNRESET,
                         };
                     }
-                    Ok(Progress::WouldBlock) if ready.process => return Outcome::Unaccepted,
+                    Ok(Progress::WouldBlock) if ready.process => return ExchangeOutcome::Unaccepted,
                     Ok(Progress::WouldBlock) => {}
                     Ok(Progress::Done(count)) => {
                         self.has_heard = true;
@@ -165,7 +165,7 @@ impl Exchange {
                         }
                         // A full piece most likely has another one behind it.
                         if count < buffer.len() && request.flush().is_err() {
-                            return Outcome::ClientGone { silent: false };
+                            return ExchangeOutcome::ClientGone { silent: false };
                         }
                     }
                 }
@@ -173,24 +173,24 @@ impl Exchange {
         }
     }
 
-    fn stopped(&self, request: &mut Request<'_>, stop: Stop) -> Outcome {
+    fn stopped(&self, request: &mut Request<'_>, stop: Stop) -> ExchangeOutcome {
         match stop {
-            Stop::ClientGone => Outcome::ClientGone { silent: false },
-            Stop::Malformed(why) => Outcome::Malformed(why),
+            Stop::ClientGone => ExchangeOutcome::ClientGone { silent: false },
+            Stop::Malformed(why) => ExchangeOutcome::Malformed(why),
             Stop::End {
                 app_status,
                 status: ProtocolStatus::RequestComplete,
                 rest,
             } => {
                 request.set_app_status(app_status);
-                Outcome::Done {
+                ExchangeOutcome::Done {
                     keeps: rest == 0 && self.recorded.is_done(),
                 }
             }
             Stop::End { .. } if self.has_begun => {
-                Outcome::Malformed("it refused a request that it had begun to answer")
+                ExchangeOutcome::Malformed("it refused a request that it had begun to answer")
             }
-            Stop::End { status, .. } => Outcome::Refused(status),
+            Stop::End { status, .. } => ExchangeOutcome::Refused(status),
         }
     }
 
@@ -241,7 +241,7 @@ impl Exchange {
             complaints.let_go(request);
         }
         if request.catches_output() {
-            complaints.log(bytes, super::keeper::NAME);
+            complaints.log(bytes, super::supervisor::NAME);
         }
     }
 
@@ -250,7 +250,7 @@ impl Exchange {
         &self,
         request: &Request<'_>,
         connection: BorrowedFd<'_>,
-        program: &Program,
+        program: &RunningProgram,
         due: Option<Tick>,
     ) -> Result<Option<Ready>, Errno> {
         let wants_body = self.recorded.wants_body();

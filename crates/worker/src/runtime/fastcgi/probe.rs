@@ -44,7 +44,7 @@ enum Seen {
 
 /// What a look came to.
 #[derive(Debug)]
-pub(super) enum Look {
+pub(super) enum ProbeResult {
     /// Nothing yet.
     Pending,
     /// The program takes requests; on this connection, if there is one.
@@ -78,16 +78,16 @@ impl Probe {
         self.next
     }
 
-    /// Looks. After [`Look::Up`] or [`Look::Stranger`] the probe is over.
-    pub(super) fn look(mut self, now: Tick) -> (Option<Probe>, Look) {
+    /// Looks. After [`ProbeResult::Up`] or [`ProbeResult::Stranger`] the probe is over.
+    pub(super) fn look(mut self, now: Tick) -> (Option<Probe>, ProbeResult) {
         let mut buffer = [0; 1024];
         if !matches!(self.seen, Seen::Closed(_)) {
             match receive(self.connection.as_fd(), &mut buffer) {
                 Ok(Progress::Done(0)) | Err(_) => self.seen = Seen::Closed(now),
                 Ok(Progress::Done(count)) => match self.take(&buffer[..count]) {
                     Ok(false) => {}
-                    Ok(true) => return (None, Look::Up(Some(self.connection))),
-                    Err(what) => return (None, Look::Stranger(what)),
+                    Ok(true) => return (None, ProbeResult::Up(Some(self.connection))),
+                    Err(what) => return (None, ProbeResult::Stranger(what)),
                 },
                 Ok(Progress::WouldBlock) => {
                     let has_read = unread_by_peer(self.connection.as_fd()) == Some(0);
@@ -103,11 +103,11 @@ impl Probe {
             Seen::Closed(since) => Some(since + END_PATIENCE),
         };
         if due.is_some_and(|due| due <= now) {
-            return (None, Look::Up(None));
+            return (None, ProbeResult::Up(None));
         }
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         self.next = due.unwrap_or(now + self.pause);
-        (Some(self), Look::Pending)
+        (Some(self), ProbeResult::Pending)
     }
 
     /// Whether the whole answer is there.
@@ -136,7 +136,7 @@ impl Probe {
         loop {
             let now = clock::now();
             match probe.look(now) {
-                (_, Look::Up(connection)) => return Some(connection),
+                (_, ProbeResult::Up(connection)) => return Some(connection),
                 (None, _) => return None,
                 (Some(same), _) => probe = same,
             }

@@ -2,7 +2,7 @@
 
 use super::door::Door;
 use crate::sys::clock::ProcessClock;
-use crate::sys::foreign::{self, Foreign};
+use crate::sys::external::{self, ExternalProgram};
 use crate::sys::process::Ended;
 use crate::sys::socket::{Readiness, wait};
 use crate::sys::{Error, fd, pidfd};
@@ -43,7 +43,7 @@ impl Recipe {
 
 /// A program that runs, or has ended and was not reaped yet.
 #[derive(Debug)]
-pub(super) struct Program {
+pub(super) struct RunningProgram {
     pid: i32,
     process: OwnedFd,
     /// Its standard output and error, until their end.
@@ -66,25 +66,25 @@ pub(super) enum Output {
     Ended,
 }
 
-impl Program {
+impl RunningProgram {
     /// Starts it.
     ///
     /// # Errors
     /// The step that failed: `execve`, or one before it.
-    pub(super) fn start(recipe: &Recipe, door: &Door) -> Result<Program, Error> {
+    pub(super) fn start(recipe: &Recipe, door: &Door) -> Result<RunningProgram, Error> {
         let copy = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(|e| Error::from_io("dup", "", &e));
         let (output, theirs) = fd::pipe(false)?;
         fd::set_nonblocking(output.as_fd(), true)?;
-        let foreign = Foreign {
+        let foreign = ExternalProgram {
             path: recipe.path.clone(),
             arguments: recipe.arguments.clone(),
             environment: recipe.environment.clone(),
             directory: recipe.directory.clone(),
             streams: [copy(door.listener())?, copy(theirs.as_fd())?, theirs],
         };
-        let pid = foreign::start_patiently(&foreign)?;
-        let process = pidfd::open(pid).inspect_err(|_| foreign::kill_group(pid))?;
-        Ok(Program {
+        let pid = external::start_patiently(&foreign)?;
+        let process = pidfd::open(pid).inspect_err(|_| external::kill_group(pid))?;
+        Ok(RunningProgram {
             pid,
             process,
             output: Some(output),
@@ -112,10 +112,10 @@ impl Program {
 
     /// How it ended, if it has; to be asked once.
     pub(super) fn reap(&self) -> Option<Ended> {
-        // Of a child that nobody else waits for, the answer can't fail.
+        // No other process waits for this child, so the call can't fail.
         let ended = pidfd::reap(self.process.as_fd()).ok().flatten()?;
         // What it has started goes with it.
-        foreign::kill_group(self.pid);
+        external::kill_group(self.pid);
         Some(ended)
     }
 
@@ -126,8 +126,8 @@ impl Program {
 
     /// Kills it and what it has started.
     pub(super) fn kill(self) {
-        foreign::kill_group(self.pid);
-        // It may be in a system call that nothing interrupts: then nobody waits for it.
+        external::kill_group(self.pid);
+        // It may be in a system call that nothing interrupts; it is not waited for any longer then.
         if self.has_ended_within(END_PATIENCE) {
             let _ = self.reap();
         }
@@ -135,7 +135,7 @@ impl Program {
 
     /// Asks it to end; kills it if it does not.
     pub(super) fn end(self) {
-        foreign::terminate_group(self.pid);
+        external::terminate_group(self.pid);
         self.has_ended_within(END_PATIENCE);
         self.kill();
     }

@@ -20,12 +20,12 @@ pub(super) struct Recorded {
     has_ended: bool,
     /// The wire still has the request from its beginning.
     is_whole: bool,
-    /// The program reads no more.
+    /// The program has stopped reading.
     is_closed: bool,
 }
 
 impl Recorded {
-    /// A request of which nothing is sent. It asks to keep the connection.
+    /// A request that is not sent yet. It asks to keep the connection.
     pub(super) fn new(request: &Request<'_>, more: &[String]) -> Recorded {
         let params = request.params().iter();
         let params: Vec<(&[u8], &[u8])> = params.filter(|(name, _)| is_passed(name, more)).collect();
@@ -67,7 +67,7 @@ impl Recorded {
         self.sent == self.wire.len()
     }
 
-    /// Nothing was sent to anybody.
+    /// Nothing was sent.
     pub(super) fn is_untouched(&self) -> bool {
         self.is_whole && self.sent == 0
     }
@@ -108,7 +108,7 @@ impl Recorded {
         Ok(self.wire.len() > before)
     }
 
-    /// Sends what fits. A program that reads no more is told nothing more.
+    /// Sends what fits. A program that has stopped reading is sent nothing more.
     pub(super) fn send(&mut self, connection: BorrowedFd<'_>) {
         if !self.has_more() {
             return;

@@ -1,9 +1,9 @@
 //! Answers requests by the program.
 
 use super::door::Door;
-use super::exchange::{Exchange, Outcome, PIECE_BYTES};
-use super::keeper::{Keeper, Means, Refusal};
+use super::exchange::{Exchange, ExchangeOutcome, PIECE_BYTES};
 use super::program::Recipe;
+use super::supervisor::{Means, Refusal, Supervisor};
 use crate::config::{self, Pool, StartCommand};
 use crate::runtime::complaints::Complaints;
 use crate::runtime::refuse;
@@ -12,7 +12,7 @@ use crate::spawn::effects::own_account;
 use crate::spawn::plan::{Account, Kind, Plan};
 use crate::sys::process::Ended;
 use crate::sys::{Error, session};
-use crate::worker::{ClientGone, Companion, Request, Runtime};
+use crate::worker::{Backend, ClientGone, Request, Runtime};
 use fastcgi::ProtocolStatus;
 use std::ffi::{CString, OsString};
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const SHELL: &str = "/bin/sh";
-/// Where programs are looked for if nobody says where.
+/// Where programs are looked for if no setting says where.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// A program that ends closes its connections before it can be seen to have ended.
 const END_PATIENCE: Duration = Duration::from_millis(50);
@@ -44,7 +44,7 @@ pub struct FastCgi {
     has_elder: bool,
     reports: Option<OwnedFd>,
     door: Option<Door>,
-    keeper: Option<Keeper>,
+    supervisor: Option<Supervisor>,
     buffer: Vec<u8>,
 }
 
@@ -63,20 +63,20 @@ impl FastCgi {
             has_elder: false,
             reports,
             door: None,
-            keeper: None,
+            supervisor: None,
             buffer: Vec::new(),
         }
     }
 
-    /// The keeper, made when the worker is what its pool says.
-    fn keeper(&mut self) -> Option<&mut Keeper> {
-        if let (None, Some(door)) = (&self.keeper, self.door.take()) {
-            match Keeper::new(self.means(), door) {
-                Ok(keeper) => self.keeper = Some(keeper),
+    /// The supervisor, made when the worker is what its pool says.
+    fn supervisor(&mut self) -> Option<&mut Supervisor> {
+        if let (None, Some(door)) = (&self.supervisor, self.door.take()) {
+            match Supervisor::new(self.means(), door) {
+                Ok(supervisor) => self.supervisor = Some(supervisor),
                 Err(error) => log::error!("{error}"),
             }
         }
-        self.keeper.as_mut()
+        self.supervisor.as_mut()
     }
 
     fn means(&mut self) -> Means {
@@ -151,8 +151,8 @@ impl FastCgi {
         let exchange = Exchange::new(request, &self.settings.parameters);
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.resize(PIECE_BYTES, 0);
-        let outcome = match self.keeper() {
-            Some(keeper) => Passing::new(request, exchange, keeper, &mut buffer, limit).pass(),
+        let outcome = match self.supervisor() {
+            Some(supervisor) => Passing::new(request, exchange, supervisor, &mut buffer, limit).pass(),
             None => {
                 let why = "there is no program";
                 refuse(request, UNAVAILABLE, "", why, why)
@@ -177,7 +177,7 @@ pub fn plan(pool: &str, settings: &config::FastCgi, root: PathBuf, account: Acco
 impl Runtime for FastCgi {
     fn answer(&mut self, request: &mut Request<'_>) {
         if request.is_for_application() {
-            // Whoever is gone needs no answer.
+            // A client that is gone needs no answer.
             let _ = self.serve(request);
         }
     }
@@ -189,15 +189,15 @@ impl Runtime for FastCgi {
         Ok(())
     }
 
-    fn companion(&mut self) -> Option<&mut dyn Companion> {
-        self.keeper().map(|keeper| keeper as &mut dyn Companion)
+    fn backend(&mut self) -> Option<&mut dyn Backend> {
+        self.supervisor().map(|supervisor| supervisor as &mut dyn Backend)
     }
 }
 
 /// A request on its way to the program.
 struct Passing<'p, 'w> {
     request: &'p mut Request<'w>,
-    keeper: &'p mut Keeper,
+    supervisor: &'p mut Supervisor,
     buffer: &'p mut Vec<u8>,
     abort_timeout: Duration,
     exchange: Exchange,
@@ -208,14 +208,14 @@ impl<'p, 'w> Passing<'p, 'w> {
     fn new(
         request: &'p mut Request<'w>,
         exchange: Exchange,
-        keeper: &'p mut Keeper,
+        supervisor: &'p mut Supervisor,
         buffer: &'p mut Vec<u8>,
         abort_timeout: Duration,
     ) -> Passing<'p, 'w> {
         Passing {
             exchange,
             request,
-            keeper,
+            supervisor,
             buffer,
             abort_timeout,
             complaints: Complaints::default(),
@@ -224,7 +224,7 @@ impl<'p, 'w> Passing<'p, 'w> {
 
     fn pass(mut self) -> Result<(), ClientGone> {
         let outcome = self.try_all();
-        self.complaints.log_rest(super::keeper::NAME);
+        self.complaints.log_rest(super::supervisor::NAME);
         self.complaints.let_go(self.request);
         outcome
     }
@@ -233,17 +233,20 @@ impl<'p, 'w> Passing<'p, 'w> {
     fn try_all(&mut self) -> Result<(), ClientGone> {
         // Whether the program has seen a request that comes to nothing on a kept connection is not known, so only what can be
         // asked twice goes there. On a new one it is: what was not accepted was not seen.
-        let mut kept = self.keeper.take_kept().filter(|_| is_repeatable(self.request));
+        let mut kept = self
+            .supervisor
+            .take_kept()
+            .filter(|_| is_repeatable(self.request));
         let mut tries = 0;
         loop {
             tries += 1;
-            if let Err(refusal) = self.keeper.ready() {
+            if let Err(refusal) = self.supervisor.ready() {
                 return unavailable(self.request, refusal);
             }
             let is_kept = kept.is_some();
             let connection = match kept.take() {
                 Some(connection) => connection,
-                None => match self.keeper.connect() {
+                None => match self.supervisor.connect() {
                     Ok(connection) => connection,
                     Err(error) => return self.unreachable(&error),
                 },
@@ -255,16 +258,18 @@ impl<'p, 'w> Passing<'p, 'w> {
             let may_repeat = tries < TRIES
                 && match outcome {
                     // It can't have ended on what it had not read: it was killed when it had just accepted.
-                    Outcome::Lost { is_unread: true } if self.exchange.is_unheard() => {
-                        self.keeper.look_for_end(END_PATIENCE);
+                    ExchangeOutcome::Lost { is_unread: true } if self.exchange.is_unheard() => {
+                        self.supervisor.look_for_end(END_PATIENCE);
                         is_repeatable(self.request)
                     }
                     // One that crashed after it had read the request has most likely done so on it.
-                    Outcome::Lost { is_unread: false } if is_kept && self.exchange.is_unheard() => matches!(
-                        self.keeper.look_for_end(END_PATIENCE),
-                        None | Some(Ended::Code(0))
-                    ),
-                    Outcome::Refused(status) => status != ProtocolStatus::UnknownRole,
+                    ExchangeOutcome::Lost { is_unread: false } if is_kept && self.exchange.is_unheard() => {
+                        matches!(
+                            self.supervisor.look_for_end(END_PATIENCE),
+                            None | Some(Ended::Code(0))
+                        )
+                    }
+                    ExchangeOutcome::Refused(status) => status != ProtocolStatus::UnknownRole,
                     _ => false,
                 };
             if may_repeat && self.exchange.rewind() {
@@ -275,11 +280,11 @@ impl<'p, 'w> Passing<'p, 'w> {
     }
 
     /// Runs the exchange on a connection, going on with another program if one ends that has not accepted it.
-    fn run(&mut self, connection: &OwnedFd) -> Result<Outcome, Refusal> {
+    fn run(&mut self, connection: &OwnedFd) -> Result<ExchangeOutcome, Refusal> {
         let mut due = None;
         loop {
-            let Some(program) = self.keeper.program() else {
-                due = Some(self.keeper.ready_for_waiting()?);
+            let Some(program) = self.supervisor.program() else {
+                due = Some(self.supervisor.ready_for_waiting()?);
                 continue;
             };
             let outcome = self.exchange.run(
@@ -292,15 +297,15 @@ impl<'p, 'w> Passing<'p, 'w> {
             );
             match outcome {
                 // The next program will find it.
-                Outcome::Unaccepted => {
-                    self.keeper.look_for_end(Duration::ZERO);
+                ExchangeOutcome::Unaccepted => {
+                    self.supervisor.look_for_end(Duration::ZERO);
                 }
-                Outcome::Deaf => return Err(self.keeper.is_deaf()),
+                ExchangeOutcome::Deaf => return Err(self.supervisor.is_deaf()),
                 outcome => {
                     let (cpu, memory) = program.usage();
                     self.request.count_program(cpu, memory);
-                    if matches!(outcome, Outcome::Lost { is_unread: false }) {
-                        self.keeper.had_work();
+                    if matches!(outcome, ExchangeOutcome::Lost { is_unread: false }) {
+                        self.supervisor.had_work();
                     }
                     return Ok(outcome);
                 }
@@ -308,46 +313,46 @@ impl<'p, 'w> Passing<'p, 'w> {
         }
     }
 
-    fn conclude(&mut self, outcome: Outcome, connection: OwnedFd) -> Result<(), ClientGone> {
+    fn conclude(&mut self, outcome: ExchangeOutcome, connection: OwnedFd) -> Result<(), ClientGone> {
         match outcome {
-            Outcome::Done { keeps } => {
-                self.keeper.has_served();
+            ExchangeOutcome::Done { keeps } => {
+                self.supervisor.has_served();
                 if keeps {
-                    self.keeper.keep(connection);
+                    self.supervisor.keep(connection);
                 }
                 Ok(())
             }
-            Outcome::ClientGone { silent } => {
+            ExchangeOutcome::ClientGone { silent } => {
                 let why = if silent { "fell silent" } else { "left" };
                 log::info!("a request is called off: the client {why}");
                 let _ = self.request.finish();
                 let between = self.exchange.recorded.is_between_records();
-                self.keeper.call_off(connection, between, self.abort_timeout);
+                self.supervisor.call_off(connection, between, self.abort_timeout);
                 Err(ClientGone)
             }
-            Outcome::Refused(ProtocolStatus::UnknownRole) => {
+            ExchangeOutcome::Refused(ProtocolStatus::UnknownRole) => {
                 let role = self.request.role().name();
                 log::error!("the program does not know the role {role}");
                 self.give_up("it does not know the request's role")
             }
-            Outcome::Refused(_) => {
+            ExchangeOutcome::Refused(_) => {
                 log::warn!("the program refuses requests: it is overloaded");
                 let why = "the application is overloaded";
                 refuse(self.request, UNAVAILABLE, "Retry-After: 1\r\n", why, why)
             }
-            Outcome::Lost { .. } => {
-                self.keeper.look_for_end(END_PATIENCE);
+            ExchangeOutcome::Lost { .. } => {
+                self.supervisor.look_for_end(END_PATIENCE);
                 self.give_up("it closed the connection before the end of its answer")
             }
-            Outcome::Malformed(why) => {
-                self.keeper.kill(why);
+            ExchangeOutcome::Malformed(why) => {
+                self.supervisor.kill(why);
                 self.give_up(why)
             }
-            Outcome::Failed(errno) => {
-                self.keeper.kill("it could not be waited for");
+            ExchangeOutcome::Failed(errno) => {
+                self.supervisor.kill("it could not be waited for");
                 self.give_up(&format!("poll: {errno}"))
             }
-            Outcome::Unaccepted | Outcome::Deaf => self.give_up("it ended"),
+            ExchangeOutcome::Unaccepted | ExchangeOutcome::Deaf => self.give_up("it ended"),
         }
     }
 

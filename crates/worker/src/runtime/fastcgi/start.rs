@@ -1,13 +1,13 @@
 //! A start that is under way.
 
 use super::door::Door;
-use super::probe::{Look, Probe};
-use super::program::{Output, Program, Recipe};
-use crate::spawn::alone::{Attempt, Fall};
+use super::probe::{Probe, ProbeResult};
+use super::program::{Output, Recipe, RunningProgram};
 use crate::spawn::effects::oom_kills;
 use crate::spawn::error::{Ended, Fault};
 use crate::spawn::handshake::response::CommandCheck;
 use crate::spawn::plan::Plan;
+use crate::spawn::self_spawn::{Attempt, Fall};
 use crate::sys::{self, clock, process};
 use crate::tick::Tick;
 use nix::errno::Errno;
@@ -20,9 +20,9 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A program that was started and is not up yet.
 #[derive(Debug)]
-pub(super) struct Start {
+pub(super) struct ProgramStart {
     attempt: Attempt,
-    program: Program,
+    program: RunningProgram,
     /// How often the kernel had killed for want of memory before.
     oom_kills: u64,
     probe: Option<Probe>,
@@ -32,28 +32,28 @@ pub(super) struct Start {
 
 /// What a start came to.
 #[derive(Debug)]
-pub(super) enum Progress {
+pub(super) enum ProgramProgress {
     /// Nothing yet.
-    Pending(Start),
+    Pending(ProgramStart),
     /// The program takes requests; on this connection, if there is one.
-    Up(Program, Attempt, Option<OwnedFd>),
+    Up(RunningProgram, Attempt, Option<OwnedFd>),
     /// It does not, and nothing of it is left.
     Failed(Attempt, Fall),
 }
 
-impl Start {
+impl ProgramStart {
     /// Starts the program. `check`: looks what is wrong with its command.
     pub(super) fn begin(
         plan: &Arc<Plan>,
         recipe: &Recipe,
         door: &Door,
         check: &dyn Fn() -> CommandCheck,
-    ) -> Progress {
+    ) -> ProgramProgress {
         let now = clock::now();
         let mut attempt = Attempt::begin(Arc::clone(plan), now);
         attempt.prepared(now);
         let before = oom_kills(None);
-        let program = match Program::start(recipe, door) {
+        let program = match RunningProgram::start(recipe, door) {
             Ok(program) => program,
             Err(error) => {
                 let fall = match error.call {
@@ -61,11 +61,11 @@ impl Start {
                     "pipe2" | "dup" | "fcntl F_SETFL" => Fall::Preparation(fault(&error)),
                     _ => Fall::Fork(fault(&error)),
                 };
-                return Progress::Failed(attempt, fall);
+                return ProgramProgress::Failed(attempt, fall);
             }
         };
         attempt.executed(program.pid(), clock::now());
-        Progress::Pending(Start {
+        ProgramProgress::Pending(ProgramStart {
             attempt,
             program,
             oom_kills: before,
@@ -74,9 +74,9 @@ impl Start {
         })
     }
 
-    /// Takes the program for up: whoever has sent it a request already will see.
-    pub(super) fn trust(self) -> Progress {
-        Progress::Up(self.program, self.attempt, None)
+    /// Takes the program for up: the requests that were sent to it already will show whether it is.
+    pub(super) fn trust(self) -> ProgramProgress {
+        ProgramProgress::Up(self.program, self.attempt, None)
     }
 
     /// What becomes readable when there is something to be looked at: process, output, connection.
@@ -100,23 +100,25 @@ impl Start {
         door: &Door,
         check: &dyn Fn() -> CommandCheck,
         log: &mut dyn FnMut(&[u8]),
-    ) -> Progress {
+    ) -> ProgramProgress {
         let now = clock::now();
         self.read_output(log);
         if let Some(ended) = self.program.reap() {
             // What it wrote last came before its end.
             self.read_output(log);
             let fall = Fall::Exited(told(ended), check(), oom_kills(None) > self.oom_kills);
-            return Progress::Failed(self.attempt, fall);
+            return ProgramProgress::Failed(self.attempt, fall);
         }
         let probe = match self.probe.take() {
             Some(probe) => Ok(probe),
             None => Probe::ask(door, now),
         };
         self.next = match probe.map(|probe| probe.look(now)) {
-            Ok((_, Look::Up(connection))) => return Progress::Up(self.program, self.attempt, connection),
-            Ok((_, Look::Stranger(what))) => return self.fail(Fall::Stranger(what)),
-            Ok((probe, Look::Pending)) => {
+            Ok((_, ProbeResult::Up(connection))) => {
+                return ProgramProgress::Up(self.program, self.attempt, connection);
+            }
+            Ok((_, ProbeResult::Stranger(what))) => return self.fail(Fall::Stranger(what)),
+            Ok((probe, ProbeResult::Pending)) => {
                 self.probe = probe;
                 self.probe.as_ref().map_or(now, Probe::next)
             }
@@ -126,7 +128,7 @@ impl Start {
         if self.attempt.deadline() <= now {
             return self.fail(Fall::Timeout);
         }
-        Progress::Pending(self)
+        ProgramProgress::Pending(self)
     }
 
     /// How often the kernel had killed for want of memory before it was started.
@@ -152,9 +154,9 @@ impl Start {
         })
     }
 
-    fn fail(self, fall: Fall) -> Progress {
+    fn fail(self, fall: Fall) -> ProgramProgress {
         self.program.kill();
-        Progress::Failed(self.attempt, fall)
+        ProgramProgress::Failed(self.attempt, fall)
     }
 }
 

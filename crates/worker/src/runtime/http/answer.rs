@@ -91,19 +91,24 @@ enum Stage {
 
 /// Reads one answer.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct HttpAnswer {
     stage: Stage,
     /// The request was HEAD: the answer has no body, whatever it says.
     is_head: bool,
+    /// The request asked to go over to another protocol.
+    may_switch: bool,
+    has_switched: bool,
     keeps: bool,
     has_begun: bool,
 }
 
-impl Answer {
-    pub(super) fn new(is_head: bool) -> Answer {
-        Answer {
+impl HttpAnswer {
+    pub(super) fn new(is_head: bool, may_switch: bool) -> HttpAnswer {
+        HttpAnswer {
             stage: Stage::Head,
             is_head,
+            may_switch,
+            has_switched: false,
             keeps: false,
             has_begun: false,
         }
@@ -117,6 +122,11 @@ impl Answer {
     /// Whether the head has been read.
     pub(super) fn has_begun(&self) -> bool {
         self.has_begun
+    }
+
+    /// Whether the connection has gone over to another protocol: what the application says is the rest of the answer.
+    pub(super) fn has_switched(&self) -> bool {
+        self.has_switched
     }
 
     /// Whether the end of the connection is the end of the answer.
@@ -155,7 +165,7 @@ impl Answer {
                 }
             },
             Stage::Trailer => {
-                // Lines up to an empty one; nobody asked for them.
+                // Lines up to an empty one; they are of no use.
                 let mut used = 0;
                 while let Some(end) = bytes[used..].windows(2).position(|pair| pair == b"\r\n") {
                     used += end + 2;
@@ -205,11 +215,16 @@ impl Answer {
             if code < 100 {
                 return Err(Malformed::Syntax(httparse::Error::Status));
             }
+            if code == SWITCHING_PROTOCOLS {
+                if !self.may_switch {
+                    return Err(Malformed::Switched);
+                }
+                let head = self.begin(code, &response)?;
+                (self.stage, self.keeps, self.has_switched) = (Stage::UntilClose, false, true);
+                return Ok((start, Part::Head(head)));
+            }
             if !(100..200).contains(&code) {
                 return Ok((start, Part::Head(self.begin(code, &response)?)));
-            }
-            if code == SWITCHING_PROTOCOLS {
-                return Err(Malformed::Switched);
             }
         }
     }
@@ -239,7 +254,7 @@ impl Answer {
             }
         }
         let mut head = format!("Status: {code} {}\r\n", response.reason.unwrap_or_default()).into_bytes();
-        // A length beside chunks is not the body's (RFC 9112 section 6.3), and nobody needs it twice.
+        // A length beside chunks is not the body's (RFC 9112 section 6.3), and a second one is not needed.
         let mut has_length = chunked;
         for field in response.headers.iter() {
             let is = |name: &str| field.name.eq_ignore_ascii_case(name);
@@ -288,7 +303,7 @@ mod tests {
 
     /// Head and body of an answer that comes in pieces of this many bytes, and whether the connection can be kept.
     fn read(text: &str, is_head: bool, step: usize) -> Result<(String, String, bool), Malformed> {
-        let mut answer = Answer::new(is_head);
+        let mut answer = HttpAnswer::new(is_head, false);
         let (mut head, mut body, mut kept) = (Vec::new(), Vec::new(), Vec::new());
         let mut ended = false;
         for piece in text.as_bytes().chunks(step) {
@@ -345,6 +360,23 @@ mod tests {
                       forkyard-request-oob-work: 1\r\n!~Request-OOB-Work: 1\r\n\r\n";
         let head = "Status: 200 OK\r\nContent-Length: 0\r\nX-A: b\r\n\r\n";
         assert_eq!(read(answer, false, 1000), Ok((head.into(), String::new(), true)));
+    }
+
+    #[test]
+    fn another_protocol_is_what_was_asked_for_or_a_mistake() {
+        let text = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\n\x81\x01a";
+        assert_eq!(HttpAnswer::new(false, false).take(text), Err(Malformed::Switched));
+        let mut answer = HttpAnswer::new(false, true);
+        let (used, part) = answer.take(text).unwrap();
+        let head = b"Status: 101 Switching Protocols\r\nSec-WebSocket-Accept: x\r\n\r\n";
+        assert_eq!(part, Part::Head(head.to_vec()));
+        assert_eq!(answer.take(&text[used..]), Ok((3, Part::Body(0..3))));
+        assert!(answer.has_switched() && answer.may_end() && !answer.keeps());
+        let mut answer = HttpAnswer::new(false, true);
+        let (_, part) = answer
+            .take(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+            .unwrap();
+        assert!(matches!(part, Part::Head(_)) && !answer.has_switched());
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! What a program answers, what it is asked, and the table in which workers find it.
 
-use super::answer::{Answer, Malformed, Part};
+use super::answer::{HttpAnswer, Malformed, Part};
 use super::head::{Framing, write};
-use super::table::{Place, Table, words};
+use super::table::{ProcessEntry, Table, words};
 use crate::config::Address;
 use fastcgi::Params;
 use forkyard_fuzz::{in_pieces, words_of};
@@ -19,7 +19,7 @@ struct Read {
 }
 
 struct Reader {
-    answer: Answer,
+    answer: HttpAnswer,
     kept: Vec<u8>,
     read: Read,
 }
@@ -27,7 +27,7 @@ struct Reader {
 impl Reader {
     fn new(is_head: bool) -> Reader {
         Reader {
-            answer: Answer::new(is_head),
+            answer: HttpAnswer::new(is_head, false),
             kept: Vec::new(),
             read: Read {
                 head: None,
@@ -82,8 +82,8 @@ fn read(input: &[u8], is_head: bool) -> Read {
     reader.end()
 }
 
-/// An answer is the same however it is cut; its head has one field a line and none that concerns one connection; a length
-/// that is passed on is that of the body; and what was read is read again from what is passed on.
+/// An answer is the same however it is cut. Its head has one field a line, and none that concerns one connection. A
+/// length that is passed on is the body's. What was read is read again from what is passed on.
 pub(crate) fn answer(input: &[u8]) {
     for is_head in [false, true] {
         let whole = read(input, is_head);
@@ -207,20 +207,15 @@ pub(crate) fn request(input: &[u8]) {
         assert!(count(name) <= 1, "{name}");
     }
     assert_eq!(count("X-Forwarded-Proto"), 1);
-    for name in [
-        "Connection",
-        "Expect",
-        "Proxy",
-        "Te",
-        "Upgrade",
-        "Trailer",
-        "X-Forwarded-Port",
-    ] {
+    for name in ["Expect", "Proxy", "Te", "Trailer", "X-Forwarded-Port"] {
         assert_eq!(count(name), 0, "{name}");
+    }
+    for name in ["Connection", "Upgrade"] {
+        assert_eq!(count(name), usize::from(framing == Framing::Upgrade), "{name}");
     }
     let framed = (count("Content-Length"), count("Transfer-Encoding"));
     let expected = match framing {
-        Framing::Nothing => (0, 0),
+        Framing::Nothing | Framing::Upgrade => (0, 0),
         Framing::Length => (1, 0),
         Framing::Chunked => (0, 1),
     };
@@ -248,7 +243,7 @@ pub(crate) fn table(input: &[u8]) {
     for index in [0, 1, 2, 3, usize::MAX / 64] {
         let _ = (table.sessions(index), table.served(index));
         for life in [0, 1, u32::MAX] {
-            let place = Place { index, life };
+            let place = ProcessEntry { index, life };
             let before = table.sessions(index);
             if table.take(0, place) {
                 assert_eq!(table.sessions(index), before + 1);

@@ -1,6 +1,7 @@
 //! The head of an HTTP request, from a FastCGI request's parameters (RFC 9112 section 3, RFC 3875 section 4.1).
 
 use fastcgi::Params;
+use forkyard_protocol::upgrade;
 
 /// How the request's body is marked off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,6 +12,8 @@ pub(super) enum Framing {
     Length,
     /// In chunks: the client did not say.
     Chunked,
+    /// Not at all: if the program agrees, what follows is another protocol's.
+    Upgrade,
 }
 
 /// Headers that forkyard writes itself, from what the web server says of the request. What a client sends under one of these
@@ -39,24 +42,30 @@ const DROPPED: &[&[u8]] = &[
     b"UPGRADE",
 ];
 
-/// Headers of this family name the connection to the web server, which a client can't know. The exception is the path below
-/// which the web server has the application, and is no more than a part of an address.
+/// Headers of this family name the connection to the web server, which a client can't know. The exception is the path
+/// below which the web server has the application: it is only a part of an address.
 const FORWARDED: &[u8] = b"X_FORWARDED_";
 const PREFIX: &[u8] = b"X_FORWARDED_PREFIX";
 
 /// Whether a client's header reaches the program; `name` without `HTTP_`. Web servers differ in how they spell parameters,
 /// and programs take `-` and `_`, and any case, for the same.
-fn is_passed(name: &[u8]) -> bool {
-    let plain: Vec<u8> = name
-        .iter()
-        .map(|byte| match byte {
-            b'-' => b'_',
-            other => other.to_ascii_uppercase(),
-        })
-        .collect();
-    let is_said_by_us = WRITTEN.contains(&&*plain) || plain.starts_with(FORWARDED) && plain != PREFIX;
-    let is_token = !plain.is_empty() && plain.iter().all(|byte| is_token(*byte));
-    !is_said_by_us && !DROPPED.contains(&&*plain) && is_token
+pub(super) fn is_passed(name: &[u8]) -> bool {
+    let is_one_of = |names: &[&[u8]]| names.iter().any(|known| is_same(name, known));
+    let is_said_by_us = is_one_of(WRITTEN) || begins_with(name, FORWARDED) && !is_same(name, PREFIX);
+    let is_token = !name.is_empty() && name.iter().all(|byte| is_token(*byte));
+    !is_said_by_us && !is_one_of(DROPPED) && is_token
+}
+
+fn is_same(name: &[u8], known: &[u8]) -> bool {
+    name.len() == known.len() && begins_with(name, known)
+}
+
+fn begins_with(name: &[u8], known: &[u8]) -> bool {
+    let plain = name.iter().map(|byte| match byte {
+        b'-' => b'_',
+        other => other.to_ascii_uppercase(),
+    });
+    name.len() >= known.len() && plain.zip(known).all(|(byte, known)| byte == *known)
 }
 
 /// The request's head, and how its body has to follow it.
@@ -73,56 +82,71 @@ pub(super) fn write(params: &Params) -> (Vec<u8>, Framing) {
     head.push(b' ');
     target(params, &mut head);
     head.extend_from_slice(b" HTTP/1.1\r\n");
-    let mut field = |name: &[u8], value: &[u8]| {
-        head.extend_from_slice(name);
-        head.extend_from_slice(b": ");
-        // Nothing that would begin another line.
-        head.extend(value.iter().map(|byte| {
-            if matches!(byte, b'\r' | b'\n' | 0) {
-                b' '
-            } else {
-                *byte
-            }
-        }));
-        head.extend_from_slice(b"\r\n");
-    };
     field(
-        b"Host",
+        &mut head,
+        *b"Host",
         value("HTTP_HOST")
             .or(value("SERVER_NAME"))
             .unwrap_or(b"localhost"),
     );
     if let Some(kind) = value("CONTENT_TYPE") {
-        field(b"Content-Type", kind);
+        field(&mut head, *b"Content-Type", kind);
     }
     match framing {
         Framing::Nothing => {}
         Framing::Length => field(
-            b"Content-Length",
+            &mut head,
+            *b"Content-Length",
             value("CONTENT_LENGTH").unwrap_or(b"0").trim_ascii(),
         ),
-        Framing::Chunked => field(b"Transfer-Encoding", b"chunked"),
+        Framing::Chunked => field(&mut head, *b"Transfer-Encoding", b"chunked"),
+        Framing::Upgrade => {
+            field(&mut head, *b"Connection", b"Upgrade");
+            field(
+                &mut head,
+                *b"Upgrade",
+                value(upgrade::PARAMETER).unwrap_or_default(),
+            );
+        }
     }
     for (name, value) in params.iter() {
         let Some(name) = name.strip_prefix(b"HTTP_") else {
             continue;
         };
         if is_passed(name) {
-            field(&capitalised(name), value);
+            field(&mut head, capitalised(name), value);
         }
     }
     if let Some(peer) = value("REMOTE_ADDR") {
         // As a proxy does: the client's address behind those that the request brings along.
         let known = value("HTTP_X_FORWARDED_FOR").map(|known| [known, b", "].concat());
-        field(b"X-Forwarded-For", &[&known.unwrap_or_default(), peer].concat());
-        field(b"X-Real-IP", peer);
+        field(
+            &mut head,
+            *b"X-Forwarded-For",
+            &[&known.unwrap_or_default(), peer].concat(),
+        );
+        field(&mut head, *b"X-Real-IP", peer);
     }
-    field(b"X-Forwarded-Proto", scheme(params));
+    field(&mut head, *b"X-Forwarded-Proto", scheme(params));
     if let Some(host) = value("HTTP_HOST") {
-        field(b"X-Forwarded-Host", host);
+        field(&mut head, *b"X-Forwarded-Host", host);
     }
     head.extend_from_slice(b"\r\n");
     (head, framing)
+}
+
+fn field(head: &mut Vec<u8>, name: impl IntoIterator<Item = u8>, value: &[u8]) {
+    head.extend(name);
+    head.extend_from_slice(b": ");
+    let begin = head.len();
+    head.extend_from_slice(value);
+    // Nothing that would begin another line.
+    for byte in &mut head[begin..] {
+        if matches!(byte, b'\r' | b'\n' | 0) {
+            *byte = b' ';
+        }
+    }
+    head.extend_from_slice(b"\r\n");
 }
 
 /// The request as the client wrote it, or put together from path and query.
@@ -156,6 +180,12 @@ fn target(params: &Params, to: &mut Vec<u8>) {
 }
 
 fn framing(params: &Params) -> Framing {
+    if params
+        .get(upgrade::PARAMETER.as_bytes())
+        .is_some_and(|wanted| !wanted.is_empty())
+    {
+        return Framing::Upgrade;
+    }
     let length = params.get(b"CONTENT_LENGTH").unwrap_or_default().trim_ascii();
     if !length.is_empty() && length.iter().all(u8::is_ascii_digit) {
         let is_zero = length.iter().all(|digit| *digit == b'0');
@@ -183,9 +213,9 @@ fn scheme(params: &Params) -> &[u8] {
 }
 
 /// `USER_AGENT` as `User-Agent`.
-fn capitalised(name: &[u8]) -> Vec<u8> {
+fn capitalised(name: &[u8]) -> impl Iterator<Item = u8> + '_ {
     let mut begins = true;
-    let letter = |byte: &u8| {
+    name.iter().map(move |byte| {
         let letter = if begins {
             byte.to_ascii_uppercase()
         } else {
@@ -193,8 +223,7 @@ fn capitalised(name: &[u8]) -> Vec<u8> {
         };
         begins = *byte == b'_';
         if *byte == b'_' { b'-' } else { letter }
-    };
-    name.iter().map(letter).collect()
+    })
 }
 
 /// A byte of a token (RFC 9110 section 5.6.2).
@@ -239,7 +268,7 @@ mod tests {
     /// Spellings of a parameter that a program takes for the same header.
     fn spellings(name: &str) -> [String; 4] {
         let lower = name.to_ascii_lowercase();
-        let mixed = String::from_utf8(capitalised(name.as_bytes())).unwrap();
+        let mixed = String::from_utf8(capitalised(name.as_bytes()).collect()).unwrap();
         let half = format!("{}{}", &name[..1], &lower[1..]);
         [name.to_owned(), lower, mixed, half].map(|name| format!("HTTP_{name}"))
     }
@@ -331,5 +360,17 @@ mod tests {
         assert_eq!(framing, Framing::Chunked);
         assert!(text.contains("Transfer-Encoding: chunked\r\n"));
         assert!(head(&[("CONTENT_LENGTH", "-5")]).1 == Framing::Nothing);
+        // A client's own word is no such wish.
+        let asked = [("HTTP_UPGRADE", "websocket"), ("HTTP_CONNECTION", "upgrade")];
+        assert_eq!(head(&asked).1, Framing::Nothing);
+        let (text, framing) = head(&[asked[0], asked[1], ("FORKYARD_UPGRADE", "websocket")]);
+        assert_eq!(framing, Framing::Upgrade);
+        assert_eq!(
+            text.matches("Connection: Upgrade\r\nUpgrade: websocket\r\n")
+                .count(),
+            1,
+            "{text}"
+        );
+        assert_eq!(text.to_ascii_lowercase().matches("upgrade:").count(), 1, "{text}");
     }
 }

@@ -1,16 +1,14 @@
-//! A gateway to a program that speaks HTTP/1.1 (RFC 9112): FastCGI in front, a kept connection behind.
+//! A gateway to a program that speaks HTTP/1.1 (RFC 9112): FastCGI in front, kept connections behind.
 //!
-//! `head` writes a request's head from its parameters, `answer` reads the answer's head and body, `run` connects them.
-//! Where the program's processes are started for the pool, `table` says where they are and how busy; `program` chooses.
+//! `head` writes a request's head from its parameters, `answer` reads the answer's head and body, `gateway` connects them.
+//! Where the program's processes are started for the pool, `table` says where they are and how busy.
 
 mod answer;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
+pub mod gateway;
 mod head;
-mod program;
-mod run;
 mod share;
 mod table;
 
-pub use run::Http;
 pub use share::{Share, table_pages};

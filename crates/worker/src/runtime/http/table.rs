@@ -1,11 +1,11 @@
 //! Where the processes of a program are, and how busy each is: words that the master and all workers of a generation share.
 //!
 //! The master says where a process listens and when it is gone; workers count what they have given it. A process has a
-//! number, its *life*, that no other process at the same place has had. It stands in one word with the count, so that
-//! whoever counts for one that is gone changes nothing. Each worker writes down what it holds, so that the master can give it
-//! back when the worker is killed.
+//! number, its *life*, that no other process at the same place has had. It stands in one word with the count, so that a
+//! count for a process that is gone changes nothing. Each worker writes down how many requests it holds of each
+//! process, so that the master can give them back when the worker is killed.
 //!
-//! All of it can be written by every worker: whoever writes nonsense leads the requests of its own pool astray. The master
+//! Every worker can write all of it: one that writes nonsense leads the requests of its own pool astray. The master
 //! believes none of it.
 
 use crate::config::Address;
@@ -31,7 +31,7 @@ const FAILED: u64 = 1 << 32;
 /// The lower half of [`STATE`].
 const COUNT: u64 = u32::MAX as u64;
 
-/// The table, in memory that somebody has mapped.
+/// The table, in memory that the caller has mapped.
 #[derive(Debug, Clone, Copy)]
 pub struct Table<'m> {
     words: &'m [AtomicU64],
@@ -40,16 +40,16 @@ pub struct Table<'m> {
 
 /// A process that is up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct ProcessEntry {
     /// Its place in the table.
     pub index: usize,
     /// Its life.
     pub life: u32,
 }
 
-/// Words that a table for so many processes and workers needs.
+/// Words that a table for so many processes and workers needs: each worker has one for each process.
 pub(super) const fn words(processes: usize, slots: usize) -> usize {
-    HEAD_WORDS + processes * PROCESS_WORDS + slots
+    HEAD_WORDS + processes * PROCESS_WORDS + slots * processes
 }
 
 impl<'m> Table<'m> {
@@ -66,8 +66,10 @@ impl<'m> Table<'m> {
         (index < self.processes).then(|| self.word(HEAD_WORDS + index * PROCESS_WORDS + word))?
     }
 
-    fn of_slot(&self, slot: usize) -> Option<&'m AtomicU64> {
-        self.word(HEAD_WORDS + self.processes * PROCESS_WORDS + slot)
+    /// What a worker holds of a process: its life and how many requests.
+    fn held(&self, slot: usize, index: usize) -> Option<&'m AtomicU64> {
+        let first = HEAD_WORDS + self.processes * PROCESS_WORDS;
+        (index < self.processes).then(|| self.word(first + slot * self.processes + index))?
     }
 
     /// For the master: the process with this pid listens here. False: its address is too long to be passed on.
@@ -105,7 +107,7 @@ impl<'m> Table<'m> {
         true
     }
 
-    /// For the master: nobody listens there any more.
+    /// For the master: no process listens there any more.
     pub fn withdraw(&self, index: usize) {
         if let Some(state) = self.of_process(index, STATE) {
             state.store(0, Ordering::SeqCst);
@@ -127,58 +129,64 @@ impl<'m> Table<'m> {
 
     /// For the master: the worker in this slot is gone. What it held is given back.
     pub fn release_slot(&self, slot: usize) {
-        let Some(word) = self.of_slot(slot) else { return };
-        let held = word.swap(0, Ordering::SeqCst);
-        if let Some(place) = unpack(held) {
-            self.discount(place);
+        for index in 0..self.processes {
+            let Some(word) = self.held(slot, index) else {
+                return;
+            };
+            let held = word.swap(0, Ordering::SeqCst);
+            let entry = ProcessEntry {
+                index,
+                life: (held >> 32) as u32,
+            };
+            self.change(entry, |count| Some(count.saturating_sub(held & COUNT)));
         }
     }
 
     /// The least busy process that is up, those `tried` left out; of equally busy ones the first from `first` on.
-    pub fn choose(&self, first: usize, tried: &[Place]) -> Option<Place> {
-        let mut best: Option<(u64, Place)> = None;
+    pub fn choose(&self, first: usize, tried: &[ProcessEntry]) -> Option<ProcessEntry> {
+        let mut best: Option<(u64, ProcessEntry)> = None;
         for step in 0..self.processes {
             let index = (first % self.processes + step) % self.processes;
             let state = self.of_process(index, STATE)?.load(Ordering::SeqCst);
             let (life, count) = ((state >> 32) as u32, state & COUNT);
-            let place = Place { index, life };
+            let entry = ProcessEntry { index, life };
             let is_less = best.is_none_or(|(least, _)| count < least);
-            if life != 0 && is_less && !tried.contains(&place) {
-                best = Some((count, place));
+            if life != 0 && is_less && !tried.contains(&entry) {
+                best = Some((count, entry));
             }
         }
-        best.map(|(_, place)| place)
+        best.map(|(_, entry)| entry)
     }
 
     /// Where a process listens; `None`: it is gone.
-    pub fn address(&self, place: Place) -> Option<Address> {
-        let length = self.of_process(place.index, LENGTH)?.load(Ordering::SeqCst);
+    pub fn address(&self, entry: ProcessEntry) -> Option<Address> {
+        let length = self.of_process(entry.index, LENGTH)?.load(Ordering::SeqCst);
         let length = usize::try_from(length)
             .ok()
             .filter(|length| *length <= MOST_TEXT_BYTES)?;
         let mut text = Vec::with_capacity(length);
         for at in 0..length.div_ceil(8) {
-            let word = self.of_process(place.index, TEXT + at)?.load(Ordering::SeqCst);
+            let word = self.of_process(entry.index, TEXT + at)?.load(Ordering::SeqCst);
             text.extend_from_slice(&word.to_ne_bytes());
         }
         text.truncate(length);
         // The master withdraws a process before it writes down another.
-        self.lives(place).then(|| read(&text))?
+        self.lives(entry).then(|| read(&text))?
     }
 
     /// The process' pid; 0: it is gone.
-    pub fn pid(&self, place: Place) -> i32 {
+    pub fn pid(&self, entry: ProcessEntry) -> i32 {
         let pid = self
-            .of_process(place.index, PID)
+            .of_process(entry.index, PID)
             .map(|word| word.load(Ordering::SeqCst));
         let pid = pid.and_then(|pid| i32::try_from(pid).ok());
-        pid.filter(|_| self.lives(place)).unwrap_or(0)
+        pid.filter(|_| self.lives(entry)).unwrap_or(0)
     }
 
     /// Whether the process is up.
-    pub fn lives(&self, place: Place) -> bool {
-        let state = self.of_process(place.index, STATE);
-        state.is_some_and(|state| state.load(Ordering::SeqCst) >> 32 == u64::from(place.life))
+    pub fn lives(&self, entry: ProcessEntry) -> bool {
+        let state = self.of_process(entry.index, STATE);
+        state.is_some_and(|state| state.load(Ordering::SeqCst) >> 32 == u64::from(entry.life))
     }
 
     /// How many requests are with the process at a place.
@@ -194,40 +202,51 @@ impl<'m> Table<'m> {
     }
 
     /// The worker in `slot` gives a request to a process. False: that is gone.
-    pub fn take(&self, slot: usize, place: Place) -> bool {
-        let Some(own) = self.of_slot(slot) else {
+    pub fn take(&self, slot: usize, entry: ProcessEntry) -> bool {
+        let Some(own) = self.held(slot, entry.index) else {
             return false;
         };
-        own.store(pack(place), Ordering::SeqCst);
-        let taken = self.change(place, |count| count.checked_add(1).filter(|count| *count < COUNT));
+        // Written down first: a worker that is killed in between has one too many given back, and none too few.
+        let before = own.load(Ordering::SeqCst);
+        let held = if before >> 32 == u64::from(entry.life) {
+            before.saturating_add(1)
+        } else {
+            u64::from(entry.life) << 32 | 1
+        };
+        own.store(held, Ordering::SeqCst);
+        let taken = self.change(entry, |count| count.checked_add(1).filter(|count| *count < COUNT));
         if !taken {
-            own.store(0, Ordering::SeqCst);
+            own.store(before, Ordering::SeqCst);
         }
         taken
     }
 
     /// The worker's request is over.
-    pub fn give(&self, slot: usize, place: Place) {
-        self.discount(place);
-        if let Some(served) = self.of_process(place.index, SERVED).filter(|_| self.lives(place)) {
+    pub fn give(&self, slot: usize, entry: ProcessEntry) {
+        self.discount(entry);
+        if let Some(served) = self.of_process(entry.index, SERVED).filter(|_| self.lives(entry)) {
             served.fetch_add(1, Ordering::Relaxed);
         }
-        if let Some(own) = self.of_slot(slot) {
-            own.store(0, Ordering::SeqCst);
+        let Some(own) = self.held(slot, entry.index) else {
+            return;
+        };
+        let held = own.load(Ordering::SeqCst);
+        if held >> 32 == u64::from(entry.life) && held & COUNT > 0 {
+            own.store(held - 1, Ordering::SeqCst);
         }
     }
 
-    fn discount(&self, place: Place) {
-        self.change(place, |count| count.checked_sub(1));
+    fn discount(&self, entry: ProcessEntry) {
+        self.change(entry, |count| count.checked_sub(1));
     }
 
     /// Changes the count of a process, if it is still the same.
-    fn change(&self, place: Place, to: impl Fn(u64) -> Option<u64>) -> bool {
-        let Some(state) = self.of_process(place.index, STATE) else {
+    fn change(&self, entry: ProcessEntry, to: impl Fn(u64) -> Option<u64>) -> bool {
+        let Some(state) = self.of_process(entry.index, STATE) else {
             return false;
         };
         let next = |state: u64| {
-            let same = state >> 32 == u64::from(place.life) && place.life != 0;
+            let same = state >> 32 == u64::from(entry.life) && entry.life != 0;
             same.then(|| to(state & COUNT))?
                 .map(|count| state & !COUNT | count)
         };
@@ -235,17 +254,6 @@ impl<'m> Table<'m> {
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, next)
             .is_ok()
     }
-}
-
-/// A slot's word: life, and place counted from 1.
-fn pack(place: Place) -> u64 {
-    u64::from(place.life) << 32 | (place.index as u64 + 1)
-}
-
-fn unpack(word: u64) -> Option<Place> {
-    let index = usize::try_from(word & COUNT).ok()?.checked_sub(1)?;
-    let life = (word >> 32) as u32;
-    Some(Place { index, life })
 }
 
 fn write(address: &Address) -> Vec<u8> {
@@ -296,7 +304,7 @@ mod tests {
         assert!(table.take(1, second));
         let third = table.choose(1, &[]).unwrap();
         assert_eq!(third.index, 0);
-        assert_eq!(table.choose(1, &[third]).map(|place| place.index), Some(1));
+        assert_eq!(table.choose(1, &[third]).map(|entry| entry.index), Some(1));
         assert!(table.take(2, third) && table.take(3, first));
         table.give(2, third);
         assert_eq!(table.choose(1, &[]), Some(third));
@@ -311,12 +319,12 @@ mod tests {
         let memory = memory(1, 2);
         let table = Table::new(&memory, 1);
         table.publish(0, &tcp(5000), 7);
-        let place = table.choose(0, &[]).unwrap();
-        assert!(table.take(0, place) && table.take(1, place));
+        let entry = table.choose(0, &[]).unwrap();
+        assert!(table.take(0, entry) && table.take(1, entry));
         table.release_slot(0);
         table.release_slot(0);
         assert_eq!(table.sessions(0), 1);
-        table.give(1, place);
+        table.give(1, entry);
         table.release_slot(1);
         assert_eq!(table.sessions(0), 0);
         table.release_slot(7);
@@ -351,9 +359,9 @@ mod tests {
             .iter()
             .for_each(|word| word.store(u64::MAX, Ordering::SeqCst));
         let table = Table::new(&memory, 2);
-        let place = table.choose(5, &[]).unwrap();
-        assert_eq!(table.address(place), None);
-        assert!(!table.take(0, place));
+        let entry = table.choose(5, &[]).unwrap();
+        assert_eq!(table.address(entry), None);
+        assert!(!table.take(0, entry));
         table.release_slot(0);
         assert!(!table.publish(9, &tcp(1), 7));
         let long = Address::Unix(PathBuf::from(format!("/{}", "x".repeat(MOST_TEXT_BYTES))));

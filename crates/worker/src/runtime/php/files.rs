@@ -1,7 +1,7 @@
 //! The files that PHP starts from, and whether they are still what they were.
 //!
-//! A reload keeps a pool of which nothing changed. What is not in forkyard's own configuration is told by the files that
-//! PHP read at its start: forkyard-php, libphp, php.ini, the files beside it, extensions.
+//! A reload keeps a pool in which nothing changed. The files that PHP read at its start show what forkyard's own
+//! configuration does not: forkyard-php, libphp, php.ini, the files beside it, extensions.
 
 use super::settings::{php_ini_directories, usual_directories};
 use crate::config::Php;
@@ -64,7 +64,7 @@ pub fn library(version: &str) -> Option<PathBuf> {
     paths.find(|path| path.exists())
 }
 
-/// The versions of which there is a libphp.
+/// The versions whose libphp is installed.
 pub fn libraries() -> Vec<String> {
     let entries = library_directories()
         .into_iter()
@@ -150,7 +150,7 @@ impl Origin {
 
 impl Origin {
     /// Each file with what it is now.
-    pub fn stamps(&self) -> BTreeMap<PathBuf, Option<Stamp>> {
+    pub fn states(&self) -> BTreeMap<PathBuf, Option<FileState>> {
         let php_ini = self.php_ini.as_ref().map(|path| in_directory(path));
         let entries = self.scanned.iter().flat_map(|path| Origin::entries(path));
         let single = std::iter::once(self.program.clone())
@@ -159,8 +159,8 @@ impl Origin {
         single
             .chain(entries)
             .map(|path| {
-                let stamp = Stamp::of(&path);
-                (path, stamp)
+                let state = FileState::of(&path);
+                (path, state)
             })
             .collect()
     }
@@ -179,12 +179,12 @@ impl Origin {
 
 /// Looks at each file once, however many pools depend on it. For one reload; it does not notice what changes meanwhile.
 #[derive(Debug, Default)]
-pub struct Looker {
+pub struct FingerprintCache {
     origins: HashMap<Origin, Fingerprint>,
-    places: HashMap<PathBuf, Fingerprint>,
+    paths: HashMap<PathBuf, Fingerprint>,
 }
 
-impl Looker {
+impl FingerprintCache {
     /// What the files of an origin are.
     pub fn origin(&mut self, origin: &Origin) -> Fingerprint {
         if let Some(known) = self.origins.get(origin) {
@@ -200,7 +200,7 @@ impl Looker {
             look(&in_directory(path), &mut hasher);
         }
         for directory in &origin.scanned {
-            self.place(directory).0.hash(&mut hasher);
+            self.path(directory).0.hash(&mut hasher);
         }
         let fingerprint = Fingerprint(hasher.finish());
         self.origins.insert(origin.clone(), fingerprint);
@@ -208,8 +208,8 @@ impl Looker {
     }
 
     /// What a file is, or the files in a directory.
-    pub fn place(&mut self, path: &Path) -> Fingerprint {
-        if let Some(known) = self.places.get(path) {
+    pub fn path(&mut self, path: &Path) -> Fingerprint {
+        if let Some(known) = self.paths.get(path) {
             return *known;
         }
         let mut hasher = DefaultHasher::new();
@@ -218,25 +218,25 @@ impl Looker {
             look(file, &mut hasher);
         }
         let fingerprint = Fingerprint(hasher.finish());
-        self.places.insert(path.to_owned(), fingerprint);
+        self.paths.insert(path.to_owned(), fingerprint);
         fingerprint
     }
 }
 
 /// Which file it is, how long and how old; a link's target, not the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Stamp {
+pub struct FileState {
     device: u64,
     inode: u64,
     bytes: u64,
     modified: (i64, i64),
 }
 
-impl Stamp {
+impl FileState {
     /// What is at a path now; `None`: nothing, or nothing that can be looked at.
-    pub fn of(path: &Path) -> Option<Stamp> {
+    pub fn of(path: &Path) -> Option<FileState> {
         let file = std::fs::metadata(path).ok()?;
-        Some(Stamp {
+        Some(FileState {
             device: file.dev(),
             inode: file.ino(),
             bytes: file.len(),
@@ -248,12 +248,12 @@ impl Stamp {
 /// A file's name, and what it is.
 fn look(path: &Path, hasher: &mut DefaultHasher) {
     path.hash(hasher);
-    Stamp::of(path).hash(hasher);
+    FileState::of(path).hash(hasher);
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Looker, Origin, is_credible};
+    use super::{FingerprintCache, Origin, is_credible};
     use std::fs;
     use std::path::{Path, PathBuf};
 
@@ -273,7 +273,7 @@ mod tests {
         for name in ["program", "library", "etc/php.ini", "etc/conf.d/a.ini"] {
             fs::write(dir.path().join(name), "1").unwrap();
         }
-        let look = || Looker::default().origin(&origin(dir.path()));
+        let look = || FingerprintCache::default().origin(&origin(dir.path()));
         let before = look();
         assert_eq!(look(), before);
         for name in ["program", "library", "etc/php.ini", "etc/conf.d/a.ini"] {

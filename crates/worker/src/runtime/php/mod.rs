@@ -4,7 +4,7 @@
 //! libphp itself is known to the forkyard-php executable only.
 
 pub mod files;
-pub mod held;
+pub mod ini_snapshot;
 pub mod request_settings;
 pub mod script;
 pub mod settings;

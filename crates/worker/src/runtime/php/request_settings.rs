@@ -1,7 +1,7 @@
 //! Which php.ini settings a request may bring along in `PHP_VALUE` and `PHP_ADMIN_VALUE`.
 //!
-//! Whoever reaches a pool's socket can send any parameter. With `auto_prepend_file` or `error_log` among them, reaching
-//! the socket is as good as running code as the pool's user.
+//! Any program that reaches a pool's socket can send any parameter. With `auto_prepend_file` or `error_log` among them,
+//! reaching the socket is as good as running code as the pool's user.
 
 use crate::config::RequestSettings;
 
@@ -82,7 +82,7 @@ impl Rule {
         }
     }
 
-    /// Whether every setting may be set, so that nobody has to ask.
+    /// Whether every setting may be set, so that no name has to be looked up.
     pub fn is_open(&self) -> bool {
         self.settings == RequestSettings::All
     }
@@ -103,7 +103,7 @@ impl Rule {
         Verdict::Refuse(self.report(name, why))
     }
 
-    /// A line for the log, once for each name: whoever sends thousands of names must not fill the log.
+    /// A line for the log, once for each name. A client that sends thousands of names must not fill the log.
     fn report(&mut self, name: &str, why: &str) -> String {
         if self.reported.len() >= REMEMBERED || self.reported.iter().any(|known| known == name) {
             return String::new();

@@ -1,9 +1,9 @@
 //! How a pool's settings reach PHP.
 
-use super::held::IniFiles;
+use super::ini_snapshot::IniFiles;
 use crate::config::Php;
 use crate::config::fpm::entry;
-use crate::config::sharing::{is_common_setting, is_start_setting};
+use crate::config::sharing::{is_start_setting, is_zygote_setting};
 use std::path::{Path, PathBuf};
 
 const EXPOSE: &str = "expose_php";
@@ -57,6 +57,10 @@ pub fn held_start_settings(php: &Php) -> impl Iterator<Item = &str> {
 
 /// The settings that are set after module start-up, with whether they are for administrators.
 pub fn later_settings(php: &Php) -> impl Iterator<Item = (&str, &str, bool)> {
+    all_settings(php).filter(|(name, _, _)| !is_start_setting(name))
+}
+
+fn all_settings(php: &Php) -> impl Iterator<Item = (&str, &str, bool)> {
     let values = php
         .php_value
         .iter()
@@ -65,12 +69,12 @@ pub fn later_settings(php: &Php) -> impl Iterator<Item = (&str, &str, bool)> {
         .php_admin_value
         .iter()
         .map(|(name, value)| (name.as_str(), value.as_str(), true));
-    values.chain(admin).filter(|(name, _, _)| !is_start_setting(name))
+    values.chain(admin)
 }
 
-/// Of those, the ones that pools that share a preloader may each have their own of: they are set in the workers.
-pub fn own_settings(php: &Php) -> impl Iterator<Item = (&str, &str, bool)> {
-    later_settings(php).filter(|(name, _, _)| !is_common_setting(name))
+/// The settings that a worker of a zygote has of its own: all but what the zygote had to know when it started.
+pub fn worker_settings(php: &Php) -> impl Iterator<Item = (&str, &str, bool)> {
+    all_settings(php).filter(|(name, _, _)| !is_zygote_setting(name))
 }
 
 /// The same with OPcache's lock, which it makes at start and unlinks at once, in a place that the pool may write to.
@@ -98,6 +102,12 @@ pub fn exposes(php: &Php, ini: Option<&IniFiles>) -> bool {
     written.chain(set).last().is_none_or(|value| is_on(&value))
 }
 
+/// What the pool itself says of a setting that is on or off.
+pub fn flag(php: &Php, name: &str) -> Option<bool> {
+    let own = all_settings(php).filter(|(known, _, _)| *known == name);
+    own.last().map(|(_, value, _)| is_on(value))
+}
+
 /// What PHP takes a setting's value for, where it is to be on or off.
 pub fn is_on(value: &str) -> bool {
     let word = value.trim().to_ascii_lowercase();
@@ -121,7 +131,7 @@ fn quote(value: &str) -> Option<String> {
 mod tests {
     use super::{exposes, later_settings, php_ini_directories, start_lines, with_lock_in};
     use crate::config::{Php, Preloading, RequestSettings};
-    use crate::runtime::php::held::{IniFile, IniFiles};
+    use crate::runtime::php::ini_snapshot::{IniFile, IniFiles};
     use std::path::Path;
     use std::time::Duration;
 
@@ -146,6 +156,8 @@ mod tests {
             warm_up: 0,
             warm_up_time: Duration::ZERO,
             preloading: Preloading::Own,
+            opcache_cache: None,
+            worker: None,
         }
     }
 

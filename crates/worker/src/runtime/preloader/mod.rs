@@ -4,23 +4,27 @@
 //! forkyard-php is one; programs in other languages are by the C ABI ([`crate::abi`]). Each of them waits for the next worker
 //! that is wanted ([`Preloader::wait`]) and forks it by itself; [`CodeCache`] is all that is asked of it besides.
 
-mod kits;
+mod parcel;
 mod socket;
+mod watch;
 
 pub use socket::{Message, Socket};
 
+use crate::config::PathPattern;
 use crate::config::sharing;
 use crate::logs::Log;
+use crate::master::renewal::Renewal;
 use crate::runtime::php::protocol::{Answer, Command, WARM_PATIENCE};
 use crate::spawn::error::Category;
-use crate::spawn::setupper::{Complaint, Notes};
+use crate::spawn::setupper::{Notes, SetupComplaint};
 use crate::spawn::step::Step;
 use crate::sys::{self, clock, title};
-use crate::worker::{self, Kit, KitError, Seat, Settings};
-use kits::Kits;
+use crate::worker::{self, ContextError, GenerationContext, Settings, WorkerContext};
+use parcel::Parcel;
 use std::collections::VecDeque;
 use std::fmt;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use watch::Watch;
 
 /// What a runtime keeps of code that its workers ran. A runtime that keeps none has `()`.
 pub trait CodeCache {
@@ -42,14 +46,12 @@ pub enum Error {
     Line(serde_json::Error),
     /// The first line is not `begin`, or a later one is.
     Order,
-    /// A worker of a generation that the process does not know.
-    Generation,
     /// The message has the wrong descriptors.
-    Kit(KitError),
+    Context(ContextError),
     /// A system call failed.
     System(sys::Error),
     /// The process could not become what its pool says.
-    Settle(worker::SettleError),
+    ProcessSettings(worker::ProcessSettingsError),
 }
 
 impl fmt::Display for Error {
@@ -57,10 +59,9 @@ impl fmt::Display for Error {
         match self {
             Error::Line(error) => write!(f, "line from the master: {error}"),
             Error::Order => f.write_str("line from the master: not the time for it"),
-            Error::Generation => f.write_str("line from the master: no such generation"),
-            Error::Kit(error) => write!(f, "message from the master: {error}"),
+            Error::Context(error) => write!(f, "message from the master: {error}"),
             Error::System(error) => error.fmt(f),
-            Error::Settle(error) => error.fmt(f),
+            Error::ProcessSettings(error) => error.fmt(f),
         }
     }
 }
@@ -71,24 +72,24 @@ impl Error {
     /// The step of the start that fails by it, and what kind of error it is.
     pub fn blames(&self) -> (Step, Category) {
         match self {
-            Error::Line(_) | Error::Order | Error::Generation | Error::Kit(_) => {
+            Error::Line(_) | Error::Order | Error::Context(_) => {
                 (Step::SubprocessWrapperPreparation, Category::Internal)
             }
             Error::System(_) => (Step::SubprocessWrapperPreparation, Category::OperatingSystem),
-            Error::Settle(_) => (Step::SubprocessSetupperBeforeShell, Category::OperatingSystem),
+            Error::ProcessSettings(_) => (Step::SubprocessSetupperBeforeShell, Category::OperatingSystem),
         }
     }
 
     /// What to do about it.
     pub fn solution(&self) -> &'static str {
         match self {
-            Error::Line(_) | Error::Order | Error::Generation | Error::Kit(_) => {
+            Error::Line(_) | Error::Order | Error::Context(_) => {
                 "The programs of forkyard have to be of one version: install all of them anew."
             }
             Error::System(_) => {
                 "Check that the machine has memory and descriptors to spare, and the service's limits."
             }
-            Error::Settle(_) => {
+            Error::ProcessSettings(_) => {
                 "Correct the pool's setting that is named: its user, directories, limits, or what confines it."
             }
         }
@@ -101,9 +102,9 @@ impl From<sys::Error> for Error {
     }
 }
 
-impl From<worker::SettleError> for Error {
-    fn from(error: worker::SettleError) -> Error {
-        Error::Settle(error)
+impl From<worker::ProcessSettingsError> for Error {
+    fn from(error: worker::ProcessSettingsError) -> Error {
+        Error::ProcessSettings(error)
     }
 }
 
@@ -112,25 +113,37 @@ impl From<worker::SettleError> for Error {
 pub struct Wanted {
     /// The master's number for it.
     worker: u64,
-    /// Of a process that pools share, the generation that it belongs to.
-    generation: Option<u64>,
     /// What is its own.
-    pub seat: Seat,
+    pub own: WorkerContext,
+    /// What a zygote passes on to it.
+    parcel: Option<Parcel>,
+}
+
+impl Wanted {
+    /// In a worker of a zygote: the memory that is its pool's own.
+    pub fn take_memory(&mut self) -> Option<OwnedFd> {
+        self.parcel.as_mut()?.memory.take()
+    }
 }
 
 /// A preloader that the master has begun.
 #[derive(Debug)]
 pub struct Preloader {
     socket: Socket,
-    /// What it is made from: its pool, or what the pools that share it have in common.
+    /// What it is made from: its pool, or what the pools of a zygote have in common.
     pub settings: Settings,
-    kits: Kits,
-    /// /dev/null, which a chroot has not.
+    /// What its workers get; `None`: it is a zygote, and makes workers of any pool and user.
+    context: Option<GenerationContext>,
+    /// /dev/null: a chroot may lack it.
     null: OwnedFd,
     /// The master will name scripts to compile.
     warms_up: bool,
+    /// Several pools will have workers of it.
+    is_for_many: bool,
     /// Lines that came while those were waited for.
     early: VecDeque<Message>,
+    /// Files whose change the master is told of.
+    watch: Option<Box<Watch>>,
 }
 
 impl Preloader {
@@ -139,8 +152,13 @@ impl Preloader {
     /// # Errors
     /// The line is none; the master is told, and the work directory.
     pub fn begin(socket: Socket, notes: Option<&Notes>) -> Result<Option<Preloader>, Error> {
-        Preloader::begin_with(socket, notes, |kit| {
-            let messages = kit.messages.try_clone();
+        Preloader::begin_with(socket, notes, |context| {
+            // What a zygote has to say, it says on standard error.
+            let Some(context) = context else {
+                Log::install();
+                return sys::fd::null();
+            };
+            let messages = context.messages.try_clone();
             let messages = messages.map_err(|error| sys::Error::from_io("dup", "", &error))?;
             Log::install().send_to_master(messages);
             sys::fd::null()
@@ -158,22 +176,22 @@ impl Preloader {
     fn begin_with(
         mut socket: Socket,
         notes: Option<&Notes>,
-        open_null: impl FnOnce(&Kit) -> sys::Result<OwnedFd>,
+        open_null: impl FnOnce(Option<&GenerationContext>) -> sys::Result<OwnedFd>,
     ) -> Result<Option<Preloader>, Error> {
         let Some(message) = socket.receive()? else {
             return Ok(None);
         };
-        let begun = begun(message).and_then(|begun| Ok((open_null(&begun.kit)?, begun)));
+        let begun = begun(message).and_then(|begun| Ok((open_null(begun.context.as_ref())?, begun)));
         let (null, begun) = match begun {
             Ok(begun) => begun,
             Err(error) => {
                 let summary = error.to_string();
                 if let Some(notes) = notes {
                     let (step, category) = error.blames();
-                    let complaint = Complaint {
+                    let complaint = SetupComplaint {
                         summary: &summary,
                         solution: Some(error.solution()),
-                        ..Complaint::default()
+                        ..SetupComplaint::default()
                     };
                     notes.fail(step, category, &complaint);
                 }
@@ -181,17 +199,18 @@ impl Preloader {
                 return Err(error);
             }
         };
-        let mut settings = begun.kit.settings.clone();
-        if begun.shared.is_some() {
-            settings.pool = sharing::common(&settings.pool);
-        }
+        let settings = begun.settings;
+        let name = sharing::label(&settings.pool);
+        title::set(&format!("{}: preloader {name}", settings.pool.title));
         Ok(Some(Preloader {
             socket,
             settings,
-            kits: Kits::new(begun.kit, begun.shared),
+            context: begun.context,
             null,
             warms_up: begun.warms_up,
+            is_for_many: begun.is_for_many,
             early: VecDeque::new(),
+            watch: None,
         }))
     }
 
@@ -199,22 +218,22 @@ impl Preloader {
     ///
     /// # Errors
     /// The step that failed.
-    pub fn settle(&self) -> Result<(), Error> {
-        worker::settle(&self.settings)?;
-        worker::settle_environment(&self.settings);
+    pub fn apply_process_settings(&self) -> Result<(), Error> {
+        worker::apply_process_settings(&self.settings)?;
+        worker::apply_environment(&self.settings);
         Ok(())
     }
 
-    /// What is left of [`Preloader::settle`] in a program that was started by a process which had settled: what exec(2)
+    /// What is left of [`Preloader::apply_process_settings`] in a program that was started by a process which had settled: what exec(2)
     /// has undone.
     ///
     /// # Errors
     /// The step that failed.
-    pub fn settle_again(&self) -> Result<(), Error> {
+    pub fn apply_process_settings_again(&self) -> Result<(), Error> {
         if !self.settings.pool.process_dumpable && self.settings.identity.is_some() {
             sys::identity::forbid_dumps()?;
         }
-        worker::settle_environment(&self.settings);
+        worker::apply_environment(&self.settings);
         Ok(())
     }
 
@@ -240,9 +259,19 @@ impl Preloader {
         Ok(())
     }
 
+    /// When a file changes from now on that one of these matches, the master is asked to let the pool begin anew.
+    pub fn watch(&mut self, patterns: &[PathPattern]) {
+        self.watch = Watch::begin(patterns);
+    }
+
     /// The application is loaded: the answer to the master's first line.
     pub fn ready(&self, answer: &Answer) {
         self.socket.answer(answer);
+    }
+
+    /// The same of a zygote, with the memory that each pool has to have of its own.
+    pub fn ready_with(&self, answer: &Answer, memory: Option<BorrowedFd<'_>>) {
+        self.socket.answer_with(answer, memory);
     }
 
     /// The application can't be loaded.
@@ -258,7 +287,7 @@ impl Preloader {
         loop {
             let message = match self.early.pop_front() {
                 Some(message) => message,
-                None => match self.socket.receive()? {
+                None => match self.receive()? {
                     Some(message) => message,
                     None => return Ok(None),
                 },
@@ -273,6 +302,19 @@ impl Preloader {
         }
     }
 
+    /// The next line. Looks after the files that are watched meanwhile.
+    fn receive(&mut self) -> Result<Option<Message>, Error> {
+        while let (Some(watch), Some(context)) = (&mut self.watch, &self.context) {
+            if let Some(changed) = watch.attend(clock::now()) {
+                worker::tell_renewal(context, Renewal::Watched, changed);
+            }
+            if self.socket.wait_beside(watch.as_fd(), watch.deadline())? {
+                break;
+            }
+        }
+        Ok(self.socket.receive()?)
+    }
+
     fn obey(&mut self, message: Message, cache: &mut dyn CodeCache) -> Result<Obeyed, (Option<u64>, Error)> {
         let command: Command<Settings> =
             serde_json::from_slice(&message.line).map_err(|error| (None, Error::Line(error)))?;
@@ -281,31 +323,23 @@ impl Preloader {
                 worker,
                 slot,
                 is_routed,
-                generation,
+                parcel,
             } => {
-                let seat = Seat::assemble(slot, is_routed, message.descriptors)
-                    .map_err(|error| (Some(worker), Error::Kit(error)))?;
-                if !self.kits.has(generation) {
-                    return Err((Some(worker), Error::Generation));
+                let wrong = |error| (Some(worker), error);
+                if self.is_zygote() != parcel.is_some() {
+                    return Err(wrong(Error::Order));
                 }
-                Ok(Obeyed::Wanted(Wanted {
-                    worker,
-                    generation,
-                    seat,
-                }))
+                let mut descriptors = message.descriptors;
+                let parcel = parcel
+                    .map(|parcel| Parcel::split_off(parcel, &mut descriptors))
+                    .transpose()
+                    .map_err(|error| wrong(Error::Context(error)))?;
+                let own = WorkerContext::assemble(slot, is_routed, descriptors)
+                    .map_err(|error| wrong(Error::Context(error)))?;
+                Ok(Obeyed::Wanted(Wanted { worker, own, parcel }))
             }
-            Command::Adopt { generation, kit } => {
-                let kit =
-                    Kit::assemble(kit, message.descriptors).map_err(|error| (None, Error::Kit(error)))?;
-                match self.kits.adopt(generation, kit) {
-                    true => Ok(Obeyed::Nothing),
-                    false => Err((None, Error::Order)),
-                }
-            }
-            Command::Forget { generation } => {
-                self.kits.forget(generation);
-                Ok(Obeyed::Answer(Answer::Forgotten { generation }))
-            }
+            // A zygote has nothing of it: that what came before is done is what the master wants to hear.
+            Command::Forget { generation } => Ok(Obeyed::Answer(Answer::Forgotten { generation })),
             Command::Scripts { most } => Ok(Obeyed::Answer(Answer::Scripts {
                 scripts: cache.most_run(most),
             })),
@@ -326,29 +360,43 @@ impl Preloader {
         self.socket.answer(&failure(Some(wanted.worker), message));
     }
 
-    /// Whether pools share the process: a worker has yet to take on what is its own pool's.
-    pub fn is_shared(&self) -> bool {
-        self.kits.is_shared()
+    /// Whether it makes workers of any pool and user: a worker still takes on all settings of its pool.
+    pub fn is_zygote(&self) -> bool {
+        self.context.is_none()
+    }
+
+    /// Of a zygote: whether it was started for several pools.
+    pub fn is_for_many(&self) -> bool {
+        self.is_for_many
     }
 
     /// In a worker, before code of the application runs there: what it writes is its own and no longer the preloader's.
     ///
     /// # Errors
     /// `dup2`.
-    pub fn settle_output(&self, wanted: &Wanted) -> Result<(), sys::Error> {
-        worker::settle_output(&wanted.seat, self.null.as_fd())
+    pub fn redirect_output(&self, wanted: &Wanted) -> Result<(), sys::Error> {
+        worker::redirect_output(&wanted.own, self.null.as_fd())
     }
 
     /// In a worker: what it takes along; all else is closed. `None`: the log says why it can't.
-    pub fn seated(self, wanted: Wanted) -> Option<(Kit, Seat)> {
-        let kit = self.kits.take(wanted.generation)?;
-        let pool = &kit.settings.pool;
+    pub fn into_contexts(self, wanted: Wanted) -> Option<(GenerationContext, WorkerContext)> {
+        let context = match wanted.parcel {
+            Some(parcel) => match parcel.open() {
+                Ok(context) => context,
+                Err(error) => {
+                    log::error!("worker failed to initialize: {error}");
+                    return None;
+                }
+            },
+            None => self.context?,
+        };
+        let pool = &context.settings.pool;
         title::set(&format!("{}: pool {}", pool.title, pool.name));
-        if let Err(error) = worker::settle_output(&wanted.seat, self.null.as_fd()) {
+        if let Err(error) = worker::redirect_output(&wanted.own, self.null.as_fd()) {
             log::error!("worker failed to initialize: {error}");
             return None;
         }
-        Some((kit, wanted.seat))
+        Some((context, wanted.own))
     }
 }
 
@@ -368,24 +416,31 @@ fn failure(worker: Option<u64>, message: impl Into<String>) -> Answer {
 
 /// The master's first line.
 struct Begun {
-    kit: Kit,
+    settings: Settings,
+    /// `None`: it is to be a zygote.
+    context: Option<GenerationContext>,
     warms_up: bool,
-    shared: Option<u64>,
+    is_for_many: bool,
 }
 
 fn begun(message: Message) -> Result<Begun, Error> {
     let command: Command<Settings> = serde_json::from_slice(&message.line).map_err(Error::Line)?;
     let Command::Begin {
-        kit,
+        context,
         warms_up,
-        shared,
+        is_zygote,
+        is_for_many,
     } = command
     else {
         return Err(Error::Order);
     };
     Ok(Begun {
-        kit: Kit::assemble(kit, message.descriptors).map_err(Error::Kit)?,
+        settings: context.clone(),
+        context: match is_zygote {
+            true => None,
+            false => Some(GenerationContext::assemble(context, message.descriptors).map_err(Error::Context)?),
+        },
         warms_up,
-        shared,
+        is_for_many,
     })
 }

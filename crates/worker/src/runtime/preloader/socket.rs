@@ -1,14 +1,18 @@
 //! Lines with descriptors, to and from the master.
 
 use crate::runtime::php::protocol::Answer;
-use crate::sys::{self, fd};
+use crate::sys::{self, clock, fd};
+use crate::tick::Tick;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// The longest line: a pool's settings with all of its ini values are far shorter.
 const MAX_LINE_BYTES: usize = 4 << 20;
-const READ_BYTES: usize = 64 << 10;
+/// Read at once. In a process that forks for each line, every page that a line was read into is copied once more.
+const READ_BYTES: usize = 4 << 10;
 
 /// The preloader's end of the socket.
 #[derive(Debug)]
@@ -55,6 +59,31 @@ impl Socket {
         Ok(None)
     }
 
+    /// Waits for the master, something else, or the moment. Whether the master has said something, or has closed the socket.
+    ///
+    /// # Errors
+    /// poll(2).
+    pub(super) fn wait_beside(&self, other: BorrowedFd<'_>, until: Option<Tick>) -> sys::Result<bool> {
+        if self.buffer.contains(&b'\n') {
+            return Ok(true);
+        }
+        let timeout = match until {
+            // Rounded up: a wait that is too short would be followed by others.
+            Some(until) => PollTimeout::try_from(until.since(clock::now()) + Duration::from_millis(1))
+                .unwrap_or(PollTimeout::MAX),
+            None => PollTimeout::NONE,
+        };
+        let mut both = [
+            PollFd::new(self.fd.as_fd(), PollFlags::POLLIN),
+            PollFd::new(other, PollFlags::POLLIN),
+        ];
+        match poll(&mut both, timeout) {
+            Ok(_) => Ok(both[0].revents().is_some_and(|events| !events.is_empty())),
+            Err(Errno::EINTR) => Ok(false),
+            Err(errno) => Err(sys::Error::new("poll", "", errno)),
+        }
+    }
+
     /// The next line; `None` when the master has closed the socket.
     ///
     /// # Errors
@@ -93,11 +122,22 @@ impl Socket {
 
     /// Sends one line. A master that is gone needs no answer: the next `receive` finds the end.
     pub fn answer(&self, answer: &Answer) {
+        self.answer_with(answer, None);
+    }
+
+    /// The same with a descriptor, which goes with the line's first byte.
+    pub fn answer_with(&self, answer: &Answer, descriptor: Option<BorrowedFd<'_>>) {
         let Ok(mut line) = serde_json::to_vec(answer) else {
             return;
         };
         line.push(b'\n');
         let mut rest = line.as_slice();
+        if let Some(descriptor) = descriptor {
+            match fd::send_with(self.fd.as_fd(), rest, &[descriptor.as_raw_fd()]) {
+                Ok(count) => rest = &rest[count..],
+                Err(_) => return,
+            }
+        }
         while !rest.is_empty() {
             match nix::sys::socket::send(
                 self.fd.as_raw_fd(),

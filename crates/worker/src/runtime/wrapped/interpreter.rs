@@ -6,7 +6,7 @@
 use crate::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED, SOCKET};
 use crate::runtime::preloader::Socket;
 use crate::spawn::error::Category;
-use crate::spawn::setupper::{Complaint, Notes, barrier};
+use crate::spawn::setupper::{Notes, SetupComplaint, barrier};
 use crate::spawn::step::Step;
 use crate::sys::fd;
 use crate::worker::{self, Settings};
@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The hidden subcommand of `forkyard` that does it.
@@ -27,6 +27,8 @@ const MAX_LINE_BYTES: usize = 4 << 20;
 /// A line that is longer than the socket's buffer comes in parts; each is waited for this long, this often.
 const PART_PATIENCE: Duration = Duration::from_millis(1);
 const MAX_WAITS: u32 = 10_000;
+/// As many links in a row as the kernel follows.
+const MOST_LINKS: usize = 40;
 
 /// Why the interpreter does not run.
 struct Failure {
@@ -44,10 +46,10 @@ pub fn run(interpreter: &OsString, arguments: &[OsString]) -> i32 {
         Err(failure) => failure,
     };
     if let Some(notes) = &notes {
-        let complaint = Complaint {
+        let complaint = SetupComplaint {
             summary: &failure.summary,
             solution: Some(&failure.solution),
-            ..Complaint::default()
+            ..SetupComplaint::default()
         };
         notes.fail(failure.step, failure.category, &complaint);
     }
@@ -76,7 +78,7 @@ fn become_it(interpreter: &OsString, arguments: &[OsString], notes: Option<&Note
     // In a new root directory there is neither this interpreter nor its library: the wrapper goes there when it has
     // loaded them.
     if settings.pool.chroot.is_none() {
-        worker::settle(&settings).map_err(|error| Failure {
+        worker::apply_process_settings(&settings).map_err(|error| Failure {
             step: Step::SubprocessSetupperBeforeShell,
             category: Category::OperatingSystem,
             summary: error.to_string(),
@@ -96,9 +98,13 @@ fn become_it(interpreter: &OsString, arguments: &[OsString], notes: Option<&Note
     }
     let error = program.exec();
     let path = Path::new(interpreter);
-    // A virtual environment's is a link to another place: the way there counts, too.
-    let places = [Some(path.to_owned()), std::fs::read_link(path).ok()];
-    let ways = places.iter().flatten().filter_map(|place| place.parent());
+    // A virtual environment's is a link to a link to another place: the way there counts, too.
+    let places = std::iter::successors(Some(path.to_owned()), |place| {
+        let link = std::fs::read_link(place).ok()?;
+        Some(place.parent()?.join(link))
+    });
+    let places: Vec<PathBuf> = places.take(MOST_LINKS).collect();
+    let ways = places.iter().filter_map(|place| place.parent());
     let user = settings.identity.as_ref();
     let user = user.map_or_else(own_name, |user| {
         user.name.clone().unwrap_or_else(|| user.uid.to_string())
@@ -140,7 +146,7 @@ fn peek() -> Result<Option<Settings>, String> {
         };
         if let Some(end) = buffer[..count].iter().position(|byte| *byte == b'\n') {
             return match serde_json::from_slice(&buffer[..end]) {
-                Ok(Command::Begin { kit, .. }) => Ok(Some(kit)),
+                Ok(Command::Begin { context, .. }) => Ok(Some(context)),
                 Ok(_) => Err("line from the master: not the time for it".into()),
                 Err(error) => Err(format!("line from the master: {error}")),
             };

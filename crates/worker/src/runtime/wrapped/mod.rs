@@ -19,11 +19,13 @@ pub const LIBRARY: &str = "libforkyard.so";
 
 const RUBY: &str = concat!(
     include_str!("rack/library.rb"),
+    include_str!("rack/jobs.rb"),
     include_str!("rack/input.rb"),
     include_str!("rack/exchange.rb"),
     include_str!("rack/environment.rb"),
     include_str!("rack/answer.rb"),
     include_str!("rack/telling.rb"),
+    include_str!("rack/threads.rb"),
     include_str!("wrapper.rb"),
 );
 

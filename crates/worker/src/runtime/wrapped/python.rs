@@ -1,21 +1,25 @@
 //! The wrapper in Python, several modules in one script.
 
-use forkyard_protocol::look::Kind;
+use forkyard_protocol::inspector::Kind;
 use forkyard_protocol::startup::files_of;
 
 /// Name and source of each module. The package itself is what applications import.
-const MODULES: [(&str, &str); 9] = [
+const MODULES: [(&str, &str); 13] = [
     ("forkyard", include_str!("python/__init__.py")),
     ("forkyard.abi", include_str!("python/abi.py")),
     ("forkyard.asgi", include_str!("python/asgi.py")),
     ("forkyard.body", include_str!("python/body.py")),
+    ("forkyard.django", include_str!("python/django.py")),
+    ("forkyard.front", include_str!("python/front.py")),
+    ("forkyard.jobs", include_str!("python/jobs.py")),
     ("forkyard.load", include_str!("python/load.py")),
     ("forkyard.preload", include_str!("python/preload.py")),
     ("forkyard.scope", include_str!("python/scope.py")),
     ("forkyard.slow", include_str!("python/slow.py")),
+    ("forkyard.threads", include_str!("python/threads.py")),
     ("forkyard.wsgi", include_str!("python/wsgi.py")),
 ];
-/// In place of which the list of start-up files comes.
+/// The list of start-up files takes the place of this.
 const EMPTY: &str = "USUAL_FILES = {}";
 const BOOT: &str = include_str!("python/boot.py");
 

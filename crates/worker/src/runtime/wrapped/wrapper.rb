@@ -9,6 +9,9 @@ module Forkyard
   SOLUTION = 2
   DETAILS = 3
   MOST_OF_A_REPORT = 16 * 1024
+  # What forkyard_threads_mind says.
+  PROMOTES = 1
+  WORKS = 2
   # How long before the end of the time for the start it is said where the application hangs.
   LAST_SECONDS = 3
   # This script, as Ruby names it.
@@ -16,7 +19,7 @@ module Forkyard
   # The descriptor of the work directory, until the library takes it.
   WORK_DIRECTORY = 5
   private_constant :SOLUTION, :DETAILS, :MOST_OF_A_REPORT, :WORK_DIRECTORY
-  private_constant :LAST_SECONDS, :SCRIPT, :EXIT_SOFTWARE, :USUAL_FILE, :SERVER_ERROR, :SIGNALS
+  private_constant :LAST_SECONDS, :PROMOTES, :WORKS, :SCRIPT, :EXIT_SOFTWARE, :USUAL_FILE, :SERVER_ERROR, :SIGNALS
 
   class << self
     # Whether the application has out-of-band work to do.
@@ -37,6 +40,9 @@ module Forkyard
       settings = settings()
       return EXIT_SOFTWARE unless @library.settle.call(@preloader).zero?
 
+      @thread_count = settings["concurrency"]
+      # As Puma has it: by this an application sizes its pool of connections to a database.
+      ENV["RAILS_MAX_THREADS"] ||= @thread_count.to_s if @thread_count > 1
       watch = watch(settings)
       begin
         @application = load(settings)
@@ -127,6 +133,8 @@ module Forkyard
     def fail_to_load(error, settings)
       text = report(error)
       message = text.split(/^\tfrom /, 2).first.strip.gsub(/\s*\n\s*/, "; ")
+      # Where Ruby itself was says nothing.
+      message = message.sub(/\A<internal:[^>]*>:\d+:in [`'][^']*': /, "")
       # Where the application itself was, if a library has raised it.
       own = Array(error.backtrace).find { |place| place.start_with?("#{settings["root"]}/") }
       message = "#{message}, from #{own}" if own && !message.start_with?(own)
@@ -226,16 +234,19 @@ module Forkyard
       reset_signals
       @library.settle_output.call(@preloader)
       questions = @library.questions.call(@preloader, 0)
+      @pid = Process.pid
+      return serve_by_threads(questions) if @thread_count > 1
+
       worker = @library.begin_worker.call(@preloader)
       return EXIT_SOFTWARE if worker.zero?
 
-      @pid = Process.pid
       @after_fork.each(&:call)
       Telling.begin(questions) unless questions.negative?
       environment = Environment.new(@library)
       loop do
         until (request = @library.next_request.call(worker)).zero?
-          answer(request, environment)
+          exchange = Exchange.new(@library, request)
+          answer(exchange, environment.of(request, exchange))
         end
         unless @library.works.call(worker).zero?
           work(worker)
@@ -243,6 +254,30 @@ module Forkyard
         end
         break if @library.promotes.call(worker).zero?
         return become_preloader(worker) if fork_orphan { |pid| @library.forked_preloader.call(worker, pid) }
+      end
+      @at_stop.each(&:call)
+      @library.end_worker.call(worker)
+    end
+
+    # The same with several threads.
+    def serve_by_threads(questions)
+      worker = @library.begin_threads.call(@preloader)
+      return EXIT_SOFTWARE if worker.zero?
+
+      @after_fork.each(&:call)
+      threads = Threads.new(@library, worker, @thread_count) { |exchange, env| answer(exchange, env, worker) }
+      Telling.begin(questions) { |request| threads.running(request) } unless questions.negative?
+      while (wish = @library.mind.call(worker)) == WORKS
+        work(worker)
+      end
+      is_stuck = threads.stuck?
+      if wish == PROMOTES
+        if is_stuck
+          why = "a thread is stuck in a request whose time is up"
+          @library.refuse.call(worker, why, why.bytesize)
+        elsif fork_orphan { |pid| @library.forked_preloader.call(worker, pid) }
+          return become_preloader(worker)
+        end
       end
       @at_stop.each(&:call)
       @library.end_worker.call(worker)
@@ -284,9 +319,8 @@ module Forkyard
       nil
     end
 
-    def answer(request, environment)
-      exchange = Exchange.new(@library, request)
-      env = environment.of(request, exchange)
+    # `worker`: of which this is one of several threads.
+    def answer(exchange, env, worker = nil)
       status = headers = failure = nil
       begin
         status, headers, body = @application.call(env)
@@ -294,15 +328,15 @@ module Forkyard
       rescue ClientGone => failure
         nil
       rescue Exception => failure
-        fail(exchange, failure)
+        fail(exchange, failure, worker)
       end
       afterwards(exchange, env, status, headers, failure)
     ensure
-      env["rack.input"].discard if env && env["rack.input"].is_a?(Input)
+      env["rack.input"].discard if env["rack.input"].is_a?(Input)
       exchange.over
     end
 
-    def fail(exchange, error)
+    def fail(exchange, error, worker)
       # A copy of the worker that the application has forked is not to answer for it.
       raise error if Process.pid != @pid
 
@@ -317,7 +351,9 @@ module Forkyard
       if is_end
         # The application asked for its process to end; the answer is told first.
         exchange.finish
-        raise error
+        raise error if worker.nil?
+
+        @library.retire_threads.call(worker)
       end
     end
 
@@ -335,12 +371,24 @@ module Forkyard
     end
 
     def report(error)
+      return report_of_answer(error) if error.backtrace&.first&.start_with?(SCRIPT)
+
       text = error.full_message(highlight: false, order: :top)
       text = text.lines.reject { |line| line.start_with?("\tfrom #{SCRIPT}") }.join
       text.end_with?("\n") ? text : "#{text}\n"
     rescue StandardError
       # A message in an encoding that its backtrace is not in.
       "#{error.class}: #{error.message.inspect}\n"
+    end
+
+    # What the application gave is not what Rack wants, which is noticed in this script: the application's own calls, if it is
+    # still in one.
+    def report_of_answer(error)
+      what = "#{error.message.lines.first.to_s.chomp} (#{error.class})"
+      at, *others = own(error.backtrace)
+      return "#{at}: #{what}\n#{others.map { |call| "\tfrom #{call}\n" }.join}" if at
+
+      "the application's answer is none that Rack allows: #{what}\n"
     end
 
     def reset_signals

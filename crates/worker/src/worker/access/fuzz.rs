@@ -1,16 +1,16 @@
 //! The access log: its format, and the lines that it makes of what clients and applications say.
 
-use super::head::Head;
-use super::line::{Facts, render};
+use super::head::AnswerHead;
+use super::line::{RequestFacts, render};
 use crate::config::access::{DEFAULT_FORMAT, Escape, Format, parse_format};
 use crate::sys::clock::CpuTimes;
 use forkyard_fuzz::{in_pieces, number_of};
 use std::sync::LazyLock;
 
-fn facts<'a>(input: &'a [u8], head: &'a Head, params: &'a [Option<Vec<u8>>]) -> Facts<'a> {
+fn facts<'a>(input: &'a [u8], head: &'a AnswerHead, params: &'a [Option<Vec<u8>>]) -> RequestFacts<'a> {
     let mut texts = input.split(|byte| *byte == b'\n');
     let mut next = || texts.next().unwrap_or_default();
-    Facts {
+    RequestFacts {
         pool: "www",
         method: next(),
         uri: next(),
@@ -35,7 +35,7 @@ static FORMATS: LazyLock<[Format; 2]> =
 
 /// Whatever a request says, its entry is one line, and in JSON one object.
 pub(crate) fn lines(input: &[u8]) {
-    let mut head = Head::default();
+    let mut head = AnswerHead::default();
     head.take(input);
     let params: Vec<_> = input
         .split(|byte| *byte == b'\n')
@@ -61,7 +61,7 @@ pub(crate) fn lines(input: &[u8]) {
 
 /// Status and values of an answer's head do not depend on how it came, and no more is kept than a head may have.
 pub(crate) fn head(input: &[u8]) {
-    let (mut whole, mut pieces) = (Head::default(), Head::default());
+    let (mut whole, mut pieces) = (AnswerHead::default(), AnswerHead::default());
     whole.take(input);
     in_pieces(input, |piece| pieces.take(piece));
     assert_eq!(whole.status(), pieces.status());
@@ -87,7 +87,7 @@ pub(crate) fn format(input: &[u8]) {
         serde_json::from_slice::<Format>(&written).expect("its own"),
         format
     );
-    let head = Head::default();
+    let head = AnswerHead::default();
     let mut line = Vec::new();
     let facts = facts(b"GET\n/a", &head, &[]);
     let is_whole = render(&format, &facts, 256, &mut line);

@@ -5,12 +5,12 @@ const HEAD_BYTES: usize = 64 * 1024;
 
 /// The beginning of an answer, up to the empty line.
 #[derive(Debug, Default)]
-pub(super) struct Head {
+pub(super) struct AnswerHead {
     bytes: Vec<u8>,
     is_over: bool,
 }
 
-impl Head {
+impl AnswerHead {
     /// A next answer begins.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
@@ -75,13 +75,13 @@ impl Head {
 
 #[cfg(test)]
 mod tests {
-    use super::Head;
+    use super::AnswerHead;
 
     #[test]
     fn headers_are_read_however_they_come() {
         let answer = b"Status: 404 Not Found\r\nX-A: one\r\nX-A: two\r\n\r\nX-B: body\r\nStatus: 200\r\n";
         for size in 1..answer.len() {
-            let mut head = Head::default();
+            let mut head = AnswerHead::default();
             answer.chunks(size).for_each(|chunk| head.take(chunk));
             assert_eq!(head.status(), 404);
             assert_eq!(head.value("X-A"), Some(b"one".as_slice()));
@@ -100,7 +100,7 @@ mod tests {
             (b"status:503\r\n\r\n", 503),
             (b"", 200),
         ] {
-            let mut head = Head::default();
+            let mut head = AnswerHead::default();
             head.take(answer);
             assert_eq!(head.status(), status, "{answer:?}");
         }
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn endless_headers_are_not_kept() {
-        let mut head = Head::default();
+        let mut head = AnswerHead::default();
         for _ in 0..100 {
             head.take(&[b'x'; 4096]);
         }

@@ -1,6 +1,6 @@
 //! One line of the access log.
 
-use super::head::Head;
+use super::head::AnswerHead;
 use super::text::{escape, fit};
 use crate::config::access::{CpuPart, DurationUnit, Escape, Format, Token};
 use crate::sys::clock::{CpuTimes, format_local_time};
@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 /// What a line may hold.
 #[derive(Debug)]
-pub(super) struct Facts<'a> {
+pub(super) struct RequestFacts<'a> {
     pub(super) pool: &'a str,
     pub(super) method: &'a [u8],
     pub(super) uri: &'a [u8],
@@ -21,7 +21,7 @@ pub(super) struct Facts<'a> {
     pub(super) content_length: u64,
     pub(super) peer: Option<IpAddr>,
     pub(super) status: u16,
-    pub(super) head: &'a Head,
+    pub(super) head: &'a AnswerHead,
     /// Bytes.
     pub(super) memory: u64,
     /// How long the request took, microseconds.
@@ -33,7 +33,7 @@ pub(super) struct Facts<'a> {
 }
 
 /// Renders a line without its newline, which fits into `limit` bytes with it. `false`: it was cut.
-pub(super) fn render(format: &Format, facts: &Facts<'_>, limit: usize, line: &mut Vec<u8>) -> bool {
+pub(super) fn render(format: &Format, facts: &RequestFacts<'_>, limit: usize, line: &mut Vec<u8>) -> bool {
     let mut params = facts.params.iter();
     let is_json = format.escape == Escape::Json;
     // Where the text lies that may be shortened.
@@ -65,7 +65,7 @@ pub(super) fn render(format: &Format, facts: &Facts<'_>, limit: usize, line: &mu
 /// What is text of others: it is escaped, and in JSON shortened if the line is too long.
 fn text<'a>(
     token: &Token,
-    facts: &Facts<'a>,
+    facts: &RequestFacts<'a>,
     params: &mut impl Iterator<Item = &'a Option<Vec<u8>>>,
     escape: Escape,
 ) -> Option<Cow<'a, [u8]>> {
@@ -95,7 +95,7 @@ fn text<'a>(
 }
 
 /// Everything else: the format's own text and numbers.
-fn add(token: &Token, facts: &Facts<'_>, line: &mut Vec<u8>) {
+fn add(token: &Token, facts: &RequestFacts<'_>, line: &mut Vec<u8>) {
     let seconds = |micros: u64| (micros / 1_000_000, micros % 1_000_000);
     match token {
         Token::Text(text) => line.extend_from_slice(text.as_bytes()),
@@ -157,7 +157,7 @@ fn number(line: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     let _ = line.write_fmt(text);
 }
 
-fn percent(facts: &Facts<'_>, part: CpuPart) -> f64 {
+fn percent(facts: &RequestFacts<'_>, part: CpuPart) -> f64 {
     let used = match part {
         CpuPart::Total => facts.cpu.user_micros + facts.cpu.system_micros,
         CpuPart::User => facts.cpu.user_micros,
@@ -172,9 +172,9 @@ mod tests {
     use crate::config::access::parse_format;
 
     fn rendered(format: &str, limit: usize) -> (String, bool) {
-        let mut head = Head::default();
+        let mut head = AnswerHead::default();
         head.take(b"Status: 404 x\r\nX-A: v\r\n\r\n");
-        let facts = Facts {
+        let facts = RequestFacts {
             pool: "www",
             method: b"GET",
             uri: b"/a\nb\"c\\",

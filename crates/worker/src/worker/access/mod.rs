@@ -1,7 +1,7 @@
 //! The access log of a worker: gathers what a request's line needs, and writes it with one system call.
 //!
-//! The file is opened by the master. Where workers find it, and how they notice that it was opened anew, is told in
-//! [`crate::logs::Handout`].
+//! The file is opened by the master. [`crate::logs::Handout`] describes where workers find it, and how they notice that
+//! it was opened anew.
 
 #[cfg(any(test, fuzzing))]
 pub(super) mod fuzz;
@@ -13,12 +13,12 @@ use crate::config::AccessLog;
 use crate::config::access::Token;
 use crate::logs::Handout;
 use crate::scoreboard::header;
-use crate::scoreboard::stamp::Description;
+use crate::scoreboard::slot_writer::Description;
 use crate::sys::clock::{self, CpuTimes};
 use crate::tick::Tick;
 use fastcgi::Params;
-use head::Head;
-use line::Facts;
+use head::AnswerHead;
+use line::RequestFacts;
 use nix::errno::Errno;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -36,7 +36,7 @@ pub struct Recorder {
     /// How often the file had been opened anew when it was taken.
     taken: u64,
     needs: Needs,
-    request: Request,
+    request: LoggedRequest,
     line: Vec<u8>,
     /// The last line could not be written, which has been said.
     is_failing: bool,
@@ -54,7 +54,7 @@ struct Needs {
 
 /// What is known of the request that is being served.
 #[derive(Debug, Default)]
-struct Request {
+struct LoggedRequest {
     begun_epoch_micros: u64,
     begun: Tick,
     begun_cpu: CpuTimes,
@@ -69,7 +69,7 @@ struct Request {
     /// The values of the parameters that the format names, in its order.
     params: Vec<Option<Vec<u8>>>,
     peer: Option<IpAddr>,
-    head: Head,
+    head: AnswerHead,
     later_status: Option<u16>,
     memory: u64,
     program_micros: u64,
@@ -99,7 +99,7 @@ impl Recorder {
             shelf,
             taken,
             needs,
-            request: Request::default(),
+            request: LoggedRequest::default(),
             line: Vec::new(),
             is_failing: false,
             has_cut: false,
@@ -170,7 +170,7 @@ impl Recorder {
         request.peer = peer;
     }
 
-    /// Output of the application, of which the headers are looked at.
+    /// Output of the application; the log needs its headers.
     pub fn output(&mut self, bytes: &[u8]) {
         self.request.head.take(bytes);
     }
@@ -213,7 +213,7 @@ impl Recorder {
         };
         // Of a program only the sum is known.
         cpu.user_micros += request.program_micros;
-        let facts = Facts {
+        let facts = RequestFacts {
             pool: &self.pool,
             method: &request.method,
             uri: &request.uri,
@@ -279,7 +279,7 @@ impl Recorder {
 }
 
 /// Whether a request is one of those that the operator does not want to see.
-fn is_suppressed(request: &Request, paths: &[String], status: u16) -> bool {
+fn is_suppressed(request: &LoggedRequest, paths: &[String], status: u16) -> bool {
     !paths.is_empty()
         && request.query.is_empty()
         && matches!(request.method.as_slice(), b"GET" | b"HEAD")

@@ -8,11 +8,11 @@ use fastcgi::Params;
 /// What a record is (`enum forkyard_event`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub(super) enum Kind {
+pub(super) enum EventKind {
     /// A request: the lengths of names and values, and whether the body is complete; names, values, and what is there of
     /// the body.
     Request = 1,
-    /// More of the body: whether it is the end; bytes.
+    /// There is more of the body.
     Body = 2,
     /// The client is gone.
     Gone = 3,
@@ -26,8 +26,24 @@ pub(super) enum Kind {
     End = 7,
 }
 
+impl EventKind {
+    const ALL: [EventKind; 7] = [
+        EventKind::Request,
+        EventKind::Body,
+        EventKind::Gone,
+        EventKind::Writable,
+        EventKind::Expired,
+        EventKind::Work,
+        EventKind::End,
+    ];
+
+    pub(super) fn from_number(number: u32) -> Option<EventKind> {
+        EventKind::ALL.into_iter().find(|kind| *kind as u32 == number)
+    }
+}
+
 /// Bytes of a record's four numbers.
-const HEAD_BYTES: usize = 16;
+pub(super) const HEAD_BYTES: usize = 16;
 
 /// The records, in order.
 #[derive(Debug, Default)]
@@ -36,6 +52,22 @@ pub(super) struct Events {
 }
 
 impl Events {
+    /// To be put into memory that was used before.
+    pub(super) fn in_memory(mut bytes: Vec<u8>) -> Events {
+        bytes.clear();
+        Events { bytes }
+    }
+
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    /// The request that a record is about.
+    pub(super) fn token(record: &[u8]) -> Option<u64> {
+        let token = record.get(8..HEAD_BYTES)?;
+        Some(u64::from_ne_bytes(token.try_into().ok()?))
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -47,21 +79,13 @@ impl Events {
     }
 
     /// One without more to say.
-    pub(super) fn put(&mut self, kind: Kind, token: u64) {
+    pub(super) fn put(&mut self, kind: EventKind, token: u64) {
         self.open(kind, token);
-    }
-
-    /// A piece of a body.
-    pub(super) fn body(&mut self, token: u64, piece: &[u8], is_end: bool) {
-        let at = self.open(Kind::Body, token);
-        self.number(u32::from(is_end));
-        self.bytes.extend_from_slice(piece);
-        self.close(at);
     }
 
     /// A request. Parameters that hold a NUL, and those without a name, are left out: no header and no path is like that.
     pub(super) fn request(&mut self, token: u64, params: &Params, body: &[u8], is_whole: bool) {
-        let at = self.open(Kind::Request, token);
+        let at = self.open(EventKind::Request, token);
         let lengths = self.bytes.len();
         for _ in 0..2 {
             self.number(0);
@@ -90,7 +114,7 @@ impl Events {
         self.close(at);
     }
 
-    fn open(&mut self, kind: Kind, token: u64) -> usize {
+    fn open(&mut self, kind: EventKind, token: u64) -> usize {
         let at = self.bytes.len();
         self.number(kind as u32);
         self.number(0);
@@ -132,18 +156,17 @@ mod tests {
         params.set(b"", b"nameless");
         params.set(b"E", b"");
         events.request(7, &params, b"body", true);
-        events.put(Kind::Gone, 7);
-        events.body(8, b"xy", false);
+        events.put(EventKind::Gone, 7);
+        events.put(EventKind::Body, 8);
         let mut bytes = vec![1, 2, 3];
         events.take(&mut bytes);
         assert!(events.is_empty());
-        assert_eq!(numbers(&bytes[..8]), [Kind::Request as u32, 12 + 4 + 5 + 4]);
+        assert_eq!(numbers(&bytes[..8]), [EventKind::Request as u32, 12 + 4 + 5 + 4]);
         assert_eq!(bytes[8..16], 7_u64.to_ne_bytes());
         assert_eq!(numbers(&bytes[16..28]), [4, 5, 1]);
         assert_eq!(&bytes[28..41], b"A\0E\0one\0\0body");
-        assert_eq!(numbers(&bytes[41..49]), [Kind::Gone as u32, 0]);
-        assert_eq!(numbers(&bytes[57..65]), [Kind::Body as u32, 6]);
-        assert_eq!(numbers(&bytes[73..77]), [0]);
-        assert_eq!(&bytes[77..], b"xy");
+        assert_eq!(numbers(&bytes[41..49]), [EventKind::Gone as u32, 0]);
+        assert_eq!(numbers(&bytes[57..65]), [EventKind::Body as u32, 0]);
+        assert_eq!(bytes[65..], 8_u64.to_ne_bytes());
     }
 }

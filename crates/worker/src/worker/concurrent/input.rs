@@ -1,12 +1,13 @@
 //! What comes on connections.
 
 use super::super::request::description;
-use super::desk::{Desk, READ_BYTES};
-use super::events::Kind;
-use super::place::{Phase, Understood};
+use super::client::{ClientPhase, Understood};
+use super::events::EventKind;
+use super::state::{READ_BYTES, WorkerState};
 use crate::sys::process::peak_memory_bytes;
 use crate::sys::socket::{Progress, receive};
 use crate::tick::Tick;
+use fastcgi::Params;
 use nix::errno::Errno;
 use std::time::Duration;
 
@@ -28,31 +29,36 @@ pub enum Piece {
     Gone,
 }
 
-impl Desk {
-    /// Reads what is there and wanted.
+impl WorkerState {
+    /// Reads what is there and wanted, and has what follows watched.
     pub(super) fn read(&mut self, index: usize, now: Tick) {
+        self.read_what_is_there(index, now);
+        self.watch(index);
+    }
+
+    fn read_what_is_there(&mut self, index: usize, now: Tick) {
         loop {
-            let place = &self.places[index];
-            if !place.readable || place.input_ended || !place.wants_input(AHEAD_BYTES) {
+            let client = &self.clients[index];
+            if !client.readable || client.input_ended || !client.wants_input(AHEAD_BYTES) {
                 return;
             }
-            if place.phase == Phase::Idle && !self.has_room() && self.router.is_none() {
+            if client.phase == ClientPhase::Idle && !self.has_room() && self.router.is_none() {
                 return self.pass_on(index, now);
             }
-            let Some(connection) = self.places[index].connection.as_deref() else {
+            let Some(connection) = self.clients[index].connection.as_deref() else {
                 return;
             };
             let received = receive(connection.socket(), &mut self.scratch[..READ_BYTES]);
             match received {
                 Ok(Progress::Done(0)) => return self.end_of_input(index),
                 Ok(Progress::Done(count)) => {
-                    let place = &mut self.places[index];
-                    // Whatever comes after a read that was not full is told of anew.
-                    place.readable = count == READ_BYTES || place.hangs_up;
+                    let client = &mut self.clients[index];
+                    // After a read that was not full, the kernel reports anew what comes.
+                    client.readable = count == READ_BYTES || client.hangs_up;
                     self.take_bytes(index, count, now);
                 }
                 Ok(Progress::WouldBlock) => {
-                    self.places[index].readable = false;
+                    self.clients[index].readable = false;
                     return;
                 }
                 Err(error) => {
@@ -67,32 +73,32 @@ impl Desk {
 
     /// So many bytes were read from a connection.
     fn take_bytes(&mut self, index: usize, count: usize, now: Tick) {
-        let place = &mut self.places[index];
-        if let Some(connection) = &mut place.connection {
+        let client = &mut self.clients[index];
+        if let Some(connection) = &mut client.connection {
             connection.spoken = true;
         }
-        if place.phase == Phase::Lingering {
+        if client.phase == ClientPhase::Lingering {
             return;
         }
-        if place.input.is_empty() {
-            let understood = place.understand(&self.scratch[..count]);
-            place
+        if client.input.is_empty() {
+            let understood = client.understand(&self.scratch[..count]);
+            client
                 .input
                 .extend_from_slice(&self.scratch[understood.used..count]);
             self.act(index, understood, now);
         } else {
-            place.input.extend_from_slice(&self.scratch[..count]);
+            client.input.extend_from_slice(&self.scratch[..count]);
             self.reconsider(index, now);
         }
     }
 
     /// Understands what was read before and left.
     pub(super) fn reconsider(&mut self, index: usize, now: Tick) {
-        let place = &mut self.places[index];
-        let input = std::mem::take(&mut place.input);
-        let understood = place.understand(&input);
-        place.input = input;
-        place.input.drain(..understood.used);
+        let client = &mut self.clients[index];
+        let input = std::mem::take(&mut client.input);
+        let understood = client.understand(&input);
+        client.input = input;
+        client.input.drain(..understood.used);
         self.act(index, understood, now);
     }
 
@@ -102,51 +108,50 @@ impl Desk {
         }
         if let Some(violation) = understood.broken {
             log::warn!("a connection was closed: {violation}");
-            if self.places[index].phase == Phase::Serving {
+            if self.clients[index].phase == ClientPhase::Serving {
                 return self.lose_client(index);
             }
             if let Some(reply) = violation.reply() {
                 self.reply(index, &reply, now);
             }
-            // What the client has sent and nobody read would reset the connection, reply and all.
+            // Bytes of the client that are unread would reset the connection and drop the reply.
             return self.linger(index, now);
         }
-        let place = &mut self.places[index];
-        match place.phase {
-            Phase::Idle | Phase::Reading if understood.is_request => self.take_up(index, now),
-            Phase::Idle if !place.is_portable() => {
-                place.phase = Phase::Reading;
+        let client = &mut self.clients[index];
+        match client.phase {
+            ClientPhase::Idle | ClientPhase::Reading if understood.is_request => self.take_up(index, now),
+            ClientPhase::Idle if !client.is_portable() => {
+                client.phase = ClientPhase::Reading;
                 let limit = now + self.settings.pool.client_timeout;
-                place.deadline = Some(limit);
+                client.deadline = Some(limit);
                 self.alarm.set_by(limit);
             }
-            Phase::Serving => {
+            ClientPhase::Serving => {
                 if understood.is_aborted {
                     self.tell_gone(index);
-                } else if place.wants_body && (!place.body.is_empty() || place.body_ended) {
-                    place.wants_body = false;
+                } else if client.wants_body && (!client.body.is_empty() || client.body_ended) {
+                    client.wants_body = false;
                     let token = self.token(index);
-                    let place = &mut self.places[index];
-                    self.events.body(token, &place.body, place.body_ended);
-                    place.body.clear();
+                    self.tell(EventKind::Body, token);
                 }
             }
-            Phase::Reading if place.is_portable() => self.keep(index, now),
+            ClientPhase::Reading if client.is_portable() => self.keep(index, now),
             // What the router would have to have back was understood already.
-            Phase::Rest if understood.is_request => self.close(index),
-            Phase::Rest if place.is_portable() => self.give_back(index),
+            ClientPhase::Rest if understood.is_request => self.close(index),
+            ClientPhase::Rest if client.is_portable() => self.give_back(index),
             _ => {}
         }
     }
 
     /// A request is there.
     fn take_up(&mut self, index: usize, now: Tick) {
-        let place = &mut self.places[index];
-        place.deadline = None;
-        if self.in_flight < self.limit && !self.is_working {
+        let may_start = self.occupied() < self.limit;
+        let client = &mut self.clients[index];
+        client.deadline = None;
+        if may_start && !self.is_working {
             self.start(index, now);
         } else {
-            place.phase = Phase::Waiting;
+            client.phase = ClientPhase::Waiting;
             self.waiting.push_back(index);
         }
     }
@@ -154,6 +159,7 @@ impl Desk {
     /// Gives a request to the application, or answers it if it is for the pool's status or ping path.
     pub(super) fn start(&mut self, index: usize, now: Tick) {
         self.in_flight += 1;
+        self.was_strained |= self.occupied() >= self.limit;
         // The master tells requests apart by when they were taken up.
         self.last_taken = now.max(self.last_taken + Duration::from_nanos(1));
         let taken = self.last_taken;
@@ -166,12 +172,12 @@ impl Desk {
         if let Some(limit) = limit {
             self.alarm.set_by(limit);
         }
-        if self.served % REQUESTS_A_LOOK == 0 {
+        if self.counts_memory && self.served % REQUESTS_A_LOOK == 0 {
             self.peak_memory_bytes = peak_memory_bytes();
-            self.stamp().memory(self.peak_memory_bytes);
+            self.slot_writer().memory(self.peak_memory_bytes);
         }
-        let place = &mut self.places[index];
-        let Some(connection) = place.connection.as_deref_mut() else {
+        let client = &mut self.clients[index];
+        let Some(connection) = client.connection.as_deref_mut() else {
             return;
         };
         output.begin(connection.responder.request_id());
@@ -186,55 +192,65 @@ impl Desk {
             let params = connection.responder.params();
             recorder.describe(&description(params), params, peer);
         }
-        place.serial = place.serial.wrapping_add(1);
-        place.phase = Phase::Serving;
-        place.taken = taken;
-        place.expires = limit;
-        place.output = Some(output);
-        place.recorder = recorder;
-        place.deadline = None;
-        (place.wants_body, place.is_full, place.has_begun) = (false, false, false);
-        (place.is_gone, place.told_gone, place.was_found) = (false, false, false);
+        client.next_serial();
+        client.phase = ClientPhase::Serving;
+        client.taken = taken;
+        client.expires = limit;
+        client.output = Some(output);
+        client.recorder = recorder;
+        client.deadline = None;
+        (client.wants_body, client.is_full, client.has_begun) = (false, false, false);
+        (client.is_gone, client.told_gone, client.was_found) = (false, false, false);
         self.publish_load();
         self.show_new(index, now);
         if self.answer_builtin(index, now) {
             return;
         }
         let token = self.token(index);
-        let place = &mut self.places[index];
-        if let Some(connection) = place.connection.as_deref() {
+        let client = &mut self.clients[index];
+        if let Some(connection) = client.connection.as_deref() {
             let params = connection.responder.params();
-            self.events.request(token, params, &place.body, place.body_ended);
-            place.body.clear();
+            match &mut self.dispatch {
+                Some(dispatch) => dispatch.give(token, params, &client.body, client.body_ended),
+                // It looks at them where they are.
+                None if self.is_native => {
+                    self.events
+                        .request(token, &Params::new(), &client.body, client.body_ended);
+                }
+                None => self
+                    .events
+                    .request(token, params, &client.body, client.body_ended),
+            }
+            client.body.clear();
         }
     }
 
     /// The client sends nothing more.
     fn end_of_input(&mut self, index: usize) {
-        let place = &mut self.places[index];
-        place.input_ended = true;
-        match place.phase {
-            Phase::Serving => self.tell_gone(index),
-            Phase::Reading => {
+        let client = &mut self.clients[index];
+        client.input_ended = true;
+        match client.phase {
+            ClientPhase::Serving => self.tell_gone(index),
+            ClientPhase::Reading => {
                 log::warn!("a connection was closed: the client left in the middle of its request");
                 self.close(index);
             }
-            Phase::Idle => {
+            ClientPhase::Idle => {
                 self.close(index);
                 self.publish_kept();
             }
-            Phase::Rest | Phase::Lingering => self.close(index),
-            Phase::Free | Phase::Waiting | Phase::Ending => {}
+            ClientPhase::Rest | ClientPhase::Lingering => self.close(index),
+            ClientPhase::Free | ClientPhase::Waiting | ClientPhase::Ending => {}
         }
     }
 
     /// The application is told that its client is gone; what it writes is sent as long as that succeeds.
     pub(super) fn tell_gone(&mut self, index: usize) {
         let token = self.token(index);
-        let place = &mut self.places[index];
-        place.wants_body = false;
-        if !std::mem::replace(&mut place.told_gone, true) {
-            self.events.put(Kind::Gone, token);
+        let client = &mut self.clients[index];
+        client.wants_body = false;
+        if !std::mem::replace(&mut client.told_gone, true) {
+            self.tell(EventKind::Gone, token);
         }
     }
 
@@ -242,19 +258,19 @@ impl Desk {
     pub(super) fn next_piece(&mut self, index: usize, piece: &mut Vec<u8>, now: Tick) -> Piece {
         self.read(index, now);
         piece.clear();
-        let place = &mut self.places[index];
-        if !place.body.is_empty() || place.body_ended {
-            std::mem::swap(piece, &mut place.body);
-            return if place.body_ended {
+        let client = &mut self.clients[index];
+        if !client.body.is_empty() || client.body_ended {
+            std::mem::swap(piece, &mut client.body);
+            return if client.body_ended {
                 Piece::Last
             } else {
                 Piece::More
             };
         }
-        if place.told_gone || place.input_ended || place.connection.is_none() {
+        if client.told_gone || client.input_ended || client.connection.is_none() {
             return Piece::Gone;
         }
-        place.wants_body = true;
+        client.wants_body = true;
         Piece::NotYet
     }
 }

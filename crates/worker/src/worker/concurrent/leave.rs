@@ -1,10 +1,13 @@
 //! How a worker that serves several requests at a time ends, makes a preloader, and does out-of-band work.
 
+use super::super::memory;
 use super::super::out_of_band::{Want, is_alone, postponed};
 use super::super::promotion;
-use super::desk::Desk;
-use super::events::Kind;
-use super::place::Phase;
+use super::client::ClientPhase;
+use super::dispatch::Dispatch;
+use super::events::EventKind;
+use super::state::{WorkerState, has_program};
+use crate::master::renewal::Renewal;
 use crate::scoreboard::{Stage, header};
 use crate::sys::clock;
 use crate::tick::Tick;
@@ -21,7 +24,7 @@ pub(super) enum Leaving {
     Done,
 }
 
-impl Desk {
+impl WorkerState {
     pub(super) fn is_leaving(&self) -> bool {
         self.leaving != Leaving::Not
     }
@@ -29,10 +32,10 @@ impl Desk {
     /// The master says that the worker is to finish, or to make a preloader; or it is gone.
     pub(super) fn hear_master(&mut self, now: Tick) {
         if self.settings.refork_at.is_some() {
-            self.promotion = promotion::receive(self.retire.as_fd());
+            self.promotion = promotion::receive(self.stop_pipe.as_fd());
         }
         // What else it may have to say is of no interest to a worker that leaves.
-        let _ = self.epoll.delete(&self.retire);
+        let _ = self.epoll.delete(&self.stop_pipe);
         self.leave(now);
     }
 
@@ -44,15 +47,15 @@ impl Desk {
         self.leaving = Leaving::Finishing;
         self.publish_load();
         if self.in_flight == 0 {
-            // Nobody is to count upon it, whatever the application does still.
-            self.stamp().stage(Stage::Finished);
+            // The master no longer counts it as a worker that can take work, even if the application still runs.
+            self.slot_writer().stage(Stage::Finished);
         }
         if self.router.is_none() {
-            let _ = self.epoll.delete(&self.listener);
             let _ = self.epoll.delete(&self.queue_out);
         }
-        let idle = |index: &usize| self.places[*index].phase == Phase::Idle;
-        let idle: Vec<usize> = (0..self.places.len()).filter(idle).collect();
+        self.mind_door(now);
+        let idle = |index: &usize| self.clients[*index].phase == ClientPhase::Idle;
+        let idle: Vec<usize> = (0..self.clients.len()).filter(idle).collect();
         self.send_away(&idle, now);
     }
 
@@ -60,42 +63,54 @@ impl Desk {
     pub(super) fn count_served(&mut self, now: Tick) {
         let refork_at = self.settings.refork_at;
         if refork_at.is_some_and(|requests| requests > 0 && self.served % requests == 0) {
-            self.teller.tell_seasoned();
+            self.notifier.tell_mold_candidate();
         }
         let pool = &self.settings.pool;
         let is_worn_out = self.most.is_some_and(|most| self.served >= most);
-        let scale = self.scale.as_mut();
-        if is_worn_out || scale.is_some_and(|scale| scale.is_beyond_limit(pool, 0)) {
+        // A router decides by the memory that it is told.
+        let scale = self.scale.as_mut().filter(|_| self.router.is_none());
+        let beyond = scale.and_then(|scale| scale.beyond_limit(pool, self.program));
+        if let Some(used) = beyond.filter(|_| has_program(pool)) {
+            log::info!("the application uses {used} MiB, more than memory_limit");
+            return self.notifier.ask_renewal(Renewal::Memory, now, now);
+        }
+        if let Some(used) = beyond {
+            memory::say_replaced(used);
+        }
+        if is_worn_out || beyond.is_some() {
             self.leave(now);
         }
     }
 
     /// Tells the event loop once nothing is left.
     pub(super) fn look_if_done(&mut self) {
-        if self.leaving == Leaving::Not && header::retire(self.board.header(), self.teller.slot()) {
+        if self.leaving == Leaving::Not && header::retire(self.board.header(), self.notifier.slot()) {
             self.leave(clock::now());
         }
-        let has_something = |place: &&super::place::Place| !matches!(place.phase, Phase::Free | Phase::Idle);
+        let has_something =
+            |client: &&super::client::Client| !matches!(client.phase, ClientPhase::Free | ClientPhase::Idle);
         if self.leaving != Leaving::Finishing || self.is_working {
             return;
         }
-        // What waits unread could not be sent away; there is room for it now as long as nobody else takes it.
+        // What waits unread could not be sent away; there is room for it now as long as no sibling takes it.
         while let Some(index) = self.waiting.pop_front() {
-            if self.places[index].phase == Phase::Waiting {
+            if self.clients[index].phase == ClientPhase::Waiting {
                 self.start(index, clock::now());
+                self.watch(index);
             }
         }
-        if self.places.iter().find(has_something).is_some() {
+        let works_on = self.dispatch.as_ref().is_some_and(Dispatch::is_waited_for);
+        if works_on || self.clients.iter().any(|client| has_something(&client)) {
             return;
         }
         self.leaving = Leaving::Done;
         self.hand_back_all();
-        for index in 0..self.places.len() {
-            if self.places[index].phase == Phase::Idle {
+        for index in 0..self.clients.len() {
+            if self.clients[index].phase == ClientPhase::Idle {
                 self.close(index);
             }
         }
-        self.events.put(Kind::End, u64::from(self.promotion.is_some()));
+        self.tell(EventKind::End, u64::from(self.promotion.is_some()));
     }
 
     /// The application asks for out-of-band work.
@@ -112,21 +127,21 @@ impl Desk {
     /// Begins out-of-band work if the application has asked for it, nothing else is to be done, and no sibling is at it.
     pub(super) fn look_for_work(&mut self, events: usize, now: Tick) {
         let is_due = self.want.due().is_some_and(|due| due <= now) && self.router.is_none();
-        if !is_due || self.in_flight > 0 || self.is_working || self.is_leaving() {
+        if !is_due || self.occupied() > 0 || self.is_working || self.is_leaving() {
             return;
         }
         // Requests come first. What the alarm is set to is looked at again then.
         if events > 1 || !self.events.is_empty() {
             return self.alarm.set_by(now);
         }
-        let slot = self.teller.slot();
+        let slot = self.notifier.slot();
         if is_alone(&self.board, slot) {
             self.begin_work(now);
             if is_alone(&self.board, slot) {
-                return self.events.put(Kind::Work, 0);
+                return self.tell(EventKind::Work, 0);
             }
             self.is_working = false;
-            self.stamp().idle(now);
+            self.slot_writer().idle(now);
             self.publish_load();
         }
         self.want = postponed(slot);
@@ -140,10 +155,10 @@ impl Desk {
         self.want = Want::Nothing;
         self.is_working = true;
         self.publish_load();
-        self.stamp().accepted(now);
-        self.stamp().working(now);
-        let stamp = crate::scoreboard::stamp::Stamp::new(self.slot.words());
-        self.teller.take_up(&self.board, &stamp, now);
+        self.slot_writer().accepted(now);
+        self.slot_writer().working(now);
+        let slot_writer = crate::scoreboard::slot_writer::SlotWriter::new(self.slot.words());
+        self.notifier.take_up(&self.board, &slot_writer, now);
     }
 
     /// The work is done; or what went wrong, for the log.
@@ -156,8 +171,8 @@ impl Desk {
         }
         let now = clock::now();
         self.is_working = false;
-        self.stamp().finished(0, 0);
-        self.stamp().idle(now);
+        self.slot_writer().finished(0, 0);
+        self.slot_writer().idle(now);
         self.publish_load();
         self.tell_worked(outcome.is_ok());
         // Whatever has come meanwhile is looked at.

@@ -2,9 +2,9 @@
 
 use super::super::builtin;
 use super::super::snapshot;
-use super::desk::Desk;
-use super::events::Kind;
-use super::place::Phase;
+use super::client::ClientPhase;
+use super::events::EventKind;
+use super::state::WorkerState;
 use crate::scoreboard::Stage;
 use crate::sys::socket::{Progress, send, shutdown_read, shutdown_write};
 use crate::tick::Tick;
@@ -14,6 +14,17 @@ use std::time::Duration;
 
 /// How long a client that sends more than was read may take to see its answer.
 const LINGER_LIMIT: Duration = Duration::from_secs(1);
+
+/// When a piece of an answer is to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// At once.
+    Now,
+    /// With the next piece, as long as there is room for both.
+    Later,
+    /// At once, and with the end of the answer behind it.
+    Last,
+}
 
 /// What came of a piece of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,13 +40,13 @@ pub enum Sent {
     Gone,
 }
 
-impl Desk {
-    /// Takes a piece of an answer. `is_last`: the answer ends with it, if all of it was taken.
-    pub(super) fn send(&mut self, index: usize, bytes: &[u8], is_last: bool, now: Tick) -> Sent {
-        if self.places[index].is_gone {
+impl WorkerState {
+    /// Takes a piece of an answer. The answer ends with the last one only if all of it was taken.
+    pub(super) fn send(&mut self, index: usize, bytes: &[u8], when: When, now: Tick) -> Sent {
+        if self.clients[index].is_gone {
             return Sent::Gone;
         }
-        if let Some(recorder) = &mut self.places[index].recorder {
+        if let Some(recorder) = &mut self.clients[index].recorder {
             recorder.output(bytes);
         }
         let mut count = self.put(index, bytes);
@@ -45,30 +56,33 @@ impl Desk {
             }
             count += self.put(index, &bytes[count..]);
         }
-        if self.places[index].is_gone {
+        if self.clients[index].is_gone {
             return Sent::Gone;
         }
         if count < bytes.len() {
-            self.places[index].is_full = true;
+            self.clients[index].is_full = true;
             return Sent::Taken { count, is_full: true };
         }
-        if is_last {
-            self.finish(index, now);
-            return Sent::Taken {
-                count,
-                is_full: false,
-            };
-        }
-        let is_full = !self.flush(index, now);
-        self.places[index].is_full = is_full;
+        let is_full = match when {
+            When::Now => !self.flush(index, now),
+            When::Later => false,
+            When::Last => {
+                self.finish(index, now);
+                return Sent::Taken {
+                    count,
+                    is_full: false,
+                };
+            }
+        };
+        self.clients[index].is_full = is_full;
         Sent::Taken { count, is_full }
     }
 
     /// Buffers as much as there is room for.
     pub(super) fn put(&mut self, index: usize, bytes: &[u8]) -> usize {
-        let place = &mut self.places[index];
-        place.has_begun = true;
-        place
+        let client = &mut self.clients[index];
+        client.has_begun = true;
+        client
             .output
             .as_mut()
             .map_or(bytes.len(), |output| output.stdout(bytes))
@@ -76,17 +90,17 @@ impl Desk {
 
     /// Text for the web server's error log; what there is no room for is left out.
     pub(super) fn put_error(&mut self, index: usize, bytes: &[u8]) {
-        if let Some(output) = &mut self.places[index].output {
+        if let Some(output) = &mut self.clients[index].output {
             output.stderr(bytes);
         }
     }
 
     /// A record of the protocol's own.
     pub(super) fn reply(&mut self, index: usize, reply: &Reply, now: Tick) {
-        if self.places[index].output.is_none() {
-            self.places[index].output = Some(self.new_output());
+        if self.clients[index].output.is_none() {
+            self.clients[index].output = Some(self.new_output());
         }
-        let Some(output) = &mut self.places[index].output else {
+        let Some(output) = &mut self.clients[index].output else {
             return;
         };
         // There is room for it: what else is there can't be sent, and this client doesn't read.
@@ -96,22 +110,23 @@ impl Desk {
 
     /// Sends what is buffered: true if nothing is left of it. A client that is gone is found out here.
     pub(super) fn flush(&mut self, index: usize, now: Tick) -> bool {
-        let place = &mut self.places[index];
-        let (Some(connection), Some(output)) = (&place.connection, &mut place.output) else {
+        let client = &mut self.clients[index];
+        let (Some(connection), Some(output)) = (&client.connection, &mut client.output) else {
             return true;
         };
         loop {
             let pending = output.pending();
             if pending.is_empty() {
-                place.deadline = None;
+                client.deadline = None;
                 return true;
             }
             match send(connection.socket(), pending) {
                 Ok(Progress::Done(count)) => output.consume(count),
                 Ok(Progress::WouldBlock) => {
                     let limit = now + self.settings.pool.client_timeout;
-                    place.deadline = Some(limit);
+                    client.deadline = Some(limit);
                     self.alarm.set_by(limit);
+                    self.watch_room(index, true);
                     return false;
                 }
                 Err(_) => {
@@ -128,10 +143,12 @@ impl Desk {
             return;
         }
         let token = self.token(index);
-        let place = &mut self.places[index];
-        match place.phase {
-            Phase::Ending => self.after_answer(index, now),
-            Phase::Serving if std::mem::take(&mut place.is_full) => self.events.put(Kind::Writable, token),
+        let client = &mut self.clients[index];
+        match client.phase {
+            ClientPhase::Ending => self.after_answer(index, now),
+            ClientPhase::Serving if std::mem::take(&mut client.is_full) => {
+                self.tell(EventKind::Writable, token)
+            }
             _ => {}
         }
     }
@@ -139,33 +156,33 @@ impl Desk {
     /// The answer is complete: ends it.
     pub(super) fn finish(&mut self, index: usize, now: Tick) {
         let board = self.board.header();
-        let place = &mut self.places[index];
-        // Before the answer is, so that whoever has the whole answer finds the line.
-        if let Some(recorder) = &mut place.recorder {
+        let client = &mut self.clients[index];
+        // Before the answer is, so that a client that has the whole answer finds the line.
+        if let Some(recorder) = &mut client.recorder {
             recorder.end();
             recorder.finish(board);
         }
-        place.phase = Phase::Ending;
-        if let Some(connection) = place.connection.as_deref() {
+        client.phase = ClientPhase::Ending;
+        if let Some(connection) = client.connection.as_deref() {
             // A client that would send its next request here is told at once that it can't.
-            if connection.last && connection.responder.keep() && place.body_ended {
+            if connection.last && connection.responder.keep() && client.body_ended {
                 shutdown_read(connection.socket());
             }
         }
-        if let Some(output) = &mut place.output {
-            if place.is_gone {
+        if let Some(output) = &mut client.output {
+            if client.is_gone {
                 output.abandon();
             } else {
                 output.end(0, ProtocolStatus::RequestComplete);
             }
         }
-        let taken = place.taken;
-        place.expires = None;
+        let taken = client.taken;
+        client.expires = None;
         self.is_over(now.since(taken), now);
-        if self.places[index].connection.is_none() {
+        if self.clients[index].connection.is_none() {
             return self.close(index);
         }
-        if self.flush(index, now) && self.places[index].phase == Phase::Ending {
+        if self.flush(index, now) && self.clients[index].phase == ClientPhase::Ending {
             self.after_answer(index, now);
         }
     }
@@ -177,71 +194,76 @@ impl Desk {
         self.publish_load();
         self.show_end(took, now);
         self.count_served(now);
+        self.mind_door(now);
     }
 
     /// The answer is sent: the connection is kept or closed.
     fn after_answer(&mut self, index: usize, now: Tick) {
-        let place = &mut self.places[index];
-        if let Some(output) = place.output.take() {
+        let client = &mut self.clients[index];
+        if let Some(output) = client.output.take() {
             self.keep_output(output);
         }
-        let place = &mut self.places[index];
-        place.recorder = None;
-        place.body.clear();
-        let Some(connection) = place.connection.as_deref_mut() else {
+        let client = &mut self.clients[index];
+        client.recorder = None;
+        client.body.clear();
+        let Some(connection) = client.connection.as_deref_mut() else {
             return self.close(index);
         };
-        let keeps = connection.keeps() && !place.is_gone;
+        let keeps = connection.keeps() && !client.is_gone;
         connection.responder.finish();
-        place.phase = Phase::Reading;
+        client.phase = ClientPhase::Reading;
         if !keeps {
-            let is_whole = place.body_ended && place.input.is_empty();
+            let is_whole = client.body_ended && client.input.is_empty();
             return if is_whole {
                 self.close(index)
             } else {
                 self.linger(index, now)
             };
         }
-        if place.ticket.is_some() {
+        if client.ticket.is_some() {
             return self.rest(index, now);
         }
         connection.asked = true;
-        if place.is_portable() {
+        self.watch_room(index, false);
+        if self.clients[index].is_portable() {
             return self.keep(index, now);
         }
-        place.phase = Phase::Idle;
+        self.clients[index].phase = ClientPhase::Idle;
         self.reconsider(index, now);
-        if self.places[index].phase == Phase::Idle && self.places[index].is_portable() {
+        if self.clients[index].phase == ClientPhase::Idle && self.clients[index].is_portable() {
             self.keep(index, now);
         }
+        self.watch(index);
     }
 
     /// The connection waits for its next request.
     pub(super) fn keep(&mut self, index: usize, now: Tick) {
         let limit = now + self.settings.pool.keepalive_timeout;
-        let place = &mut self.places[index];
-        if place.ticket.is_some() {
+        let client = &mut self.clients[index];
+        if client.ticket.is_some() {
             return self.rest(index, now);
         }
-        place.phase = Phase::Idle;
-        place.deadline = Some(limit);
+        client.phase = ClientPhase::Idle;
+        client.deadline = Some(limit);
         self.alarm.set_by(limit);
+        self.limit_idle();
         self.publish_kept();
         if self.is_leaving() {
             self.send_away(&[index], now);
-        } else if self.places[index].readable {
+        } else if self.clients[index].readable {
             self.read(index, now);
         }
+        self.watch(index);
     }
 
     /// Says that nothing more comes, and reads until the client has seen that, for a bounded time.
     pub(super) fn linger(&mut self, index: usize, now: Tick) {
         let limit = now + LINGER_LIMIT;
-        let place = &mut self.places[index];
-        place.phase = Phase::Lingering;
-        place.deadline = Some(limit);
-        place.input.clear();
-        if let Some(connection) = &place.connection {
+        let client = &mut self.clients[index];
+        client.phase = ClientPhase::Lingering;
+        client.deadline = Some(limit);
+        client.input.clear();
+        if let Some(connection) = &client.connection {
             shutdown_write(connection.socket());
         }
         self.alarm.set_by(limit);
@@ -251,32 +273,32 @@ impl Desk {
     /// Closes the connection in the middle of the answer.
     pub(super) fn break_off(&mut self, index: usize, now: Tick) {
         self.flush(index, now);
-        self.places[index].is_gone = true;
+        self.clients[index].is_gone = true;
         self.finish(index, now);
     }
 
     /// The client is gone. The request goes on until the application is done with it.
     pub(super) fn lose_client(&mut self, index: usize) {
-        match self.places[index].phase {
-            Phase::Serving => {
-                self.places[index].is_gone = true;
-                if let Some(output) = &mut self.places[index].output {
+        match self.clients[index].phase {
+            ClientPhase::Serving => {
+                self.clients[index].is_gone = true;
+                if let Some(output) = &mut self.clients[index].output {
                     output.abandon();
                 }
                 self.hang_up(index);
                 self.tell_gone(index);
                 let token = self.token(index);
-                if std::mem::take(&mut self.places[index].is_full) {
-                    self.events.put(Kind::Writable, token);
+                if std::mem::take(&mut self.clients[index].is_full) {
+                    self.tell(EventKind::Writable, token);
                 }
             }
-            Phase::Free => {}
-            Phase::Idle
-            | Phase::Reading
-            | Phase::Waiting
-            | Phase::Ending
-            | Phase::Rest
-            | Phase::Lingering => {
+            ClientPhase::Free => {}
+            ClientPhase::Idle
+            | ClientPhase::Reading
+            | ClientPhase::Waiting
+            | ClientPhase::Ending
+            | ClientPhase::Rest
+            | ClientPhase::Lingering => {
                 self.close(index);
             }
         }
@@ -284,19 +306,19 @@ impl Desk {
 
     /// The pool's status or ping path is answered here.
     pub(super) fn answer_builtin(&mut self, index: usize, now: Tick) -> bool {
-        let Some(connection) = self.places[index].connection.as_deref() else {
+        let Some(connection) = self.clients[index].connection.as_deref() else {
             return false;
         };
         let params = connection.responder.params();
         let uri = params.get(b"SCRIPT_NAME").unwrap_or_default();
         let pool = &self.settings.pool;
-        let begins = || self.stamp().stage(Stage::Executing);
+        let begins = || self.slot_writer().stage(Stage::Executing);
         let taken = || builtin::of_pool(&self.settings, &self.board, self.listener.as_fd());
         let Some(answer) = builtin::of(pool, params, uri, begins, taken) else {
             return false;
         };
         let bytes = snapshot::encode(&answer, b"");
-        match self.send(index, &bytes, true, now) {
+        match self.send(index, &bytes, When::Last, now) {
             // More than fits in any buffer: the page of thousands of workers.
             Sent::Taken { count, is_full: true } => self.send_rest(index, &bytes[count..], now),
             Sent::Taken { .. } => {}
@@ -308,8 +330,8 @@ impl Desk {
     /// Sends more than there is room for, waiting for the client; it is the pool's own answer.
     fn send_rest(&mut self, index: usize, mut bytes: &[u8], now: Tick) {
         use crate::sys::socket::{Readiness, wait};
-        while !bytes.is_empty() && !self.places[index].is_gone {
-            let Some(connection) = self.places[index].connection.as_deref() else {
+        while !bytes.is_empty() && !self.clients[index].is_gone {
+            let Some(connection) = self.clients[index].connection.as_deref() else {
                 break;
             };
             let patience = self.settings.pool.client_timeout;

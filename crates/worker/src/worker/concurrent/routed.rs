@@ -1,13 +1,11 @@
 //! A worker of an application pool: its router gives it connections ([`forkyard_protocol::channel`]).
 
 use super::super::routed::tell;
-use super::desk::{Desk, READ_BYTES};
-use super::place::Phase;
-use crate::config::Pool;
+use super::client::ClientPhase;
+use super::state::{READ_BYTES, WorkerState};
 use crate::sys::clock;
 use crate::sys::fd::receive_with;
 use crate::sys::origin::is_there;
-use crate::sys::process::proportional_memory_bytes;
 use crate::sys::socket::shutdown_read;
 use crate::tick::Tick;
 use crate::worker::out_of_band::Want;
@@ -20,8 +18,6 @@ use std::time::Duration;
 pub(super) const MESSAGE_BYTES: usize = HEAD_BYTES + MOST_BYTES;
 /// How long the rest of a body may take that the application did not read, until the connection is closed instead of kept.
 const REST_LIMIT: Duration = Duration::from_secs(1);
-/// How often the worker's memory is measured at most. The kernel looks at every page for it.
-const MEASURE_INTERVAL: Duration = Duration::from_secs(5);
 /// Messages heard at one turn.
 const AT_ONCE: usize = 32;
 
@@ -31,21 +27,18 @@ pub(super) struct Router {
     channel: OwnedFd,
     /// Sessions that are not over.
     sessions: usize,
-    /// Questions where the worker is, to be answered when nothing is under way.
+    /// Questions where the worker is, to be answered when no out-of-band work is under way.
     asked: Vec<u64>,
-    /// When memory was last measured; `None`: it isn't.
-    measured: Option<Tick>,
     /// Out-of-band work is to begin when nothing is under way.
     works: bool,
 }
 
 impl Router {
-    pub(super) fn new(channel: OwnedFd, pool: &Pool) -> Router {
+    pub(super) fn new(channel: OwnedFd) -> Router {
         Router {
             channel,
             sessions: 0,
             asked: Vec::new(),
-            measured: pool.tells_memory.then(clock::now),
             works: false,
         }
     }
@@ -55,7 +48,7 @@ impl Router {
     }
 }
 
-impl Desk {
+impl WorkerState {
     /// Does what the router says.
     pub(super) fn hear_router(&mut self, now: Tick) {
         for _ in 0..AT_ONCE {
@@ -84,6 +77,7 @@ impl Desk {
                     }
                 }
                 ToWorker::Where => {
+                    self.name_sessions();
                     if let Some(router) = &mut self.router {
                         router.asked.push(ticket);
                     }
@@ -108,16 +102,14 @@ impl Desk {
             return self.leave(now);
         }
         let bytes = self.scratch[HEAD_BYTES..HEAD_BYTES + length].to_vec();
-        let Some(index) = self.take_in(socket, now) else {
-            return self.tell_router(ToRouter::NotBegun, ticket, &[]);
-        };
+        let index = self.take_in(socket, now);
         if let Some(router) = &mut self.router {
             router.sessions += 1;
         }
-        let place = &mut self.places[index];
-        place.ticket = Some(ticket);
-        place.input = bytes;
-        if let Some(connection) = &mut place.connection {
+        let client = &mut self.clients[index];
+        client.ticket = Some(ticket);
+        client.input = bytes;
+        if let Some(connection) = &mut client.connection {
             (connection.shared, connection.spoken, connection.last) = (true, true, is_last);
         }
         self.reconsider(index, now);
@@ -126,28 +118,28 @@ impl Desk {
 
     /// The answer is sent, and the connection may have another request: the router has it back once the body is.
     pub(super) fn rest(&mut self, index: usize, now: Tick) {
-        let place = &mut self.places[index];
-        if place.connection.as_ref().is_some_and(|it| it.is_portable()) {
+        let client = &mut self.clients[index];
+        if client.connection.as_ref().is_some_and(|it| it.is_portable()) {
             return self.give_back(index);
         }
-        place.phase = Phase::Rest;
+        client.phase = ClientPhase::Rest;
         let limit = now + REST_LIMIT;
-        place.deadline = Some(limit);
+        client.deadline = Some(limit);
         self.alarm.set_by(limit);
         self.reconsider(index, now);
-        if self.places[index].phase == Phase::Rest {
+        if self.clients[index].phase == ClientPhase::Rest {
             self.read(index, now);
         }
     }
 
     /// Gives the connection back with what was read of a next request.
     pub(super) fn give_back(&mut self, index: usize) {
-        let place = &mut self.places[index];
-        let bytes = std::mem::take(&mut place.input);
+        let client = &mut self.clients[index];
+        let bytes = std::mem::take(&mut client.input);
         if bytes.len() > MOST_BYTES {
             return self.close(index);
         }
-        if let Some(connection) = &mut place.connection {
+        if let Some(connection) = &mut client.connection {
             connection.shared = false;
         }
         self.hang_up(index);
@@ -157,7 +149,7 @@ impl Desk {
 
     /// A session is over: the connection was kept, with bytes of a next request, or is closed.
     pub(super) fn end_session(&mut self, index: usize, kept: Option<&[u8]>) {
-        let Some(ticket) = self.places[index].ticket.take() else {
+        let Some(ticket) = self.clients[index].ticket.take() else {
             return;
         };
         match kept {
@@ -172,7 +164,6 @@ impl Desk {
             self.want = Want::Told;
             self.tell_router(ToRouter::WorkWanted, 0, &[]);
         }
-        self.answer_where();
         self.begin_ordered_work(clock::now());
     }
 
@@ -182,9 +173,22 @@ impl Desk {
         }
     }
 
-    /// Answers a router that asks whether all is done that it, or one before it, has given.
+    /// Names the sessions that are not over to a router that has not begun them.
+    fn name_sessions(&self) {
+        for ticket in self.clients.iter().filter_map(|client| client.ticket) {
+            self.tell_router(ToRouter::Has, ticket, &[]);
+        }
+    }
+
+    /// Tells whether the event loop gets round to what it is given.
+    pub(super) fn tell_held_up(&self) {
+        self.tell_router(ToRouter::HeldUp, 0, &[u8::from(self.is_held_up)]);
+    }
+
+    /// Answers a router that asks whether all is done that one before it has given: sessions are named to it, and work is over.
     fn answer_where(&mut self) {
-        let Some(router) = self.router.as_mut().filter(|router| router.sessions == 0) else {
+        let is_working = self.is_working;
+        let Some(router) = self.router.as_mut().filter(|router| !router.works && !is_working) else {
             return;
         };
         for ticket in std::mem::take(&mut router.asked) {
@@ -208,15 +212,17 @@ impl Desk {
             router.works = false;
         }
         if self.is_leaving() {
-            return self.tell_router(ToRouter::Worked, 0, &[0]);
+            self.tell_router(ToRouter::Worked, 0, &[0]);
+            return self.answer_where();
         }
         self.begin_work(now);
-        self.events.put(super::events::Kind::Work, 0);
+        self.tell(super::events::EventKind::Work, 0);
     }
 
     /// Out-of-band work is over, well or not.
     pub(super) fn tell_worked(&mut self, is_well: bool) {
         self.tell_router(ToRouter::Worked, 0, &[u8::from(is_well)]);
+        self.answer_where();
         if self.router.is_some() && self.want.due().is_some() {
             self.want = Want::Told;
             self.tell_router(ToRouter::WorkWanted, 0, &[]);
@@ -225,16 +231,9 @@ impl Desk {
 
     /// Tells how much memory the worker uses, if its pool limits that and it is time.
     fn measure(&mut self) {
-        let router = self.router.as_mut();
-        let Some(measured) = router.and_then(|router| router.measured.as_mut()) else {
-            return;
-        };
-        let now = clock::now();
-        if now.since(*measured) >= MEASURE_INTERVAL {
-            *measured = now;
-            if let Some(bytes) = proportional_memory_bytes(None) {
-                self.tell_router(ToRouter::Memory, 0, &bytes.to_le_bytes());
-            }
+        let bytes = self.scale.as_mut().and_then(|scale| scale.weigh(self.program));
+        if let Some(bytes) = bytes {
+            self.tell_router(ToRouter::Memory, 0, &bytes.to_le_bytes());
         }
     }
 

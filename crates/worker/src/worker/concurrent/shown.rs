@@ -1,23 +1,24 @@
 //! Which of several requests the worker's slot shows: the one that has been under way for the longest.
 //!
-//! The master looks for requests that are slow by what slots show. One that was shown for long enough to be found slow makes
-//! room for the next, so that one after the other is found, as long as it runs.
+//! The master finds slow requests by what slots show. A request that was shown for long enough to be found slow makes
+//! room for the next. So each of them is found as long as it runs.
 
 use super::super::request::description;
-use super::desk::Desk;
-use super::place::Phase;
+use super::client::ClientPhase;
+use super::state::WorkerState;
 use crate::scoreboard::Stage;
-use crate::scoreboard::stamp::Stamp;
+use crate::scoreboard::slot_writer::SlotWriter;
 use crate::tick::Tick;
 use std::collections::VecDeque;
 use std::time::Duration;
 
 /// How long a request is shown after it has become slow, while others wait to be shown.
-const FOUND_WITHIN: Duration = Duration::from_millis(200);
+/// The master of a busy machine looks late.
+const FOUND_WITHIN: Duration = Duration::from_secs(1);
 
 /// The requests under way, in the order in which they were taken up.
 #[derive(Debug, Default)]
-pub(super) struct Shown {
+pub(super) struct ShownRequest {
     /// Places and serials; those that are over are dropped some time.
     order: VecDeque<(usize, u32)>,
     now: Option<(usize, u32)>,
@@ -25,21 +26,21 @@ pub(super) struct Shown {
     due: Option<Tick>,
 }
 
-impl Shown {
+impl ShownRequest {
     /// When another one is to be shown.
     pub(super) fn due(&self) -> Option<Tick> {
         self.due
     }
 }
 
-impl Desk {
+impl WorkerState {
     /// A request was taken up.
     pub(super) fn show_new(&mut self, index: usize, now: Tick) {
-        self.shown.order.push_back((index, self.places[index].serial));
+        self.shown.order.push_back((index, self.clients[index].serial));
         if self.in_flight == 1 {
-            self.stamp().accepted(now);
+            self.slot_writer().accepted(now);
         }
-        self.stamp().count_request();
+        self.slot_writer().count_request();
         self.show(now);
     }
 
@@ -49,19 +50,19 @@ impl Desk {
         if self.in_flight == 0 {
             self.shown.order.clear();
             (self.shown.now, self.shown.due) = (None, None);
-            self.stamp().finished(micros, 0);
+            self.slot_writer().finished(micros, 0);
             if !self.is_leaving() {
-                self.stamp().idle(now);
+                self.slot_writer().idle(now);
             }
         } else {
-            self.stamp().took(micros);
+            self.slot_writer().took(micros);
             self.show(now);
         }
     }
 
     fn is_under_way(&self, (index, serial): (usize, u32)) -> bool {
-        let place = &self.places[index];
-        place.phase == Phase::Serving && place.serial == serial
+        let client = &self.clients[index];
+        client.phase == ClientPhase::Serving && client.serial == serial && !client.is_endless
     }
 
     /// Shows the request that is to be shown: the first that was not found slow yet, or the first of all.
@@ -80,51 +81,56 @@ impl Desk {
         if let (Some((index, serial)), true) = (self.shown.now, self.shown.due.is_some_and(|due| due <= now))
         {
             if self.is_under_way((index, serial)) {
-                self.places[index].was_found = true;
+                self.clients[index].was_found = true;
             }
         }
-        let is_new = |it: &&(usize, u32)| self.is_under_way(**it) && !self.places[it.0].was_found;
+        let is_new = |it: &&(usize, u32)| self.is_under_way(**it) && !self.clients[it.0].was_found;
         let first = self.shown.order.front();
         let Some(next) = self.shown.order.iter().find(is_new).or(first).copied() else {
+            if self.in_flight > 0 {
+                // Endless ones: the worker is not idle, and nothing is late.
+                (self.shown.now, self.shown.due) = (None, None);
+                self.slot_writer().stage(Stage::Accepted);
+            }
             return;
         };
-        let place = &self.places[next.0];
+        let client = &self.clients[next.0];
         if self.shown.now != Some(next) {
             self.shown.since = now;
         }
         let slow = self.settings.pool.slow_log.as_ref().map(|log| log.timeout);
-        // The master is told of it now, and looks after the time that a request may take.
-        let found = slow.map(|slow| place.taken.max(self.shown.since) + slow + FOUND_WITHIN);
-        self.shown.due = found.filter(|_| self.in_flight > 1 && !place.was_found);
+        // The master learns of it now, and looks once a request's time is over.
+        let found = slow.map(|slow| client.taken.max(self.shown.since) + slow + FOUND_WITHIN);
+        self.shown.due = found.filter(|_| self.in_flight > 1 && !client.was_found);
         if let Some(due) = self.shown.due {
             self.alarm.set_by(due);
         }
         if self.shown.now.replace(next) == Some(next) {
             return;
         }
-        let place = &self.places[next.0];
-        let Some(connection) = &place.connection else {
+        let client = &self.clients[next.0];
+        let Some(params) = self.params(next.0) else {
             return;
         };
         // One that was found slow is not to be found once more: only what executes is.
-        let stage = if place.was_found {
+        let stage = if client.was_found {
             Stage::Info
         } else {
             Stage::Executing
         };
-        self.stamp().show(place.taken);
-        self.stamp().describe(&description(connection.responder.params()));
-        self.stamp().stage(stage);
-        self.teller
-            .take_up(&self.board, &Stamp::new(self.slot.words()), now);
+        self.slot_writer().show(self.token(next.0), client.taken);
+        self.slot_writer().describe(&description(params));
+        self.slot_writer().stage(stage);
+        self.notifier
+            .take_up(&self.board, &SlotWriter::new(self.slot.words()), now);
     }
 
     /// A request by its name, for the log.
     pub(super) fn name(&self, index: usize) -> String {
-        let Some(connection) = &self.places[index].connection else {
+        let Some(params) = self.params(index) else {
             return String::new();
         };
-        let about = description(connection.responder.params());
+        let about = description(params);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let query = match about.query {
             [] => String::new(),

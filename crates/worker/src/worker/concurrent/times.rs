@@ -1,9 +1,10 @@
 //! What becomes due: one timer that the worker's epoll watches.
 
-use super::desk::Desk;
-use super::events::Kind;
-use super::place::Phase;
+use super::client::ClientPhase;
+use super::events::EventKind;
+use super::state::WorkerState;
 use crate::tick::Tick;
+use crate::worker::timeout_response;
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -49,7 +50,7 @@ impl Alarm {
     }
 }
 
-impl Desk {
+impl WorkerState {
     /// The alarm has rung: does what is due, and sets it anew.
     pub(super) fn ring(&mut self, now: Tick) {
         self.alarm.silence();
@@ -59,18 +60,18 @@ impl Desk {
         if self.pause.end(now) {
             self.listener_ready = true;
         }
-        for index in 0..self.places.len() {
-            let place = &self.places[index];
-            if place.expires.is_some_and(|due| due <= now) {
+        for index in 0..self.clients.len() {
+            let client = &self.clients[index];
+            if client.expires.is_some_and(|due| due <= now) {
                 self.expire(index, now);
             }
-            if self.places[index].deadline.is_some_and(|due| due <= now) {
+            if self.clients[index].deadline.is_some_and(|due| due <= now) {
                 self.deadline(index);
             }
         }
         self.show(now);
-        let places = self.places.iter();
-        let due = places.flat_map(|place| place.deadline.into_iter().chain(place.expires));
+        let clients = self.clients.iter();
+        let due = clients.flat_map(|client| client.deadline.into_iter().chain(client.expires));
         let others = [
             self.insists_at.filter(|due| *due > now),
             self.pause.deadline(),
@@ -85,44 +86,57 @@ impl Desk {
     /// A client has been idle, silent or deaf for too long.
     fn deadline(&mut self, index: usize) {
         let patience = self.settings.pool.client_timeout.as_secs_f64();
-        match self.places[index].phase {
-            Phase::Idle => {
+        match self.clients[index].phase {
+            ClientPhase::Idle => {
                 self.close(index);
                 self.publish_kept();
             }
-            Phase::Reading => {
+            ClientPhase::Reading => {
                 log::warn!(
                     "a connection was closed: the client did not complete its request within {patience} s"
                 );
                 self.close(index);
             }
-            Phase::Rest | Phase::Lingering => self.close(index),
-            Phase::Serving | Phase::Ending => self.lose_client(index),
-            Phase::Free | Phase::Waiting => self.places[index].deadline = None,
+            ClientPhase::Rest | ClientPhase::Lingering => self.close(index),
+            ClientPhase::Serving | ClientPhase::Ending => self.lose_client(index),
+            ClientPhase::Free | ClientPhase::Waiting => self.clients[index].deadline = None,
         }
     }
 
     /// A request has taken longer than `request_terminate_timeout`: its client is answered, and the application told.
     fn expire(&mut self, index: usize, now: Tick) {
-        let place = &mut self.places[index];
-        place.expires = None;
-        if place.phase != Phase::Serving {
+        let client = &mut self.clients[index];
+        client.expires = None;
+        if client.phase != ClientPhase::Serving {
             return;
         }
-        let took = now.since(place.taken).as_secs_f64();
+        let took = now.since(client.taken).as_secs_f64();
+        // A thread can't be stopped; its process ends when the other requests are over.
+        let is_stuck = self.dispatch.is_some();
         log::warn!(
-            "child {}{} execution timed out ({took:.6} sec), cancelled",
+            "child {}{} execution timed out ({took:.6} sec), {}",
             std::process::id(),
-            self.name(index)
+            self.name(index),
+            if is_stuck {
+                "the worker ends after its other requests"
+            } else {
+                "cancelled"
+            }
         );
         let token = self.token(index);
-        self.events.put(Kind::Expired, token);
-        if self.places[index].has_begun || self.places[index].is_gone {
+        self.tell(EventKind::Expired, token);
+        if self.clients[index].has_begun || self.clients[index].is_gone {
             self.break_off(index, now);
         } else {
-            let text = super::super::time_up::TEXT;
-            self.put(index, text);
+            let text = timeout_response::text();
+            if let Some(recorder) = &mut self.clients[index].recorder {
+                recorder.output(text.as_bytes());
+            }
+            self.put(index, text.as_bytes());
             self.finish(index, now);
+        }
+        if is_stuck {
+            self.leave(now);
         }
     }
 }

@@ -6,10 +6,11 @@
 //! the connections without a request go to siblings. The thread blocks every signal, and sleeps without a timeout when
 //! nothing has been under way for a while.
 
-use super::desk::Desk;
-use crate::scoreboard::stamp::Stamp;
+use super::super::idle_watch::start_thread;
+use super::state::WorkerState;
+use crate::scoreboard::slot_writer::SlotWriter;
+use crate::sys::clock;
 use crate::sys::socket::{Readiness, wait};
-use crate::sys::{clock, signal};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,31 +21,29 @@ use std::time::Duration;
 const INTERVAL: Duration = Duration::from_millis(5);
 /// Looks at a worker without a request before it sleeps until it is woken.
 const IDLE_LOOKS: u32 = 50;
-/// Its stack. It calls a handful of system calls.
-const STACK_BYTES: usize = 128 * 1024;
 
 /// What worker and thread share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    desk: Mutex<Desk>,
+    state: Mutex<WorkerState>,
     wake: Condvar,
     awake: AtomicBool,
     ends: AtomicBool,
 }
 
 impl Shared {
-    pub(super) fn new(desk: Desk) -> Arc<Shared> {
+    pub(super) fn new(state: WorkerState) -> Arc<Shared> {
         Arc::new(Shared {
-            desk: Mutex::new(desk),
+            state: Mutex::new(state),
             wake: Condvar::new(),
             awake: AtomicBool::new(false),
             ends: AtomicBool::new(false),
         })
     }
 
-    pub(super) fn desk(&self) -> MutexGuard<'_, Desk> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, WorkerState> {
         // A panic aborts the process, so the lock is never left poisoned.
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -55,16 +54,16 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Something is under way. Not to be called with the desk locked.
+    /// Something is under way. Not to be called with the state locked.
     pub(super) fn attend(&mut self, shared: &Arc<Shared>) {
         if shared.awake.swap(true, Ordering::SeqCst) {
             return;
         }
         if self.thread.is_none() {
-            self.thread = start(shared);
+            self.thread = start_thread(shared, watch);
         } else {
             // Under the lock, so that it can't fall between the thread's look at `awake` and its wait.
-            let _desk = shared.desk();
+            let _state = shared.lock();
             shared.wake.notify_one();
         }
     }
@@ -74,7 +73,7 @@ impl Watch {
         let Some(thread) = self.thread.take() else { return };
         shared.ends.store(true, Ordering::SeqCst);
         {
-            let _desk = shared.desk();
+            let _state = shared.lock();
             shared.wake.notify_one();
         }
         // It does not panic: that would have ended the process.
@@ -84,31 +83,19 @@ impl Watch {
     }
 }
 
-/// Starts the thread; `None` where the system refuses, in which case the connections wait for the worker.
-fn start(shared: &Arc<Shared>) -> Option<JoinHandle<()>> {
-    let shared = Arc::clone(shared);
-    let mask = signal::block_all();
-    let builder = std::thread::Builder::new()
-        .name("minder".into())
-        .stack_size(STACK_BYTES);
-    let thread = builder.spawn(move || watch(&shared));
-    signal::restore(&mask);
-    thread.ok()
-}
-
 fn watch(shared: &Shared) {
-    let mut desk = shared.desk();
-    let (mut idle_looks, mut seen) = (0, desk.turns);
+    let mut state = shared.lock();
+    let (mut idle_looks, mut seen) = (0, state.turns);
     while !shared.ends.load(Ordering::SeqCst) {
         if !shared.awake.load(Ordering::SeqCst) {
-            desk = shared.wake.wait(desk).unwrap_or_else(PoisonError::into_inner);
+            state = shared.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
             idle_looks = 0;
-            seen = desk.turns;
+            seen = state.turns;
             continue;
         }
-        let waited = shared.wake.wait_timeout(desk, INTERVAL);
-        desk = waited.unwrap_or_else(PoisonError::into_inner).0;
-        if desk.in_flight == 0 && !desk.is_working {
+        let waited = shared.wake.wait_timeout(state, INTERVAL);
+        state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        if state.in_flight == 0 && !state.is_working && !state.is_held_up {
             idle_looks += 1;
             if idle_looks > IDLE_LOOKS {
                 shared.awake.store(false, Ordering::SeqCst);
@@ -116,24 +103,32 @@ fn watch(shared: &Shared) {
         } else {
             idle_looks = 0;
         }
-        if std::mem::replace(&mut seen, desk.turns) == desk.turns {
-            desk.look_if_held_up();
+        if std::mem::replace(&mut seen, state.turns) == state.turns {
+            state.look_if_held_up();
         }
     }
 }
 
-impl Desk {
+impl WorkerState {
     /// Nothing was asked for since the last look.
     fn look_if_held_up(&mut self) {
         let is_ready = wait(self.epoll.0.as_fd(), Readiness::Readable, Duration::ZERO);
-        if self.is_leaving() || !is_ready.is_ok_and(|is_ready| is_ready) {
+        if self.is_leaving() {
             return;
         }
         let now = clock::now();
+        if !is_ready.is_ok_and(|is_ready| is_ready) {
+            // A sibling has taken what there was, so nothing wakes an event loop that only waits. Its turn shows that it does.
+            if self.is_held_up {
+                self.alarm.set_by(now);
+            }
+            return;
+        }
         if !std::mem::replace(&mut self.is_held_up, true) {
             self.publish_load();
-            let stamp = Stamp::new(self.slot.words());
-            self.teller.take_up(&self.board, &stamp, now);
+            self.tell_held_up();
+            let slot_writer = SlotWriter::new(self.slot.words());
+            self.notifier.take_up(&self.board, &slot_writer, now);
         }
         if self.router.is_none() && self.board.slots() > 1 {
             self.relieve(now);

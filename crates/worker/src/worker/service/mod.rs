@@ -5,16 +5,18 @@ mod writing;
 
 use super::access::Recorder;
 use super::connection::Connection;
-use super::kit::Settings;
+use super::context::Settings;
+use super::idle_watch::IdleWatch;
 use super::memory::Scale;
-use super::minder::Minder;
 use super::out_of_band::Want;
 use super::routed::Channel;
-use crate::scoreboard::stamp::{Description, Stamp};
+use super::timeout_response::TimeoutResponse;
+use crate::scoreboard::slot_writer::{Description, SlotWriter};
 use crate::scoreboard::{Reader, Slot, Stage};
-use crate::sys::{clock, identity, last_word};
+use crate::sys::{clock, identity};
 use crate::tick::Tick;
 use fastcgi::{Output, Params};
+use std::cell::Cell;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +35,7 @@ pub(super) enum NoRequest {
     Silent,
     /// The client closed it between requests.
     Closed,
-    /// Said in the log by whoever gets this.
+    /// The caller logs this.
     Failed(String),
 }
 
@@ -43,7 +45,7 @@ pub(super) struct Service {
     pub(super) settings: Settings,
     pub(super) listener: Arc<OwnedFd>,
     pub(super) board: Arc<Reader>,
-    pub(super) minder: Minder,
+    pub(super) idle_watch: IdleWatch,
     slot: Slot,
     pub(super) input: Box<[u8]>,
     pub(super) start: usize,
@@ -67,6 +69,8 @@ pub(super) struct Service {
     pub(super) want: Want,
     /// The runtime wants the worker to end.
     pub(super) leaving: bool,
+    /// How many idle connections the scoreboard shows.
+    pub(super) kept: Cell<u64>,
     pub(super) taken: Tick,
     /// How long the last two requests took.
     pub(super) took: [Duration; 2],
@@ -77,11 +81,10 @@ pub(super) struct Service {
     pub(super) recorder: Option<Box<Recorder>>,
     /// What the end of the answer says.
     pub(super) app_status: u32,
-    /// The request that the answer at the end of its time was made for.
-    last_word_for: u16,
+    timeout_response: TimeoutResponse,
     /// Where a router gives the worker its connections.
     pub(super) channel: Option<Channel>,
-    /// The process of the companion, as last seen, or the one that the last request was passed on to; 0: there is none.
+    /// The process of the backend, as last seen, or the one that the last request was passed on to; 0: there is none.
     pub(super) program: i32,
     /// How much memory is used, where that matters.
     pub(super) scale: Option<Scale>,
@@ -101,7 +104,7 @@ impl Service {
         listener: Arc<OwnedFd>,
         board: Arc<Reader>,
         slot: Slot,
-        minder: Minder,
+        idle_watch: IdleWatch,
         recorder: Option<Box<Recorder>>,
     ) -> Service {
         let scale = Scale::new(&settings.pool);
@@ -110,7 +113,7 @@ impl Service {
             settings,
             listener,
             board,
-            minder,
+            idle_watch,
             slot,
             input: vec![0; INPUT_BYTES].into_boxed_slice(),
             start: 0,
@@ -125,13 +128,14 @@ impl Service {
             client_gone: false,
             want: Want::Nothing,
             leaving: false,
+            kept: Cell::new(0),
             taken: Tick::ZERO,
             took: [Duration::ZERO; 2],
             cpu_micros: clock::process_cpu_micros(),
             program_micros: 0,
             recorder,
             app_status: 0,
-            last_word_for: 0,
+            timeout_response: TimeoutResponse::default(),
             channel: None,
             program: 0,
             most_idle: most_idle(),
@@ -139,8 +143,8 @@ impl Service {
     }
 
     /// The worker's pen.
-    pub(super) fn stamp(&self) -> Stamp<'_> {
-        Stamp::new(self.slot.words())
+    pub(super) fn slot_writer(&self) -> SlotWriter<'_> {
+        SlotWriter::new(self.slot.words())
     }
 
     /// Bytes that were read and belong to a request after the current one.
@@ -162,7 +166,7 @@ impl Service {
 
     /// The request is known.
     pub(super) fn describe(&mut self, about: &Description<'_>, params: &Params) {
-        self.stamp().describe(about);
+        self.slot_writer().describe(about);
         if let Some(recorder) = &mut self.recorder {
             let connection = self.current.as_deref_mut().filter(|_| recorder.wants_peer());
             recorder.describe(about, params, connection.and_then(Connection::peer));
@@ -171,7 +175,7 @@ impl Service {
 
     /// Peak memory of the request, bytes.
     pub(super) fn memory(&mut self, bytes: u64) {
-        self.stamp().memory(bytes);
+        self.slot_writer().memory(bytes);
         if let Some(recorder) = &mut self.recorder {
             recorder.memory(bytes);
         }
@@ -187,7 +191,7 @@ impl Service {
 
     /// Takes the current connection back.
     pub(super) fn detach(&mut self) -> Option<Box<Connection>> {
-        last_word::disarm();
+        self.timeout_response.disarm();
         self.current.take()
     }
 
@@ -195,7 +199,7 @@ impl Service {
     pub(super) fn begin(&mut self, now: Tick) {
         self.taken = now;
         self.app_status = 0;
-        self.stamp().reading(now);
+        self.slot_writer().reading(now);
         if let Some(recorder) = &mut self.recorder {
             recorder.begin(now);
         }
@@ -208,7 +212,9 @@ impl Service {
 
     /// Closes a connection, keeping its buffers for the next.
     pub(super) fn close(&mut self, mut connection: Box<Connection>) {
-        self.minder.held().close(&connection, self.minder.epoll());
+        self.idle_watch
+            .keepalive()
+            .close(&connection, self.idle_watch.epoll());
         connection.hang_up();
         if self.spare.len() < SPARE_CONNECTIONS {
             self.spare.push(connection);
@@ -228,7 +234,7 @@ impl Service {
 
     /// Sets the stage.
     pub(super) fn stage(&mut self, stage: Stage) {
-        self.stamp().stage(stage);
+        self.slot_writer().stage(stage);
         if let (Stage::End, Some(recorder)) = (stage, &mut self.recorder) {
             recorder.end();
         }

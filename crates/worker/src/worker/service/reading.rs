@@ -2,15 +2,14 @@
 
 use super::{NoRequest, Service};
 use crate::sys::socket::{Progress, Readiness, receive, wait};
-use crate::sys::{Error, clock, last_word};
+use crate::sys::{Error, clock};
 use crate::worker::request::ClientGone;
-use crate::worker::time_up;
 use crate::worker::transfer::drain_input;
 use fastcgi::{Input, Violation};
 use std::time::Duration;
 
 /// What a look at the connection's input came to.
-enum Look {
+enum InputPart {
     /// The request's parameters are all in.
     Request,
     /// A piece of the body: `input[from..to]`.
@@ -59,7 +58,7 @@ impl Service {
     }
 
     /// Looks at what was read.
-    fn look(&mut self) -> Result<Look, NoRequest> {
+    fn look(&mut self) -> Result<InputPart, NoRequest> {
         loop {
             let Some(connection) = self.current.as_deref_mut() else {
                 return Err(NoRequest::Closed);
@@ -70,15 +69,15 @@ impl Service {
             let offset = self.start;
             self.start += used;
             let look = match input {
-                Input::More => Look::Empty,
-                Input::Request => Look::Request,
+                Input::More => InputPart::Empty,
+                Input::Request => InputPart::Request,
                 Input::Body(piece) => {
                     let from = offset + (piece.as_ptr() as usize - base);
-                    Look::Body(from, from + piece.len())
+                    InputPart::Body(from, from + piece.len())
                 }
-                Input::BodyEnd => Look::BodyEnd,
-                Input::Abort => Look::Abort,
-                Input::Broken(violation) => Look::Broken(violation),
+                Input::BodyEnd => InputPart::BodyEnd,
+                Input::Abort => InputPart::Abort,
+                Input::Broken(violation) => InputPart::Broken(violation),
                 Input::Reply(reply) => {
                     let bytes = reply.bytes().to_vec();
                     self.send_all(&bytes).map_err(|ClientGone| NoRequest::Closed)?;
@@ -94,10 +93,10 @@ impl Service {
         let mut limit = None;
         loop {
             match self.look()? {
-                Look::Request => break,
+                InputPart::Request => break,
                 // What is left of an earlier request's body.
-                Look::Body(..) | Look::BodyEnd | Look::Abort => {}
-                Look::Empty => {
+                InputPart::Body(..) | InputPart::BodyEnd | InputPart::Abort => {}
+                InputPart::Empty => {
                     if self.current().is_none_or(|c| c.responder.is_between_requests()) {
                         return Err(NoRequest::Silent);
                     }
@@ -120,11 +119,11 @@ impl Service {
                         Err(failed) => return Err(failed),
                     }
                 }
-                Look::Broken(violation) => {
+                InputPart::Broken(violation) => {
                     if let Some(reply) = violation.reply() {
                         let reply = reply.bytes().to_vec();
                         let _ = self.send_all(&reply);
-                        // What the client has sent and nobody read would reset the connection, reply and all.
+                        // Bytes of the client that are unread would reset the connection and drop the reply.
                         if let Some(connection) = self.current.as_deref() {
                             drain_input(connection, &mut self.input);
                         }
@@ -138,12 +137,7 @@ impl Service {
         };
         let id = connection.responder.request_id();
         self.output.begin(id);
-        // No request has the number 0.
-        if self.last_word_for != id {
-            self.last_word_for = id;
-            last_word::set_answer(&time_up::answer(id));
-        }
-        last_word::arm(connection.socket());
+        self.timeout_response.arm(connection);
         self.body = (0, 0);
         (self.body_ended, self.finished, self.client_gone) = (false, false, false);
         // The end of an empty body came with the parameters, most likely.
@@ -156,10 +150,12 @@ impl Service {
     /// Looks at what was read of the body. `false`: nothing is left to look at.
     fn look_at_body(&mut self) -> bool {
         match self.look() {
-            Ok(Look::Body(from, end)) => self.body = (from, end),
-            Ok(Look::BodyEnd) => self.body_ended = true,
-            Ok(Look::Empty) => return false,
-            Ok(Look::Abort | Look::Request | Look::Broken(_)) | Err(_) => self.client_gone = true,
+            Ok(InputPart::Body(from, end)) => self.body = (from, end),
+            Ok(InputPart::BodyEnd) => self.body_ended = true,
+            Ok(InputPart::Empty) => return false,
+            Ok(InputPart::Abort | InputPart::Request | InputPart::Broken(_)) | Err(_) => {
+                self.client_gone = true
+            }
         }
         true
     }

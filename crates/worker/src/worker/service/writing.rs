@@ -1,7 +1,6 @@
 //! An answer goes out: pieces, and its end.
 
 use super::Service;
-use crate::sys::last_word;
 use crate::sys::socket::{Progress, Readiness, send, wait};
 use crate::worker::request::ClientGone;
 use crate::worker::transfer::{drain_input, send_pieces};
@@ -78,7 +77,7 @@ impl Service {
             if pending.is_empty() {
                 return Ok(());
             }
-            last_word::begin();
+            self.timeout_response.begin_output();
             match send(connection.socket(), pending) {
                 Ok(Progress::Done(count)) => self.output.consume(count),
                 Ok(Progress::WouldBlock) => match wait(connection.socket(), Readiness::Writable, patience) {
@@ -114,7 +113,7 @@ impl Service {
             let Some(connection) = self.current.as_deref() else {
                 return Err(ClientGone);
             };
-            last_word::begin();
+            self.timeout_response.begin_output();
             send_pieces(connection, &mut pieces, self.settings.pool.client_timeout)?;
             self.output.consume(before);
         }
@@ -148,7 +147,7 @@ impl Service {
 
     /// Ends the answer: closes its streams, sends what is buffered, and keeps or closes the connection.
     pub(in crate::worker) fn finish(&mut self) -> Result<(), ClientGone> {
-        // Before the answer is, so that whoever has the whole answer finds the line.
+        // Before the answer is, so that a client that has the whole answer finds the line.
         if let Some(recorder) = &mut self.recorder {
             recorder.finish(self.board.header());
         }
@@ -165,7 +164,7 @@ impl Service {
             self.output.abandon();
         }
         self.finished = true;
-        last_word::disarm();
+        self.timeout_response.disarm();
         let Some(connection) = self.current.as_deref_mut() else {
             return Ok(());
         };
@@ -183,7 +182,7 @@ impl Service {
         let Some(connection) = self.current.take() else {
             return;
         };
-        // What the client has sent and nobody read makes close(2) reset the connection, answer and all.
+        // Bytes of the client that are unread make close(2) reset the connection and drop the answer.
         if !self.client_gone && (self.has_input() || !connection.responder.is_between_requests()) {
             drain_input(&connection, &mut self.input);
         }

@@ -20,6 +20,8 @@ a worker in which it raises is given up. `after_promotion` runs in a preloader t
 that preloader is given up. `out_of_band` runs in a worker between two requests, some time after the application has answered one
 with the header `Forkyard-Request-OOB-Work: true`, when no client waits for that; what it raises is logged. For ASGI it may be a
 coroutine function.
+
+`forkyard.jobs.push(queue, kind, payload, **options)` pushes a background job.
 """
 
 _before = []
@@ -52,3 +54,12 @@ def out_of_band(function):
     """Calls `function` in a worker between two requests, after the application has asked for it by a header."""
     _work.append(function)
     return function
+
+
+def __getattr__(name):
+    """`forkyard.jobs`, which is loaded when it is first used."""
+    if name == "jobs":
+        import importlib
+
+        return importlib.import_module("forkyard.jobs")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -80,8 +80,27 @@ class Library:
         self.send_error = typed(held, "forkyard_concurrent_send_error", None, c_void_p, c_uint64, c_char_p, c_size_t)
         self.read = typed(held, "forkyard_concurrent_read", c_int, c_void_p, c_uint64, c_void_p)
         self.abandon = typed(held, "forkyard_concurrent_abandon", None, c_void_p, c_uint64)
+        self.http = typed(held, "forkyard_concurrent_http", c_int, c_void_p)
+        self.accept = typed(held, "forkyard_concurrent_accept", c_int, c_void_p)
+        self.visit = typed(held, "forkyard_concurrent_visit", c_uint64, c_void_p, c_char_p, c_size_t)
+        self.endless = typed(held, "forkyard_concurrent_endless", None, c_void_p, c_uint64)
         self.retire = typed(held, "forkyard_concurrent_retire", None, c_void_p)
         self.want_work = typed(held, "forkyard_concurrent_want_work", None, c_void_p)
+        self.begin_threads = typed(free, "forkyard_threads_begin", c_void_p, c_void_p)
+        self.mind = typed(free, "forkyard_threads_mind", c_int, c_void_p)
+        self.next_of_thread = typed(free, "forkyard_threads_next", c_int, c_void_p, c_void_p)
+        self.read_by_thread = typed(free, "forkyard_threads_read", c_int, c_void_p, c_uint64, c_void_p)
+        # It does not wait, and a lock that was given back may be a long time away.
+        self.send_by_thread = typed(
+            held, "forkyard_threads_send", c_int64, c_void_p, c_uint64, c_char_p, c_size_t, c_size_t, c_uint32
+        )
+        self.wait_by_thread = typed(free, "forkyard_threads_wait", c_int, c_void_p, c_uint64)
+        self.send_error_by_thread = typed(
+            held, "forkyard_threads_send_error", None, c_void_p, c_uint64, c_char_p, c_size_t
+        )
+        self.abandon_by_thread = typed(held, "forkyard_threads_abandon", None, c_void_p, c_uint64)
+        self.retire_threads = typed(held, "forkyard_threads_retire", None, c_void_p)
+        self.want_work_of_threads = typed(held, "forkyard_threads_want_work", None, c_void_p)
         self.end_worker = typed(free, "forkyard_worker_end", c_int, c_void_p)
         self.worked = typed(held, "forkyard_worker_worked", None, c_void_p, c_char_p, c_size_t)
         self.fork_preloader = typed(held, "forkyard_worker_fork", c_int, c_void_p)
@@ -126,6 +145,11 @@ class Requests:
     def write(self, request, data):
         if self._write(request, data, len(data)) < 0:
             raise ClientGone("the client is gone")
+
+    def write_last(self, request, data):
+        """The last part of the answer."""
+        self.write(request, data)
+        self.end(request)
 
     def write_error(self, request, text):
         data = text.encode("utf-8", "backslashreplace")

@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import functools
 import http
 import inspect
 import os
@@ -12,6 +13,7 @@ import sys
 from forkyard import _WORK_HEADERS, _work
 
 from . import load, slow
+from .front import Front
 from .abi import Text
 from .scope import Scopes
 from .wsgi import HOP_BY_HOP, INTERNAL_ERROR, report_of
@@ -29,8 +31,11 @@ LAST = 1
 IS_FULL, HAS_MORE = 1 << 62, 1 << 61
 TAKEN = HAS_MORE - 1
 NOT_YET = -2
+IS_MORE, HAS_NO_ROOM = 1, 2
 # How long what is cancelled may take to end when the worker's own time is over.
 LAST_SECONDS = 0.4
+# How long WebSockets may take to close in that time.
+CLOSING_SECONDS = 0.1
 
 
 class Exchange:
@@ -75,6 +80,8 @@ class Exchange:
             found, piece = self._server.read(self._token)
             if found == NOT_YET:
                 await self._wait()
+                # A body that comes fast comes in small pieces: what a turn of the loop brings is one for the application.
+                await asyncio.sleep(0)
             elif found < 0:
                 self.is_gone = True
             else:
@@ -176,10 +183,6 @@ class Exchange:
             if not waiter.done():
                 waiter.set_result(None)
 
-    def take_body(self, piece, is_end):
-        self._body, self._body_ended = piece, is_end
-        self.wake()
-
     def lose_client(self):
         self.is_gone = True
         self.wake()
@@ -243,14 +246,20 @@ class Lifespan:
 class Server:
     """Answers a worker's requests, on an event loop of the worker's own."""
 
+    has_served = True
+
     def __init__(self, requests, application):
         self._application = application
         self._scopes = Scopes(os.environ.get("SCRIPT_NAME", "").rstrip("/"))
         self._exchanges = {}
         # Of each request whose application has not returned.
         self._running = {}
+        # Where HTTP is spoken, if anywhere.
+        self._front = None
 
-    def begin(self, questions):
+    def begin(self, library, preloader):
+        """The worker, once the application has started."""
+        self._questions = slow.begin(library, preloader)
         try:
             import uvloop
         except ImportError:
@@ -258,8 +267,9 @@ class Server:
         else:
             self.loop = uvloop.new_event_loop()
         asyncio.set_event_loop(self.loop)
-        self._tasks = slow.Tasks(self.loop, questions, self._running) if questions is not None else None
+        self._tasks = slow.Tasks(self.loop, self._questions, self._running) if self._questions is not None else None
         self.loop.run_until_complete(self._begin())
+        return library.begin_concurrent(preloader)
 
     async def _begin(self):
         self._lifespan = Lifespan(self.loop, self._application)
@@ -273,6 +283,9 @@ class Server:
         self._text = Text()
         self._at_text = ctypes.byref(self._text)
         descriptor = library.descriptor(worker)
+        if library.http(worker) >= 0:
+            self._front = self._front or Front(self.loop, self._application, self._lifespan.state, self._running)
+            self._front.open(library, worker)
         self.loop.add_signal_handler(signal.SIGTERM, self._terminate)
         self.loop.add_reader(descriptor, self._turn)
         self._turn_soon()
@@ -283,6 +296,8 @@ class Server:
                 # Of a task of the application's own.
                 self.retire()
         self.loop.remove_reader(descriptor)
+        if self._front is not None:
+            self._front.close()
         self.loop.remove_signal_handler(signal.SIGTERM)
         return self._promotes
 
@@ -300,7 +315,9 @@ class Server:
         text = self._text
         if text.length:
             self._hear(ctypes.string_at(text.data, text.length))
-        if more:
+        if self._front is not None:
+            self._front.watch(not more & HAS_NO_ROOM)
+        if more & IS_MORE:
             self._turn_soon()
 
     def _hear(self, data):
@@ -318,10 +335,9 @@ class Server:
             else:
                 exchange = self._exchanges.get(token)
                 if exchange is None:
-                    pass
-                elif kind == BODY:
-                    exchange.take_body(data[at + 4:at + length], data[at:at + 4] != b"\0\0\0\0")
-                elif kind == WRITABLE:
+                    if kind == EXPIRED and self._front is not None:
+                        self._front.expire(token)
+                elif kind == BODY or kind == WRITABLE:
                     exchange.wake()
                 elif kind == EXPIRED:
                     exchange.expire()
@@ -338,9 +354,15 @@ class Server:
         scope = self._scopes.scope(data[begin:middle], data[middle:body], self._lifespan.state)
         exchange = Exchange(self, token, scope, data[body:at + length], is_whole == 1)
         self._exchanges[token] = exchange
-        task = exchange.task = self.loop.create_task(exchange.serve(self._application))
+        application = self._tunnel(token) if "extensions" in scope else self._application
+        task = exchange.task = self.loop.create_task(exchange.serve(application))
         self._running[task] = token
         task.add_done_callback(self._returned)
+
+    def _tunnel(self, token):
+        """What serves a request whose connection is to become a WebSocket."""
+        self._front = self._front or Front(self.loop, self._application, self._lifespan.state, self._running)
+        return functools.partial(self._front.tunnel, lambda: self._library.endless(self._worker, token))
 
     def _returned(self, task):
         del self._exchanges[self._running.pop(task)]
@@ -398,6 +420,10 @@ class Server:
             self.loop.create_task(self._die(), name="forkyard")
 
     async def _die(self):
+        if self._front is not None:
+            self._front.close()
+            # What is sent of it goes out, and what they await ends in order.
+            await asyncio.sleep(CLOSING_SECONDS)
         others = asyncio.all_tasks() - {asyncio.current_task(), self._lifespan.task}
         for task in others:
             task.cancel()
@@ -430,3 +456,6 @@ class Server:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
         asyncio.set_event_loop(None)
+
+    def end_copy(self):
+        slow.end(self._questions)

@@ -8,10 +8,10 @@ class Body:
 
     __slots__ = ("_read_more", "_rest", "_ended")
 
-    def __init__(self, read_more):
+    def __init__(self, read_more, begin=b"", is_whole=False):
         self._read_more = read_more
-        self._rest = b""
-        self._ended = False
+        self._rest = begin
+        self._ended = is_whole
 
     def _more(self):
         if self._ended:

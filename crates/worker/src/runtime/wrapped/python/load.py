@@ -1,19 +1,27 @@
 """Finds the application."""
 
 import importlib
+import inspect
 import os
 import sys
 import traceback
+
+from . import django
 
 # A message to the master has an end.
 MOST_OF_A_REPORT = 16 * 1024
 USUAL_FILES = {}  # The daemon puts its own list here: python.rs.
 USUAL_NAMES = ["application", "app"]
+USUAL_FACTORIES = ["create_app", "make_app", "create_application"]
+# Names the settings of a Django project.
+MANAGE = "manage.py"
 
 
 def load(root, entry, interface):
     """The application, from `module:callable`, a file, or the usual file."""
     os.chdir(root)
+    # Without links: if one comes to name another release, this one still loads its own modules.
+    root = os.getcwd()
     sys.path.insert(0, root)
     for place in reversed(os.environ.get("PYTHONPATH", "").split(os.pathsep)):
         if place and place not in sys.path:
@@ -25,6 +33,8 @@ def load(root, entry, interface):
             raise FileNotFoundError(
                 f"none of {', '.join(usual)} is in {root}; name what is to be loaded in application.entry"
             )
+    if entry == MANAGE:
+        entry = django.module_of(entry, interface)
     name, _, attribute = entry.partition(":")
     if name.endswith(".py"):
         name = name[: -len(".py")].replace("/", ".").lstrip(".")
@@ -32,16 +42,44 @@ def load(root, entry, interface):
     for candidate in [attribute] if attribute else USUAL_NAMES:
         found = module
         try:
-            for part in candidate.split("."):
+            for part in candidate.removesuffix("()").split("."):
                 found = getattr(found, part)
         except AttributeError:
             continue
         if callable(found):
-            return found
+            made = found() if candidate.endswith("()") else found
+            check(made, interface, f"{candidate} of {module.__file__}")
+            return django.complete(made, interface)
     wanted = attribute or " or ".join(USUAL_NAMES)
+    factory = next((one for one in USUAL_FACTORIES if callable(getattr(module, one, None))), None)
+    shown = f"{name}:{factory}()" if factory else f"{name}:NAME"
     raise AttributeError(
-        f"{module.__file__} has nothing callable that is named {wanted}; name it in application.entry, as {name}:NAME"
+        f"{module.__file__} has nothing callable that is named {wanted}; name it in application.entry, as {shown}"
     )
+
+
+class WrongRuntime(TypeError):
+    """The application has the other interface."""
+
+
+def check(application, interface, shown):
+    """A mistake in the runtime is noticed here and not with every request. Where nothing is certain, nothing is said."""
+    if not callable(application):
+        raise TypeError(f"{shown} made {application!r}, which is no application: nothing that can be called")
+    is_asgi = any(map(inspect.iscoroutinefunction, (application, getattr(application, "__call__", None))))
+    if interface == "wsgi" and is_asgi:
+        raise WrongRuntime(f"{shown} is an ASGI application, and the runtime is wsgi")
+    if interface == "asgi" and not is_asgi and takes(application, 2) and not takes(application, 3):
+        raise WrongRuntime(f"{shown} is a WSGI application, and the runtime is asgi")
+
+
+def takes(function, count):
+    """Whether it may be called with so many arguments."""
+    try:
+        inspect.signature(function).bind(*[None] * count)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def told_of(error):
@@ -95,6 +133,8 @@ def remedy(error, python):
         return f"Correct {error.filename or 'the file'}, line {error.lineno}; it may be written for another Python than {python}."
     if isinstance(error, FileNotFoundError) and error.errno is None:
         return "Check application.root, and name what is to be loaded in application.entry."
+    if isinstance(error, WrongRuntime):
+        return f'Write runtime = "{"asgi" if "an ASGI" in str(error) else "wsgi"}".'
     if isinstance(error, PermissionError):
         return "Let the pool's user read the file, and enter every directory of its path."
     if isinstance(error, MemoryError):

@@ -18,8 +18,8 @@ import warnings
 
 import forkyard
 
-from . import load, slow
-from .abi import ANSWER, Library, Requests
+from . import django, load
+from .abi import Library, Requests
 
 EXIT_SOFTWARE = 70
 # How long before the end of the time for the start it is said where the application hangs.
@@ -63,26 +63,33 @@ def main(library_path):
         fail(library, preloader, *load.report(error))
         return EXIT_SOFTWARE
     faulthandler.cancel_dump_traceback_later()
-    if settings["interface"] == "asgi":
-        from .asgi import Server
-    else:
-        from .wsgi import Server
-    server = Server(Requests(library.table), application)
+    server = server_of(settings, library, application)
     if mark is not None and os.environ.get(MARK) == mark:
         del os.environ[MARK]
     warn_of_threads()
-    # An event loop is not called for each request.
-    callback = ANSWER(lambda request, _: server.answer(request)) if settings["interface"] == "wsgi" else None
     attend(library, preloader)
     if not becomes_worker(library, preloader):
         return 0
     while True:
-        preloader = live(library, preloader, server, callback)
+        preloader = live(library, preloader, server)
         if not becomes_worker(library, preloader):
             break
     # What is registered to be done at the end belongs to the worker that this was forked from.
     flush()
     os._exit(0)
+
+
+def server_of(settings, library, application):
+    """What serves in each worker."""
+    if settings["interface"] == "asgi":
+        from .asgi import Server
+    elif settings["concurrency"] > 1:
+        from .threads import Server
+
+        return Server(settings["concurrency"], application)
+    else:
+        from .wsgi import Server
+    return Server(Requests(library.table), application)
 
 
 def watch(settings):
@@ -145,12 +152,12 @@ def becomes_worker(library, preloader):
     return False
 
 
-def live(library, preloader, server, callback):
+def live(library, preloader, server):
     """A worker's life, with which its process ends. Returns in a copy of it only, which is a preloader: its handle."""
     # Whatever happens, this process must not go on as another preloader.
     code, heir = EXIT_SOFTWARE, None
     try:
-        code, heir = work(library, preloader, server, callback)
+        code, heir = work(library, preloader, server)
     except BaseException as error:
         told = load.told_of(error)
         sys.stderr.write("".join(told.format() if told.stack else told.format_exception_only()))
@@ -161,32 +168,26 @@ def live(library, preloader, server, callback):
     return heir
 
 
-def work(library, preloader, server, callback):
+def work(library, preloader, server):
     """A worker's exit code, or the preloader that a copy of it is."""
     reset_signals()
     library.settle_output(preloader)
     for function in forkyard._after:
         function()
-    # Afterwards: an application that takes the signal keeps it.
-    questions = slow.begin(library, preloader)
-    server.begin(questions)
-    if callback is None:
-        worker = library.begin_concurrent(preloader)
-        serve = lambda: server.serve(library, worker)
-    else:
-        worker = library.begin_worker(preloader)
-        serve = lambda: library.serve(worker, callback, None)
+    # Afterwards: an application that takes the signal of slow.begin keeps it.
+    worker = server.begin(library, preloader)
     if not worker:
         return EXIT_SOFTWARE, None
-    while wish := serve():
+    while wish := server.serve(library, worker):
         if wish == WORKS:
             work_out_of_band(library, worker)
             continue
         # The worker ends after this: what is closed for the copy's sake is not opened again.
         server.end()
         if is_copy_for_preloader(library, worker):
-            return promoted(library, worker, questions)
-        if callback is None:
+            server.end_copy()
+            return promoted(library, worker)
+        if server.has_served:
             break
     code = library.end_worker(worker)
     server.end()
@@ -216,8 +217,7 @@ def is_copy_for_preloader(library, worker):
     return fork_sibling(library.fork_preloader, worker)
 
 
-def promoted(library, worker, questions):
-    slow.end(questions)
+def promoted(library, worker):
     preloader = library.promoted(worker)
     if not preloader:
         # The master does not want it any more.
@@ -236,7 +236,7 @@ def promoted(library, worker, questions):
 
 def prepare():
     flush()
-    for function in forkyard._before:
+    for function in [*forkyard._before, django.close_connections]:
         try:
             function()
         except Exception:

@@ -4,6 +4,9 @@ VERSIONS = {"version": "3.0", "spec_version": "2.3"}
 # What is not a header, or is said twice: nginx says what describes the body in CGI's way, too.
 NO_HEADERS = {b"HTTP_CONTENT_TYPE", b"HTTP_CONTENT_LENGTH", b"HTTP_PROXY"}
 BODY_HEADERS = ((b"CONTENT_TYPE", b"content-type"), (b"CONTENT_LENGTH", b"content-length"))
+# Asks for another protocol on this connection: only forkyard dev says it.
+UPGRADE = b"FORKYARD_UPGRADE"
+TUNNEL = "forkyard.tunnel"
 # Sets of names that are remembered. A web server sends a handful: those of its configuration with those of each client.
 MOST_PLANS = 256
 
@@ -11,11 +14,12 @@ MOST_PLANS = 256
 class Plan:
     """What to do with values that belong to these names."""
 
-    __slots__ = ("headers", "body_headers", "place")
+    __slots__ = ("headers", "body_headers", "place", "is_upgrade")
 
     def __init__(self, names):
         names = names.split(b"\0")[:-1]
         self.place = {name: place for place, name in enumerate(names)}
+        self.is_upgrade = UPGRADE in self.place
         self.headers = [
             (name[5:].replace(b"_", b"-").lower(), place)
             for name, place in self.place.items()
@@ -77,6 +81,8 @@ class Scopes:
             "client": address(value(b"REMOTE_ADDR", b""), value(b"REMOTE_PORT", b"")),
             "server": address(value(b"SERVER_NAME", b"localhost"), value(b"SERVER_PORT", b"80")),
         }
+        if plan.is_upgrade:
+            scope["extensions"] = {TUNNEL: {}}
         if state is not None:
             scope["state"] = state.copy()
         return scope

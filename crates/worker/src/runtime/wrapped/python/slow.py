@@ -3,12 +3,16 @@
 import faulthandler
 import os
 import socket
+import sys
+import threading
 
 QUESTION = 51
 END = b"\0"
 MOST_TASKS = 50
 MOST_CALLS = 100
 MOST_BYTES = 128 * 1024
+# How long a thread may take to end.
+END_SECONDS = 1
 
 
 def begin(library, preloader):
@@ -35,6 +39,54 @@ def end(descriptor):
     if descriptor is not None:
         faulthandler.unregister(QUESTION)
         os.close(descriptor)
+
+
+class Threads:
+    """Tells what the threads that serve are busy with, from a thread of its own: none of them is interrupted."""
+
+    def __init__(self, descriptor, running):
+        self._running = running
+        self._socket = socket.socket(fileno=descriptor)
+        self._socket.setblocking(True)
+        self._thread = threading.Thread(target=self._wait, name="forkyard", daemon=True)
+        self._thread.start()
+
+    def end(self):
+        """Its thread ends; the master hears nothing of it."""
+        try:
+            self._socket.shutdown(socket.SHUT_RD)
+        except OSError:
+            pass
+        self._thread.join(END_SECONDS)
+
+    def close(self):
+        """Nobody is to ask this process, which is a copy of the worker."""
+        self._socket.close()
+
+    def _wait(self):
+        try:
+            while question := self._socket.recv(64):
+                # The number of the request that is told of. It may be over by now.
+                shown = int(question) if question.isdigit() else 0
+                self._socket.sendall(self._tell(shown)[:MOST_BYTES] + END)
+        except Exception:
+            # The master is gone.
+            pass
+
+    def _tell(self, shown):
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        frames = sys._current_frames()
+        # The thread of the request that is told of comes first, and then the one that has its request for the longest.
+        running = sorted(self._running.copy().items(), key=lambda thread: thread[1] != shown)
+        lines = []
+        for thread, _ in running[:MOST_TASKS]:
+            calls, frame = [], frames.get(thread)
+            while frame is not None and len(calls) < MOST_CALLS:
+                calls.append((frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name))
+                frame = frame.f_back
+            lines.append(f"Task {names.get(thread, thread)}")
+            lines.extend(shown_calls(calls))
+        return text_of(lines)
 
 
 class Tasks:
@@ -73,9 +125,17 @@ class Tasks:
         tasks += sorted(others, key=lambda task: task.get_name())
         for task in tasks[:MOST_TASKS]:
             lines.append(f"Task {task.get_name()}")
-            lines.extend(f'  File "{file}", line {line} in {name}' for file, line, name in reversed(calls_of(task)))
-        text = "\n".join(line.replace("\n", "\\n").replace("\0", "\\0") for line in lines)
-        return text.encode("utf-8", "backslashreplace") + b"\n"
+            lines.extend(shown_calls(reversed(calls_of(task))))
+        return text_of(lines)
+
+
+def shown_calls(calls):
+    return (f'  File "{file}", line {line} in {name}' for file, line, name in calls)
+
+
+def text_of(lines):
+    text = "\n".join(line.replace("\n", "\\n").replace("\0", "\\0") for line in lines)
+    return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
 def calls_of(task):

@@ -1,4 +1,4 @@
-"""WSGI 1.0 (PEP 3333)."""
+"""WSGI 1.0 (PEP 3333), one request at a time; threads.py has several."""
 
 import os
 import sys
@@ -6,7 +6,8 @@ import traceback
 
 from forkyard import _WORK_HEADERS, _work
 
-from .abi import ClientGone
+from . import slow
+from .abi import ANSWER, ClientGone
 from .body import Body
 
 HOP_BY_HOP = {
@@ -37,6 +38,16 @@ class FileWrapper:
             yield block
 
 
+CONSTANT = {
+    "wsgi.version": (1, 0),
+    "wsgi.multithread": False,
+    "wsgi.multiprocess": True,
+    "wsgi.run_once": False,
+    "wsgi.input_terminated": True,
+    "wsgi.file_wrapper": FileWrapper,
+}
+
+
 class Errors:
     """wsgi.errors: the web server's error log, and standard error, which is the daemon's if that is caught."""
 
@@ -63,15 +74,31 @@ class Errors:
 class Exchange:
     """A request and its answer. Has no request any more when the answer is over, whoever still knows it then."""
 
-    __slots__ = ("requests", "request", "is_head", "is_sent", "_head", "_headers", "_bodiless", "_left")
+    __slots__ = ("requests", "request", "is_head", "is_sent", "is_ended", "_head", "_headers", "_bodiless", "_left")
 
     def __init__(self, requests, request):
         self.requests, self.request = requests, request
-        self.is_head = self.is_sent = False
+        self.is_head = self.is_sent = self.is_ended = False
         self._head = None
 
     def read_more(self):
         return self.requests.read(self.request) if self.request else b""
+
+    def answer(self, application, environ):
+        """Calls the application, and sends what it answers."""
+        self.is_head = environ["REQUEST_METHOD"] == "HEAD"
+        parts = application(environ, self.start_response)
+        try:
+            if isinstance(parts, (list, tuple)) and len(parts) > 0:
+                self.write_all(parts)
+            else:
+                for part in parts:
+                    if not self.write_now(part):
+                        break
+            self.end()
+        finally:
+            if hasattr(parts, "close"):
+                parts.close()
 
     def start_response(self, status, headers, exc_info=None):
         if exc_info:
@@ -105,7 +132,7 @@ class Exchange:
         if _work and self.request:
             self.requests.want_work(self.request)
 
-    def write(self, data):
+    def write(self, data, is_last=False):
         """Sends data with what is buffered, some time. False: nothing more is wanted."""
         if self._head is None:
             raise AssertionError("the application gave a part of the body before it called start_response")
@@ -123,7 +150,10 @@ class Exchange:
         if not self.is_sent:
             self.is_sent = True
             data = self._head + b"\r\n\r\n" + data
-        if data:
+        if is_last:
+            self.is_ended = True
+            self.requests.write_last(self.request, data)
+        elif data:
             self.requests.write(self.request, data)
         return not self._bodiless
 
@@ -141,14 +171,17 @@ class Exchange:
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         if self._head is not None and self._left is None and not self.is_sent and not self._is_without_length():
             self._head += b"\r\nContent-Length: %d" % len(data)
-        self.write(data)
+        self.write(data, True)
 
     def _is_without_length(self):
         return self._bodiless and not self.is_head
 
     def end(self):
+        if self.is_ended:
+            return
         if self._head is None:
             raise AssertionError("the application returned without calling start_response")
+        self.is_ended = True
         if not self.is_sent:
             self.is_sent = True
             self.requests.write(self.request, self._head + b"\r\n\r\n")
@@ -185,13 +218,18 @@ def read_params(requests, request, prefix):
     found = USUAL.copy()
     words = iter(requests.params(request))
     found.update(zip(words, words))
+    put_right(found, prefix)
+    return found
+
+
+def put_right(found, prefix):
+    """What is said so that programs trip over it, or believe a client."""
     for name in ("CONTENT_LENGTH", "CONTENT_TYPE"):
         # An empty one is none; programs that ask whether it is there and not whether it is empty would trip over it.
         if not found.get(name, True):
             del found[name]
     found.pop("HTTP_PROXY", None)
     split_path(found, prefix)
-    return found
 
 
 def report_of(error):
@@ -199,26 +237,32 @@ def report_of(error):
 
 
 class Server:
-    """Answers a worker's requests."""
+    """Answers a worker's requests, one after the other."""
+
+    # A worker that was to make a preloader is asked once more.
+    has_served = False
 
     def __init__(self, requests, application):
         self._requests, self._application = requests, application
+        self._callback = ANSWER(lambda request, _: self.answer(request))
         # As gunicorn has it: where the application is mounted.
         self._prefix = os.environ.get("SCRIPT_NAME", "").rstrip("/")
-        self._constant = {
-            "wsgi.version": (1, 0),
-            "wsgi.multithread": False,
-            "wsgi.multiprocess": True,
-            "wsgi.run_once": False,
-            "wsgi.input_terminated": True,
-            "wsgi.file_wrapper": FileWrapper,
-        }
 
-    def begin(self, questions):
-        """`questions`: the descriptor of slow.begin. Nobody but its signal's handler has to do anything here."""
+    def begin(self, library, preloader):
+        """The worker."""
+        self._questions = slow.begin(library, preloader)
+        return library.begin_worker(preloader)
+
+    def serve(self, library, worker):
+        """Until the worker has something else to do (forkyard_worker_serve)."""
+        return library.serve(worker, self._callback, None)
 
     def end(self):
-        pass
+        """The worker serves no more."""
+
+    def end_copy(self):
+        """Nobody is to ask this process what it is busy with: it is a copy of the worker."""
+        slow.end(self._questions)
 
     def answer(self, request):
         exchange = Exchange(self._requests, request)
@@ -240,20 +284,8 @@ class Server:
 
     def _serve(self, exchange, request):
         environ = read_params(self._requests, request, self._prefix)
-        environ.update(self._constant)
+        environ.update(CONSTANT)
         environ["wsgi.url_scheme"] = "https" if is_secure(environ) else "http"
         environ["wsgi.input"] = Body(exchange.read_more)
         environ["wsgi.errors"] = Errors(exchange)
-        exchange.is_head = environ["REQUEST_METHOD"] == "HEAD"
-        parts = self._application(environ, exchange.start_response)
-        try:
-            if isinstance(parts, (list, tuple)) and len(parts) > 0:
-                exchange.write_all(parts)
-            else:
-                for part in parts:
-                    if not exchange.write_now(part):
-                        break
-            exchange.end()
-        finally:
-            if hasattr(parts, "close"):
-                parts.close()
+        exchange.answer(self._application, environ)

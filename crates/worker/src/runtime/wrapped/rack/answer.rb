@@ -82,7 +82,11 @@ module Forkyard
     def send_whole(head, parts)
       bytes = parts.length == 1 ? parts.first : parts.map(&:b).join
       head << "Content-Length: " << bytes.bytesize.to_s << "\r\n" unless @length
-      put(head << "\r\n", bytes)
+      head << "\r\n"
+      return @exchange.write_last(head << bytes.b) if bytes.bytesize <= TOGETHER_BYTES
+
+      @exchange.write(head)
+      @exchange.write_last(bytes)
     end
 
     # The body as it comes. The last part, where it can be known, is sent with the end of the answer.

@@ -12,19 +12,34 @@ module Forkyard
     UNWANTED = %w[HTTP_PROXY HTTP_CONTENT_TYPE HTTP_CONTENT_LENGTH].freeze
     private_constant :FIRST_BYTES, :UNSAFE, :DEFAULTS, :UNWANTED
 
-    def initialize(library)
+    def initialize(library, is_threaded = false)
       @library = library
       @room = FIRST_BYTES
       @area = Fiddle::Pointer.malloc(@room, Fiddle::RUBY_FREE)
       is_old = Rack.release < "3"
       @input = is_old ? RewindableInput : Input
-      @constants = { "rack.multithread" => false, "rack.multiprocess" => true, "rack.run_once" => false, "rack.hijack?" => false }
+      @constants = { "rack.multithread" => is_threaded, "rack.multiprocess" => true, "rack.run_once" => false, "rack.hijack?" => false }
       @constants["rack.version"] = [1, 3].freeze if is_old
       learn("")
     end
 
     def of(request, exchange)
-      env = params(request)
+      names, values = params(request)
+      made(names, values, exchange)
+    end
+
+    # The environment of packed names and values.
+    def made(names, values, exchange)
+      learn(names) unless names == @names
+      env = @template.dup
+      values = values.split("\0", -1)
+      index = 0
+      count = @keys.length
+      while index < count
+        key = @keys[index]
+        env[key] = values[index] if key
+        index += 1
+      end
       env.delete("CONTENT_TYPE") if env["CONTENT_TYPE"]&.empty?
       env.delete("CONTENT_LENGTH") if env["CONTENT_LENGTH"]&.empty?
       place(env)
@@ -47,18 +62,7 @@ module Forkyard
       packed = @area[0, length]
       # The first empty name ends the names.
       at = packed.start_with?("\0") ? 0 : packed.index("\0\0") + 1
-      names = packed.byteslice(0, at)
-      learn(names) unless names == @names
-      env = @template.dup
-      values = packed.byteslice(at + 1, length).split("\0", -1)
-      index = 0
-      count = @keys.length
-      while index < count
-        key = @keys[index]
-        env[key] = values[index] if key
-        index += 1
-      end
-      env
+      [packed.byteslice(0, at), packed.byteslice(at + 1, length)]
     end
 
     # Web servers send the same names with nearly every request: what is to be made of them is found out once.

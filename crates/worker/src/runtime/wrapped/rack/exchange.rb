@@ -28,12 +28,7 @@ module Forkyard
 
     # The next bytes of the body; nil at its end.
     def read_body
-      @lock.synchronize do
-        count = @library.read_body.call(open, AREA, READ_BYTES)
-        raise ClientGone, "the client is gone, or silent for too long" if count.negative?
-
-        count.zero? ? nil : AREA[0, count]
-      end
+      @lock.synchronize { read_piece(open) }
     end
 
     # The first piece holds the whole head.
@@ -41,17 +36,18 @@ module Forkyard
       @lock.synchronize do
         handle = open
         @is_begun = true
-        raise ClientGone, "the client is gone" if @library.write.call(handle, bytes, bytes.bytesize).negative?
-
-        if @errors
-          @library.write_error.call(handle, @errors, @errors.bytesize)
-          @errors = nil
-        end
+        send_piece(handle, bytes)
+        send_errors(handle) if @errors
       end
     end
 
+    # The answer ends with this piece.
+    def write_last(bytes)
+      write(bytes)
+    end
+
     def flush
-      @lock.synchronize { raise ClientGone, "the client is gone" if @library.flush.call(open).negative? }
+      @lock.synchronize { send_all(open) }
     end
 
     # Text for the web server's error log. Whether somebody is there to read it does not matter. It waits for the head of the
@@ -60,7 +56,7 @@ module Forkyard
       @lock.synchronize do
         handle = open
         if @is_begun
-          @library.write_error.call(handle, text, text.bytesize)
+          send_error(handle, text)
         else
           @errors ||= "".b
           @errors << text.b if @errors.bytesize + text.bytesize <= MOST_ERROR_BYTES
@@ -70,12 +66,12 @@ module Forkyard
 
     # The client has everything; the worker goes on with what is to be done afterwards.
     def finish
-      @lock.synchronize { @library.finish.call(open) }
+      @lock.synchronize { end_answer(open) }
     end
 
     # Out-of-band work, if the application has said what that is.
     def want_work
-      @lock.synchronize { @library.want_work.call(open) } if Forkyard.works?
+      @lock.synchronize { ask_for_work(open) } if Forkyard.works?
     end
 
     def over
@@ -87,9 +83,45 @@ module Forkyard
     def open
       @request or raise IOError, "the request is over"
     end
+
+    def gone
+      raise ClientGone, "the client is gone"
+    end
+
+    def send_errors(handle)
+      send_error(handle, @errors)
+      @errors = nil
+    end
+
+    def read_piece(handle)
+      count = @library.read_body.call(handle, AREA, READ_BYTES)
+      raise ClientGone, "the client is gone, or silent for too long" if count.negative?
+
+      count.zero? ? nil : AREA[0, count]
+    end
+
+    def send_piece(handle, bytes)
+      gone if @library.write.call(handle, bytes, bytes.bytesize).negative?
+    end
+
+    def send_all(handle)
+      gone if @library.flush.call(handle).negative?
+    end
+
+    def send_error(handle, text)
+      @library.write_error.call(handle, text, text.bytesize)
+    end
+
+    def end_answer(handle)
+      @library.finish.call(handle)
+    end
+
+    def ask_for_work(handle)
+      @library.want_work.call(handle)
+    end
   end
 
-  # rack.errors: the web server's error log.
+  # rack.errors: the web server's error log, and standard error, as with other servers.
   class Errors
     def initialize(exchange)
       @exchange = exchange
@@ -98,7 +130,10 @@ module Forkyard
     def write(*texts)
       texts.sum do |text|
         bytes = text.to_s
-        @exchange.write_error(bytes) unless bytes.empty?
+        unless bytes.empty?
+          @exchange.write_error(bytes)
+          $stderr.write(bytes)
+        end
         bytes.bytesize
       end
     end

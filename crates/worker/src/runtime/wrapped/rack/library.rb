@@ -3,8 +3,8 @@
 # Loads a Rack application and forks workers from this process.
 #
 # Started by forkyard: the first argument is its library, whose C functions (forkyard.h) speak to the master and serve.
-# The files of this directory are one script, in the order library, input, exchange, environment, answer, telling, and then
-# ../wrapper.rb.
+# The files of this directory are one script, in the order library, jobs, input, exchange, environment, answer, telling, threads, and
+# then ../wrapper.rb.
 
 require "fiddle"
 require "json"
@@ -55,13 +55,17 @@ module Forkyard
     COUNT = Fiddle::TYPE_SSIZE_T
     INT = Fiddle::TYPE_INT
     VOID = Fiddle::TYPE_VOID
+    # The number of a request that a thread has.
+    REQUEST = -Fiddle::TYPE_LONG_LONG
 
     # Where the functions of struct forkyard_api are, in pointers from its start.
     TABLE = { read_body: 4, write: 5, write_error: 6, flush: 7, finish: 8, want_work: 19 }.freeze
 
     attr_reader :begin_preloader, :application, :settle, :ready, :explain, :failed, :wait, :forked, :begin_worker,
                 :next_request, :end_worker, :promotes, :forked_preloader, :promoted, :works, :worked, :settle_output, :questions,
-                :params_packed,
+                :params_packed, :refuse,
+                :begin_threads, :mind, :next_of_thread, :read_by_thread, :send_by_thread, :wait_by_thread,
+                :send_error_by_thread, :retire_threads, :want_work_of_threads,
                 :read_body, :write, :write_error, :flush, :finish, :want_work
 
     def initialize(path)
@@ -83,7 +87,18 @@ module Forkyard
       @settle_output = function("forkyard_worker_settle_output", [NUMBER], VOID)
       @questions = function("forkyard_worker_questions", [NUMBER, INT], INT)
       @params_packed = function("forkyard_request_params_packed", [NUMBER, NUMBER, NUMBER], NUMBER)
+      @refuse = function("forkyard_worker_refuse", [NUMBER, POINTER, NUMBER], VOID)
+      @begin_threads = function("forkyard_threads_begin", [NUMBER], NUMBER)
+      @send_by_thread =
+        function("forkyard_threads_send", [NUMBER, REQUEST, POINTER, NUMBER, NUMBER, INT], Fiddle::TYPE_LONG_LONG)
+      @send_error_by_thread = function("forkyard_threads_send_error", [NUMBER, REQUEST, POINTER, NUMBER], VOID)
+      @retire_threads = function("forkyard_threads_retire", [NUMBER], VOID)
+      @want_work_of_threads = function("forkyard_threads_want_work", [NUMBER], VOID)
       # Other threads of the application run while these wait.
+      @mind = function("forkyard_threads_mind", [NUMBER], INT, waits: true)
+      @next_of_thread = function("forkyard_threads_next", [NUMBER, POINTER], INT, waits: true)
+      @read_by_thread = function("forkyard_threads_read", [NUMBER, REQUEST, POINTER], INT, waits: true)
+      @wait_by_thread = function("forkyard_threads_wait", [NUMBER, REQUEST], INT, waits: true)
       @wait = function("forkyard_preloader_wait", [NUMBER], INT, waits: true)
       @next_request = function("forkyard_worker_next", [NUMBER], NUMBER, waits: true)
       table = Fiddle::Pointer.new(function("forkyard_api_v1", [], NUMBER).call)

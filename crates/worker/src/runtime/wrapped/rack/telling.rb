@@ -7,15 +7,16 @@ module Forkyard
     MOST_BYTES = 128 * 1024
     private_constant :MOST_CALLS, :MOST_BYTES
 
-    # The descriptor of the socket over which questions come.
-    def self.begin(descriptor)
+    # The descriptor of the socket over which questions come. The block says which threads serve, first the one that has the
+    # request of this number; without a block it is this thread alone.
+    def self.begin(descriptor, &serving)
       @socket = socket = IO.for_fd(descriptor, "r+b")
       socket.sync = true
-      serving = Thread.current
+      own = Thread.current
       thread = Thread.new do
         loop do
-          socket.readpartial(64)
-          socket.write_nonblock("#{tell(serving)}\0", exception: false)
+          shown = socket.readpartial(64).to_i
+          socket.write_nonblock("#{serving ? tell_all(serving.call(shown)) : tell(own)}\0", exception: false)
         end
       rescue IOError, SystemCallError
         # The master is gone.
@@ -36,7 +37,10 @@ module Forkyard
       lines = calls.map { |call| "  File \"#{call.path}\", line #{call.lineno} in #{call.label}".b.tr("\n\0", "??") }
       "#{lines.join("\n")}\n".byteslice(0, MOST_BYTES)
     end
-    private_class_method :tell
+    def self.tell_all(threads)
+      threads.map { |thread| "Task #{thread.name}\n#{tell(thread)}" }.join.byteslice(0, MOST_BYTES)
+    end
+    private_class_method :tell, :tell_all
   end
   private_constant :Telling
 end

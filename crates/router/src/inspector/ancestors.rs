@@ -1,0 +1,157 @@
+//! The directories between a pool's directory and an application's root.
+//!
+//! The owner of a directory can rename what is in it, and could put another directory in the place of an application's
+//! root, in the moment between an instance's look at it and its reading of a file there. So each of these directories
+//! belongs to root, or to the application's owner, who can change its code anyway. The pool's directory itself, and
+//! what is above it, the operator has named.
+
+use crate::origin::Mark;
+use crate::sys::beneath::{self, directory_in, entry_of};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+/// Everybody may write.
+const WRITABLE_BY_ALL: u32 = 0o002;
+/// Only the owner of a file, or of the directory, may rename it there.
+const STICKY: u32 = 0o1000;
+
+/// Looks at the directories above `root`, which is a path without links and was seen as `mark`, down from the one of the pool's.
+///
+/// # Errors
+/// One of them is another user's, or was renamed meanwhile; names it and what would be right.
+pub(super) fn check(root: &Path, mark: &Mark, directories: &[PathBuf], owner: u32) -> Result<(), String> {
+    let changed = || format!("{} was changed while it was looked at; try again", root.display());
+    let real = directories.iter().filter_map(|it| std::fs::canonicalize(it).ok());
+    let holding = real.filter(|it| root.starts_with(it) && it != root);
+    // The operator has named one below another, and so vouches for it.
+    let top = holding
+        .max_by_key(|it| it.components().count())
+        .ok_or_else(changed)?;
+    let mut at = beneath::open_exactly(&top).map_err(|_| changed())?;
+    let mut path = top.clone();
+    for name in root.strip_prefix(&top).map_err(|_| changed())?.components() {
+        path.push(name);
+        at = directory_in(at.as_fd(), name.as_os_str()).ok_or_else(changed)?;
+        let entry = entry_of(at.as_fd()).map_err(|error| error.to_string())?;
+        if path == root {
+            return match Mark::from(&entry) == *mark {
+                true => Ok(()),
+                false => Err(changed()),
+            };
+        }
+        let (shown, of) = (path.display(), entry.uid);
+        if of != 0 && of != owner {
+            return Err(format!(
+                "{shown} belongs to user {of}, who could put another directory in the place of {}, which is user {owner}'s; give it \
+                 to user {owner} or to root, or name it in applications.directories",
+                root.display()
+            ));
+        }
+        if entry.mode & (WRITABLE_BY_ALL | STICKY) == WRITABLE_BY_ALL {
+            return Err(format!(
+                "{shown}: everybody may write to this directory, and put another one in the place of {}; chmod o-w it",
+                root.display()
+            ));
+        }
+    }
+    Err(changed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, chown};
+
+    const ALICE: u32 = 4001;
+    const BOB: u32 = 4002;
+
+    struct Tree {
+        _place: tempfile::TempDir,
+        base: PathBuf,
+        root: PathBuf,
+    }
+
+    /// `base/home/apps/shop`, all of it Alice's but the base.
+    fn tree() -> Tree {
+        let place = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(place.path()).unwrap().join("base");
+        let root = base.join("home/apps/shop");
+        fs::create_dir_all(&root).unwrap();
+        for path in root.ancestors().take(3) {
+            own(path, ALICE, 0o755);
+        }
+        let _place = place;
+        Tree { _place, base, root }
+    }
+
+    fn own(path: &Path, user: u32, mode: u32) {
+        if nix::unistd::geteuid().is_root() {
+            chown(path, Some(user), Some(user)).unwrap();
+        }
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+
+    impl Tree {
+        fn check(&self) -> Result<(), String> {
+            self.check_below(std::slice::from_ref(&self.base))
+        }
+
+        fn check_below(&self, directories: &[PathBuf]) -> Result<(), String> {
+            let entry = beneath::entry_at(&self.root).unwrap();
+            check(&self.root, &Mark::from(&entry), directories, entry.uid)
+        }
+
+        fn check_as(&self, mark: &Mark) -> Result<(), String> {
+            check(&self.root, mark, std::slice::from_ref(&self.base), mark.owner)
+        }
+    }
+
+    #[test]
+    fn usual_trees_are_accepted() {
+        let tree = tree();
+        // A home, where the user's own group may write, too, as with a umask of 002.
+        own(&tree.base.join("home"), ALICE, 0o775);
+        assert_eq!(tree.check(), Ok(()));
+        // Root's, with everything in them a user's: /srv/www/shop, a home for sftp.
+        own(&tree.base.join("home"), 0, 0o755);
+        own(&tree.base.join("home/apps"), 0, 0o755);
+        assert_eq!(tree.check(), Ok(()));
+        // As /tmp: what is in there can be renamed by its owner alone.
+        own(&tree.base.join("home"), 0, 0o1777);
+        assert_eq!(tree.check(), Ok(()));
+    }
+
+    #[test]
+    fn a_directory_of_another_user_or_of_everybody_is_refused_by_name() {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: it takes two users");
+            return;
+        }
+        let tree = tree();
+        let apps = tree.base.join("home/apps");
+        own(&apps, BOB, 0o755);
+        let error = tree.check().unwrap_err();
+        assert!(
+            error.starts_with(&format!("{} belongs to user {BOB}", apps.display())),
+            "{error}"
+        );
+        assert!(error.contains("or name it in applications.directories"));
+        // Which an operator may do.
+        assert_eq!(tree.check_below(&[tree.base.clone(), apps.clone()]), Ok(()));
+        own(&apps, ALICE, 0o777);
+        let error = tree.check().unwrap_err();
+        assert!(error.contains("everybody may write to this directory"), "{error}");
+    }
+
+    #[test]
+    fn another_root_than_was_looked_at_is_noticed() {
+        let tree = tree();
+        let before = Mark::from(&beneath::entry_at(&tree.root).unwrap());
+        fs::rename(&tree.root, tree.base.join("old")).unwrap();
+        fs::create_dir(&tree.root).unwrap();
+        let error = tree.check_as(&before).unwrap_err();
+        assert!(error.contains("was changed while it was looked at"), "{error}");
+        assert!(check(&tree.root, &before, &[], before.owner).is_err());
+    }
+}

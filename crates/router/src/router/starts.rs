@@ -1,0 +1,133 @@
+//! Starts that an operator or owner asks for, of an application that has no instance: a new release is up, or known to be
+//! broken, before any request meets it.
+
+use super::app_index::{Known, Lookup, is_possible};
+use super::instances::{Holder, Who};
+use super::messages::Unstarted;
+use super::run::Router;
+use crate::applications::RestartMethod;
+use crate::applications::action::{Refusal, Trouble};
+use crate::applications::event::{Event, Get, Patience, Return, Target, Ticket};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The number that waits for a look at an application that is to be started. No connection has it.
+pub(super) const STARTER: u64 = u64::MAX - 1;
+/// How long a start may wait for a place and take.
+const MOST_TIME: Duration = Duration::from_secs(600);
+
+/// A `forkyard restart` that waits until its application was looked at.
+#[derive(Debug)]
+pub(super) struct Waits {
+    order: u64,
+    root: PathBuf,
+    unstarted: Unstarted,
+}
+
+impl Router {
+    /// Whether something of the application runs, or is being started.
+    pub(super) fn has_instances(&self, application: &Path) -> bool {
+        let mut live = self.app_pool.names_with_instances();
+        live.any(|name| Path::new(&*name) == application)
+    }
+
+    /// Has the application looked at, and starts it.
+    pub(super) fn start(&mut self, order: u64, root: PathBuf, unstarted: Unstarted) {
+        let bytes = root.as_os_str().as_encoded_bytes();
+        if !is_possible(bytes) {
+            return self.is_none(order, &root);
+        }
+        match self.app_index.ask(bytes, STARTER, Duration::ZERO, self.now) {
+            Lookup::Known(known) => self.start_known(order, &known, unstarted),
+            Lookup::Refused => self.is_none(order, &root),
+            Lookup::Busy => self.done(
+                order,
+                Err("too many applications are looked at; try again".to_owned()),
+            ),
+            Lookup::Wait(look) => {
+                if let Some(look) = look {
+                    self.ask_inspector(&look);
+                }
+                self.starts.push(Waits {
+                    order,
+                    root,
+                    unstarted,
+                });
+            }
+        }
+    }
+
+    /// A root was looked at that is perhaps to be started.
+    pub(super) fn start_seen(&mut self, root: &Path, known: Option<&Arc<Known>>) {
+        let (seen, others) = std::mem::take(&mut self.starts)
+            .into_iter()
+            .partition(|one| one.root == root);
+        self.starts = others;
+        let seen: Vec<Waits> = seen;
+        for one in seen {
+            match known {
+                Some(known) => self.start_known(one.order, known, one.unstarted),
+                None => self.is_none(one.order, root),
+            }
+        }
+    }
+
+    fn is_none(&mut self, order: u64, root: &Path) {
+        let pool = &self.pool.name;
+        let why = format!(
+            "{} is no application of pool {pool}; the log says why",
+            root.display()
+        );
+        self.done(order, Err(why));
+    }
+
+    fn start_known(&mut self, order: u64, known: &Arc<Known>, unstarted: Unstarted) {
+        if matches!(unstarted, Unstarted::StartsFor(user) if user != known.owner) {
+            let why = "permission denied: it is no application of yours".to_owned();
+            return self.done(order, Err(why));
+        }
+        let ticket = self.ticket();
+        self.holders.insert(ticket, Holder::waiting(Who::Starter(order)));
+        if self.apps.asked(&known.name, self.now) {
+            self.news.push_back(Event::Add {
+                name: Arc::clone(&known.name),
+                group: None,
+                options: known.options,
+            });
+        }
+        // Whatever has kept it from being started may be corrected.
+        if !self.has_instances(Path::new(&*known.name)) {
+            let restart = Event::Restart(Arc::clone(&known.name), RestartMethod::Blocking);
+            self.news.push_back(restart);
+        }
+        self.tell(Event::Get(Get {
+            ticket,
+            target: Target::Application(Arc::clone(&known.name), known.options),
+            patience: Patience::Until(self.now + MOST_TIME),
+            lease_holder: None,
+            restart_files: None,
+            alone: false,
+        }));
+    }
+
+    /// An instance is up, and free for requests again.
+    pub(super) fn started(&mut self, order: u64, ticket: Ticket) {
+        self.holders.remove(&ticket);
+        self.news.push_back(Event::Close(ticket, Return::Ok));
+        self.done(order, Ok(json!({ "rolling": false, "started": true })));
+    }
+
+    pub(super) fn not_started(&mut self, order: u64, refusal: &Refusal) {
+        let id = match refusal {
+            Refusal::Trouble(Trouble::Failed(error)) => self.errors.get(*error).map(|(id, _)| id.clone()),
+            _ => None,
+        };
+        let why = match id {
+            Some(id) => format!("it could not be started (error ID {id}); see forkyard error"),
+            None => refusal.to_string(),
+        };
+        self.done(order, Err(why));
+    }
+}

@@ -1,0 +1,215 @@
+//! By the C ABI: a worker that gives its requests to several threads of a runtime.
+
+use super::Text;
+use super::preloader::CPreloader;
+use super::worker::CWorker;
+use crate::worker::{Piece, Sent, Threads, When, Wish};
+use std::cell::{Cell, RefCell};
+use std::ffi::{c_char, c_int, c_void};
+
+/// What [`forkyard_threads_mind`] returns before the worker has to end.
+const PROMOTES: c_int = 1;
+const WORKS: c_int = 2;
+/// `FORKYARD_LAST`, `FORKYARD_LATER`.
+const LAST: u32 = 1;
+const LATER: u32 = 2;
+/// `FORKYARD_GONE`, `FORKYARD_FULL`.
+const GONE: i64 = -1;
+const IS_FULL: i64 = 1 << 62;
+
+thread_local! {
+    /// What this thread was handed out last.
+    static HANDED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// The request that this thread has.
+    static REQUEST: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// Begins to serve by threads. Null: it could not; the log says why, and the process has to end.
+///
+/// # Safety
+/// As the header says: in a worker, once. `preloader` is gone afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_threads_begin(preloader: *mut CPreloader) -> *mut CWorker {
+    // SAFETY: the header's contract: it came from forkyard_preloader_begin and is not used again.
+    let preloader = unsafe { Box::from_raw(preloader) };
+    let Some((context, own)) = preloader.into_contexts() else {
+        return std::ptr::null_mut();
+    };
+    match Threads::begin(context, own) {
+        Ok(threads) => Box::into_raw(Box::new(CWorker::of_threads(threads))),
+        Err(error) => {
+            log::error!("worker failed to initialize: {error}");
+            std::ptr::null_mut()
+        }
+    }
+}
+
+/// What threads share of a worker; `None`: it has one thread.
+///
+/// # Safety
+/// `worker` came from a function of the header that begins one. It is not freed as long as threads call.
+pub(super) unsafe fn shared<'a>(worker: *mut CWorker) -> Option<&'a Threads> {
+    // SAFETY: the caller's promise; the field is not written to once the worker is made.
+    unsafe { (*worker).threads.as_deref() }
+}
+
+/// Sees to the worker until it is to make a preloader (1), to do out-of-band work (2), or to end (0).
+///
+/// # Safety
+/// As the header says: from one thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_threads_mind(worker: *mut CWorker) -> c_int {
+    // SAFETY: the header's contract.
+    match unsafe { shared(worker) }.map_or(Wish::End, Threads::mind) {
+        Wish::Promote => PROMOTES,
+        Wish::Work => WORKS,
+        Wish::End => 0,
+    }
+}
+
+/// The next request for this thread, as a record: 1. 0: the thread has to end.
+///
+/// # Safety
+/// As the header says: `record` is valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_threads_next(worker: *mut CWorker, record: *mut Text) -> c_int {
+    // SAFETY: the header's contract.
+    let Some(threads) = (unsafe { shared(worker) }) else {
+        return 0;
+    };
+    HANDED.with_borrow_mut(|handed| {
+        let request = threads.next(REQUEST.get(), handed);
+        REQUEST.set(request);
+        // SAFETY: the header's contract.
+        unsafe { *record = text(handed) };
+        c_int::from(request.is_some())
+    })
+}
+
+/// Waits for the next piece of a request's body.
+///
+/// # Safety
+/// As the header says: `piece` is valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_threads_read(
+    worker: *mut CWorker,
+    request: u64,
+    piece: *mut Text,
+) -> c_int {
+    // SAFETY: the header's contract.
+    let Some(threads) = (unsafe { shared(worker) }) else {
+        return GONE as c_int;
+    };
+    HANDED.with_borrow_mut(|handed| {
+        let found = threads.read(request, handed);
+        // SAFETY: the header's contract.
+        unsafe { *piece = text(handed) };
+        match found {
+            Piece::More => 1,
+            Piece::Last => 0,
+            Piece::NotYet | Piece::Gone => GONE as c_int,
+        }
+    })
+}
+
+/// A piece of an answer; does not wait.
+///
+/// # Safety
+/// As the header says: `data` has `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_threads_send(
+    worker: *mut CWorker,
+    request: u64,
+    data: *const c_void,
+    from: usize,
+    length: usize,
+    flags: u32,
+) -> i64 {
+    // SAFETY: the header's contract.
+    let (threads, data) = unsafe { (shared(worker), super::bytes(data, length)) };
+    let Some(threads) = threads else { return GONE };
+    let when = match flags {
+        LAST => When::Last,
+        LATER => When::Later,
+        _ => When::Now,
+    };
+    match threads.send(request, data.get(from..).unwrap_or_default(), when) {
+        Sent::Gone => GONE,
+        Sent::Taken { count, is_full } => count as i64 | if is_full { IS_FULL } else { 0 },
+    }
+}
+
+/// Waits until there is room for more of an answer: 1. -1 (`FORKYARD_GONE`): the client is gone.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_threads_wait(worker: *mut CWorker, request: u64) -> c_int {
+    // SAFETY: the header's contract.
+    match unsafe { shared(worker) } {
+        Some(threads) if threads.wait_for_room(request) => 1,
+        _ => GONE as c_int,
+    }
+}
+
+/// Text for the web server's error log.
+///
+/// # Safety
+/// As the header says: `text` has `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_threads_send_error(
+    worker: *mut CWorker,
+    request: u64,
+    text: *const c_char,
+    length: usize,
+) {
+    // SAFETY: the header's contract.
+    let (threads, text) = unsafe { (shared(worker), super::bytes(text.cast(), length)) };
+    if let Some(threads) = threads {
+        threads.send_error(request, text);
+    }
+}
+
+/// The application is done with a request whose answer is not complete.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_threads_abandon(worker: *mut CWorker, request: u64) {
+    // SAFETY: the header's contract.
+    if let Some(threads) = unsafe { shared(worker) } {
+        threads.abandon(request);
+    }
+}
+
+/// The worker ends once its requests are answered.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_threads_retire(worker: *mut CWorker) {
+    // SAFETY: the header's contract.
+    if let Some(threads) = unsafe { shared(worker) } {
+        threads.retire();
+    }
+}
+
+/// The application asks for out-of-band work.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_threads_want_work(worker: *mut CWorker) {
+    // SAFETY: the header's contract.
+    if let Some(threads) = unsafe { shared(worker) } {
+        threads.want_work();
+    }
+}
+
+/// Bytes for C, without a NUL behind them.
+fn text(bytes: &[u8]) -> Text {
+    Text {
+        data: bytes.as_ptr().cast(),
+        length: bytes.len(),
+    }
+}

@@ -1,0 +1,493 @@
+//! Looks after the program: starts it, sees it end, starts it again.
+
+use super::door::Door;
+use super::probe::Probe;
+use super::program::{Recipe, RunningProgram};
+use super::recorded;
+use super::start::{ProgramProgress, ProgramStart, told};
+use crate::life::backoff::{Backoff, LONGEST, WELL_AFTER};
+use crate::life::{Life, LifeCause};
+use crate::runtime::complaints::Complaints;
+use crate::spawn::effects::oom_kills;
+use crate::spawn::handshake::response::CommandCheck;
+use crate::spawn::plan::Plan;
+use crate::spawn::report::{ErrorId, Report};
+use crate::spawn::self_spawn::{Attempt, Fall, error_id};
+use crate::sys::process::Ended;
+use crate::sys::{Error, clock, pidfd, socket};
+use crate::tick::Tick;
+use crate::worker::{Backend, BackendStage, BackendState, BackendStatus};
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What the program is called in the log.
+pub(super) const NAME: &str = "the FastCGI program";
+/// Lines of a report that are logged, of what happened, what to do, and the program's last words each.
+const MOST_LINES: usize = 20;
+/// Characters of such a line.
+const MOST_CHARS: usize = 512;
+
+/// What is the same for every start.
+#[derive(Debug)]
+pub(super) struct Means {
+    pub(super) plan: Arc<Plan>,
+    pub(super) recipe: Recipe,
+    /// The command, to be looked at if it can't be executed.
+    pub(super) command: String,
+    /// The variable PATH.
+    pub(super) path: String,
+    /// Whether what the program writes is logged.
+    pub(super) catches_output: bool,
+    /// Others serve the pool: a worker whose program never came up ends instead of refusing.
+    pub(super) has_elder: bool,
+    /// Whether visitors see the report of a failed start.
+    pub(super) shows_report: bool,
+    /// Where the master hears of failed starts.
+    pub(super) reports: Option<OwnedFd>,
+}
+
+/// The program can't be started.
+#[derive(Debug, Clone)]
+pub(super) struct Refusal {
+    /// Of the report.
+    pub(super) id: ErrorId,
+    /// The report, where visitors may see it.
+    pub(super) page: Option<Rc<str>>,
+    /// Until the next try.
+    pub(super) pause: Duration,
+}
+
+/// The program and its life.
+#[derive(Debug)]
+pub(super) struct Supervisor {
+    means: Means,
+    door: Door,
+    watch: Epoll,
+    life: Life,
+    /// It could not be started, and has not come up since: requests are refused at once. Otherwise they wait for it.
+    refuses: bool,
+    start: Option<ProgramStart>,
+    program: Option<RunningProgram>,
+    /// The last start, until the program has proved itself.
+    attempt: Option<Attempt>,
+    /// A connection on which the program can be asked.
+    kept: Option<OwnedFd>,
+    backoff: Backoff,
+    /// The last failure: the report's id, and its page.
+    last: Option<(ErrorId, Option<Rc<str>>)>,
+    /// How often the kernel had killed for want of memory before the last start.
+    oom_kills: u64,
+    up_since: Tick,
+    ups: u64,
+    was_up: bool,
+    /// It ended before it had done anything, the last time.
+    has_fallen: bool,
+    complaints: Complaints,
+}
+
+impl Supervisor {
+    /// A supervisor whose program is started when it is first attended to.
+    ///
+    /// # Errors
+    /// No descriptor.
+    pub(super) fn new(means: Means, door: Door) -> Result<Supervisor, Error> {
+        let watch = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC);
+        Ok(Supervisor {
+            means,
+            door,
+            watch: watch.map_err(|errno| Error::new("epoll_create1", "", errno))?,
+            life: Life::Absent,
+            refuses: false,
+            start: None,
+            program: None,
+            attempt: None,
+            kept: None,
+            backoff: Backoff::default(),
+            last: None,
+            up_since: Tick::ZERO,
+            ups: 0,
+            oom_kills: 0,
+            was_up: false,
+            has_fallen: false,
+            complaints: Complaints::default(),
+        })
+    }
+
+    /// The program, where it is up.
+    pub(super) fn program(&mut self) -> Option<&mut RunningProgram> {
+        self.program.as_mut()
+    }
+
+    /// Waits until the program is up.
+    ///
+    /// # Errors
+    /// It can't be started: that is known at once while a failure is fresh.
+    pub(super) fn ready(&mut self) -> Result<(), Refusal> {
+        loop {
+            match self.life {
+                Life::Ready => return Ok(()),
+                _ if self.refuses => return Err(self.refusal()),
+                _ => {}
+            }
+            if self.life == Life::Starting {
+                let left = self
+                    .deadline()
+                    .map_or(Duration::ZERO, |due| due.since(clock::now()));
+                super::exchange::wait_for(&[self.watch()], left);
+            }
+            self.attend();
+        }
+    }
+
+    /// Starts the program for a request that waits in its socket, which it will find before any question of ours: says until
+    /// when it has to have read of it.
+    ///
+    /// # Errors
+    /// As [`Supervisor::ready`].
+    pub(super) fn ready_for_waiting(&mut self) -> Result<Tick, Refusal> {
+        if self.life == Life::Absent && !self.refuses {
+            self.changed(LifeCause::Needed);
+            let means = &self.means;
+            let progress = ProgramStart::begin(&means.plan, &means.recipe, &self.door, &|| check(means));
+            let progress = match progress {
+                ProgramProgress::Pending(start) => {
+                    self.oom_kills = start.oom_kills();
+                    start.trust()
+                }
+                other => other,
+            };
+            self.follow(progress);
+            self.watch_all();
+        }
+        match self.life {
+            Life::Ready => Ok(clock::now() + self.means.plan.start_timeout),
+            _ => Err(self.refusal()),
+        }
+    }
+
+    /// The program did not read of the request that was waiting for it.
+    pub(super) fn is_deaf(&mut self) -> Refusal {
+        let attempt = self.attempt.take();
+        if let Some(program) = self.program.take() {
+            program.kill();
+        }
+        self.kept = None;
+        self.changed(LifeCause::Gone);
+        if let Some(attempt) = attempt {
+            self.failed(attempt, &Fall::Timeout);
+        }
+        self.refusal()
+    }
+
+    fn refusal(&self) -> Refusal {
+        let now = clock::now();
+        let (id, page) = self.last.clone().unwrap_or((ErrorId(0), None));
+        Refusal {
+            id,
+            page,
+            pause: self.backoff.wait(now).unwrap_or_default(),
+        }
+    }
+
+    /// The kept connection, if it is still fit for a request.
+    pub(super) fn take_kept(&mut self) -> Option<OwnedFd> {
+        let kept = self.kept.take()?;
+        // Nothing may be there to read before the next request, neither the end of file nor bytes that were not asked for.
+        let is_quiet = socket::receive(kept.as_fd(), &mut [0]) == Ok(socket::Progress::WouldBlock);
+        is_quiet.then_some(kept)
+    }
+
+    /// Keeps a connection for the next request.
+    pub(super) fn keep(&mut self, connection: OwnedFd) {
+        self.kept = Some(connection);
+    }
+
+    /// A new connection. As [`Door::connect`].
+    pub(super) fn connect(&mut self) -> Result<OwnedFd, Error> {
+        // A program with one thread does not accept as long as it has another.
+        self.kept = None;
+        self.door.connect()
+    }
+
+    /// The program has read of a request. If it ends now, that says nothing of the next one.
+    pub(super) fn had_work(&mut self) {
+        if let Some(program) = &mut self.program {
+            program.had_work = true;
+        }
+    }
+
+    /// The program has answered a request: it is well.
+    pub(super) fn has_served(&mut self) {
+        if let Some(program) = &mut self.program {
+            program.served += 1;
+        }
+        self.backoff = Backoff::default();
+        (self.attempt, self.has_fallen) = (None, false);
+    }
+
+    /// A request was called off: waits until the program is done with it, for so long at most; then it is killed.
+    pub(super) fn call_off(&mut self, connection: OwnedFd, is_between_records: bool, limit: Duration) {
+        if is_between_records {
+            let _ = socket::send(connection.as_fd(), &recorded::abort());
+        }
+        // What is on it can still be read; what is written to it fails.
+        drop(connection);
+        let Some(program) = &self.program else { return };
+        let free = Probe::ask(&self.door, clock::now())
+            .ok()
+            .and_then(|probe| probe.wait(program.process(), limit));
+        match free {
+            Some(connection) => self.kept = connection,
+            None if pidfd::has_ended(program.process()) => {}
+            None => self.kill(&format!(
+                "it went on with a request for {} s after its client had left",
+                limit.as_secs_f64()
+            )),
+        }
+    }
+
+    /// Kills the program; it is started again when it is attended to.
+    pub(super) fn kill(&mut self, why: &str) {
+        if let Some(program) = self.program.take() {
+            log::warn!("{NAME} (pid {}) was killed: {why}", program.pid());
+            program.kill();
+        }
+        (self.kept, self.attempt) = (None, None);
+        self.changed(LifeCause::Gone);
+    }
+
+    /// Looks whether the program has ended. `limit`: it may be about to, and take so long to be seen.
+    pub(super) fn look_for_end(&mut self, limit: Duration) -> Option<Ended> {
+        let program = self.program.as_ref()?;
+        if !program.has_ended_within(limit) {
+            return None;
+        }
+        self.tend()
+    }
+
+    fn begin(&mut self) {
+        self.door.clear();
+        self.changed(LifeCause::Needed);
+        let means = &self.means;
+        let progress = ProgramStart::begin(&means.plan, &means.recipe, &self.door, &|| check(means));
+        self.follow(progress);
+    }
+
+    fn look(&mut self) {
+        let Some(start) = self.start.take() else { return };
+        let (means, complaints) = (&self.means, &mut self.complaints);
+        let mut log = |bytes: &[u8]| {
+            if means.catches_output {
+                complaints.log(bytes, NAME);
+            }
+        };
+        let progress = start.look(&self.door, &|| check(means), &mut log);
+        self.follow(progress);
+    }
+
+    fn follow(&mut self, progress: ProgramProgress) {
+        match progress {
+            ProgramProgress::Pending(start) => {
+                self.oom_kills = start.oom_kills();
+                self.start = Some(start);
+            }
+            ProgramProgress::Up(program, attempt, connection) => {
+                if let Some(connection) = &connection {
+                    // From now on the one that uses it looks at it.
+                    let _ = self.watch.delete(connection);
+                }
+                if self.last.take().is_some() {
+                    log::warn!("{NAME} is up again (pid {})", program.pid());
+                }
+                log::debug!("{NAME} is up (pid {})", program.pid());
+                self.changed(LifeCause::Up);
+                self.refuses = false;
+                (self.program, self.attempt, self.kept) = (Some(program), Some(attempt), connection);
+                (self.up_since, self.was_up) = (clock::now(), true);
+                self.ups += 1;
+            }
+            ProgramProgress::Failed(attempt, fall) => {
+                self.changed(LifeCause::Gone);
+                self.failed(attempt, &fall);
+            }
+        }
+    }
+
+    /// Looks after a program that is up.
+    fn tend(&mut self) -> Option<Ended> {
+        let program = self.program.as_mut()?;
+        let (means, complaints, attempt) = (&self.means, &mut self.complaints, &mut self.attempt);
+        let mut log = |bytes: &[u8]| {
+            if let Some(attempt) = attempt {
+                attempt.wrote(bytes);
+            }
+            if means.catches_output {
+                complaints.log(bytes, NAME);
+            }
+        };
+        program.read_output(&mut log);
+        let ended = program.reap()?;
+        program.read_output(&mut log);
+        let (pid, served, had_work) = (program.pid(), program.served, program.had_work);
+        self.complaints.log_rest(NAME);
+        (self.program, self.kept) = (None, None);
+        self.changed(LifeCause::Gone);
+        let is_well = served > 0 || had_work || clock::now().since(self.up_since) >= WELL_AFTER;
+        // Once may be an accident; twice is its habit.
+        let falls_again = std::mem::replace(&mut self.has_fallen, !is_well) && !is_well;
+        if let (true, Some(attempt)) = (falls_again, self.attempt.take()) {
+            let is_oom = oom_kills(None) > self.oom_kills;
+            let fall = Fall::Exited(told(ended), check(&self.means), is_oom);
+            self.failed(attempt, &fall);
+            return Some(ended);
+        }
+        let line = format!(
+            "{NAME} (pid {pid}) {} after {served} requests, and is started again",
+            told(ended).describe()
+        );
+        match ended {
+            Ended::Code(0) => log::info!("{line}"),
+            Ended::Code(_) | Ended::Signal(..) => log::warn!("{line}"),
+        }
+        Some(ended)
+    }
+
+    /// It could not be started: says why, and when it is tried again.
+    fn failed(&mut self, attempt: Attempt, fall: &Fall) {
+        self.complaints.log_rest(NAME);
+        let now = clock::now();
+        let seed = now.as_nanos() ^ (u64::from(std::process::id()) << 40);
+        let (id, variables) = (error_id(seed), Some(self.means.recipe.variables()));
+        if let Some(reports) = &self.means.reports {
+            let start_failure = attempt.start_failure(fall, variables.clone(), id, now).encode();
+            // If the master has no time for it, the log has to do.
+            let _ = socket::send(reports.as_fd(), &start_failure);
+        }
+        let report = attempt.fail(fall, variables, id, now);
+        self.refuses = true;
+        let pause = self.backoff.fail(now, LONGEST).unwrap_or_default();
+        let page = self.means.shows_report.then(|| Rc::from(report.html()));
+        self.last = Some((report.id, page));
+        self.say(&report);
+        if self.standing() != BackendState::Lost {
+            log::error!(
+                "requests are answered with 503 (error {}), trying again in {} s",
+                report.id,
+                pause.as_secs_f64()
+            );
+        }
+    }
+
+    fn changed(&mut self, cause: LifeCause) {
+        self.life = self.life.after(cause).0;
+    }
+
+    fn say(&self, report: &Report) {
+        log::error!("{}", report.sentence());
+        let output: Vec<&str> = report.output.lines().collect();
+        let last = output[output.len().saturating_sub(MOST_LINES)..].join("\n");
+        for (title, text) in [
+            ("what happened", report.failure.problem.as_str()),
+            ("how to solve it", report.failure.solution.as_str()),
+            ("it wrote", last.as_str()),
+        ] {
+            for line in text.lines().take(MOST_LINES) {
+                let line: String = line.chars().take(MOST_CHARS).collect();
+                let id = report.id;
+                log::error!("error {id}, {title}: {}", line.escape_debug());
+            }
+        }
+    }
+
+    /// Has all that is to be looked at watched.
+    fn watch_all(&self) {
+        let program = self.program.as_ref();
+        let of_program = program
+            .into_iter()
+            .flat_map(|p| std::iter::once(p.process()).chain(p.output()));
+        let of_start = self.start.iter().flat_map(ProgramStart::sources);
+        for (source, event) in of_program
+            .chain(of_start)
+            .zip(std::iter::repeat(EpollFlags::EPOLLIN))
+        {
+            match self.watch.add(source, EpollEvent::new(event, 0)) {
+                // What is closed leaves by itself, so what is there is this very one.
+                Ok(()) | Err(Errno::EEXIST) => {}
+                Err(errno) => log::error!("epoll_ctl: {errno}"),
+            }
+        }
+    }
+}
+
+impl Backend for Supervisor {
+    fn watch(&self) -> BorrowedFd<'_> {
+        self.watch.0.as_fd()
+    }
+
+    fn deadline(&self) -> Option<Tick> {
+        match self.life {
+            Life::Absent if self.refuses => self.backoff.until(),
+            Life::Absent => Some(Tick::ZERO),
+            Life::Ready => None,
+            Life::Starting | Life::Failing | Life::Stopping(_) => {
+                self.start.as_ref().map(ProgramStart::deadline)
+            }
+        }
+    }
+
+    fn standing(&self) -> BackendState {
+        match self.life {
+            Life::Ready => BackendState::Ready,
+            _ if !self.refuses => BackendState::Pending,
+            _ if self.means.has_elder && !self.was_up => BackendState::Lost,
+            _ => BackendState::Ready,
+        }
+    }
+
+    fn status(&self) -> BackendStatus {
+        let starting = self.start.as_ref().map(ProgramStart::pid);
+        let program = self.program.as_ref();
+        BackendStatus {
+            pid: program.map(RunningProgram::pid).or(starting).unwrap_or(0),
+            doing: match self.life {
+                Life::Ready => BackendStage::Up,
+                Life::Absent if self.refuses => BackendStage::Waiting,
+                _ => BackendStage::Starting,
+            },
+            since: self.up_since,
+            served: program.map_or(0, |program| program.served),
+            ups: self.ups,
+        }
+    }
+
+    fn attend(&mut self) {
+        match self.life {
+            Life::Absent if self.refuses && self.backoff.wait(clock::now()).is_some() => {}
+            Life::Absent => self.begin(),
+            Life::Ready => {
+                self.tend();
+            }
+            Life::Starting | Life::Failing | Life::Stopping(_) => self.look(),
+        }
+        self.watch_all();
+    }
+
+    fn leave(&mut self) {
+        self.kept = None;
+        if let Some(start) = self.start.take() {
+            start.kill();
+        }
+        if let Some(program) = self.program.take() {
+            program.end();
+        }
+    }
+}
+
+/// What is wrong with the command, if anything.
+fn check(means: &Means) -> CommandCheck {
+    crate::spawn::setupper::command::check(&means.command, &means.plan.app_root, &means.path)
+}

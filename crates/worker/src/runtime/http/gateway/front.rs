@@ -1,0 +1,528 @@
+//! Connections of the web server's that speak HTTP: each carries one request to a process, byte for byte, and becomes a tunnel
+//! if the process goes over to another protocol.
+
+use super::super::table::ProcessEntry;
+use super::links::{Attempt, Choice, Reuse, User, WATCHED, watch_room};
+use super::request::{Body, Read, read};
+use super::run::{BAD_GATEWAY, CONNECT_LIMIT, Gateway, PIECE_BYTES, TURNS, UNAVAILABLE, pause};
+use super::{FRONT, MOST_SERIAL, VISIT};
+use crate::sys::clock;
+use crate::sys::socket::{self, Progress, receive, send, shutdown_write};
+use crate::tick::Tick;
+use crate::worker::timeout_response;
+use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Connections taken at one turn.
+const AT_ONCE: usize = 32;
+/// Bytes held that a client has sent before the process has agreed to another protocol.
+const MOST_HELD: usize = 64 * 1024;
+/// `HTTP/1.1 101`.
+const STATUS_BYTES: usize = 12;
+const SWITCHING_PROTOCOLS: u16 = 101;
+
+/// A connection of the web server's.
+#[derive(Debug)]
+pub(super) struct Visit {
+    pub(super) client: OwnedFd,
+    /// By what number the kernel tells of it.
+    number: u64,
+    readable: bool,
+    writable: bool,
+    watches_room: bool,
+    /// The kernel has said that the client sends nothing more, which is to be read still.
+    hangs_up: bool,
+    /// The client sends nothing more.
+    client_ended: bool,
+    /// By what the worker knows the request; `None`: it is not there yet, or over.
+    pub(super) token: Option<u64>,
+    pub(super) place: Option<Option<ProcessEntry>>,
+    pub(super) link: Option<usize>,
+    /// What was read and not passed on.
+    input: Vec<u8>,
+    body: Body,
+    is_upgrade: bool,
+    is_tunnel: bool,
+    out: Vec<u8>,
+    sent: usize,
+    has_gone: bool,
+    pub(super) answer: Vec<u8>,
+    pub(super) given: usize,
+    /// The beginning of the answer.
+    first: Vec<u8>,
+    pub(super) status: Option<u16>,
+    /// The process has said all.
+    pub(super) program_ended: bool,
+    tried: Vec<ProcessEntry>,
+    why: Option<String>,
+    until: Option<Tick>,
+    pauses: u32,
+    pub(super) due: Option<Tick>,
+}
+
+impl Gateway {
+    /// Begins or ceases to take connections, as there is room.
+    pub(super) fn mind_door(&mut self) {
+        let is_open = self.worker.has_room();
+        if is_open == self.is_open {
+            return;
+        }
+        let epoll = &self.epoll;
+        let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLEXCLUSIVE;
+        let changed = self.worker.with_http(|http| match is_open {
+            true => epoll.add(http, EpollEvent::new(flags, FRONT)),
+            false => epoll.delete(http),
+        });
+        if let Some(Err(errno)) = changed {
+            log::error!("the HTTP socket can't be watched: epoll_ctl: {errno}");
+        }
+        self.is_open = is_open;
+    }
+
+    /// Takes connections.
+    pub(super) fn welcome(&mut self) {
+        for _ in 0..AT_ONCE {
+            if !self.worker.has_room() {
+                return;
+            }
+            match self.worker.accept_http() {
+                Some(client) => self.take_in(client),
+                None => return,
+            }
+        }
+    }
+
+    fn take_in(&mut self, client: OwnedFd) {
+        let index = self.free_visits.pop().unwrap_or_else(|| {
+            self.visits.push(None);
+            self.visits.len() - 1
+        });
+        self.last_visit = self.last_visit.wrapping_add(1) & MOST_SERIAL;
+        let serial = self.last_visit;
+        let number = VISIT | u64::from(serial) << 32 | index as u64;
+        if let Err(errno) = self.epoll.add(&client, EpollEvent::new(WATCHED, number)) {
+            self.free_visits.push(index);
+            return log::error!("can't keep a connection: epoll_ctl: {errno}");
+        }
+        self.visits[index] = Some(Visit {
+            client,
+            number,
+            readable: true,
+            writable: true,
+            watches_room: false,
+            hangs_up: false,
+            client_ended: false,
+            token: None,
+            place: None,
+            link: None,
+            input: Vec::new(),
+            body: Body::Length(0),
+            is_upgrade: false,
+            is_tunnel: false,
+            out: Vec::new(),
+            sent: 0,
+            has_gone: false,
+            answer: Vec::new(),
+            given: 0,
+            first: Vec::new(),
+            status: None,
+            program_ended: false,
+            tried: Vec::new(),
+            why: None,
+            until: None,
+            pauses: 0,
+            due: None,
+        });
+        self.set_visit_due(index, Some(clock::now() + self.worker.client_timeout()));
+        self.pump_visit(index);
+    }
+
+    /// Something has happened on a client's connection.
+    pub(super) fn see_visit(&mut self, data: u64, flags: EpollFlags) {
+        let index = (data & 0xffff_ffff) as usize;
+        let Some(Some(visit)) = self
+            .visits
+            .get_mut(index)
+            .filter(|visit| visit.as_ref().is_some_and(|visit| visit.number == data))
+        else {
+            return;
+        };
+        visit.writable |= flags.contains(EpollFlags::EPOLLOUT);
+        let ends = EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR;
+        visit.hangs_up |= flags.intersects(ends);
+        visit.readable |= flags.intersects(EpollFlags::EPOLLIN | ends);
+        self.pump_visit(index);
+    }
+
+    pub(super) fn set_visit_due(&mut self, index: usize, due: Option<Tick>) {
+        let Some(visit) = &mut self.visits[index] else {
+            return;
+        };
+        if let Some(before) = std::mem::replace(&mut visit.due, due) {
+            self.due.remove(&(before, User::Visit(index)));
+        }
+        if let Some(due) = due {
+            self.due.insert((due, User::Visit(index)));
+        }
+    }
+
+    /// A client has said nothing for too long, a process is to be looked for again, or a connection to one takes too long.
+    pub(super) fn pass_visit(&mut self, index: usize) {
+        self.set_visit_due(index, None);
+        let Some(visit) = &self.visits[index] else { return };
+        match (visit.token, visit.link) {
+            (None, _) => self.end_visit(index),
+            (Some(_), None) => self.try_again(index),
+            (Some(_), Some(_)) => self.visit_unreachable(index, "connect: it takes too long".to_owned()),
+        }
+    }
+
+    /// The time of a request is over.
+    pub(super) fn expire_visit(&mut self, index: usize) {
+        if let Some(visit) = &mut self.visits[index] {
+            visit.token = None;
+            if visit.status.is_none() {
+                return self.refuse_visit(index, timeout_response::STATUS, timeout_response::BODY);
+            }
+        }
+        self.end_visit(index);
+    }
+
+    /// Moves what can be moved.
+    pub(super) fn pump_visit(&mut self, index: usize) {
+        for _ in 0..TURNS {
+            let Some(visit) = &self.visits[index] else { return };
+            let has_moved = match (visit.token, visit.link) {
+                (None, _) if visit.given < visit.answer.len() || visit.program_ended => self.give_rest(index),
+                (None, _) => self.read_head(index),
+                (Some(_), None) => self.watch_client(index),
+                (Some(_), Some(id)) => {
+                    if self.is_visit_connecting(index, id) {
+                        return;
+                    }
+                    let has_sent = self.carry_in(index, id);
+                    let has_given = self.carry_out(index, id);
+                    has_sent || has_given
+                }
+            };
+            if !has_moved {
+                return;
+            }
+        }
+        if self.visits[index].is_some() {
+            self.more.push(User::Visit(index));
+        }
+    }
+
+    /// Reads until the head of the request is there. True: it is.
+    fn read_head(&mut self, index: usize) -> bool {
+        let Some(visit) = &mut self.visits[index] else {
+            return false;
+        };
+        while visit.readable {
+            match receive(visit.client.as_fd(), &mut self.scratch) {
+                Ok(Progress::WouldBlock) => visit.readable = false,
+                Ok(Progress::Done(0)) | Err(_) => {
+                    self.end_visit(index);
+                    return false;
+                }
+                Ok(Progress::Done(count)) => {
+                    // After a read that was not full, the kernel reports anew what comes.
+                    visit.readable = count == self.scratch.len() || visit.hangs_up;
+                    visit.input.extend_from_slice(&self.scratch[..count]);
+                    match read(&visit.input) {
+                        Read::More => {}
+                        Read::Bad(why) => {
+                            log::warn!("a request was refused: {why}");
+                            self.refuse_visit(index, "400 Bad Request", why);
+                            return true;
+                        }
+                        Read::Head(head) => {
+                            visit.input.drain(..head.used);
+                            visit.out = head.bytes;
+                            visit.body = head.body;
+                            visit.is_upgrade = head.is_upgrade;
+                            visit.token = Some(self.worker.begin_visit(head.params));
+                            if let Some(token) = visit.token {
+                                self.visits_by_token.insert(token, index);
+                            }
+                            self.set_visit_due(index, None);
+                            self.send_visit_on(index);
+                            return true;
+                        }
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    /// Gives the request to a process, or has it wait for one.
+    fn send_visit_on(&mut self, index: usize) {
+        loop {
+            let Some(visit) = &mut self.visits[index] else {
+                return;
+            };
+            let place = match self.links.choose(&visit.tried) {
+                Choice::Process(place) => place,
+                Choice::Failed(id) if visit.tried.is_empty() => {
+                    let why = format!("the application can't be started (error {id:08x})");
+                    return self.refuse_visit(index, UNAVAILABLE, &why);
+                }
+                Choice::Nobody | Choice::Failed(_) => return self.wait_visit(index),
+            };
+            visit.place = Some(place);
+            visit.tried.extend(place);
+            self.worker.set_program(self.links.pid(place));
+            match self
+                .links
+                .connect(place, User::Visit(index), Reuse::No, &self.epoll)
+            {
+                Attempt::Link(id) => {
+                    visit.link = Some(id);
+                    let is_connecting = self.links.get(id).is_some_and(|link| link.is_connecting);
+                    let due = is_connecting.then(|| clock::now() + CONNECT_LIMIT);
+                    return self.set_visit_due(index, due);
+                }
+                Attempt::Busy => {
+                    visit.tried.clear();
+                    self.release_visit(index);
+                    return self.wait_visit(index);
+                }
+                Attempt::Unreachable(error) => {
+                    visit.why = Some(error.to_string());
+                    let is_alone = place.is_none();
+                    self.release_visit(index);
+                    if is_alone {
+                        log::error!("the application can't be reached: {error}");
+                        return self.refuse_visit(index, BAD_GATEWAY, "the application can't be reached");
+                    }
+                }
+            }
+        }
+    }
+
+    fn wait_visit(&mut self, index: usize) {
+        let Some(visit) = &mut self.visits[index] else {
+            return;
+        };
+        visit.tried.clear();
+        let now = clock::now();
+        let until = *visit.until.get_or_insert(now + self.patience);
+        if until <= now {
+            let why = visit.why.take().unwrap_or_else(|| "it is not up".to_owned());
+            log::error!("the application can't be reached: {why}");
+            return self.refuse_visit(index, UNAVAILABLE, "the application can't be reached");
+        }
+        visit.pauses += 1;
+        let due = (now + pause(visit.pauses)).min(until);
+        self.set_visit_due(index, Some(due));
+    }
+
+    /// While a request waits for a process: whether its client is still there.
+    fn watch_client(&mut self, index: usize) -> bool {
+        let Some(visit) = &mut self.visits[index] else {
+            return false;
+        };
+        if visit.readable && socket::peek(visit.client.as_fd(), &mut [0]) == Ok(Progress::Done(0)) {
+            self.end_visit(index);
+        }
+        false
+    }
+
+    fn is_visit_connecting(&mut self, index: usize, id: usize) -> bool {
+        let Some(link) = self.links.get(id) else {
+            return true;
+        };
+        if !link.is_connecting {
+            return false;
+        }
+        if !link.writable && !link.readable {
+            return true;
+        }
+        if let Err(error) = socket::take_error(link.socket.as_fd()) {
+            self.visit_unreachable(index, error.to_string());
+            return true;
+        }
+        link.is_connecting = false;
+        self.set_visit_due(index, None);
+        false
+    }
+
+    /// A connection did not come about: the process has seen nothing of the request.
+    fn visit_unreachable(&mut self, index: usize, why: String) {
+        let Some(visit) = &mut self.visits[index] else {
+            return;
+        };
+        let is_alone = visit.place == Some(None);
+        visit.why = Some(why.clone());
+        self.release_visit(index);
+        if is_alone {
+            log::error!("the application can't be reached: {why}");
+            return self.refuse_visit(index, BAD_GATEWAY, "the application can't be reached");
+        }
+        self.try_again(index);
+    }
+
+    /// Another attempt to give the request to a process. What there is to be sent over a connection that is there at once is
+    /// sent at the next turn.
+    fn try_again(&mut self, index: usize) {
+        self.send_visit_on(index);
+        self.more.push(User::Visit(index));
+    }
+
+    /// From the client to the process. True: something moved.
+    fn carry_in(&mut self, index: usize, id: usize) -> bool {
+        let (Some(visit), Some(link)) = (&mut self.visits[index], self.links.get(id)) else {
+            return false;
+        };
+        let mut has_moved = false;
+        while link.writable && visit.sent < visit.out.len() {
+            match send(link.socket.as_fd(), &visit.out[visit.sent..]) {
+                Ok(Progress::Done(count)) => {
+                    visit.sent += count;
+                    visit.has_gone = true;
+                    has_moved = true;
+                }
+                Ok(Progress::WouldBlock) => link.watch_room(&self.epoll),
+                Err(_) => {
+                    // It may have answered all the same.
+                    visit.sent = visit.out.len();
+                    visit.body = Body::Length(0);
+                    link.readable = true;
+                }
+            }
+        }
+        if visit.sent < visit.out.len() {
+            return has_moved;
+        }
+        visit.out.clear();
+        visit.sent = 0;
+        if visit.is_tunnel {
+            visit.out.append(&mut visit.input);
+        } else if !visit.input.is_empty() && !visit.body.has_ended() {
+            match visit.body.take(&visit.input, &mut visit.out) {
+                Some(used) => drop(visit.input.drain(..used)),
+                None => {
+                    log::warn!("a request was cut off: a chunk of its body has no size");
+                    self.end_visit(index);
+                    return false;
+                }
+            }
+        }
+        let is_held = !visit.is_tunnel && visit.body.has_ended() && visit.input.len() >= MOST_HELD;
+        if !visit.out.is_empty() || !visit.readable || visit.client_ended || is_held {
+            return has_moved || !visit.out.is_empty();
+        }
+        match receive(visit.client.as_fd(), &mut self.scratch) {
+            Ok(Progress::WouldBlock) => {
+                visit.readable = false;
+                has_moved
+            }
+            Ok(Progress::Done(count @ 1..)) => {
+                visit.readable = count == self.scratch.len() || visit.hangs_up;
+                visit.input.extend_from_slice(&self.scratch[..count]);
+                true
+            }
+            Ok(Progress::Done(_)) if visit.is_tunnel => {
+                visit.client_ended = true;
+                shutdown_write(link.socket.as_fd());
+                has_moved
+            }
+            // The client is gone.
+            Ok(Progress::Done(_)) | Err(_) => {
+                self.end_visit(index);
+                false
+            }
+        }
+    }
+
+    /// From the process to the client. True: something moved.
+    fn carry_out(&mut self, index: usize, id: usize) -> bool {
+        let (Some(visit), Some(link)) = (&mut self.visits[index], self.links.get(id)) else {
+            return false;
+        };
+        let has_moved = match give(visit, &self.epoll) {
+            Some(has_moved) => has_moved,
+            None => {
+                self.end_visit(index);
+                return false;
+            }
+        };
+        if visit.given < visit.answer.len() {
+            return has_moved;
+        }
+        visit.answer.clear();
+        visit.given = 0;
+        if !link.readable {
+            return has_moved;
+        }
+        match receive(link.socket.as_fd(), &mut self.scratch) {
+            Ok(Progress::WouldBlock) => {
+                link.readable = false;
+                has_moved
+            }
+            Ok(Progress::Done(count @ 1..)) => {
+                link.readable = count == self.scratch.len() || link.has_ended;
+                visit.answer.extend_from_slice(&self.scratch[..count]);
+                self.look_at_status(index);
+                true
+            }
+            Ok(Progress::Done(_)) | Err(_) if visit.status.is_none() => {
+                log::error!("the application gave no answer: it closed the connection without an answer");
+                self.refuse_visit(index, BAD_GATEWAY, "the application gave no answer");
+                true
+            }
+            Ok(Progress::Done(_)) | Err(_) => {
+                self.end_visit(index);
+                false
+            }
+        }
+    }
+
+    /// What the process answers first.
+    fn look_at_status(&mut self, index: usize) {
+        let Some(visit) = &mut self.visits[index] else {
+            return;
+        };
+        if visit.status.is_some() {
+            return;
+        }
+        let missing = STATUS_BYTES - visit.first.len();
+        visit.first.extend(visit.answer.iter().take(missing));
+        if visit.first.len() < STATUS_BYTES {
+            return;
+        }
+        let text = std::str::from_utf8(&visit.first).ok();
+        let number = text.and_then(|text| text.strip_prefix("HTTP/1.")?.get(2..)?.parse().ok());
+        visit.status = Some(number.unwrap_or(0));
+        if visit.status == Some(SWITCHING_PROTOCOLS) && visit.is_upgrade {
+            visit.is_tunnel = true;
+            if let Some(token) = visit.token {
+                self.worker.is_endless(token);
+            }
+        }
+    }
+}
+
+/// Sends the client what there is for it: whether something moved. `None`: it is gone.
+pub(super) fn give(visit: &mut Visit, epoll: &Epoll) -> Option<bool> {
+    let mut has_moved = false;
+    while visit.writable && visit.given < visit.answer.len() {
+        match send(visit.client.as_fd(), &visit.answer[visit.given..]) {
+            Ok(Progress::Done(count)) => {
+                visit.given += count;
+                has_moved = true;
+            }
+            Ok(Progress::WouldBlock) => {
+                visit.writable = false;
+                watch_room(&visit.client, visit.number, &mut visit.watches_room, epoll);
+            }
+            Err(_) => return None,
+        }
+    }
+    Some(has_moved)
+}
+
+/// Bytes read at once fit.
+const _: () = assert!(PIECE_BYTES >= STATUS_BYTES);

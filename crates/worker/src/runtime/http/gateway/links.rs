@@ -1,0 +1,325 @@
+//! Connections to the program's processes: which process is asked, and which connection is used again.
+
+use super::super::share::Share;
+use super::super::table::ProcessEntry;
+use crate::config::Address;
+use crate::sys::{Error, socket};
+use forkyard_base::spread;
+use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Connections to one process that are kept for a next request.
+const MOST_KEPT: usize = 128;
+
+/// The process that is asked.
+#[derive(Debug)]
+pub(super) enum Server {
+    /// A program that is there already.
+    There(Address),
+    /// One that was started for the pool; this worker's slot.
+    Started(Share, usize),
+}
+
+/// What a connection is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum User {
+    /// It is kept.
+    Nobody,
+    /// A request that came by FastCGI.
+    Exchange(usize),
+    /// A connection of the web server's that speaks HTTP.
+    Visit(usize),
+}
+
+/// A connection to a process.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) socket: OwnedFd,
+    /// Which process; `None`: there is but one.
+    pub(super) place: Option<ProcessEntry>,
+    pub(super) user: User,
+    /// It has carried a request before.
+    pub(super) is_used: bool,
+    pub(super) is_connecting: bool,
+    pub(super) readable: bool,
+    pub(super) writable: bool,
+    /// The process has closed it; what it said before may be unread.
+    pub(super) has_ended: bool,
+    watches_room: bool,
+    /// By what number the kernel tells of it.
+    number: u64,
+}
+
+/// What is watched of a connection. Room to write is watched only where there was none: whenever the process reads from a unix
+/// socket, the kernel would tell of it.
+pub(super) const WATCHED: EpollFlags = EpollFlags::EPOLLIN
+    .union(EpollFlags::EPOLLRDHUP)
+    .union(EpollFlags::EPOLLET);
+const WATCHED_WITH_ROOM: EpollFlags = WATCHED.union(EpollFlags::EPOLLOUT);
+
+impl Link {
+    /// There is no room to write: the kernel will tell when there is.
+    pub(super) fn watch_room(&mut self, epoll: &Epoll) {
+        self.writable = false;
+        watch_room(&self.socket, self.number, &mut self.watches_room, epoll);
+    }
+}
+
+/// Has the kernel tell when there is room to write, from now on.
+pub(super) fn watch_room(socket: &OwnedFd, number: u64, is_watched: &mut bool, epoll: &Epoll) {
+    if std::mem::replace(is_watched, true) {
+        return;
+    }
+    if let Err(errno) = epoll.modify(socket, &mut EpollEvent::new(WATCHED_WITH_ROOM, number)) {
+        log::error!("a connection can't be watched: epoll_ctl: {errno}");
+    }
+}
+
+/// Which connections may be used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reuse {
+    /// None.
+    No,
+    /// One of which nothing was heard: a request that it does not answer can be repeated.
+    Any,
+    /// One on which there is nothing at this moment.
+    Quiet,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Links {
+    server: Server,
+    all: Vec<Option<Link>>,
+    free: Vec<usize>,
+    kept: Vec<usize>,
+    serial: u32,
+    /// Where the search for the least busy process begins.
+    turn: usize,
+    /// Requests after which a process is replaced, and up to how many more.
+    most: Option<(u64, u64)>,
+}
+
+/// Which process is to be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Choice {
+    /// This one.
+    Process(Option<ProcessEntry>),
+    /// None is up.
+    Nobody,
+    /// None is up, and the last start failed with this id.
+    Failed(u32),
+}
+
+/// What an attempt to connect came to.
+#[derive(Debug)]
+pub(super) enum Attempt {
+    /// A connection, which may not be there yet.
+    Link(usize),
+    /// As many wait there as may; to be tried again.
+    Busy,
+    /// The process can't be reached.
+    Unreachable(Error),
+}
+
+impl Links {
+    pub(super) fn new(server: Server, most: Option<(u64, u64)>) -> Links {
+        let turn = match &server {
+            Server::There(_) => 0,
+            Server::Started(_, slot) => *slot,
+        };
+        Links {
+            server,
+            all: Vec::new(),
+            free: Vec::new(),
+            kept: Vec::new(),
+            serial: 0,
+            turn,
+            most,
+        }
+    }
+
+    /// The least busy process, those `tried` left out. It is counted as asked: [`Links::give`].
+    pub(super) fn choose(&mut self, tried: &[ProcessEntry]) -> Choice {
+        let Server::Started(share, slot) = &self.server else {
+            return Choice::Process(None);
+        };
+        let table = share.table();
+        self.turn = self.turn.wrapping_add(1);
+        let mut left_out = tried.to_vec();
+        loop {
+            let Some(place) = table.choose(self.turn, &left_out) else {
+                return table.failure().map_or(Choice::Nobody, Choice::Failed);
+            };
+            if table.take(*slot, place) {
+                return Choice::Process(Some(place));
+            }
+            left_out.push(place);
+        }
+    }
+
+    /// A request of a process is over. True: it was the last that the process is to have.
+    pub(super) fn give(&self, place: Option<ProcessEntry>) -> bool {
+        let (Server::Started(share, slot), Some(place)) = (&self.server, place) else {
+            return false;
+        };
+        let table = share.table();
+        table.give(*slot, place);
+        self.most.is_some_and(|(most, jitter)| {
+            // The same number for all workers, and another for each process.
+            let seed = u64::from(place.life) << 32 | u64::from(table.pid(place).unsigned_abs());
+            table.lives(place)
+                && table.served(place.index) >= most.saturating_add(spread::within(seed, jitter))
+        })
+    }
+
+    /// The pid of a process; 0: it is not known.
+    pub(super) fn pid(&self, place: Option<ProcessEntry>) -> i32 {
+        match (&self.server, place) {
+            (Server::Started(share, _), Some(place)) => share.table().pid(place),
+            _ => 0,
+        }
+    }
+
+    /// A connection to a process: one that was kept, or another.
+    pub(super) fn connect(
+        &mut self,
+        place: Option<ProcessEntry>,
+        user: User,
+        reuse: Reuse,
+        epoll: &Epoll,
+    ) -> Attempt {
+        if reuse != Reuse::No {
+            while let Some(at) = self.kept.iter().rposition(|id| self.is_of(*id, place)) {
+                let id = self.kept.remove(at);
+                if self
+                    .get(id)
+                    .is_some_and(|link| reuse == Reuse::Any || is_quiet(link))
+                {
+                    if let Some(link) = self.get(id) {
+                        link.user = user;
+                    }
+                    return Attempt::Link(id);
+                }
+                self.close(id);
+            }
+        }
+        let address = match (&self.server, place) {
+            (Server::There(address), _) => Some(address.clone()),
+            (Server::Started(share, _), Some(place)) => share.table().address(place),
+            (Server::Started(..), None) => None,
+        };
+        let is_there = matches!(address, Some(Address::Unix(_)));
+        let begun = match address {
+            Some(Address::Unix(path)) => match socket::connect_unix(&path) {
+                Ok(Some(socket)) => Ok(socket),
+                Ok(None) => return Attempt::Busy,
+                Err(error) => Err(error),
+            },
+            Some(Address::Tcp(address)) => socket::connect_tcp(address),
+            Some(Address::TcpAny(port)) => {
+                socket::connect_tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port))
+            }
+            None => Err(Error::new("connect", "it is gone", nix::errno::Errno::ENOENT)),
+        };
+        match begun.and_then(|socket| self.add(socket, is_there, place, user, epoll)) {
+            Ok(id) => Attempt::Link(id),
+            Err(error) => Attempt::Unreachable(error),
+        }
+    }
+
+    fn add(
+        &mut self,
+        socket: OwnedFd,
+        is_there: bool,
+        place: Option<ProcessEntry>,
+        user: User,
+        epoll: &Epoll,
+    ) -> Result<usize, Error> {
+        self.serial = self.serial.wrapping_add(1);
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.all.push(None);
+            self.all.len() - 1
+        });
+        // That it is writable says that a connection has come about.
+        let flags = if is_there { WATCHED } else { WATCHED_WITH_ROOM };
+        let number = super::LINK | u64::from(self.serial & super::MOST_SERIAL) << 32 | id as u64;
+        if let Err(errno) = epoll.add(&socket, EpollEvent::new(flags, number)) {
+            self.free.push(id);
+            return Err(Error::new("epoll_ctl", "", errno));
+        }
+        self.all[id] = Some(Link {
+            socket,
+            place,
+            user,
+            is_used: false,
+            is_connecting: !is_there,
+            readable: false,
+            writable: is_there,
+            has_ended: false,
+            watches_room: !is_there,
+            number,
+        });
+        Ok(id)
+    }
+
+    fn is_of(&self, id: usize, place: Option<ProcessEntry>) -> bool {
+        self.all
+            .get(id)
+            .and_then(Option::as_ref)
+            .is_some_and(|link| link.place == place)
+    }
+
+    pub(super) fn get(&mut self, id: usize) -> Option<&mut Link> {
+        self.all.get_mut(id)?.as_mut()
+    }
+
+    /// Something has happened on a connection: who uses it. A kept one that has something to say is closed.
+    pub(super) fn see(&mut self, data: u64, flags: EpollFlags) -> User {
+        let id = (data & 0xffff_ffff) as usize;
+        let Some(link) = self.get(id).filter(|link| link.number == data) else {
+            return User::Nobody;
+        };
+        link.writable |= flags.contains(EpollFlags::EPOLLOUT);
+        let ends = EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR;
+        let is_told = flags.intersects(EpollFlags::EPOLLIN | ends);
+        link.has_ended |= flags.intersects(ends);
+        link.readable |= is_told;
+        let user = link.user;
+        if user == User::Nobody && is_told {
+            self.kept.retain(|kept| *kept != id);
+            self.close(id);
+        }
+        user
+    }
+
+    /// Keeps a connection for the next request.
+    pub(super) fn keep(&mut self, id: usize) {
+        let Some(link) = self.get(id) else { return };
+        if link.readable {
+            // There may be more to read, which no request has asked for, or its end.
+            return self.close(id);
+        }
+        (link.user, link.is_used) = (User::Nobody, true);
+        if self.kept.len() >= MOST_KEPT {
+            let oldest = self.kept.remove(0);
+            self.close(oldest);
+        }
+        self.kept.push(id);
+    }
+
+    /// Closes a connection.
+    pub(super) fn close(&mut self, id: usize) {
+        // The socket is no other process', so closing it ends the watch, too.
+        if self.all.get_mut(id).and_then(Option::take).is_some() {
+            self.free.push(id);
+        }
+    }
+}
+
+/// Whether a kept connection can be used: nothing is to be read before the next request, neither end of file nor bytes that
+/// no request asked for.
+fn is_quiet(link: &mut Link) -> bool {
+    socket::receive(link.socket.as_fd(), &mut [0]) == Ok(socket::Progress::WouldBlock)
+}

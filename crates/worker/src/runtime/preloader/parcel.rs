@@ -1,0 +1,81 @@
+//! What a zygote passes on to a worker unread: nothing of a pool may stay in a process that workers of others are copies of.
+
+use super::Error;
+use crate::confine;
+use crate::logs::Log;
+use crate::runtime::php::protocol;
+use crate::sys::{self, memfile};
+use crate::worker::{ContextError, GenerationContext};
+use std::os::fd::{AsFd, OwnedFd};
+
+/// The longest settings, as a line of the master's.
+const MOST_BYTES: usize = 4 << 20;
+
+/// The descriptors; the context is made of them in the worker.
+#[derive(Debug)]
+pub(super) struct Parcel {
+    settings: OwnedFd,
+    /// The memory that is the pool's own.
+    pub(super) memory: Option<OwnedFd>,
+    context: Vec<OwnedFd>,
+}
+
+impl Parcel {
+    /// Takes what belongs to it from the beginning of the descriptors that came.
+    pub(super) fn split_off(
+        said: protocol::Parcel,
+        descriptors: &mut Vec<OwnedFd>,
+    ) -> Result<Parcel, ContextError> {
+        let wanted = 1 + usize::from(said.has_memory) + said.context;
+        if descriptors.len() < wanted {
+            return Err(ContextError::Descriptors(descriptors.len(), wanted));
+        }
+        let mut own = descriptors.drain(..wanted);
+        let settings = own.next().ok_or(ContextError::Descriptors(0, wanted))?;
+        let memory = if said.has_memory { own.next() } else { None };
+        Ok(Parcel {
+            settings,
+            memory,
+            context: own.collect(),
+        })
+    }
+
+    /// In the worker: reads the settings. What it has to say goes over the generation's channel from now on.
+    pub(super) fn open(self) -> Result<GenerationContext, Error> {
+        let json = memfile::read(self.settings.as_fd(), MOST_BYTES)?;
+        let settings = serde_json::from_slice(&json).map_err(Error::Line)?;
+        let context = GenerationContext::assemble(settings, self.context).map_err(Error::Context)?;
+        let channel = context.messages.try_clone();
+        let channel = channel.map_err(|error| sys::Error::from_io("dup", "", &error))?;
+        Log::install().turn_to_master(channel);
+        // Before anything of the pool's is done, so that all of it is in the group.
+        if let Some(group) = &context.group {
+            let entered = confine::enter_group(group.as_fd());
+            entered.map_err(|error| Error::ProcessSettings(error.into()))?;
+        }
+        Ok(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::fd::null;
+
+    #[test]
+    fn it_takes_its_own_descriptors_and_leaves_the_seats() {
+        for has_memory in [false, true] {
+            let said = protocol::Parcel {
+                has_memory,
+                context: 2,
+            };
+            let mut all: Vec<OwnedFd> = (0..6).map(|_| null().unwrap()).collect();
+            let parcel = Parcel::split_off(said, &mut all).unwrap();
+            assert_eq!(parcel.memory.is_some(), has_memory);
+            assert_eq!(parcel.context.len(), 2);
+            assert_eq!(all.len(), 3 - usize::from(has_memory));
+            let mut few = vec![null().unwrap()];
+            assert!(Parcel::split_off(said, &mut few).is_err());
+        }
+    }
+}

@@ -1,0 +1,257 @@
+"""HTTP/1.1 and WebSocket at a socket of their own, by uvicorn's protocols where the application's environment has uvicorn."""
+
+import asyncio
+import inspect
+import os
+import socket
+import sys
+
+ACCEPTED_AT_ONCE = 32
+NONE, NO_ROOM = -1, -3
+LAST = 1
+SWITCHING_PROTOCOLS = 101
+PIECE_BYTES = 65536
+UNAVAILABLE = b"uvicorn is not installed in the application's environment: http_listen needs it.\n"
+NO_WEBSOCKET = b"WebSocket needs uvicorn, and websockets or wsproto, in the application's environment.\n"
+
+
+class Missing(asyncio.Protocol):
+    """Answers everything with what is missing."""
+
+    def connection_made(self, transport):
+        self._transport = transport
+
+    def data_received(self, data):
+        self._transport.write(
+            b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%b"
+            % (len(UNAVAILABLE), UNAVAILABLE)
+        )
+        self._transport.close()
+
+
+def head_of(scope):
+    """The head of a request, as uvicorn reads it."""
+    query = scope["query_string"]
+    target = scope["raw_path"] + (b"?" + query if query else b"")
+    client = scope["client"]
+    fields = [
+        *scope["headers"], (b"x-real-ip", client[0].encode() if client else b""), (b"x-forwarded-proto", scope["scheme"].encode()),
+    ]
+    lines = [b"%b %b HTTP/1.1" % (scope["method"].encode(), target), *(b"%b: %b" % field for field in fields)]
+    # No value begins another line.
+    return b"\r\n".join(line.replace(b"\r", b" ").replace(b"\n", b" ") for line in lines) + b"\r\n\r\n"
+
+
+class Front:
+    """Takes connections, and counts the requests on them as the worker's."""
+
+    def __init__(self, loop, application, state, running):
+        self._loop, self._application, self._state, self._running = loop, application, state, running
+        self._visits = {}
+        self._tasks = set()
+        self._is_watched = False
+        self._descriptor = NONE
+        # uvicorn's state, once something has come.
+        self._server = None
+        self._factory = self._tunnels = None
+
+    def _protocol(self, application):
+        """Makes protocols of uvicorn's for an application, and whether they know WebSocket; None: there is no uvicorn."""
+        try:
+            from uvicorn.config import Config
+            from uvicorn.server import ServerState
+        except ImportError:
+            return None, False
+        prefix = os.environ.get("SCRIPT_NAME", "").rstrip("/")
+        config = Config(
+            application, loop="none", lifespan="off", interface="asgi3", log_config=None, log_level="info", access_log=False,
+            proxy_headers=False, server_header=False, root_path=prefix,
+        )
+        config.load()
+        self._server = self._server or ServerState()
+        more = {"config": config, "server_state": self._server}
+        if "app_state" in inspect.signature(config.http_protocol_class.__init__).parameters:
+            more["app_state"] = self._state
+        return lambda: config.http_protocol_class(**more), config.ws_protocol_class is not None
+
+    def open(self, library, worker):
+        self._library, self._worker = library, worker
+        self._descriptor = library.http(worker)
+        if self._factory is None:
+            factory, has_websocket = self._protocol(self._serve)
+            self._factory = factory or Missing
+            if factory is None:
+                sys.stderr.write("http_listen: there is no uvicorn in the application's environment; requests there are answered "
+                                 "with 503. Install uvicorn, and websockets or wsproto for WebSocket.\n")
+            elif not has_websocket:
+                sys.stderr.write("http_listen: there is neither websockets nor wsproto in the application's environment; WebSocket "
+                                 "is refused. Install one of them.\n")
+            sys.stderr.flush()
+        self.watch(True)
+
+    def watch(self, wanted):
+        """Takes connections, or leaves them to others."""
+        if wanted == self._is_watched or self._descriptor < 0:
+            return
+        self._is_watched = wanted
+        if wanted:
+            self._loop.add_reader(self._descriptor, self._accept)
+        else:
+            self._loop.remove_reader(self._descriptor)
+
+    def _accept(self):
+        for _ in range(ACCEPTED_AT_ONCE):
+            descriptor = self._library.accept(self._worker)
+            if descriptor == NO_ROOM:
+                return self.watch(False)
+            if descriptor < 0:
+                return
+            client = socket.socket(fileno=descriptor)
+            client.setblocking(False)
+            task = self._loop.create_task(self._loop.connect_accepted_socket(self._factory, client))
+            self._tasks.add(task)
+            task.add_done_callback(self._connected)
+
+    def _connected(self, task):
+        self._tasks.discard(task)
+        if not task.cancelled():
+            # A client that is gone already.
+            task.exception()
+
+    async def _serve(self, scope, receive, send):
+        if scope["type"] not in ("http", "websocket"):
+            return await self._application(scope, receive, send)
+        status = None
+        token = self._begin(scope)
+        task = asyncio.current_task()
+        self._visits[token], self._running[task] = task, token
+
+        async def tell(message):
+            nonlocal status
+            kind = message["type"]
+            if kind in ("http.response.start", "websocket.http.response.start"):
+                status = message["status"]
+            elif kind == "websocket.accept":
+                status = 101
+                self._library.endless(self._worker, token)
+            elif kind == "websocket.close" and status is None:
+                status = 403
+            await send(message)
+
+        try:
+            await self._application(scope, receive, tell)
+        finally:
+            if self._visits.pop(token, None) is not None:
+                self._end(token, status or 500)
+            self._running.pop(task, None)
+
+    async def tunnel(self, is_endless, scope, receive, send):
+        """Serves a request for a WebSocket that came by FastCGI, of which both bodies are its two directions."""
+        if self._tunnels is None:
+            self._tunnels = self._protocol(self._serve_tunnel)
+        factory, has_websocket = self._tunnels
+        if not has_websocket:
+            await send({"type": "http.response.start", "status": 501, "headers": [(b"content-type", b"text/plain")]})
+            return await send({"type": "http.response.body", "body": NO_WEBSOCKET})
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        tasks = []
+        try:
+            await self._loop.connect_accepted_socket(factory, theirs)
+            await self._loop.sock_sendall(ours, head_of(scope))
+            status, headers, first = await self._answer(ours)
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": first, "more_body": True})
+            if status == SWITCHING_PROTOCOLS:
+                is_endless()
+            tasks.append(self._loop.create_task(self._carry_in(ours, receive)))
+            while piece := await self._loop.sock_recv(ours, PIECE_BYTES):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body"})
+        finally:
+            for task in tasks:
+                task.cancel()
+            ours.close()
+
+    async def _answer(self, ours):
+        """The head of what uvicorn answers, and what came behind it."""
+        text = b""
+        while b"\r\n\r\n" not in text:
+            piece = await self._loop.sock_recv(ours, PIECE_BYTES)
+            if not piece:
+                raise RuntimeError("the connection was closed without an answer")
+            text += piece
+        head, _, rest = text.partition(b"\r\n\r\n")
+        first, *lines = head.split(b"\r\n")
+        pairs = (line.partition(b":") for line in lines)
+        return int(first.split(b" ", 2)[1]), [(name, value.strip()) for name, _, value in pairs], rest
+
+    async def _carry_in(self, ours, receive):
+        more = True
+        try:
+            while more:
+                message = await receive()
+                await self._loop.sock_sendall(ours, message.get("body", b""))
+                more = message.get("more_body", False)
+            ours.shutdown(socket.SHUT_WR)
+        except OSError:
+            # The application has closed it, which is seen where it is read.
+            pass
+
+    async def _serve_tunnel(self, scope, receive, send):
+        self._describe(scope)
+        await self._application(scope, receive, send)
+
+    def _describe(self, scope):
+        """Puts into the scope what the web server says of the client: its address."""
+        said = dict(scope["headers"])
+        # The web server's word: only it can connect here.
+        address, scheme = said.get(b"x-real-ip"), said.get(b"x-forwarded-proto")
+        if address:
+            scope["client"] = (address.decode("latin-1"), 0)
+        if scheme in (b"http", b"https"):
+            secure = scheme == b"https"
+            scope["scheme"] = ("wss" if secure else "ws") if scope["type"] == "websocket" else scheme.decode()
+        scope["state"] = self._state.copy()
+        return address
+
+    def _begin(self, scope):
+        headers = scope["headers"]
+        said = dict(headers)
+        address = self._describe(scope)
+        # Text in early versions of uvicorn.
+        raw, query = scope.get("raw_path"), scope["query_string"]
+        path = raw if isinstance(raw, bytes) else scope["path"].encode()
+        params = [
+            b"REQUEST_METHOD", scope.get("method", "GET").encode(), b"REQUEST_URI", path + (b"?" + query if query else b""),
+            b"SCRIPT_NAME", path, b"QUERY_STRING", query, b"REMOTE_ADDR", address or b"", b"CONTENT_LENGTH",
+            said.get(b"content-length", b""),
+        ]
+        for name, value in headers:
+            params += [b"HTTP_" + name.upper().replace(b"-", b"_"), value]
+        text = b"\0".join(part.replace(b"\0", b"") for part in params) + b"\0"
+        return self._library.visit(self._worker, text, len(text))
+
+    def _end(self, token, status):
+        text = b"Status: %d\r\n\r\n" % status
+        self._library.send(self._worker, token, text, 0, len(text), LAST)
+
+    def expire(self, token):
+        """The worker has ended the request; false: it is none of these."""
+        task = self._visits.pop(token, None)
+        if task is not None:
+            task.cancel()
+        return task is not None
+
+    def close(self):
+        """Every connection is told that the server goes: WebSockets with 1012."""
+        self.watch(False)
+        for connection in list(self._server.connections if self._server else ()):
+            # By itself an early uvicorn closes what websockets serves without a word.
+            fail = getattr(connection, "fail_connection", None)
+            if fail is not None and connection.handshake_completed_event.is_set():
+                connection.ws_server.closing = True
+                fail(1012)
+            else:
+                connection.shutdown()

@@ -1,0 +1,335 @@
+//! Where a worker waits for work: the listening socket, held connections, the hand-off queue, the stop pipe.
+
+use super::accept_notify::AcceptNotifier;
+use super::connection::Connection;
+use super::gauge::Gauge;
+use super::promotion::Promotion;
+use super::routed;
+use super::said;
+use super::service::Service;
+use super::service_order::{LOOK_INTERVAL, ListenQueueState, RUN_INTERVAL};
+use crate::listen::{AcceptPause, disallowed};
+use crate::master::renewal::Renewal;
+use crate::scoreboard::header;
+use crate::sys::{clock, socket};
+use crate::tick::Tick;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+pub(super) const LISTENER: u64 = 0;
+pub(super) const QUEUE: u64 = 1;
+pub(super) const STOP_PIPE: u64 = 2;
+pub(super) const BACKEND: u64 = 3;
+pub(super) const FIRST_KEEPALIVE: u64 = 4;
+
+/// Events taken at once.
+pub(super) const EVENTS: usize = 32;
+/// A wait shorter than this means that work had been waiting: the next time accept is tried before waiting.
+pub(super) const PROMPT: Duration = Duration::from_micros(10);
+/// For sources that siblings watch, too. The kernel wakes one of the sleeping workers, in the order in which they registered
+/// here, and not the one that fell asleep last. One that was short of descriptors registers again, as the last (`accept`
+/// leaves, `look` in `choose.rs` comes back). Workers with several requests have `concurrent/accept.rs` instead.
+pub(super) const EXCLUSIVE: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLEXCLUSIVE);
+/// Errors of accept(2) when the process or the machine has no descriptor or memory left.
+const SHORT: [Errno; 4] = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS];
+
+/// What to do next.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// A connection with, probably, a request on it.
+    Connection(Box<Connection>),
+    /// Make a preloader.
+    Promote(Promotion),
+    /// Do the application's out-of-band work, which has begun.
+    OutOfBand,
+    /// The backend has to be looked after.
+    Backend,
+    /// A router has passed a connection with a request; it is the current one already.
+    Attached,
+    /// Finish: told so, or the master is gone.
+    Retire,
+    /// The worker can't go on.
+    Failed(String),
+}
+
+/// What ended a wait for the router.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Roused {
+    /// The router may have sent something.
+    Message,
+    /// The worker is to retire.
+    Retire,
+    /// What the runtime keeps beside the worker is to be looked after.
+    Backend,
+}
+
+/// The worker's half that waits.
+#[derive(Debug)]
+pub(super) struct Acceptor {
+    pub(super) notifier: AcceptNotifier,
+    /// Watched.
+    pub(super) stop_pipe: OwnedFd,
+    /// Was told, and is to be done before the next request.
+    pub(super) promotion: Option<Promotion>,
+    pub(super) queue_out: OwnedFd,
+    /// Work had been waiting the last time.
+    pub(super) eager: bool,
+    pub(super) looked: Tick,
+    /// At the last look nothing waited but on connections that the worker holds.
+    pub(super) alone: bool,
+    /// At the last look something waited in more than one place.
+    pub(super) contended: bool,
+    /// Since when the worker has not had to wait for work.
+    pub(super) busy_since: Tick,
+    /// Since when it has run without waiting, or giving the processor to others.
+    pub(super) runs_since: Tick,
+    /// When it last gave requests to an idle sibling, and last looked for expired connections.
+    pub(super) shared: Tick,
+    pub(super) expired: Tick,
+    /// The listening socket as it was last measured, and when that was.
+    pub(super) line: (ListenQueueState, Tick),
+    /// Connections that it has accepted.
+    pub(super) accepted: u64,
+    pub(super) gauge: Gauge,
+    /// Accepting has failed: when it is tried again.
+    pub(super) pause: AcceptPause,
+}
+
+impl Acceptor {
+    /// Registers the worker's sources.
+    pub(super) fn open(
+        service: &Service,
+        slot: u32,
+        stop_pipe: OwnedFd,
+        queue_out: OwnedFd,
+        accept_notify: OwnedFd,
+    ) -> nix::Result<Acceptor> {
+        let epoll = service.idle_watch.epoll();
+        match routed::watched(service) {
+            Some(channel) => epoll.add(channel, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?,
+            None => {
+                epoll.add(&service.listener, EpollEvent::new(EXCLUSIVE, LISTENER))?;
+                epoll.add(&queue_out, EpollEvent::new(EXCLUSIVE, QUEUE))?;
+            }
+        }
+        epoll.add(&stop_pipe, EpollEvent::new(EpollFlags::EPOLLIN, STOP_PIPE))?;
+        Ok(Acceptor {
+            notifier: AcceptNotifier::new(slot as usize, accept_notify, &service.settings),
+            stop_pipe,
+            promotion: None,
+            queue_out,
+            eager: true,
+            looked: Tick::ZERO,
+            alone: false,
+            contended: false,
+            busy_since: Tick::ZERO,
+            runs_since: Tick::ZERO,
+            shared: Tick::ZERO,
+            expired: Tick::ZERO,
+            line: (ListenQueueState::default(), Tick::ZERO),
+            accepted: 0,
+            gauge: Gauge::default(),
+            pause: AcceptPause::default(),
+        })
+    }
+
+    /// Watches what the runtime keeps beside the worker, too.
+    pub(super) fn watch_backend(&self, service: &Service, watch: BorrowedFd<'_>) -> nix::Result<()> {
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, BACKEND);
+        service.idle_watch.epoll().add(watch, event)
+    }
+
+    /// Waits until `watch` is readable or `limit` is over; `true`: the worker has to finish.
+    pub(super) fn is_told_to_finish(&self, watch: BorrowedFd<'_>, limit: Option<Duration>) -> bool {
+        let mut both = [
+            PollFd::new(self.stop_pipe.as_fd(), PollFlags::POLLIN),
+            PollFd::new(watch, PollFlags::POLLIN),
+        ];
+        // Whatever the wait came to, the backend is looked after next.
+        let _ = poll(&mut both, limit.map_or(PollTimeout::NONE, poll_timeout));
+        both[0].any().unwrap_or(true)
+    }
+
+    /// Waits for work, or until `backend` has to be looked after in any case. The worker is idle from here until work is
+    /// returned.
+    pub(super) fn next(&mut self, service: &mut Service, backend: Option<Tick>) -> Work {
+        if let Some(promotion) = self.promotion.take() {
+            return Work::Promote(promotion);
+        }
+        let idle_since = clock::now();
+        service.slot_writer().idle(idle_since);
+        if self.must_retire(service) {
+            return Work::Retire;
+        }
+        if self.looked == Tick::ZERO {
+            self.looked = idle_since;
+        }
+        if service.channel.is_some() {
+            return self.next_routed(service, backend);
+        }
+        let has_run = idle_since.since(self.runs_since) >= RUN_INTERVAL;
+        // A request on a connection that this worker holds would wait for it.
+        if self.eager && has_run && service.idle_watch.keepalive().idle() == 0 {
+            self.runs_since = idle_since;
+            std::thread::yield_now();
+        }
+        if idle_since.since(self.looked) < LOOK_INTERVAL {
+            if let Some(work) = self.at_once(service) {
+                return work;
+            }
+        }
+        loop {
+            let work = self.look(service, idle_since, backend);
+            if let Some(work) = work {
+                return work;
+            }
+        }
+    }
+
+    /// What can be served by what the last look has shown.
+    fn at_once(&mut self, service: &mut Service) -> Option<Work> {
+        if self.alone {
+            let first = service.idle_watch.keepalive().take_first();
+            if let Some(connection) = first {
+                self.take_up(service);
+                return Some(Work::Connection(connection));
+            }
+        }
+        if !self.eager || service.idle_watch.keepalive().idle() > 0 {
+            return None;
+        }
+        match self.accept(service) {
+            Ok(Some(connection)) => Some(Work::Connection(connection)),
+            Ok(None) => {
+                self.eager = false;
+                None
+            }
+            Err(failure) => Some(Work::Failed(failure)),
+        }
+    }
+
+    /// The worker's slot.
+    pub(super) fn slot(&self) -> usize {
+        self.notifier.slot()
+    }
+
+    fn must_retire(&self, service: &Service) -> bool {
+        header::retire(service.board.header(), self.slot())
+    }
+
+    /// Waits until the router has sent something, or until `backend` has to be looked after in any case.
+    pub(super) fn wait_for_router(
+        &mut self,
+        service: &Service,
+        backend: Option<Tick>,
+    ) -> nix::Result<Roused> {
+        let mut events = [EpollEvent::empty(); EVENTS];
+        let left = backend.map(|due| due.since(clock::now()));
+        let timeout = left.map_or(EpollTimeout::NONE, |left| {
+            EpollTimeout::try_from(millis(left)).unwrap_or(EpollTimeout::MAX)
+        });
+        let count = match service.idle_watch.epoll().wait(&mut events, timeout) {
+            Err(Errno::EINTR) => 0,
+            other => other?,
+        };
+        let is = |token| events[..count].iter().any(|event| event.data() == token);
+        let is_due = || backend.is_some_and(|due| due <= clock::now());
+        Ok(match () {
+            () if is(STOP_PIPE) => Roused::Retire,
+            () if is(LISTENER) => Roused::Message,
+            () if is(BACKEND) || is_due() => Roused::Backend,
+            () => Roused::Message,
+        })
+    }
+
+    /// Accepts one connection. Tells the master of the worker's first accept, even if it fails, and of each later one
+    /// that it has asked for.
+    pub(super) fn accept(&mut self, service: &mut Service) -> Result<Option<Box<Connection>>, String> {
+        self.gauge
+            .look(service, self.notifier.slot(), self.eager, self.looked);
+        let accepted = socket::accept(service.listener.as_fd());
+        let socket = match accepted {
+            Ok(socket) => socket,
+            // What is short may be there again in a moment; the connection waits.
+            Err(error) if SHORT.contains(&error.errno) => {
+                let _ = service.idle_watch.epoll().delete(&service.listener);
+                if self.pause.begin(clock::now()) {
+                    log::error!("can't accept a connection: {error}; trying again");
+                }
+                return Ok(None);
+            }
+            Err(error) => return Err(error.to_string()),
+        };
+        let Some(socket) = socket else {
+            self.tell_first();
+            return Ok(None);
+        };
+        let connection = service.connection(socket);
+        self.accepted += 1;
+        service.slot_writer().accepts(self.accepted);
+        self.take_up(service);
+        let pool = &service.settings.pool;
+        if let Some(why) = disallowed(&pool.listen.allowed_clients, connection.socket()) {
+            said::error(pool, &why);
+            service.close(connection);
+            service.slot_writer().idle(clock::now());
+            return Ok(None);
+        }
+        Ok(Some(connection))
+    }
+
+    /// The worker has work from now on.
+    pub(super) fn take_up(&mut self, service: &mut Service) {
+        let now = clock::now();
+        service.slot_writer().accepted(now);
+        self.notifier.take_up(&service.board, &service.slot_writer(), now);
+    }
+
+    pub(super) fn tell_first(&mut self) {
+        self.notifier.tell_first();
+    }
+
+    /// As [`AcceptNotifier::ask_renewal`].
+    pub(super) fn ask_renewal(&mut self, why: Renewal, since: Tick) {
+        self.notifier.ask_renewal(why, clock::now(), since);
+    }
+
+    /// As [`AcceptNotifier::tell_mold_candidate`].
+    pub(super) fn tell_mold_candidate(&self) {
+        self.notifier.tell_mold_candidate();
+    }
+
+    /// A request is about to be served: connections on which nothing was ever said, whose requests are most likely on their
+    /// way, go to the queue first, so that a request that kills its worker takes none of them along.
+    pub(super) fn part_with_silent(&self, service: &mut Service) {
+        if service.idle_watch.keepalive().idle() == 0 {
+            return;
+        }
+        let places = service.idle_watch.keepalive().silent_places();
+        if !places.is_empty() {
+            service.idle_watch.send_away(&places);
+            service.publish_kept();
+        }
+    }
+
+    /// Sends every held connection to the siblings; for a worker that is about to leave.
+    pub(super) fn hand_off_all(&self, service: &mut Service) {
+        if service.channel.is_some() {
+            return service.hand_back_all();
+        }
+        let places = service.idle_watch.keepalive().idle_places();
+        service.idle_watch.send_away(&places);
+    }
+}
+
+fn poll_timeout(limit: Duration) -> PollTimeout {
+    PollTimeout::try_from(millis(limit)).unwrap_or(PollTimeout::MAX)
+}
+
+/// Whole milliseconds, rounded up.
+pub(super) fn millis(duration: Duration) -> i32 {
+    i32::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
+}

@@ -1,0 +1,329 @@
+//! How a worker looks at its sources and chooses what it serves next.
+//!
+//! The kernel wakes one idle worker for each new connection and each message in the hand-off queue (EPOLLEXCLUSIVE):
+//! the first, in the order in which they registered, that waits in epoll_wait(2). The epolls of busy workers before it
+//! are told. Those of workers behind it are not, and would sleep on although something is there. So a worker that may
+//! have been woken takes what it may have been woken for. Only where no worker waits, all are told.
+
+use super::acceptor::{
+    Acceptor, BACKEND, EVENTS, EXCLUSIVE, FIRST_KEEPALIVE, LISTENER, PROMPT, QUEUE, STOP_PIPE, Work, millis,
+};
+use super::connection::Connection;
+use super::keepalive;
+use super::outlook::{self, count};
+use super::promotion;
+use super::service::Service;
+use super::service_order::{self, ListenQueueState, Next, Waiting};
+use crate::sys::clock;
+use crate::tick::Tick;
+use nix::errno::Errno;
+use nix::sys::epoll::{EpollEvent, EpollTimeout};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+/// How many connections wait is measured anew after this time, where it is needed at all.
+const LINE_INTERVAL: Duration = Duration::from_micros(500);
+/// A worker that has not been idle for this time, and has more than one request, gives half of them to an idle sibling; at
+/// most this often, since to hand one over takes as long as a small request.
+const SHARE_INTERVAL: Duration = Duration::from_millis(1);
+/// How often expired connections are looked for by a worker that is never idle.
+const EXPIRY_INTERVAL: Duration = Duration::from_millis(100);
+
+/// What was in the hand-off queue.
+enum QueueMessage {
+    /// Nothing any more.
+    None,
+    /// A wake-up without a connection.
+    Wake,
+    /// Connections without a request, as far as is known; they are held now.
+    Silent,
+    /// A connection with a request.
+    Request(Box<Connection>),
+}
+
+/// Which sources are ready.
+#[derive(Default)]
+struct Ready {
+    listener: bool,
+    queue: bool,
+    stop_pipe: bool,
+    backend: bool,
+    keepalive: Vec<usize>,
+}
+
+impl Ready {
+    fn note(&mut self, token: u64) {
+        match token {
+            LISTENER => self.listener = true,
+            QUEUE => self.queue = true,
+            STOP_PIPE => self.stop_pipe = true,
+            BACKEND => self.backend = true,
+            keepalive => self.keepalive.push((keepalive - FIRST_KEEPALIVE) as usize),
+        }
+    }
+}
+
+impl Acceptor {
+    /// Looks at all sources, and waits if it knows of nothing. `None`: is to be called again.
+    pub(super) fn look(
+        &mut self,
+        service: &mut Service,
+        idle_since: Tick,
+        backend: Option<Tick>,
+    ) -> Option<Work> {
+        let may_sleep = !self.contended && service.idle_watch.keepalive().waiting() == 0;
+        let timeout = match may_sleep {
+            true => timeout(service, backend.into_iter().chain(self.pause.deadline()).min()),
+            false => EpollTimeout::ZERO,
+        };
+        let mut events = [EpollEvent::empty(); EVENTS];
+        let count = match service.idle_watch.epoll().wait(&mut events, timeout) {
+            Ok(count) => count,
+            Err(Errno::EINTR) => return None,
+            Err(errno) => return Some(Work::Failed(format!("epoll_wait: {errno}"))),
+        };
+        let now = clock::now();
+        self.looked = now;
+        if self.pause.end(now) {
+            let watched = EpollEvent::new(EXCLUSIVE, LISTENER);
+            if let Err(errno) = service.idle_watch.epoll().add(&service.listener, watched) {
+                return Some(Work::Failed(format!("epoll_ctl: {errno}")));
+            }
+        }
+        let mut ready = Ready::default();
+        for event in &events[..count] {
+            ready.note(event.data());
+        }
+        let is_prompt = now.since(idle_since) < PROMPT;
+        if may_sleep && !is_prompt {
+            (self.busy_since, self.runs_since) = (now, now);
+        }
+        self.eager = ready.listener && is_prompt;
+        self.alone = !ready.listener && !ready.queue;
+        let is_waited = may_sleep && (count == 0 || timeout != EpollTimeout::NONE);
+        if is_waited || now.since(self.expired) >= EXPIRY_INTERVAL {
+            self.expired = now;
+            self.close_expired(service, now);
+        }
+        self.note(service, &ready, now);
+        let places = [
+            ready.listener,
+            ready.queue,
+            service.idle_watch.keepalive().waiting() > 0,
+        ];
+        self.contended = places.into_iter().filter(|is| *is).count() > 1;
+        self.share(service, now);
+        if ready.stop_pipe && service.settings.refork_at.is_some() {
+            self.promotion = promotion::receive(self.stop_pipe.as_fd());
+            ready.stop_pipe = self.promotion.is_none();
+        }
+        if ready.stop_pipe {
+            if ready.queue {
+                service.idle_watch.wake_sibling();
+            }
+            // A wake-up that came for a connection must not be lost with this worker: the kernel woke no other worker
+            // for it.
+            let last = if ready.listener {
+                self.accept(service).ok().flatten()
+            } else {
+                None
+            };
+            return Some(last.map_or(Work::Retire, Work::Connection));
+        }
+        if let Some(work) = self.choose(service, &mut ready, may_sleep, now) {
+            return Some(work);
+        }
+        if ready.queue {
+            // What was in the queue is held now, or a sibling's; it is looked at once more.
+            return None;
+        }
+        if let Some(promotion) = self.promotion.take() {
+            // Other workers must not count upon this one meanwhile.
+            self.take_up(service);
+            return Some(Work::Promote(promotion));
+        }
+        // Requests come first: no other worker was woken for them.
+        if count == 0 && service.want.due().is_some_and(|due| due <= now) && self.claims_work(service) {
+            return Some(Work::OutOfBand);
+        }
+        (ready.backend || backend.is_some_and(|due| due <= now)).then_some(Work::Backend)
+    }
+
+    /// Serves what has waited longest, as far as can be told; `None`: it is a sibling's by now.
+    fn choose(
+        &mut self,
+        service: &mut Service,
+        ready: &mut Ready,
+        may_have_slept: bool,
+        now: Tick,
+    ) -> Option<Work> {
+        let mut queue = ready.queue;
+        loop {
+            let own = service.idle_watch.keepalive().first();
+            let first_in_queue = if queue && (own.is_some() || ready.listener) {
+                match keepalive::first_in(self.queue_out.as_fd()) {
+                    Some(note) if note.waiting.is_some() => note.waiting,
+                    Some(_) => None,
+                    None => {
+                        queue = false;
+                        None
+                    }
+                }
+            } else {
+                None
+            };
+            let next = if queue && first_in_queue.is_none() {
+                // Nothing else is there, or no request comes first in the queue: what does can be taken at once.
+                Next::Queue
+            } else if ready.listener && (own.is_some() || first_in_queue.is_some()) {
+                service_order::next(Some(self.line(service, now)), first_in_queue, own)
+            } else {
+                service_order::next(
+                    ready.listener.then(ListenQueueState::default),
+                    first_in_queue,
+                    own,
+                )
+            };
+            let leaves = (ready.listener && next != Next::Accept) || (queue && next != Next::Queue);
+            let found = match next {
+                Next::Accept => match self.accept(service) {
+                    Ok(Some(connection)) => Some(connection),
+                    Ok(None) => {
+                        (self.eager, ready.listener) = (false, false);
+                        None
+                    }
+                    Err(failure) => return Some(Work::Failed(failure)),
+                },
+                Next::Queue => match self.take_message(service, now) {
+                    QueueMessage::Request(connection) => Some(connection),
+                    // A worker was woken by it for what waits still.
+                    QueueMessage::Wake => {
+                        ready.listener = true;
+                        None
+                    }
+                    // The next look tells which of them have requests.
+                    QueueMessage::Silent => return None,
+                    QueueMessage::None => {
+                        queue = false;
+                        None
+                    }
+                },
+                Next::Own => Some(service.idle_watch.keepalive().take_first()?),
+                Next::Nothing => return None,
+            };
+            let Some(connection) = found else { continue };
+            if leaves && may_have_slept {
+                service.idle_watch.wake_sibling();
+            }
+            if next != Next::Accept {
+                self.take_up(service);
+            }
+            return Some(Work::Connection(connection));
+        }
+    }
+
+    /// Notes requests on held connections, and passes on what this worker can't serve soon.
+    fn note(&mut self, service: &mut Service, ready: &Ready, now: Tick) {
+        if ready.keepalive.is_empty() && service.idle_watch.keepalive().waiting() == 0 {
+            return;
+        }
+        // Whatever waits in the listening socket has come before, as far as can be told.
+        let turn = match ready.listener && !ready.keepalive.is_empty() {
+            true => self.line(service, now).end(),
+            false => 0,
+        };
+        let mut keepalive = service.idle_watch.keepalive();
+        for place in &ready.keepalive {
+            keepalive.note(*place, Waiting { since: now, turn });
+        }
+        let rest = keepalive.waiting_behind(service_order::stays(
+            service.likely_time(),
+            keepalive.second(),
+            now,
+        ));
+        drop(keepalive);
+        // A pool of one worker has no other to pass them to.
+        if !rest.is_empty() && service.board.slots() > 1 {
+            service.idle_watch.send_away(&rest);
+            service.publish_kept();
+        }
+    }
+
+    /// A worker that has been busy for a while with more than one request at a time gives half of them to an idle sibling.
+    fn share(&mut self, service: &mut Service, now: Tick) {
+        let waiting = service.idle_watch.keepalive().waiting();
+        let is_due = |since: Tick| now.since(since) >= SHARE_INTERVAL;
+        // Itself is counted as idle.
+        if waiting < 2 || !is_due(self.busy_since) || !is_due(self.shared) || count(&service.board).0 < 2 {
+            return;
+        }
+        self.shared = now;
+        let half = service.idle_watch.keepalive().waiting_behind(waiting.div_ceil(2));
+        service.idle_watch.send_away(&half);
+        service.publish_kept();
+    }
+
+    /// The listening socket, in which connections wait, as it is now, or was a moment ago.
+    fn line(&mut self, service: &Service, now: Tick) -> ListenQueueState {
+        let (line, measured) = self.line;
+        if measured != Tick::ZERO && now.since(measured) < LINE_INTERVAL {
+            return line.at(outlook::accepted(&service.board));
+        }
+        let line = outlook::line(&service.board, &service.listener);
+        self.line = (line, now);
+        line
+    }
+
+    /// Takes a message out of the hand-off queue. Connections without a request are held.
+    fn take_message(&mut self, service: &mut Service, now: Tick) -> QueueMessage {
+        let Some((note, sockets)) = keepalive::receive(self.queue_out.as_fd()) else {
+            // A sibling was faster.
+            return QueueMessage::None;
+        };
+        let (mut came, mut waiting) = (QueueMessage::Wake, note.waiting);
+        let pool = &service.settings.pool;
+        let most = now + pool.client_timeout.max(pool.keepalive_timeout);
+        let mut expires = note.expires.into_iter();
+        for socket in sockets {
+            let mut connection = service.connection(socket);
+            connection.spoken = note.is_spoken;
+            match expires.next() {
+                // A sibling of other settings may have given it more time.
+                Some(expires) => connection.expires = expires.min(most),
+                None => connection.asked = note.is_spoken,
+            }
+            // A request comes alone.
+            match waiting.take() {
+                Some(_) => came = QueueMessage::Request(connection),
+                None => {
+                    service.hold(connection, now);
+                    if matches!(came, QueueMessage::Wake) {
+                        came = QueueMessage::Silent;
+                    }
+                }
+            }
+        }
+        came
+    }
+
+    fn close_expired(&self, service: &mut Service, now: Tick) {
+        let expired = service.idle_watch.keepalive().take_expired(now);
+        for connection in expired {
+            if !connection.spoken {
+                log::debug!("closed a connection on which nothing was said");
+            }
+            service.close(connection);
+        }
+        service.publish_kept();
+    }
+}
+
+/// How long to wait at most: until a held connection expires, or the backend or out-of-band work is due.
+fn timeout(service: &Service, backend: Option<Tick>) -> EpollTimeout {
+    let expiry = service.idle_watch.keepalive().next_expiry();
+    let work = service.want.due();
+    match expiry.into_iter().chain(backend).chain(work).min() {
+        None => EpollTimeout::NONE,
+        Some(due) => EpollTimeout::try_from(millis(due.since(clock::now()))).unwrap_or(EpollTimeout::MAX),
+    }
+}

@@ -1,0 +1,328 @@
+//! How connections come in, and go to siblings.
+
+use super::super::keepalive::{self, Note};
+use super::super::said;
+use super::super::service_order::Waiting;
+use super::client::ClientPhase;
+use super::leave::Leaving;
+use super::state::{EDGE, LISTENER, WorkerState};
+use crate::listen::disallowed;
+use crate::scoreboard::load::Load;
+use crate::scoreboard::slot_writer::SlotWriter;
+use crate::sys::fd::{MAX_PASSED, send_with};
+use crate::sys::socket::{Readiness, accept, wait};
+use crate::tick::Tick;
+use crate::worker::outlook;
+use nix::errno::Errno;
+use nix::sys::epoll::{EpollEvent, EpollFlags};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+/// How long a connection is left to a sibling that has less to do. One that waits for events takes it within microseconds.
+const YIELD: Duration = Duration::from_millis(1);
+/// How long to one that has nothing to do, and so waits.
+const YIELD_TO_IDLE: Duration = Duration::from_millis(5);
+/// Most connections that are taken in at one turn of the event loop, whose requests wait meanwhile.
+const AT_ONCE: usize = 32;
+/// The kernel tells one waiting worker of a new connection: the first, in the order in which they began to watch. So
+/// the fewest workers that have enough time pass requests on, and a connection wakes one. Only where none waits, all
+/// are told.
+const ONE_OF_ALL: EpollFlags = EDGE.union(EpollFlags::EPOLLEXCLUSIVE);
+/// Errors of accept(2) when the process or the machine has no descriptor or memory left.
+const SHORT: [Errno; 4] = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS];
+
+impl WorkerState {
+    /// Takes up what waits, as far as there is room: first what came first.
+    pub(super) fn take_work(&mut self, now: Tick) {
+        for _ in 0..AT_ONCE {
+            if !self.has_room() {
+                return;
+            }
+            if let Some(index) = self.waiting.pop_front() {
+                match self.clients[index].phase {
+                    ClientPhase::Waiting => {
+                        self.start(index, now);
+                        self.watch(index);
+                    }
+                    _ => self.read(index, now),
+                }
+            } else if self.queue_ready {
+                self.take_message(now);
+            } else if !self.accept_one(now) {
+                return;
+            }
+        }
+    }
+
+    /// Takes a message out of the hand-off queue.
+    fn take_message(&mut self, now: Tick) {
+        let Some((note, sockets)) = keepalive::receive(self.queue_out.as_fd()) else {
+            self.queue_ready = false;
+            return;
+        };
+        let pool = &self.settings.pool;
+        let most = now + pool.client_timeout.max(pool.keepalive_timeout);
+        let mut expires = note.expires.into_iter();
+        for socket in sockets {
+            let index = self.take_in(socket, now);
+            let client = &mut self.clients[index];
+            if let Some(connection) = &mut client.connection {
+                connection.spoken = note.is_spoken;
+            }
+            if let Some(due) = expires.next().map(|due| due.min(most)) {
+                client.deadline = Some(due);
+                self.alarm.set_by(due);
+            }
+            self.read(index, now);
+        }
+        self.publish_kept();
+    }
+
+    /// Accepts a connection, unless a sibling has less to do. False: there is none for this worker now.
+    fn accept_one(&mut self, now: Tick) -> bool {
+        if !self.listener_ready || self.router.is_some() || self.pause.deadline().is_some() {
+            return false;
+        }
+        let insists = self.insists_at.is_some_and(|due| due <= now);
+        if let Some(time) = self.yields().filter(|_| !insists) {
+            if self.insists_at.is_none() {
+                self.insists_at = Some(now + time);
+                // The next thread that watches waits no longer.
+                if self.dispatch.as_ref().is_none_or(|dispatch| dispatch.is_watched) {
+                    self.alarm.set_by(now + time);
+                }
+            }
+            return false;
+        }
+        self.insists_at = None;
+        if std::mem::take(&mut self.was_strained) {
+            let slot_writer = SlotWriter::new(self.slot.words());
+            let siblings = outlook::siblings(&self.board, self.notifier.slot());
+            self.gauge
+                .look_beside_many(self.listener.as_fd(), &slot_writer, siblings, now);
+        }
+        let socket = match accept(self.listener.as_fd()) {
+            Ok(Some(socket)) => socket,
+            Ok(None) => {
+                self.listener_ready = false;
+                return false;
+            }
+            // A connection that waits for nothing makes room.
+            Err(error) if SHORT.contains(&error.errno) && self.close_longest_idle() => return true,
+            Err(error) => {
+                if self.pause.begin(now) || !SHORT.contains(&error.errno) {
+                    log::error!("can't accept a connection: {error}; trying again");
+                }
+                if let Some(due) = self.pause.deadline() {
+                    self.alarm.set_by(due);
+                }
+                return false;
+            }
+        };
+        if let Some(index) = self.admit(socket, now) {
+            self.read(index, now);
+        }
+        true
+    }
+
+    /// Takes a connection that was accepted. `None`: it is closed.
+    fn admit(&mut self, socket: OwnedFd, now: Tick) -> Option<usize> {
+        self.accepted += 1;
+        self.slot_writer().accepts(self.accepted);
+        let pool = &self.settings.pool;
+        if let Some(why) = disallowed(&pool.listen.allowed_clients, socket.as_fd()) {
+            said::error(pool, &why);
+            return None;
+        }
+        Some(self.take_in(socket, now))
+    }
+
+    /// Watches the listening socket, or ceases to. A worker that the kernel would tell of a connection in place of its siblings
+    /// does so as long as it can take one.
+    pub(super) fn mind_listener(&mut self) -> nix::Result<()> {
+        let may_take = self.leaving == Leaving::Not && (!self.is_native || self.has_room());
+        let is_wanted = may_take && self.router.is_none();
+        if is_wanted != self.is_listening {
+            self.is_listening = is_wanted;
+            let flags = if self.is_native { ONE_OF_ALL } else { EDGE };
+            match is_wanted {
+                true => self.epoll.add(&self.listener, EpollEvent::new(flags, LISTENER))?,
+                false => self.epoll.delete(&self.listener)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`WorkerState::mind_listener`]; what the worker alone was told of goes to its siblings.
+    pub(super) fn mind_door(&mut self, now: Tick) {
+        let was_listening = self.is_listening;
+        if let Err(errno) = self.mind_listener() {
+            log::error!("the listening socket can't be watched: epoll_ctl: {errno}");
+        }
+        if !was_listening || self.is_listening || !self.is_native || !self.listener_ready {
+            return;
+        }
+        for _ in 0..AT_ONCE {
+            let Ok(Some(socket)) = accept(self.listener.as_fd()) else {
+                break;
+            };
+            if let Some(index) = self.admit(socket, now) {
+                self.read(index, now);
+            }
+        }
+    }
+
+    /// Closes connections that wait for a next request, the one that has waited longest first, as long as there are more than the
+    /// worker is to hold: the application needs descriptors, too, and so do new connections.
+    pub(super) fn limit_idle(&mut self) {
+        let held = self.clients.len() - self.free.len();
+        if held <= self.most_idle {
+            return;
+        }
+        let idle = self
+            .clients
+            .iter()
+            .filter(|client| client.phase == ClientPhase::Idle);
+        let beyond = idle.count().saturating_sub(self.most_idle);
+        for _ in 0..beyond {
+            if !self.close_longest_idle() {
+                return;
+            }
+        }
+    }
+
+    /// Closes the connection that has waited longest for a next request, or else for its first. False: there is none.
+    fn close_longest_idle(&mut self) -> bool {
+        let idle = self.clients.iter().enumerate();
+        let idle = idle.filter(|(_, client)| client.phase == ClientPhase::Idle && client.is_portable());
+        let mut idle: Vec<(bool, Option<Tick>, usize)> = idle
+            .filter_map(|(index, client)| {
+                let connection = client.connection.as_deref()?;
+                Some((!connection.spoken, client.deadline, index))
+            })
+            .collect();
+        idle.sort_unstable();
+        // What has come on a connection is about to be read.
+        let is_silent = |index: &usize| {
+            let connection = self.clients[*index].connection.as_deref();
+            connection.is_some_and(|connection| {
+                wait(connection.socket(), Readiness::Readable, Duration::ZERO) == Ok(false)
+            })
+        };
+        let Some(index) = idle.into_iter().map(|(_, _, index)| index).find(is_silent) else {
+            return false;
+        };
+        self.close(index);
+        self.publish_kept();
+        true
+    }
+
+    /// How long a connection is left to a sibling; `None`: this worker takes it.
+    fn yields(&self) -> Option<Duration> {
+        if self.is_native || self.in_flight == 0 {
+            return None;
+        }
+        let own = Load {
+            in_flight: u32::try_from(self.in_flight).unwrap_or(u32::MAX),
+            has_room: true,
+            is_told: true,
+        };
+        let siblings = || outlook::siblings(&self.board, self.notifier.slot());
+        if siblings().any(|sibling| sibling.has_room && sibling.in_flight == 0) {
+            return Some(YIELD_TO_IDLE);
+        }
+        own.yields_to(siblings()).then_some(YIELD)
+    }
+
+    /// A request has come on a connection, and there is no room for it: a sibling is to have it. Where there is none that
+    /// could, it waits here.
+    pub(super) fn pass_on(&mut self, index: usize, now: Tick) {
+        let client = &mut self.clients[index];
+        let Some(connection) = client.connection.as_deref() else {
+            return;
+        };
+        if !wait(connection.socket(), Readiness::Readable, Duration::ZERO).unwrap_or(true) {
+            client.readable = false;
+            return;
+        }
+        let may_go = self.board.slots() > 1 || self.is_leaving();
+        if may_go && self.send_away(&[index], now) > 0 {
+            return;
+        }
+        if !self.waiting.contains(&index) {
+            self.waiting.push_back(index);
+        }
+    }
+
+    /// Sends connections without a request that is known here to the hand-off queue, those on which one waits as such. Says
+    /// how many went; those that can't go stay.
+    pub(super) fn send_away(&mut self, clients: &[usize], now: Tick) -> usize {
+        let (mut requests, mut spoken, mut silent) = (Vec::new(), Vec::new(), Vec::new());
+        for &index in clients {
+            let client = &self.clients[index];
+            let Some(connection) = client.connection.as_deref() else {
+                continue;
+            };
+            if client.phase != ClientPhase::Idle || !client.is_portable() {
+                continue;
+            }
+            let waits = wait(connection.socket(), Readiness::Readable, Duration::ZERO);
+            match (waits, connection.spoken) {
+                (Ok(true), _) => requests.push(index),
+                (_, true) => spoken.push(index),
+                (_, false) => silent.push(index),
+            }
+        }
+        let turn = match requests.is_empty() {
+            true => 0,
+            false => outlook::turn(&self.board, &self.listener),
+        };
+        let mut sent = 0;
+        for index in requests {
+            sent += self.send_group(&[index], true, Some(Waiting { since: now, turn }));
+        }
+        for (group, is_spoken) in [(silent, false), (spoken, true)] {
+            for part in group.chunks(MAX_PASSED) {
+                sent += self.send_group(part, is_spoken, None);
+            }
+        }
+        if sent > 0 {
+            self.publish_kept();
+        }
+        sent
+    }
+
+    fn send_group(&mut self, group: &[usize], is_spoken: bool, waiting: Option<Waiting>) -> usize {
+        let sockets = group.iter().filter_map(|index| {
+            let client = &self.clients[*index];
+            Some((client.connection.as_ref()?.socket().as_raw_fd(), client.deadline?))
+        });
+        let (numbers, expires): (Vec<RawFd>, Vec<Tick>) = sockets.unzip();
+        let note = Note {
+            is_spoken,
+            waiting,
+            expires,
+        };
+        let is_sent = numbers.len() == group.len()
+            && send_with(self.queue_in.as_fd(), &note.encode(), &numbers).is_ok();
+        if !is_sent {
+            return 0;
+        }
+        for index in group {
+            self.hang_up(*index);
+            self.give_up(*index);
+        }
+        group.len()
+    }
+
+    /// The event loop is held up: siblings are to have the connections that wait for it.
+    pub(super) fn relieve(&mut self, now: Tick) {
+        let has_free = outlook::siblings(&self.board, self.notifier.slot()).any(|it| it.has_room);
+        if !has_free {
+            return;
+        }
+        let is_idle = |index: &usize| self.clients[*index].phase == ClientPhase::Idle;
+        let idle: Vec<usize> = (0..self.clients.len()).filter(is_idle).collect();
+        self.send_away(&idle, now);
+    }
+}

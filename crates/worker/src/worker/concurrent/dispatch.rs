@@ -1,0 +1,169 @@
+//! Requests on their way to threads of a runtime, and what the threads wait for ([`super::threads`]).
+
+use super::events::{EventKind, Events};
+use fastcgi::Params;
+use std::collections::VecDeque;
+
+/// Records whose memory is kept for the next ones.
+const SPARES: usize = 32;
+/// A record that is larger, with the beginning of a body, gives its memory back.
+const SPARE_BYTES: usize = 16 * 1024;
+
+/// What a thread waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// The next request.
+    Request,
+    /// The client of a request: more of its body, or room for more of the answer.
+    Client,
+}
+
+/// What the threads have to share out among themselves.
+#[derive(Debug, Default)]
+pub(super) struct Dispatch {
+    /// Requests that no thread has taken yet.
+    requests: VecDeque<Vec<u8>>,
+    spare: Vec<Vec<u8>>,
+    /// Requests that were given to the threads, and whose thread has not come back.
+    given: usize,
+    /// Those of them whose time was up. A thread may never come back from one.
+    expired: Vec<u64>,
+    /// A thread waits in epoll_wait(2), for all.
+    pub is_watched: bool,
+    /// Threads that wait for the one that does.
+    idle: usize,
+    held: usize,
+    /// The thread that sees to the worker looks only when it is woken.
+    pub main_thread_sleeps: bool,
+    works: bool,
+    end: Option<bool>,
+}
+
+impl Dispatch {
+    /// A request for the next thread that is free.
+    pub(super) fn give(&mut self, token: u64, params: &Params, body: &[u8], is_whole: bool) {
+        self.given += 1;
+        let mut record = Events::in_memory(self.spare.pop().unwrap_or_default());
+        record.request(token, params, body, is_whole);
+        self.requests.push_back(record.into_bytes());
+    }
+
+    /// Takes the first request into `memory`, whose own content is forgotten; says by what number it is known.
+    pub(super) fn take(&mut self, memory: &mut Vec<u8>) -> Option<u64> {
+        let record = self.requests.pop_front()?;
+        let used = std::mem::replace(memory, record);
+        if self.spare.len() < SPARES && used.capacity() <= SPARE_BYTES {
+            self.spare.push(used);
+        }
+        Events::token(memory)
+    }
+
+    /// How many requests no thread has taken.
+    pub(super) fn untaken(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// The thread of a request is back.
+    pub(super) fn come_back(&mut self, token: u64) {
+        self.given = self.given.saturating_sub(1);
+        self.expired.retain(|expired| *expired != token);
+    }
+
+    /// Requests whose threads have not come back.
+    pub(super) fn given(&self) -> usize {
+        self.given
+    }
+
+    /// Whether threads are to come back before the process may end.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.given > self.expired.len()
+    }
+
+    /// Whether threads may never come back.
+    pub(super) fn has_expired(&self) -> bool {
+        !self.expired.is_empty()
+    }
+
+    /// What an event loop would be told. Threads that wait for a client look again whenever anything has happened.
+    pub(super) fn hear(&mut self, kind: EventKind, token: u64) {
+        match kind {
+            EventKind::Expired => self.expired.push(token),
+            EventKind::Work => self.works = true,
+            EventKind::End => self.end = Some(token == 1),
+            EventKind::Request | EventKind::Body | EventKind::Gone | EventKind::Writable => {}
+        }
+    }
+
+    /// Whether out-of-band work is to be done; says so once.
+    pub(super) fn take_work(&mut self) -> bool {
+        std::mem::take(&mut self.works)
+    }
+
+    /// Nothing is left and nothing will come; whether the process is to make a preloader then.
+    pub(super) fn end(&self) -> Option<bool> {
+        self.end
+    }
+
+    /// Whether the thread that sees to the others has something to do.
+    pub(super) fn has_news(&self) -> bool {
+        self.works || self.end.is_some()
+    }
+
+    /// How many threads wait so for the one that watches.
+    pub(super) fn waiting(&mut self, wait: Wait) -> &mut usize {
+        match wait {
+            Wait::Request => &mut self.idle,
+            Wait::Client => &mut self.held,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_taken_in_order_and_their_memory_is_used_again() {
+        let mut dispatch = Dispatch::default();
+        let mut params = Params::new();
+        params.set(b"A", b"one");
+        dispatch.give(7, &params, b"", true);
+        dispatch.give(8, &params, b"body", false);
+        assert_eq!((dispatch.untaken(), dispatch.given()), (2, 2));
+        let mut memory = Vec::new();
+        assert_eq!(dispatch.take(&mut memory), Some(7));
+        assert!(memory.ends_with(b"A\0one\0"));
+        assert_eq!(dispatch.take(&mut memory), Some(8));
+        assert!(memory.ends_with(b"A\0one\0body"));
+        assert_eq!((dispatch.spare.len(), dispatch.take(&mut memory)), (2, None));
+        dispatch.come_back(7);
+        assert_eq!(dispatch.given(), 1);
+        assert!(memory.ends_with(b"body"), "nothing has taken its place");
+    }
+
+    #[test]
+    fn a_thread_whose_time_was_up_is_not_waited_for() {
+        let mut dispatch = Dispatch::default();
+        for token in [7, 8] {
+            dispatch.give(token, &Params::new(), b"", true);
+        }
+        dispatch.hear(EventKind::Expired, 7);
+        assert!(dispatch.is_waited_for() && dispatch.has_expired());
+        dispatch.come_back(8);
+        assert!(!dispatch.is_waited_for());
+        assert_eq!(dispatch.given(), 1, "it takes up nothing new");
+        dispatch.come_back(7);
+        assert!(!dispatch.is_waited_for() && !dispatch.has_expired());
+    }
+
+    #[test]
+    fn work_is_said_once_and_the_end_for_good() {
+        let mut dispatch = Dispatch::default();
+        assert!(!dispatch.has_news());
+        dispatch.hear(EventKind::Work, 0);
+        assert!(dispatch.has_news() && dispatch.take_work() && !dispatch.take_work());
+        dispatch.hear(EventKind::End, 1);
+        assert!(dispatch.has_news());
+        assert_eq!((dispatch.end(), dispatch.end()), (Some(true), Some(true)));
+    }
+}

@@ -1,0 +1,111 @@
+//! For event loops in Rust: they wait for the worker's epoll themselves, with what else they watch in it, and are told what
+//! has come as values instead of records.
+
+use super::Concurrent;
+use super::events::{EventKind, HEAD_BYTES};
+use crate::master::renewal::Renewal;
+use crate::sys::clock;
+use fastcgi::Params;
+use nix::sys::epoll::{Epoll, EpollEvent};
+use std::sync::Arc;
+
+/// A bit that every number has by which such an event loop has the epoll tell of what it watches itself. No connection of the
+/// worker's has it, and its other sources have the highest bit.
+pub const OWN: u64 = 1 << 62;
+/// A bit that only sources of the worker's have.
+pub(super) const SOURCES: u64 = 1 << 63;
+
+/// Whether an event is the worker's, for [`Concurrent::attend`].
+pub fn is_of_worker(data: u64) -> bool {
+    data & OWN == 0 || data & SOURCES != 0
+}
+
+/// What a worker that serves several requests at a time tells its event loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event<'e> {
+    /// A request, with what is there of its body. Its parameters: [`Concurrent::with_params`].
+    Request(u64, &'e [u8], bool),
+    /// There is more of a body, for [`Concurrent::read`].
+    Body(u64),
+    /// The client is gone.
+    Gone(u64),
+    /// There is room to write again.
+    Writable(u64),
+    /// The request has taken too long and was answered.
+    Expired(u64),
+    /// Out-of-band work is to be done.
+    Work,
+    /// No request is left and none will come.
+    End,
+}
+
+/// The records as values.
+#[derive(Debug)]
+pub struct Records<'e>(pub &'e [u8]);
+
+impl<'e> Iterator for Records<'e> {
+    type Item = Event<'e>;
+
+    fn next(&mut self) -> Option<Event<'e>> {
+        let (head, rest) = self.0.split_at_checked(HEAD_BYTES)?;
+        let number = |at: usize| head[at..at + 4].try_into().map(u32::from_ne_bytes).unwrap_or(0);
+        let length = number(4) as usize;
+        let token = head[8..].try_into().map(u64::from_ne_bytes).ok()?;
+        let (inside, rest) = rest.split_at_checked(length)?;
+        self.0 = rest;
+        let inner = |at: usize| {
+            let four = inside.get(at..at + 4).and_then(|four| four.try_into().ok());
+            four.map_or(0, u32::from_ne_bytes)
+        };
+        Some(match EventKind::from_number(number(0))? {
+            EventKind::Request => {
+                let params = 12 + inner(0) as usize + inner(4) as usize;
+                Event::Request(token, inside.get(params..)?, inner(8) != 0)
+            }
+            EventKind::Body => Event::Body(token),
+            EventKind::Gone => Event::Gone(token),
+            EventKind::Writable => Event::Writable(token),
+            EventKind::Expired => Event::Expired(token),
+            EventKind::Work => Event::Work,
+            EventKind::End => Event::End,
+        })
+    }
+}
+
+impl Concurrent {
+    /// What a request says of itself; `None`: it is over.
+    pub fn with_params<T>(&self, token: u64, look: impl FnOnce(&Params) -> T) -> Option<T> {
+        let state = self.shared.lock();
+        let index = state.find(token)?;
+        state.params(index).map(look)
+    }
+
+    /// What the event loop waits for.
+    pub fn epoll(&self) -> Arc<Epoll> {
+        Arc::clone(&self.shared.lock().epoll)
+    }
+
+    /// As [`Concurrent::turn`], of events that the event loop has waited for. What it is told replaces what is in `told`.
+    pub fn attend(&mut self, ready: &[EpollEvent], told: &mut Vec<u8>) -> bool {
+        let mut state = self.shared.lock();
+        state.attend(ready);
+        state.events.take(told);
+        state.could_do_more()
+    }
+
+    /// The process of a program that the last request was passed on to: its memory is the worker's, where that is limited.
+    pub fn set_program(&mut self, pid: i32) {
+        self.shared.lock().program = pid;
+    }
+
+    /// The pool needs new processes.
+    pub fn ask_renewal(&mut self, why: Renewal) {
+        let now = clock::now();
+        self.shared.lock().notifier.ask_renewal(why, now, now);
+    }
+
+    /// Whether another request may be taken up.
+    pub fn has_room(&self) -> bool {
+        self.shared.lock().has_room()
+    }
+}

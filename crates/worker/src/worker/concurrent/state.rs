@@ -1,0 +1,536 @@
+//! What a worker that serves several requests at a time knows, and its turn: one look at everything that is ready.
+
+use super::super::accept_notify::AcceptNotifier;
+use super::super::access::Recorder;
+use super::super::connection::Connection;
+use super::super::context::{GenerationContext, Settings, WorkerContext};
+use super::super::gauge::Gauge;
+use super::super::memory::Scale;
+use super::super::out_of_band::Want;
+use super::super::promotion::Promotion;
+use super::super::run::most_requests;
+use super::client::{Client, ClientPhase};
+use super::dispatch::Dispatch;
+use super::events::{EventKind, Events};
+use super::leave::Leaving;
+use super::native::SOURCES;
+use super::routed::Router;
+use super::shown::ShownRequest;
+use super::times::Alarm;
+use crate::config::{AccessLog, Application, Pool};
+use crate::listen::AcceptPause;
+use crate::scoreboard::load::Load;
+use crate::scoreboard::slot_writer::SlotWriter;
+use crate::scoreboard::{Reader, Slot};
+use crate::sys::{Error, clock, identity};
+use crate::tick::Tick;
+use fastcgi::{Output, Params};
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+/// What events are about; all other numbers are connections', by place and by how often the place was used.
+pub(super) const LISTENER: u64 = SOURCES;
+pub(super) const QUEUE: u64 = SOURCES | 1;
+pub(super) const STOP_PIPE: u64 = SOURCES | 2;
+pub(super) const ALARM: u64 = SOURCES | 3;
+pub(super) const ROUTER: u64 = SOURCES | 4;
+
+/// Events taken at once.
+pub(super) const EVENTS: usize = 64;
+/// Bytes read at once, so that a body takes few calls.
+pub(super) const READ_BYTES: usize = 128 * 1024;
+/// Memory for a body that a place keeps for its next request.
+const SPARE_BYTES: usize = 64 * 1024;
+/// Closed connections whose memory is kept for the next.
+const SPARES: usize = 32;
+/// For sources that the kernel reports once each time that something new is there. It reports a connection to all
+/// workers; the one with the least to do takes it.
+pub(super) const EDGE: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLET);
+/// What is watched of a connection. Room to write is watched only where there was none: whenever the other end of a unix
+/// socket reads, the kernel would tell of it, and wake the worker for nothing.
+const CLIENT: EpollFlags = EDGE.union(EpollFlags::EPOLLRDHUP);
+const CLIENT_WITHOUT_ROOM: EpollFlags = CLIENT.union(EpollFlags::EPOLLOUT);
+
+/// Descriptors that are not for connections.
+const OTHER_DESCRIPTORS: u64 = 64;
+/// The part of a worker's descriptors that connections without a request may take: the rest is for requests, and for what the
+/// application opens.
+const IDLE_PART: u64 = 4;
+
+fn most_idle_connections() -> usize {
+    let all = identity::most_descriptors().unwrap_or(0);
+    usize::try_from(all / IDLE_PART).unwrap_or(usize::MAX)
+}
+
+fn most_requests_by_descriptors() -> usize {
+    let all = identity::most_descriptors().unwrap_or(0);
+    usize::try_from(all.saturating_sub(OTHER_DESCRIPTORS) / 2).unwrap_or(usize::MAX)
+}
+
+/// Whether the limits of a worker are those of the program that it passes requests on to.
+pub(super) fn has_program(pool: &Pool) -> bool {
+    matches!(pool.application, Application::Program(_))
+}
+
+/// Everything but the thread that watches.
+#[derive(Debug)]
+pub(super) struct WorkerState {
+    pub settings: Settings,
+    pub listener: OwnedFd,
+    /// Where HTTP is spoken.
+    pub http: Option<OwnedFd>,
+    pub board: Reader,
+    pub slot: Slot,
+    pub epoll: Arc<Epoll>,
+    pub queue_in: OwnedFd,
+    pub queue_out: OwnedFd,
+    pub stop_pipe: OwnedFd,
+    pub router: Option<Router>,
+    pub notifier: AcceptNotifier,
+    pub alarm: Alarm,
+    pub clients: Vec<Client>,
+    pub free: Vec<usize>,
+    #[expect(clippy::vec_box, reason = "the same boxes come from and go to the places")]
+    spare: Vec<Box<Connection>>,
+    #[expect(clippy::vec_box, reason = "the same boxes come from and go to the places")]
+    spare_outputs: Vec<Box<Output>>,
+    pub scratch: Box<[u8]>,
+    pub events: Events,
+    /// In place of `events`, where threads of the runtime take the requests.
+    pub dispatch: Option<Dispatch>,
+    /// Requests that are not answered yet.
+    pub in_flight: usize,
+    /// How many there may be.
+    pub limit: usize,
+    /// Most connections without a request that it holds.
+    pub most_idle: usize,
+    pub gauge: Gauge,
+    /// It was full, or its event loop held up, and has not looked at the listening socket since.
+    pub was_strained: bool,
+    /// Places with a request for which there was no room, the first to come first.
+    pub waiting: VecDeque<usize>,
+    /// Something may be in the listening socket, or in the hand-off queue.
+    pub listener_ready: bool,
+    pub queue_ready: bool,
+    /// Connections are left to a sibling until then; if they are still there, this worker takes them.
+    pub insists_at: Option<Tick>,
+    pub pause: AcceptPause,
+    pub accepted: u64,
+    pub served: u64,
+    /// How many requests the worker serves.
+    pub most: Option<u64>,
+    /// Where a pool of one limits memory; in an application pool the router does.
+    pub scale: Option<Scale>,
+    /// The process of a program that the last request was passed on to; 0: there is none.
+    pub program: i32,
+    /// When the last request was taken up.
+    pub last_taken: Tick,
+    pub shown: ShownRequest,
+    /// How often this worker has looked at what is ready.
+    pub turns: u64,
+    /// Something is ready, and the event loop does not ask for it.
+    pub is_held_up: bool,
+    /// The event loop passes requests on and runs nothing of the application's ([`super::native`]).
+    pub is_native: bool,
+    /// The kernel tells of new connections.
+    pub is_listening: bool,
+    pub want: Want,
+    pub is_working: bool,
+    pub leaving: Leaving,
+    pub promotion: Option<Promotion>,
+    /// The access log; each request has a recorder of its own.
+    access: Option<(AccessLog, OwnedFd)>,
+    /// The application runs in this process, whose memory is the requests'.
+    pub counts_memory: bool,
+    pub peak_memory_bytes: u64,
+    pub exit_code: i32,
+}
+
+impl WorkerState {
+    pub(super) fn begin(context: GenerationContext, own: WorkerContext) -> Result<WorkerState, Error> {
+        let slots = context.settings.slots as usize;
+        let board = Reader::map(context.board_readable.as_fd(), slots)?;
+        let slot = Slot::map(context.board_writable.as_fd(), own.slot as usize)?;
+        // The descriptor that could map the other pages for writing is closed here.
+        drop(context.board_writable);
+        let failed = |call: &'static str| move |errno| Error::new(call, "", errno);
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed("epoll_create1"))?;
+        let alarm = Alarm::new().map_err(failed("timerfd_create"))?;
+        let router = own.channel.map(Router::new);
+        let application = &context.settings.pool.application;
+        let is_native = matches!(application, Application::Program(_) | Application::Http(_));
+        let limit = match application {
+            Application::Wrapped(wrapped) => wrapped.concurrency as usize,
+            // As many as there can be connections, with one to the program for each and some for other things.
+            _ if is_native => most_requests_by_descriptors(),
+            _ => 1,
+        };
+        let access = context.settings.pool.access.clone().zip(context.access);
+        let mut state = WorkerState {
+            board,
+            slot,
+            epoll: Arc::new(epoll),
+            listener: context.listener,
+            http: context.http,
+            queue_in: context.queue_in,
+            queue_out: context.queue_out,
+            stop_pipe: own.stop_pipe,
+            notifier: AcceptNotifier::new(own.slot as usize, context.accept_notify, &context.settings),
+            alarm,
+            clients: Vec::new(),
+            free: Vec::new(),
+            spare: Vec::new(),
+            spare_outputs: Vec::new(),
+            scratch: vec![0; READ_BYTES + router.as_ref().map_or(0, |_| super::routed::MESSAGE_BYTES)]
+                .into_boxed_slice(),
+            router,
+            events: Events::default(),
+            dispatch: None,
+            in_flight: 0,
+            limit: limit.max(1),
+            most_idle: most_idle_connections(),
+            gauge: Gauge::default(),
+            was_strained: false,
+            waiting: VecDeque::new(),
+            listener_ready: true,
+            queue_ready: true,
+            insists_at: None,
+            pause: AcceptPause::default(),
+            accepted: 0,
+            served: 0,
+            most: most_requests(&context.settings.pool).filter(|_| !has_program(&context.settings.pool)),
+            scale: Scale::new(&context.settings.pool),
+            program: 0,
+            last_taken: Tick::ZERO,
+            shown: ShownRequest::default(),
+            turns: 0,
+            is_held_up: false,
+            is_native,
+            is_listening: false,
+            want: Want::Nothing,
+            is_working: false,
+            leaving: Leaving::Not,
+            promotion: None,
+            access,
+            counts_memory: matches!(context.settings.pool.application, Application::Wrapped(_)),
+            peak_memory_bytes: 0,
+            exit_code: 0,
+            settings: context.settings,
+        };
+        state
+            .watch_sources()
+            .and_then(|()| state.mind_listener())
+            .map_err(failed("epoll_ctl"))?;
+        let now = clock::now();
+        let pid = std::process::id() as i32;
+        state.slot_writer().begin(pid, clock::epoch_seconds(), now);
+        Ok(state)
+    }
+
+    fn watch_sources(&self) -> nix::Result<()> {
+        match &self.router {
+            Some(router) => self
+                .epoll
+                .add(router.channel(), EpollEvent::new(EpollFlags::EPOLLIN, ROUTER))?,
+            None => self.epoll.add(&self.queue_out, EpollEvent::new(EDGE, QUEUE))?,
+        }
+        self.epoll
+            .add(&self.stop_pipe, EpollEvent::new(EpollFlags::EPOLLIN, STOP_PIPE))?;
+        self.epoll
+            .add(self.alarm.fd(), EpollEvent::new(EpollFlags::EPOLLIN, ALARM))
+    }
+
+    /// The worker's pen.
+    pub(super) fn slot_writer(&self) -> SlotWriter<'_> {
+        SlotWriter::new(self.slot.words())
+    }
+
+    /// Looks at everything that is ready and does what can be done about it. True: more could be done at once, and this is
+    /// to be called again soon.
+    pub(super) fn turn(&mut self) -> bool {
+        let mut ready = [EpollEvent::empty(); EVENTS];
+        let count = match self.epoll.wait(&mut ready, EpollTimeout::ZERO) {
+            Ok(count) => count,
+            Err(Errno::EINTR) => 0,
+            Err(errno) => {
+                self.fail(&format!("epoll_wait: {errno}"));
+                0
+            }
+        };
+        self.attend(&ready[..count]);
+        count == EVENTS || self.could_do_more()
+    }
+
+    /// Does what can be done about what is ready.
+    pub(super) fn attend(&mut self, ready: &[EpollEvent]) {
+        self.turns += 1;
+        let now = clock::now();
+        if self.turns == 1 {
+            // The master counts upon it once it is told.
+            self.publish_load();
+            self.slot_writer().idle(now);
+            self.notifier.tell_first();
+        }
+        if std::mem::take(&mut self.is_held_up) {
+            self.was_strained = true;
+            self.publish_load();
+            self.tell_held_up();
+        }
+        for event in ready {
+            match event.data() {
+                LISTENER => self.listener_ready = true,
+                QUEUE => self.queue_ready = true,
+                STOP_PIPE => self.hear_master(now),
+                ALARM => self.ring(now),
+                ROUTER => self.hear_router(now),
+                token => self.see(token, event.events(), now),
+            }
+        }
+        self.take_work(now);
+        self.look_for_work(ready.len(), now);
+        self.look_if_done();
+        self.mind_door(now);
+    }
+
+    /// The event loop is told, or the threads.
+    pub(super) fn tell(&mut self, kind: EventKind, token: u64) {
+        match &mut self.dispatch {
+            Some(dispatch) => dispatch.hear(kind, token),
+            None => self.events.put(kind, token),
+        }
+    }
+
+    /// Requests that the application is busy with, be it behind their answers.
+    pub(super) fn occupied(&self) -> usize {
+        let given = self.dispatch.as_ref().map_or(0, Dispatch::given);
+        self.in_flight.max(given)
+    }
+
+    /// Whether something is known of that could be taken up now.
+    pub(super) fn could_do_more(&self) -> bool {
+        let is_there = self.queue_ready || !self.waiting.is_empty();
+        // Without a request it leaves nothing to siblings.
+        let may_accept = || self.in_flight == 0 || self.insists_at.is_none_or(|due| due <= clock::now());
+        let accepts = self.listener_ready && self.pause.deadline().is_none() && may_accept();
+        self.has_room() && (is_there || (accepts && self.router.is_none()))
+    }
+
+    /// Something has happened on a connection.
+    fn see(&mut self, token: u64, flags: EpollFlags, now: Tick) {
+        let index = (token & 0xffff_ffff) as usize;
+        let generation = (token >> 32) as usize;
+        let is_it = |client: &&mut Client| {
+            let client = client.connection.as_ref().and_then(|connection| connection.index);
+            client == Some(generation)
+        };
+        let Some(client) = self.clients.get_mut(index).filter(is_it) else {
+            return;
+        };
+        let mut may_read = EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP;
+        may_read |= EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR;
+        if flags.intersects(may_read) {
+            client.readable = true;
+        }
+        client.hangs_up |= flags.intersects(may_read.difference(EpollFlags::EPOLLIN));
+        if flags.contains(EpollFlags::EPOLLOUT) && client.has_output() {
+            self.go_on_sending(index, now);
+        }
+        self.read(index, now);
+    }
+
+    pub(super) fn free_place(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            self.clients.push(Client::default());
+            self.clients.len() - 1
+        })
+    }
+
+    /// Takes a new connection in. What comes on it is to be read next, and watched from then on ([`WorkerState::watch`]).
+    pub(super) fn take_in(&mut self, socket: OwnedFd, now: Tick) -> usize {
+        let mut connection = match self.spare.pop() {
+            Some(mut spare) => {
+                spare.reuse(socket);
+                spare
+            }
+            None => Box::new(Connection::new(socket, &self.settings.pool.limits)),
+        };
+        let index = self.free_place();
+        let client = &mut self.clients[index];
+        // Of an event that is on its way still, it can be told for which connection it was.
+        connection.index = Some(client.next_serial() as usize);
+        client.connection = Some(connection);
+        client.phase = ClientPhase::Idle;
+        client.readable = true;
+        let limit = now + self.settings.pool.client_timeout;
+        client.deadline = Some(limit);
+        self.alarm.set_by(limit);
+        index
+    }
+
+    /// Has the kernel tell of what comes on a connection, from when something may be waited for. A request that comes at once
+    /// and is answered by a thread, which is not told whether its client leaves, needs none of that.
+    pub(super) fn watch(&mut self, index: usize) {
+        let client = &self.clients[index];
+        let is_waited_for = match client.phase {
+            ClientPhase::Idle | ClientPhase::Reading | ClientPhase::Rest | ClientPhase::Lingering => true,
+            ClientPhase::Serving => !client.body_ended || self.dispatch.is_none(),
+            ClientPhase::Free | ClientPhase::Waiting | ClientPhase::Ending => false,
+        };
+        if is_waited_for && client.watched.is_none() {
+            self.watch_for(index, CLIENT);
+        }
+    }
+
+    /// Has the kernel tell when there is room to write on a connection, or stops that.
+    pub(super) fn watch_room(&mut self, index: usize, is_wanted: bool) {
+        let is_watched = self.clients[index].watched == Some(CLIENT_WITHOUT_ROOM);
+        if is_wanted != is_watched {
+            self.watch_for(index, if is_wanted { CLIENT_WITHOUT_ROOM } else { CLIENT });
+        }
+    }
+
+    fn watch_for(&mut self, index: usize, flags: EpollFlags) {
+        let client = &mut self.clients[index];
+        let Some(connection) = &client.connection else {
+            return;
+        };
+        let generation = connection.index.unwrap_or_default() as u64;
+        let mut event = EpollEvent::new(flags, generation << 32 | index as u64);
+        let watched = match client.watched {
+            Some(_) => self.epoll.modify(connection.socket(), &mut event),
+            None => self.epoll.add(connection.socket(), event),
+        };
+        match watched {
+            Ok(()) => client.watched = Some(flags),
+            Err(errno) => {
+                log::error!("can't keep a connection: epoll_ctl: {errno}");
+                self.lose_client(index);
+            }
+        }
+    }
+
+    /// Closes a connection; its place goes on if the application still has a request there.
+    pub(super) fn hang_up(&mut self, index: usize) {
+        let client = &mut self.clients[index];
+        if let Some(mut connection) = client.connection.take() {
+            if client.watched.take().is_some() {
+                // Explicitly, because a process that the application has forked may hold the same open file.
+                let _ = self.epoll.delete(connection.socket());
+            }
+            connection.hang_up();
+            if self.spare.len() < SPARES {
+                self.spare.push(connection);
+            }
+        }
+        client.deadline = None;
+        client.input.clear();
+        client.readable = false;
+    }
+
+    /// Closes the connection, if there still is one, and frees its place.
+    pub(super) fn close(&mut self, index: usize) {
+        self.hang_up(index);
+        self.end_session(index, None);
+        self.give_up(index);
+    }
+
+    /// Frees the place of a connection that is gone, or given to another process.
+    pub(super) fn give_up(&mut self, index: usize) {
+        let client = &mut self.clients[index];
+        if let Some(output) = client.output.take() {
+            self.keep_output(output);
+        }
+        let client = &mut self.clients[index];
+        let mut body = std::mem::take(&mut client.body);
+        body.clear();
+        body.shrink_to(SPARE_BYTES);
+        *client = Client {
+            serial: client.serial,
+            body,
+            ..Client::default()
+        };
+        self.waiting.retain(|other| *other != index);
+        self.free.push(index);
+    }
+
+    pub(super) fn keep_output(&mut self, mut output: Box<Output>) {
+        if self.spare_outputs.len() < SPARES {
+            output.abandon();
+            self.spare_outputs.push(output);
+        }
+    }
+
+    pub(super) fn new_output(&mut self) -> Box<Output> {
+        self.spare_outputs.pop().unwrap_or_default()
+    }
+
+    /// A pen for a request's line in the access log.
+    pub(super) fn recorder(&self) -> Option<Box<Recorder>> {
+        let (access, shelf) = self.access.as_ref()?;
+        let name = self.settings.pool.name.clone();
+        let shelf = shelf.try_clone().ok()?;
+        let limit = self.settings.log_limit;
+        Some(Box::new(Recorder::new(
+            access.clone(),
+            name,
+            limit,
+            shelf,
+            self.board.header(),
+        )))
+    }
+
+    /// Whether another request may be taken up.
+    pub(super) fn has_room(&self) -> bool {
+        self.occupied() < self.limit && self.leaving == Leaving::Not && !self.is_working
+    }
+
+    /// Tells the siblings and the master how much there is to do.
+    pub(super) fn publish_load(&self) {
+        self.slot_writer().load(Load {
+            in_flight: u32::try_from(self.in_flight).unwrap_or(u32::MAX),
+            has_room: self.has_room() && !self.is_held_up,
+            is_told: true,
+        });
+    }
+
+    /// Tells the scoreboard how many connections wait for a next request.
+    pub(super) fn publish_kept(&self) {
+        let idle = self
+            .clients
+            .iter()
+            .filter(|client| client.phase == ClientPhase::Idle);
+        self.slot_writer().kept(idle.count() as u64);
+    }
+
+    /// By what the event loop knows a request.
+    pub(super) fn token(&self, index: usize) -> u64 {
+        u64::from(self.clients[index].serial) << 32 | index as u64
+    }
+
+    /// What the request in a place says of itself.
+    pub(super) fn params(&self, index: usize) -> Option<&Params> {
+        let client = &self.clients[index];
+        let connection = client.connection.as_deref();
+        let own = connection.map(|connection| connection.responder.params());
+        own.or(client.params.as_deref())
+    }
+
+    /// The place of a request that the application has, and that is not answered.
+    pub(super) fn find(&self, token: u64) -> Option<usize> {
+        let index = (token & 0xffff_ffff) as usize;
+        let client = self.clients.get(index)?;
+        let is_it = client.phase == ClientPhase::Serving && u64::from(client.serial) == token >> 32;
+        is_it.then_some(index)
+    }
+
+    /// The worker can't go on.
+    pub(super) fn fail(&mut self, why: &str) {
+        log::error!("worker can't go on: {why}");
+        self.exit_code = super::EXIT_SOFTWARE;
+        self.leaving = Leaving::Done;
+        self.tell(EventKind::End, 0);
+    }
+}

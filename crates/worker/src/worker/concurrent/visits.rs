@@ -1,0 +1,122 @@
+//! Requests that came by another way than FastCGI: the event loop serves them itself, and the worker counts, shows and limits
+//! them like its own.
+
+use super::super::request::description;
+use super::Concurrent;
+use super::client::ClientPhase;
+use super::state::WorkerState;
+use crate::config::Listen;
+use crate::listen::disallowed;
+use crate::sys::clock;
+use crate::sys::socket::accept;
+use crate::tick::Tick;
+use fastcgi::Params;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+impl Concurrent {
+    /// The listening socket at which HTTP is spoken, if there is one.
+    pub fn http(&self) -> Option<RawFd> {
+        self.shared.lock().http.as_ref().map(AsRawFd::as_raw_fd)
+    }
+
+    /// Gives that socket.
+    pub fn with_http<T>(&self, use_it: impl FnOnce(BorrowedFd<'_>) -> T) -> Option<T> {
+        let state = self.shared.lock();
+        state.http.as_ref().map(|http| use_it(http.as_fd()))
+    }
+
+    /// Accepts a connection there, if there is one that may speak HTTP.
+    pub fn accept_http(&mut self) -> Option<OwnedFd> {
+        let client = match self.with_http(accept)? {
+            Ok(client) => client?,
+            Err(error) => {
+                log::error!("can't accept a connection: {error}");
+                return None;
+            }
+        };
+        self.count_accepted();
+        match self.refuses(client.as_fd()) {
+            Some(why) => {
+                log::error!("{why}");
+                None
+            }
+            None => Some(client),
+        }
+    }
+
+    /// Why a client may not speak HTTP there; `None`: it may.
+    fn refuses(&self, client: BorrowedFd<'_>) -> Option<String> {
+        let state = self.shared.lock();
+        let listen: &Listen = state.settings.pool.http_listen.as_ref()?;
+        disallowed(&listen.allowed_clients, client)
+    }
+
+    /// Counts a connection that was taken there.
+    fn count_accepted(&mut self) {
+        let mut state = self.shared.lock();
+        state.accepted += 1;
+        state.slot_writer().accepts(state.accepted);
+    }
+
+    /// A request begins that the event loop serves itself: a number for it. It ends with [`Concurrent::send`] of the head of a
+    /// CGI answer as the last piece, or with [`Concurrent::abandon`]. [`Event::Expired`](super::Event::Expired) may come.
+    pub fn begin_visit(&mut self, params: Params) -> u64 {
+        let token = self.shared.lock().begin_visit(params, clock::now());
+        if let Some(watch) = &mut self.watch {
+            watch.attend(&self.shared);
+        }
+        token
+    }
+
+    /// A request has become a connection that lasts for as long as both ends want: no time is set for it any more.
+    pub fn is_endless(&mut self, token: u64) {
+        let mut state = self.shared.lock();
+        if let Some(index) = state.find(token) {
+            state.clients[index].is_endless = true;
+            state.clients[index].expires = None;
+            state.show(clock::now());
+        }
+    }
+
+    /// How long a client may take to say what it wants.
+    pub fn client_timeout(&self) -> Duration {
+        self.shared.lock().settings.pool.client_timeout
+    }
+
+    /// Whether the worker finishes what it has and takes up nothing new.
+    pub fn is_leaving(&self) -> bool {
+        self.shared.lock().is_leaving()
+    }
+}
+
+impl WorkerState {
+    fn begin_visit(&mut self, params: Params, now: Tick) -> u64 {
+        let index = self.free_place();
+        self.in_flight += 1;
+        // The master tells requests apart by when they were taken up.
+        self.last_taken = now.max(self.last_taken + Duration::from_nanos(1));
+        let taken = self.last_taken;
+        let limit = self.settings.pool.request_terminate_timeout;
+        let expires = limit.map(|limit| now + limit);
+        if let Some(limit) = expires {
+            self.alarm.set_by(limit);
+        }
+        let mut recorder = self.recorder();
+        if let Some(recorder) = &mut recorder {
+            recorder.begin(now);
+            recorder.describe(&description(&params), &params, None);
+        }
+        let client = &mut self.clients[index];
+        client.next_serial();
+        client.phase = ClientPhase::Serving;
+        client.taken = taken;
+        client.expires = expires;
+        client.recorder = recorder;
+        client.params = Some(Box::new(params));
+        client.body_ended = true;
+        self.publish_load();
+        self.show_new(index, now);
+        self.token(index)
+    }
+}

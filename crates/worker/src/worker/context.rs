@@ -1,0 +1,278 @@
+//! What a worker is given.
+
+use super::restart_file::RestartMark;
+use crate::config::{Pool, sharing};
+use crate::sys::identity::Identity;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+/// The settings that all workers of a generation share.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// The pool's configuration: the master has it once for all that need it.
+    pub pool: Arc<Pool>,
+    /// The user that the workers become; `None`: the master's.
+    pub identity: Option<Identity>,
+    /// When the generation began, seconds since 1970.
+    pub started: u64,
+    /// Slots of the scoreboard.
+    pub slots: u32,
+    /// Soft and hard limit on descriptors as the master was started with.
+    pub descriptor_limit: Option<(u64, u64)>,
+    /// Longest line of a log, with its newline; bytes.
+    pub log_limit: usize,
+    /// A worker that has served so many requests tells the master, each time anew.
+    #[serde(default)]
+    pub refork_at: Option<u64>,
+    /// The master's name, which its processes have, too (see [`crate::sys::title`]).
+    #[serde(default)]
+    pub process_name: String,
+    /// `tmp/restart.txt` ([`Settings::restart_file`]) as it was when the generation began.
+    #[serde(default)]
+    pub restart_mark: Option<RestartMark>,
+}
+
+/// What all workers of a generation share: settings and descriptors.
+#[derive(Debug)]
+pub struct GenerationContext {
+    /// The settings.
+    pub settings: Settings,
+    /// The pool's listening socket, non-blocking.
+    pub listener: OwnedFd,
+    /// Kept connections that no worker holds come out here.
+    pub queue_out: OwnedFd,
+    /// And go in here.
+    pub queue_in: OwnedFd,
+    /// The accept-notify pipe's write end, non-blocking.
+    pub accept_notify: OwnedFd,
+    /// Lines for the daemon's log, non-blocking.
+    pub messages: OwnedFd,
+    /// The scoreboard, to map the worker's own page from.
+    pub board_writable: OwnedFd,
+    /// The scoreboard, to read.
+    pub board_readable: OwnedFd,
+    /// Where HTTP is spoken, non-blocking; there if the pool's settings say so.
+    pub http: Option<OwnedFd>,
+    /// Entrance of the pool's control group, for a process that may not open it itself: a worker of a zygote.
+    pub group: Option<OwnedFd>,
+    /// Where the access log lies (see [`crate::logs::Handout`]); `None`: there is none.
+    pub access: Option<OwnedFd>,
+}
+
+/// Descriptors in a context without an access log and a socket for HTTP.
+const CONTEXT_DESCRIPTORS: usize = 7;
+
+/// What is a worker's own.
+#[derive(Debug)]
+pub struct WorkerContext {
+    /// Its slot of the scoreboard.
+    pub slot: u32,
+    /// Readable, or at its end, when the worker has to finish or the master is gone. A socket that keeps messages apart, if
+    /// it can also be told to make a preloader ([`super::PROMOTE`]).
+    pub stop_pipe: OwnedFd,
+    /// Standard output and error; `None`: /dev/null.
+    pub output: Option<(OwnedFd, OwnedFd)>,
+    /// Over which it is asked what it is busy with; `None`: it is never asked.
+    pub questions: Option<OwnedFd>,
+    /// Where a router gives the worker its connections ([`forkyard_protocol::channel`]); `None`: it accepts them itself.
+    pub channel: Option<OwnedFd>,
+}
+
+/// Why a context can't be made from a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ContextError {
+    /// Wrong number of descriptors: came, wanted.
+    Descriptors(usize, usize),
+}
+
+impl fmt::Display for ContextError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ContextError::Descriptors(came, wanted) => write!(f, "{came} descriptors instead of {wanted}"),
+        }
+    }
+}
+
+impl std::error::Error for ContextError {}
+
+impl GenerationContext {
+    /// The descriptors, in the order in which [`GenerationContext::assemble`] takes them.
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        let mut all = vec![
+            self.listener.as_raw_fd(),
+            self.queue_out.as_raw_fd(),
+            self.queue_in.as_raw_fd(),
+            self.accept_notify.as_raw_fd(),
+            self.messages.as_raw_fd(),
+            self.board_writable.as_raw_fd(),
+            self.board_readable.as_raw_fd(),
+        ];
+        all.extend(self.http.as_ref().map(AsRawFd::as_raw_fd));
+        all.extend(self.group.as_ref().map(AsRawFd::as_raw_fd));
+        all.extend(self.access.as_ref().map(AsRawFd::as_raw_fd));
+        all
+    }
+
+    /// The settings, and the descriptors in the order in which [`GenerationContext::assemble`] takes them.
+    pub fn take_apart(self) -> (Settings, Vec<OwnedFd>) {
+        let mut descriptors = vec![
+            self.listener,
+            self.queue_out,
+            self.queue_in,
+            self.accept_notify,
+            self.messages,
+            self.board_writable,
+            self.board_readable,
+        ];
+        descriptors.extend(self.http);
+        descriptors.extend(self.group);
+        descriptors.extend(self.access);
+        (self.settings, descriptors)
+    }
+
+    /// A context from its settings and descriptors.
+    ///
+    /// # Errors
+    /// The descriptors are too few or too many.
+    pub fn assemble(
+        settings: Settings,
+        mut descriptors: Vec<OwnedFd>,
+    ) -> Result<GenerationContext, ContextError> {
+        let has_http = settings.pool.http_listen.is_some();
+        let has_group = needs_entrance(&settings.pool);
+        let others = CONTEXT_DESCRIPTORS + usize::from(has_http) + usize::from(has_group);
+        let access = (descriptors.len() > others).then(|| descriptors.pop()).flatten();
+        let group = has_group.then(|| descriptors.pop()).flatten();
+        let http = has_http.then(|| descriptors.pop()).flatten();
+        let descriptors: [OwnedFd; CONTEXT_DESCRIPTORS] = descriptors
+            .try_into()
+            .map_err(|came: Vec<OwnedFd>| ContextError::Descriptors(came.len(), CONTEXT_DESCRIPTORS))?;
+        let [
+            listener,
+            queue_out,
+            queue_in,
+            accept_notify,
+            messages,
+            board_writable,
+            board_readable,
+        ] = descriptors;
+        Ok(GenerationContext {
+            settings,
+            listener,
+            queue_out,
+            queue_in,
+            accept_notify,
+            messages,
+            board_writable,
+            board_readable,
+            http,
+            group,
+            access,
+        })
+    }
+}
+
+/// Whether a pool's workers are given the entrance of its control group.
+pub fn needs_entrance(pool: &Pool) -> bool {
+    pool.confine.cgroup.is_some() && sharing::wants_zygote(pool)
+}
+
+impl WorkerContext {
+    /// The descriptors, in the order in which [`WorkerContext::assemble`] takes them.
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        let mut all = vec![self.stop_pipe.as_raw_fd()];
+        if let Some((output, error)) = &self.output {
+            all.extend([output.as_raw_fd(), error.as_raw_fd()]);
+        }
+        all.extend(self.questions.as_ref().map(AsRawFd::as_raw_fd));
+        all.extend(self.channel.as_ref().map(AsRawFd::as_raw_fd));
+        all
+    }
+
+    /// The slot, and the descriptors in the order in which [`WorkerContext::assemble`] takes them.
+    pub fn take_apart(self) -> (u32, Vec<OwnedFd>) {
+        let output = self.output.map(|(output, error)| [output, error]);
+        (
+            self.slot,
+            std::iter::once(self.stop_pipe)
+                .chain(output.into_iter().flatten())
+                .chain(self.questions)
+                .chain(self.channel)
+                .collect(),
+        )
+    }
+
+    /// Whether a router gives it its connections: then the last of its descriptors is the router's channel.
+    pub fn is_routed(&self) -> bool {
+        self.channel.is_some()
+    }
+
+    /// A worker's own context from its slot and descriptors: the stop pipe, two for standard output and error where they are caught, the
+    /// socket for questions where some are asked, and last, if it `is_routed`, the router's channel.
+    ///
+    /// # Errors
+    /// The descriptors are too few or too many.
+    pub fn assemble(
+        slot: u32,
+        is_routed: bool,
+        mut descriptors: Vec<OwnedFd>,
+    ) -> Result<WorkerContext, ContextError> {
+        let channel = is_routed.then(|| descriptors.pop()).flatten();
+        let count = descriptors.len();
+        let mut descriptors = descriptors.into_iter();
+        match (count, descriptors.next()) {
+            (1..=4, Some(stop_pipe)) => {
+                let output = match count {
+                    3.. => descriptors.next().zip(descriptors.next()),
+                    _ => None,
+                };
+                Ok(WorkerContext {
+                    slot,
+                    stop_pipe,
+                    output,
+                    questions: descriptors.next(),
+                    channel,
+                })
+            }
+            _ => Err(ContextError::Descriptors(count, 3)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::fd::null;
+
+    #[test]
+    fn a_seat_is_put_together_as_it_was_taken_apart() {
+        let fd = || null().unwrap();
+        for bits in 0..8 {
+            let [caught, asked, routed] = [1, 2, 4].map(|bit| bits & bit != 0);
+            let own = WorkerContext {
+                slot: 3,
+                stop_pipe: fd(),
+                output: caught.then(|| (fd(), fd())),
+                questions: asked.then(fd),
+                channel: routed.then(fd),
+            };
+            let numbers = own.descriptors();
+            assert_eq!(own.is_routed(), routed);
+            let (slot, descriptors) = own.take_apart();
+            let again = WorkerContext::assemble(slot, routed, descriptors).unwrap();
+            assert_eq!((again.slot, again.descriptors()), (3, numbers));
+            assert_eq!(
+                (
+                    again.output.is_some(),
+                    again.questions.is_some(),
+                    again.is_routed()
+                ),
+                (caught, asked, routed)
+            );
+        }
+        assert!(WorkerContext::assemble(0, false, Vec::new()).is_err());
+        assert!(WorkerContext::assemble(0, false, (0..5).map(|_| fd()).collect()).is_err());
+    }
+}

@@ -1,0 +1,94 @@
+//! `tmp/restart.txt` of a pool of one application: workers look at it now and then, as they take up work.
+
+use super::context::Settings;
+use crate::config::{Application, ProcessManager};
+use crate::sys::file::stamp;
+use crate::tick::Tick;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Below the application's root.
+const NAME: &str = "tmp/restart.txt";
+/// How often a worker looks at most.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Which file it is, and when it was written: device, inode, nanoseconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestartMark(u64, u64, i64);
+
+impl RestartMark {
+    /// The state of the file now; `None`: it is not there.
+    pub fn of(path: &Path) -> Option<RestartMark> {
+        stamp(path).map(|(device, inode, modified)| RestartMark(device, inode, modified))
+    }
+}
+
+/// The file, as a worker knows it.
+#[derive(Debug)]
+pub(super) struct RestartFile {
+    path: PathBuf,
+    /// As it was when the worker's generation began.
+    then: Option<RestartMark>,
+    looked: Option<Tick>,
+}
+
+impl RestartFile {
+    /// `None`: the pool has none.
+    pub(super) fn of(settings: &Settings) -> Option<RestartFile> {
+        Some(RestartFile {
+            path: settings.restart_file()?,
+            then: settings.restart_mark,
+            looked: None,
+        })
+    }
+
+    /// Whether the file is there and is another than at first.
+    pub(super) fn has_changed(&mut self, now: Tick) -> bool {
+        if self.looked.is_some_and(|looked| now.since(looked) < INTERVAL) {
+            return false;
+        }
+        self.looked = Some(now);
+        let mark = RestartMark::of(&self.path);
+        mark.is_some() && mark != self.then
+    }
+}
+
+impl Settings {
+    /// The file whose change gives the pool new processes. `None`: it has no application in a directory, its processes may see
+    /// another root directory, or a router looks for them.
+    pub fn restart_file(&self) -> Option<PathBuf> {
+        let is_routed = matches!(self.pool.pm, ProcessManager::Ordered { .. });
+        // A CGI program is started for each request.
+        let is_loaded = !matches!(self.pool.application, Application::Cgi(_));
+        let root = self.pool.application.root()?;
+        (is_loaded && !is_routed && self.pool.chroot.is_none()).then(|| root.join(NAME))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_comes_or_changes_is_noticed_and_looked_at_once_a_second() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("restart.txt");
+        let at = |millis| Tick::ZERO + Duration::from_millis(millis);
+        let mut file = RestartFile {
+            path: path.clone(),
+            then: None,
+            looked: None,
+        };
+        assert!(!file.has_changed(at(0)));
+        std::fs::write(&path, "").unwrap();
+        assert!(!file.has_changed(at(999)) && file.has_changed(at(1000)));
+        file.then = RestartMark::of(&path);
+        assert!(!file.has_changed(at(2000)));
+        let later = std::time::UNIX_EPOCH + Duration::from_secs(5);
+        std::fs::File::open(&path).unwrap().set_modified(later).unwrap();
+        assert!(file.has_changed(at(3000)));
+        std::fs::remove_file(&path).unwrap();
+        assert!(!file.has_changed(at(4000)));
+    }
+}

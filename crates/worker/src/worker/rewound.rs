@@ -1,0 +1,203 @@
+//! A worker whose process is put back after each request ([`crate::sys::rewind`]): what it holds goes to its siblings before, and
+//! the few numbers that have to go on being true are carried over.
+
+use super::run::{Worker, WorkerPhase};
+use crate::tick::Tick;
+use std::time::Duration;
+
+/// Words that [`Worker::carry`] writes.
+pub const CARRIED: usize = 24;
+
+/// Writes or reads one number after the other.
+struct Words<'w> {
+    words: &'w mut [u64; CARRIED],
+    at: usize,
+    /// They are read.
+    is_back: bool,
+}
+
+impl Words<'_> {
+    fn number(&mut self, value: &mut u64) {
+        match self.is_back {
+            true => *value = self.words[self.at],
+            false => self.words[self.at] = *value,
+        }
+        self.at += 1;
+    }
+
+    fn flag(&mut self, value: &mut bool) {
+        let mut number = u64::from(*value);
+        self.number(&mut number);
+        *value = number != 0;
+    }
+
+    fn tick(&mut self, value: &mut Tick) {
+        let mut number = value.as_nanos();
+        self.number(&mut number);
+        *value = Tick::from_nanos(number);
+    }
+
+    fn tick_if_any(&mut self, value: &mut Option<Tick>) {
+        let mut is_there = value.is_some();
+        let mut tick = value.unwrap_or(Tick::ZERO);
+        self.flag(&mut is_there);
+        self.tick(&mut tick);
+        *value = is_there.then_some(tick);
+    }
+
+    fn duration(&mut self, value: &mut Duration) {
+        let mut number = value.as_nanos() as u64;
+        self.number(&mut number);
+        *value = Duration::from_nanos(number);
+    }
+}
+
+impl Worker {
+    /// The process is put back after each request: it never holds a connection while a request runs, and so needs no thread for
+    /// that.
+    pub fn lets_go_of_connections(&mut self) {
+        self.lets_go = true;
+    }
+
+    /// Ends the request before, if there is one, and lets go of all connections. False: the process has to end
+    /// ([`Worker::exit_code`]).
+    pub fn settle(&mut self) -> bool {
+        self.phase = match self.phase {
+            WorkerPhase::Request => self.end_request(),
+            other => other,
+        };
+        if self.phase == WorkerPhase::Connection {
+            // What was read of a next request would be lost with this memory.
+            self.close();
+            self.phase = WorkerPhase::Waiting;
+        }
+        if self.phase != WorkerPhase::Waiting {
+            return false;
+        }
+        if self.acceptor.pause.deadline().is_some() || self.service.channel.is_some() {
+            // The listening socket is not watched now, which memory will not know; or connections are a router's.
+            self.phase = self.end(0);
+            return false;
+        }
+        self.part_with_held();
+        // Those that the siblings can't have, because their queue is full.
+        loop {
+            let mut held = self.service.idle_watch.keepalive();
+            let Some(left) = held.take_first().or_else(|| held.take_oldest()) else {
+                break;
+            };
+            drop(held);
+            self.service.close(left);
+        }
+        self.service.publish_kept();
+        self.service.idle_watch.pause();
+        true
+    }
+
+    /// It was put back; counts that for the status.
+    pub fn count_rewound(&mut self, nanos: u64, pages: u64) {
+        self.service.slot_writer().rewound(nanos, pages);
+    }
+
+    /// The process can't be put back: it ends.
+    pub fn give_up(&mut self) {
+        self.phase = self.end(0);
+    }
+
+    /// Gives all held connections to the siblings.
+    pub(super) fn part_with_held(&mut self) {
+        if self.service.idle_watch.keepalive().idle() > 0 {
+            self.acceptor.hand_off_all(&mut self.service);
+            self.service.publish_kept();
+        }
+    }
+
+    /// Writes down what is to be carried over.
+    pub fn carry(&mut self, words: &mut [u64; CARRIED]) {
+        self.carry_with(words, false);
+    }
+
+    /// Takes it over, in the process that was put back.
+    pub fn take_over(&mut self, words: &mut [u64; CARRIED]) {
+        self.carry_with(words, true);
+    }
+
+    fn carry_with(&mut self, words: &mut [u64; CARRIED], is_back: bool) {
+        let mut words = Words {
+            words,
+            at: 0,
+            is_back,
+        };
+        words.number(&mut self.served);
+        let acceptor = &mut self.acceptor;
+        words.number(&mut acceptor.accepted);
+        words.flag(&mut acceptor.eager);
+        words.flag(&mut acceptor.alone);
+        words.flag(&mut acceptor.contended);
+        for tick in [
+            &mut acceptor.looked,
+            &mut acceptor.busy_since,
+            &mut acceptor.runs_since,
+            &mut acceptor.shared,
+            &mut acceptor.expired,
+        ] {
+            words.tick(tick);
+        }
+        let (told_first, max_active, counted, asked) = acceptor.notifier.state();
+        words.flag(told_first);
+        words.number(max_active);
+        words.tick(counted);
+        words.tick_if_any(asked);
+        let (longest, last) = acceptor.gauge.state();
+        let mut number = u64::from(*longest);
+        words.number(&mut number);
+        *longest = number as u32;
+        words.tick_if_any(last);
+        let service = &mut self.service;
+        for duration in &mut service.took {
+            words.duration(duration);
+        }
+        words.number(&mut service.cpu_micros);
+        if let Some(scale) = &mut service.scale {
+            words.tick(scale.measured_mut());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_down_is_read_back() {
+        let mut words = [0; CARRIED];
+        let mut writer = Words {
+            words: &mut words,
+            at: 0,
+            is_back: false,
+        };
+        writer.number(&mut 7);
+        writer.flag(&mut true);
+        writer.tick(&mut Tick::from_nanos(9));
+        writer.tick_if_any(&mut None);
+        writer.tick_if_any(&mut Some(Tick::from_nanos(11)));
+        writer.duration(&mut Duration::from_millis(3));
+        let (mut number, mut flag, mut tick) = (0, false, Tick::ZERO);
+        let (mut none, mut some) = (Some(Tick::ZERO), None);
+        let mut duration = Duration::ZERO;
+        let mut reader = Words {
+            words: &mut words,
+            at: 0,
+            is_back: true,
+        };
+        reader.number(&mut number);
+        reader.flag(&mut flag);
+        reader.tick(&mut tick);
+        reader.tick_if_any(&mut none);
+        reader.tick_if_any(&mut some);
+        reader.duration(&mut duration);
+        assert_eq!((number, flag, tick.as_nanos()), (7, true, 9));
+        assert_eq!((none, some.map(Tick::as_nanos)), (None, Some(11)));
+        assert_eq!(duration, Duration::from_millis(3));
+    }
+}
