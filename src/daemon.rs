@@ -1,11 +1,11 @@
 //! Becomes the daemon: in the background if it is to, with its programs and streams.
 
+use crate::config::php::set_installed;
 use crate::config::{Config, LogTarget};
-use crate::estate::Heritage;
+use crate::handover::InheritedState;
 use crate::logs::is_stderr;
 use crate::master::{self, Handlers, Persona, RunError};
-use crate::sys::{self, fd, process};
-use std::os::fd::AsFd;
+use crate::sys::{fd, process};
 use std::path::{Path, PathBuf};
 
 /// sysexits.h, EX_SOFTWARE: the exit code of a program whose daemon ended before it was ready.
@@ -23,42 +23,34 @@ pub(crate) fn run(
     persona: Persona,
     background: bool,
     programs: &Path,
-    heritage: Heritage,
+    inherited: InheritedState,
 ) -> Result<(), RunError> {
     // A program that takes over is the daemon already.
-    let launcher = (background && heritage.document.is_none() && heritage.problem.is_none())
+    let launcher = (background && inherited.document.is_none() && inherited.problem.is_none())
         .then(|| process::daemonize(i32::from(EXIT_SOFTWARE)))
         .transpose()
         .map_err(RunError::Background)?;
     let is_seen = config.global.error_log == LogTarget::Stderr;
     let logs_to_stderr = needs_stderr(&config);
+    let in_background = launcher.is_some() || inherited.in_background;
     let ready = move || {
-        if let Some(launcher) = launcher {
-            if !logs_to_stderr {
-                if let Err(error) = fd::let_go_of_standard_streams() {
-                    log::warn!("the standard streams stay open: {error}");
-                }
-            }
-            launcher.report(0);
-            // The process that started it may wait for the end of these.
-            if let Err(error) = leave_streams(is_seen) {
-                log::error!("the standard streams stay open: {error}");
+        if !in_background {
+            return;
+        }
+        if !logs_to_stderr {
+            if let Err(error) = fd::let_go_of_standard_streams(false) {
+                log::warn!("the standard streams stay open: {error}");
             }
         }
+        if let Some(launcher) = launcher {
+            launcher.report(0);
+        }
+        // The process that started it may wait for the end of these.
+        if let Err(error) = fd::let_go_of_standard_streams(is_seen) {
+            log::error!("the standard streams stay open: {error}");
+        }
     };
-    master::run(config, handlers, persona, programs, heritage, ready)
-}
-
-/// Closes the standard streams that the daemon was started with; standard error only if nothing is logged there.
-fn leave_streams(logs_to_stderr: bool) -> sys::Result<()> {
-    let null = fd::null()?;
-    let stderr = std::io::stderr();
-    let error = if logs_to_stderr {
-        stderr.as_fd()
-    } else {
-        null.as_fd()
-    };
-    fd::replace_standard_streams(null.as_fd(), Some((null.as_fd(), error)))
+    master::run(config, handlers, persona, programs, inherited, ready)
 }
 
 /// Whether a log goes to the stream that this process was started with.
@@ -72,10 +64,58 @@ fn needs_stderr(config: &Config) -> bool {
     is_log || access.any(|access| is_stderr(&access.path))
 }
 
-/// Where this program's executable is.
+/// Where forkyard's own programs are: in `lib/forkyard` of the directory that packages are installed below, else beside this
+/// program's executable.
 pub(crate) fn program_directory() -> PathBuf {
     let own = std::env::current_exe().ok();
     own.as_deref()
         .and_then(Path::parent)
-        .map_or_else(|| PathBuf::from(PROGRAMS), Path::to_owned)
+        .map_or_else(|| PathBuf::from(PROGRAMS), programs_of)
+}
+
+/// Notes which versions of PHP packages have brought, so that the newest of them is meant where nothing says which.
+pub(crate) fn look_for_php() {
+    let files = std::fs::read_dir(program_directory().join("php"));
+    let files = files.into_iter().flatten().flatten();
+    set_installed(files.filter_map(|file| file.file_name().into_string().ok()));
+}
+
+/// Where the programs are of a forkyard in this directory.
+pub(crate) fn programs_of(directory: &Path) -> PathBuf {
+    installed_programs(directory)
+        .filter(|programs| programs.join("forkyard").exists())
+        .unwrap_or_else(|| directory.to_owned())
+}
+
+/// `PREFIX/lib/forkyard` for `PREFIX/bin` and `PREFIX/sbin`.
+fn installed_programs(directory: &Path) -> Option<PathBuf> {
+    let is_of_a_prefix = directory.ends_with("bin") || directory.ends_with("sbin");
+    let prefix = directory.parent().filter(|_| is_of_a_prefix)?;
+    Some(prefix.join("lib/forkyard"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_below_the_prefix_or_beside() {
+        let prefix = tempfile::tempdir().expect("directory");
+        let directory = |name: &str| {
+            let path = prefix.path().join(name);
+            std::fs::create_dir_all(&path).expect("mkdir");
+            path
+        };
+        let (sbin, debug) = (directory("sbin"), directory("debug"));
+        let installed = directory("lib/forkyard");
+        assert_eq!(programs_of(&sbin), sbin, "there is no program in lib/forkyard");
+        std::fs::write(installed.join("forkyard"), "").expect("program");
+        assert_eq!(programs_of(&sbin), installed);
+        assert_eq!(programs_of(&directory("bin")), installed);
+        assert_eq!(
+            programs_of(&debug),
+            debug,
+            "what cargo builds has its own beside it"
+        );
+    }
 }

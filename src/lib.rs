@@ -15,7 +15,7 @@
 mod cli;
 mod control;
 mod daemon;
-mod estate;
+mod handover;
 mod helper;
 mod keeper;
 mod master;
@@ -30,15 +30,16 @@ pub use cli::main;
 
 /// For the fuzz target of the hand-over document.
 #[doc(hidden)]
-pub use estate::plan;
+pub use handover::plan;
 
 use forkyard_core::life;
+use forkyard_protocol::jobs;
 
 // The workspace's crates by shorter names, for this crate, its tests and benchmarks.
 #[doc(hidden)]
 pub use fastcgi;
 #[doc(hidden)]
-pub use forkyard_base::{origin, remedy, tick, timers};
+pub use forkyard_base::{indexed, origin, remedy, tick, timers};
 #[doc(hidden)]
 pub use forkyard_config as config;
 #[doc(hidden)]
@@ -46,7 +47,7 @@ pub use forkyard_core::applications;
 #[doc(hidden)]
 pub use forkyard_host::{confine, listen, logs};
 #[doc(hidden)]
-pub use forkyard_router::{inspector, inspector as scout, router};
+pub use forkyard_router::{inspector, router};
 #[doc(hidden)]
 pub use forkyard_scoreboard as scoreboard;
 #[doc(hidden)]

@@ -54,6 +54,7 @@ impl Server {
     /// The file can't be read, or has mistakes: one line for each, with its place and what would be right.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Server, Error> {
         title::prepare();
+        daemon::look_for_php();
         let path = path.as_ref().to_owned();
         let loaded = config::load(&path).map_err(|errors| Error(Reason::Configuration(errors)))?;
         Ok(Server {
@@ -91,8 +92,8 @@ impl Server {
             handlers,
         } = self;
         Log::install();
-        let heritage = crate::estate::collect();
-        master::say_findings(&loaded.warnings);
+        let inherited = crate::handover::collect();
+        master::log_diagnostics(&loaded.warnings);
         let config = loaded.config;
         for name in unused(&config, &handlers) {
             log::warn!("there is a handler for [pool {name}], but no such pool with runtime = \"rust\"");
@@ -105,7 +106,7 @@ impl Server {
             Persona::forkyard(path),
             background,
             &programs(),
-            heritage,
+            inherited,
         )
         .map_err(|error| {
             // Where the log can't be opened, its lines go to standard error, to which the caller writes.
@@ -133,7 +134,7 @@ fn programs() -> PathBuf {
     let own = daemon::program_directory();
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::iter::once(own.clone())
-        .chain(std::env::split_paths(&path))
+        .chain(std::env::split_paths(&path).map(|directory| daemon::programs_of(&directory)))
         .find(|directory| directory.is_absolute() && directory.join(PROGRAM).is_file());
     found.unwrap_or(own)
 }

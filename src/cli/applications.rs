@@ -1,6 +1,6 @@
 //! Orders about applications, instances and single pools.
 
-use super::control::{Daemon, Outcome, answer, done, failures, tell, unexpected};
+use super::control::{CommandOutcome, Daemon, answer, done, failures, tell, unexpected};
 use super::{EXIT_CONFIG, EXIT_SOFTWARE};
 use crate::config::duration;
 use crate::control::client::Conversation;
@@ -25,14 +25,14 @@ pub(super) struct Restart {
     /// All instances at once
     #[arg(long)]
     blocking: bool,
-    /// Wait until new processes serve, or have failed to
+    /// Wait until new processes serve, or have failed to; an application of which nothing runs is started
     #[arg(long)]
     wait: bool,
 }
 
 /// `forkyard detach`, `disable`, `enable`.
 #[derive(Debug, Args)]
-pub(super) struct Instance {
+pub(super) struct InstanceArguments {
     #[command(flatten)]
     daemon: Daemon,
     /// The instance's process id
@@ -77,7 +77,7 @@ pub(super) struct Return {
 
 /// `forkyard pool`.
 #[derive(Debug, Subcommand)]
-pub(super) enum Pool {
+pub(super) enum PoolArguments {
     /// Begin the pools of a file, until the daemon reads its own configuration again
     Add {
         #[command(flatten)]
@@ -124,7 +124,7 @@ pub(super) fn restart(arguments: &Restart) -> ExitCode {
 }
 
 /// What has no slash is a pool's name, and otherwise a directory.
-fn restarted(arguments: &Restart) -> Result<Outcome, Outcome> {
+fn restarted(arguments: &Restart) -> Result<CommandOutcome, CommandOutcome> {
     let Restart {
         daemon, what, wait, ..
     } = arguments;
@@ -142,7 +142,7 @@ fn restarted(arguments: &Restart) -> Result<Outcome, Outcome> {
         Answer::Reloaded(report) if report.failed.is_empty() => Ok(said(format!(
             "pool {name} is restarted: the new processes serve\n"
         ))),
-        Answer::Reloaded(report) => Err(Outcome {
+        Answer::Reloaded(report) => Err(CommandOutcome {
             output: String::new(),
             errors: failures(&report),
             code: EXIT_SOFTWARE,
@@ -155,7 +155,7 @@ fn restarted(arguments: &Restart) -> Result<Outcome, Outcome> {
     }
 }
 
-fn restart_application(arguments: &Restart, application: PathBuf) -> Result<Outcome, Outcome> {
+fn restart_application(arguments: &Restart, application: PathBuf) -> Result<CommandOutcome, CommandOutcome> {
     let daemon = &arguments.daemon;
     let rolling = match (arguments.rolling, arguments.blocking) {
         (true, _) => Some(true),
@@ -163,8 +163,19 @@ fn restart_application(arguments: &Restart, application: PathBuf) -> Result<Outc
         _ => None,
     };
     let name = application.display().to_string();
-    let value = match answer(daemon, &Request::Restart { application, rolling })? {
+    let request = Request::Restart {
+        application,
+        rolling,
+        start: arguments.wait,
+    };
+    let value = match answer(daemon, &request)? {
+        Answer::Done { value } if value.get("started").and_then(Value::as_bool) == Some(true) => {
+            return Ok(said(format!("{name} is started: a new instance serves\n")));
+        }
         Answer::Done { value } => value,
+        Answer::Error { message, .. } if arguments.wait && !message.contains(&name) => {
+            return Err(failed(&name, &message));
+        }
         other => return Err(unexpected(Ok(other))),
     };
     let is_rolling = value.get("rolling").and_then(Value::as_bool) == Some(true);
@@ -177,21 +188,21 @@ fn restart_application(arguments: &Restart, application: PathBuf) -> Result<Outc
     }
     loop {
         let status = match answer(daemon, &Request::Status {})? {
-            Answer::Status(status) => status,
+            Answer::Status(status) => *status,
             other => return Err(unexpected(Ok(other))),
         };
-        let books = status
+        let views = status
             .pools
             .iter()
-            .filter_map(|pool| pool.applications.as_ref()?.book.as_ref());
-        let mut known = books
-            .filter_map(|book| book.get("applications")?.as_array())
+            .filter_map(|pool| pool.applications.as_ref()?.view.as_ref());
+        let mut known = views
+            .filter_map(|view| view.get("applications")?.as_array())
             .flatten();
         match known
             .find(|it| it.get("name").and_then(Value::as_str) == Some(&name))
             .map(progress)
         {
-            Some(Progress::Over(instances)) => {
+            Some(RestartProgress::Over(instances)) => {
                 let now = match instances {
                     0 => "new instances come with the next requests".to_owned(),
                     _ => format!("{instances} new instances serve"),
@@ -204,33 +215,41 @@ fn restart_application(arguments: &Restart, application: PathBuf) -> Result<Outc
                     "{name} is restarted: new instances come with the next requests\n"
                 )));
             }
-            Some(Progress::Failed(error)) => {
-                return Err(Outcome {
-                    output: String::new(),
-                    errors: format!("forkyard: {name}: no new instance came up{error}; see forkyard error\n"),
-                    code: EXIT_SOFTWARE,
-                });
-            }
-            Some(Progress::UnderWay) => std::thread::sleep(LOOK_AGAIN),
+            Some(RestartProgress::Failed(why)) => return Err(failed(&name, &why)),
+            Some(RestartProgress::UnderWay) => std::thread::sleep(LOOK_AGAIN),
         }
     }
 }
 
+fn failed(name: &str, why: &str) -> CommandOutcome {
+    CommandOutcome {
+        output: String::new(),
+        errors: format!("forkyard: {name}: {why}\n"),
+        code: EXIT_SOFTWARE,
+    }
+}
+
 /// How far a restart is.
-enum Progress {
+enum RestartProgress {
     UnderWay,
     /// So many new instances serve, and no old one is left.
     Over(usize),
-    /// With the error's id, as a part of a sentence.
+    /// Why, and what goes on.
     Failed(String),
 }
 
 /// As the status shows an application.
-fn progress(application: &Value) -> Progress {
+fn progress(application: &Value) -> RestartProgress {
     let is = |key: &str| application.get(key).and_then(Value::as_bool) == Some(true);
     if is("resisting") || is("in_trouble") {
-        let id = application.get("last_error").and_then(Value::as_str);
-        return Progress::Failed(id.map_or_else(String::new, |id| format!(" (error {id})")));
+        let said = application.get("last_error").and_then(Value::as_str);
+        let said = said.unwrap_or("an instance could not be started");
+        let old = if is("resisting") {
+            ", the old ones go on"
+        } else {
+            ""
+        };
+        return RestartProgress::Failed(format!("{said}{old}; see forkyard error"));
     }
     let wanted = application.get("restarts").and_then(Value::as_u64);
     let none = Vec::new();
@@ -241,28 +260,28 @@ fn progress(application: &Value) -> Progress {
     let is_new = |one: &&Value| one.get("restarts").and_then(Value::as_u64) == wanted;
     let is_starting = application.get("starting").and_then(Value::as_u64).unwrap_or(0) > 0;
     match instances.iter().all(|one| is_new(&one)) && !is_starting && !is("restarting") {
-        true => Progress::Over(instances.len()),
-        false => Progress::UnderWay,
+        true => RestartProgress::Over(instances.len()),
+        false => RestartProgress::UnderWay,
     }
 }
 
-fn said(output: String) -> Outcome {
-    Outcome {
+fn said(output: String) -> CommandOutcome {
+    CommandOutcome {
         output,
         errors: String::new(),
         code: 0,
     }
 }
 
-pub(super) fn detach(arguments: &Instance) -> ExitCode {
+pub(super) fn detach(arguments: &InstanceArguments) -> ExitCode {
     say_done(&arguments.daemon, &Request::Detach { pid: arguments.pid })
 }
 
-pub(super) fn disable(arguments: &Instance) -> ExitCode {
+pub(super) fn disable(arguments: &InstanceArguments) -> ExitCode {
     say_done(&arguments.daemon, &Request::Disable { pid: arguments.pid })
 }
 
-pub(super) fn enable(arguments: &Instance) -> ExitCode {
+pub(super) fn enable(arguments: &InstanceArguments) -> ExitCode {
     say_done(&arguments.daemon, &Request::Enable { pid: arguments.pid })
 }
 
@@ -320,9 +339,9 @@ pub(super) fn take(arguments: &Take) -> ExitCode {
     }
 }
 
-pub(super) fn pool(command: &Pool) -> ExitCode {
+pub(super) fn pool(command: &PoolArguments) -> ExitCode {
     let (daemon, request) = match command {
-        Pool::Add { daemon, file } => {
+        PoolArguments::Add { daemon, file } => {
             let file = real(file);
             if let Err(error) = std::fs::metadata(&file) {
                 eprintln!("forkyard: {}: {error}", file.display());
@@ -330,7 +349,7 @@ pub(super) fn pool(command: &Pool) -> ExitCode {
             }
             (daemon, Request::PoolAdd { file })
         }
-        Pool::Remove {
+        PoolArguments::Remove {
             daemon,
             name,
             immediate,
@@ -345,7 +364,7 @@ pub(super) fn pool(command: &Pool) -> ExitCode {
         }
     };
     tell(match answer(daemon, &request) {
-        Ok(Answer::Reloaded(report)) => Outcome {
+        Ok(Answer::Reloaded(report)) => CommandOutcome {
             code: super::control::code(&report),
             errors: failures(&report),
             output: done(&report),
@@ -356,7 +375,7 @@ pub(super) fn pool(command: &Pool) -> ExitCode {
 
 fn say_done(daemon: &Daemon, request: &Request) -> ExitCode {
     tell(match answer(daemon, request) {
-        Ok(Answer::Done { value }) => Outcome {
+        Ok(Answer::Done { value }) => CommandOutcome {
             output: match value {
                 Value::Null => String::new(),
                 value => format!("{value}\n"),

@@ -3,7 +3,7 @@
 
 use super::{EXIT_SOFTWARE, program_directory};
 use crate::config::sharing::is_start_setting;
-use crate::config::{self, Application, Finding, Kind, Loaded, Php, Pool, Severity};
+use crate::config::{self, Application, Diagnostic, Kind, Loaded, Php, Pool, Severity};
 use crate::master;
 use crate::sys::identity::{self, Identity};
 use clap::Args;
@@ -12,6 +12,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::Arc;
 
 /// The word before what forkyard-php says itself.
 const OWN: &str = "forkyard-php: ";
@@ -38,10 +39,25 @@ pub(super) struct Check {
     /// Take warnings for errors
     #[arg(long)]
     strict: bool,
+    /// Show what is in force instead, and where it was written: in a file, in the environment, or nowhere
+    #[arg(long, conflicts_with = "strict")]
+    effective: bool,
 }
 
 /// Checks a configuration.
 pub(super) fn run(check: &Check) -> ExitCode {
+    if check.effective {
+        return match config::effective(&check.config) {
+            Ok(text) => {
+                print!("{text}");
+                ExitCode::SUCCESS
+            }
+            Err(errors) => {
+                eprintln!("{errors}");
+                ExitCode::from(config::EXIT_INVALID)
+            }
+        };
+    }
     let directory = program_directory();
     let further = |loaded: &Loaded| further(loaded, &directory);
     let code = config::check(&check.config, check.strict, &further, &mut std::io::stdout());
@@ -49,16 +65,27 @@ pub(super) fn run(check: &Check) -> ExitCode {
 }
 
 /// What is wrong with what the pools need.
-fn further(loaded: &Loaded, directory: &Path) -> Vec<Finding> {
+fn further(loaded: &Loaded, directory: &Path) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     let mut missing = BTreeSet::new();
     for pool in &loaded.config.pools {
         for program in master::needed_programs(pool, directory) {
             if !program.exists() && missing.insert(program.clone()) {
-                let remedy = "install it: it belongs beside forkyard's own executable";
+                let remedy = "install it: it belongs to forkyard's own programs";
                 let problem = format!("{} is missing", program.display());
-                found.extend(finding(loaded, pool, Severity::Error, problem, remedy));
+                found.extend(diagnostic(loaded, pool, Severity::Error, problem, remedy));
             }
+        }
+    }
+    let jobs = loaded.config.jobs.as_deref();
+    let first = jobs.and_then(|jobs| Some((jobs, jobs.queues.first()?)));
+    if let Some((jobs, queue)) = first {
+        let keeper = directory.join(jobs.store.program());
+        let pool = loaded.config.pools.iter().find(|pool| pool.name == queue.pool);
+        if let Some(pool) = pool.filter(|_| !keeper.exists()) {
+            let remedy = "install it: it keeps background jobs, and belongs beside forkyard's own executable";
+            let problem = format!("{} is missing", keeper.display());
+            found.extend(diagnostic(loaded, pool, Severity::Error, problem, remedy));
         }
     }
     let program = directory.join("forkyard-php");
@@ -70,17 +97,17 @@ fn further(loaded: &Loaded, directory: &Path) -> Vec<Finding> {
     found
 }
 
-fn finding(
+fn diagnostic(
     loaded: &Loaded,
     pool: &Pool,
     severity: Severity,
     problem: String,
     remedy: impl Into<String>,
-) -> Option<Finding> {
-    let place = loaded.places.get(&pool.name)?.clone();
-    Some(Finding {
+) -> Option<Diagnostic> {
+    let location = loaded.locations.get(&pool.name)?.clone();
+    Some(Diagnostic {
         severity,
-        place,
+        location,
         pool: Some(pool.name.clone()),
         key: Some("application".to_owned()),
         kind: Kind::Rule {
@@ -100,7 +127,7 @@ struct Start<'c> {
 }
 
 /// The starts that differ. What an application of an application pool needs is its own affair.
-fn starts(pools: &[Pool]) -> Vec<Start<'_>> {
+fn starts(pools: &[Arc<Pool>]) -> Vec<Start<'_>> {
     let mut starts: Vec<Start<'_>> = Vec::new();
     for pool in pools.iter().filter(|pool| pool.applications.is_none()) {
         let Application::Php(php) = &pool.application else {
@@ -157,7 +184,7 @@ fn values(php: &Php, at_start: bool) -> impl Iterator<Item = (&'static str, Stri
 
 impl Start<'_> {
     /// Starts PHP as the user of the first pool, and says what is wrong with it.
-    fn try_out(&self, loaded: &Loaded, program: &Path) -> Vec<Finding> {
+    fn try_out(&self, loaded: &Loaded, program: &Path) -> Vec<Diagnostic> {
         let Some(first) = self.pools.first() else {
             return Vec::new();
         };
@@ -198,7 +225,7 @@ impl Start<'_> {
                 } else {
                     &others
                 };
-                finding(loaded, pool, severity, format!("{problem}{others}"), remedy)
+                diagnostic(loaded, pool, severity, format!("{problem}{others}"), remedy)
             })
             .collect()
     }

@@ -1,6 +1,7 @@
 //! `forkyard reload`, `forkyard upgrade`, `forkyard status` and `forkyard error`: orders for the running daemon.
 
-use super::metrics::Form;
+use super::colour;
+use super::metrics::MetricsForm;
 use super::overview::{Sort, bounded, table};
 use super::status::{Use, details};
 use super::{CONFIG, EXIT_CONFIG, EXIT_SOFTWARE};
@@ -10,12 +11,13 @@ use crate::control::protocol::{Answer, Complaint, Format, Reloaded, Request, Sta
 use crate::sys::terminal;
 use clap::Args;
 use std::fmt::Write as _;
+use std::io::{IsTerminal, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// sysexits.h, EX_UNAVAILABLE: there is no daemon to ask.
-const EXIT_UNAVAILABLE: u8 = 69;
+pub(super) const EXIT_UNAVAILABLE: u8 = 69;
 
 /// How long a new program may take until it answers, and how often it is asked.
 const TAKEOVER_PATIENCE: Duration = Duration::from_secs(30);
@@ -32,8 +34,9 @@ pub(super) struct Daemon {
     socket: Option<PathBuf>,
 }
 
-/// What came of an order: what to print, and how to exit.
-pub(super) struct Outcome {
+/// The result of a command: what to print, and how to exit.
+#[derive(Debug)]
+pub(super) struct CommandOutcome {
     pub(super) output: String,
     pub(super) errors: String,
     pub(super) code: u8,
@@ -42,7 +45,7 @@ pub(super) struct Outcome {
 /// Reloads and says what was done.
 pub(super) fn reload(daemon: &Daemon, all: bool) -> ExitCode {
     tell(match answer(daemon, &Request::Reload { all }) {
-        Ok(Answer::Reloaded(report)) => Outcome {
+        Ok(Answer::Reloaded(report)) => CommandOutcome {
             code: code(&report),
             errors: failures(&report),
             output: done(&report),
@@ -73,12 +76,12 @@ pub(super) fn upgrade(daemon: &Daemon) -> ExitCode {
 }
 
 /// The daemon's first words after an upgrade.
-fn new_daemon(socket: &Path) -> Outcome {
+fn new_daemon(socket: &Path) -> CommandOutcome {
     let end = Instant::now() + TAKEOVER_PATIENCE;
     loop {
         match answer_at(socket, &Request::Ping {}) {
-            Ok(Answer::Pong { pid, version }) => {
-                return Outcome {
+            Ok(Answer::Pong { pid, version, .. }) => {
+                return CommandOutcome {
                     output: format!("forkyard {version} has taken over, pid {pid}\n"),
                     errors: String::new(),
                     code: 0,
@@ -92,7 +95,7 @@ fn new_daemon(socket: &Path) -> Outcome {
 
 /// How the status is wanted.
 #[derive(Debug, Args)]
-pub(super) struct Wanted {
+pub(super) struct StatusArguments {
     /// Pools of which everything is shown; all of them at a glance if there is none
     #[arg(value_name = "POOL")]
     pools: Vec<String>,
@@ -102,21 +105,45 @@ pub(super) struct Wanted {
     /// As numbers for a monitoring system
     #[arg(long, value_name = "FORM", num_args = 0..=1, require_equals = true, default_missing_value = "openmetrics",
         conflicts_with = "json")]
-    metrics: Option<Form>,
+    metrics: Option<MetricsForm>,
     /// What pools are put in order by
     #[arg(long, value_name = "BY", default_value = "name", conflicts_with_all = ["json", "metrics", "pools"])]
     sort: Sort,
+    /// Show it anew again and again, by default every second
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1s",
+        value_parser = super::health::time)]
+    watch: Option<Duration>,
 }
 
 /// Says what there is.
-pub(super) fn status(daemon: &Daemon, wanted: &Wanted) -> ExitCode {
-    tell(match answer(daemon, &Request::Status {}) {
-        Ok(Answer::Status(status)) => show(status, wanted),
+pub(super) fn status(daemon: &Daemon, wanted: &StatusArguments) -> ExitCode {
+    let look = || match answer(daemon, &Request::Status {}) {
+        Ok(Answer::Status(status)) => show(*status, wanted),
         other => unexpected(other),
-    })
+    };
+    match wanted.watch {
+        None => tell(look()),
+        Some(interval) => watch(interval, look),
+    }
 }
 
-fn show(mut status: Status, wanted: &Wanted) -> Outcome {
+/// Shows it anew again and again, until the reader is gone. In a terminal it stays in its place. A daemon that can't be asked
+/// may be there again later.
+fn watch(interval: Duration, look: impl Fn() -> CommandOutcome) -> ExitCode {
+    let mut stdout = std::io::stdout();
+    let clear = if stdout.is_terminal() { "\x1b[H\x1b[2J" } else { "" };
+    loop {
+        let outcome = look();
+        let text = format!("{clear}{}{}", outcome.output, outcome.errors);
+        let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+        if written.is_err() {
+            return ExitCode::SUCCESS;
+        }
+        std::thread::sleep(interval);
+    }
+}
+
+fn show(mut status: Status, wanted: &StatusArguments) -> CommandOutcome {
     if !wanted.json {
         super::skipped::take_up(&mut status);
     }
@@ -125,7 +152,7 @@ fn show(mut status: Status, wanted: &Wanted) -> Outcome {
         |name: &&String| !is_skipped(name) && status.pools.iter().all(|pool| pool.name != **name);
     if let Some(missing) = wanted.pools.iter().find(is_missing) {
         let names: Vec<String> = status.pools.iter().map(|pool| printable(&pool.name)).collect();
-        return Outcome {
+        return CommandOutcome {
             output: String::new(),
             errors: format!(
                 "forkyard: there is no pool {}; there are {}\n",
@@ -141,13 +168,21 @@ fn show(mut status: Status, wanted: &Wanted) -> Outcome {
         status.skipped.retain(is_wanted);
     }
     super::status::look_at(&mut status, &uses);
+    if wanted.pools.is_empty() {
+        if let Some(jobs) = &mut status.jobs {
+            jobs.stats = super::jobs::stats(&jobs.socket);
+        }
+    }
     let columns = terminal::columns();
-    Outcome {
+    CommandOutcome {
         output: match (wanted.json, wanted.metrics) {
             // Serialising plain values to memory can't fail.
             (true, _) => serde_json::to_string_pretty(&status).unwrap_or_default() + "\n",
             (false, Some(form)) => super::metrics::metrics(&status, form),
-            (false, None) if wanted.pools.is_empty() => table(&status, wanted.sort, columns),
+            (false, None) if wanted.pools.is_empty() => {
+                let jobs = super::jobs::overview(&status);
+                table(&status, wanted.sort, columns, colour::is_wanted()) + &bounded(&jobs, columns)
+            }
             (false, None) => {
                 let pools: Vec<String> = status.pools.iter().map(details).collect();
                 bounded(&pools.join("\n"), columns)
@@ -161,7 +196,7 @@ fn show(mut status: Status, wanted: &Wanted) -> Outcome {
 /// Prints the report of a start that failed.
 pub(super) fn error(daemon: &Daemon, id: Option<String>, format: Format) -> ExitCode {
     tell(match answer(daemon, &Request::Error { id, format }) {
-        Ok(Answer::Report { report }) => Outcome {
+        Ok(Answer::Report { report }) => CommandOutcome {
             output: match report {
                 serde_json::Value::String(text) => text,
                 // Serialising plain values to memory can't fail.
@@ -174,31 +209,31 @@ pub(super) fn error(daemon: &Daemon, id: Option<String>, format: Format) -> Exit
     })
 }
 
-pub(super) fn tell(outcome: Outcome) -> ExitCode {
+pub(super) fn tell(outcome: CommandOutcome) -> ExitCode {
     print!("{}", outcome.output);
     eprint!("{}", outcome.errors);
     ExitCode::from(outcome.code)
 }
 
-pub(super) fn answer(daemon: &Daemon, request: &Request) -> Result<Answer, Outcome> {
+pub(super) fn answer(daemon: &Daemon, request: &Request) -> Result<Answer, CommandOutcome> {
     answer_at(&socket(daemon)?, request)
 }
 
-fn answer_at(socket: &Path, request: &Request) -> Result<Answer, Outcome> {
+fn answer_at(socket: &Path, request: &Request) -> Result<Answer, CommandOutcome> {
     ask(socket, request).map_err(|error| lost(&error))
 }
 
 /// The daemon's control socket.
-pub(super) fn socket(daemon: &Daemon) -> Result<PathBuf, Outcome> {
+pub(super) fn socket(daemon: &Daemon) -> Result<PathBuf, CommandOutcome> {
     match &daemon.socket {
         Some(path) => Ok(path.clone()),
         None => named_in(daemon),
     }
 }
 
-/// What is said of a daemon that can't be asked.
-pub(super) fn lost(error: &AskError) -> Outcome {
-    Outcome {
+/// The message about a daemon that can't be asked.
+pub(super) fn lost(error: &AskError) -> CommandOutcome {
+    CommandOutcome {
         output: String::new(),
         code: match error {
             AskError::Connect(..) => EXIT_UNAVAILABLE,
@@ -208,10 +243,18 @@ pub(super) fn lost(error: &AskError) -> Outcome {
     }
 }
 
+/// The same for what is asked often: the configuration is read as far as it names the socket.
+pub(super) fn quick_socket(daemon: &Daemon) -> Result<PathBuf, CommandOutcome> {
+    let named = daemon.socket.clone();
+    named
+        .or_else(|| config::control_socket(&daemon.config))
+        .map_or_else(|| named_in(daemon), Ok)
+}
+
 /// The control socket that a configuration names. A daemon goes on with what it has when its configuration becomes
 /// invalid, and is to be asked then, too.
-fn named_in(daemon: &Daemon) -> Result<PathBuf, Outcome> {
-    let failed = |errors| Outcome {
+fn named_in(daemon: &Daemon) -> Result<PathBuf, CommandOutcome> {
+    let failed = |errors| CommandOutcome {
         output: String::new(),
         errors,
         code: EXIT_CONFIG,
@@ -230,7 +273,7 @@ fn named_in(daemon: &Daemon) -> Result<PathBuf, Outcome> {
     };
     let path = config::control_socket(&daemon.config).ok_or_else(|| {
         failed(format!(
-            "{errors}\nforkyard: {file} says no control socket; name that of the running daemon with --socket\n"
+            "{errors}\nforkyard: no control socket is known; name that of the running daemon with --socket\n"
         ))
     })?;
     eprintln!(
@@ -240,7 +283,7 @@ fn named_in(daemon: &Daemon) -> Result<PathBuf, Outcome> {
     Ok(path)
 }
 
-pub(super) fn unexpected(answer: Result<Answer, Outcome>) -> Outcome {
+pub(super) fn unexpected(answer: Result<Answer, CommandOutcome>) -> CommandOutcome {
     let (message, errors) = match answer {
         Err(outcome) => return outcome,
         Ok(Answer::Error { message, errors }) => (message, errors),
@@ -248,7 +291,7 @@ pub(super) fn unexpected(answer: Result<Answer, Outcome>) -> Outcome {
     };
     let is_config = !errors.is_empty();
     let lines = errors.iter().map(|Complaint { text, .. }| format!("{text}\n"));
-    Outcome {
+    CommandOutcome {
         output: String::new(),
         errors: lines.collect::<String>() + "forkyard: " + &message + "\n",
         code: if is_config { EXIT_CONFIG } else { EXIT_SOFTWARE },

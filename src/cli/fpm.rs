@@ -82,6 +82,11 @@ pub(super) fn main() -> ExitCode {
     }
 }
 
+/// The help text, for the program of that name.
+pub(super) fn usage(program: &str) -> String {
+    usage::text(program, fpm::PREFIX)
+}
+
 fn program_name(argument: Option<OsString>) -> String {
     let text = argument.unwrap_or_default().to_string_lossy().into_owned();
     match text.rsplit_once('/') {
@@ -153,10 +158,10 @@ fn define(text: &str) -> Option<(String, String)> {
 }
 
 fn run(options: Options) -> ExitCode {
-    let heritage = crate::estate::collect();
+    let inherited = crate::handover::collect();
     let (config, journal) = load(&options);
     tell(&journal, true);
-    let Some(config) = takeover::or_before(config, &heritage) else {
+    let Some(config) = takeover::or_before(config, &inherited) else {
         let is_launched = journal.is_in_background;
         return ExitCode::from(if is_launched { EXIT_SOFTWARE } else { EXIT_CONFIG });
     };
@@ -164,9 +169,9 @@ fn run(options: Options) -> ExitCode {
     let persona = Persona {
         name: "fpm",
         title: "php-fpm",
-        reload: Box::new(move || reload(&options)),
+        read_config: Box::new(move || reload(&options)),
     };
-    start(config, persona, background, heritage, failure::of)
+    start(config, persona, background, inherited, failure::of)
 }
 
 fn load_for_rehearsal(options: &Options) -> Result<Config, String> {

@@ -2,11 +2,11 @@
 
 use super::{EXIT_CONFIG, EXIT_SOFTWARE};
 use crate::config::fpm::{Journal, Line, Options};
-use crate::config::import::import;
+use crate::config::import::{apart, import};
 use crate::config::{self, Host, LogLevel};
 use clap::Args;
-use std::fs::File;
-use std::io::Write;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -23,6 +23,9 @@ pub(super) struct Import {
     /// File to write; it must not be there yet. Default: standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Directory that gets a file for each pool, NAME.toml, in place of one file for all; what is not of a pool goes to -o
+    #[arg(long, value_name = "DIRECTORY")]
+    directory: Option<PathBuf>,
     /// php-fpm's -p: what relative paths are relative to
     #[arg(short, long, value_name = "DIRECTORY")]
     prefix: Option<String>,
@@ -72,11 +75,14 @@ pub(super) fn run(arguments: &Import) -> ExitCode {
     for lost in &imported.lost {
         eprintln!("{lost}");
     }
-    if let Err(error) = write(arguments.output.as_deref(), &text) {
-        let name = arguments
-            .output
-            .as_deref()
-            .unwrap_or(Path::new("standard output"));
+    let written = match &arguments.directory {
+        Some(directory) => write_apart(directory, arguments.output.as_deref(), &text),
+        None => write(arguments.output.as_deref(), &text).map_err(|error| {
+            let output = arguments.output.as_deref();
+            (output.unwrap_or(Path::new("standard output")).to_owned(), error)
+        }),
+    };
+    if let Err((name, error)) = written {
         eprintln!("write {}: {error}", name.display());
         return ExitCode::from(EXIT_SOFTWARE);
     }
@@ -100,6 +106,26 @@ fn tell(journal: &Journal) {
             Line::Php(text) => eprintln!("{text}"),
         }
     }
+}
+
+/// Writes each pool to a file of its own, and `[global]`, which names them, to `output`. If one can't be written, none is there.
+fn write_apart(directory: &Path, output: Option<&Path>, text: &str) -> Result<(), (PathBuf, io::Error)> {
+    let parts = apart(text, directory).map_err(|error| (directory.to_owned(), io::Error::other(error)))?;
+    let mut done: Vec<PathBuf> = Vec::new();
+    for (name, text) in parts {
+        let path = match (&name, output) {
+            (Some(name), _) => directory.join(format!("{}.toml", name.replace('/', "_"))),
+            (None, Some(output)) => output.to_owned(),
+            (None, None) => continue,
+        };
+        if let Err(error) = write(Some(&path), &text) {
+            // Those that were there are not among them.
+            done.iter().for_each(|path| drop(fs::remove_file(path)));
+            return Err((path, error));
+        }
+        done.push(path);
+    }
+    Ok(())
 }
 
 fn write(path: Option<&Path>, text: &str) -> std::io::Result<()> {

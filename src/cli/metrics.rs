@@ -1,5 +1,6 @@
-//! The status as numbers for a monitoring system (OpenMetrics). What is said of applications is their router's word.
+//! The status as numbers for a monitoring system (OpenMetrics). What it says about applications comes from their router.
 
+mod jobs;
 mod pools;
 
 use crate::control::protocol::{Pool, Process, Status};
@@ -18,7 +19,7 @@ use std::fmt::Write as _;
 
 /// How numbers are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Form {
+pub(super) enum MetricsForm {
     /// OpenMetrics
     #[value(name = "openmetrics")]
     OpenMetrics,
@@ -27,15 +28,16 @@ pub(super) enum Form {
 }
 
 /// All numbers.
-pub(super) fn metrics(status: &Status, form: Form) -> String {
+pub(super) fn metrics(status: &Status, form: MetricsForm) -> String {
     let families: Vec<Family> = pools::families_of(status)
         .into_iter()
-        .chain(families("applications", BOOK, &books(status)))
+        .chain(families("applications", VIEW, &views(status)))
         .chain(families("applications", APPLICATION, &applications(status)))
         .chain(families("applications", STARTS, &starts(status)))
         .chain(families("instance", DESCRIBED, &described(status)))
         .chain(families("instance", INSTANCE, &instances(status)))
         .chain(families("program", PROGRAM, &programs(status)))
+        .chain(jobs::families_of(status))
         .collect();
     let counters = families.iter().filter(|family| family.kind == Counter);
     let counters: Vec<String> = counters
@@ -47,8 +49,8 @@ pub(super) fn metrics(status: &Status, form: Form) -> String {
     // Writing to a string can't fail.
     let _ = encode(&mut text, &registry);
     match form {
-        Form::OpenMetrics => text,
-        Form::Prometheus => without_openmetrics(&text, &counters),
+        MetricsForm::OpenMetrics => text,
+        MetricsForm::Prometheus => without_openmetrics(&text, &counters),
     }
 }
 
@@ -71,18 +73,18 @@ fn without_openmetrics(text: &str, counters: &[String]) -> String {
 }
 
 /// What a family of numbers is: its name, its kind, what it says, and how a thing's number is found.
-type Row<T> = (&'static str, Kind, &'static str, fn(&T) -> Option<f64>);
+type Row<T> = (&'static str, MetricKind, &'static str, fn(&T) -> Option<f64>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum MetricKind {
     /// It may fall.
     Gauge,
     /// It only rises.
     Counter,
 }
-use Kind::{Counter, Gauge};
+use MetricKind::{Counter, Gauge};
 
-const BOOK: &[Row<Value>] = &[
+const VIEW: &[Row<Value>] = &[
     ("instances", Gauge, "Instances of all applications.", |it| {
         Some(number(&it["instances"]))
     }),
@@ -264,17 +266,17 @@ fn labelled(status: &Status) -> Vec<(Labels, &Pool)> {
         .collect()
 }
 
-fn books(status: &Status) -> Vec<(Labels, &Value)> {
+fn views(status: &Status) -> Vec<(Labels, &Value)> {
     let pools = labelled(status).into_iter();
     pools
-        .filter_map(|(labels, pool)| Some((labels, pool.applications.as_ref()?.book.as_ref()?)))
+        .filter_map(|(labels, pool)| Some((labels, pool.applications.as_ref()?.view.as_ref()?)))
         .collect()
 }
 
 fn applications(status: &Status) -> Vec<(Labels, &Value)> {
     let mut all = Vec::new();
-    for (labels, book) in books(status) {
-        for one in members(book, "applications") {
+    for (labels, view) in views(status) {
+        for one in members(view, "applications") {
             let name = one["name"].as_str().unwrap_or_default();
             all.push((with(&labels, "application", name), one));
         }
@@ -344,7 +346,7 @@ fn programs(status: &Status) -> Vec<(Labels, &Process)> {
 #[derive(Debug)]
 struct Family {
     name: String,
-    kind: Kind,
+    kind: MetricKind,
     help: &'static str,
     numbers: Vec<(Labels, f64)>,
 }
@@ -408,7 +410,7 @@ mod tests {
             memory: (pid == 77).then_some(3 << 20),
             cpu_ms: Some(1250),
         });
-        metrics(&status, Form::OpenMetrics)
+        metrics(&status, MetricsForm::OpenMetrics)
     }
 
     fn check(text: &str, lines: &[&str]) {
@@ -447,7 +449,7 @@ mod tests {
     fn the_older_form_has_whole_names() {
         let mut status = status::tests::status();
         look_at(&mut status, &|_| Use::default());
-        let text = metrics(&status, Form::Prometheus);
+        let text = metrics(&status, MetricsForm::Prometheus);
         assert!(
             text.contains(
                 "# HELP forkyard_pool_requests_total Requests that workers took up.\n\

@@ -1,10 +1,15 @@
 //! The command lines of `forkyard` and, in [`fpm`], of `forkyard-fpm`.
 
 mod applications;
+mod boot;
 mod check;
+mod colour;
 mod control;
 mod fpm;
+mod health;
 mod import;
+mod init;
+mod jobs;
 mod metrics;
 mod overview;
 mod php;
@@ -15,18 +20,20 @@ mod spawn;
 mod status;
 mod suggestions;
 mod takeover;
+mod texts;
 
 use crate::config::{self, Config, LogLevel, LogTarget};
 use crate::control::protocol::Format;
-use crate::daemon::{self, EXIT_SOFTWARE, program_directory};
-use crate::estate::Heritage;
+use crate::daemon::{self, EXIT_SOFTWARE, look_for_php, program_directory};
+use crate::handover::InheritedState;
 use crate::helper;
 use crate::logs::{self, Log};
 use crate::master::{self, Handlers, Persona, RunError};
 use crate::runtime::wrapped;
 use crate::slowlog;
-use crate::sys::{invocation, title};
+use crate::sys::{identity, invocation, title};
 use clap::{Parser, Subcommand};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -37,7 +44,7 @@ const EXIT_CONFIG: u8 = 78;
 
 /// A FastCGI process manager.
 #[derive(Debug, Parser)]
-#[command(name = "forkyard", version, about)]
+#[command(name = "forkyard", version = texts::VERSION, about)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -59,7 +66,19 @@ enum Command {
         /// Stay above the daemon, hold its descriptors, and start it again if it is killed
         #[arg(long)]
         keeper: bool,
+        /// End when the process ends that started this one
+        #[arg(long, hide = true, conflicts_with_all = ["daemonize", "keeper"])]
+        with_parent: bool,
     },
+    /// Serve the application in a directory on this machine, and load it anew when its files change
+    #[command(disable_help_flag = true)]
+    Dev {
+        /// DIR, --port, --host; --help describes them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<std::ffi::OsString>,
+    },
+    /// Write a pool and a site of nginx for an application, to begin with
+    Init(init::Init),
     /// Turn a php-fpm configuration into forkyard's own
     Import(import::Import),
     /// Show what is made of the table of settings
@@ -126,14 +145,14 @@ enum Command {
         #[arg(long)]
         html: bool,
     },
-    /// Give an application of an application pool new instances with new code
+    /// Give a pool, or an application of an application pool, new processes with new code
     Restart(applications::Restart),
     /// Take an instance out of service; it ends after its request
-    Detach(applications::Instance),
+    Detach(applications::InstanceArguments),
     /// Give an instance no more requests, and let it live
-    Disable(applications::Instance),
+    Disable(applications::InstanceArguments),
     /// Give a disabled instance requests again
-    Enable(applications::Instance),
+    Enable(applications::InstanceArguments),
     /// Change the most instances of an application pool
     Resize(applications::Resize),
     /// Have an instance for oneself until standard input ends
@@ -142,13 +161,39 @@ enum Command {
     Return(applications::Return),
     /// Begin or close pools of the running daemon
     #[command(subcommand)]
-    Pool(applications::Pool),
+    Pool(applications::PoolArguments),
+    /// Ask whether the daemon answers
+    Ping(health::Ping),
+    /// Ask whether the daemon is well, for probes: no worker is asked, and it takes a second at most
+    Health(health::Health),
+    /// Say that the daemon is not ready, and go on serving, before it is ended
+    Drain(health::Drain),
+    /// Have the daemon open its logs anew, after they were moved away
+    ReopenLogs {
+        #[command(flatten)]
+        daemon: control::Daemon,
+    },
+    /// Write the completions of a shell to standard output
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the JSON schema of the configuration to standard output, for editors
+    Schema,
+    /// Write the pages of the manual below a directory
+    #[command(hide = true)]
+    Manual {
+        /// Where
+        directory: PathBuf,
+    },
+    /// Push background jobs, and look after them
+    Jobs(Box<jobs::JobsArguments>),
     /// Show what the running daemon does
     Status {
         #[command(flatten)]
         daemon: control::Daemon,
         #[command(flatten)]
-        wanted: control::Wanted,
+        wanted: control::StatusArguments,
     },
 }
 
@@ -165,10 +210,14 @@ impl Command {
 /// Runs `forkyard`, or `forkyard-fpm` if that is its name, with the arguments of this process.
 pub fn main() -> ExitCode {
     invocation::remember();
+    look_for_php();
     if fpm::is_meant() {
         return fpm::main();
     }
     let (arguments, rehearsal) = takeover::arguments();
+    if arguments.get(1).is_some_and(|argument| argument == "--version") {
+        return texts::version();
+    }
     let arguments: Arguments = suggestions::parse(arguments);
     title::prepare();
     if arguments.command.is_tool() {
@@ -190,7 +239,15 @@ pub fn main() -> ExitCode {
             };
             control::error(&daemon, id, format)
         }
+        Command::Ping(arguments) => health::ping(&arguments),
+        Command::Health(arguments) => health::health(&arguments),
+        Command::Drain(arguments) => health::drain(&arguments),
+        Command::ReopenLogs { daemon } => health::reopen_logs(&daemon),
+        Command::Completions { shell } => texts::completions(shell),
+        Command::Schema => texts::schema(),
+        Command::Manual { directory } => texts::manual(&directory),
         Command::Status { daemon, wanted } => control::status(&daemon, &wanted),
+        Command::Jobs(arguments) => jobs::run(&arguments),
         Command::Restart(arguments) => applications::restart(&arguments),
         Command::Detach(arguments) => applications::detach(&arguments),
         Command::Disable(arguments) => applications::disable(&arguments),
@@ -199,6 +256,7 @@ pub fn main() -> ExitCode {
         Command::Take(arguments) => applications::take(&arguments),
         Command::Return(arguments) => applications::give_back(&arguments),
         Command::Pool(command) => applications::pool(&command),
+        Command::Init(arguments) => init::run(&arguments),
         Command::Import(arguments) => import::run(&arguments),
         Command::Settings { part, write } => settings::run(part, write.as_deref()),
         Command::Interpreter {
@@ -211,6 +269,7 @@ pub fn main() -> ExitCode {
         Command::Helper { .. } => ExitCode::from(u8::try_from(helper::run()).unwrap_or(EXIT_SOFTWARE)),
         Command::Trace => ExitCode::from(slowlog::run::run()),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Dev { arguments } => dev(&arguments),
         Command::Php => php::list(),
         Command::Spawn(arguments) => spawn::spawn(&arguments),
         Command::SpawnEnvSetupper(arguments) => spawn::env_setupper(&arguments),
@@ -219,7 +278,12 @@ pub fn main() -> ExitCode {
             daemonize,
             nodaemonize,
             keeper,
+            with_parent,
         } => {
+            if with_parent {
+                // The kernel knows the signal; without it the daemon would be left behind, and go on.
+                let _ = identity::die_with_parent();
+            }
             let background = match (daemonize, nodaemonize) {
                 (true, _) => Some(true),
                 (false, true) => Some(false),
@@ -238,12 +302,23 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Becomes `forkyard-dev`, which alone speaks HTTP to clients.
+fn dev(arguments: &[std::ffi::OsString]) -> ExitCode {
+    let program = program_directory().join("forkyard-dev");
+    let error = std::process::Command::new(&program).args(arguments).exec();
+    eprintln!(
+        "forkyard: can't run {}: {error}; install it beside forkyard",
+        program.display()
+    );
+    ExitCode::from(EXIT_SOFTWARE)
+}
+
 fn run(path: &Path, background: Option<bool>) -> ExitCode {
     Log::install();
-    let heritage = crate::estate::collect();
+    let inherited = crate::handover::collect();
     let config = match config::load(path) {
         Ok(loaded) => {
-            master::say_findings(&loaded.warnings);
+            master::log_diagnostics(&loaded.warnings);
             Some(loaded.config)
         }
         Err(errors) => {
@@ -251,34 +326,34 @@ fn run(path: &Path, background: Option<bool>) -> ExitCode {
             None
         }
     };
-    let Some(config) = takeover::or_before(config, &heritage) else {
+    let Some(config) = takeover::or_before(config, &inherited) else {
         return ExitCode::from(EXIT_CONFIG);
     };
     let persona = Persona::forkyard(path.to_owned());
     let background = background.unwrap_or(config.global.daemonize);
-    start(config, persona, background, heritage, |error| Failure {
+    start(config, persona, background, inherited, |error| Failure {
         lines: vec![error.to_string()],
         code: EXIT_CONFIG,
     })
 }
 
-/// What is said when the daemon did not start, a line each, and how it exits then.
+/// The lines that tell why the daemon did not start, and its exit code then.
 struct Failure {
     lines: Vec<String>,
     code: u8,
 }
 
-/// Becomes the daemon. `failure`: what becomes of an error.
+/// Becomes the daemon. `failure`: how an error is reported.
 fn start(
     config: Config,
     persona: Persona,
     background: bool,
-    heritage: Heritage,
+    inherited: InheritedState,
     failure: impl Fn(&RunError) -> Failure,
 ) -> ExitCode {
     let is_seen = config.global.error_log == LogTarget::Stderr;
     let programs = program_directory();
-    match daemon::run(config, Handlers::new(), persona, background, &programs, heritage) {
+    match daemon::run(config, Handlers::new(), persona, background, &programs, inherited) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error @ RunError::Background(_)) => {
             log::error!("{error}");

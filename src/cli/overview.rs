@@ -1,5 +1,6 @@
 //! All pools at a glance: a line each, and their sum.
 
+use super::colour::{self, Hue};
 use super::control::printable;
 use super::skipped::problem;
 use super::status::{manager, mebibytes, or_none, remarks, seconds, state, waiting};
@@ -13,6 +14,7 @@ const HEADS: [&str; 11] = [
     "POOL", "PM", "STATE", "BUSY", "IDLE", "MAX", "QUEUE", "REQUESTS", "SLOW", "MEMORY", "CPU",
 ];
 const TEXTS: usize = 3;
+const STATE: usize = 2;
 /// A pool's name is shortened for a narrow terminal, but not to less.
 const SHORTEST_NAME: usize = 8;
 /// What stands at the end of what was shortened.
@@ -38,18 +40,22 @@ pub(super) enum Sort {
     Cpu,
 }
 
-/// The table. `columns`: those of the terminal, if it is one.
-pub(super) fn table(status: &Status, sort: Sort, columns: Option<usize>) -> String {
-    let mut text = format!(
-        "forkyard {}, pid {}, {}\n\n",
+/// How a line is coloured: from one character up to another.
+type Stretch = (usize, usize, Hue);
+
+/// The table. `columns`: those of the terminal, if it is one; `in_colour`: whether states and problems stand out.
+pub(super) fn table(status: &Status, sort: Sort, columns: Option<usize>, in_colour: bool) -> String {
+    let head = format!(
+        "forkyard {}, pid {}, {}",
         status.version, status.pid, status.config
     );
+    let mut lines: Vec<(String, Option<Stretch>)> = vec![(head, None), (String::new(), None)];
     let mut pools: Vec<&Pool> = status.pools.iter().collect();
     pools.sort_by_key(|pool| Reverse(key(pool, sort)));
     let mut rows = vec![HEADS.map(str::to_owned)];
     rows.extend(pools.iter().map(|pool| row(pool)));
     rows.push(sum(&pools));
-    draw(&mut rows, columns, &mut text);
+    lines.extend(draw(&mut rows, columns));
     let remarks = pools.iter().flat_map(|pool| {
         let own = remarks(pool).into_iter();
         own.map(|remark| format!("{}: {remark}", printable(&pool.name)))
@@ -58,10 +64,20 @@ pub(super) fn table(status: &Status, sort: Sort, columns: Option<usize>) -> Stri
     let files = status.skipped.iter().filter(|one| one.pool.is_none());
     let files = files.map(|one| printable(&format!("{}: {}", one.name(), problem(one))));
     for (index, remark) in remarks.chain(files).enumerate() {
-        let before = if index == 0 { "\n" } else { "" };
-        let _ = writeln!(text, "{before}{remark}");
+        if index == 0 {
+            lines.push((String::new(), None));
+        }
+        lines.push((remark, Some((0, usize::MAX, Hue::Bad))));
     }
-    bounded(&text, columns)
+    let lines = lines.into_iter().map(|(line, stretch)| {
+        // Cut before it is coloured: what colours has no width.
+        let line = bounded(&line, columns);
+        match stretch.filter(|_| in_colour) {
+            Some((from, to, hue)) => colour::painted(line.trim_end_matches('\n'), from, to, hue) + "\n",
+            None => line.trim_end_matches('\n').to_owned() + "\n",
+        }
+    });
+    lines.collect()
 }
 
 /// The lines without what would be beyond the terminal's last column.
@@ -127,8 +143,8 @@ fn sum(pools: &[&Pool]) -> [String; HEADS.len()] {
     ]
 }
 
-/// Adds the rows, aligned. In a narrow terminal the columns come closer, and then the names become shorter.
-fn draw(rows: &mut [[String; HEADS.len()]], columns: Option<usize>, text: &mut String) {
+/// The rows, aligned. In a narrow terminal the columns come closer, and then the names become shorter.
+fn draw(rows: &mut [[String; HEADS.len()]], columns: Option<usize>) -> Vec<(String, Option<Stretch>)> {
     let mut widths = [0; HEADS.len()];
     for (column, width) in widths.iter_mut().enumerate() {
         let lengths = rows.iter().map(|row| row[column].chars().count());
@@ -148,7 +164,8 @@ fn draw(rows: &mut [[String; HEADS.len()]], columns: Option<usize>, text: &mut S
             row[0] = shortened(&row[0], room);
         }
     }
-    for row in rows {
+    let state = widths[..STATE].iter().sum::<usize>() + STATE * gap;
+    let draw = |(index, row): (usize, &mut [String; HEADS.len()])| {
         let mut line = String::new();
         for (column, (word, width)) in row.iter().zip(widths).enumerate() {
             let _ = match column {
@@ -157,7 +174,22 @@ fn draw(rows: &mut [[String; HEADS.len()]], columns: Option<usize>, text: &mut S
                 _ => write!(line, "{:gap$}{word:>width$}", ""),
             };
         }
-        let _ = writeln!(text, "{}", line.trim_end());
+        let stretch = match (index, row[STATE].as_str()) {
+            (0, _) => Some((0, usize::MAX, Hue::Head)),
+            (_, "") => None,
+            (_, word) => Some((state, state + word.len(), hue(word))),
+        };
+        (line.trim_end().to_owned(), stretch)
+    };
+    rows.iter_mut().enumerate().map(draw).collect()
+}
+
+/// How a pool's state stands out.
+fn hue(state: &str) -> Hue {
+    match state {
+        "serving" => Hue::Good,
+        "down" | "refusing" => Hue::Bad,
+        _ => Hue::Changing,
     }
 }
 
@@ -174,7 +206,7 @@ mod tests {
     use super::*;
     use crate::config::Skipped;
     use crate::control::protocol::{Generation, LastError, WorkerLimits};
-    use crate::scoreboard::tally::Tally;
+    use crate::scoreboard::counters::PoolCounters;
 
     fn status() -> Status {
         let pool = |name: &str, busy, requests| Pool {
@@ -186,9 +218,9 @@ mod tests {
             },
             busy,
             idle: 1,
-            counts: Tally {
+            counts: PoolCounters {
                 requests,
-                ..Tally::default()
+                ..PoolCounters::default()
             },
             memory: Some(5 << 20),
             cpu_ms: 1500,
@@ -225,13 +257,86 @@ mod tests {
                 reasons: vec!["no TOML".to_owned()],
                 goes_on: false,
             }],
+            jobs: None,
+        }
+    }
+
+    /// The picture is of a real run; this is what the same numbers look like today.
+    #[test]
+    fn the_readme_shows_the_table_as_it_is() {
+        let pool = |name: &str, pm: &str, state: &str, numbers: [u32; 4], mebibytes: Option<u64>| {
+            let [busy, idle, max_children, requests] = numbers;
+            Pool {
+                name: name.to_owned(),
+                queue: Some(0),
+                limits: WorkerLimits {
+                    max_children,
+                    ..WorkerLimits::default()
+                },
+                busy,
+                idle,
+                counts: PoolCounters {
+                    requests: requests.into(),
+                    ..PoolCounters::default()
+                },
+                memory: mebibytes.map(|count| count << 20),
+                cpu_ms: 30,
+                generations: vec![Generation {
+                    state: state.to_owned(),
+                    pm: pm.to_owned(),
+                    ..Generation::default()
+                }],
+                ..Pool::default()
+            }
+        };
+        let mut pools = vec![
+            pool("shop", "ondemand", "serving", [0, 0, 10, 0], None),
+            pool("wiki", "ondemand", "serving", [0, 1, 10, 40], Some(20)),
+            pool("www", "static", "serving", [3, 1, 4, 43], Some(24)),
+        ];
+        pools[0].last_error = Some(LastError {
+            id: "21cf3eb8".to_owned(),
+            time: 0,
+            summary: "can't load the application with /usr/bin/python3 3.11.2: ModuleNotFoundError: No"
+                .to_owned(),
+            refusing: true,
+        });
+        let status = Status {
+            pid: 16921,
+            version: "0.1.0".to_owned(),
+            config: "/etc/forkyard/forkyard.toml".to_owned(),
+            pools,
+            skipped: Vec::new(),
+            jobs: None,
+        };
+        let shown = table(&status, Sort::Name, None, false);
+        let readme = include_str!("../../README.md");
+        assert!(readme.contains(&format!("$ forkyard status\n{shown}")), "{shown}");
+    }
+
+    #[test]
+    fn colours_are_beside_the_text() {
+        for columns in [None, Some(10), Some(34), Some(120)] {
+            let coloured = table(&status(), Sort::Name, columns, true);
+            for (word, code) in [("serving", 32), ("refusing", 31), ("down", 31)] {
+                let mark = format!("\x1b[{code}m{word}\x1b[0m");
+                assert!(
+                    columns < Some(40) && columns.is_some() || coloured.contains(&mark),
+                    "{coloured:?}"
+                );
+            }
+            let mut plain = coloured.replace("\x1b[0m", "");
+            for code in ["\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m"] {
+                plain = plain.replace(code, "");
+            }
+            assert_eq!(plain, table(&status(), Sort::Name, columns, false));
         }
     }
 
     #[test]
     fn pools_have_a_line_each_and_a_sum() {
         assert_eq!(
-            table(&status(), Sort::Busy, None),
+            table(&status(), Sort::Busy, None, false),
             "forkyard 1, pid 1, f\n\n\
              POOL                        PM      STATE     BUSY  IDLE  MAX  QUEUE  REQUESTS  SLOW  MEMORY    CPU\n\
              b-with-a-name-that-is-long  static  serving      3     1    4      2      1234     0   5 MiB  1.5 s\n\
@@ -247,7 +352,7 @@ mod tests {
     #[test]
     fn pools_are_put_in_order() {
         let first = |sort| {
-            let text = table(&status(), sort, None);
+            let text = table(&status(), sort, None, false);
             text.lines().nth(3).map(|line| line[..1].to_owned())
         };
         assert_eq!(first(Sort::Name).as_deref(), Some("a"));
@@ -259,11 +364,11 @@ mod tests {
     #[test]
     fn no_line_is_wider_than_the_terminal() {
         for columns in 10..120 {
-            let text = table(&status(), Sort::Name, Some(columns));
+            let text = table(&status(), Sort::Name, Some(columns), false);
             let widest = text.lines().map(|line| line.chars().count()).max();
             assert!(widest <= Some(columns), "{columns}: {text}");
         }
-        let text = table(&status(), Sort::Name, Some(80));
+        let text = table(&status(), Sort::Name, Some(80), false);
         assert!(
             text.contains("b-with-a-name-... static serving ") && text.contains("1.5 s\n"),
             "{text}"

@@ -9,13 +9,38 @@ use std::process::{Command, ExitCode};
 /// A version, and where its libphp is.
 type Built = (String, Option<String>);
 
+/// What forkyard-php says of itself.
+fn ask() -> Result<Vec<Built>, String> {
+    let program = program_directory().join("forkyard-php");
+    let output = Command::new(&program).arg("--versions").output();
+    let output = output.map_err(|error| format!("can't run {}: {error}", program.display()))?;
+    Ok(versions(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// A line for each version that forkyard-php was built for.
+pub(super) fn lines() -> Result<Vec<String>, String> {
+    let shown = |(version, library): &Built| {
+        let ini = files::usual_php_ini(version);
+        line(version, library.as_deref(), ini.as_deref())
+    };
+    Ok(ask()?.iter().map(shown).collect())
+}
+
+/// The newest version that can be run.
+pub(super) fn newest_that_runs() -> Result<String, String> {
+    let mut built = ask()?.into_iter().filter(|(_, library)| library.is_some());
+    let newest = built.next_back().map(|(version, _)| version);
+    newest.ok_or_else(|| {
+        "no version of PHP can be run: install a package such as forkyard-php8.2, which brings its library".to_owned()
+    })
+}
+
 /// Prints a line for each version; fails if none can be run.
 pub(super) fn list() -> ExitCode {
-    let program = program_directory().join("forkyard-php");
-    let built = match Command::new(&program).arg("--versions").output() {
-        Ok(output) => versions(&String::from_utf8_lossy(&output.stdout)),
-        Err(error) => {
-            eprintln!("forkyard: can't run {}: {error}", program.display());
+    let built = match ask() {
+        Ok(built) => built,
+        Err(problem) => {
+            eprintln!("forkyard: {problem}");
             return ExitCode::from(EXIT_SOFTWARE);
         }
     };
@@ -30,7 +55,8 @@ pub(super) fn list() -> ExitCode {
         .filter(|it| !known.contains(it.as_str()))
     {
         println!(
-            "{version}: can't be run: forkyard-php was built without its headers; build it where php{version}-dev is installed"
+            "{version}: can't be run: forkyard-php was built without its headers; install the package forkyard-php{version}, or \
+             build it where php{version}-dev is installed"
         );
     }
     if can_run {

@@ -62,6 +62,7 @@ pub(super) mod tests {
             config: "f".to_owned(),
             pools: vec![pool],
             skipped: Vec::new(),
+            jobs: None,
         }
     }
 

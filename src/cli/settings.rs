@@ -17,7 +17,7 @@ pub(super) enum Shown {
     Fastcgi,
     Wrapped,
     Applications,
-    /// What php-fpm has and forkyard has not.
+    /// What php-fpm has and forkyard lacks.
     Absent,
     /// php-fpm's directives in docs/reference/forkyard-fpm.md.
     Fpm,

@@ -86,6 +86,7 @@ mod tests {
                 skipped(Some("a"), false),
                 skipped(None, false),
             ],
+            jobs: None,
         };
         take_up(&mut status);
         let reasons = "/etc/a.toml:2:1: \u{1b}x; y";

@@ -1,6 +1,6 @@
 //! `forkyard spawn`: starts an application as the daemon would, and says how that went. And the env setupper.
 
-use crate::spawn::action::{Outcome, Up};
+use crate::spawn::action::{SpawnOutcome, Up};
 use crate::spawn::effects::{self, Process};
 use crate::spawn::event::{Event, Token};
 use crate::spawn::plan::{Kind, Plan};
@@ -157,11 +157,11 @@ fn start(arguments: &Spawn, plan: Plan) -> std::io::Result<ExitCode> {
     let mut processes = Vec::new();
     for _ in 0..arguments.processes {
         match driver.wait()? {
-            (token, Outcome::Up(up)) => {
+            (token, SpawnOutcome::Up(up)) => {
                 print_up(arguments, token, &up);
                 processes.extend(driver.take(up.id));
             }
-            (_, Outcome::Failed(report)) => {
+            (_, SpawnOutcome::Failed(report)) => {
                 print_failure(arguments, &report);
                 code = ExitCode::from(EXIT_SOFTWARE);
             }

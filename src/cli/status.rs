@@ -1,8 +1,8 @@
-//! The status as people read it. What is said of applications is their router's word, and read with care.
+//! The status as people read it. What it says about applications comes from their router, and is read with care.
 
 use super::control::printable;
 use crate::control::protocol::{Applications, Pool, Process, Status, Worker};
-use crate::scoreboard::tally::Cause;
+use crate::scoreboard::counters::ExitCause;
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -40,8 +40,8 @@ pub(super) fn look_at(status: &mut Status, uses: &dyn Fn(i32) -> Use) {
                 add(uses(pid).memory.map(|memory| memory / shared));
             }
         }
-        let book = pool.applications.as_mut().and_then(|it| it.book.as_mut());
-        let applications = book.and_then(|book| book.get_mut("applications")?.as_array_mut());
+        let view = pool.applications.as_mut().and_then(|it| it.view.as_mut());
+        let applications = view.and_then(|view| view.get_mut("applications")?.as_array_mut());
         let is_own = pool.counts.starts == 0;
         for application in applications.into_iter().flatten() {
             if is_own {
@@ -139,8 +139,8 @@ pub(super) fn manager(pool: &Pool) -> &str {
 
 /// Connections and requests that wait; `None`: it can't be told.
 pub(super) fn waiting(pool: &Pool) -> Option<u64> {
-    let book = pool.applications.as_ref().and_then(|it| it.book.as_ref());
-    let requests = book.map(|book| number(&book["waiting"]));
+    let view = pool.applications.as_ref().and_then(|it| it.view.as_ref());
+    let requests = view.map(|view| number(&view["waiting"]));
     let connections = pool.queue.map(u64::from);
     match (connections, requests) {
         (None, None) => None,
@@ -169,14 +169,21 @@ pub(super) fn details(pool: &Pool) -> String {
         let _ = writeln!(text, "  {remark}");
     }
     summary(pool, &mut text);
+    if let Some(shares) = &pool.shares {
+        let _ = writeln!(text, "  shares: {}", printable(shares));
+    }
     if let Some(applications) = &pool.applications {
         applications_table(applications, pool.queue, &mut text);
         return text;
     }
     for generation in &pool.generations {
+        let kind = match generation.preloading.as_deref() {
+            Some("zygote") => "zygote",
+            _ => "preloader",
+        };
         let preloader = generation
             .preloader
-            .map_or_else(String::new, |pid| format!(", preloader {pid}"));
+            .map_or_else(String::new, |pid| format!(", {kind} {pid}"));
         let _ = writeln!(
             text,
             "  generation {}, {}, {}, {} workers{preloader}",
@@ -185,13 +192,23 @@ pub(super) fn details(pool: &Pool) -> String {
             generation.pm,
             generation.workers.len()
         );
+        if let Some(reason) = &generation.unfit {
+            let _ = writeln!(
+                text,
+                "    has a preloader of its own and no zygote: {}",
+                printable(reason)
+            );
+        }
+        if let Some(boot) = &generation.boot {
+            let _ = writeln!(text, "    {}", super::boot::line(boot));
+        }
         super::programs::table(&generation.programs, &mut text);
         for worker in &generation.workers {
             let _ = writeln!(
                 text,
                 "    {:>8}  {:<28} {:>10.1} s  {:>10} requests  {:>8}  {:>8}  {}",
                 or_none(worker.pid.map(|pid| pid.to_string())),
-                worker.stage,
+                stage(worker),
                 worker.for_ms as f64 / 1000.0,
                 worker.requests,
                 mebibytes(worker.memory),
@@ -201,6 +218,14 @@ pub(super) fn details(pool: &Pool) -> String {
         }
     }
     text
+}
+
+/// What a worker does, and how many requests it has, where that may be several.
+fn stage(worker: &Worker) -> String {
+    match worker.in_flight {
+        Some(count) if count > 0 => format!("{}, {count} in flight", worker.stage),
+        _ => worker.stage.clone(),
+    }
 }
 
 /// The request that a worker has, or had last, and its script.
@@ -250,9 +275,12 @@ fn summary(pool: &Pool, text: &mut String) {
     );
     let exits = counts.exits.iter().map(|exits| {
         let code = match (exits.cause, exits.code) {
-            (Cause::Signal, Some(signal)) => format!(" {}", signal_name(signal)),
+            (ExitCause::Signal, Some(signal)) => format!(" {}", signal_name(signal)),
             (_, Some(code)) => format!(" {code}"),
-            (_, None) => String::new(),
+            (_, None) => exits
+                .reason
+                .as_ref()
+                .map_or_else(String::new, |it| format!(" {}", printable(it))),
         };
         format!(", {}{code} {}", exits.cause.name(), exits.count)
     });
@@ -270,19 +298,19 @@ fn applications_table(of: &Applications, unaccepted: Option<u32>, text: &mut Str
     let pid = |pid: Option<i32>| pid.map_or_else(|| "none".to_owned(), |pid| pid.to_string());
     let (router, inspector) = (pid(of.router), pid(of.inspector));
     let nothing = Value::Null;
-    let book = of.book.as_ref().unwrap_or(&nothing);
+    let view = of.view.as_ref().unwrap_or(&nothing);
     let _ = writeln!(
         text,
         "  applications: router {router}, inspector {inspector}, {} of {} instances, {} requests wait{}",
-        number(&book["instances"]),
+        number(&view["instances"]),
         of.max,
-        number(&book["waiting"]),
+        number(&view["waiting"]),
         unaccepted.map_or_else(String::new, |count| format!(", {count} connections"))
     );
-    if of.book.is_none() {
+    if of.view.is_none() {
         text.push_str("  the router has not answered\n");
     }
-    for application in book["applications"].as_array().into_iter().flatten() {
+    for application in view["applications"].as_array().into_iter().flatten() {
         one(application, text);
     }
     for starting in &of.starting {
@@ -383,13 +411,15 @@ fn number(value: &Value) -> u64 {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::cli::metrics::Form;
-    use crate::control::protocol::{Generation, StartError, Starting, WorkerLimits};
-    use crate::scoreboard::tally::Tally;
+    use crate::cli::metrics::MetricsForm;
+    use crate::control::protocol::{
+        Boot, Generation, RewoundTotals, StartError, Starting, WarmUp, WorkerLimits,
+    };
+    use crate::scoreboard::counters::PoolCounters;
     use serde_json::json;
 
     pub(in crate::cli) fn status() -> Status {
-        let book = json!({
+        let view = json!({
             "instances": 1, "waiting": 2, "max": 6,
             "applications": [{
                 "name": "/srv/\u{1b}a", "waiting": 2, "restarts": 3, "oldest_wait": 1.25, "restarting": true,
@@ -418,7 +448,7 @@ pub(super) mod tests {
                 message: "it\nfails".into(),
                 time: 0,
             }],
-            book: Some(book),
+            view: Some(view),
         };
         Status {
             pid: 1,
@@ -434,6 +464,7 @@ pub(super) mod tests {
                 ..Pool::default()
             }],
             skipped: Vec::new(),
+            jobs: None,
         }
     }
 
@@ -475,21 +506,39 @@ pub(super) mod tests {
             state: "serving".into(),
             pm: "dynamic".into(),
             preloader: Some(8),
+            preloading: Some("own".into()),
+            unfit: Some("a thread\u{1b}".into()),
+            boot: Some(Boot {
+                mode: "snapshot".into(),
+                took_ms: Some(310),
+                warm_up: vec![WarmUp {
+                    path: "/a".into(),
+                    took_ms: 20,
+                }],
+                requests: 7,
+                rewound: Some(RewoundTotals {
+                    requests: 5,
+                    micros: 620,
+                    pages: 200,
+                }),
+            }),
             workers: vec![worker],
             ..Generation::default()
         };
-        let mut counts = Tally {
+        let mut counts = PoolCounters {
             requests: 7,
             queue_max: 4,
             starts: 3,
-            ..Tally::default()
+            ..PoolCounters::default()
         };
-        counts.count_exit(Cause::Signal, Some(11));
-        counts.count_exit(Cause::Exit, Some(255));
+        counts.count_exit(ExitCause::Signal, Some(11), None);
+        counts.count_exit(ExitCause::Exit, Some(255), None);
+        counts.count_exit(ExitCause::NotPutBack, None, Some("child"));
         let pool = Pool {
             name: "www".into(),
             listen: "/run/w".into(),
             problem: Some("/run/w is gone".into()),
+            shares: None,
             queue: Some(1),
             queue_limit: Some(511),
             limits: WorkerLimits {
@@ -514,8 +563,8 @@ pub(super) mod tests {
             details(&status.pools[0]),
             "pool www on /run/w\n  /run/w is gone\n  dynamic, serving: 1 busy, 0 idle, 0 starting of 5 (1 to 3 idle); \
              1 connections wait of 511, once 4\n  requests 7, slow 0, terminated 0, max_children reached 0 times, memory \
-             7 MiB, cpu 0.0 s\n  workers made 3, exit 255 1, signal SIGSEGV 1\n  generation 2, serving, dynamic, 1 workers, \
-             preloader 8\n           9  Running                             1.5 s           3 requests     3 MiB     0.2 s  \
+             7 MiB, cpu 0.0 s\n  workers made 3, exit 255 1, signal SIGSEGV 1, not_put_back child 1\n  generation 2, serving, dynamic, 1 workers, \
+             preloader 8\n    has a preloader of its own and no zygote: a thread?\n    boots once (snapshot) in 0.31 s, /a in 0.02 s; 7 requests since, 5 put back in 0.124 ms with 40 pages each\n           9  Running                             1.5 s           3 requests     3 MiB     0.2 s  \
              GET /a.php?x=?  /srv/a.php\n"
         );
     }
@@ -524,11 +573,11 @@ pub(super) mod tests {
     fn nonsense_of_a_router_is_shown_as_nothing() {
         let mut status = status();
         if let Some(applications) = &mut status.pools[0].applications {
-            applications.book = Some(json!({"applications": [7, {"instances": [[]]}], "instances": "x"}));
+            applications.view = Some(json!({"applications": [7, {"instances": [[]]}], "instances": "x"}));
         }
         look_at(&mut status, &|_| Use::default());
         let text = details(&status.pools[0]);
         assert!(text.contains("0 of 6 instances"), "{text}");
-        assert!(super::super::metrics::metrics(&status, Form::OpenMetrics).ends_with("# EOF\n"));
+        assert!(super::super::metrics::metrics(&status, MetricsForm::OpenMetrics).ends_with("# EOF\n"));
     }
 }

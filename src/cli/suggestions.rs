@@ -38,7 +38,7 @@ mod tests {
             ("spaw", Some("'spawn'")),
             ("spawn-env", Some("'spawn'")),
             ("statu", Some("'status'")),
-            ("interp", None),
+            ("interp", Some("'init'")),
         ] {
             let error = try_parse::<Arguments>(vec!["forkyard".into(), word.into()]);
             let text = error.err().map(|error| error.to_string()).unwrap_or_default();

@@ -2,8 +2,8 @@
 
 use super::{EXIT_CONFIG, EXIT_SOFTWARE, program_directory};
 use crate::config::{Application, Config};
-use crate::estate::{self, Heritage};
-use crate::keeper::{self, Orders};
+use crate::handover::{self, InheritedState};
+use crate::keeper::{self, KeeperSettings};
 use crate::logs::Log;
 use crate::master::{REHEARSAL_ANSWER, REHEARSAL_OPTION};
 use crate::sys::{invocation, process};
@@ -27,7 +27,7 @@ pub(super) fn arguments() -> (Vec<OsString>, Option<RawFd>) {
 
 /// Answers whether this program could take over: what was left can be read, and so can the configuration.
 pub(super) fn rehearse(document: RawFd, load: impl FnOnce() -> Result<Config, String>) -> ExitCode {
-    if let Err(problem) = estate::rehearse(document) {
+    if let Err(problem) = handover::rehearse(document) {
         eprintln!("what was left can't be read: {problem}");
         return ExitCode::from(EXIT_SOFTWARE);
     }
@@ -69,7 +69,7 @@ pub(super) fn keep(config: &Path, background: bool) -> ExitCode {
         Ok(launcher) => launcher,
         Err(error) => return failed(&error),
     };
-    let orders = Orders {
+    let orders = KeeperSettings {
         program: invocation.path.clone(),
         arguments: vec![
             invocation.path.clone().into(),
@@ -88,11 +88,11 @@ pub(super) fn keep(config: &Path, background: bool) -> ExitCode {
 
 /// The configuration, or the one that was in force before: a daemon that is running does not end because of a mistake in
 /// a file.
-pub(super) fn or_before(config: Option<Config>, heritage: &Heritage) -> Option<Config> {
+pub(super) fn or_before(config: Option<Config>, inherited: &InheritedState) -> Option<Config> {
     if config.is_some() {
         return config;
     }
-    let before = heritage.config.clone().filter(|_| heritage.document.is_some());
+    let before = inherited.config.clone().filter(|_| inherited.document.is_some());
     if before.is_some() {
         log::error!("the configuration can't be read, the one before it stays in force");
     }

@@ -25,7 +25,7 @@ pub struct Guests {
 }
 
 impl Guests {
-    /// Whose conversation it is; `None`: not one of such a user.
+    /// The user of the conversation; `None`: it is not such a user's.
     pub fn user(&self, session: u64) -> Option<u32> {
         self.by_session.get(&session).copied()
     }

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 /// Conversations at a time. When one more comes, the one that has been silent the longest ends.
 pub const MOST_SESSIONS: usize = 16;
 
-/// What came of looking at a conversation.
+/// The result of a look at a conversation.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Heard {
     /// Nothing that would have to be done.
@@ -136,6 +136,7 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
+    use super::super::protocol::Mode;
     use super::*;
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
@@ -161,10 +162,11 @@ mod tests {
         let pong = Answer::Pong {
             pid: 1,
             version: "1".into(),
+            mode: Mode::Draining,
         };
         session.answer(&pong);
         assert_eq!(session.look(now()), Heard::Request(Request::Status {}));
-        let expected = b"{\"result\":\"pong\",\"pid\":1,\"version\":\"1\"}\n";
+        let expected = b"{\"result\":\"pong\",\"pid\":1,\"version\":\"1\",\"mode\":\"draining\"}\n";
         let mut line = vec![0; expected.len()];
         client.read_exact(&mut line).unwrap();
         assert_eq!(line, expected);

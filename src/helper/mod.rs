@@ -2,14 +2,14 @@
 //! whose runtime is part of the program (CGI, FastCGI and HTTP programs).
 //!
 //! A helper is a program of its own and no copy of the daemon. So it begins with nothing of the daemon's memory, which
-//! holds every pool's environment and settings. It is given a document ([`Start`]) and descriptors, both by number, and
+//! holds every pool's environment and settings. It is given a document ([`HelperStart`]) and descriptors, both by number, and
 //! knows no master.
 
 mod run;
 mod start;
 
 pub use run::run;
-pub use start::{DOCUMENT, FIRST, Role, Start, WorkerStart};
+pub use start::{DOCUMENT, FIRST, HelperStart, Role, WorkerStart};
 
 /// The hidden command of `forkyard` that becomes a helper.
 pub const COMMAND: &str = "helper";

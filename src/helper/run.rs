@@ -1,10 +1,11 @@
 //! Becomes what the document says.
 
-use super::start::{DOCUMENT, FIRST, Role, Start, WorkerStart};
+use super::start::{DOCUMENT, FIRST, HelperStart, Role, WorkerStart};
 use crate::logs::Log;
-use crate::runtime::{self, http::Share};
+use crate::runtime;
+use crate::runtime::http::{Share, gateway};
 use crate::sys::{Error, clock, fd, memfile, signal, title};
-use crate::worker::{self, Kit, Seat};
+use crate::worker::{self, GenerationContext, WorkerContext};
 use crate::{inspector, reporter, router};
 use nix::errno::Errno;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
@@ -32,10 +33,10 @@ pub fn run() -> i32 {
     }
 }
 
-fn begin() -> Result<(Start, Vec<OwnedFd>), Error> {
+fn begin() -> Result<(HelperStart, Vec<OwnedFd>), Error> {
     let document = fd::adopt_passed(DOCUMENT)?;
     let bytes = memfile::read(document.as_fd(), MOST_BYTES)?;
-    let start: Start = serde_json::from_slice(&bytes)
+    let start: HelperStart = serde_json::from_slice(&bytes)
         .map_err(|error| Error::new("start", format!("the daemon's document: {error}"), Errno::EBADMSG))?;
     let descriptors = (0..start.descriptors)
         .map(|index| fd::adopt_passed(FIRST + RawFd::try_from(index).unwrap_or(RawFd::MAX - FIRST)))
@@ -43,14 +44,14 @@ fn begin() -> Result<(Start, Vec<OwnedFd>), Error> {
     Ok((start, descriptors))
 }
 
-fn become_role(start: Start, descriptors: Vec<OwnedFd>) -> i32 {
+fn become_role(start: HelperStart, descriptors: Vec<OwnedFd>) -> i32 {
     match start.role {
         Role::Reporter => match exactly(descriptors).and_then(|[channel]| reporter::run(channel)) {
             Ok(()) => 0,
             Err(error) => failed("reporter", &error),
         },
         Role::Router { identity, one_user } => match exactly(descriptors) {
-            Ok([master, messages, heartbeat]) => router::run(router::Start {
+            Ok([master, messages, heartbeat]) => router::run(router::RouterStart {
                 title: start.title,
                 master,
                 messages,
@@ -72,10 +73,13 @@ fn become_role(start: Start, descriptors: Vec<OwnedFd>) -> i32 {
             Err(error) => failed("inspector", &error),
         },
         Role::Worker(start) => match assemble(&start, descriptors) {
-            Ok((kit, seat, share, reports)) => {
-                let slot = seat.slot;
-                match runtime::within_worker(&start.settings.pool, share.as_ref(), reports, slot) {
-                    Some(mut runtime) => worker::begin(kit, seat, runtime.as_mut(), start.has_elder),
+            Ok((context, own, share, reports)) => {
+                if gateway::is_for(&start.settings.pool) {
+                    let serve = |context, own| gateway::serve(context, own, share.as_ref());
+                    return worker::begin_concurrent(context, own, serve);
+                }
+                match runtime::within_worker(&start.settings.pool, reports) {
+                    Some(mut runtime) => worker::begin(context, own, runtime.as_mut(), start.has_elder),
                     None => failed("worker", &wrong("the application has a preloader")),
                 }
             }
@@ -99,20 +103,20 @@ fn exactly<const N: usize>(descriptors: Vec<OwnedFd>) -> Result<[OwnedFd; N], Er
         .map_err(|_| wrong("the wrong number of descriptors"))
 }
 
-type Parts = (Kit, Seat, Option<Share>, Option<OwnedFd>);
+type Parts = (GenerationContext, WorkerContext, Option<Share>, Option<OwnedFd>);
 
 /// Gives each part of a worker its descriptors.
 fn assemble(start: &WorkerStart, mut descriptors: Vec<OwnedFd>) -> Result<Parts, Error> {
     let few = || wrong("too few descriptors");
-    let fixed = start.kit + start.seat;
+    let fixed = start.context + start.own;
     if descriptors.len() != fixed + usize::from(start.processes.is_some()) + usize::from(start.has_reports) {
         return Err(wrong("the wrong number of descriptors"));
     }
     let mut others = descriptors.split_off(fixed).into_iter();
-    let seat = descriptors.split_off(start.kit);
-    let unfit = |error: worker::KitError| wrong(&error.to_string());
-    let kit = Kit::assemble(start.settings.clone(), descriptors).map_err(unfit)?;
-    let seat = Seat::assemble(start.slot, start.is_routed, seat).map_err(unfit)?;
+    let own = descriptors.split_off(start.context);
+    let unfit = |error: worker::ContextError| wrong(&error.to_string());
+    let context = GenerationContext::assemble(start.settings.clone(), descriptors).map_err(unfit)?;
+    let own = WorkerContext::assemble(start.slot, start.is_routed, own).map_err(unfit)?;
     let share = match start.processes {
         Some(processes) => {
             let memory = others.next().ok_or_else(few)?;
@@ -121,5 +125,5 @@ fn assemble(start: &WorkerStart, mut descriptors: Vec<OwnedFd>) -> Result<Parts,
         None => None,
     };
     let reports = others.next();
-    Ok((kit, seat, share, reports))
+    Ok((context, own, share, reports))
 }

@@ -6,14 +6,14 @@ use crate::worker::Settings;
 use serde::{Deserialize, Serialize};
 use std::os::fd::RawFd;
 
-/// The descriptor on which a helper finds its [`Start`], as JSON in memory that can't be changed.
+/// The descriptor on which a helper finds its [`HelperStart`], as JSON in memory that can't be changed.
 pub const DOCUMENT: RawFd = 3;
 /// The first of the descriptors that the document speaks of; the others follow it.
 pub const FIRST: RawFd = DOCUMENT + 1;
 
 /// What a helper is to be.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Start {
+pub struct HelperStart {
     /// The process' title.
     pub title: String,
     /// Descriptors from [`FIRST`] on.
@@ -31,33 +31,35 @@ pub enum Role {
     Reporter,
     /// Routes the requests of an application pool. The socket to the master; the log; its heartbeat.
     Router {
-        /// Whom it becomes; `None`: it stays who the daemon is.
+        /// The user that it becomes; `None`: the daemon's.
         identity: Option<Identity>,
         /// All applications run as the same user.
         one_user: bool,
     },
     /// Looks at the directories of an application pool. The sockets to router and master; the log; its heartbeat.
     Inspector {
-        /// Whom it becomes; `None`: it stays who the daemon is.
+        /// The user that it becomes; `None`: the daemon's.
         identity: Option<Identity>,
         /// Where applications are.
         applications: Box<Applications>,
     },
-    /// Serves a pool. The kit's, the seat's, then what [`WorkerStart`] names.
+    /// Serves a pool. the generation's, the worker's own, then what [`WorkerStart`] names.
     Worker(Box<WorkerStart>),
 }
 
-/// What a worker is given beside the descriptors of its kit and seat.
+/// What a worker is given beside the descriptors of its generation's context and its own.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct WorkerStart {
     /// What all workers of its generation have.
     pub settings: Settings,
-    /// Descriptors of the kit, which come first.
-    pub kit: usize,
+    /// Descriptors of the context, which come first.
+    #[serde(rename = "kit")]
+    pub context: usize,
     /// Its slot in the scoreboard.
     pub slot: u32,
-    /// Descriptors of the seat, which come next.
-    pub seat: usize,
+    /// Descriptors of its own, which come next.
+    #[serde(rename = "seat")]
+    pub own: usize,
     /// Its connections come from a router.
     pub is_routed: bool,
     /// Processes of the program behind its pool; their table is the next descriptor.

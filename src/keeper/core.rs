@@ -25,7 +25,7 @@ const EXIT_SOFTWARE: u8 = 70;
 
 /// The state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum KeeperState {
     /// A master runs since then.
     Running(Tick),
     /// There is none until then.
@@ -36,7 +36,7 @@ enum State {
 
 /// What happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum KeeperEvent {
     /// The master says that it serves.
     Ready,
     /// The master has ended; `None`: it was killed by a signal.
@@ -51,7 +51,7 @@ pub enum Event {
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub enum KeeperAction {
     /// Nothing.
     Nothing,
     /// Start a master now.
@@ -76,7 +76,7 @@ enum Why {
 /// The keeper's mind.
 #[derive(Debug)]
 pub struct Core {
-    state: State,
+    state: KeeperState,
     /// Some master was ready: from now on it is brought back whatever happens.
     was_ever_ready: bool,
     /// This one was.
@@ -91,7 +91,7 @@ impl Core {
     /// A first master is being started.
     pub fn new(now: Tick) -> Core {
         Core {
-            state: State::Running(now),
+            state: KeeperState::Running(now),
             was_ever_ready: false,
             is_ready: false,
             failures: 0,
@@ -99,43 +99,52 @@ impl Core {
         }
     }
 
-    /// When `Event::Deadline` is due.
+    /// When `KeeperEvent::Deadline` is due.
     pub fn deadline(&self) -> Option<Tick> {
         match self.state {
-            State::Waiting(until) => Some(until),
-            State::Running(_) | State::Gone => None,
+            KeeperState::Waiting(until) => Some(until),
+            KeeperState::Running(_) | KeeperState::Gone => None,
         }
     }
 
     /// Takes in what happened.
-    pub fn handle(&mut self, event: Event, now: Tick) -> Action {
+    pub fn handle(&mut self, event: KeeperEvent, now: Tick) -> KeeperAction {
         match (self.state, event) {
-            (State::Running(_), Event::Ready) => {
+            (KeeperState::Running(_), KeeperEvent::Ready) => {
                 (self.was_ever_ready, self.is_ready) = (true, true);
                 (self.failures, self.kills) = (0, 0);
-                Action::Nothing
+                KeeperAction::Nothing
             }
-            (State::Running(_), Event::Ended(Some(0))) => self.leave(0),
-            (State::Running(since), Event::Ended(code)) => {
+            (KeeperState::Running(_), KeeperEvent::Ended(Some(0))) => self.leave(0),
+            (KeeperState::Running(since), KeeperEvent::Ended(code)) => {
                 self.lost(since, code, code.map_or(Why::Killed, |_| Why::Failed), now)
             }
-            (State::Running(since), Event::NotStarted) => self.lost(since, None, Why::Failed, now),
-            (State::Running(_), Event::Stop) => Action::Forward,
-            (State::Waiting(_), Event::Deadline) => {
-                (self.state, self.is_ready) = (State::Running(now), false);
-                Action::Start
+            (KeeperState::Running(since), KeeperEvent::NotStarted) => {
+                self.lost(since, None, Why::Failed, now)
             }
-            (State::Waiting(_), Event::Stop) => self.leave(0),
-            (State::Running(_), Event::Deadline)
-            | (State::Waiting(_), Event::Ready | Event::Ended(_) | Event::NotStarted)
+            (KeeperState::Running(_), KeeperEvent::Stop) => KeeperAction::Forward,
+            (KeeperState::Waiting(_), KeeperEvent::Deadline) => {
+                (self.state, self.is_ready) = (KeeperState::Running(now), false);
+                KeeperAction::Start
+            }
+            (KeeperState::Waiting(_), KeeperEvent::Stop) => self.leave(0),
+            (KeeperState::Running(_), KeeperEvent::Deadline)
             | (
-                State::Gone,
-                Event::Ready | Event::Ended(_) | Event::NotStarted | Event::Stop | Event::Deadline,
-            ) => Action::Nothing,
+                KeeperState::Waiting(_),
+                KeeperEvent::Ready | KeeperEvent::Ended(_) | KeeperEvent::NotStarted,
+            )
+            | (
+                KeeperState::Gone,
+                KeeperEvent::Ready
+                | KeeperEvent::Ended(_)
+                | KeeperEvent::NotStarted
+                | KeeperEvent::Stop
+                | KeeperEvent::Deadline,
+            ) => KeeperAction::Nothing,
         }
     }
 
-    fn lost(&mut self, since: Tick, code: Option<u8>, why: Why, now: Tick) -> Action {
+    fn lost(&mut self, since: Tick, code: Option<u8>, why: Why, now: Tick) -> KeeperAction {
         if !self.was_ever_ready {
             return self.leave(code.unwrap_or(EXIT_SOFTWARE));
         }
@@ -152,13 +161,13 @@ impl Core {
         } else {
             Duration::ZERO
         };
-        self.state = State::Waiting(now + wait);
-        Action::Wait(wait)
+        self.state = KeeperState::Waiting(now + wait);
+        KeeperAction::Wait(wait)
     }
 
-    fn leave(&mut self, code: u8) -> Action {
-        self.state = State::Gone;
-        Action::Leave(code)
+    fn leave(&mut self, code: u8) -> KeeperAction {
+        self.state = KeeperState::Gone;
+        KeeperAction::Leave(code)
     }
 }
 
@@ -173,68 +182,77 @@ mod tests {
     #[test]
     fn one_that_is_killed_comes_back() {
         let mut core = Core::new(at(0));
-        core.handle(Event::Ready, at(10));
+        core.handle(KeeperEvent::Ready, at(10));
         assert_eq!(
-            core.handle(Event::Ended(None), at(5_000)),
-            Action::Wait(Duration::ZERO)
+            core.handle(KeeperEvent::Ended(None), at(5_000)),
+            KeeperAction::Wait(Duration::ZERO)
         );
         assert_eq!(core.deadline(), Some(at(5_000)));
-        assert_eq!(core.handle(Event::Deadline, at(5_000)), Action::Start);
-        core.handle(Event::Ready, at(5_010));
-        assert_eq!(core.handle(Event::Ended(Some(1)), at(5_020)), Action::Wait(SHORT));
+        assert_eq!(core.handle(KeeperEvent::Deadline, at(5_000)), KeeperAction::Start);
+        core.handle(KeeperEvent::Ready, at(5_010));
+        assert_eq!(
+            core.handle(KeeperEvent::Ended(Some(1)), at(5_020)),
+            KeeperAction::Wait(SHORT)
+        );
     }
 
     #[test]
     fn one_that_ends_by_itself_is_not_brought_back() {
         let mut core = Core::new(at(0));
-        core.handle(Event::Ready, at(10));
-        assert_eq!(core.handle(Event::Stop, at(20)), Action::Forward);
-        assert_eq!(core.handle(Event::Ended(Some(0)), at(30)), Action::Leave(0));
+        core.handle(KeeperEvent::Ready, at(10));
+        assert_eq!(core.handle(KeeperEvent::Stop, at(20)), KeeperAction::Forward);
+        assert_eq!(
+            core.handle(KeeperEvent::Ended(Some(0)), at(30)),
+            KeeperAction::Leave(0)
+        );
         assert_eq!(core.deadline(), None);
     }
 
     #[test]
     fn a_first_one_that_never_was_ready_is_an_error() {
         assert_eq!(
-            Core::new(at(0)).handle(Event::Ended(Some(78)), at(5)),
-            Action::Leave(78)
+            Core::new(at(0)).handle(KeeperEvent::Ended(Some(78)), at(5)),
+            KeeperAction::Leave(78)
         );
         assert_eq!(
-            Core::new(at(0)).handle(Event::NotStarted, at(5)),
-            Action::Leave(EXIT_SOFTWARE)
+            Core::new(at(0)).handle(KeeperEvent::NotStarted, at(5)),
+            KeeperAction::Leave(EXIT_SOFTWARE)
         );
     }
 
     #[test]
     fn one_that_is_killed_before_it_is_ready_is_followed_within_a_second_whatever_came_before() {
         let mut core = Core::new(at(0));
-        core.handle(Event::Ready, at(10));
-        core.handle(Event::Ended(None), at(2_000));
+        core.handle(KeeperEvent::Ready, at(10));
+        core.handle(KeeperEvent::Ended(None), at(2_000));
         let mut now = at(2_000);
         for round in 0..40 {
-            assert_eq!(core.handle(Event::Deadline, now), Action::Start);
+            assert_eq!(core.handle(KeeperEvent::Deadline, now), KeeperAction::Start);
             // Some fail by themselves in between, and wait longer and longer.
             let end = if round % 4 == 3 { Some(78) } else { None };
-            let Action::Wait(wait) = core.handle(Event::Ended(end), now) else {
+            let KeeperAction::Wait(wait) = core.handle(KeeperEvent::Ended(end), now) else {
                 panic!("another is tried");
             };
             assert!(end.is_some() || wait <= LONGEST_AFTER_SIGNAL, "{round}: {wait:?}");
             now = now + wait;
         }
-        assert_eq!(core.handle(Event::Deadline, now), Action::Start);
-        assert_eq!(core.handle(Event::Ended(Some(78)), now), Action::Wait(LONGEST));
+        assert_eq!(core.handle(KeeperEvent::Deadline, now), KeeperAction::Start);
+        assert_eq!(
+            core.handle(KeeperEvent::Ended(Some(78)), now),
+            KeeperAction::Wait(LONGEST)
+        );
     }
 
     #[test]
     fn later_ones_that_are_never_ready_are_tried_less_and_less() {
         let mut core = Core::new(at(0));
-        core.handle(Event::Ready, at(10));
-        core.handle(Event::Ended(None), at(2_000));
+        core.handle(KeeperEvent::Ready, at(10));
+        core.handle(KeeperEvent::Ended(None), at(2_000));
         let mut now = at(2_000);
         let mut waits = Vec::new();
         for _ in 0..10 {
-            assert_eq!(core.handle(Event::Deadline, now), Action::Start);
-            let Action::Wait(wait) = core.handle(Event::Ended(Some(78)), now) else {
+            assert_eq!(core.handle(KeeperEvent::Deadline, now), KeeperAction::Start);
+            let KeeperAction::Wait(wait) = core.handle(KeeperEvent::Ended(Some(78)), now) else {
                 panic!("another is tried");
             };
             waits.push(wait.as_millis());
@@ -242,8 +260,8 @@ mod tests {
         }
         assert_eq!(waits, [100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600, 30000]);
         assert_eq!(
-            core.handle(Event::Stop, now),
-            Action::Leave(0),
+            core.handle(KeeperEvent::Stop, now),
+            KeeperAction::Leave(0),
             "there is no master to pass it on to"
         );
     }

@@ -10,4 +10,4 @@ mod run;
 pub mod shelf;
 
 pub use forkyard_protocol::keeper as message;
-pub use run::{Orders, run};
+pub use run::{KeeperSettings, run};

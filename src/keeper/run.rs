@@ -1,11 +1,11 @@
 //! The keeper's loop: signals, messages, and a child that is to be there.
 
-use super::core::{Action, Core, Event};
+use super::core::{Core, KeeperAction, KeeperEvent};
 use super::message::Message;
 use super::shelf::{MOST, Shelf};
 use crate::config::{LogFormat, LogLevel, LogTarget};
-use crate::estate::frame;
-use crate::estate::names::CONFIG;
+use crate::handover::frame;
+use crate::handover::names::CONFIG;
 use crate::logs::Log;
 use crate::sys::notify::{self, Notifier, Receiver};
 use crate::sys::process::{self, Ended, Launcher, Program};
@@ -30,7 +30,7 @@ const NAMES_BYTES: usize = 120 << 10;
 
 /// What a keeper is to do.
 #[derive(Debug)]
-pub struct Orders {
+pub struct KeeperSettings {
     /// The master's program.
     pub program: PathBuf,
     /// Its arguments, the program's name first.
@@ -42,7 +42,7 @@ pub struct Orders {
 /// Keeps a master until it ends by itself, or the keeper is told to; says the exit code.
 ///
 /// The process has one thread.
-pub fn run(orders: Orders) -> sys::Result<u8> {
+pub fn run(orders: KeeperSettings) -> sys::Result<u8> {
     let limit = fd::raise_descriptor_limit().ok();
     process::become_subreaper()?;
     signal::ignore_pipe();
@@ -78,6 +78,7 @@ pub fn run(orders: Orders) -> sys::Result<u8> {
         core: Core::new(clock::now()),
         master: None,
         exit: None,
+        logs_to_stderr: true,
     };
     keeper.start();
     keeper.serve()
@@ -91,10 +92,11 @@ struct Keeper {
     above: Option<Notifier>,
     shelf: Shelf<OwnedFd>,
     limit: Option<(u64, u64)>,
-    orders: Orders,
+    orders: KeeperSettings,
     core: Core,
     master: Option<i32>,
     exit: Option<u8>,
+    logs_to_stderr: bool,
 }
 
 impl Keeper {
@@ -118,18 +120,18 @@ impl Keeper {
             self.hear();
             self.take_signals();
             if self.core.deadline().is_some_and(|due| due <= clock::now()) {
-                self.tell(Event::Deadline, None);
+                self.tell(KeeperEvent::Deadline, None);
             }
         }
     }
 
-    fn tell(&mut self, event: Event, signal: Option<Signal>) {
+    fn tell(&mut self, event: KeeperEvent, signal: Option<Signal>) {
         match self.core.handle(event, clock::now()) {
-            Action::Nothing => {}
-            Action::Start => self.start(),
-            Action::Wait(wait) => log::warn!("another master is started in {} s", wait.as_secs_f64()),
-            Action::Forward => self.forward(signal),
-            Action::Leave(code) => self.exit = Some(code),
+            KeeperAction::Nothing => {}
+            KeeperAction::Start => self.start(),
+            KeeperAction::Wait(wait) => log::warn!("another master is started in {} s", wait.as_secs_f64()),
+            KeeperAction::Forward => self.forward(signal),
+            KeeperAction::Leave(code) => self.exit = Some(code),
         }
     }
 
@@ -139,7 +141,7 @@ impl Keeper {
             let signal = Signal::try_from(number).ok();
             match number {
                 SIGCHLD => self.reap(),
-                SIGTERM | SIGINT | SIGQUIT => self.tell(Event::Stop, signal),
+                SIGTERM | SIGINT | SIGQUIT => self.tell(KeeperEvent::Stop, signal),
                 SIGUSR1 => {
                     if let Err(error) = Log::install().reopen() {
                         log::error!("{error}");
@@ -181,7 +183,7 @@ impl Keeper {
                     None
                 }
             };
-            self.tell(Event::Ended(code), None);
+            self.tell(KeeperEvent::Ended(code), None);
         }
     }
 
@@ -199,7 +201,7 @@ impl Keeper {
             if let Some(name) = name.filter(|_| message.keeps) {
                 for descriptor in letter.descriptors {
                     if name == CONFIG {
-                        follow_log(descriptor.as_fd());
+                        self.logs_to_stderr = follow_log(descriptor.as_fd());
                     }
                     if !self.shelf.keep(name, descriptor) {
                         log::warn!("there is no room for more than {MOST} descriptors");
@@ -207,8 +209,12 @@ impl Keeper {
                 }
             }
             if message.is_ready {
-                self.tell(Event::Ready, None);
+                self.tell(KeeperEvent::Ready, None);
                 if let Some(launcher) = self.orders.launcher.take() {
+                    // What started it may wait for the end of these, and later masters are given what the keeper has.
+                    if let Err(error) = fd::let_go_of_standard_streams(self.logs_to_stderr) {
+                        log::warn!("the standard streams stay open: {error}");
+                    }
                     launcher.report(0);
                 }
             }
@@ -223,7 +229,7 @@ impl Keeper {
             Ok(pid) => self.master = Some(pid),
             Err(error) => {
                 log::error!("can't start a master: {error}");
-                self.tell(Event::NotStarted, None);
+                self.tell(KeeperEvent::NotStarted, None);
             }
         }
     }
@@ -251,6 +257,9 @@ impl Keeper {
         let mut set = |name: &str, value: OsString| environment.push((name.into(), value));
         set(notify::VARIABLES[0], self.receiver.address());
         set("FDSTORE", MOST.to_string().into());
+        if self.orders.launcher.is_some() {
+            set(passed::BACKGROUND, "1".into());
+        }
         set(passed::KEEPER, std::process::id().to_string().into());
         set("LISTEN_FDS", names.len().to_string().into());
         set("LISTEN_FDNAMES", names.join(":").into());
@@ -291,8 +300,9 @@ struct KeptGlobal {
     log_format: LogFormat,
 }
 
-/// What the keeper has to say goes where the master's lines go. On failure it goes where it went before.
-fn follow_log(config: BorrowedFd<'_>) {
+/// What the keeper has to say goes where the master's lines go. On failure it goes where it went before. Says whether that is
+/// standard error, as far as is known.
+fn follow_log(config: BorrowedFd<'_>) -> bool {
     let followed = memfile::read(config, frame::MOST_BYTES)
         .map_err(|error| error.to_string())
         .and_then(|bytes| {
@@ -307,11 +317,12 @@ fn follow_log(config: BorrowedFd<'_>) {
             log.direct(&error_log, log_level)
                 .map_err(|error| error.to_string())?;
             log.write_as(log_format);
-            Ok(())
+            Ok(error_log == LogTarget::Stderr)
         });
-    if let Err(problem) = followed {
+    followed.unwrap_or_else(|problem| {
         log::warn!("the keeper does not follow the master's log: {problem}");
-    }
+        true
+    })
 }
 
 /// Arguments, variables and paths came from strings of that kind.

@@ -1,17 +1,26 @@
 //! What is kept: things with names, in the order in which they came.
 
+use std::collections::{BTreeMap, HashMap};
+
 /// The most things on a shelf.
 pub const MOST: usize = 65_536;
 
 /// Things with names; a name may occur more than once.
 #[derive(Debug)]
 pub struct Shelf<T> {
-    things: Vec<(String, T)>,
+    things: BTreeMap<u64, (String, T)>,
+    /// The numbers of the things of each name: the master of thousands of pools takes some away with every worker that ends.
+    numbers: HashMap<String, Vec<u64>>,
+    next: u64,
 }
 
 impl<T> Default for Shelf<T> {
     fn default() -> Self {
-        Shelf { things: Vec::new() }
+        Shelf {
+            things: BTreeMap::new(),
+            numbers: HashMap::new(),
+            next: 0,
+        }
     }
 }
 
@@ -20,19 +29,23 @@ impl<T> Shelf<T> {
     pub fn keep(&mut self, name: &str, thing: T) -> bool {
         let has_room = self.things.len() < MOST;
         if has_room {
-            self.things.push((name.to_owned(), thing));
+            self.things.insert(self.next, (name.to_owned(), thing));
+            self.numbers.entry(name.to_owned()).or_default().push(self.next);
+            self.next += 1;
         }
         has_room
     }
 
     /// Takes everything of a name away.
     pub fn forget(&mut self, name: &str) {
-        self.things.retain(|(known, _)| known != name);
+        for number in self.numbers.remove(name).into_iter().flatten() {
+            self.things.remove(&number);
+        }
     }
 
     /// Everything that is there.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &T)> {
-        self.things.iter().map(|(name, thing)| (name.as_str(), thing))
+        self.things.values().map(|(name, thing)| (name.as_str(), thing))
     }
 }
 
@@ -45,7 +58,10 @@ mod tests {
         let mut shelf = Shelf::default();
         assert!(shelf.keep("a", 1) && shelf.keep("b", 2) && shelf.keep("a", 3));
         shelf.forget("a");
+        shelf.forget("c");
         assert_eq!(shelf.iter().collect::<Vec<_>>(), [("b", &2)]);
+        assert!(shelf.keep("a", 4));
+        assert_eq!(shelf.iter().collect::<Vec<_>>(), [("b", &2), ("a", &4)]);
     }
 
     #[test]

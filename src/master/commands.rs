@@ -1,16 +1,17 @@
 //! What operators ask for application pools, and for pools that come and go while the daemon runs.
 
 use super::event::{Event, PoolId};
-use super::executor::Rights;
+use super::executor::{ApplyError, Rights};
 use super::reload_diff::Extent;
 use super::run::Master;
 use crate::config::{self, Config, Pool, Severity};
 use crate::control::protocol::{Answer, Complaint, Request};
-use crate::router::orders::Order;
+use crate::router::messages::{AdminRequest, Unstarted};
 use crate::sys::clock;
 use crate::tick::Tick;
 use serde_json::Value;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Pools that an operator has removed and that have until then.
@@ -25,35 +26,50 @@ impl Expulsions {
 }
 
 impl Master {
-    /// Does what somebody asked for that has to do with applications or with single pools. `None`: it is answered later, or
-    /// was already.
+    /// Carries out a request that is about applications or single pools. `None`: it is answered later, or was already.
     pub(super) fn command(&mut self, asker: u64, request: &Request) -> Option<Answer> {
         match request {
-            Request::Restart { application, rolling } => {
+            Request::Restart {
+                application,
+                rolling,
+                start,
+            } => {
                 let id = match self.executor.applications.router_for(application) {
                     Ok(id) => id,
                     Err(message) => return Some(Answer::refusal(message)),
                 };
-                if let Err(message) = self.executor.may_touch(asker, id, application) {
-                    return Some(Answer::refusal(message));
+                // The router learns whose application it is, if it does not run.
+                let unstarted = match (start, self.executor.control.rights(asker)) {
+                    (false, _) => Unstarted::Stays,
+                    (true, Rights::All) => Unstarted::Starts,
+                    (true, Rights::Own(uid)) => Unstarted::StartsFor(uid),
+                };
+                let is_known = self.executor.knows_application(id, application);
+                if is_known || !start {
+                    if let Err(message) = self.executor.may_touch(asker, id, application) {
+                        return Some(Answer::refusal(message));
+                    }
                 }
-                let order = Order::Restart {
+                let order = AdminRequest::Restart {
                     application: application.clone(),
                     rolling: *rolling,
+                    unstarted,
                 };
                 self.executor.pass_on(id, asker, order);
             }
             Request::RestartPool { pool, wait } => return self.restart_pool(asker, pool, *wait),
-            Request::Detach { pid } => return self.about_instance(asker, *pid, Order::Detach { pid: *pid }),
+            Request::Detach { pid } => {
+                return self.about_instance(asker, *pid, AdminRequest::Detach { pid: *pid });
+            }
             Request::Disable { pid } => {
-                let order = Order::Disable {
+                let order = AdminRequest::Disable {
                     pid: *pid,
                     enable: false,
                 };
                 return self.about_instance(asker, *pid, order);
             }
             Request::Enable { pid } => {
-                let order = Order::Disable {
+                let order = AdminRequest::Disable {
                     pid: *pid,
                     enable: true,
                 };
@@ -66,7 +82,8 @@ impl Master {
                 if let Err(message) = self.executor.applications.resize(id, *max) {
                     return Some(Answer::refusal(message));
                 }
-                self.executor.pass_on(id, asker, Order::SetMax { max: *max });
+                self.executor
+                    .pass_on(id, asker, AdminRequest::SetMax { max: *max });
             }
             Request::Take { of, wait_ms } => {
                 let of_group = self.executor.applications.router_of_group(of).transpose();
@@ -76,7 +93,7 @@ impl Master {
                         Err(message) => return Some(Answer::refusal(message)),
                     };
                 let patience = wait_ms.map(Duration::from_millis);
-                let order = Order::Take {
+                let order = AdminRequest::Take {
                     of: of.clone(),
                     patience,
                 };
@@ -104,6 +121,8 @@ impl Master {
             Request::Ping {}
             | Request::Status {}
             | Request::Error { .. }
+            | Request::Drain { .. }
+            | Request::ReopenLogs {}
             | Request::Upgrade {}
             | Request::Reload { .. } => {}
         }
@@ -121,21 +140,35 @@ impl Master {
         if self.lifecycle.stopping().is_some() {
             return Some(Answer::refusal("the daemon is ending".to_owned()));
         }
-        let config = self.executor.reload.config().clone();
-        match self.executor.prepare(config, Extent::One(id)) {
-            Ok((wanted, mut changes)) => {
-                changes.kept.clear();
-                changes.skipped.clear();
-                self.executor
-                    .begin_reload(changes, Vec::new(), Some(asker).filter(|_| waits));
-                self.tell(Event::Apply(wanted));
-                (!waits).then_some(Answer::Done { value: Value::Null })
-            }
+        match self.replace_pool(id, Some(asker).filter(|_| waits)) {
+            Ok(()) => (!waits).then_some(Answer::Done { value: Value::Null }),
             Err(error) => Some(Answer::refusal(format!("nothing was changed: {error}"))),
         }
     }
 
-    fn about_instance(&mut self, asker: u64, pid: i32, order: Order) -> Option<Answer> {
+    /// Gives a pool new processes; the old ones go on until these serve. `asker` is answered then.
+    fn replace_pool(&mut self, id: PoolId, asker: Option<u64>) -> Result<(), ApplyError> {
+        let config = self.executor.reload.config().clone();
+        let (wanted, mut changes) = self.executor.prepare(config, Extent::One(id))?;
+        changes.kept.clear();
+        changes.skipped.clear();
+        self.executor.begin_reload(changes, Vec::new(), asker);
+        self.tell(Event::Apply(wanted));
+        Ok(())
+    }
+
+    /// Gives a pool of one application new processes, if a worker has found a reason.
+    pub(super) fn renew_if_asked(&mut self) {
+        let is_ending = self.lifecycle.stopping().is_some();
+        let Some(id) = self.executor.pool_to_renew(is_ending) else {
+            return;
+        };
+        if let Err(error) = self.replace_pool(id, None) {
+            log::error!("the old processes stay: {error}");
+        }
+    }
+
+    fn about_instance(&mut self, asker: u64, pid: i32, order: AdminRequest) -> Option<Answer> {
         let Some((id, application)) = self.executor.instance_with_pid(pid) else {
             let message = format!("process {pid} is no instance of an application");
             return Some(Answer::refusal(message));
@@ -161,12 +194,12 @@ impl Master {
             });
         }
         let present = self.executor.reload.config();
-        let known = |pool: &&Pool| present.pools.iter().any(|other| other.name == pool.name);
+        let known = |pool: &&Arc<Pool>| present.pools.iter().any(|other| other.name == pool.name);
         if let Some(pool) = loaded.config.pools.iter().find(known) {
             let message = format!("there is a pool {} already; nothing was added", pool.name);
             return Err(Answer::refusal(message));
         }
-        super::persona::say_findings(&loaded.warnings);
+        super::persona::log_diagnostics(&loaded.warnings);
         let mut config = present.clone();
         for pool in loaded.config.pools {
             config.forget_skipped(&pool.name);
@@ -236,6 +269,8 @@ impl Master {
             | Request::Detach { .. } => true,
             Request::Upgrade {}
             | Request::Reload { .. }
+            | Request::Drain { .. }
+            | Request::ReopenLogs {}
             | Request::Disable { .. }
             | Request::Enable { .. }
             | Request::Resize { .. }

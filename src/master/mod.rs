@@ -5,19 +5,20 @@
 
 mod commands;
 mod executor;
-mod orders;
 mod persona;
+mod requests;
 mod run;
 mod service;
+mod signals;
 mod start;
 
 pub use executor::{ApplyError, Handlers, RunError};
 pub(crate) use executor::{REHEARSAL_ANSWER, REHEARSAL_OPTION, needed_programs};
 pub use forkyard_core::master::{action, event};
 use forkyard_core::master::{
-    failed_starts, heartbeat, ledger, lifecycle, manager, program, reload_diff, reload_plan, reload_progress,
-    tallies,
+    debounce, exit_causes, failed_starts, heartbeat, instances, lifecycle, manager, program, reload_diff,
+    reload_plan, reload_progress, renewal,
 };
 pub use persona::Persona;
-pub(crate) use persona::say_findings;
+pub(crate) use persona::log_diagnostics;
 pub(crate) use start::run;

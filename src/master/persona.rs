@@ -1,6 +1,6 @@
 //! What is the daemon's own when the same master runs under different names.
 
-use crate::config::{self, Config, Finding, Severity, Skipped};
+use crate::config::{self, Config, Diagnostic, Severity, Skipped};
 use crate::control::protocol::Complaint;
 use std::path::{Path, PathBuf};
 
@@ -16,8 +16,8 @@ pub struct Persona {
     pub name: &'static str,
     /// The word before the colon in process titles.
     pub title: &'static str,
-    /// Reads the configuration anew. What is wrong with one that can't be used is said in the log, too.
-    pub reload: ReadConfig,
+    /// Reads the configuration anew. If it can't be used, the log says why, too.
+    pub read_config: ReadConfig,
 }
 
 impl Persona {
@@ -31,20 +31,20 @@ impl Persona {
         Persona {
             name: "forkyard",
             title: "forkyard",
-            reload: Box::new(move || reload(&path)),
+            read_config: Box::new(move || read_config(&path)),
         }
     }
 }
 
-fn reload(path: &Path) -> Result<Config, Vec<Complaint>> {
+fn read_config(path: &Path) -> Result<Config, Vec<Complaint>> {
     match config::load(path) {
         Ok(loaded) => {
-            say_findings(&loaded.warnings);
+            log_diagnostics(&loaded.warnings);
             Ok(loaded.config)
         }
         Err(errors) => {
-            for finding in errors.errors() {
-                log::error!("{}", finding.said_of(None));
+            for diagnostic in errors.errors() {
+                log::error!("{}", diagnostic.said_of(None));
             }
             Err(errors.complaints())
         }
@@ -52,11 +52,11 @@ fn reload(path: &Path) -> Result<Config, Vec<Complaint>> {
 }
 
 /// Tells what was found in a configuration that can be used. Of pools that are skipped it is told when that is done.
-pub(crate) fn say_findings(findings: &[Finding]) {
-    let warnings = findings
+pub(crate) fn log_diagnostics(diagnostics: &[Diagnostic]) {
+    let warnings = diagnostics
         .iter()
-        .filter(|finding| finding.severity == Severity::Warning);
-    warnings.for_each(|finding| log::warn!("{}", finding.said_of(None)));
+        .filter(|diagnostic| diagnostic.severity == Severity::Warning);
+    warnings.for_each(|diagnostic| log::warn!("{}", diagnostic.said_of(None)));
 }
 
 /// Tells which pools can't be had, and why.

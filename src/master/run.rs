@@ -1,14 +1,16 @@
 //! The master's loop: the world to events, events to the core, the core's actions to the executor.
 
-use super::action::{Action, Outcome};
+use super::action::{Action, ExitOutcome};
 use super::commands::Expulsions;
 use super::event::{Event, Wanted};
 use super::executor::{Executor, RunError, SIGNALS, Source};
-use super::lifecycle::{Cause, Lifecycle, Step};
+use super::lifecycle::{Lifecycle, LifecycleAction, LifecycleCause};
 use super::manager::Manager;
 use super::persona::ReadConfig;
+use super::reload_diff::Extent;
 use super::service::Service;
-use crate::estate::document::Stopping;
+use crate::control::protocol::Mode;
+use crate::handover::document::Stopping;
 use crate::sys::{self, clock};
 use mio::{Events, Poll};
 use signal_hook::consts::SIGCHLD;
@@ -31,9 +33,11 @@ pub(super) struct Master {
     pub(super) executor: Executor,
     pub(super) manager: Manager,
     pub(super) service: Service,
-    pub(super) reload: ReadConfig,
+    pub(super) read_config: ReadConfig,
     /// What the daemon is about.
     pub(super) lifecycle: Lifecycle,
+    /// Whether load balancers are to send requests here, as long as the daemon is not told to stop.
+    pub(super) mode: Mode,
     pub(super) expulsions: Expulsions,
 }
 
@@ -45,13 +49,14 @@ impl Master {
         }
         // Neither program got SIGCHLD for children that ended while one replaced the other.
         self.executor.reap();
-        self.settle();
+        self.perform_actions();
         match self.lifecycle.stopping() {
             None => {}
             Some(Stopping::Finish) => self.tell(Event::Finish),
             Some(Stopping::Terminate) => self.tell(Event::Terminate),
         }
         self.tell(Event::Apply(wanted));
+        sys::heap::trim();
     }
 
     pub(super) fn serve(&mut self) -> Result<(), RunError> {
@@ -72,8 +77,9 @@ impl Master {
             // What workers wrote before a signal came is in the log before what the signal leads to.
             self.take_signals(signals);
             self.obey_some();
+            self.renew_if_asked();
             self.executor.tend(clock::now(), &self.manager);
-            self.settle();
+            self.perform_actions();
             self.expel();
             self.service.tend(&self.executor);
             let due = self.manager.next_deadline();
@@ -81,13 +87,19 @@ impl Master {
                 self.tell(Event::Deadline);
             }
             self.follow_lifecycle();
+            if self.executor.take_changes() {
+                log::info!("files of pools have changed");
+                if let Err(answer) = self.reload(Extent::Settings, None) {
+                    log::debug!("{answer:?}");
+                }
+            }
         }
     }
 
     /// Waits until something happens or is due. `is_idle`: no source has more to be taken up.
     fn wait(&mut self, events: &mut Events, is_idle: bool) -> Result<(), RunError> {
         let executor = &self.executor;
-        let is_idle = is_idle && !executor.control.has_orders() && !executor.processes.has_more_dead;
+        let is_idle = is_idle && !executor.control.has_requests() && !executor.processes.has_more_dead;
         let timeout = if is_idle {
             self.timeout()
         } else {
@@ -128,7 +140,7 @@ impl Master {
             }
             other => self.executor.attend(other),
         };
-        self.settle();
+        self.perform_actions();
         is_more
     }
 
@@ -162,10 +174,10 @@ impl Master {
     /// Tells the core, and performs what it wants, until nothing more follows.
     pub(super) fn tell(&mut self, event: Event) {
         self.executor.context.happened.push_back(event);
-        self.settle();
+        self.perform_actions();
     }
 
-    pub(super) fn settle(&mut self) {
+    pub(super) fn perform_actions(&mut self) {
         let mut actions: Vec<Action> = Vec::new();
         while let Some(event) = self.executor.context.happened.pop_front() {
             log::trace!("{event:?}");
@@ -175,38 +187,48 @@ impl Master {
             }
         }
         self.executor.finish_reload();
+        self.executor.start_zygotes();
+        self.executor.end_unused_zygotes();
+        self.executor.rest_generations();
     }
 
     /// Goes on with an upgrade, or with the end of the daemon, if what that waits for has come.
     fn follow_lifecycle(&mut self) {
         if self.lifecycle.waits_for_routers() && !self.executor.applications.has_routers() {
-            self.advance(Cause::RoutersGone);
+            self.advance(LifecycleCause::RoutersGone);
         }
         match self.executor.continue_upgrade() {
             None => {}
             Some(Ok(())) => {
                 let routers = self.executor.applications.has_routers();
-                self.advance(Cause::Able { routers });
+                self.advance(LifecycleCause::Able { routers });
             }
             Some(Err(error)) => self.upgrade_failed(&error),
         }
     }
 
     /// Takes up what changes where the daemon is, and does what follows.
-    pub(super) fn advance(&mut self, cause: Cause) {
+    pub(super) fn advance(&mut self, cause: LifecycleCause) {
         let (lifecycle, step) = self.lifecycle.after(cause);
         self.lifecycle = lifecycle;
         match step {
-            Step::Nothing => {}
-            Step::Rehearse => self.rehearse(),
-            Step::FinishRouters if self.executor.finish_routers() => {}
-            Step::FinishRouters => self.advance(Cause::RoutersGone),
-            Step::HandOver(asker) => self.hand_over(asker),
-            Step::GoOn => self.go_on(),
-            Step::Drain if self.executor.finish_routers() => self.tell(Event::Drain),
-            Step::Drain => self.advance(Cause::RoutersGone),
-            Step::Finish => self.tell(Event::Finish),
-            Step::Terminate => {
+            LifecycleAction::Nothing => {}
+            LifecycleAction::Rehearse => self.rehearse(),
+            LifecycleAction::FinishRouters if self.executor.finish_routers() => {}
+            LifecycleAction::FinishRouters => self.advance(LifecycleCause::RoutersGone),
+            LifecycleAction::HandOver(asker) => self.hand_over(asker),
+            LifecycleAction::GoOn => self.go_on(),
+            LifecycleAction::Drain if self.executor.finish_routers() => {
+                self.executor.stop_jobs();
+                self.tell(Event::Drain);
+            }
+            LifecycleAction::Drain => self.advance(LifecycleCause::RoutersGone),
+            LifecycleAction::Finish => {
+                self.executor.stop_jobs();
+                self.tell(Event::Finish);
+            }
+            LifecycleAction::Terminate => {
+                self.executor.stop_jobs();
                 self.executor.kill_routers();
                 self.tell(Event::Terminate);
             }
@@ -214,12 +236,12 @@ impl Master {
     }
 }
 
-fn end(outcome: Outcome) -> Result<(), RunError> {
+fn end(outcome: ExitOutcome) -> Result<(), RunError> {
     match outcome {
-        Outcome::Stopped => {
+        ExitOutcome::Stopped => {
             log::info!("exiting, bye-bye!");
             Ok(())
         }
-        Outcome::NoWorkerAtStart => Err(RunError::NoWorker),
+        ExitOutcome::NoWorkerAtStart => Err(RunError::NoWorker),
     }
 }

@@ -1,15 +1,17 @@
 //! Starts the master, and cleans up after it: from a configuration, and what the master before this one has left, to the loop.
 
-use super::event::Event;
+use super::event::{Event, Wanted};
 use super::executor::{Executor, Handlers, RunError, SIGNALS};
 use super::lifecycle::Lifecycle;
 use super::manager::Manager;
 use super::persona::{Persona, say_skipped};
 use super::reload_diff::Extent;
+use super::reload_plan::Changes;
 use super::run::{Master, system};
 use super::service::Service;
 use crate::config::{self, Config};
-use crate::estate::Heritage;
+use crate::control::protocol::Mode;
+use crate::handover::InheritedState;
 use crate::logs::Log;
 use crate::sys::file::{remove, replace};
 use crate::sys::notify::{self, Notifier};
@@ -21,14 +23,14 @@ use std::path::Path;
 
 /// Runs the daemon until it is told to stop.
 ///
-/// The process has one thread. `libexec` has forkyard's own programs, `heritage` is what the master before this one has
+/// The process has one thread. `libexec` has forkyard's own programs, `inherited` is what the master before this one has
 /// left. `ready` is called once every socket listens and the first workers have been asked for.
 pub(crate) fn run(
     config: Config,
     handlers: Handlers,
     persona: Persona,
     libexec: &Path,
-    heritage: Heritage,
+    inherited: InheritedState,
     ready: impl FnOnce(),
 ) -> Result<(), RunError> {
     title::prepare();
@@ -49,19 +51,19 @@ pub(crate) fn run(
     sys::signal::unblock();
     let registry = poll.registry().try_clone().map_err(system("dup"))?;
     let pid_file = config.global.pid.clone();
-    let control = config.global.control.clone();
     let interval = config.global.systemd_interval;
     let title = format!("{}: master process ({})", persona.title, config.path.display());
     let mut executor = Executor::new(registry, log, config.clone(), handlers, libexec.to_owned(), limit)
         .map_err(system("dup"))?;
     executor.context.speaks_as_fpm = persona.speaks_as_fpm();
-    // What was said to this process is not said to those that it starts.
+    // The variables for this process are not for those that it starts.
     let store = Notifier::from_environment().filter(Notifier::keeps_descriptors);
+    executor.context.is_followed = store.is_some();
     process::forget_variables(&notify::VARIABLES);
     let names = crate::listen::fpm_variables();
-    let (before, stored) = (heritage.config.clone(), heritage.stored.clone());
-    let stopping = heritage.document.as_ref().and_then(|document| document.stopping);
-    let adopted = executor.adopt(heritage, &config);
+    let (before, stored) = (inherited.config.clone(), inherited.stored.clone());
+    let stopping = inherited.document.as_ref().and_then(|document| document.stopping);
+    let adopted = executor.adopt(inherited, &config);
     process::forget_variables(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let mut manager = Manager::default();
     if let Some(adopted) = &adopted {
@@ -70,31 +72,29 @@ pub(crate) fn run(
         executor.handover.todo.extend(actions);
     }
     if let Some(store) = store {
-        executor.open_store(store, &stored, &manager);
+        executor.open_fd_store(store, &stored, &manager);
     }
     let starts = executor.context.starts(&config);
     executor.reload.hold(starts);
-    let (wanted, changes) = match executor.prepare(config, Extent::All) {
-        Ok(prepared) => prepared,
-        Err(error) => match before.filter(|_| adopted.is_some()) {
-            Some(before) => {
-                log::error!("the configuration can't be applied, the one before it stays in force: {error}");
-                executor.prepare(before, Extent::All).map_err(RunError::Apply)?
-            }
-            None => return Err(RunError::Apply(error)),
-        },
+    if adopted.is_none() {
+        executor.start_first_zygote(&config);
+    }
+    let opened = open(
+        &mut executor,
+        config,
+        before.filter(|_| adopted.is_some()),
+        adopted.is_some(),
+    );
+    let (wanted, changes) = match opened {
+        Ok(opened) => opened,
+        Err(error) => {
+            executor.helpers.end_zygotes();
+            executor.helpers.end_spawner();
+            return Err(error);
+        }
     };
     say_skipped(&changes.skipped);
-    match executor.open_control(control.as_deref()) {
-        Ok(()) => {}
-        Err(error) if adopted.is_some() => log::error!("{error}"),
-        Err(error) => return Err(RunError::Control(error)),
-    }
-    executor.handover.inherited.drop_unwanted();
-    if let Some(path) = &pid_file {
-        replace(path, std::process::id().to_string().as_bytes())
-            .map_err(|error| RunError::Pid(path.clone(), error))?;
-    }
+    executor.set_jobs();
     title::set(&title);
     log::info!("{} is running, pid {}", persona.name, std::process::id());
     let mut master = Master {
@@ -103,8 +103,9 @@ pub(crate) fn run(
         executor,
         manager,
         service: Service::new(notifier),
-        reload: persona.reload,
+        read_config: persona.read_config,
         lifecycle: Lifecycle::resume(stopping),
+        mode: Mode::Serving,
         expulsions: super::commands::Expulsions::default(),
     };
     master.begin(wanted);
@@ -113,17 +114,49 @@ pub(crate) fn run(
     master.service.tell_ready();
     master.service.set_bulletin(interval);
     let outcome = master.serve();
+    master.executor.end_jobs();
     master.executor.end_reporters();
-    master.executor.end_stand_ins();
+    master.executor.end_unavailable_responders();
     master.executor.end_routers();
+    master.executor.helpers.end_zygotes();
     master.executor.helpers.end_spawner();
     master.executor.pools.remove_socket_files();
-    master.executor.clear_store();
+    master.executor.leave_place();
+    master.executor.clear_fd_store();
     master.executor.control.remove_control_file();
     if let Some(path) = &pid_file {
         let _ = remove(path);
     }
     outcome
+}
+
+/// Opens what the configuration needs, or the one before where it can't be had, the control socket, and the file with the pid.
+fn open(
+    executor: &mut Executor,
+    config: Config,
+    before: Option<Config>,
+    is_adopted: bool,
+) -> Result<(Wanted, Changes), RunError> {
+    let (control, pid_file) = (config.global.control.clone(), config.global.pid.clone());
+    let opened = match (executor.prepare(config, Extent::All), before) {
+        (Ok(opened), _) => opened,
+        (Err(error), Some(before)) => {
+            log::error!("the configuration can't be applied, the one before it stays in force: {error}");
+            executor.prepare(before, Extent::All).map_err(RunError::Apply)?
+        }
+        (Err(error), None) => return Err(RunError::Apply(error)),
+    };
+    match executor.open_control(control.as_deref()) {
+        Ok(()) => {}
+        Err(error) if is_adopted => log::error!("{error}"),
+        Err(error) => return Err(RunError::Control(error)),
+    }
+    executor.handover.inherited.drop_unwanted();
+    if let Some(path) = &pid_file {
+        replace(path, std::process::id().to_string().as_bytes())
+            .map_err(|error| RunError::Pid(path.clone(), error))?;
+    }
+    Ok(opened)
 }
 
 fn limit_master(config: &Config) {

@@ -7,10 +7,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 /// Descriptors that come with the message: where to listen, the pool's listening socket, the scoreboard for reading,
-/// the channel for log lines; for a stand-in of a pool with an access log, where workers find that.
+/// the channel for log lines; for a 503 responder of a pool with an access log, where workers find that.
 pub const DESCRIPTORS: usize = 4;
 
-/// What a stand-in answers whatever is asked, but for the status and ping pages. After the brief, the channel brings
+/// What a 503 responder answers whatever is asked, but for the status and ping pages. After the brief, the channel brings
 /// another when there is a later failure to be told of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
@@ -51,7 +51,7 @@ pub struct Brief {
     pub limits: Limits,
     /// How long an idle kept connection stays open.
     pub keepalive_timeout: Duration,
-    /// Whom the reporter becomes; `None`: it stays who the master is.
+    /// The user that the reporter becomes; `None`: the master's.
     pub identity: Option<Identity>,
     /// The page has the most memory of a request ([`crate::config::Application::has_memory_peak`]).
     #[serde(default)]
@@ -79,7 +79,7 @@ impl Brief {
         descriptor_limit: Option<(u64, u64)>,
     ) -> Brief {
         let status_path = pool.status_path.as_deref().unwrap_or(DEFAULT_STATUS_PATH);
-        let listen = pool.status_listen.as_ref().unwrap_or(&pool.listen);
+        let listen = pool.status_listen.as_deref().unwrap_or(&pool.listen);
         Brief {
             title: title(&pool.title, &pool.name),
             process_name: crate::sys::title::name(),

@@ -13,7 +13,7 @@ pub enum Wait {
     Request,
     /// Room to write what is pending.
     Room,
-    /// Nothing: all is said.
+    /// Nothing: the answer is complete.
     Over,
 }
 
@@ -44,7 +44,7 @@ enum State {
 }
 
 impl Connection {
-    /// A connection on which nothing was said.
+    /// A connection without a byte so far.
     pub fn new(limits: Limits) -> Connection {
         Connection {
             responder: Responder::new(limits),

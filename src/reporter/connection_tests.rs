@@ -53,6 +53,7 @@ fn snapshot() -> Snapshot {
         script: Vec::new(),
         last_cpu: 0.0,
         last_memory: 0,
+        in_flight: None,
     };
     Snapshot {
         pool: "www".to_owned(),

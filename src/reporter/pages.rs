@@ -47,7 +47,7 @@ impl<'b> Pages<'b> {
         }
     }
 
-    /// Whether it stands in for workers, who are to have the next request of a connection.
+    /// Whether it stands in for workers. They are to have the next request of a connection.
     pub(super) fn refuses(&self) -> bool {
         self.refusal.is_some()
     }

@@ -52,7 +52,7 @@ pub fn run(channel: OwnedFd) -> Result<(), Error> {
     let ([status, pool, board, messages], shelf) = descriptors;
     Log::install().send_to_master(messages);
     let board = Reader::map(board.as_fd(), brief.slots as usize)?;
-    settle(&brief)?;
+    become_user(&brief)?;
     let access = brief.access.clone().zip(shelf);
     let recorder = access.map(|(access, shelf)| {
         let recorder = Recorder::new(access, brief.pool.clone(), brief.log_limit, shelf, board.header());
@@ -84,7 +84,7 @@ fn receive(channel: &OwnedFd) -> Result<(Brief, Descriptors), Error> {
 }
 
 /// Becomes the user that the brief names, for good.
-fn settle(brief: &Brief) -> Result<(), Error> {
+fn become_user(brief: &Brief) -> Result<(), Error> {
     if let Some((soft, hard)) = brief.descriptor_limit {
         identity::limit_descriptors(soft, hard)?;
     }
@@ -94,7 +94,7 @@ fn settle(brief: &Brief) -> Result<(), Error> {
     identity::give_up_new_privileges()
 }
 
-struct Client {
+struct ReporterClient {
     socket: OwnedFd,
     connection: Connection,
     /// What it waits for, and since when.
@@ -111,7 +111,7 @@ struct Reporter<'b> {
     status: OwnedFd,
     pool: OwnedFd,
     board: Reader,
-    clients: HashMap<usize, Client>,
+    clients: HashMap<usize, ReporterClient>,
     next: usize,
     /// Since when there has been no client.
     idle_since: Tick,
@@ -127,14 +127,14 @@ struct Reporter<'b> {
 
 /// What is known of a request before it is answered, for the access log.
 #[derive(Debug)]
-struct Line<'r> {
+struct LoggedRequest<'r> {
     recorder: &'r RefCell<Recorder>,
     board: &'r Reader,
     begun: Tick,
     peer: Option<IpAddr>,
 }
 
-impl Witness for Line<'_> {
+impl Witness for LoggedRequest<'_> {
     fn answered(&self, params: &Params, output: &[u8]) {
         let mut recorder = self.recorder.borrow_mut();
         recorder.begin(self.begun);
@@ -223,7 +223,7 @@ impl<'b> Reporter<'b> {
         }
     }
 
-    /// A stand-in may be told of another failure; otherwise nothing but the end is ever to be heard.
+    /// A 503 responder may be told of another failure; otherwise nothing but the end is ever to be heard.
     fn hear_master(&mut self) {
         let mut buffer = vec![0; BRIEF_BYTES];
         loop {
@@ -249,7 +249,7 @@ impl<'b> Reporter<'b> {
     fn is_over(&self, now: Tick) -> bool {
         match self.leaving {
             Some(end) => self.clients.is_empty() || end <= now,
-            // A stand-in stays until it is told to leave.
+            // A 503 responder stays until it is told to leave.
             None if self.refusal.is_some() => false,
             // A client waits for a connection.
             None if self.pause.deadline().is_some() => false,
@@ -265,7 +265,7 @@ impl<'b> Reporter<'b> {
         clients.chain(idle).chain(self.leaving).chain(pause).min()
     }
 
-    fn deadline_of(&self, client: &Client) -> Tick {
+    fn deadline_of(&self, client: &ReporterClient) -> Tick {
         client.since
             + match client.wait {
                 Wait::Idle => self.brief.keepalive_timeout,
@@ -274,7 +274,7 @@ impl<'b> Reporter<'b> {
     }
 
     fn close_late(&mut self, now: Tick) {
-        let late = |(id, client): (&usize, &Client)| (self.deadline_of(client) <= now).then_some(*id);
+        let late = |(id, client): (&usize, &ReporterClient)| (self.deadline_of(client) <= now).then_some(*id);
         let late: Vec<usize> = self.clients.iter().filter_map(late).collect();
         for id in late {
             self.close(id);
@@ -319,7 +319,7 @@ impl<'b> Reporter<'b> {
                 params_bytes: self.brief.limits.params_bytes,
                 params_count: self.brief.limits.params_count,
             };
-            let client = Client {
+            let client = ReporterClient {
                 socket,
                 connection: Connection::new(limits),
                 // Its request is on its way.
@@ -370,8 +370,8 @@ impl<'b> Reporter<'b> {
         outcome == Outcome::More
     }
 
-    fn exchange(&self, client: &mut Client) -> Outcome {
-        let line = self.recorder.as_ref().map(|recorder| Line {
+    fn exchange(&self, client: &mut ReporterClient) -> Outcome {
+        let line = self.recorder.as_ref().map(|recorder| LoggedRequest {
             recorder,
             board: &self.board,
             begun: client.since,

@@ -6,7 +6,7 @@ use crate::master::{ApplyError, RunError};
 use nix::errno::Errno;
 use std::io;
 
-/// What is said of an error. When PHP itself does not start, php-fpm is not at fault and exits with another code.
+/// The message about an error. When PHP itself does not start, php-fpm is not at fault and exits with another code.
 pub(super) fn of(error: &RunError) -> Failure {
     match error {
         RunError::NoWorker => Failure {

@@ -1,10 +1,10 @@
 //! The numbers of pools, whatever they run.
 
-use super::Kind::{Counter, Gauge};
+use super::MetricKind::{Counter, Gauge};
 use super::{Family, Labels, Row, families, labelled, seconds, with};
 use crate::cli::status::{manager, signal_name, state};
-use crate::control::protocol::{Generation, Pool, Status};
-use crate::scoreboard::tally::{Cause, Exits};
+use crate::control::protocol::{Boot, Generation, Pool, RewoundTotals, Status};
+use crate::scoreboard::counters::{ExitCause, Exits};
 
 /// All families.
 pub(super) fn families_of(status: &Status) -> Vec<Family> {
@@ -22,6 +22,7 @@ pub(super) fn families_of(status: &Status) -> Vec<Family> {
         families("daemon", DAEMON_INFO, &daemon),
         families("daemon", DAEMON, &all),
         families("pool", INFO, &described),
+        families("pool", BOOT_INFO, &modes(&pools)),
         families("pool", POOL, &pools),
         families("pool", WORKERS, &workers(&pools)),
         families("pool", EXITS, &exits(&pools)),
@@ -50,6 +51,13 @@ const INFO: &[Row<Pool>] = &[(
     "info",
     Gauge,
     "How a pool's workers are managed, and where it listens.",
+    |_| Some(1.0),
+)];
+
+const BOOT_INFO: &[Row<Pool>] = &[(
+    "boot_info",
+    Gauge,
+    "How a pool's application boots, where it boots once.",
     |_| Some(1.0),
 )];
 
@@ -88,6 +96,47 @@ const POOL: &[Row<Pool>] = &[
         |it| it.limits.max_spare_servers.map(f64::from),
     ),
     (
+        "boot_seconds",
+        Gauge,
+        "How long the application took to boot, where it boots once.",
+        |it| boot(it)?.took_ms.map(|ms| ms as f64 / 1000.0),
+    ),
+    (
+        "boot_warm_up_seconds",
+        Gauge,
+        "How long the warm-up requests of the boot took together.",
+        |it| {
+            let boot = boot(it)?;
+            boot.took_ms?;
+            let took: u64 = boot.warm_up.iter().map(|request| request.took_ms).sum();
+            Some(took as f64 / 1000.0)
+        },
+    ),
+    (
+        "boot_requests",
+        Gauge,
+        "Requests that were taken up since the boot.",
+        |it| boot(it).map(|boot| boot.requests as f64),
+    ),
+    (
+        "boot_rewound_requests",
+        Gauge,
+        "Requests after which a worker was put back to its snapshot, since the boot.",
+        |it| rewound(it).map(|rewound| rewound.requests as f64),
+    ),
+    (
+        "boot_rewinding_seconds",
+        Gauge,
+        "How long it took to put workers back, all together.",
+        |it| rewound(it).map(|rewound| rewound.micros as f64 / 1e6),
+    ),
+    (
+        "boot_rewound_pages",
+        Gauge,
+        "Pages of memory that were copied to put workers back.",
+        |it| rewound(it).map(|rewound| rewound.pages as f64),
+    ),
+    (
         "queue_connections",
         Gauge,
         "Connections that wait to be accepted.",
@@ -107,6 +156,12 @@ const POOL: &[Row<Pool>] = &[
         Gauge,
         "Most connections that may wait: the backlog that the kernel grants.",
         |it| it.queue_limit.map(f64::from),
+    ),
+    (
+        "requests_in_flight",
+        Gauge,
+        "Requests that workers serve now, where each may serve several.",
+        in_flight,
     ),
     ("requests", Counter, "Requests that workers took up.", |it| {
         Some(it.counts.requests as f64)
@@ -167,6 +222,27 @@ fn serving(pool: &Pool) -> Option<&Generation> {
     pool.generations.iter().find(|it| it.state == "serving")
 }
 
+fn boot(pool: &Pool) -> Option<&Boot> {
+    serving(pool)?.boot.as_ref()
+}
+
+fn rewound(pool: &Pool) -> Option<&RewoundTotals> {
+    boot(pool)?.rewound.as_ref()
+}
+
+fn modes<'p>(pools: &[(Labels, &'p Pool)]) -> Vec<(Labels, &'p Pool)> {
+    let pools = pools.iter();
+    pools
+        .filter_map(|(labels, pool)| Some((with(labels, "mode", &boot(pool)?.mode), *pool)))
+        .collect()
+}
+
+fn in_flight(pool: &Pool) -> Option<f64> {
+    let workers = pool.generations.iter().flat_map(|it| &it.workers);
+    let told: Vec<f64> = workers.filter_map(|it| it.in_flight).map(f64::from).collect();
+    (!told.is_empty()).then(|| told.iter().sum())
+}
+
 fn workers(pools: &[(Labels, &Pool)]) -> Vec<(Labels, u32)> {
     let mut all = Vec::new();
     for (labels, pool) in pools {
@@ -187,9 +263,12 @@ fn exits<'p>(pools: &[(Labels, &'p Pool)]) -> Vec<(Labels, &'p Exits)> {
         for exits in &pool.counts.exits {
             let mut labels = with(labels, "cause", exits.cause.name());
             match (exits.cause, exits.code) {
-                (Cause::Signal, Some(signal)) => labels.push(("signal", signal_name(signal))),
+                (ExitCause::Signal, Some(signal)) => labels.push(("signal", signal_name(signal))),
                 (_, Some(code)) => labels.push(("code", code.to_string())),
                 (_, None) => {}
+            }
+            if let Some(reason) = &exits.reason {
+                labels.push(("reason", reason.clone()));
             }
             all.push((labels, exits));
         }

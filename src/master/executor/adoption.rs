@@ -1,6 +1,6 @@
 //! Takes over what the master before this one has left.
 
-use super::generation::{Generation, Resources};
+use super::generation::{Generation, Pipes, Resources};
 use super::output::Lines;
 use super::pools::{RunningPool, policy};
 use super::reports::Reports;
@@ -8,26 +8,27 @@ use super::sources::Source;
 use super::{Context, Executor, Pools, Processes, Reload, Who, WorkerProcess};
 use crate::config::{Application, Config, Pool};
 use crate::confine;
-use crate::estate::{Heritage, document, names};
+use crate::handover::{InheritedState, document, names};
 use crate::listen::{Inherited, Listener};
 use crate::logs::{Handout, open_file};
-use crate::master::action::Notify;
+use crate::master::action::WakeOnAccept;
 use crate::master::event::{
     Adopted, AdoptedGeneration, AdoptedWorker, GenerationId, PoolId, SlotIndex, WorkerId,
 };
 use crate::scoreboard::layout::slot as word;
-use crate::scoreboard::{Board, census, header};
+use crate::scoreboard::{Board, header, slot_reader};
 use crate::sys::{Error, pidfd, process};
 use crate::tick::Tick;
 use nix::errno::Errno;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 impl Executor {
     /// Takes over what goes on, and says what the core is to be told; `None`: nothing does. `config` stands in where the
     /// configuration of before is not known.
-    pub(in crate::master) fn adopt(&mut self, heritage: Heritage, config: &Config) -> Option<Adopted> {
-        let Heritage {
+    pub(in crate::master) fn adopt(&mut self, inherited: InheritedState, config: &Config) -> Option<Adopted> {
+        let InheritedState {
             document,
             plan,
             config: before,
@@ -37,7 +38,7 @@ impl Executor {
             highest,
             problem,
             ..
-        } = heritage;
+        } = inherited;
         self.handover.inherited = Inherited::new(listeners, own_listeners);
         if let Some(problem) = problem {
             log::error!(
@@ -58,9 +59,12 @@ impl Executor {
         self.context.descriptor_limit = document.descriptor_limit.or(self.context.descriptor_limit);
         if let Some(before) = before {
             // They are there; one whose pool is gone by now is to be removed.
-            let groups = before.pools.iter().map(confine::check);
+            let groups = before
+                .pools
+                .iter()
+                .map(|pool| confine::check(&self.context.in_force(pool)));
             self.pools.groups = groups.filter_map(|group| group.ok().flatten()).collect();
-            self.reload.config = before;
+            self.reload.take(before);
         }
         let mut adopted = Adopted {
             process_max: self.reload.config.global.process_max,
@@ -112,9 +116,8 @@ impl Executor {
         descriptors: &mut HashMap<String, OwnedFd>,
     ) -> Result<AdoptedGeneration, String> {
         let id = GenerationId(left.id);
-        let named = |config: &Config| config.pools.iter().find(|pool| pool.name == left.name).cloned();
-        let pool: Pool = named(&self.reload.config)
-            .or_else(|| named(config))
+        let written = || config.pools.iter().find(|pool| pool.name == left.name);
+        let pool: Arc<Pool> = (self.reload.pool(&left.name).or_else(written).cloned())
             .ok_or("no configuration names the pool")?;
         let mut settings = self
             .context
@@ -127,23 +130,14 @@ impl Executor {
             .and_then(|access| open_file(&access.path).ok());
         let resources = resources(&left, &pool.application, access.as_ref(), descriptors)
             .map_err(|error| error.to_string())?;
-        let watched = self
-            .context
-            .sources
-            .watch(&resources.child_accept.0, Source::ChildAccept(id))
-            .and_then(|()| {
-                self.context
-                    .sources
-                    .watch(resources.messages.pipe(), Source::Messages(id))
-            })
-            .and_then(|()| match &resources.reports {
-                Some(reports) => self.context.sources.watch(reports.ends().0, Source::Reports(id)),
-                None => Ok(()),
-            });
-        watched.map_err(|error| error.to_string())?;
+        for (fd, source) in resources.pipes.iter().flat_map(|pipes| pipes.sources(id)) {
+            let watched = self.context.sources.watch(fd, source);
+            watched.map_err(|error| error.to_string())?;
+        }
         let mut generation = Generation::new(PoolId(left.pool), settings, access);
-        generation.resources = Some(resources);
-        generation.set_notify(Notify::default());
+        generation.resources = Some(Box::new(resources));
+        generation.began = None;
+        generation.set_wake_on_accept(WakeOnAccept::default());
         generation.try_open_app_log();
         self.pools.generations.insert(id, generation);
         let has_preloader = self.adopt_program(&left, descriptors).unwrap_or_else(|error| {
@@ -166,7 +160,7 @@ impl Executor {
                 // It ended just now.
                 Err(error) => {
                     log::debug!("[pool {}] {error}", left.name);
-                    self.pools.free_seat(id, worker);
+                    self.pools.free_lost_slot(id, worker);
                 }
             }
         }
@@ -176,7 +170,7 @@ impl Executor {
                 left.name,
                 worker.pid
             );
-            self.pools.free_seat(id, worker);
+            self.pools.free_lost_slot(id, worker);
         }
         Ok(AdoptedGeneration {
             generation: id,
@@ -204,15 +198,21 @@ impl Pools {
                 .ok_or_else(|| format!("{name} is missing"))
         };
         let socket = take(&names::listener(pool.id))?;
+        let http = pool.http.as_ref().and_then(|http| {
+            let socket = take(&names::http(pool.id)).ok()?;
+            Some((socket, http.address.clone(), http.file))
+        });
         let queue = match names::queue(pool.id) {
             [out, into] if pool.has_queue => Some((take(&out)?, take(&into)?)),
             _ => None,
         };
-        let known = reload.config.pools.iter().find(|known| known.name == pool.name);
+        let known = reload.pool(&pool.name);
         let backlog = known.map_or(-1, |known| known.listen.backlog);
         let listener = Listener::adopt(socket, pool.address.clone(), pool.file, backlog);
+        let http = http.map(|(socket, address, file)| Listener::adopt(socket, address, file, backlog));
         let running = RunningPool {
             name: pool.name.clone(),
+            http: http.transpose().map_err(|error| error.to_string())?,
             listener: Some(listener.map_err(|error| error.to_string())?),
             queue,
             watched: false,
@@ -220,7 +220,7 @@ impl Pools {
             serving: None,
         };
         self.errors.begin(&pool.name);
-        self.tallies.begin(&pool.name, pool.tally.clone());
+        self.counters.begin(&pool.name, pool.counters.clone());
         self.by_id.insert(PoolId(pool.id), running);
         Ok(PoolId(pool.id))
     }
@@ -263,8 +263,8 @@ impl Pools {
             generation,
             slot: left.slot,
             pid: Some(left.pid),
-            retire: descriptors
-                .remove(&names::retire(left.id))
+            stop_pipe: descriptors
+                .remove(&names::stop_pipe(left.id))
                 .filter(|_| left.told.is_none()),
             output,
             first_words: Vec::new(),
@@ -281,13 +281,13 @@ impl Pools {
         };
         self.workers.insert(id, adopted);
         if let Some(generation) = self.generations.get_mut(&generation) {
-            generation.seats.insert(left.slot, id);
+            generation.slots.insert(left.slot, id);
         }
         Ok(())
     }
 
-    /// The seat of a worker that is gone is free, unless another process has written there since.
-    fn free_seat(&mut self, id: GenerationId, gone: &document::Worker) {
+    /// The slot of a worker that is gone is free, unless another process has written there since.
+    fn free_lost_slot(&mut self, id: GenerationId, gone: &document::Worker) {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
         };
@@ -295,14 +295,14 @@ impl Pools {
             .resources
             .as_ref()
             .and_then(|resources| resources.board.slot(gone.slot as usize));
-        let last = page.map_or(0, |page| census::word(page, word::PID));
+        let last = page.map_or(0, |page| slot_reader::word(page, word::PID));
         if last == 0 || last == gone.pid as u64 {
-            generation.unseat(gone.slot);
+            generation.free_slot(gone.slot);
         }
     }
 
-    /// Slots that were given away and whose worker is unknown: it was being made when the master ended. Its retire channel
-    /// is closed, so it leaves; until the generation ends nobody else may sit there.
+    /// Slots that were given away and whose worker is unknown: it was being made when the master ended. Its stop pipe
+    /// is closed, so it leaves. Until the generation ends, no other worker may have its slot.
     fn lost_slots(&self, id: GenerationId) -> Vec<SlotIndex> {
         let Some(generation) = self.generations.get(&id) else {
             return Vec::new();
@@ -312,7 +312,7 @@ impl Pools {
         };
         let words = resources.board.header();
         let lost: Vec<SlotIndex> = (0..generation.settings.slots)
-            .filter(|slot| header::used(words, *slot as usize) && !generation.seats.contains_key(slot))
+            .filter(|slot| header::used(words, *slot as usize) && !generation.slots.contains_key(slot))
             .map(SlotIndex)
             .collect();
         for slot in &lost {
@@ -328,6 +328,22 @@ fn resources(
     access: Option<&OwnedFd>,
     descriptors: &mut HashMap<String, OwnedFd>,
 ) -> Result<Resources, Error> {
+    let take = |descriptors: &mut HashMap<String, OwnedFd>, name: String| {
+        let fd = descriptors.remove(&name);
+        fd.ok_or_else(|| Error::new("adopt", name, Errno::EBADF))
+    };
+    let board = take(descriptors, names::board(left.id))?;
+    let resting = Resources {
+        board: Board::adopt(board, left.slots as usize)?,
+        pipes: None,
+        preloader: None,
+        next_mold: None,
+        promotions: 0,
+        memory: None,
+    };
+    if left.rests {
+        return Ok(resting);
+    }
     let access = match names::access_log(left.id).map(|end| descriptors.remove(&end)) {
         [Some(post), Some(shelf)] => Some(Handout::adopt(post, shelf)),
         // The old workers write to the file that they have.
@@ -337,22 +353,17 @@ fn resources(
         [Some(out), Some(into)] => Some(Reports::adopt(out, into)),
         _ => Reports::new(application)?,
     };
-    let mut take = |name: String| {
-        let fd = descriptors.remove(&name);
-        fd.ok_or_else(|| Error::new("adopt", name, Errno::EBADF))
-    };
-    let board = Board::adopt(take(names::board(left.id))?, &left.name, left.slots as usize)?;
-    let [accept_out, accept_in] = names::child_accept(left.id);
+    let [accept_out, accept_in] = names::accept_notify(left.id);
     let [messages_out, messages_in] = names::messages(left.id);
-    Ok(Resources {
-        board,
-        child_accept: (take(accept_out)?, take(accept_in)?),
-        messages: Lines::new(take(messages_out)?),
-        messages_in: take(messages_in)?,
+    let pipes = Pipes {
+        accept_notify: (take(descriptors, accept_out)?, take(descriptors, accept_in)?),
+        messages: Lines::new(take(descriptors, messages_out)?),
+        messages_in: take(descriptors, messages_in)?,
         reports,
-        preloader: None,
-        second: None,
-        promotions: 0,
         access,
+    };
+    Ok(Resources {
+        pipes: Some(pipes),
+        ..resting
     })
 }

@@ -2,23 +2,24 @@
 
 use super::generation::Generation;
 use super::output::Lines;
-use super::said::note;
-use super::shared::Members;
+use super::preloader::Preloader;
+use super::worker_output::note;
 use super::{Executor, GenerationId, Pools};
+use crate::config::sharing;
+use crate::indexed::Indexed;
 use crate::logs::{Log, LogError, Speaker};
 use crate::master::persona::FPM_TITLE;
 use crate::sys::file::{open_log_for, open_owned_log};
 use crate::sys::identity;
 use crate::tick::Tick;
 use crate::worker::Settings;
-use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::Write;
 
 /// Bytes of a line in a log of its own before it is wrapped.
 const LINE_BYTES: usize = 4096;
 
-/// Where one process' words go.
+/// Where the lines go that one process writes to its standard output and error.
 #[derive(Debug)]
 pub(super) struct Outlet<'a> {
     pub(super) log: &'static Log,
@@ -28,7 +29,7 @@ pub(super) struct Outlet<'a> {
 }
 
 impl Outlet<'_> {
-    /// Bytes of a line.
+    /// Most bytes of a line; a longer one is wrapped.
     pub(super) fn room(&self) -> usize {
         match self.file {
             Some(_) => LINE_BYTES,
@@ -49,7 +50,7 @@ impl Outlet<'_> {
 /// Opens the log of what a pool's processes write, if it has one of its own.
 pub(super) fn open(settings: &Settings) -> Result<Option<File>, LogError> {
     let pool = &settings.pool;
-    // Of a template each application has its own.
+    // Each application has a file of its own where the setting is a template.
     let Some(log) = pool.app_log.as_ref().filter(|_| pool.applications.is_none()) else {
         return Ok(None);
     };
@@ -139,7 +140,7 @@ impl Executor {
             let Some(generation) = generations.get(&worker.generation) else {
                 continue;
             };
-            let pid = super::said::pid(generation, worker);
+            let pid = super::worker_output::pid(generation, worker);
             let (first_words, is_up) = (&mut worker.first_words, worker.up);
             for (lines, stream) in &mut worker.output {
                 end(
@@ -152,7 +153,7 @@ impl Executor {
             }
         }
         for preloader in self.helpers.preloaders.values_mut() {
-            let (name, file) = whose(generations, &preloader.members);
+            let (name, file) = whose(generations, preloader);
             if let Some(output) = &mut preloader.output {
                 let mut words = Vec::new();
                 let outlet = outlet_of_preloader(log, &name, file, preloader.pid);
@@ -196,7 +197,7 @@ impl Generation {
     }
 }
 
-/// Where a preloader writes to.
+/// Where the lines of a preloader go.
 pub(super) fn outlet_of_preloader<'a>(
     log: &'static Log,
     name: &'a str,
@@ -216,15 +217,19 @@ pub(super) fn outlet_of_preloader<'a>(
     }
 }
 
-/// The pools of a preloader, and their log if there is one pool alone.
+/// Whose a preloader is, and that pool's log.
 pub(super) fn whose<'g>(
-    generations: &'g HashMap<GenerationId, Generation>,
-    members: &Members,
+    generations: &'g Indexed<GenerationId, Generation>,
+    preloader: &Preloader,
 ) -> (String, Option<&'g File>) {
-    let own = members.all().filter_map(|id| generations.get(&id));
-    let own: Vec<&Generation> = own.collect();
-    let names: BTreeSet<&str> = own.iter().map(|it| it.settings.pool.name.as_str()).collect();
-    let file = own.last().and_then(|it| it.app_log.as_ref());
-    let name = names.iter().copied().collect::<Vec<_>>().join("+");
-    (name, file.filter(|_| names.len() == 1))
+    if preloader.is_zygote() {
+        return (sharing::ZYGOTE.to_owned(), None);
+    }
+    let own = preloader
+        .members
+        .all()
+        .filter_map(|id| generations.get(&id))
+        .last();
+    let name = own.map(|it| it.settings.pool.name.clone());
+    (name.unwrap_or_default(), own.and_then(|it| it.app_log.as_ref()))
 }

@@ -5,6 +5,7 @@ use crate::listen::ListenError;
 use crate::logs::LogError;
 use crate::remedy;
 use crate::sys::Error;
+use nix::errno::Errno;
 use std::fmt;
 
 /// Why a configuration can't be applied. What ran before goes on.
@@ -26,6 +27,8 @@ pub enum ApplyError {
     AccessLog(String, LogError),
     /// The log of what a pool's processes write can't be opened.
     AppLog(String, LogError),
+    /// A pool's compiled scripts can't be kept.
+    OpcacheCache(String, Error),
 }
 
 impl fmt::Display for ApplyError {
@@ -44,7 +47,8 @@ impl ApplyError {
             | ApplyError::Confine(pool, _)
             | ApplyError::Handler(pool)
             | ApplyError::AccessLog(pool, _)
-            | ApplyError::AppLog(pool, _) => pool,
+            | ApplyError::AppLog(pool, _)
+            | ApplyError::OpcacheCache(pool, _) => pool,
         }
     }
 
@@ -52,10 +56,18 @@ impl ApplyError {
     pub(super) fn matter(&self) -> String {
         match self {
             ApplyError::Listen(_, error) => format!("listen: {error}"),
+            ApplyError::Identity(_, error) if error.errno == nix::errno::Errno::EPERM => {
+                format!("user: {error}: PHP is started for pools of all users as that one; choose another")
+            }
             ApplyError::Identity(_, error) => format!("no such user or group: {error}"),
             ApplyError::Confine(_, error) => error.to_string(),
             ApplyError::AccessLog(_, error) => format!("access.log: {error}{}", error.remedy()),
             ApplyError::AppLog(_, error) => format!("app_log: {error}{}", error.remedy()),
+            ApplyError::OpcacheCache(_, error) if error.errno == Errno::EPERM => format!(
+                "application.opcache_cache: {error}; the directory has to be its user's with mode 0700, and the one that it \
+                 is in writable for the daemon's user alone"
+            ),
+            ApplyError::OpcacheCache(_, error) => format!("application.opcache_cache: {error}"),
             ApplyError::SlowLog(_, path, error) => {
                 let remedy = remedy::of_file(path, error.kind());
                 format!(
@@ -64,7 +76,7 @@ impl ApplyError {
                 )
             }
             ApplyError::Program(_, path) => format!(
-                "{} is missing; install it: it belongs beside forkyard's own executable",
+                "{} is missing; install it: it belongs to forkyard's own programs",
                 path.display()
             ),
             ApplyError::Handler(_) => {
@@ -78,7 +90,7 @@ impl std::error::Error for ApplyError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             ApplyError::Listen(_, error) => Some(error),
-            ApplyError::Identity(_, error) => Some(error),
+            ApplyError::Identity(_, error) | ApplyError::OpcacheCache(_, error) => Some(error),
             ApplyError::Confine(_, error) => Some(error),
             ApplyError::AccessLog(_, error) | ApplyError::AppLog(_, error) => Some(error),
             ApplyError::SlowLog(_, _, error) => Some(error),

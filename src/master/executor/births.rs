@@ -14,7 +14,7 @@ use crate::runtime::http;
 use crate::sys::fd::{close_all_but, null, pipe, socket_pair};
 use crate::sys::process::{self, Side, exit_now};
 use crate::sys::{Error, clock, signal};
-use crate::worker::{self, Kit, Runtime, Seat};
+use crate::worker::{self, GenerationContext, Runtime, WorkerContext};
 use nix::sys::socket::SockType;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
@@ -35,8 +35,9 @@ impl Executor {
     pub(super) fn fork_failed(&mut self, worker: WorkerId) {
         if let Some(failed) = self.pools.workers.remove(&worker) {
             if let Some(generation) = self.pools.generations.get_mut(&failed.generation) {
-                generation.unseat(failed.slot);
+                generation.free_slot(failed.slot);
             }
+            self.pools.vacated.insert(failed.generation);
             for (lines, _) in &failed.output {
                 self.context.sources.forget(lines.pipe());
             }
@@ -51,9 +52,9 @@ impl Executor {
         let Some(generation) = self.pools.generations.get_mut(&id) else {
             return Err(Error::new("fork", "", nix::errno::Errno::EINVAL));
         };
-        generation.seat(slot, worker);
+        generation.occupy(slot, worker);
         // A worker that the next preloader may be made from is sent descriptors.
-        let (retire_out, retire) = if refork_at(&generation.settings, 0).is_some() {
+        let (stop_pipe_out, stop_pipe) = if refork_at(&generation.settings, 0).is_some() {
             socket_pair(SockType::SeqPacket)?
         } else {
             pipe(false)?
@@ -69,7 +70,7 @@ impl Executor {
             generation: id,
             slot,
             pid: None,
-            retire: Some(retire),
+            stop_pipe: Some(stop_pipe),
             output: Vec::new(),
             first_words: Vec::new(),
             begun: clock::now(),
@@ -91,28 +92,33 @@ impl Executor {
             None
         };
         self.handover.keep_worker(&self.pools, worker);
-        let seat = Seat {
+        let own = WorkerContext {
             slot,
-            retire: retire_out,
+            stop_pipe: stop_pipe_out,
             output,
             questions: answers,
             channel,
         };
         match application {
             Application::Php(_) | Application::Wrapped(_) => {
-                self.helpers.ask_preloader(&self.pools, worker, id, seat)
+                self.helpers.ask_preloader(&mut self.pools, worker, id, own)
             }
-            Application::Rust => self.fork_handler(worker, id, seat),
+            Application::Rust => self.fork_handler(worker, id, own),
             Application::Cgi(_)
             | Application::FastCgi(_)
             | Application::Http(_)
-            | Application::Program(_) => self.start_worker(worker, id, seat),
+            | Application::Program(_) => self.start_worker(worker, id, own),
         }
     }
 
     /// Starts a worker whose runtime is part of the program.
-    fn start_worker(&mut self, worker: WorkerId, id: GenerationId, seat: Seat) -> Result<(), Error> {
-        let kit = self.pools.kit(id)?;
+    fn start_worker(&mut self, worker: WorkerId, id: GenerationId, own: WorkerContext) -> Result<(), Error> {
+        // The worker of a program passes requests on, and is given no secrets.
+        if !self.pools.has_program(id) {
+            let read = self.pools.read_env_file(id);
+            read.map_err(|what| Error::new("read", what, nix::errno::Errno::EINVAL))?;
+        }
+        let context = self.pools.context(id)?;
         let share = self
             .pools
             .generations
@@ -125,11 +131,11 @@ impl Executor {
             .map_err(|error| Error::from_io("dup", "", &error))?;
         let reports = self.pools.reports_for_worker(id)?;
         let has_elder = self.pools.has_elder(id);
-        let is_routed = seat.is_routed();
-        let (settings, mut descriptors) = kit.take_apart();
-        let (slot, own) = seat.take_apart();
-        let (kit, seat) = (descriptors.len(), own.len());
-        descriptors.extend(own);
+        let is_routed = own.is_routed();
+        let (settings, mut descriptors) = context.take_apart();
+        let (slot, own_descriptors) = own.take_apart();
+        let (context, own) = (descriptors.len(), own_descriptors.len());
+        descriptors.extend(own_descriptors);
         descriptors.extend(table);
         let has_reports = reports.is_some();
         descriptors.extend(reports);
@@ -141,9 +147,9 @@ impl Executor {
         environment.extend(zone().filter(|_| settings.pool.clear_env));
         let role = Role::Worker(Box::new(WorkerStart {
             settings,
-            kit,
+            context,
             slot,
-            seat,
+            own,
             is_routed,
             processes,
             has_reports,
@@ -157,9 +163,9 @@ impl Executor {
     }
 
     /// Forks a worker that runs a handler of this program.
-    fn fork_handler(&mut self, worker: WorkerId, id: GenerationId, seat: Seat) -> Result<(), Error> {
-        let kit = self.pools.kit(id)?;
-        let name = kit.settings.pool.name.clone();
+    fn fork_handler(&mut self, worker: WorkerId, id: GenerationId, own: WorkerContext) -> Result<(), Error> {
+        let context = self.pools.context(id)?;
+        let name = context.settings.pool.name.clone();
         let has_elder = self.pools.has_elder(id);
         let Some(handler) = self.context.handlers.get_mut(&name) else {
             let subject = format!("no Rust handler named {name}");
@@ -174,7 +180,7 @@ impl Executor {
             }
             Side::Child => {
                 signal::reset_in_child();
-                exit_now(be_worker(kit, seat, handler.as_mut(), has_elder))
+                exit_now(be_worker(context, own, handler.as_mut(), has_elder))
             }
         }
     }
@@ -187,9 +193,7 @@ impl Executor {
             let preloader = resources.and_then(|r| self.helpers.preloaders.get(&r.preloader?));
             newborn.traceable = preloader.and_then(|p| p.traceable.clone());
             newborn.pid = Some(pid);
-            if let Some(store) = &mut self.handover.store {
-                store.is_stale = true;
-            }
+            self.handover.generation_changed(newborn.generation);
             self.processes.by_pid.insert(pid, Who::Worker(worker));
             log::debug!("[pool {}] child {pid} started", {
                 let generation = newborn.generation;
@@ -208,22 +212,12 @@ impl Executor {
         let Some(generation) = self.pools.generations.get_mut(&id) else {
             return Ok(());
         };
-        if generation.resources.is_some() {
+        if generation.pipes().is_some() {
             return Ok(());
         }
         generation.open()?;
-        if let Some(resources) = &generation.resources {
-            self.context
-                .sources
-                .watch(&resources.child_accept.0, Source::ChildAccept(id))?;
-            self.context
-                .sources
-                .watch(resources.messages.pipe(), Source::Messages(id))?;
-            if let Some(reports) = &resources.reports {
-                self.context
-                    .sources
-                    .watch(reports.ends().0, Source::Reports(id))?;
-            }
+        for (fd, source) in generation.pipes().into_iter().flat_map(|pipes| pipes.sources(id)) {
+            self.context.sources.watch(fd, source)?;
         }
         let pool = generation.pool;
         self.handover.keep_generation(&self.pools, id);
@@ -256,19 +250,38 @@ impl Pools {
     /// Whether the generation before it is still there.
     fn has_elder(&self, id: GenerationId) -> bool {
         let pool = self.generations.get(&id).map(|generation| generation.pool);
-        let mut all = self.generations.iter();
-        all.any(|(other, generation)| *other < id && Some(generation.pool) == pool)
+        pool.is_some_and(|pool| {
+            self.generations
+                .of(&pool)
+                .next()
+                .is_some_and(|(oldest, _)| oldest < id)
+        })
     }
 
-    pub(super) fn kit(&self, id: GenerationId) -> Result<Kit, Error> {
-        let nothing = || Error::new("kit", "the pool is closed", nix::errno::Errno::EINVAL);
+    /// Reads a generation's `env_file` for a start.
+    pub(super) fn read_env_file(&mut self, id: GenerationId) -> Result<(), String> {
+        let generation = self.generations.get_mut(&id);
+        generation.map_or(Ok(()), Generation::read_env_file)
+    }
+
+    /// What no report of a generation may show.
+    pub(super) fn secrets(&self, id: GenerationId) -> std::collections::BTreeMap<String, String> {
+        let generation = self.generations.get(&id);
+        generation.map(Generation::secrets).unwrap_or_default()
+    }
+
+    pub(super) fn context(&self, id: GenerationId) -> Result<GenerationContext, Error> {
+        let nothing = || Error::new("start", "the pool is closed", nix::errno::Errno::EINVAL);
         let generation: &Generation = self.generations.get(&id).ok_or_else(nothing)?;
         let pool = self.by_id.get(&generation.pool).ok_or_else(nothing)?;
         let queue = pool.queue.as_ref().ok_or_else(nothing)?;
         match &pool.listener {
-            Some(listener) => generation.kit(&listener.socket, queue),
+            Some(listener) => {
+                let http = pool.http.as_ref().map(|http| &http.socket);
+                generation.context(&listener.socket, http, queue)
+            }
             // Its workers are given their connections.
-            None => generation.kit(&null()?, queue),
+            None => generation.context(&null()?, None, queue),
         }
     }
 }
@@ -276,12 +289,12 @@ impl Pools {
 impl Helpers {
     fn ask_preloader(
         &mut self,
-        pools: &Pools,
+        pools: &mut Pools,
         worker: WorkerId,
         id: GenerationId,
-        seat: Seat,
+        own: WorkerContext,
     ) -> Result<(), Error> {
-        let generation = pools.number_in_preloader(id);
+        let order = self.order_of_zygote(pools, id, worker.0, own)?;
         let Some(preloader) = self.preloader_of(pools, id) else {
             return Err(Error::new(
                 "fork",
@@ -289,13 +302,19 @@ impl Helpers {
                 nix::errno::Errno::ESRCH,
             ));
         };
-        let is_routed = seat.is_routed();
-        let (slot, descriptors) = seat.take_apart();
-        let command = Command::Spawn {
-            worker: worker.0,
-            slot,
-            is_routed,
-            generation,
+        let (command, descriptors) = match order {
+            Ok(order) => order,
+            Err(own) => {
+                let is_routed = own.is_routed();
+                let (slot, descriptors) = own.take_apart();
+                let command = Command::Spawn {
+                    worker: worker.0,
+                    slot,
+                    is_routed,
+                    parcel: None,
+                };
+                (command, descriptors)
+            }
         };
         preloader.send(&command, descriptors);
         Ok(())
@@ -303,9 +322,14 @@ impl Helpers {
 }
 
 /// In the child: closes what is the master's, and becomes a worker. Says the exit code.
-fn be_worker(kit: Kit, seat: Seat, runtime: &mut dyn Runtime, has_elder: bool) -> i32 {
-    let mut keep: Vec<RawFd> = kit.descriptors();
-    keep.extend(seat.descriptors());
+fn be_worker(
+    context: GenerationContext,
+    own: WorkerContext,
+    runtime: &mut dyn Runtime,
+    has_elder: bool,
+) -> i32 {
+    let mut keep: Vec<RawFd> = context.descriptors();
+    keep.extend(own.descriptors());
     keep.sort_unstable();
     // SAFETY: what owns the other descriptors is the master's state, which this process never touches again: it
     // leaves by _exit.
@@ -313,5 +337,5 @@ fn be_worker(kit: Kit, seat: Seat, runtime: &mut dyn Runtime, has_elder: bool) -
     unsafe {
         close_all_but(&keep);
     }
-    worker::begin(kit, seat, runtime, has_elder)
+    worker::begin(context, own, runtime, has_elder)
 }

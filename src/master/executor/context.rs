@@ -2,9 +2,13 @@
 
 use super::Handlers;
 use super::sources::Sources;
+use crate::config::{self, Config, Descriptors};
+use crate::confine::Place;
 use crate::logs::Log;
-use crate::master::action::Outcome;
+use crate::master::action::ExitOutcome;
 use crate::master::event::Event;
+use crate::sys::fd;
+use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 
@@ -18,8 +22,33 @@ pub(in crate::master) struct Context {
     /// The log has php-fpm's words alone where it has any.
     pub(in crate::master) speaks_as_fpm: bool,
     pub(super) sources: Sources,
+    /// What the log has said last of how many descriptors there can be, and what pools need.
+    pub(super) told_of_room: Option<(u64, Descriptors)>,
+    /// A keeper or a service manager starts another master if this one is killed.
+    pub(in crate::master) is_followed: bool,
+    /// Where the control groups of pools are made that name none. Found when the first pool wants one.
+    pub(super) place: OnceCell<Place>,
     /// What happened while actions were performed.
     pub(in crate::master) happened: VecDeque<Event>,
     /// How the daemon ends.
-    pub(in crate::master) outcome: Option<Outcome>,
+    pub(in crate::master) outcome: Option<ExitOutcome>,
+}
+
+impl Context {
+    /// Raises the limit of descriptors to what the pools of a configuration need, or says that it is too low while all is well.
+    pub(super) fn make_room(&mut self, config: &Config) {
+        let needed = config::descriptors(config);
+        let Ok(limit) = fd::raise_descriptor_limit_to(needed.used) else {
+            return;
+        };
+        if limit >= needed.used || self.told_of_room == Some((limit, needed)) {
+            return;
+        }
+        self.told_of_room = Some((limit, needed));
+        let (pools, Descriptors { least, used, .. }) = (config.pools.len(), needed);
+        log::warn!(
+            "the limit of open files is {limit}: {pools} pools need {least} when none is used, and {used} when each has a \
+             worker; raise it (LimitNOFILE= in the unit, ulimit -n)"
+        );
+    }
 }

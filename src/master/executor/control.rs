@@ -1,17 +1,18 @@
-//! The control sockets: who asks, and what is asked.
+//! The control sockets: which client asks, and what it asks for.
 
 use super::sources::Source;
 use super::{Applications, Context, Executor};
 use crate::config::{Address, Listen, Pool};
 use crate::control::protocol::{Answer, Request};
 use crate::control::{Guests, Heard, MOST_GUESTS, MOST_SESSIONS, Session, owners_socket};
-use crate::listen::{AcceptPause, ListenError, Listener, Place, bind};
+use crate::listen::{AcceptPause, ListenError, Listener, SocketPath, bind};
 use crate::sys::{clock, identity, socket};
 use crate::tick::Tick;
 use mio::Interest;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Connections taken at once.
 const ACCEPTS: usize = 16;
@@ -50,7 +51,7 @@ pub(in crate::master) struct Control {
     pause: AcceptPause,
 }
 
-/// What somebody may ask for.
+/// What a client may ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::master) enum Rights {
     /// Everything: root and the daemon's own user.
@@ -85,8 +86,8 @@ impl Executor {
     /// nowhere. On an error it is as before.
     pub(in crate::master) fn open_control(&mut self, path: Option<&Path>) -> Result<(), ListenError> {
         self.open_door(Door::Main, path)?;
-        // Users other than the daemon's own to whom applications belong.
-        let is_owned = |pool: &Pool| {
+        // Users other than the daemon's own that own applications.
+        let is_owned = |pool: &Arc<Pool>| {
             let of_one = pool.user.is_some() && pool.application.root().is_some();
             pool.applications.is_some() || of_one
         };
@@ -100,9 +101,9 @@ impl Executor {
         let mode = door.mode();
         let listener = self.control.listener(door);
         let place = listener.filter(|it| it.is_ours()).map(Listener::place);
-        let is_lost = matches!(place, Some(Place::Gone | Place::Taken));
+        let is_lost = matches!(place, Some(SocketPath::Gone | SocketPath::Taken));
         if is_lost {
-            // Those who came before it was gone.
+            // The connections that came before it was gone.
             while self
                 .control
                 .accept_control(&mut self.context, &mut self.applications, door)
@@ -154,7 +155,7 @@ impl Executor {
         }
     }
 
-    /// Answers what was asked, if whoever asked is still there.
+    /// Answers what was asked, if the client is still there.
     pub(in crate::master) fn answer(&mut self, id: u64, answer: &Answer) {
         if let Some(session) = self.control.sessions.get_mut(&id) {
             session.answer(answer);
@@ -185,7 +186,7 @@ impl Control {
     }
 
     /// Whether something is asked.
-    pub(in crate::master) fn has_orders(&self) -> bool {
+    pub(in crate::master) fn has_requests(&self) -> bool {
         !self.asked.is_empty() || !self.asked_by_guests.is_empty()
     }
 
@@ -291,7 +292,7 @@ impl Control {
         }
     }
 
-    /// What whoever is behind a conversation may ask for.
+    /// What the client of a conversation may ask for.
     pub(in crate::master) fn rights(&self, id: u64) -> Rights {
         self.guests.user(id).map_or(Rights::All, Rights::Own)
     }
@@ -313,7 +314,7 @@ impl Control {
 }
 
 /// A socket that its owner alone can reach, or, with another mode, others as well.
-fn private(address: Address, mode: u32) -> Listen {
+pub(super) fn private(address: Address, mode: u32) -> Listen {
     Listen {
         address,
         backlog: MOST_SESSIONS.max(MOST_GUESTS) as i32,

@@ -8,7 +8,8 @@ use super::{Executor, Helpers, Pools, Processes, Who, WorkerProcess};
 use crate::config::Application;
 use crate::master::event::{Event, Exit, GenerationId, WorkerId};
 use crate::runtime::php::protocol::Answer;
-use crate::scoreboard::{Stage, census};
+use crate::scoreboard::{Stage, slot_reader};
+use crate::sys::identity::Identity;
 use crate::sys::process::{self, Ended};
 use std::rc::Rc;
 
@@ -22,20 +23,16 @@ pub(super) const LAST_LOOKS: usize = 64;
 impl Executor {
     /// Reaps children that have ended: all, or as many as others can wait for.
     pub(in crate::master) fn reap(&mut self) {
-        // What preloaders and workers have said comes first, so that children are known, and known to have been up.
+        // What preloaders have said comes first, so that children are known.
         let preloaders: Vec<i32> = self.helpers.preloaders.keys().copied().collect();
         for preloader in preloaders {
             self.hear_preloader(preloader);
         }
         let seconds: Vec<GenerationId> = self.helpers.seconds.keys().copied().collect();
         for generation in seconds {
-            self.hear_second(generation);
+            self.hear_next_mold(generation);
         }
-        let generations: Vec<GenerationId> = self.pools.generations.keys().copied().collect();
-        for generation in generations {
-            self.child_accept(generation);
-        }
-        self.applications.kill_stopped_companions();
+        self.applications.kill_stopped_helper_processes();
         self.processes.has_more_dead = false;
         for count in 0.. {
             // Thousands may end at once, such as what a start has left behind: others have their turn meanwhile.
@@ -52,16 +49,19 @@ impl Executor {
                     self.worker_gone(worker, pid, exit_of(ended));
                 }
                 Some(Who::Rehearsal) => self.handover.rehearsal_ended(&mut self.context, ended),
-                Some(Who::Router(pool)) => self.companion_gone(pool, Which::Router, pid, ended),
-                Some(Who::Scout(pool)) => self.companion_gone(pool, Which::Scout, pid, ended),
+                Some(Who::Router(pool)) => self.helper_process_gone(pool, Which::Router, pid, ended),
+                Some(Who::Inspector(pool)) => self.helper_process_gone(pool, Which::Inspector, pid, ended),
                 Some(Who::Reporter(pool)) => {
                     self.helpers
-                        .reporter_gone(&mut self.context, &self.pools, pool, pid, ended)
+                        .reporter_gone(&mut self.context, &self.pools, pool, pid, ended);
+                    self.pools.vacate(pool);
                 }
-                Some(Who::StandIn(pool)) => {
+                Some(Who::UnavailableResponder(pool)) => {
                     self.helpers
-                        .stand_in_gone(&mut self.context, &self.pools, pool, pid)
+                        .unavailable_responder_gone(&mut self.context, &self.pools, pool, pid);
+                    self.pools.vacate(pool);
                 }
+                Some(Who::Jobs) => self.jobs_gone(pid, ended),
                 Some(Who::Preloader) => self.preloader_gone(pid, exit_of(ended)),
                 Some(Who::Program(id, index)) => self.process_gone(id, index, ended),
                 Some(Who::Tracer(worker)) => self.tracer_gone(worker, ended),
@@ -82,13 +82,17 @@ impl Executor {
         let Some(worker) = self.pools.workers.get(&id) else {
             return;
         };
-        let (pid, generation) = (worker.pid.unwrap_or_default(), worker.generation);
-        self.child_accept(generation);
+        let pid = worker.pid.unwrap_or_default();
         self.worker_gone(id, pid, Exit::Unknown);
     }
 
     fn worker_gone(&mut self, id: WorkerId, pid: i32, exit: Exit) {
+        // What it has said comes first, so that it is known to have been up.
+        if let Some(generation) = self.pools.workers.get(&id).map(|worker| worker.generation) {
+            self.accept_notify(generation);
+        }
         let had_work = self.processes.note_death(&self.pools, id, pid);
+        self.tell_jobs_of_death(id, pid, exit);
         self.pools.count_exit(id, exit);
         if let Some(mut worker) = self.pools.workers.remove(&id) {
             self.pools.kill_rest(&worker, pid, exit);
@@ -98,8 +102,9 @@ impl Executor {
                 self.context.sources.forget(process);
             }
             if let Some(generation) = self.pools.generations.get_mut(&worker.generation) {
-                generation.unseat(worker.slot);
+                generation.free_slot(worker.slot);
             }
+            self.pools.vacated.insert(worker.generation);
             self.handover.unkeep_worker(id, &worker);
         }
         self.applications.instance_gone(id);
@@ -125,7 +130,7 @@ impl Executor {
         self.context.sources.forget(&preloader.channel);
         if let Some(mut output) = preloader.output.take() {
             // A process that it has started may still have the pipe.
-            let (name, file) = whose(&self.pools.generations, &preloader.members);
+            let (name, file) = whose(&self.pools.generations, &preloader);
             let outlet = outlet_of_preloader(self.context.log, &name, file, pid);
             output.end_line(|words| {
                 outlet.write(words);
@@ -134,9 +139,9 @@ impl Executor {
             self.context.sources.forget(output.pipe());
         }
         for id in preloader.members.all() {
-            self.processes.last_words.insert(id, preloader.last_words.clone());
-            if self.pools.second_pid(id) == Some(pid) {
-                self.pools.detach_second(&mut self.context, id, exit);
+            self.processes.last_lines.insert(id, preloader.last_lines.clone());
+            if self.pools.next_mold_pid(id) == Some(pid) {
+                self.pools.detach_next_mold(&mut self.context, id, exit);
             } else {
                 self.detach(id, exit);
             }
@@ -186,10 +191,12 @@ impl Executor {
                 powered_by,
                 is_code_fixed,
                 stack,
+                has_memory: _,
+                boot,
             } => {
                 log::debug!("[pool {}] the preloader is ready: {version}", name());
                 self.note_loaded(pid, loaded.as_slice());
-                let facts = Executor::facts(extensions, &loaded, powered_by, is_code_fixed);
+                let facts = Executor::facts(extensions, &loaded, powered_by, is_code_fixed, boot);
                 let Some(preloader) = self.helpers.preloaders.get_mut(&pid) else {
                     return;
                 };
@@ -207,6 +214,7 @@ impl Executor {
                         .preloader_is_ready(&mut self.context, &mut self.pools, pid),
                 }
             }
+            Answer::Unfit { reason } => self.zygote_unfit(pid, &reason),
             Answer::Scripts { scripts } => self.helpers.take_scripts(&self.pools, pid, scripts),
             Answer::Forgotten { generation } => self.forgotten(pid, generation),
             // Only a worker says so, on a channel that is not yet a preloader's.
@@ -243,18 +251,21 @@ impl Executor {
         }
     }
 
-    /// Whether a process is a child of ours that nobody else is, and that this generation may have. Orphans of every pool
-    /// become children of ours: nobody must get hold of another user's.
+    /// Whether a process is a child of ours that is not known yet, and that this generation may have. Orphans of every
+    /// pool become children of ours: a preloader must not claim another user's.
     pub(super) fn is_new_child(&self, id: GenerationId, pid: i32) -> bool {
         let generation = self.pools.generations.get(&id);
         let identity = generation.and_then(|generation| generation.settings.identity.as_ref());
-        let is_foreign = identity.is_some_and(|identity| process::real_user(pid) != Some(identity.uid));
+        let is_own = |identity: &Identity| {
+            let user = process::real_user(pid);
+            user == Some(identity.uid) || user.is_some() && user == self.pools.zygotes_user(id)
+        };
         let is_known = self.processes.by_pid.contains_key(&pid) || self.helpers.spawner.knows(pid);
-        !is_known && process::is_child(pid) && !is_foreign
+        !is_known && process::is_child(pid) && identity.is_none_or(is_own)
     }
 
     /// A preloader says that it made a worker. It is believed if it was asked for this worker and the process is a
-    /// child of ours that nobody else is.
+    /// child of ours that is not known yet.
     fn take_birth(&mut self, preloader: i32, worker: WorkerId, pid: i32) {
         let Some(id) = self.helpers.unborn_of(&self.pools, preloader, worker) else {
             log::error!(
@@ -307,10 +318,10 @@ impl Processes {
             .resources
             .as_ref()
             .and_then(|r| r.board.slot(worker.slot as usize));
-        let entry = page.map(census::read);
-        let had_work = entry.as_ref().is_some_and(census::Entry::had_work);
+        let entry = page.map(slot_reader::read);
+        let had_work = entry.as_ref().is_some_and(slot_reader::SlotEntry::had_work);
         let doing = entry.as_ref().and_then(describe).unwrap_or_default();
-        let death = super::say::Death {
+        let death = super::notices::Death {
             pid,
             pool: generation.settings.pool.name.clone(),
             uptime,
@@ -320,7 +331,7 @@ impl Processes {
         had_work
     }
 
-    /// Takes a child out of those that ended before anybody knew them.
+    /// Takes a child out of those that ended before they were known.
     pub(super) fn early_death(&mut self, pid: i32) -> Option<Exit> {
         let at = self.early_deaths.iter().position(|(dead, _)| *dead == pid)?;
         self.early_deaths.remove(at).map(|(_, ended)| exit_of(ended))
@@ -333,13 +344,13 @@ impl Helpers {
         let worker = pools.workers.get(&worker).filter(|worker| worker.pid.is_none())?;
         let members = &self.preloaders.get(&preloader)?.members;
         let is_asked =
-            members.contains(worker.generation) && pools.second_pid(worker.generation) != Some(preloader);
+            members.contains(worker.generation) && pools.next_mold_pid(worker.generation) != Some(preloader);
         is_asked.then_some(worker.generation)
     }
 }
 
 /// What a worker was serving when it ended.
-fn describe(entry: &census::Entry) -> Option<String> {
+fn describe(entry: &slot_reader::SlotEntry) -> Option<String> {
     match entry.stage {
         Stage::Creating | Stage::Accepting | Stage::Accepted | Stage::Finished => None,
         Stage::ReadingHeaders => Some(", while reading a request".into()),

@@ -37,14 +37,14 @@ enum Expected {
 
 /// An entry that is not complete.
 #[derive(Debug, Default)]
-pub(super) struct Entry {
+pub(super) struct UnfinishedEntry {
     text: Vec<u8>,
     expected: Expected,
     /// When its last line came.
     last: Option<Tick>,
 }
 
-impl Entry {
+impl UnfinishedEntry {
     /// Takes a line without its newline; gives the entry before it if the line does not belong to that.
     pub(super) fn take(&mut self, line: &[u8], now: Tick, mut complete: impl FnMut(&[u8])) {
         let is_full = self.text.len() + line.len() >= MOST_BYTES;
@@ -59,7 +59,7 @@ impl Entry {
         self.expect_after(line);
     }
 
-    /// Gives what there is.
+    /// Passes on the lines that there are, as a complete entry.
     pub(super) fn end(&mut self, mut complete: impl FnMut(&[u8])) {
         if self.last.take().is_some() {
             complete(&self.text);
@@ -68,7 +68,7 @@ impl Entry {
         self.expected = Expected::Anything;
     }
 
-    /// When [`Entry::end`] is to be called at the latest; `None`: there is nothing.
+    /// When [`UnfinishedEntry::end`] is to be called at the latest; `None`: there is nothing.
     pub(super) fn due(&self) -> Option<Tick> {
         self.last.map(|last| last + HOLD)
     }
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     fn entries(text: &str) -> Vec<String> {
-        let (mut entry, mut all) = (Entry::default(), Vec::new());
+        let (mut entry, mut all) = (UnfinishedEntry::default(), Vec::new());
         let mut complete = |text: &[u8]| all.push(String::from_utf8(text.to_vec()).unwrap());
         for line in text.lines() {
             entry.take(line.as_bytes(), Tick::ZERO, &mut complete);

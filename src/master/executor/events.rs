@@ -1,18 +1,19 @@
-//! Takes up what the loop's tokens announce: child_accept bytes, messages, output, preloaders' channels.
+//! Takes up what the loop's tokens announce: accept-notify bytes, messages, output, preloaders' channels.
 
 use super::app_log::{outlet_of_preloader, whose};
 use super::deaths::LAST_LOOKS;
-use super::output::{Lines, Look};
+use super::output::{Lines, PipeRead};
+use super::reload::Asked;
 use super::sources::Source;
 use super::{Context, Executor, GenerationId, Helpers, PoolId, Pools, Processes, WorkerId};
 use crate::logs::parse_message;
 use crate::master::event::Event;
-use crate::worker::{IS_SEASONED, IS_UP};
+use crate::worker::{IS_CANDIDATE, IS_UP, renewal, slot};
 use mio::Token;
 use nix::errno::Errno;
 
-/// Reads of a child_accept pipe at once: 16 hold more words than a pipe does.
-const CHILD_ACCEPT_READS: usize = 17;
+/// Reads of a accept-notify pipe at once: 16 hold more words than a pipe does.
+const ACCEPT_NOTIFY_READS: usize = 17;
 
 impl Executor {
     /// Takes up what a source announced. `true`: there is more, come again.
@@ -22,23 +23,25 @@ impl Executor {
                 self.pools.work_waits(&mut self.context, pool);
                 false
             }
-            Source::ChildAccept(generation) => self.child_accept(generation),
+            Source::ChildAccept(generation) => self.accept_notify(generation),
             Source::Messages(generation) => self.pools.read_messages(&self.context, generation),
             Source::Reports(generation) => self.pools.hear_reports(generation),
             Source::Output(worker, index) => self.pools.read_output(&mut self.context, worker, index),
             Source::Preloader(pid) => self.hear_preloader(pid),
             Source::Second(generation) => {
-                self.hear_second(generation);
+                self.hear_next_mold(generation);
                 false
             }
             // Taken up by the loop, which knows what serves.
             Source::Status(_) => false,
             Source::Router(pool) => self.hear_router(pool),
-            Source::Scout(pool) => self.hear_scout(pool),
-            Source::CompanionMessages(pool, which) => {
+            Source::Inspector(pool) => self.hear_inspector(pool),
+            Source::HelperMessages(pool, which) => {
                 self.applications
-                    .read_companion_messages(&mut self.context, pool, which)
+                    .read_helper_messages(&mut self.context, pool, which)
             }
+            Source::Jobs => self.hear_jobs(),
+            Source::JobsMessages => self.read_jobs_messages(),
             Source::Spawner(token) => {
                 self.attend_spawner(token);
                 false
@@ -60,6 +63,10 @@ impl Executor {
                 self.control
                     .accept_control(&mut self.context, &mut self.applications, door)
             }
+            Source::Directories => {
+                self.read_watch();
+                false
+            }
             Source::ControlSession(id) => {
                 self.control
                     .attend_session(&mut self.context, &mut self.applications, id);
@@ -69,29 +76,37 @@ impl Executor {
     }
 
     /// Takes up what workers told. `true`: there is more; a worker that never stops telling must not keep the master.
-    pub(super) fn child_accept(&mut self, id: GenerationId) -> bool {
+    pub(super) fn accept_notify(&mut self, id: GenerationId) -> bool {
         let Some(generation) = self.pools.generations.get(&id) else {
             return false;
         };
-        let Some(resources) = &generation.resources else {
+        let Some(pipes) = generation.pipes() else {
             return false;
         };
         let mut buffer = [0; 4096];
-        let (mut up, mut seasoned) = (Vec::new(), Vec::new());
+        let (mut up, mut mold_candidate) = (Vec::new(), Vec::new());
         let (mut told, mut more) = (false, true);
-        for _ in 0..CHILD_ACCEPT_READS {
-            match nix::unistd::read(&resources.child_accept.0, &mut buffer) {
+        for _ in 0..ACCEPT_NOTIFY_READS {
+            match nix::unistd::read(&pipes.accept_notify.0, &mut buffer) {
                 Ok(count) if count > 0 => {
                     for word in buffer[..count].chunks_exact(4) {
                         let word = u32::from_ne_bytes([word[0], word[1], word[2], word[3]]);
-                        let seat = generation.seats.get(&(word & !(IS_UP | IS_SEASONED))).copied();
-                        if word & IS_SEASONED != 0 {
-                            seasoned.extend(seat);
+                        let worker = generation.slots.get(&slot(word)).copied();
+                        if word & IS_CANDIDATE != 0 {
+                            mold_candidate.extend(worker);
+                            continue;
+                        }
+                        if let Some((why, moment)) = renewal(word) {
+                            self.reload.ask(Asked {
+                                generation: id,
+                                why,
+                                moment,
+                            });
                             continue;
                         }
                         told = true;
                         if word & IS_UP != 0 {
-                            up.extend(seat);
+                            up.extend(worker);
                         }
                     }
                 }
@@ -108,9 +123,7 @@ impl Executor {
                 // A worker of a preloader may be up before its birth was announced.
                 if !worker.up {
                     worker.up = true;
-                    if let Some(store) = &mut self.handover.store {
-                        store.is_stale = true;
-                    }
+                    self.handover.generation_changed(worker.generation);
                     generation_is_well = true;
                     self.context.happened.push_back(Event::WorkerUp(id));
                 }
@@ -124,7 +137,7 @@ impl Executor {
         }
         self.context
             .happened
-            .extend(seasoned.into_iter().map(Event::WorkerSeasoned));
+            .extend(mold_candidate.into_iter().map(Event::MoldCandidate));
         if told {
             self.context.happened.push_back(Event::ChildAccept(id));
         }
@@ -139,10 +152,10 @@ impl Context {
     }
 
     /// What is left of a generation's messages, within reason: a process that its worker left behind may still write,
-    /// faster than anybody reads.
+    /// faster than the master reads.
     pub(super) fn drain_messages(&self, pool: &str, messages: &mut Lines) {
         for _ in 0..LAST_LOOKS {
-            if messages.read(|line| write_message(self.log, pool, line)) != Look::More {
+            if messages.read(|line| write_message(self.log, pool, line)) != PipeRead::More {
                 break;
             }
         }
@@ -162,12 +175,12 @@ impl Pools {
             return false;
         };
         let name = generation.settings.pool.name.clone();
-        let Some(resources) = generation.resources.as_mut() else {
+        let Some(pipes) = generation.pipes_mut() else {
             return false;
         };
         let log = context.log;
-        let look = resources.messages.read(|line| write_message(log, &name, line));
-        look == Look::More
+        let look = pipes.messages.read(|line| write_message(log, &name, line));
+        look == PipeRead::More
     }
 
     pub(super) fn name_worker(&self, id: WorkerId) -> (&str, i32) {
@@ -191,7 +204,7 @@ impl Pools {
             .resources
             .as_ref()
             .and_then(|r| r.board.slot(worker.slot as usize));
-        let Some(entry) = page.map(crate::scoreboard::census::read) else {
+        let Some(entry) = page.map(crate::scoreboard::slot_reader::read) else {
             return String::new();
         };
         let text = |index: usize| String::from_utf8_lossy(&entry.texts[index]).into_owned();
@@ -217,26 +230,26 @@ impl Helpers {
         let Some(mut output) = preloader.output.take() else {
             return false;
         };
-        let (name, file) = whose(&pools.generations, &preloader.members);
+        let (name, file) = whose(&pools.generations, preloader);
         let outlet = outlet_of_preloader(context.log, &name, file, pid);
         let look = output.read(|words| {
             outlet.write(words);
             preloader.note_words(words);
         });
         context.sources.hold_entry(output.due());
-        if look == Look::Ended {
+        if look == PipeRead::Ended {
             context.sources.forget(output.pipe());
         } else {
             preloader.output = Some(output);
         }
-        look == Look::More
+        look == PipeRead::More
     }
 }
 
 impl Processes {
     /// What a preloader wrote last, as the end of a sentence.
-    pub(super) fn last_words(&self, id: GenerationId) -> String {
-        match self.last_words.get(&id) {
+    pub(super) fn last_lines(&self, id: GenerationId) -> String {
+        match self.last_lines.get(&id) {
             Some(words) if !words.is_empty() => {
                 let words: Vec<&str> = words.iter().map(String::as_str).collect();
                 format!(", having said {:?}", words.join(" / "))

@@ -3,18 +3,22 @@
 use super::make::Make;
 use super::output::Lines;
 use super::reports::Reports;
-use crate::config::ProcessManager;
+use super::sources::Source;
+use crate::config::{Application, ProcessManager};
+use crate::confine;
+use crate::indexed::Keyed;
 use crate::logs::{Handout, LogError, open_file};
-use crate::master::action::Notify;
-use crate::master::event::{PoolId, WorkerId};
+use crate::master::action::WakeOnAccept;
+use crate::master::event::{GenerationId, PoolId, WorkerId};
 use crate::runtime::http::Share;
 use crate::scoreboard::layout::header as word;
 use crate::scoreboard::{Board, header};
 use crate::sys::fd::{pipe, socket_pair};
 use crate::sys::{Error, clock};
-use crate::worker::{Kit, Settings};
+use crate::tick::Tick;
+use crate::worker::{GenerationContext, Settings, needs_entrance};
 use nix::sys::socket::SockType;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -23,11 +27,13 @@ use std::os::fd::{AsFd, OwnedFd};
 pub(super) struct Generation {
     pub(super) pool: PoolId,
     pub(super) settings: Settings,
-    pub(super) resources: Option<Resources>,
+    /// When it began; `None`: before this master.
+    pub(super) began: Option<Tick>,
+    pub(super) resources: Option<Box<Resources>>,
     /// What was published before there was a scoreboard to publish it in.
-    pub(super) notify: Notify,
-    /// Who sits in which slot.
-    pub(super) seats: HashMap<u32, WorkerId>,
+    pub(super) notify: WakeOnAccept,
+    /// Which worker has which slot.
+    pub(super) slots: HashMap<u32, WorkerId>,
     /// What it was made from.
     pub(super) make: Make,
     /// Its access log, open.
@@ -36,6 +42,8 @@ pub(super) struct Generation {
     pub(super) slow_log: Option<File>,
     /// Where what its processes write goes, in place of the daemon's log.
     pub(super) app_log: Option<File>,
+    /// What its `env_file` had at the last start.
+    pub(super) secrets: BTreeMap<String, String>,
     /// Where its workers find the processes of its program.
     pub(super) share: Option<Share>,
 }
@@ -44,33 +52,78 @@ pub(super) struct Generation {
 #[derive(Debug)]
 pub(super) struct Resources {
     pub(super) board: Board,
-    pub(super) child_accept: (OwnedFd, OwnedFd),
+    /// What its processes are connected by; `None`: it has no process, and they were closed.
+    pub(super) pipes: Option<Pipes>,
+    /// The pid of the process that makes its workers.
+    pub(super) preloader: Option<i32>,
+    /// The pid of the next mold, once it is known.
+    pub(super) next_mold: Option<i32>,
+    /// How many preloaders in a row were made from workers.
+    pub(super) promotions: usize,
+    /// What its workers have in place of what all workers of their zygote would share, such as OPcache's memory. It goes with
+    /// the zygote, whose addresses it is for.
+    pub(super) memory: Option<OwnedFd>,
+}
+
+/// What connects a generation's processes with the master. All of its processes have the same.
+#[derive(Debug)]
+pub(super) struct Pipes {
+    pub(super) accept_notify: (OwnedFd, OwnedFd),
     pub(super) messages: Lines,
     pub(super) messages_in: OwnedFd,
     /// What its workers tell of starts that failed, where they start something.
     pub(super) reports: Option<Reports>,
-    /// The pid of the process that makes its workers.
-    pub(super) preloader: Option<i32>,
-    /// The pid of the second preloader, once it is known.
-    pub(super) second: Option<i32>,
-    /// How many preloaders in a row were made from workers.
-    pub(super) promotions: usize,
     /// Where workers find the access log.
     pub(super) access: Option<Handout>,
 }
 
+impl Pipes {
+    fn open(application: &Application, access: Option<&OwnedFd>) -> Result<Pipes, Error> {
+        // A socket pair keeps messages of several workers apart and never blocks them.
+        let (messages, messages_in) = socket_pair(SockType::Stream)?;
+        Ok(Pipes {
+            accept_notify: pipe(true)?,
+            messages: Lines::new(messages),
+            messages_in,
+            reports: Reports::new(application)?,
+            access: access.map(Handout::new).transpose()?,
+        })
+    }
+
+    /// The descriptors of a generation that the master watches, each with what it stands for.
+    pub(super) fn sources(&self, id: GenerationId) -> impl Iterator<Item = (&OwnedFd, Source)> {
+        let reports = self.reports.as_ref();
+        let reports = reports.map(|reports| (reports.ends().0, Source::Reports(id)));
+        [
+            (&self.accept_notify.0, Source::ChildAccept(id)),
+            (self.messages.pipe(), Source::Messages(id)),
+        ]
+        .into_iter()
+        .chain(reports)
+    }
+}
+
 impl Resources {
-    /// What a next master needs, in the order of `estate::names::of_generation`.
+    /// What a next master needs, in the order of `handover::names::of_generation`.
     pub(super) fn descriptors(&self) -> Vec<&OwnedFd> {
-        let mut all = vec![
-            &self.board.memory().writable,
-            &self.child_accept.0,
-            &self.child_accept.1,
-            self.messages.pipe(),
-            &self.messages_in,
-        ];
-        all.extend(self.access.iter().flat_map(Handout::ends));
+        let mut all = vec![&self.board.memory().writable];
+        let Some(pipes) = &self.pipes else { return all };
+        all.extend([
+            &pipes.accept_notify.0,
+            &pipes.accept_notify.1,
+            pipes.messages.pipe(),
+            &pipes.messages_in,
+        ]);
+        all.extend(pipes.access.iter().flat_map(Handout::ends));
         all
+    }
+}
+
+impl Keyed for Generation {
+    type Key = PoolId;
+
+    fn key(&self) -> &PoolId {
+        &self.pool
     }
 }
 
@@ -80,13 +133,15 @@ impl Generation {
         Generation {
             pool,
             settings,
+            began: Some(clock::now()),
             resources: None,
-            notify: Notify::default(),
-            seats: HashMap::new(),
+            notify: WakeOnAccept::default(),
+            slots: HashMap::new(),
             make: Make::default(),
             access,
             slow_log: None,
             app_log: None,
+            secrets: BTreeMap::new(),
             share: None,
         }
     }
@@ -108,28 +163,46 @@ impl Generation {
 
     /// Brings the scoreboard and the pipes into being.
     pub(super) fn open(&mut self) -> Result<(), Error> {
-        if self.resources.is_some() {
+        if self.pipes().is_some() {
             return Ok(());
         }
-        let name = format!("forkyard {}", self.settings.pool.name);
-        let board = Board::create(&name, self.settings.slots as usize)?;
-        let child_accept = pipe(true)?;
-        // A socket pair keeps messages of several workers apart and never blocks them.
-        let (messages, messages_in) = socket_pair(SockType::Stream)?;
-        let messages = Lines::new(messages);
-        self.resources = Some(Resources {
-            board,
-            child_accept,
-            messages,
-            messages_in,
-            reports: Reports::new(&self.settings.pool.application)?,
-            preloader: None,
-            second: None,
-            promotions: 0,
-            access: self.access.as_ref().map(Handout::new).transpose()?,
-        });
-        self.set_notify(self.notify);
+        let pipes = Pipes::open(&self.settings.pool.application, self.access.as_ref())?;
+        match &mut self.resources {
+            Some(resources) => resources.pipes = Some(pipes),
+            None => {
+                let name = format!("forkyard {}", self.settings.pool.name);
+                self.resources = Some(Box::new(Resources {
+                    board: Board::create(&name, self.settings.slots as usize)?,
+                    pipes: Some(pipes),
+                    preloader: None,
+                    next_mold: None,
+                    promotions: 0,
+                    memory: None,
+                }));
+            }
+        }
+        self.set_wake_on_accept(self.notify);
         Ok(())
+    }
+
+    /// What its processes are connected by, if it has any.
+    pub(super) fn pipes(&self) -> Option<&Pipes> {
+        self.resources.as_ref()?.pipes.as_ref()
+    }
+
+    /// The same where there must be one.
+    ///
+    /// # Errors
+    /// The generation has no process.
+    pub(super) fn connected(&self) -> Result<&Pipes, Error> {
+        let name = self.settings.pool.name.as_str();
+        self.pipes()
+            .ok_or_else(|| Error::new("start", name, nix::errno::Errno::EINVAL))
+    }
+
+    /// The pipes of a generation that has processes, to be changed.
+    pub(super) fn pipes_mut(&mut self) -> Option<&mut Pipes> {
+        self.resources.as_mut()?.pipes.as_mut()
     }
 
     /// Opens the access log anew, after it was moved away: the workers write to the new one from their next line on.
@@ -149,7 +222,7 @@ impl Generation {
             return Ok(());
         };
         if let Some(resources) = &self.resources {
-            if let Some(handout) = &resources.access {
+            if let Some(handout) = resources.pipes.as_ref().and_then(|pipes| pipes.access.as_ref()) {
                 let failed = |error: Error| LogError::new(&settings.path, error.errno.into());
                 handout.replace(&file).map_err(failed)?;
                 header::add_logs_opened(resources.board.header());
@@ -160,22 +233,28 @@ impl Generation {
     }
 
     /// Publishes when workers have to tell.
-    pub(super) fn set_notify(&mut self, notify: Notify) {
+    pub(super) fn set_wake_on_accept(&mut self, notify: WakeOnAccept) {
         self.notify = notify;
         if let Some(resources) = &self.resources {
-            let value = header::Notify {
+            let value = header::WakeOnAccept {
                 always: notify.always,
                 idle_below: notify.idle_below,
             };
-            header::set_notify(resources.board.header(), value);
+            header::set_wake_on_accept(resources.board.header(), value);
         }
     }
 
     /// What a new process of this generation gets: copies of the descriptors.
-    pub(super) fn kit(&self, listener: &OwnedFd, queue: &(OwnedFd, OwnedFd)) -> Result<Kit, Error> {
+    pub(super) fn context(
+        &self,
+        listener: &OwnedFd,
+        http: Option<&OwnedFd>,
+        queue: &(OwnedFd, OwnedFd),
+    ) -> Result<GenerationContext, Error> {
+        let pipes = self.connected()?;
         let Some(resources) = &self.resources else {
             return Err(Error::new(
-                "kit",
+                "start",
                 self.settings.pool.name.as_str(),
                 nix::errno::Errno::EINVAL,
             ));
@@ -186,16 +265,28 @@ impl Generation {
                 .map_err(|e| Error::from_io("dup", "", &e))
         };
         let memory = resources.board.memory();
-        Ok(Kit {
-            settings: self.settings.clone(),
+        let settings = self.settings_with_secrets();
+        let group = needs_entrance(&settings.pool)
+            .then(|| confine::group(&settings.pool).map(|group| confine::entrance(&group)))
+            .flatten()
+            .transpose()
+            .map_err(|error| Error::new("open", error.to_string(), nix::errno::Errno::EACCES))?
+            .map(OwnedFd::from);
+        Ok(GenerationContext {
+            settings,
             listener: copy(listener)?,
             queue_out: copy(&queue.0)?,
             queue_in: copy(&queue.1)?,
-            child_accept: copy(&resources.child_accept.1)?,
-            messages: copy(&resources.messages_in)?,
+            accept_notify: copy(&pipes.accept_notify.1)?,
+            messages: copy(&pipes.messages_in)?,
             board_writable: copy(&memory.writable)?,
-            board_readable: copy(&memory.readable)?,
-            access: resources
+            board_readable: memory.readable()?,
+            http: http
+                .filter(|_| self.settings.pool.http_listen.is_some())
+                .map(copy)
+                .transpose()?,
+            group,
+            access: pipes
                 .access
                 .as_ref()
                 .map(|handout| copy(handout.shelf()))
@@ -204,27 +295,28 @@ impl Generation {
     }
 
     /// Gives a slot to a worker that is about to be made.
-    pub(super) fn seat(&mut self, slot: u32, worker: WorkerId) {
+    pub(super) fn occupy(&mut self, slot: u32, worker: WorkerId) {
         if let Some(resources) = &self.resources {
             resources.board.wipe(slot as usize);
             header::set_retire(resources.board.header(), slot as usize, false);
             header::set_used(resources.board.header(), slot as usize, true);
         }
-        self.seats.insert(slot, worker);
+        self.slots.insert(slot, worker);
     }
 
     /// Takes a slot back. What its worker counted is added to the generation's past.
-    pub(super) fn unseat(&mut self, slot: u32) {
-        self.seats.remove(&slot);
+    pub(super) fn free_slot(&mut self, slot: u32) {
+        self.slots.remove(&slot);
         if let Some(share) = &self.share {
             share.table().release_slot(slot as usize);
         }
         let Some(resources) = &self.resources else { return };
         let (words, index) = (resources.board.header(), slot as usize);
         if let Some(page) = resources.board.slot(index) {
-            let entry = crate::scoreboard::census::read(page);
+            let entry = crate::scoreboard::slot_reader::read(page);
             header::add(words, word::PAST_REQUESTS, entry.requests);
-            let accepts = crate::scoreboard::census::word(page, crate::scoreboard::layout::slot::ACCEPTS);
+            let accepts =
+                crate::scoreboard::slot_reader::word(page, crate::scoreboard::layout::slot::ACCEPTS);
             header::add(words, word::PAST_ACCEPTS, accepts);
             header::raise(
                 words,
@@ -233,6 +325,11 @@ impl Generation {
             );
             header::raise(words, word::PAST_MAX_QUEUE, entry.max_queue);
             header::raise(words, word::PAST_MAX_MEMORY, entry.max_memory);
+            let rewound =
+                crate::scoreboard::slot_reader::rewound(page, crate::scoreboard::layout::slot::REWOUND);
+            for (place, more) in rewound.into_iter().enumerate() {
+                header::add(words, word::PAST_REWOUND + place, more);
+            }
         }
         header::set_used(words, index, false);
         header::set_retire(words, index, false);

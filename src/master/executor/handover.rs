@@ -1,6 +1,6 @@
 //! What came from the master before this one, and what is left to the next.
 
-use super::{store, upgrade};
+use super::{fd_store, upgrade};
 use crate::listen::Inherited;
 use crate::master::action::Action;
 
@@ -12,7 +12,7 @@ pub(in crate::master) struct Handover {
     /// What is to be done about what was taken over.
     pub(in crate::master) todo: Vec<Action>,
     /// What is left with the service manager, if there is one that keeps descriptors.
-    pub(super) store: Option<store::Store>,
+    pub(super) fd_store: Option<fd_store::FdStore>,
     /// The new program is trying whether it could take over.
     pub(in crate::master) rehearsal: Option<upgrade::Rehearsal>,
 }

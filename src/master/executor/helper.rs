@@ -2,11 +2,12 @@
 
 use super::{Context, Reload};
 use crate::config::OWN_USER;
-use crate::helper::{COMMAND, DOCUMENT, FIRST, Role, Start};
+use crate::helper::{COMMAND, DOCUMENT, FIRST, HelperStart, Role};
 use crate::sys::identity::{self, Identity};
 use crate::sys::process::{self, Program};
 use crate::sys::{Error, memfile};
 use nix::errno::Errno;
+use serde::Serialize;
 use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -32,13 +33,25 @@ impl Context {
         descriptors: Vec<OwnedFd>,
         environment: &[(OsString, OsString)],
     ) -> Result<i32, Error> {
-        let start = Start {
+        let start = HelperStart {
             title: title.clone(),
             descriptors: descriptors.len(),
             log_level: reload.config.global.log_level,
             role,
         };
-        let document = serde_json::to_vec(&start)
+        self.start_program(PROGRAM, &title, &start, descriptors, environment)
+    }
+
+    /// Starts one of forkyard's own programs with a document and these descriptors; says its pid.
+    pub(super) fn start_program(
+        &self,
+        name: &str,
+        title: &str,
+        start: &impl Serialize,
+        descriptors: Vec<OwnedFd>,
+        environment: &[(OsString, OsString)],
+    ) -> Result<i32, Error> {
+        let document = serde_json::to_vec(start)
             .map_err(|error| Error::new("start", error.to_string(), Errno::EINVAL))?;
         let mut passed = vec![(memfile::sealed("forkyard-helper", &document)?, DOCUMENT)];
         passed.extend(
@@ -54,9 +67,9 @@ impl Context {
             c_string(&text)
         };
         let program = Program {
-            path: c_string(program(&self.libexec).as_os_str()),
+            path: c_string(self.libexec.join(name).as_os_str()),
             arguments: vec![
-                c_string(OsStr::new(&title)),
+                c_string(OsStr::new(title)),
                 c_string(OsStr::new(COMMAND)),
                 c_string(OsStr::new(&" ".repeat(TITLE_ROOM_BYTES))),
             ],

@@ -1,6 +1,6 @@
 //! The processes that are neither workers nor of an application pool.
 
-use super::{preloader, programs, reporter, spawner, stand_in};
+use super::{jobs, preloader, programs, reporter, spawner, unavailable, zygote};
 use crate::master::event::{GenerationId, PoolId};
 use std::collections::HashMap;
 
@@ -13,9 +13,17 @@ pub(in crate::master) struct Helpers {
     pub(super) seconds: HashMap<GenerationId, preloader::Preloader>,
     /// Which preloader was asked which scripts were run most, and for which other.
     pub(super) asked_for_scripts: HashMap<i32, i32>,
+    /// What no zygote can be made from.
+    pub(super) unfit: zygote::Unfit,
+    /// Something has changed since it was looked whether each zygote is of use.
+    pub(super) zygotes_to_check: bool,
+    /// A configuration has come since it was looked whether each pool finds a zygote.
+    pub(super) zygotes_to_start: bool,
     pub(super) reporters: HashMap<PoolId, reporter::ReporterState>,
-    /// Who refuses requests.
-    pub(super) stand_ins: HashMap<PoolId, stand_in::StandIn>,
+    /// The processes that refuse requests.
+    pub(super) unavailable_responders: HashMap<PoolId, unavailable::UnavailableResponder>,
+    /// What keeps background jobs.
+    pub(super) jobs: Option<jobs::JobsState>,
     /// Programs that speak HTTP.
     pub(super) programs: HashMap<GenerationId, programs::RunningProgram>,
     /// What is being started by the spawning kit.
@@ -23,14 +31,18 @@ pub(in crate::master) struct Helpers {
 }
 
 impl Helpers {
-    /// None yet.
+    /// The state of a master that has started no helper process.
     pub(super) fn new(spawner: spawner::Spawner) -> Helpers {
         Helpers {
             preloaders: HashMap::new(),
             seconds: HashMap::new(),
             asked_for_scripts: HashMap::new(),
+            unfit: zygote::Unfit::default(),
+            zygotes_to_check: false,
+            zygotes_to_start: false,
             reporters: HashMap::new(),
-            stand_ins: HashMap::new(),
+            unavailable_responders: HashMap::new(),
+            jobs: None,
             programs: HashMap::new(),
             spawner,
         }

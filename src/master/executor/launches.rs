@@ -1,4 +1,4 @@
-//! Starts preloaders by the spawning kit, and takes up what comes of it.
+//! Starts preloaders by the spawning kit, and takes in its answers.
 
 use super::app_log::{outlet_of_preloader, whose};
 use super::deaths::exit_of;
@@ -6,20 +6,21 @@ use super::output::Lines;
 use super::preloader::{Command, Preloader};
 use super::programs::RunningProgram;
 use super::promotion::refork_at;
-use super::shared::Mould;
+use super::shared::MadeFrom;
 use super::sources::Source;
 use super::spawner::{Purpose, Said, Started, Tidings};
+use super::starts::Source as StartSource;
 use super::{Context, Executor, Helpers, Pools, Who};
 use crate::config::{Application, Interface, sharing};
 use crate::confine;
 use crate::master::event::{Event, Exit, GenerationId};
 use crate::master::failed_starts::Kept;
-use crate::runtime::php::held;
+use crate::runtime::php::ini_snapshot;
 use crate::runtime::{self, Launch};
 use crate::spawn::event::Token;
 use crate::spawn::plan::{Account, Internal, Kind, Plan};
 use crate::spawn::report::Report;
-use crate::sys::fd::socket_pair;
+use crate::sys::fd::{null, socket_pair};
 use crate::sys::identity::Identity;
 use crate::sys::{Error, clock};
 use crate::tick::Tick;
@@ -27,8 +28,8 @@ use crate::worker::{self, Settings};
 use mio::Interest;
 use nix::sys::signal::Signal;
 use nix::sys::socket::SockType;
-use std::collections::BTreeSet;
-use std::os::fd::{AsFd, RawFd};
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -39,14 +40,31 @@ const TITLE_ROOM_BYTES: usize = 96;
 /// The descriptor on which a preloader finds its channel.
 const PRELOADER_CHANNEL: RawFd = runtime::php::protocol::SOCKET;
 /// Lines of a preloader that are kept for the line about its end.
-pub(super) const LAST_WORDS: usize = 4;
+pub(super) const LAST_LINES: usize = 4;
 /// Lines that are logged of why a process can't start.
 const MOST_LINES_OF_A_REPORT: usize = 200;
 
+/// A process that is to make workers.
+struct Launching {
+    purpose: Purpose,
+    /// What it is called in its title and its reports.
+    name: String,
+    /// What it is told first, and given with that.
+    settings: Settings,
+    descriptors: Vec<OwnedFd>,
+    made_from: Option<MadeFrom>,
+    source: StartSource,
+    /// What no report may show.
+    secrets: BTreeMap<String, String>,
+    /// What is wrong with it already.
+    problem: Option<String>,
+}
+
 impl Executor {
-    /// Starts a generation's preloader, or attaches it to one that its pool shares.
+    /// Starts a generation's preloader, or attaches it to a zygote.
     pub(super) fn start_preloader(&mut self, id: GenerationId) {
         let is_program = self.pools.has_program(id);
+        self.recall_unfit(id);
         let started = match self.attach(id) {
             Ok(_) if is_program => self.start_program(id),
             Ok(false) => self.try_start_preloader(id),
@@ -63,54 +81,41 @@ impl Executor {
         }
     }
 
-    fn try_start_preloader(&mut self, id: GenerationId) -> Result<(), Error> {
+    pub(super) fn try_start_preloader(&mut self, id: GenerationId) -> Result<(), Error> {
         self.open(id)?;
-        let source = self.reload.start_source(&self.context, &self.pools, id);
+        let generation = self.pools.generations.get(&id);
+        let pool = generation.map(|it| Arc::clone(&it.settings.pool));
+        let source = pool.map(|pool| self.reload.start_source(&self.context, &pool));
+        let source = source.unwrap_or_default();
         self.pools.note_origin(id, source.fingerprint);
-        let kit = self.pools.kit(id)?;
-        let (channel, theirs) = socket_pair(SockType::Stream)?;
-        crate::sys::fd::set_nonblocking(theirs.as_fd(), false)?;
-        let mould = self.pools.mould(&self.reload, id);
-        let settings = mould.as_ref().map_or(&kit.settings, Mould::settings);
-        let mut launch = runtime::launch(&kit.settings.pool.application, &self.context.libexec)?;
-        if let Some(ini) = source.ini {
-            launch.arguments.push(held::OPTION.to_owned());
-            launch.script = Some(ini);
-        }
-        let name = sharing::label([&kit.settings.pool]);
-        let title = format!("{}: preloader {name}", kit.settings.pool.title);
-        let executable = super::slow::identify(&launch.path);
-        let mut plan = plan(&name, settings, &launch);
-        let arguments = std::iter::once(title).chain(launch.arguments);
-        plan.internal = Some(Internal {
-            program: launch.path,
-            // Room for the process title.
-            arguments: arguments.chain([" ".repeat(TITLE_ROOM_BYTES)]).collect(),
-        });
-        let mut descriptors = vec![(theirs, PRELOADER_CHANNEL)];
-        descriptors.extend(launch.script.map(|script| (script, runtime::SCRIPT)));
-        let token = self
-            .helpers
-            .spawner
-            .spawn(plan, descriptors, Purpose::Preloader(id));
-        // Without one the answer is there already.
-        if let Some(pid) = self.helpers.spawner.pid(token) {
-            let mut preloader = Preloader::new(pid, channel, Some(token));
-            preloader.executable = executable;
-            preloader.mould = mould;
-            let both = Interest::READABLE | Interest::WRITABLE;
-            let watched = self
-                .context
-                .sources
-                .watch_for(&preloader.channel, Source::Preloader(pid), both);
-            let (mut settings, descriptors) = kit.take_apart();
-            settings.refork_at = refork_at(&settings, 0);
-            let begin = Command::Begin {
-                kit: settings,
-                warms_up: self.helpers.ask_for_scripts(&self.pools, id, pid),
-                shared: self.pools.number_in_preloader(id),
-            };
-            preloader.send(&begin, descriptors);
+        let problem = self.pools.read_env_file(id).err();
+        // Other pools' workers come from a zygote, too: what is wrong with this one is told as of a preloader of its own.
+        let made_from = self.pools.made_from(id).filter(|_| problem.is_none());
+        let (name, settings, descriptors) = match &made_from {
+            // It is given nothing of a pool.
+            Some(made_from) => (
+                sharing::ZYGOTE.to_owned(),
+                made_from.settings().clone(),
+                vec![null()?],
+            ),
+            None => {
+                let (settings, descriptors) = self.pools.context(id)?.take_apart();
+                (settings.pool.name.clone(), settings, descriptors)
+            }
+        };
+        let launching = Launching {
+            purpose: Purpose::Preloader(id),
+            name,
+            settings,
+            descriptors,
+            made_from,
+            source,
+            secrets: self.pools.secrets(id),
+            problem,
+        };
+        let started = self.launch_preloader(launching)?;
+        if let Some(preloader) = started {
+            let (pid, token) = (preloader.pid, preloader.start);
             log::debug!(
                 "[pool {}] preloader {pid} started",
                 self.pools.generation_name(id)
@@ -119,13 +124,95 @@ impl Executor {
             if let Some(resources) = self.pools.resources_mut(id) {
                 resources.promotions = 0;
             }
-            if let Err(error) = watched {
-                self.helpers.spawner.complain(token, &error.to_string());
-                self.helpers.spawner.cancel(token);
-            }
+            self.watch_preloader(pid, token);
         }
         self.drain_spawner();
         Ok(())
+    }
+
+    /// Starts a zygote that pools will have workers of: none is its yet.
+    pub(super) fn start_zygote(&mut self, common: Settings) -> Result<(), Error> {
+        let source = self.reload.start_source(&self.context, &common.pool);
+        let launching = Launching {
+            purpose: Purpose::Zygote,
+            name: sharing::ZYGOTE.to_owned(),
+            settings: common.clone(),
+            descriptors: vec![null()?],
+            made_from: Some(MadeFrom::new(common, source.fingerprint)),
+            source,
+            secrets: BTreeMap::new(),
+            problem: None,
+        };
+        if let Some(preloader) = self.launch_preloader(launching)? {
+            let (pid, token) = (preloader.pid, preloader.start);
+            log::debug!("zygote {pid} started");
+            self.helpers.preloaders.insert(pid, preloader);
+            self.watch_preloader(pid, token);
+        }
+        self.drain_spawner();
+        Ok(())
+    }
+
+    /// Starts a process that makes workers, and tells it what it is. `None`: that has failed, and the kit says why.
+    fn launch_preloader(&mut self, launching: Launching) -> Result<Option<Preloader>, Error> {
+        let mut settings = launching.settings;
+        let (channel, theirs) = socket_pair(SockType::Stream)?;
+        crate::sys::fd::set_nonblocking(theirs.as_fd(), false)?;
+        let mut launch = runtime::launch(&settings.pool.application, &self.context.libexec)?;
+        if let Some(ini) = launching.source.ini {
+            launch.arguments.push(ini_snapshot::OPTION.to_owned());
+            launch.script = Some(ini);
+        }
+        let title = format!("{}: preloader {}", settings.pool.title, launching.name);
+        let executable = super::slow::identify(&launch.path);
+        let mut plan = plan(&launching.name, &settings, &launch);
+        plan.secrets = launching.secrets;
+        plan.problems.extend(launching.problem);
+        let arguments = std::iter::once(title).chain(launch.arguments);
+        plan.internal = Some(Internal {
+            program: launch.path,
+            // Room for the process title.
+            arguments: arguments.chain([" ".repeat(TITLE_ROOM_BYTES)]).collect(),
+        });
+        let mut descriptors = vec![(theirs, PRELOADER_CHANNEL)];
+        descriptors.extend(launch.script.map(|script| (script, runtime::SCRIPT)));
+        let token = self.helpers.spawner.spawn(plan, descriptors, launching.purpose);
+        // Without one the answer is there already.
+        let Some(pid) = self.helpers.spawner.pid(token) else {
+            return Ok(None);
+        };
+        let mut preloader = Preloader::new(pid, channel, Some(token));
+        preloader.executable = executable;
+        preloader.made_from = launching.made_from;
+        let is_zygote = preloader.is_zygote();
+        let warms_up = match launching.purpose {
+            Purpose::Preloader(id) if !is_zygote => self.helpers.ask_for_scripts(&self.pools, id, pid),
+            _ => false,
+        };
+        if !is_zygote {
+            settings.refork_at = refork_at(&settings, 0);
+        }
+        let begin = Command::Begin {
+            context: settings,
+            warms_up,
+            is_zygote,
+            is_for_many: launching.purpose == Purpose::Zygote,
+        };
+        preloader.send(&begin, launching.descriptors);
+        Ok(Some(preloader))
+    }
+
+    fn watch_preloader(&mut self, pid: i32, start: Option<Token>) {
+        let Some(preloader) = self.helpers.preloaders.get(&pid) else {
+            return;
+        };
+        let both = Interest::READABLE | Interest::WRITABLE;
+        let sources = &mut self.context.sources;
+        let watched = sources.watch_for(&preloader.channel, Source::Preloader(pid), both);
+        if let (Err(error), Some(token)) = (watched, start) {
+            self.helpers.spawner.complain(token, &error.to_string());
+            self.helpers.spawner.cancel(token);
+        }
     }
 
     /// Something of a process that is being started is ready. What it has said over its channel comes first.
@@ -150,7 +237,10 @@ impl Executor {
             match tidings {
                 Tidings::Line(said) => self.helpers.take_line(&self.context, &self.pools, &said),
                 Tidings::Report(report) => self.helpers.take_report(&mut self.pools, report),
-                Tidings::Up(token, Purpose::Preloader(_), started) => self.preloader_up(token, *started),
+                Tidings::Up(token, Purpose::Preloader(_) | Purpose::Zygote, started) => {
+                    self.preloader_up(token, *started);
+                }
+                Tidings::Failed(token, Purpose::Zygote, report) => self.zygote_start_failed(token, &report),
                 Tidings::Failed(token, Purpose::Preloader(id), report) => {
                     self.preloader_failed(token, id, &report);
                 }
@@ -199,9 +289,24 @@ impl Executor {
         }
     }
 
-    /// Nothing is left of it.
+    /// Nothing is left of a zygote that was started for no pool in particular.
+    fn zygote_start_failed(&mut self, token: Token, report: &Report) {
+        let exit = exit_of_report(report);
+        let Some(pid) = self.helpers.starting(token) else {
+            return;
+        };
+        if !self.zygote_failed(pid, summary(report), exit) {
+            self.preloader_gone(pid, exit);
+        }
+    }
+
+    /// A preloader did not come up; its process, if there was one, is gone.
     fn preloader_failed(&mut self, token: Token, id: GenerationId, report: &Report) {
         let exit = exit_of_report(report);
+        let starting = self.helpers.starting(token);
+        if starting.is_some_and(|pid| self.zygote_failed(pid, summary(report), exit)) {
+            return;
+        }
         let members = self
             .helpers
             .starting(token)
@@ -227,7 +332,7 @@ impl Helpers {
         self.spawner.end();
     }
 
-    /// A start failed: it is logged, and kept for whoever asks.
+    /// A start failed: it is logged, and kept for the control socket.
     fn take_report(&self, pools: &mut Pools, report: Arc<Report>) {
         let before = pools.errors.last(&report.plan.group);
         let is_known = before.is_some_and(|before| {
@@ -256,7 +361,7 @@ impl Helpers {
     fn take_line(&mut self, context: &Context, pools: &Pools, said: &Said) {
         let starting = said.token.and_then(|token| self.starting(token));
         if let Some(preloader) = starting.and_then(|pid| self.preloaders.get_mut(&pid)) {
-            let (name, file) = whose(&pools.generations, &preloader.members);
+            let (name, file) = whose(&pools.generations, preloader);
             outlet_of_preloader(context.log, &name, file, preloader.pid).write(&said.line);
             return preloader.note_words(&said.line);
         }
@@ -290,14 +395,20 @@ impl Helpers {
         };
         let members: Vec<GenerationId> = preloader.members.staying.iter().copied().collect();
         for id in members {
-            if pools.second_pid(id) == Some(pid) {
-                context.happened.push_back(Event::SecondReady(id));
+            if pools.next_mold_pid(id) == Some(pid) {
+                context.happened.push_back(Event::NextMoldReady(id));
                 continue;
             }
             pools.note_facts(id, facts.clone());
             context.happened.push_back(Event::PreloaderReady(id));
         }
     }
+}
+
+/// Why a start has failed, for a line that has it in the middle.
+fn summary(report: &Report) -> &str {
+    let first = report.failure.summary.lines().next();
+    first.unwrap_or_default().trim_end_matches('.')
 }
 
 /// How the process ended that could not be started.
@@ -314,7 +425,8 @@ pub(super) fn exit_of_report(report: &Report) -> Exit {
     }
 }
 
-/// What the kit has to know of a preloader. Limits, user and confinement it sets itself ([`worker::settle`]).
+/// What the kit has to know of a preloader. Limits, user and confinement it sets itself
+/// ([`worker::apply_process_settings`]).
 fn plan(name: &str, settings: &Settings, launch: &Launch) -> Plan {
     let pool = &settings.pool;
     let (root, language) = match &pool.application {
@@ -378,7 +490,7 @@ pub(super) fn account(identity: Option<Identity>) -> Account {
 }
 
 /// A failed start in the log: what it was in a line, and what an author of the application wants to see below it.
-/// `is_known`: the same was said when the start before failed.
+/// `is_known`: the log said the same when the start before failed.
 pub(super) fn say_report(report: &Report, is_known: bool) {
     let name = &report.plan.group;
     let failure = &report.failure;

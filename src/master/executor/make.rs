@@ -9,7 +9,9 @@ use crate::config::{Application, Pool, ReloadWhen};
 use crate::master::action::Fact;
 use crate::master::event::{GenerationId, PoolId};
 use crate::master::reload_diff::{self, Comparison, Extent, Reason};
-use crate::runtime::php::files::{self, Fingerprint, Looker, Origin};
+use crate::runtime::php::files::{self, Fingerprint, FingerprintCache, Origin};
+use crate::runtime::php::protocol::BootTimes;
+use crate::runtime::php::settings as php_settings;
 use crate::worker::Settings;
 use std::path::PathBuf;
 
@@ -19,10 +21,6 @@ const MOST_OF_A_NAME: usize = 100;
 /// What a generation's processes were made from, as far as its settings don't say it.
 #[derive(Debug, Default)]
 pub(super) struct Make {
-    /// The number of the reload that made the generation: a process that it shares is to be no older.
-    pub(super) reload: u64,
-    /// Except if only its own settings changed; then an older one will do, if that would be made the same again.
-    pub(super) may_join_older: bool,
     /// The files, when its preloader was started.
     pub(super) origin: Option<Fingerprint>,
     /// The directory of its extensions, and those from elsewhere, when its preloader was ready.
@@ -35,8 +33,12 @@ pub(super) struct Make {
     is_mixed: bool,
     /// Its processes do not look at the code again.
     is_code_fixed: bool,
+    /// Why no zygote can make its workers: it has a preloader of its own.
+    pub(super) unfit: Option<String>,
     /// Its processes could not be made, and none was since.
     pub(super) is_ailing: bool,
+    /// How long its application took to boot, if it boots once and this master has seen it.
+    pub(super) boot: Option<BootTimes>,
 }
 
 impl Make {
@@ -57,18 +59,20 @@ impl Executor {
         loaded: &[PathBuf],
         powered_by: Option<String>,
         is_code_fixed: bool,
+        boot: Option<BootTimes>,
     ) -> Facts {
         let is_credible =
             |text: &String| text.len() <= MOST_OF_A_NAME && text.bytes().all(|b| b.is_ascii_graphic());
         let is_elsewhere = |path: &&PathBuf| path.parent() != extensions.as_deref();
         let places = extensions.iter().chain(loaded.iter().filter(is_elsewhere));
-        let mut looker = Looker::default();
+        let mut fingerprints = FingerprintCache::default();
         Facts {
             is_code_fixed,
+            boot,
             powered_by: powered_by.filter(is_credible),
             extensions: places
                 .filter(|path| files::is_credible(path))
-                .map(|path| (path.clone(), looker.place(path)))
+                .map(|path| (path.clone(), fingerprints.path(path)))
                 .collect(),
         }
     }
@@ -82,7 +86,7 @@ impl Pools {
         pool: PoolId,
         settings: &Settings,
         extent: Extent,
-        looker: &mut Looker,
+        fingerprints: &mut FingerprintCache,
     ) -> Result<GenerationId, Reason> {
         let Some(running) = self.by_id.get(&pool) else {
             return Err(Reason::Settings);
@@ -90,22 +94,36 @@ impl Pools {
         // The last one that was told, which may still be coming, or else the one that serves.
         let known = [running.latest, running.serving].into_iter().flatten();
         let known = known.filter_map(|id| Some((id, self.generations.get(&id)?)));
-        reload_diff::kept(known.map(|(id, it)| (id, context.difference(it, settings, extent, looker))))
+        reload_diff::kept(known.map(|(id, it)| (id, context.difference(it, settings, extent, fingerprints))))
     }
 
     /// Notes what a preloader is about to be started from.
     pub(super) fn note_origin(&mut self, id: GenerationId, origin: Option<Fingerprint>) {
         if let Some(generation) = self.generations.get_mut(&id) {
-            generation.make.begin(origin, !generation.seats.is_empty());
+            generation.make.begin(origin, !generation.slots.is_empty());
         }
     }
 
-    /// Notes that of a generation.
+    /// Notes what a generation's preloader has told of the code that it loaded.
     pub(super) fn note_facts(&mut self, id: GenerationId, facts: Facts) {
         if let Some(generation) = self.generations.get_mut(&id) {
             generation.make.is_code_fixed = facts.is_code_fixed;
-            generation.make.extensions = facts.extensions;
             generation.make.powered_by = facts.powered_by;
+            generation.make.boot = facts.boot;
+            // A zygote knows nothing of what its workers set.
+            let own = |name| {
+                generation
+                    .uses_zygote()
+                    .then(|| flag(&generation.settings.pool, name))?
+            };
+            let (looks, exposes) = (own("opcache.validate_timestamps"), own("expose_php"));
+            if let Some(looks) = looks {
+                generation.make.is_code_fixed = !looks;
+            }
+            if exposes == Some(false) {
+                generation.make.powered_by = None;
+            }
+            generation.make.extensions = facts.extensions;
             generation.make.is_known = true;
         }
     }
@@ -134,7 +152,7 @@ impl Context {
         generation: &Generation,
         wanted: &Settings,
         extent: Extent,
-        looker: &mut Looker,
+        fingerprints: &mut FingerprintCache,
     ) -> Option<Reason> {
         let (now, make) = (&generation.settings, &generation.make);
         let comparison = Comparison {
@@ -147,12 +165,14 @@ impl Context {
         };
         comparison.difference(extent, || {
             let is_other_origin = match (self.origin(&wanted.pool), make.origin) {
-                (Some(origin), Some(then)) => looker.origin(&origin) != then,
+                (Some(origin), Some(then)) => fingerprints.origin(&origin) != then,
                 // Nothing was started yet, or it is no PHP.
                 (None, _) | (_, None) => false,
             };
             let mut extensions = make.extensions.iter();
-            make.is_mixed || is_other_origin || extensions.any(|(path, then)| looker.place(path) != *then)
+            make.is_mixed
+                || is_other_origin
+                || extensions.any(|(path, then)| fingerprints.path(path) != *then)
         })
     }
 
@@ -167,10 +187,19 @@ impl Context {
     }
 }
 
+/// What a pool of PHP says of a setting that is on or off.
+fn flag(pool: &Pool, name: &str) -> Option<bool> {
+    match &pool.application {
+        Application::Php(php) => php_settings::flag(php, name),
+        _ => None,
+    }
+}
+
 /// Whether workers of one serve as well for the other, whose user is the same.
 fn is_alike(now: &Settings, wanted: &Settings) -> bool {
     let rest = Settings {
         started: now.started,
+        restart_mark: now.restart_mark,
         identity: now.identity.clone(),
         pool: now.pool.clone(),
         ..wanted.clone()

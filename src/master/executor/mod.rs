@@ -5,18 +5,19 @@ mod app_log;
 mod applications;
 mod apply_error;
 mod births;
-mod census;
 mod context;
 mod control;
 mod deaths;
+mod document;
 mod entries;
-mod estate;
+mod env_file;
 mod events;
 mod failure;
 mod generation;
 mod handover;
 mod helper;
 mod helpers;
+mod jobs;
 mod launches;
 mod make;
 mod needs;
@@ -30,24 +31,31 @@ mod promotion;
 mod reload;
 mod reporter;
 mod reports;
+mod rest;
+mod snapshot;
 
-mod said;
-mod say;
+mod counters;
+mod fd_store;
+mod notices;
+mod opcache_cache;
 mod shared;
+mod shares;
 mod slow;
 mod sockets;
 mod sources;
 mod spawner;
-mod stand_in;
+mod stale;
 mod starts;
 mod status;
-mod store;
-mod tallies;
 mod totals;
+mod unavailable;
 mod unborn;
 mod upgrade;
 mod warm;
+mod watch;
 mod worker;
+mod worker_output;
+mod zygote;
 
 use super::action::Action;
 use super::event::{GenerationId, PoolId, WorkerId};
@@ -94,10 +102,11 @@ pub(super) struct Executor {
     pub(super) reload: Reload,
     pub(super) handover: Handover,
     pub(super) control: Control,
+    watch: watch::Watch,
 }
 
 impl Executor {
-    /// Nothing runs yet.
+    /// An executor that has started nothing yet.
     ///
     /// # Errors
     /// `dup`.
@@ -119,6 +128,9 @@ impl Executor {
                 descriptor_limit,
                 speaks_as_fpm: false,
                 sources: Sources::new(registry),
+                told_of_room: None,
+                is_followed: false,
+                place: std::cell::OnceCell::new(),
                 happened: VecDeque::new(),
                 outcome: None,
             },
@@ -129,6 +141,7 @@ impl Executor {
             reload: Reload::new(config),
             handover: Handover::default(),
             control: Control::default(),
+            watch: watch::Watch::default(),
         })
     }
 
@@ -138,10 +151,13 @@ impl Executor {
             self.helpers.reporters_deadline(),
             self.helpers.spawner_deadline(),
             self.helpers.programs_deadline(),
+            self.helpers.jobs_deadline(),
             self.applications.routers_deadline(),
             self.control.control_deadline(),
             self.handover.upgrade_deadline(),
             self.context.sources.entries_deadline(),
+            self.watch_deadline(),
+            self.renewal_deadline(),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -153,33 +169,36 @@ impl Executor {
         self.tend_control(now);
         self.tend_spawner(now);
         self.tend_programs(now);
+        self.tend_jobs(now);
         self.tend_entries(now);
     }
 
     /// Performs one action.
     pub(in crate::master) fn perform(&mut self, action: Action) {
-        self.handover.note_change(&action);
+        self.handover.note_change(&self.pools, &action);
         match action {
             Action::Watch(pool) => self.pools.watch(&mut self.context, pool),
             Action::Unwatch(pool) => self.pools.unwatch(&mut self.context, pool),
-            Action::SetNotify(generation, notify) => self.pools.set_notify(generation, notify),
-            Action::TakeCensus(generation) => self.pools.take_census(&mut self.context, generation),
+            Action::SetWakeOnAccept(generation, notify) => self.pools.set_wake_on_accept(generation, notify),
+            Action::TakeSnapshot(generation) => self.pools.take_snapshot(&mut self.context, generation),
             Action::StartPreloader(generation) => self.start_preloader(generation),
             Action::StopPreloader(generation, force) => self.stop_preloader(generation, force),
-            Action::StandIn(pool, generation, wait) => self.stand_in(pool, generation, wait),
+            Action::UnavailableResponder(pool, generation, wait) => {
+                self.unavailable_responder(pool, generation, wait)
+            }
             Action::StandDown(pool) => self.helpers.stand_down(pool),
             Action::Promote(worker, generation) => {
                 self.helpers
                     .promote(&mut self.context, &self.pools, worker, generation)
             }
-            Action::Succeed(generation) => self.pools.succeed(&mut self.context, generation),
-            Action::StopSecond(generation, force) => self.stop_second(generation, force),
+            Action::SwitchMold(generation) => self.pools.switch_mold(&mut self.context, generation),
+            Action::StopNextMold(generation, force) => self.stop_next_mold(generation, force),
             Action::Fork(worker, generation, slot) => self.fork(worker, generation, slot.0),
             Action::Retire(worker) => self.pools.retire(&mut self.handover, worker),
             Action::Fill(order, worker) => self.applications.fill_order(order, worker),
             Action::Fail(order) => self.applications.fail_order(order),
-            Action::Nudge(pool) => self.pools.nudge(pool),
-            Action::TimeUp(worker) => self.pools.time_up(&mut self.handover, worker),
+            Action::Wake(pool) => self.pools.wake_worker(pool),
+            Action::RespondTimeout(worker) => self.pools.respond_timeout(&mut self.handover, worker),
             Action::Kill(worker, force) => self.pools.kill(&mut self.handover, worker, force),
             Action::Publish(generation, figures) => self.pools.publish(generation, figures),
             Action::Trace(worker) => self.trace(worker),

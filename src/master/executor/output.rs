@@ -1,6 +1,6 @@
 //! What workers, preloaders and their children write: read in pieces, logged in lines. All of it is untrusted.
 
-use super::entries::Entry;
+use super::entries::UnfinishedEntry;
 use crate::sys::socket::Progress;
 use crate::sys::{Error, clock};
 use crate::tick::Tick;
@@ -18,7 +18,7 @@ pub(super) struct Lines {
     pipe: OwnedFd,
     splitter: Splitter,
     /// Lines that belong together are given as one.
-    entry: Option<Entry>,
+    entry: Option<UnfinishedEntry>,
 }
 
 /// Bytes to lines, whichever way they come.
@@ -38,12 +38,12 @@ const MARK: &[u8] = b"\0fscf\0";
 
 /// What a look at a pipe came to.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum PipeRead {
     /// Nothing more for now.
     Drained,
     /// More is there: look again after the others had their turn.
     More,
-    /// Nobody can write any more.
+    /// No process can write any more.
     Ended,
 }
 
@@ -53,7 +53,7 @@ impl Lines {
         Lines::resume(pipe, Splitter::default())
     }
 
-    /// Goes on reading what somebody else has read up to here.
+    /// Goes on reading what another master has read up to here.
     pub(super) fn resume(pipe: OwnedFd, splitter: Splitter) -> Lines {
         Lines {
             pipe,
@@ -65,13 +65,13 @@ impl Lines {
     /// The same with lines that belong together given as one, newlines between them.
     pub(super) fn in_entries(mut self, is_so: bool) -> Lines {
         self.splitter.keeps_empty = is_so;
-        self.entry = is_so.then(Entry::default);
+        self.entry = is_so.then(UnfinishedEntry::default);
         self
     }
 
     /// When what is held is given at the latest ([`Lines::end_entry`]).
     pub(super) fn due(&self) -> Option<Tick> {
-        self.entry.as_ref().and_then(Entry::due)
+        self.entry.as_ref().and_then(UnfinishedEntry::due)
     }
 
     /// Gives the lines that are held because more may belong to them.
@@ -93,7 +93,7 @@ impl Lines {
     }
 
     /// Reads what is there and gives each line, without its newline.
-    pub(super) fn read(&mut self, line: impl FnMut(&[u8])) -> Look {
+    pub(super) fn read(&mut self, line: impl FnMut(&[u8])) -> PipeRead {
         self.read_within(LINE_BYTES, line)
     }
 
@@ -114,14 +114,14 @@ impl Lines {
 
     /// As [`Lines::read`], with lines wrapped after so many bytes, if need be a little earlier, so that no character of
     /// UTF-8 is cut.
-    pub(super) fn read_within(&mut self, most: usize, mut line: impl FnMut(&[u8])) -> Look {
+    pub(super) fn read_within(&mut self, most: usize, mut line: impl FnMut(&[u8])) -> PipeRead {
         let mut buffer = [0; 4096];
         let now = clock::now();
         for _ in 0..LOOK_BYTES / buffer.len() {
             match read(&self.pipe, &mut buffer) {
                 Ok(Progress::Done(0)) | Err(_) => {
                     self.end_line(line);
-                    return Look::Ended;
+                    return PipeRead::Ended;
                 }
                 Ok(Progress::Done(count)) => match &mut self.entry {
                     None => self.splitter.take(&buffer[..count], most, &mut line),
@@ -130,10 +130,10 @@ impl Lines {
                         self.splitter.take(&buffer[..count], most, &mut take);
                     }
                 },
-                Ok(Progress::WouldBlock) => return Look::Drained,
+                Ok(Progress::WouldBlock) => return PipeRead::Drained,
             }
         }
-        Look::More
+        PipeRead::More
     }
 }
 
@@ -240,13 +240,13 @@ mod tests {
         let mut lines = Lines::new(reader);
         let mut seen: Vec<Vec<u8>> = Vec::new();
         nix::unistd::write(&writer, b"one\n\ntw").unwrap();
-        assert_eq!(lines.read(|l| seen.push(l.to_vec())), Look::Drained);
+        assert_eq!(lines.read(|l| seen.push(l.to_vec())), PipeRead::Drained);
         assert_eq!(seen, [b"one".to_vec()]);
         nix::unistd::write(&writer, b"o\n").unwrap();
         nix::unistd::write(&writer, &[b'x'; 1500]).unwrap();
         drop(writer);
         let look = lines.read_within(1024, |l| seen.push(l.to_vec()));
-        assert_eq!(look, Look::Ended);
+        assert_eq!(look, PipeRead::Ended);
         let lengths: Vec<usize> = seen.iter().map(Vec::len).collect();
         assert_eq!(lengths, [3, 3, 1024, 476]);
     }
@@ -259,13 +259,13 @@ mod tests {
         let mut see = |text: &[u8]| seen.push(String::from_utf8(text.to_vec()).unwrap());
         for text in ["one\ntwo\n  thr", "ee\n\n  four\nfi"] {
             nix::unistd::write(&writer, text.as_bytes()).unwrap();
-            assert_eq!(lines.read(&mut see), Look::Drained);
+            assert_eq!(lines.read(&mut see), PipeRead::Drained);
         }
         assert!(lines.due().is_some() && lines.is_unfinished());
         lines.end_entry(&mut see);
         assert!(lines.due().is_none());
         drop(writer);
-        assert_eq!(lines.read(&mut see), Look::Ended);
+        assert_eq!(lines.read(&mut see), PipeRead::Ended);
         assert_eq!(seen, ["one", "two\n  three\n\n  four", "fi"]);
     }
 

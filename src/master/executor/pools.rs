@@ -1,52 +1,57 @@
 //! Pools: their sockets, and what their generations are made with.
 
 use super::apply_error::ApplyError;
+use super::counters::AllCounters;
 use super::generation::{Generation, Resources};
 use super::prepare::Identities;
 use super::sources::Source;
-use super::tallies::Tallies;
 use super::worker::WorkerProcess;
-use super::{Context, Executor, Handover, Reload, Rights};
-use crate::config::{Application, Config, Interface, Pool};
+use super::{Context, Executor, Handover, Rights, opcache_cache};
+use crate::config::{Address, Application, Config, Listen, Pool};
 use crate::confine::{self, Group};
-use crate::estate::names;
+use crate::handover::names;
+use crate::indexed::{Indexed, Keyed};
 use crate::listen::Listener;
-use crate::master::action::{Figures, Notify};
+use crate::master::action::{Figures, WakeOnAccept};
 use crate::master::event::{Event, GenerationId, Policy, PoolId, PreloaderPolicy, WorkerId};
 use crate::master::failed_starts::Errors;
 use crate::master::program::START_PATIENCE;
 use crate::master::reload_diff::Extent;
 use crate::runtime::php::protocol::WARM_PATIENCE;
+use crate::scoreboard::counters::PoolCounters;
 use crate::scoreboard::header;
 use crate::scoreboard::layout::header as word;
-use crate::scoreboard::tally::Tally;
 use crate::sys::diag::{self, ListenQueue};
 use crate::sys::fd::{send_with, socket_pair};
 use crate::sys::identity::{self, Identity};
 use crate::sys::{Error, socket, title};
-use crate::worker::Settings;
+use crate::worker::{RestartMark, Settings};
+use nix::errno::Errno;
 use nix::sys::socket::SockType;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The message that wakes a worker and brings it nothing.
-const NUDGE: [u8; 1] = [0];
+const WAKE: [u8; 1] = [0];
 /// How much longer than `request_terminate_timeout` a request may run whose worker is to end it itself.
 const LOOP_PATIENCE: Duration = Duration::from_secs(1);
 /// How long the end of the daemon waits for a control group to become empty.
 const LAST_GROUPS: Duration = Duration::from_millis(500);
 
-/// A pool, as the executor knows it.
+/// A pool, as the executor knows it. Several may have the same name while one takes the other's place.
 #[derive(Debug)]
 pub(super) struct RunningPool {
     pub(super) name: String,
     /// Its listening socket; `None`: it is an application's, and a router has that.
     pub(super) listener: Option<Listener>,
-    /// The hand-over queue of kept connections: out, in. Made with the pool's first process.
+    /// Where its workers speak HTTP besides.
+    pub(super) http: Option<Listener>,
+    /// The hand-off queue of kept connections: out, in. Made with the pool's first process.
     pub(super) queue: Option<(OwnedFd, OwnedFd)>,
     pub(super) watched: bool,
     /// The generation that the core was told of last.
@@ -55,21 +60,48 @@ pub(super) struct RunningPool {
     pub(super) serving: Option<GenerationId>,
 }
 
+impl Keyed for RunningPool {
+    type Key = String;
+
+    fn key(&self) -> &String {
+        &self.name
+    }
+}
+
 impl RunningPool {
-    /// How many connections wait in the pool's sources; `None`: can't be told.
-    pub(super) fn queued(&self) -> Option<u32> {
-        self.listen_queue().map(|queue| queue.current)
+    /// How many connections wait in the pool's sources; `None`: can't be told. To count them means to ask the kernel's list of all
+    /// sockets, so it is asked only where one waits. `whether`: it is enough to know that some do, and 1 stands for any number.
+    pub(super) fn queued(&self, whether: bool) -> Option<u32> {
+        let waits = |fd: &OwnedFd| socket::wait(fd.as_fd(), socket::Readiness::Readable, Duration::ZERO);
+        let sockets = self.listener.iter().chain(&self.http).map(|it| &it.socket);
+        let all = sockets.chain(self.queue.as_ref().map(|(out, _)| out));
+        match all.map(waits).all(|waits| waits.is_ok_and(|waits| !waits)) {
+            true => self.listener.is_some().then_some(0),
+            false if whether && self.listener.is_some() => Some(1),
+            false => self.listen_queue().map(|queue| queue.current),
+        }
     }
 
     /// The same, with how many may wait in the listening socket.
+    /// Connections to its unix socket that have lost their client, and are held by a process: by a worker of its own, or of a
+    /// daemon that was killed.
+    pub(super) fn abandoned(&self) -> u32 {
+        match self.listener.as_ref().map(|listener| &listener.address) {
+            Some(Address::Unix(path)) => diag::abandoned_connections(path).unwrap_or(0),
+            Some(Address::Tcp(_) | Address::TcpAny(_)) | None => 0,
+        }
+    }
+
     pub(super) fn listen_queue(&self) -> Option<ListenQueue> {
         let handed_over = self.queue.as_ref().is_some_and(|(out, _)| {
             socket::wait(out.as_fd(), socket::Readiness::Readable, Duration::ZERO).is_ok_and(|ready| ready)
         });
         let listener = self.listener.as_ref()?;
         let queue = diag::listen_queue(listener.socket.as_fd())?;
+        let http = self.http.as_ref();
+        let http = http.and_then(|http| diag::listen_queue(http.socket.as_fd()));
         Some(ListenQueue {
-            current: queue.current + u32::from(handed_over),
+            current: queue.current + u32::from(handed_over) + http.map_or(0, |http| http.current),
             ..queue
         })
     }
@@ -78,13 +110,15 @@ impl RunningPool {
 /// Pools, their generations and workers, and what is counted of them.
 #[derive(Debug, Default)]
 pub(in crate::master) struct Pools {
-    pub(super) by_id: HashMap<PoolId, RunningPool>,
-    pub(super) generations: HashMap<GenerationId, Generation>,
+    pub(super) by_id: Indexed<PoolId, RunningPool>,
+    pub(super) generations: Indexed<GenerationId, Generation>,
     pub(super) workers: HashMap<WorkerId, WorkerProcess>,
+    /// Generations that have lost a process since [`Executor::rest_generations`].
+    pub(super) vacated: BTreeSet<GenerationId>,
     /// The pools' control groups.
     pub(super) groups: Vec<crate::confine::Group>,
     /// What was counted of pools.
-    pub(super) tallies: Tallies,
+    pub(super) counters: AllCounters,
     /// Why starts failed.
     pub(super) errors: Errors,
     pub(super) last_pool: u32,
@@ -100,7 +134,7 @@ impl Executor {
         }
     }
 
-    /// Makes a pool's hand-over queue.
+    /// Makes a pool's hand-off queue.
     pub(super) fn open_queue(&mut self, id: PoolId) -> Result<(), Error> {
         let Some(pool) = self.pools.by_id.get_mut(&id) else {
             return Ok(());
@@ -121,29 +155,22 @@ impl Executor {
     pub(super) fn drop_generation(&mut self, id: GenerationId) {
         self.reload.forget_reload_of(id);
         self.pools.take_over_counts(id);
-        let Some(generation) = self.pools.generations.remove(&id) else {
+        let Some(mut generation) = self.pools.generations.remove(&id) else {
             return;
         };
         self.helpers.programs.remove(&id);
+        self.helpers.zygotes_to_check = true;
         if generation.share.is_some() {
             self.handover.unkeep([names::program_table(id.0)]);
         }
-        let is_ordered = generation.is_ordered();
-        if let Some(mut resources) = generation.resources {
-            if !is_ordered {
-                self.handover.unkeep(names::of_generation(id.0));
-                if resources.reports.is_some() {
-                    self.handover.unkeep(names::reports(id.0));
-                }
-            }
-            if let Some(reports) = &mut resources.reports {
-                self.pools.hear_last_reports(&generation.settings, reports);
-                self.context.sources.forget(reports.ends().0);
-            }
-            self.context.sources.forget(&resources.child_accept.0);
-            self.context
-                .drain_messages(&generation.settings.pool.name, &mut resources.messages);
-            self.context.sources.forget(resources.messages.pipe());
+        let Some(resources) = generation.resources.take() else {
+            return;
+        };
+        if !generation.is_ordered() {
+            self.handover.unkeep([names::board(id.0)]);
+        }
+        if let Some(pipes) = resources.pipes {
+            self.disconnect(id, &generation, pipes);
         }
     }
 
@@ -156,18 +183,42 @@ impl Executor {
                 return self.applications.forget_application(id);
             };
             listener.remove_file();
+            pool.http.iter().for_each(Listener::remove_file);
             if self.pools.pools_named(&pool.name).is_empty() {
                 self.pools.errors.end(&pool.name);
-                self.pools.tallies.end(&pool.name);
+                self.pools.counters.end(&pool.name);
             }
+            let http = pool.http.iter().map(|_| names::http(id.0));
+            let listener = std::iter::once(names::listener(id.0));
             self.handover
-                .unkeep(std::iter::once(names::listener(id.0)).chain(names::queue(id.0)));
+                .unkeep(listener.chain(http).chain(names::queue(id.0)));
             self.dismiss_router(id, self.reload.config.global.process_control_timeout);
         }
     }
 }
 
 impl Pools {
+    /// What a process is given that answers for a pool beside its workers: the generation, its resources, and the pool's
+    /// listening socket.
+    ///
+    /// # Errors
+    /// The pool or the generation is closed.
+    pub(super) fn shared_with_helpers(
+        &self,
+        pool: PoolId,
+        id: GenerationId,
+    ) -> Result<(&Generation, &Resources, &OwnedFd), Error> {
+        let generation = self.generations.get(&id);
+        let resources = generation.and_then(|generation| generation.resources.as_deref());
+        let listener = self.by_id.get(&pool).and_then(|pool| pool.listener.as_ref());
+        match (generation, resources, listener) {
+            (Some(generation), Some(resources), Some(listener)) => {
+                Ok((generation, resources, &listener.socket))
+            }
+            _ => Err(Error::new("start", "the pool is closed", Errno::EINVAL)),
+        }
+    }
+
     pub(super) fn pool_name(&self, pool: PoolId) -> &str {
         self.by_id.get(&pool).map_or("?", |pool| pool.name.as_str())
     }
@@ -180,18 +231,18 @@ impl Pools {
 
     /// The scoreboard and pipes of a generation that has had a process.
     pub(super) fn resources(&self, id: GenerationId) -> Option<&Resources> {
-        self.generations.get(&id)?.resources.as_ref()
+        self.generations.get(&id)?.resources.as_deref()
     }
 
-    /// The same, to be changed.
+    /// The resources of a generation that has some, to be changed.
     pub(super) fn resources_mut(&mut self, id: GenerationId) -> Option<&mut Resources> {
-        self.generations.get_mut(&id)?.resources.as_mut()
+        self.generations.get_mut(&id)?.resources.as_deref_mut()
     }
 
     /// Publishes when a generation's workers have to tell.
-    pub(super) fn set_notify(&mut self, id: GenerationId, notify: Notify) {
+    pub(super) fn set_wake_on_accept(&mut self, id: GenerationId, notify: WakeOnAccept) {
         if let Some(generation) = self.generations.get_mut(&id) {
-            generation.set_notify(notify);
+            generation.set_wake_on_accept(notify);
         }
     }
 
@@ -220,7 +271,7 @@ impl Pools {
 
     pub(super) fn add_generation(
         &mut self,
-        reload: &Reload,
+        handover: &mut Handover,
         pool: PoolId,
         settings: Settings,
         access: Option<OwnedFd>,
@@ -231,16 +282,10 @@ impl Pools {
         let mut generation = Generation::new(pool, settings, access);
         generation.slow_log = slow_log;
         generation.try_open_app_log();
-        generation.make.reload = reload.count;
         self.generations.insert(id, generation);
+        // A pool's first generation serves as soon as it can.
+        handover.pool_changed(pool);
         id
-    }
-
-    /// Whether a process of before the reload may make the generation's workers, if its pool shares one.
-    pub(super) fn let_join_older(&mut self, id: GenerationId, may_join_older: bool) {
-        if let Some(generation) = self.generations.get_mut(&id) {
-            generation.make.may_join_older = may_join_older;
-        }
     }
 
     /// Notes which generation serves.
@@ -263,7 +308,7 @@ impl Pools {
     ) -> PoolId {
         if listener.is_some() {
             self.errors.begin(name);
-            self.tallies.begin(name, Tally::default());
+            self.counters.begin(name, PoolCounters::default());
         }
         self.last_pool += 1;
         let id = PoolId(self.last_pool);
@@ -272,6 +317,7 @@ impl Pools {
             RunningPool {
                 name: name.to_owned(),
                 listener,
+                http: None,
                 queue: None,
                 watched: false,
                 latest: None,
@@ -282,11 +328,51 @@ impl Pools {
         id
     }
 
-    /// Wakes a worker that waits: a message without connections in the hand-over queue.
-    pub(super) fn nudge(&self, id: PoolId) {
+    /// Takes up what a new configuration says of where a pool's workers speak HTTP; `opened`: the socket, if that was not open
+    /// yet. Workers of generations before keep the old one until they leave.
+    pub(super) fn set_http(
+        &mut self,
+        context: &mut Context,
+        handover: &mut Handover,
+        id: PoolId,
+        wanted: Option<&Listen>,
+        opened: Option<Listener>,
+    ) {
+        let Some(pool) = self.by_id.get_mut(&id) else {
+            return;
+        };
+        if let (Some(wanted), None, Some(open)) = (wanted, &opened, &pool.http) {
+            if let Err(error) = open.adjust(wanted) {
+                log::error!(
+                    "[pool {}] the HTTP socket keeps its old attributes: {error}",
+                    pool.name
+                );
+            }
+            return;
+        }
+        if opened.is_none() && pool.http.is_none() {
+            return;
+        }
+        let is_watched = pool.watched;
+        if let Some(old) = std::mem::replace(&mut pool.http, opened) {
+            context.sources.forget(&old.socket);
+            old.remove_file();
+            handover.pool_changed(id);
+            handover.unkeep([names::http(id.0)]);
+        }
+        if let Some(http) = pool.http.as_ref().filter(|_| is_watched) {
+            if let Err(error) = context.sources.watch(&http.socket, Source::Work(id)) {
+                log::error!("[pool {}] {error}", pool.name);
+            }
+        }
+        handover.keep_http(self, id);
+    }
+
+    /// Wakes a worker that waits: a message without connections in the hand-off queue.
+    pub(super) fn wake_worker(&self, id: PoolId) {
         if let Some((_, queue_in)) = self.by_id.get(&id).and_then(|pool| pool.queue.as_ref()) {
-            // A queue that is full wakes whoever takes out of it.
-            let _ = send_with(queue_in.as_fd(), &NUDGE, &[]);
+            // A queue that is full wakes the workers that take out of it.
+            let _ = send_with(queue_in.as_fd(), &WAKE, &[]);
         }
     }
 
@@ -299,8 +385,8 @@ impl Pools {
         }
         pool.watched = true;
         let queue = pool.queue.as_ref().map(|(out, _)| out);
-        let listener = pool.listener.iter().map(|listener| &listener.socket);
-        for fd in listener.chain(queue) {
+        let listeners = pool.listener.iter().chain(&pool.http);
+        for fd in listeners.map(|listener| &listener.socket).chain(queue) {
             if let Err(error) = context.sources.watch(fd, Source::Work(id)) {
                 log::error!("[pool {}] {error}", pool.name);
             }
@@ -312,7 +398,7 @@ impl Pools {
             return;
         };
         pool.watched = false;
-        if let Some(listener) = &pool.listener {
+        for listener in pool.listener.iter().chain(&pool.http) {
             context.sources.forget(&listener.socket);
         }
         if let Some((out, _)) = &pool.queue {
@@ -320,7 +406,7 @@ impl Pools {
         }
     }
 
-    /// Remembers the pools' control groups, and removes those of pools that are gone, as far as nobody is in them.
+    /// Remembers the pools' control groups, and removes those of pools that are gone, unless a process is in them.
     pub(super) fn take_groups(&mut self, groups: Vec<Group>) {
         let before = std::mem::take(&mut self.groups);
         let gone = before.into_iter().filter(|group| !groups.contains(group));
@@ -339,7 +425,7 @@ impl Pools {
         rights: Rights,
         name: &str,
     ) -> Result<PoolId, String> {
-        let is_meant = |pool: &&Pool| {
+        let is_meant = |pool: &&Arc<Pool>| {
             pool.name == name
                 || pool
                     .application
@@ -356,8 +442,8 @@ impl Pools {
                 "pool {name} has many applications; restart one of them by its root"
             ));
         }
-        let mut present = self.by_id.iter();
-        let found = present.find(|(_, running)| running.name == pool.name && running.listener.is_some());
+        let mut present = self.by_id.of(&pool.name);
+        let found = present.find(|(_, running)| running.listener.is_some());
         let Some((id, running)) = found else {
             return Err(format!("pool {name} does not run"));
         };
@@ -367,7 +453,7 @@ impl Pools {
             Rights::Own(uid) if identity.is_none_or(|identity| identity.uid != uid) => {
                 Err("permission denied: it is no pool of yours".to_owned())
             }
-            Rights::Own(_) | Rights::All => Ok(*id),
+            Rights::Own(_) | Rights::All => Ok(id),
         }
     }
 
@@ -389,7 +475,10 @@ impl Pools {
 
     /// Removes the files of every socket, and the control groups; at the end.
     pub(in crate::master) fn remove_socket_files(&self) {
-        let listeners = self.by_id.values().filter_map(|pool| pool.listener.as_ref());
+        let listeners = self
+            .by_id
+            .values()
+            .flat_map(|pool| pool.listener.iter().chain(&pool.http));
         listeners.for_each(Listener::remove_file);
         for group in &self.groups {
             if !confine::remove_group(group, LAST_GROUPS) {
@@ -403,7 +492,7 @@ impl Context {
     /// `identities`: those that were looked up for other pools; a look-up opens dozens of files.
     pub(super) fn settings<'p>(
         &self,
-        pool: &'p Pool,
+        pool: &'p Arc<Pool>,
         log_limit: usize,
         identities: &mut Identities<'p>,
     ) -> Result<Settings, ApplyError> {
@@ -412,9 +501,9 @@ impl Context {
         let identity = match identities.entry(wanted) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => place.insert(match wanted {
-                Some((user, group)) => {
-                    Identity::look_up(user, group).map_err(|e| ApplyError::Identity(pool.name.clone(), e))?
-                }
+                Some((user, group)) => Identity::look_up(user, group)
+                    .and_then(super::zygote::not_reserved)
+                    .map_err(|e| ApplyError::Identity(pool.name.clone(), e))?,
                 None => Identity::current(),
             }),
         };
@@ -426,16 +515,29 @@ impl Context {
         if matches!(pool.application, Application::Rust) && !has_handler {
             return Err(ApplyError::Handler(pool.name.clone()));
         }
-        Ok(Settings {
-            pool: pool.clone(),
+        let pool = opcache_cache::applied(&self.in_force(pool), identity)
+            .map_err(|error| ApplyError::OpcacheCache(pool.name.clone(), error))?;
+        let mut settings = Settings {
             identity: Some(identity.clone()),
-            started: Generation::started_now(),
+            ..self.bare_settings(pool, log_limit)
+        };
+        settings.restart_mark = settings.restart_file().and_then(|path| RestartMark::of(&path));
+        Ok(settings)
+    }
+
+    /// What of a pool's settings takes no look at the system.
+    pub(super) fn bare_settings(&self, pool: Arc<Pool>, log_limit: usize) -> Settings {
+        Settings {
             slots: pool.pm.max_children(),
+            pool,
+            identity: None,
+            started: Generation::started_now(),
             descriptor_limit: self.descriptor_limit,
             log_limit,
             refork_at: None,
             process_name: title::name(),
-        })
+            restart_mark: None,
+        }
     }
 }
 
@@ -465,11 +567,11 @@ pub(super) fn policy(pool: &Pool) -> Policy {
         }),
         Application::Cgi(_) | Application::FastCgi(_) | Application::Http(_) | Application::Rust => None,
     };
-    // A worker with an event loop answers a request whose time is up, and goes on with the others. One that does not is held up.
+    // A worker with several requests answers one whose time is up, and goes on with the others. One that does not is held up.
     let (by_itself, concurrency) = match &pool.application {
-        Application::Wrapped(wrapped) if wrapped.interface == Interface::Asgi => {
-            (LOOP_PATIENCE, wrapped.concurrency)
-        }
+        Application::Wrapped(wrapped) if wrapped.is_concurrent() => (LOOP_PATIENCE, wrapped.concurrency),
+        // As many requests as there can be connections.
+        Application::Program(_) | Application::Http(_) => (LOOP_PATIENCE, u32::MAX),
         _ => (Duration::ZERO, 1),
     };
     Policy {
@@ -477,6 +579,7 @@ pub(super) fn policy(pool: &Pool) -> Policy {
         concurrency,
         terminate_timeout: pool.request_terminate_timeout.map(|limit| limit + by_itself),
         slow_timeout: pool.slow_log.as_ref().map(|slow| slow.timeout),
+        drain_timeout: pool.drain_timeout,
         preloader,
     }
 }

@@ -1,12 +1,13 @@
 //! The channel to a preloader: JSON lines out, with descriptors, and JSON lines back, which are untrusted.
 
-use super::launches::LAST_WORDS;
+use super::launches::LAST_LINES;
 use super::output::Lines;
-use super::shared::{Facts, Members, Mould};
+use super::shared::{Facts, MadeFrom, Members};
 use super::slow::Traceable;
 use crate::runtime::php::protocol::{self, Answer};
 use crate::spawn::event::Token;
 use crate::sys::fd::{null, receive_with, send_with};
+use crate::sys::shared_mappings::Template;
 use crate::worker::Settings;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -14,7 +15,7 @@ use std::rc::Rc;
 
 /// Bytes of one answer; a longer one ends the preloader.
 const ANSWER_BYTES: usize = 64 * 1024;
-/// Answers read per look.
+/// Most messages that are read from a preloader before the other sources have their turn.
 const LOOKS: usize = 16;
 
 /// What the master says to a preloader.
@@ -31,26 +32,28 @@ pub(super) struct Preloader {
     pub(super) output: Option<Lines>,
     /// The generations whose workers it makes.
     pub(super) members: Members,
-    /// What it was made from; `None`: it can't be shared.
-    pub(super) mould: Option<Mould>,
+    /// Of a zygote: what it was made from.
+    pub(super) made_from: Option<MadeFrom>,
     /// What it said when it was ready.
     pub(super) facts: Option<Facts>,
-    /// It was told to end.
+    /// The preloader was told to end.
     pub(super) is_ending: bool,
+    /// A zygote's memory, as each pool has to have it of its own.
+    pub(super) template: Option<Template>,
     unsent: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
     partial: Vec<u8>,
     /// The last lines it wrote, for the report when it fails.
-    pub(super) last_words: VecDeque<String>,
+    pub(super) last_lines: VecDeque<String>,
     /// Its executable, and so its workers': device and inode.
     pub(super) executable: Option<(u64, u64)>,
     /// How its workers can be traced, once it has said so.
     pub(super) traceable: Option<Rc<Traceable>>,
 }
 
-/// What came of reading the channel.
+/// The result of reading the channel.
 #[derive(Debug)]
 pub(super) enum Heard {
-    /// Answers, in order.
+    /// These answers, in the order in which the preloader sent them.
     Answers(Vec<Answer>),
     /// Something that is no answer: what is wrong with it.
     Nonsense(String),
@@ -67,12 +70,13 @@ impl Preloader {
             channel,
             output: None,
             members: Members::default(),
-            mould: None,
+            made_from: None,
             facts: None,
             is_ending: false,
+            template: None,
             unsent: VecDeque::new(),
             partial: Vec::new(),
-            last_words: VecDeque::new(),
+            last_lines: VecDeque::new(),
             executable: None,
             traceable: None,
         }
@@ -117,12 +121,17 @@ impl Preloader {
     /// Keeps what it wrote for the line about its end.
     pub(super) fn note_words(&mut self, words: &[u8]) {
         for line in words.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-            if self.last_words.len() >= LAST_WORDS {
-                self.last_words.pop_front();
+            if self.last_lines.len() >= LAST_LINES {
+                self.last_lines.pop_front();
             }
-            self.last_words
+            self.last_lines
                 .push_back(String::from_utf8_lossy(line).into_owned());
         }
+    }
+
+    /// Whether it makes workers for pools of any user.
+    pub(super) fn is_zygote(&self) -> bool {
+        self.made_from.is_some()
     }
 
     /// Whether it has said that it is ready.
@@ -130,18 +139,32 @@ impl Preloader {
         self.facts.is_some()
     }
 
-    /// Reads answers.
+    /// Reads the answers that the preloader has sent.
     pub(super) fn hear(&mut self) -> Heard {
         let mut answers = Vec::new();
         let mut buffer = [0; 4096];
         for _ in 0..LOOKS {
             // Descriptors that a hostile preloader sends are closed with `received`.
-            let received = match receive_with(self.channel.as_fd(), &mut buffer, false) {
+            let mut received = match receive_with(self.channel.as_fd(), &mut buffer, false) {
                 Ok(received) if received.bytes > 0 => received,
                 Err(error) if error.errno == nix::errno::Errno::EAGAIN => break,
                 Ok(_) | Err(_) if answers.is_empty() => return Heard::Closed,
                 Ok(_) | Err(_) => break,
             };
+            if self.is_zygote() && self.facts.is_none() && self.template.is_none() {
+                let template = received
+                    .descriptors
+                    .pop()
+                    .map(|file| Template::read(file, "template"));
+                self.template = match template.transpose() {
+                    Ok(template) => template,
+                    // Without it no worker begins, and each says why.
+                    Err(error) => {
+                        log::error!("{error}");
+                        None
+                    }
+                };
+            }
             for &byte in &buffer[..received.bytes] {
                 if byte != b'\n' {
                     self.partial.push(byte);

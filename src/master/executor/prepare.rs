@@ -1,5 +1,5 @@
-//! Gets ready for a configuration: opens what its pools need that is not open yet, and says what the core is to be told.
-//! What becomes of each pool is decided in [`crate::master::reload_plan`].
+//! Gets ready for a configuration: opens what its pools need and is not open yet, and says what the core is to be told.
+//! [`crate::master::reload_plan`] decides about each pool.
 
 use super::apply_error::ApplyError;
 use super::pools::policy;
@@ -11,25 +11,27 @@ use crate::logs::open_file;
 use crate::master::event::{GenerationId, PoolId, Wanted, WantedPool};
 use crate::master::reload_diff::Extent;
 use crate::master::reload_plan::{self, Changes, Found, Next};
-use crate::runtime::php::files::Looker;
+use crate::runtime::php::files::FingerprintCache;
+use crate::sys::accounts;
 use crate::sys::identity::Identity;
 use crate::worker::Settings;
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// Users and groups that were looked up, by their names.
 pub(super) type Identities<'p> = HashMap<Option<(&'p str, Option<&'p str>)>, Identity>;
 
-/// What becomes of a pool.
+/// What is to become of a pool of the new configuration.
 enum Prospect {
     /// It has what its settings ask for.
     Open(Box<Opened>),
     /// It goes on with the generation that it has.
-    Unchanged(PoolId, GenerationId, Box<Pool>),
+    Unchanged(PoolId, GenerationId, Arc<Pool>),
 }
 
-/// What a pool needs, open.
+/// What a pool needs before anything of it can start: opened here, so that an error changes nothing.
 struct Opened {
     sockets: Sockets,
     settings: Settings,
@@ -47,10 +49,13 @@ impl Executor {
         extent: Extent,
     ) -> Result<(Wanted, Changes), ApplyError> {
         self.reload.count += 1;
+        self.context.make_room(&config);
+        self.handover.measure_store(&config);
         config.go_on_with(&self.reload.config);
+        let _accounts = accounts::hold();
         let prospects = self.prospects(&mut config, extent)?;
         let mut changes = Changes::default();
-        let mut looker = Looker::default();
+        let mut fingerprints = FingerprintCache::default();
         let mut groups = Vec::new();
         let mut wanted = Vec::new();
         let configured = self
@@ -65,10 +70,10 @@ impl Executor {
                 Prospect::Open(opened) => {
                     groups.extend(opened.group.clone());
                     lost.extend(opened.sockets.lost);
-                    self.begin(*opened, extent, &mut looker, &mut changes)
+                    self.begin(*opened, extent, &mut fingerprints, &mut changes)
                 }
                 Prospect::Unchanged(pool, generation, settings) => {
-                    groups.extend(confine::group(&settings));
+                    groups.extend(confine::group(&self.context.in_force(&settings)));
                     Some(WantedPool {
                         pool,
                         generation,
@@ -95,14 +100,29 @@ impl Executor {
             gives_up: self.context.speaks_as_fpm,
             pools: wanted,
         };
-        self.reload.config = config;
+        let always = config.pools.iter().any(|pool| pool.reload == ReloadWhen::Always);
+        match extent {
+            // The daemon's start: zygotes of a configuration before this one can't be there.
+            Extent::All if self.reload.count == 1 => self.helpers.zygotes_to_start = true,
+            Extent::All => self.outdate_zygotes(true),
+            Extent::Changed => self.outdate_zygotes(always),
+            Extent::Settings | Extent::One(_) => {}
+        }
+        self.watch_directories(&config.global.watch);
+        self.reload.take(config);
         self.handover.keep_config(&self.reload);
         Ok((wanted, changes))
     }
 
     /// Opens what each pool needs. `config` becomes what can be had of it.
     fn prospects(&mut self, config: &mut Config, extent: Extent) -> Result<Vec<Prospect>, ApplyError> {
-        let written = std::mem::take(&mut config.pools);
+        let mut written = std::mem::take(&mut config.pools);
+        // Pools that have not changed keep their settings in the memory of before, so that a reload of many costs none.
+        for pool in &mut written {
+            if let Some(before) = self.reload.pool(&pool.name).filter(|before| *before == pool) {
+                *pool = before.clone();
+            }
+        }
         let skips = config.global.on_error == OnError::Skip;
         let mut identities = Identities::new();
         let mut prospects = Vec::new();
@@ -126,8 +146,7 @@ impl Executor {
                 Err(error) => error,
             };
             if skips {
-                let mut before = self.reload.config.pools.iter();
-                let before = before.find(|before| before.name == pool.name);
+                let before = self.reload.pool(&pool.name);
                 let unchanged = before.and_then(|before| self.pools.unchanged(before));
                 config.skip(&pool.name, error.matter(), unchanged.is_some());
                 prospects.extend(unchanged);
@@ -150,15 +169,13 @@ impl Executor {
         }
     }
 
-    /// What a pool needs.
+    /// Opens what a pool needs.
     fn open_pool<'p>(
         &mut self,
-        pool: &'p Pool,
+        pool: &'p Arc<Pool>,
         log_limit: usize,
         identities: &mut Identities<'p>,
     ) -> Result<Opened, ApplyError> {
-        let failed = |e| ApplyError::Confine(pool.name.clone(), e);
-        let group = confine::check(pool).map_err(failed)?;
         let access = pool.access.as_ref().map(|access| open_file(&access.path));
         let access = access
             .transpose()
@@ -168,6 +185,8 @@ impl Executor {
             ApplyError::SlowLog(pool.name.clone(), path.unwrap_or_default(), error)
         })?;
         let settings = self.context.settings(pool, log_limit, identities)?;
+        let failed = |e| ApplyError::Confine(pool.name.clone(), e);
+        let group = confine::check(&settings.pool).map_err(failed)?;
         // Opened when the pool begins; here, whether it can be.
         super::app_log::open(&settings).map_err(|error| ApplyError::AppLog(pool.name.clone(), error))?;
         let sockets = self
@@ -187,7 +206,7 @@ impl Executor {
         &mut self,
         opened: Opened,
         extent: Extent,
-        looker: &mut Looker,
+        fingerprints: &mut FingerprintCache,
         changes: &mut Changes,
     ) -> Option<WantedPool> {
         let Opened {
@@ -208,7 +227,10 @@ impl Executor {
                 self.pools.adjust_listener(&self.reload, pool, &settings.pool);
                 (
                     pool,
-                    Some(self.pools.kept(&self.context, pool, &settings, extent, looker)),
+                    Some(
+                        self.pools
+                            .kept(&self.context, pool, &settings, extent, fingerprints),
+                    ),
                 )
             }
             (None, Some(listener)) => (
@@ -223,36 +245,42 @@ impl Executor {
         if sockets.status_lost {
             log::warn!("[pool {name}] the file of its status' socket was gone: it is bound again");
         }
-        let status_listen = settings.pool.status_listen.as_ref();
+        let status_listen = settings.pool.status_listen.as_deref();
         self.set_reporter(pool, &name, status_listen, sockets.status);
+        let http_listen = settings.pool.http_listen.as_deref();
+        self.pools.set_http(
+            &mut self.context,
+            &mut self.handover,
+            pool,
+            http_listen,
+            sockets.http,
+        );
         self.set_router(pool, &settings.pool, extent);
-        let reloads_always = settings.pool.reload == ReloadWhen::Always;
-        let generation = match Next::of(kept, extent, reloads_always) {
+        let generation = match Next::of(kept) {
             Next::Keep(kept) => {
                 self.pools.go_on(kept, access, slow_log);
                 changes.kept.push(name);
                 kept
             }
-            Next::Replace {
-                reason,
-                may_join_older,
-            } => {
-                let generation = self
-                    .pools
-                    .add_generation(&self.reload, pool, settings, access, slow_log);
-                self.pools.let_join_older(generation, may_join_older);
+            Next::Replace(reason) => {
+                let generation =
+                    self.pools
+                        .add_generation(&mut self.handover, pool, settings, access, slow_log);
                 changes.replaced.push((pool, generation, name, reason));
+                // Of a pool that had no worker at an upgrade nothing was adopted that could go on serving meanwhile.
+                if self.pools.by_id.get(&pool).is_some_and(|it| it.serving.is_none()) {
+                    self.pools.serves(pool, generation);
+                }
                 generation
             }
-            Next::Add { may_join_older } => {
+            Next::Add => {
                 match sockets.lost {
                     Some(_) => changes.bound_again.push(name),
                     None => changes.added.push(name),
                 }
-                let generation = self
-                    .pools
-                    .add_generation(&self.reload, pool, settings, access, slow_log);
-                self.pools.let_join_older(generation, may_join_older);
+                let generation =
+                    self.pools
+                        .add_generation(&mut self.handover, pool, settings, access, slow_log);
                 self.pools.serves(pool, generation);
                 generation
             }
@@ -266,18 +294,18 @@ impl Executor {
 }
 
 impl Pools {
-    /// A pool that runs, as it is; `None`: it does not.
-    fn unchanged(&self, pool: &Pool) -> Option<Prospect> {
+    /// A pool that runs, as it is; `None`: it does not run.
+    fn unchanged(&self, pool: &Arc<Pool>) -> Option<Prospect> {
         let id = self.pool_listening_as(pool)?;
         let running = self.by_id.get(&id)?;
         let mut generations = [running.latest, running.serving].into_iter().flatten();
         let generation = generations.find(|id| self.generations.contains_key(id))?;
-        Some(Prospect::Unchanged(id, generation, Box::new(pool.clone())))
+        Some(Prospect::Unchanged(id, generation, pool.clone()))
     }
 }
 
 impl Prospect {
-    fn pool(&self) -> &Pool {
+    fn pool(&self) -> &Arc<Pool> {
         match self {
             Prospect::Open(opened) => &opened.settings.pool,
             Prospect::Unchanged(_, _, pool) => pool,

@@ -1,6 +1,6 @@
 //! The master's children: whose each pid is, and what is known of those that have ended.
 
-use super::say;
+use super::notices;
 use crate::master::event::{GenerationId, PoolId, WorkerId};
 use crate::sys::process;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -12,29 +12,31 @@ pub(in crate::master) struct Processes {
     /// Children that ended before their preloader had said that it made them.
     pub(super) early_deaths: VecDeque<(i32, process::Ended)>,
     /// Workers that were reaped, until the core says so in the log.
-    pub(super) deaths: HashMap<WorkerId, say::Death>,
+    pub(super) deaths: HashMap<WorkerId, notices::Death>,
     /// What preloaders that are gone wrote last, until the core says so in the log.
-    pub(super) last_words: HashMap<GenerationId, VecDeque<String>>,
-    /// Of whose failed starts the log has the reports, until the core says that they failed.
+    pub(super) last_lines: HashMap<GenerationId, VecDeque<String>>,
+    /// Generations whose failed starts are in the log already, until the core says that they failed.
     pub(super) reported: HashSet<GenerationId>,
     /// More children may have ended than were reaped at once.
     pub(in crate::master) has_more_dead: bool,
 }
 
-/// Whose a pid is.
+/// The part that a pid belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Who {
     Worker(WorkerId),
     Preloader,
     /// A process of a generation's program, by its place.
     Program(GenerationId, usize),
-    /// The new program, trying.
+    /// The new program, which tries before an upgrade whether it can take over.
     Rehearsal,
     Reporter(PoolId),
-    /// It refuses the pool's requests.
-    StandIn(PoolId),
+    /// The process that refuses the pool's requests while its application can't be started.
+    UnavailableResponder(PoolId),
     Router(PoolId),
-    Scout(PoolId),
+    Inspector(PoolId),
+    /// It keeps background jobs.
+    Jobs,
     /// A process that writes down what the worker with this pid is busy with.
     Tracer(i32),
 }

@@ -1,4 +1,4 @@
-//! Preloaders that are made from workers. The worker is sent a channel, an output and /dev/null over its retire channel; it
+//! Preloaders that are made from workers. The worker is sent a channel, an output and /dev/null over its stop pipe; it
 //! forks a copy of itself and says which process that is; the copy is then begun like any other preloader.
 //!
 //! Everything that the worker says is untrusted: the process has to be a new child of ours, of the pool's user.
@@ -35,13 +35,13 @@ pub(super) fn refork_at(settings: &Settings, promotions: usize) -> Option<u64> {
 
 impl Executor {
     /// Reads what a worker says of the preloader that it was asked for.
-    pub(super) fn hear_second(&mut self, id: GenerationId) {
+    pub(super) fn hear_next_mold(&mut self, id: GenerationId) {
         let name = self.pools.generation_name(id).to_owned();
         match self.helpers.seconds.get_mut(&id).map(Preloader::hear) {
             None => {}
             Some(Heard::Answers(answers)) => match answers.into_iter().next() {
                 None => {}
-                Some(Answer::Promoted { pid }) => self.second_born(id, pid),
+                Some(Answer::Promoted { pid }) => self.next_mold_born(id, pid),
                 Some(Answer::Error {
                     worker: None,
                     message,
@@ -49,12 +49,12 @@ impl Executor {
                     let line = message.lines().next().unwrap_or_default();
                     log::warn!("[pool {name}] a worker can't be made a preloader: {line}");
                     self.helpers
-                        .give_up_second(&mut self.context, &mut self.processes, id, Exit::Code(0));
+                        .give_up_next_mold(&mut self.context, &mut self.processes, id, Exit::Code(0));
                 }
                 Some(_) => {
                     log::error!("[pool {name}] a worker that is to be made a preloader says something else");
                     self.helpers
-                        .give_up_second(&mut self.context, &mut self.processes, id, Exit::Unknown);
+                        .give_up_next_mold(&mut self.context, &mut self.processes, id, Exit::Unknown);
                 }
             },
             Some(Heard::Nonsense(what)) => {
@@ -62,22 +62,22 @@ impl Executor {
                     "[pool {name}] a worker that is to be made a preloader does not keep to the protocol: {what}"
                 );
                 self.helpers
-                    .give_up_second(&mut self.context, &mut self.processes, id, Exit::Unknown);
+                    .give_up_next_mold(&mut self.context, &mut self.processes, id, Exit::Unknown);
             }
             // The worker ended, or let go of the channel.
             Some(Heard::Closed) => {
                 self.helpers
-                    .give_up_second(&mut self.context, &mut self.processes, id, Exit::Unknown)
+                    .give_up_next_mold(&mut self.context, &mut self.processes, id, Exit::Unknown)
             }
         }
     }
 
     /// A process exists that is to be a preloader; it waits to be begun.
-    fn second_born(&mut self, id: GenerationId, pid: i32) {
+    fn next_mold_born(&mut self, id: GenerationId, pid: i32) {
         if let Some(exit) = self.processes.early_death(pid) {
             return self
                 .helpers
-                .give_up_second(&mut self.context, &mut self.processes, id, exit);
+                .give_up_next_mold(&mut self.context, &mut self.processes, id, exit);
         }
         if !self.is_new_child(id, pid) {
             log::error!(
@@ -86,16 +86,16 @@ impl Executor {
             );
             return self
                 .helpers
-                .give_up_second(&mut self.context, &mut self.processes, id, Exit::Unknown);
+                .give_up_next_mold(&mut self.context, &mut self.processes, id, Exit::Unknown);
         }
-        if let Err(error) = self.begin_second(id, pid) {
+        if let Err(error) = self.begin_next_mold(id, pid) {
             log::error!("[pool {}] {error}", self.pools.generation_name(id));
             // Its end is told when it is reaped.
             let _ = process::send_signal(pid, Signal::SIGKILL);
         }
     }
 
-    fn begin_second(&mut self, id: GenerationId, pid: i32) -> Result<(), Error> {
+    fn begin_next_mold(&mut self, id: GenerationId, pid: i32) -> Result<(), Error> {
         let Some(mut second) = self.helpers.seconds.remove(&id) else {
             return Ok(());
         };
@@ -105,7 +105,7 @@ impl Executor {
         self.processes.by_pid.insert(pid, Who::Preloader);
         let mut promotions = 0;
         if let Some(resources) = self.pools.resources_mut(id) {
-            resources.second = Some(pid);
+            resources.next_mold = Some(pid);
             promotions = resources.promotions;
         }
         self.helpers.preloaders.insert(pid, second);
@@ -113,7 +113,7 @@ impl Executor {
             "[pool {}] preloader {pid} was forked from a worker",
             self.pools.generation_name(id)
         );
-        let kit = self.pools.kit(id)?;
+        let context = self.pools.context(id)?;
         let Some(second) = self.helpers.preloaders.get_mut(&pid) else {
             return Ok(());
         };
@@ -126,28 +126,29 @@ impl Executor {
                 .sources
                 .watch(output.pipe(), Source::PreloaderOutput(pid))?;
         }
-        let (mut settings, descriptors) = kit.take_apart();
+        let (mut settings, descriptors) = context.take_apart();
         settings.refork_at = refork_at(&settings, promotions + 1);
         let begin = Command::Begin {
-            kit: settings,
+            context: settings,
             warms_up: false,
-            shared: None,
+            is_zygote: false,
+            is_for_many: false,
         };
         second.send(&begin, descriptors);
         Ok(())
     }
 
-    /// Stops the second preloader, which may be one that was made from a worker, or a first one whose place that took.
-    pub(super) fn stop_second(&mut self, id: GenerationId, force: Force) {
+    /// Stops the next mold, which may be one that was made from a worker, or a first one whose place that took.
+    pub(super) fn stop_next_mold(&mut self, id: GenerationId, force: Force) {
         if self.helpers.seconds.contains_key(&id) {
-            // What may still come of it finds its channel closed.
+            // A process that it may still make finds its channel closed.
             return self
                 .helpers
-                .give_up_second(&mut self.context, &mut self.processes, id, Exit::Unknown);
+                .give_up_next_mold(&mut self.context, &mut self.processes, id, Exit::Unknown);
         }
         let Some(second) = self
             .pools
-            .second_pid(id)
+            .next_mold_pid(id)
             .and_then(|pid| self.helpers.preloaders.get_mut(&pid))
         else {
             return;
@@ -175,15 +176,15 @@ impl Executor {
 }
 
 impl Pools {
-    /// The pid of a generation's second preloader, if that is known.
-    pub(super) fn second_pid(&self, id: GenerationId) -> Option<i32> {
-        self.generations.get(&id)?.resources.as_ref()?.second
+    /// The pid of a generation's next mold, if that is known.
+    pub(super) fn next_mold_pid(&self, id: GenerationId) -> Option<i32> {
+        self.generations.get(&id)?.resources.as_ref()?.next_mold
     }
 
-    /// The second preloader takes the place of the first.
-    pub(super) fn succeed(&mut self, context: &mut Context, id: GenerationId) {
+    /// The next mold takes the place of the first.
+    pub(super) fn switch_mold(&mut self, context: &mut Context, id: GenerationId) {
         if let Some(resources) = self.resources_mut(id) {
-            std::mem::swap(&mut resources.preloader, &mut resources.second);
+            std::mem::swap(&mut resources.preloader, &mut resources.next_mold);
             resources.promotions += 1;
         }
         let happened = std::mem::take(&mut context.happened);
@@ -193,12 +194,12 @@ impl Pools {
             .collect();
     }
 
-    /// The second preloader is gone.
-    pub(super) fn detach_second(&mut self, context: &mut Context, id: GenerationId, exit: Exit) {
+    /// The next mold is gone.
+    pub(super) fn detach_next_mold(&mut self, context: &mut Context, id: GenerationId, exit: Exit) {
         if let Some(resources) = self.resources_mut(id) {
-            resources.second = None;
+            resources.next_mold = None;
         }
-        context.happened.push_back(Event::SecondGone(id, exit));
+        context.happened.push_back(Event::NextMoldGone(id, exit));
     }
 }
 
@@ -213,7 +214,7 @@ impl Helpers {
     ) {
         if let Err(error) = self.try_promote(context, pools, worker, id) {
             log::error!("[pool {}] {error}", pools.generation_name(id));
-            context.happened.push_back(Event::SecondGone(id, Exit::Unknown));
+            context.happened.push_back(Event::NextMoldGone(id, Exit::Unknown));
         }
     }
 
@@ -229,13 +230,14 @@ impl Helpers {
         let (output, output_in) = pipe(false)?;
         set_nonblocking(output.as_fd(), true)?;
         let null = null()?;
-        let retire = pools
+        let stop_pipe = pools
             .workers
             .get(&worker)
-            .and_then(|worker| worker.retire.as_ref());
-        let retire = retire.ok_or_else(|| Error::new("sendmsg", "the worker is leaving", Errno::EPIPE))?;
+            .and_then(|worker| worker.stop_pipe.as_ref());
+        let stop_pipe =
+            stop_pipe.ok_or_else(|| Error::new("sendmsg", "the worker is leaving", Errno::EPIPE))?;
         let descriptors = [theirs.as_raw_fd(), output_in.as_raw_fd(), null.as_raw_fd()];
-        send_with(retire.as_fd(), PROMOTE, &descriptors)?;
+        send_with(stop_pipe.as_fd(), PROMOTE, &descriptors)?;
         context.sources.watch(&channel, Source::Second(id))?;
         let mut second = Preloader::new(0, channel, None);
         second.output = Some(Lines::new(output).in_entries(!context.speaks_as_fpm));
@@ -243,8 +245,8 @@ impl Helpers {
         Ok(())
     }
 
-    /// Nothing came of it.
-    fn give_up_second(
+    /// A worker made no preloader after all.
+    fn give_up_next_mold(
         &mut self,
         context: &mut Context,
         processes: &mut Processes,
@@ -253,8 +255,8 @@ impl Helpers {
     ) {
         if let Some(second) = self.seconds.remove(&id) {
             context.sources.forget(&second.channel);
-            processes.last_words.remove(&id);
-            context.happened.push_back(Event::SecondGone(id, exit));
+            processes.last_lines.remove(&id);
+            context.happened.push_back(Event::NextMoldGone(id, exit));
         }
     }
 }

@@ -1,32 +1,64 @@
-//! The configuration in force, and the reload that brought it ([`Progress`] decides when that is done).
+//! The configuration in force, and the reload that brought it ([`ReloadProgress`] decides when that is done). And which pool
+//! gets new processes without a reload, because a worker asks for them (`pool_to_renew`).
 
 use super::generation::Generation;
 use super::{Executor, starts};
-use crate::config::Config;
+use crate::config::{Application, Config, Pool};
 use crate::control::protocol::Answer;
 use crate::listen::Listener;
 use crate::master::action::Fact;
-use crate::master::event::GenerationId;
+use crate::master::event::{GenerationId, PoolId};
 use crate::master::reload_plan::Changes;
-use crate::master::reload_progress::{self, Progress};
-use crate::scoreboard::{Stage, census};
-use crate::sys::invocation;
+use crate::master::reload_progress::{self, ReloadProgress};
+use crate::master::renewal::{self, FULL_INTERVAL, Renewal, Situation};
+use crate::scoreboard::{Stage, slot_reader};
 use crate::sys::socket::{self, Bound};
+use crate::sys::{clock, invocation};
+use crate::tick::Tick;
+use crate::worker::RestartMark;
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Arguments that php-fpm shows, its name among them.
 const MOST_ARGUMENTS: usize = 11;
 
-/// The configuration in force, and what becomes of the reload that brought it.
+/// The configuration in force, and the state of the reload that brought it.
 #[derive(Debug)]
 pub(in crate::master) struct Reload {
+    /// Set by [`Reload::take`].
     pub(super) config: Config,
+    /// Where in it a pool is, by name.
+    places: HashMap<String, usize>,
     /// What PHP was started from at the daemon's start or its last reload.
     pub(super) starts: starts::Starts,
     /// The last reload, as long as it is not done.
     pub(super) under_way: Option<UnderWay>,
     /// How often a configuration was prepared.
     pub(super) count: u64,
+    /// Generations whose workers ask for new processes of their pools, each for each reason once.
+    asked: BTreeMap<(GenerationId, u32), Asked>,
+    /// When pools were given new processes because their OPcache was full.
+    full: HashMap<PoolId, Tick>,
+}
+
+/// How soon reasons that are kept for later are judged again.
+const JUDGED_AGAIN: Duration = Duration::from_secs(1);
+
+/// A generation asks for new processes of its pool.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) generation: GenerationId,
+    pub(super) why: Renewal,
+    /// The moment that it is about ([`renewal::moment`]).
+    pub(super) moment: u32,
+}
+
+/// What comes of that.
+enum Verdict {
+    Granted(PoolId),
+    Later,
 }
 
 /// Whether a worker waits for a connection, as far as it says.
@@ -35,19 +67,19 @@ fn has_waiting_worker(generation: &Generation) -> bool {
         return false;
     };
     let mut pages = generation
-        .seats
+        .slots
         .keys()
         .filter_map(|slot| resources.board.slot(*slot as usize));
-    pages.any(|page| census::stage(page) == Stage::Accepting)
+    pages.any(|page| slot_reader::stage(page) == Stage::Accepting)
 }
 
 /// A reload that is under way.
 #[derive(Debug)]
 pub(super) struct UnderWay {
-    progress: Progress,
+    progress: ReloadProgress,
     /// The sockets that the daemon had before.
     sockets: Vec<NamedSocket>,
-    /// Who wants to know.
+    /// The client that waits for the result.
     asker: Option<u64>,
 }
 
@@ -86,7 +118,7 @@ fn say_as_fpm(sockets: &[NamedSocket]) {
 }
 
 impl Executor {
-    /// Begins to look after a reload. Before the core is told of it.
+    /// Begins to follow a reload. Called before the core learns of it.
     pub(in crate::master) fn begin_reload(
         &mut self,
         changes: Changes,
@@ -106,7 +138,7 @@ impl Executor {
             log::debug!("[pool {name}] gets new workers: {reason}");
         }
         self.reload.under_way = Some(UnderWay {
-            progress: Progress::new(changes),
+            progress: ReloadProgress::new(changes),
             sockets,
             asker,
         });
@@ -116,13 +148,14 @@ impl Executor {
     pub(in crate::master) fn named_sockets(&self) -> Vec<NamedSocket> {
         let mut sockets = Vec::new();
         for wanted in &self.reload.config.pools {
-            let pool = self.pools.by_id.iter().find(|(_, pool)| pool.name == wanted.name);
-            let Some((id, pool)) = pool else { continue };
+            let Some((id, pool)) = self.pools.by_id.of(&wanted.name).next() else {
+                continue;
+            };
             sockets.extend(pool.listener.as_ref().map(named));
             sockets.extend(
                 self.helpers
                     .reporters
-                    .get(id)
+                    .get(&id)
                     .map(|reporter| named(&reporter.listener)),
             );
         }
@@ -134,10 +167,85 @@ impl Executor {
         if let Some(reload) = &mut self.reload.under_way {
             let pools = &self.pools.by_id;
             let serving = |id| pools.get(&id).and_then(|pool| pool.serving);
-            let said = |id| self.processes.last_words(id);
+            let said = |id| self.processes.last_lines(id);
             reload.progress.note(fact, serving, said);
         }
         self.pools.note(fact);
+    }
+
+    /// A reason is kept for later.
+    pub(super) fn renewal_deadline(&self) -> Option<Tick> {
+        let is_asked = !self.reload.asked.is_empty();
+        is_asked.then(|| clock::now() + JUDGED_AGAIN)
+    }
+
+    /// The pool that is to have new processes because one of its workers asks for them.
+    pub(in crate::master) fn pool_to_renew(&mut self, is_ending: bool) -> Option<PoolId> {
+        let now = clock::now();
+        self.reload
+            .full
+            .retain(|_, granted| now.since(*granted) < FULL_INTERVAL);
+        let mut granted = None;
+        for asked in std::mem::take(&mut self.reload.asked).into_values() {
+            match self.judge(asked, is_ending) {
+                Some(Verdict::Later) => self.reload.ask(asked),
+                Some(Verdict::Granted(_)) if granted.is_some() => self.reload.ask(asked),
+                Some(Verdict::Granted(pool)) => granted = Some((pool, asked.why)),
+                None => {}
+            }
+        }
+        let (pool, why) = granted?;
+        let name = &self.pools.by_id.get(&pool)?.name;
+        log::info!("[pool {name}] {why}: it gets new processes");
+        if why == Renewal::CodeFull {
+            log::warn!(
+                "[pool {name}] an OPcache that is full keeps no more code: raise opcache.memory_consumption or \
+                 opcache.max_accelerated_files if that comes again"
+            );
+            self.reload.full.insert(pool, now);
+        }
+        Some(pool)
+    }
+
+    /// `None`: refused.
+    fn judge(&self, asked: Asked, is_ending: bool) -> Option<Verdict> {
+        let Asked {
+            generation: id,
+            why,
+            moment,
+        } = asked;
+        let generation = self.pools.generations.get(&id)?;
+        let pool = self.pools.by_id.get(&generation.pool)?;
+        // A router looks after applications.
+        pool.listener.as_ref()?;
+        let latest_id = pool.latest?;
+        let latest = self.pools.generations.get(&latest_id)?;
+        let (latest, began) = (&latest.settings, latest.began);
+        let situation = Situation {
+            is_busy: is_ending || self.reload.is_reloading(),
+            is_young: latest.started >= Generation::started_now(),
+            is_latest: latest_id == id && pool.serving == Some(id),
+            is_limited: matches!(latest.pool.application, Application::Program(_))
+                && (latest.pool.max_requests.is_some() || latest.pool.memory_limit.is_some()),
+            is_touched: false,
+            boots_once: matches!(&latest.pool.application, Application::Php(php) if php.worker.is_some()),
+            is_older: began.is_none_or(|began| renewal::is_older(began, moment)),
+            was_full: self.reload.full.contains_key(&generation.pool),
+        };
+        if !is_ending && situation.postpones(why) {
+            return Some(Verdict::Later);
+        }
+        // Looked at only where it matters: the file may be on a disk that is slow.
+        let is_touched = || {
+            let mark = latest.restart_file().and_then(|path| RestartMark::of(&path));
+            mark.is_some() && mark != latest.restart_mark
+        };
+        let is_touched = why == Renewal::RestartFile && !situation.is_busy && is_touched();
+        let situation = Situation {
+            is_touched,
+            ..situation
+        };
+        situation.grants(why).then_some(Verdict::Granted(generation.pool))
     }
 
     /// Tells of the reload if it is done.
@@ -165,24 +273,47 @@ impl Executor {
 }
 
 impl Reload {
+    pub(super) fn ask(&mut self, asked: Asked) {
+        self.asked.insert((asked.generation, asked.why.bits()), asked);
+    }
+
     /// Nothing was prepared yet.
     pub(super) fn new(config: Config) -> Reload {
         Reload {
+            places: places(&config),
             config,
             starts: starts::Starts::default(),
             under_way: None,
             count: 0,
+            asked: BTreeMap::new(),
+            full: HashMap::new(),
         }
+    }
+
+    /// Another configuration is in force.
+    pub(super) fn take(&mut self, config: Config) {
+        self.places = places(&config);
+        self.config = config;
+    }
+
+    /// A pool of the configuration in force.
+    pub(super) fn pool(&self, name: &str) -> Option<&Arc<Pool>> {
+        self.config.pools.get(*self.places.get(name)?)
     }
 
     pub(super) fn is_reloading(&self) -> bool {
         self.under_way.is_some()
     }
 
-    /// A generation is gone: nobody need wait for it.
+    /// A generation is gone: no reload need wait for it.
     pub(super) fn forget_reload_of(&mut self, id: GenerationId) {
         if let Some(reload) = &mut self.under_way {
             reload.progress.forget(id);
         }
     }
+}
+
+fn places(config: &Config) -> HashMap<String, usize> {
+    let named = config.pools.iter().enumerate();
+    named.map(|(place, pool)| (pool.name.clone(), place)).collect()
 }

@@ -5,9 +5,9 @@ use super::preloader::Preloader;
 use super::sources::Source;
 use super::{Context, Executor, Handover, Helpers, Pools, Who};
 use crate::config::Listen;
-use crate::estate::names;
+use crate::handover::names;
 use crate::helper::Role;
-use crate::life::{Happened, Helper, Rules, Step};
+use crate::life::{Happened, Helper, HelperAction, Rules};
 use crate::listen::Listener;
 use crate::master::event::{GenerationId, PoolId};
 use crate::reporter::Brief;
@@ -26,17 +26,17 @@ use std::time::Duration;
 pub(super) struct ReporterState {
     pub(super) listener: Listener,
     life: Helper,
-    process: Option<Process>,
-    /// Somebody has connected, and PHP is being started, which has to say first what it is.
+    process: Option<ReporterProcess>,
+    /// A client has connected, and PHP is being started, which has to say first what it is.
     waits_for_php: bool,
 }
 
 #[derive(Debug)]
-struct Process {
+struct ReporterProcess {
     pid: i32,
     /// Closing it tells the reporter to leave.
     channel: Option<OwnedFd>,
-    /// What it shows.
+    /// The generation whose scoreboard it shows.
     generation: GenerationId,
 }
 
@@ -75,7 +75,7 @@ impl Executor {
             self.helpers.reporters.insert(pool, reporter);
             self.handover.keep_status(&self.helpers, pool);
             self.helpers
-                .reporter_step(&mut self.context, &self.pools, pool, Step::Idle);
+                .reporter_step(&mut self.context, &self.pools, pool, HelperAction::Idle);
         } else if let Some(reporter) = self.helpers.reporters.get(&pool) {
             if let Err(error) = reporter.listener.adjust(wanted) {
                 log::error!("[pool {name}] the status socket keeps its old attributes: {error}");
@@ -118,7 +118,7 @@ impl Executor {
                     reporter.waits_for_php = false;
                 }
                 self.helpers
-                    .reporter_step(&mut self.context, &self.pools, pool, Step::Idle);
+                    .reporter_step(&mut self.context, &self.pools, pool, HelperAction::Idle);
             }
         }
         let mut causes = Vec::new();
@@ -137,7 +137,7 @@ impl Executor {
         }
     }
 
-    /// Somebody connects to a pool's status address.
+    /// A client connects to a pool's status address.
     pub(in crate::master) fn reporter_wanted(&mut self, pool: PoolId, serving: Option<GenerationId>) {
         let is_early = serving.is_some_and(|serving| self.helpers.is_starting_php(&self.pools, serving));
         let Some(reporter) = self.helpers.reporters.get_mut(&pool) else {
@@ -147,7 +147,7 @@ impl Executor {
             reporter.waits_for_php = true;
             return self.context.sources.forget(&reporter.listener.socket);
         }
-        if reporter.life.handle(Happened::Needed, clock::now()) != Step::Start {
+        if reporter.life.handle(Happened::Needed, clock::now()) != HelperAction::Start {
             return;
         }
         self.context.sources.forget(&reporter.listener.socket);
@@ -170,14 +170,7 @@ impl Executor {
         let unknown = unknown.map(|generation| generation.settings.pool.clone());
         let expected = unknown.and_then(|pool| self.reload.expected_name(&self.context, &pool));
         let nothing = || Error::new("start", "the pool is closed", Errno::EINVAL);
-        let generation = self.pools.generations.get(&id).ok_or_else(nothing)?;
-        let resources = generation.resources.as_ref().ok_or_else(nothing)?;
-        let listener = self
-            .pools
-            .by_id
-            .get(&pool)
-            .and_then(|pool| pool.listener.as_ref());
-        let workers = &listener.ok_or_else(nothing)?.socket;
+        let (generation, resources, workers) = self.pools.shared_with_helpers(pool, id)?;
         let status = &self
             .helpers
             .reporters
@@ -196,8 +189,8 @@ impl Executor {
         let (channel, theirs) = socket_pair(SockType::SeqPacket)?;
         // Plain values to memory: it can't fail.
         let message = serde_json::to_vec(&brief).unwrap_or_default();
-        let memory = resources.board.memory();
-        let descriptors = [status, workers, &memory.readable, &resources.messages_in];
+        let (readable, pipes) = (resources.board.memory().readable()?, generation.connected()?);
+        let descriptors = [status, workers, &readable, &pipes.messages_in];
         send_with(
             channel.as_fd(),
             &message,
@@ -214,7 +207,7 @@ impl Executor {
         log::debug!("[pool {}] reporter {pid} started", settings.pool.name);
         self.processes.by_pid.insert(pid, Who::Reporter(pool));
         if let Some(reporter) = self.helpers.reporters.get_mut(&pool) {
-            reporter.process = Some(Process {
+            reporter.process = Some(ReporterProcess {
                 pid,
                 channel: Some(channel),
                 generation: id,
@@ -233,7 +226,12 @@ impl Helpers {
             .map(|(pool, _)| *pool)
     }
 
-    /// Closes a pool's status address. Its reporter has nobody left to answer.
+    /// Whether a process tells a pool's status.
+    pub(super) fn has_reporter(&self, pool: PoolId) -> bool {
+        (self.reporters.get(&pool)).is_some_and(|reporter| reporter.process.is_some())
+    }
+
+    /// Closes a pool's status address. Its reporter has no client left to answer.
     pub(super) fn close_reporter(&mut self, context: &mut Context, handover: &mut Handover, pool: PoolId) {
         if let Some(listener) = self.release_reporter(context, handover, pool) {
             listener.remove_file();
@@ -286,7 +284,7 @@ impl Helpers {
         let Some(reporter) = self.reporters.get_mut(&pool) else {
             return;
         };
-        // One of an address that the pool no longer has is nobody's.
+        // The reporter of an address that the pool no longer has is not the pool's any more.
         if reporter.process.as_ref().is_none_or(|process| process.pid != pid) {
             return;
         }
@@ -314,31 +312,31 @@ impl Helpers {
         }
     }
 
-    fn reporter_step(&mut self, context: &mut Context, pools: &Pools, pool: PoolId, step: Step) {
+    fn reporter_step(&mut self, context: &mut Context, pools: &Pools, pool: PoolId, step: HelperAction) {
         let name = pools.pool_name(pool).to_owned();
         let Some(reporter) = self.reporters.get_mut(&pool) else {
             return;
         };
         match step {
             // A start follows from `reporter_wanted` alone.
-            Step::None | Step::Start => {}
-            Step::Idle => {
+            HelperAction::None | HelperAction::Start => {}
+            HelperAction::Idle => {
                 let socket = &reporter.listener.socket;
                 if let Err(error) = context.sources.watch(socket, Source::Status(pool)) {
                     log::error!("[pool {name}] {error}");
                 }
             }
-            Step::Ask => {
+            HelperAction::Ask => {
                 if let Some(process) = &mut reporter.process {
                     process.channel = None;
                 }
             }
-            Step::Kill => {
+            HelperAction::Kill => {
                 if let Some(process) = &reporter.process {
                     let _ = process::send_signal(process.pid, Signal::SIGKILL);
                 }
             }
-            Step::BackOff(delay) => {
+            HelperAction::BackOff(delay) => {
                 log::warn!(
                     "[pool {name}] the reporter is not well; the next try is in {} s",
                     delay.as_secs_f64()

@@ -1,4 +1,4 @@
-//! What workers tell of programs that they could not start: untrusted, a message each, and no more than there is use for.
+//! What workers tell of programs that they could not start. It is untrusted and bounded; each report is a message.
 //!
 //! A worker's word counts for its own pool alone: whose a report is, is known by the socket that it came over.
 
@@ -8,13 +8,14 @@ use super::{GenerationId, Pools};
 use crate::config::Application;
 use crate::master::failed_starts::Kept;
 use crate::runtime::fastcgi;
-use crate::spawn::letter::{Letter, MOST_BYTES};
+use crate::spawn::start_failure::{MOST_BYTES, StartFailure};
 use crate::sys::fd::{set_send_buffer, socket_pair};
 use crate::sys::socket::{Progress, receive};
 use crate::sys::{Error, clock};
 use crate::tick::Tick;
 use crate::worker::Settings;
 use nix::sys::socket::SockType;
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -64,7 +65,7 @@ impl Reports {
     }
 
     /// The next one; `None`: there is none. `Some(None)`: there was one that is of no use.
-    fn next(&mut self, now: Tick) -> Option<Option<Letter>> {
+    fn next(&mut self, now: Tick) -> Option<Option<StartFailure>> {
         if now.since(self.window.0) >= WINDOW {
             self.window = (now, 0);
         }
@@ -79,15 +80,15 @@ impl Reports {
             return Some(None);
         }
         self.window.1 += 1;
-        Some(Letter::decode(buffer.get(..count)?))
+        Some(StartFailure::decode(buffer.get(..count)?))
     }
 }
 
 impl Pools {
     /// A copy of the end that a generation's next worker is given, if it is to have one.
     pub(super) fn reports_for_worker(&self, id: GenerationId) -> Result<Option<OwnedFd>, Error> {
-        let resources = self.resources(id);
-        let Some(reports) = resources.and_then(|resources| resources.reports.as_ref()) else {
+        let pipes = self.generations.get(&id).and_then(Generation::pipes);
+        let Some(reports) = pipes.and_then(|pipes| pipes.reports.as_ref()) else {
             return Ok(None);
         };
         let copy = reports.into.as_fd().try_clone_to_owned();
@@ -102,15 +103,17 @@ impl Pools {
                 return false;
             };
             let Generation {
-                settings, resources, ..
+                settings,
+                secrets,
+                resources,
+                ..
             } = generation;
-            let reports = resources
-                .as_mut()
-                .and_then(|resources| resources.reports.as_mut());
+            let pipes = resources.as_mut().and_then(|it| it.pipes.as_mut());
+            let reports = pipes.and_then(|pipes| pipes.reports.as_mut());
             let Some(told) = reports.and_then(|reports| reports.next(now)) else {
                 return false;
             };
-            if let Some(kept) = told.and_then(|letter| kept(settings, &letter, now)) {
+            if let Some(kept) = told.and_then(|start_failure| kept(settings, secrets, &start_failure, now)) {
                 self.errors.keep_told(kept);
             }
         }
@@ -118,11 +121,16 @@ impl Pools {
     }
 
     /// What is left of a generation that is dropped.
-    pub(super) fn hear_last_reports(&mut self, settings: &Settings, reports: &mut Reports) {
+    pub(super) fn hear_last_reports(
+        &mut self,
+        settings: &Settings,
+        secrets: &BTreeMap<String, String>,
+        reports: &mut Reports,
+    ) {
         let now = clock::now();
         for _ in 0..MOST_LOOKS {
             let Some(told) = reports.next(now) else { return };
-            if let Some(kept) = told.and_then(|letter| kept(settings, &letter, now)) {
+            if let Some(kept) = told.and_then(|start_failure| kept(settings, secrets, &start_failure, now)) {
                 self.errors.keep_told(kept);
             }
         }
@@ -130,20 +138,26 @@ impl Pools {
 }
 
 /// The report, made of what the worker says and of what the master knows.
-fn kept(settings: &Settings, letter: &Letter, now: Tick) -> Option<Kept> {
+fn kept(
+    settings: &Settings,
+    secrets: &BTreeMap<String, String>,
+    start_failure: &StartFailure,
+    now: Tick,
+) -> Option<Kept> {
     let pool = &settings.pool;
     let Application::FastCgi(application) = &pool.application else {
         return None;
     };
     let root = application.root.clone().or_else(|| pool.chdir.clone());
-    let plan = fastcgi::plan(
+    let mut plan = fastcgi::plan(
         &pool.name,
         application,
         root.unwrap_or_else(|| PathBuf::from("/")),
         account(settings.identity.clone()),
     );
+    plan.secrets.clone_from(secrets);
     Some(Kept {
-        report: Arc::new(letter.report(Arc::new(plan), now)),
+        report: Arc::new(start_failure.report(Arc::new(plan), now)),
         epoch_s: clock::epoch_seconds(),
         pools: vec![pool.name.clone()],
     })

@@ -1,12 +1,16 @@
 //! Which process makes the workers of which generation. The core gives each generation a preloader of its own; here the
-//! generations of pools that share one are attached to one process. It is stopped when the last one leaves it.
+//! generations whose workers come from a zygote are attached to that process.
 
+use super::app_log::whose;
+use super::generation::Generation;
 use super::preloader::{Command, Preloader};
-use super::{Context, Executor, Helpers, Pools, Reload};
+use super::{Context, Executor, Helpers, Pools};
 use crate::config::sharing;
 use crate::master::action::Force;
 use crate::master::event::{Event, Exit, GenerationId, WorkerId};
-use crate::runtime::php::files::{Fingerprint, Looker};
+use crate::runtime::php::files::{Fingerprint, FingerprintCache};
+use crate::runtime::php::protocol::BootTimes;
+use crate::scoreboard::slot_reader;
 use crate::sys::Error;
 use crate::sys::process;
 use crate::worker::Settings;
@@ -15,6 +19,7 @@ use nix::sys::socket::{Shutdown, shutdown};
 use std::collections::BTreeSet;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// The generations of a process.
 #[derive(Debug, Default)]
@@ -34,21 +39,29 @@ impl Members {
         self.staying.contains(&id) || self.leaving.contains(&id)
     }
 
+    /// All of them: those that stay, and those that leave. None are left.
+    pub(super) fn take(&mut self) -> (BTreeSet<GenerationId>, BTreeSet<GenerationId>) {
+        (
+            std::mem::take(&mut self.staying),
+            std::mem::take(&mut self.leaving),
+        )
+    }
+
     fn remove(&mut self, id: GenerationId) {
         self.staying.remove(&id);
         self.leaving.remove(&id);
     }
 }
 
-/// What a process that can be shared was made from.
+/// What a zygote was made from.
 #[derive(Debug)]
-pub(super) struct Mould {
+pub(super) struct MadeFrom {
     /// The settings that its pools have in common.
     common: Settings,
-    /// The number of the last reload before it was started.
-    reload: u64,
     /// The files that it was started from.
     origin: Option<Fingerprint>,
+    /// A reload has come since that found something of it changed.
+    pub(super) is_outdated: bool,
 }
 
 /// What a process said of itself when it was ready.
@@ -56,13 +69,29 @@ pub(super) struct Mould {
 pub(super) struct Facts {
     /// Nothing looks by itself whether code that it has loaded was changed.
     pub(super) is_code_fixed: bool,
+    /// How long its application took to boot, if it boots once.
+    pub(super) boot: Option<BootTimes>,
     /// What it says of itself to clients.
     pub(super) powered_by: Option<String>,
     /// The directory of its extensions, and those from elsewhere, as they were then.
     pub(super) extensions: Vec<(PathBuf, Fingerprint)>,
 }
 
-impl Mould {
+impl MadeFrom {
+    /// From these settings, and files.
+    pub(super) fn new(common: Settings, origin: Option<Fingerprint>) -> MadeFrom {
+        MadeFrom {
+            common,
+            origin,
+            is_outdated: false,
+        }
+    }
+
+    /// Whether a zygote made from this could make the workers of a generation.
+    pub(super) fn serves(&self, generation: &Generation) -> bool {
+        !self.is_outdated && generation.common().as_ref() == Some(&self.common)
+    }
+
     /// The settings that its pools have in common.
     pub(super) fn settings(&self) -> &Settings {
         &self.common
@@ -70,27 +99,35 @@ impl Mould {
 }
 
 impl Executor {
-    /// Attaches a generation to a process that its pool shares. `false`: there is none for it.
+    /// Attaches a generation to a zygote, which is given nothing of it. `false`: there is none for it.
     pub(super) fn attach(&mut self, id: GenerationId) -> Result<bool, Error> {
-        let Some(pid) = self.helpers.fitting_preloader(&self.context, &self.pools, id) else {
+        let Some(pid) = self.helpers.fitting_preloader(&self.pools, id) else {
             return Ok(false);
         };
         self.open(id)?;
-        let (kit, descriptors) = self.pools.kit(id)?.take_apart();
-        let generation = u64::from(id.0);
+        // What is wrong with it is told by a start that fails.
+        if self.pools.read_env_file(id).is_err() {
+            return Ok(false);
+        }
         let Some(preloader) = self.helpers.preloaders.get_mut(&pid) else {
             return Ok(false);
         };
-        preloader.send(&Command::Adopt { generation, kit }, descriptors);
         preloader.members.staying.insert(id);
-        let origin = preloader.mould.as_ref().and_then(|mould| mould.origin);
+        let origin = preloader
+            .made_from
+            .as_ref()
+            .and_then(|made_from| made_from.origin);
         let facts = preloader.facts.clone().filter(|_| preloader.start.is_none());
-        log::debug!("[pool {}] shares preloader {pid}", self.pools.generation_name(id));
+        log::debug!(
+            "[pool {}] has workers of zygote {pid}",
+            self.pools.generation_name(id)
+        );
         if let Some(generation) = self.pools.generations.get_mut(&id) {
             if let Some(resources) = &mut generation.resources {
                 resources.preloader = Some(pid);
+                resources.memory = None;
             }
-            generation.make.begin(origin, !generation.seats.is_empty());
+            generation.make.begin(origin, !generation.slots.is_empty());
         }
         if let Some(facts) = facts {
             self.pools.note_facts(id, facts);
@@ -104,13 +141,21 @@ impl Executor {
         if self.stop_program(id, force) {
             return;
         }
+        let has_unborn = !self.pools.unborn_of(id).is_empty();
         let Some(preloader) = self.helpers.preloader_of(&self.pools, id) else {
             return;
         };
-        let others = preloader.members.staying.iter().any(|member| *member != id);
+        // Whether a zygote goes on without any is looked at when this one has left.
+        let is_kept = preloader.is_zygote() && !preloader.is_ending;
+        let others = is_kept || preloader.members.staying.iter().any(|member| *member != id);
         let leaves = preloader.members.leaving.contains(&id);
         let start = preloader.start;
         let signal = match force {
+            // It has nothing of a pool but the orders that it has not carried out.
+            Force::Ask | Force::Terminate if is_kept && !leaves && !has_unborn => {
+                self.detach(id, Exit::Code(0));
+                return;
+            }
             Force::Ask | Force::Terminate if others => {
                 if !leaves {
                     preloader.members.staying.remove(&id);
@@ -148,7 +193,7 @@ impl Executor {
                 return;
             }
             Force::Terminate => Signal::SIGTERM,
-            // It does not do its part, for nobody.
+            // It does not do its part for any pool.
             Force::Kill => Signal::SIGKILL,
         };
         preloader.is_ending = true;
@@ -175,23 +220,33 @@ impl Executor {
 
     /// A generation has no preloader any more.
     pub(super) fn detach(&mut self, id: GenerationId, exit: Exit) {
+        self.find_unannounced(id);
         if let Some(preloader) = self.helpers.preloader_of(&self.pools, id) {
             preloader.members.remove(id);
         }
+        self.helpers.zygotes_to_check = true;
         if let Some(resources) = self.pools.resources_mut(id) {
             resources.preloader = None;
+            resources.memory = None;
         }
-        let unborn: Vec<WorkerId> = self
-            .pools
-            .workers
-            .iter()
-            .filter(|(_, w)| w.generation == id && w.pid.is_none())
-            .map(|(w, _)| *w)
-            .collect();
-        for worker in unborn {
+        for worker in self.pools.unborn_of(id) {
             self.fork_failed(worker);
         }
+        self.pools.vacated.insert(id);
         self.context.happened.push_back(Event::PreloaderGone(id, exit));
+    }
+
+    /// Takes up workers that a preloader made and could not tell of before it ended: they have their slots, and may serve.
+    fn find_unannounced(&mut self, id: GenerationId) {
+        for worker in self.pools.unborn_of(id) {
+            let pid = self
+                .pools
+                .pid_in_slot(worker)
+                .filter(|pid| self.is_new_child(id, *pid));
+            if let Some(pid) = pid {
+                self.born(worker, pid);
+            }
+        }
     }
 }
 
@@ -202,37 +257,25 @@ impl Helpers {
         self.preloaders.get_mut(&pid)
     }
 
-    /// What a preloader is called in log lines: its pool, or all of its pools.
+    /// What a preloader is called in log lines.
     pub(super) fn preloader_name(&self, pools: &Pools, pid: i32) -> String {
-        let members = self.preloaders.get(&pid).map(|preloader| &preloader.members);
-        let names: BTreeSet<&str> = members
-            .into_iter()
-            .flat_map(Members::all)
-            .map(|id| pools.generation_name(id))
-            .collect();
-        names.into_iter().collect::<Vec<_>>().join("+")
+        let preloader = self.preloaders.get(&pid);
+        preloader.map_or_else(String::new, |it| whose(&pools.generations, it).0)
     }
 
-    /// The process that a generation may join: of the same common settings, and begun by the reload that made the
-    /// generation, or later. One from before will do if only the pool's own settings changed, and nothing that the
-    /// process is made of.
-    fn fitting_preloader(&self, context: &Context, pools: &Pools, id: GenerationId) -> Option<i32> {
-        let generation = pools.generations.get(&id)?;
-        let wanted = common(&generation.settings)?;
-        let make = &generation.make;
+    /// The zygote that a generation may have its workers from: the youngest that is made from the same.
+    pub(super) fn fitting_preloader(&self, pools: &Pools, id: GenerationId) -> Option<i32> {
+        self.zygote_from(&pools.generations.get(&id)?.common()?)
+    }
+
+    /// The youngest zygote that is made from this and still makes workers for pools that come.
+    pub(super) fn zygote_from(&self, wanted: &Settings) -> Option<i32> {
         let fits = |preloader: &&Preloader| {
-            let Some(mould) = preloader.mould.as_ref().filter(|mould| mould.common == wanted) else {
-                return false;
-            };
-            let is_open = !preloader.is_ending && !preloader.members.staying.is_empty();
-            is_open
-                && (mould.reload >= make.reload
-                    || (make.may_join_older && context.is_as_made(&generation.settings, mould, preloader)))
+            let made_from = preloader.made_from.as_ref();
+            !preloader.is_ending && made_from.is_some_and(|it| !it.is_outdated && it.common == *wanted)
         };
         let fitting = self.preloaders.values().filter(fits);
-        fitting
-            .max_by_key(|preloader| (preloader.mould.as_ref().map(|mould| mould.reload), preloader.pid))
-            .map(|preloader| preloader.pid)
+        fitting.map(|preloader| preloader.pid).max()
     }
 
     /// Takes up a process that was started for a generation.
@@ -242,56 +285,76 @@ impl Helpers {
         self.preloaders.insert(pid, preloader);
         if let Some(resources) = pools.resources_mut(id) {
             resources.preloader = Some(pid);
+            resources.memory = None;
         }
     }
 }
 
 impl Pools {
-    /// Its pid.
+    /// The pid of a generation's preloader.
     pub(super) fn preloader_pid(&self, id: GenerationId) -> Option<i32> {
         self.generations.get(&id)?.resources.as_ref()?.preloader
     }
 
-    /// The number of a generation in what is said to its preloader; `None`: that has only one.
-    pub(super) fn number_in_preloader(&self, id: GenerationId) -> Option<u64> {
-        let generation = self.generations.get(&id)?;
-        sharing::group(&generation.settings.pool).map(|_| u64::from(id.0))
+    /// The workers of a generation that were asked for and are not there yet.
+    fn unborn_of(&self, id: GenerationId) -> Vec<WorkerId> {
+        let generation = self.generations.get(&id);
+        let workers = generation.into_iter().flat_map(|it| it.slots.values());
+        let is_unborn = |id: &WorkerId| self.workers.get(id).is_some_and(|worker| worker.pid.is_none());
+        workers.copied().filter(is_unborn).collect()
     }
 
-    /// What a new process for this generation, if it can be shared, is made from. After [`Pools::note_origin`].
-    pub(super) fn mould(&self, reload: &Reload, id: GenerationId) -> Option<Mould> {
+    /// The process that says in the worker's slot that it is this worker; it may say anything.
+    fn pid_in_slot(&self, worker: WorkerId) -> Option<i32> {
+        let worker = self.workers.get(&worker)?;
+        let page = self
+            .resources(worker.generation)?
+            .board
+            .slot(worker.slot as usize)?;
+        i32::try_from(slot_reader::read(page).pid)
+            .ok()
+            .filter(|pid| *pid > 0)
+    }
+
+    /// What a new zygote for this generation is made from; `None`: it has a preloader of its own. After
+    /// [`Pools::note_origin`].
+    pub(super) fn made_from(&self, id: GenerationId) -> Option<MadeFrom> {
         let generation = self.generations.get(&id)?;
-        Some(Mould {
-            common: common(&generation.settings)?,
-            reload: reload.count,
-            origin: generation.make.origin,
-        })
+        Some(MadeFrom::new(generation.common()?, generation.make.origin))
     }
 }
 
 impl Context {
-    /// Whether a process would be made the same again.
-    fn is_as_made(&self, settings: &Settings, mould: &Mould, preloader: &Preloader) -> bool {
+    /// Whether a zygote would be made the same again.
+    pub(super) fn is_as_made(&self, made_from: &MadeFrom, preloader: &Preloader) -> bool {
         // What is not ready yet is not known well enough.
         let Some(facts) = &preloader.facts else {
             return false;
         };
-        let mut looker = Looker::default();
-        let origin = self.origin(&settings.pool).map(|origin| looker.origin(&origin));
+        let mut fingerprints = FingerprintCache::default();
+        let origin = self
+            .origin(&made_from.common.pool)
+            .map(|origin| fingerprints.origin(&origin));
         let mut extensions = facts.extensions.iter();
-        !facts.is_code_fixed
-            && origin == mould.origin
-            && extensions.all(|(path, then)| looker.place(path) == *then)
+        origin == made_from.origin && extensions.all(|(path, then)| fingerprints.path(path) == *then)
     }
 }
 
-/// What a process has to be made from that a pool could share; `None`: the pool wants its own.
-fn common(settings: &Settings) -> Option<Settings> {
-    sharing::group(&settings.pool)?;
-    Some(Settings {
-        pool: sharing::common(&settings.pool),
+impl Generation {
+    /// What the zygote of its workers has to be made from; `None`: it has a preloader of its own.
+    pub(super) fn common(&self) -> Option<Settings> {
+        self.uses_zygote().then(|| common(&self.settings))
+    }
+}
+
+/// What pools with such settings have in common, if they have workers of one zygote.
+pub(super) fn common(settings: &Settings) -> Settings {
+    Settings {
+        pool: Arc::new(sharing::common(&settings.pool)),
+        identity: None,
         started: 0,
         slots: 0,
+        restart_mark: None,
         ..settings.clone()
-    })
+    }
 }

@@ -3,7 +3,7 @@
 use super::{Executor, Pools, Who, WorkerProcess};
 use crate::config::{Application, Interface, LogLevel, Pool};
 use crate::master::event::WorkerId;
-use crate::scoreboard::census;
+use crate::scoreboard::slot_reader;
 use crate::slowlog::{self, Asking, Job, Means, StackSource};
 use crate::sys::fd::socket_pair;
 use crate::sys::file::open_log;
@@ -77,7 +77,10 @@ impl Executor {
             return Ok(());
         };
         let page = resources.board.slot(worker.slot as usize);
-        let [method, path, query, script, _] = page.map(|page| census::read(page).texts).unwrap_or_default();
+        let (number, [method, path, query, script, _]) = page
+            .map(slot_reader::read)
+            .map(|entry| (entry.shown, entry.texts))
+            .unwrap_or_default();
         let application = &settings.pool.application;
         let request = [&method[..], &path, &query];
         let heading = slowlog::heading(
@@ -95,7 +98,7 @@ impl Executor {
             .values()
             .filter(|who| matches!(who, Who::Tracer(_)));
         let is_time = tracers.count() < MOST_TRACERS;
-        let look = means(application, worker, pid).filter(|_| is_time);
+        let look = means(application, worker, pid, number).filter(|_| is_time);
         let Some(look) = look.transpose()? else {
             // Nothing is known about the runtime's calls, or there is no time for them.
             return (&*log)
@@ -115,7 +118,7 @@ impl Executor {
                 STANDARD_INPUT,
             ),
             (copy(log)?, slowlog::LOG),
-            (copy(&resources.messages_in)?, slowlog::MESSAGES),
+            (copy(&generation.connected()?.messages_in)?, slowlog::MESSAGES),
         ];
         descriptors.extend(look.descriptors);
         let (program, option) = look.program;
@@ -140,7 +143,7 @@ impl Executor {
     pub(super) fn tracer_gone(&self, pid: i32, ended: Ended) {
         match ended {
             Ended::Code(0) => log::info!("finished trace of {pid}"),
-            // It has said why.
+            // The tracer has written the reason into the log.
             Ended::Code(_) => {}
             Ended::Signal(signal, _) => {
                 log::error!("the tracer of child {pid} was ended by signal {signal}");
@@ -163,15 +166,15 @@ impl Pools {
     }
 }
 
-/// A pair of sockets, the master's end first, over which a worker that can be asked is asked what it is busy with; `None`:
-/// nobody will ask.
+/// A pair of sockets, the master's end first, over which a worker that can be asked is asked what it is busy with;
+/// `None`: it will not be asked.
 pub(super) fn questions(pool: &Pool) -> Result<Option<(OwnedFd, OwnedFd)>, Error> {
     let is_asked = pool.slow_log.is_some() && matches!(pool.application, Application::Wrapped(_));
     is_asked.then(|| socket_pair(SockType::Stream)).transpose()
 }
 
 /// How a worker is looked at.
-struct Look {
+struct TraceMeans {
     means: Means,
     descriptors: Vec<(OwnedFd, RawFd)>,
     /// The tracer: a program beside the daemon, and its argument.
@@ -179,26 +182,32 @@ struct Look {
 }
 
 /// `None`: there is no way.
-fn means(application: &Application, worker: &WorkerProcess, pid: i32) -> Option<Result<Look, Error>> {
+fn means(
+    application: &Application,
+    worker: &WorkerProcess,
+    pid: i32,
+    request: u64,
+) -> Option<Result<TraceMeans, Error>> {
     match application {
         Application::Php(_) => Some(by_memory(worker.traceable.as_deref()?, pid)),
         Application::Wrapped(wrapped) => {
             let asking = match wrapped.interface {
-                Interface::Wsgi => Asking::Signal,
                 Interface::Asgi => Asking::Loop,
+                Interface::Wsgi | Interface::Rack if wrapped.is_concurrent() => Asking::Threads,
+                Interface::Wsgi => Asking::Signal,
                 Interface::Rack => Asking::Thread,
             };
             let questions = worker.questions.as_ref()?;
-            Some(by_asking(asking, questions, pid))
+            Some(by_asking(asking, request, questions, pid))
         }
         Application::Cgi(_) | Application::FastCgi(_) => Some(by_programs(pid)),
         Application::Http(_) | Application::Program(_) | Application::Rust => None,
     }
 }
 
-fn by_memory(traceable: &Traceable, pid: i32) -> Result<Look, Error> {
+fn by_memory(traceable: &Traceable, pid: i32) -> Result<TraceMeans, Error> {
     let memory = open_memory(pid, traceable)?;
-    Ok(Look {
+    Ok(TraceMeans {
         means: Means::Memory {
             source: traceable.source.clone(),
             is_open: memory.is_some(),
@@ -211,10 +220,10 @@ fn by_memory(traceable: &Traceable, pid: i32) -> Result<Look, Error> {
     })
 }
 
-fn by_asking(asking: Asking, questions: &OwnedFd, pid: i32) -> Result<Look, Error> {
+fn by_asking(asking: Asking, request: u64, questions: &OwnedFd, pid: i32) -> Result<TraceMeans, Error> {
     let process = pidfd::open(pid)?;
-    Ok(Look {
-        means: Means::Asked { asking },
+    Ok(TraceMeans {
+        means: Means::Asked { asking, request },
         descriptors: vec![
             (copy(questions)?, slowlog::QUESTIONS),
             (process, slowlog::PROCESS),
@@ -223,8 +232,8 @@ fn by_asking(asking: Asking, questions: &OwnedFd, pid: i32) -> Result<Look, Erro
     })
 }
 
-fn by_programs(pid: i32) -> Result<Look, Error> {
-    Ok(Look {
+fn by_programs(pid: i32) -> Result<TraceMeans, Error> {
+    Ok(TraceMeans {
         means: Means::Programs,
         descriptors: vec![(pidfd::open(pid)?, slowlog::PROCESS)],
         program: ("forkyard", slowlog::COMMAND),

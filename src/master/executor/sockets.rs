@@ -4,27 +4,29 @@
 use super::pools::RunningPool;
 use super::{Executor, Pools, Reload};
 use crate::config::Pool;
-use crate::listen::{ListenError, Listener, Place, bind};
+use crate::listen::{ListenError, Listener, SocketPath, bind};
 use crate::master::event::PoolId;
 use crate::sys::fd::{MAX_PASSED, send_with};
 use crate::sys::socket;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
-/// The first byte of a message in the hand-over queue: nothing was said on its connections yet.
+/// The first byte of a message in the hand-off queue: nothing was said on its connections yet.
 const SILENT: [u8; 1] = [0];
-/// Connections that are taken from a socket that nobody can reach any more. Its backlog bounds them; this does where that
-/// is not so.
+/// How many connections are taken from a socket that can't be reached any more. Its backlog bounds them; this does
+/// where the backlog does not.
 const MOST_PASSED_ON: usize = 65_536;
 
 /// A pool's sockets, as a configuration wants them.
 #[derive(Debug)]
 pub(super) struct Sockets {
-    /// The pool that has its socket already.
+    /// The pool that has this socket open already.
     pub(super) known: Option<PoolId>,
-    /// Else the socket.
+    /// The socket, where no pool has it.
     pub(super) own: Option<Listener>,
     /// The address of its status, if that was not open.
     pub(super) status: Option<Listener>,
+    /// Where HTTP is spoken, if that was not open.
+    pub(super) http: Option<Listener>,
     /// That was open, and its file is gone.
     pub(super) status_lost: bool,
     /// The pool whose socket it had, and whose file is gone.
@@ -36,7 +38,7 @@ pub(super) struct Sockets {
 impl Sockets {
     /// Removes the files of those that were opened: the configuration is not taken.
     pub(super) fn remove_files(&self) {
-        let opened = [&self.own, &self.status].into_iter().flatten();
+        let opened = [&self.own, &self.status, &self.http].into_iter().flatten();
         opened.for_each(Listener::remove_file);
     }
 }
@@ -48,19 +50,20 @@ impl Executor {
             known: self.pools.pool_listening_as(pool),
             own: None,
             status: None,
+            http: None,
             status_lost: false,
             lost: None,
             problem: None,
         };
         match self.pools.place_of(sockets.known) {
-            Some(place @ (Place::Gone | Place::Taken)) => {
+            Some(place @ (SocketPath::Gone | SocketPath::Taken)) => {
                 match bind(&pool.listen, &mut self.handover.inherited) {
                     Ok(own) => (sockets.own, sockets.lost) = (Some(own), sockets.known.take()),
-                    // Whatever is there now is somebody's. The pool serves those who are connected.
+                    // The file that is there now is another program's. The pool serves the clients that are connected.
                     Err(error) => sockets.problem = Some(problem(place, &error)),
                 }
             }
-            Some(Place::Own) => {}
+            Some(SocketPath::Own) => {}
             None if sockets.known.is_none() => {
                 sockets.own = Some(bind(&pool.listen, &mut self.handover.inherited)?)
             }
@@ -70,7 +73,7 @@ impl Executor {
             let open = self.helpers.reporter_at(&self.pools, &pool.name, wanted);
             let listener = open.and_then(|id| Some(&self.helpers.reporters.get(&id)?.listener));
             let place = listener.filter(|it| it.is_ours()).map(Listener::place);
-            let is_lost = matches!(place, Some(Place::Gone | Place::Taken));
+            let is_lost = matches!(place, Some(SocketPath::Gone | SocketPath::Taken));
             if open.is_none() || is_lost {
                 match (bind(wanted, &mut self.handover.inherited), place) {
                     (Ok(listener), place) => {
@@ -78,6 +81,22 @@ impl Executor {
                     }
                     (Err(error), Some(place)) => sockets.problem = Some(problem(place, &error)),
                     (Err(error), None) => {
+                        sockets.remove_files();
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        if let Some(wanted) = &pool.http_listen {
+            let known = sockets
+                .known
+                .or(sockets.lost)
+                .and_then(|id| self.pools.by_id.get(&id));
+            let open = known.and_then(|pool| pool.http.as_ref());
+            if open.is_none_or(|open| open.address != wanted.address) || sockets.lost.is_some() {
+                match bind(wanted, &mut self.handover.inherited) {
+                    Ok(listener) => sockets.http = Some(listener),
+                    Err(error) => {
                         sockets.remove_files();
                         return Err(error);
                     }
@@ -121,11 +140,11 @@ impl Pools {
     /// Whether a reload binds the pool's socket again.
     pub(super) fn has_lost_socket(&self, pool: &Pool) -> bool {
         let place = self.place_of(self.pool_listening_as(pool));
-        matches!(place, Some(Place::Gone | Place::Taken))
+        matches!(place, Some(SocketPath::Gone | SocketPath::Taken))
     }
 
     /// What became of the file of a pool's own socket.
-    fn place_of(&self, pool: Option<PoolId>) -> Option<Place> {
+    fn place_of(&self, pool: Option<PoolId>) -> Option<SocketPath> {
         let listener = self.by_id.get(&pool?)?.listener.as_ref()?;
         listener.is_ours().then(|| listener.place())
     }
@@ -136,14 +155,13 @@ impl Pools {
             let listener = pool.listener.as_ref();
             listener.is_some_and(|listener| listener.address == wanted.listen.address)
         };
-        let mut pools = self.by_id.iter();
-        let same = pools.find(|(_, pool)| pool.name == wanted.name && listens(pool));
-        same.map(|(id, _)| *id)
+        let mut pools = self.by_id.of(&wanted.name);
+        pools.find(|(_, pool)| listens(pool)).map(|(id, _)| id)
     }
 
     /// A socket that is kept follows the new configuration as far as an open one can.
     pub(super) fn adjust_listener(&self, reload: &Reload, id: PoolId, wanted: &Pool) {
-        let before = reload.config.pools.iter().find(|pool| pool.name == wanted.name);
+        let before = reload.pool(&wanted.name);
         if before.is_some_and(|before| before.listen == wanted.listen) {
             return;
         }
@@ -178,10 +196,10 @@ impl Pools {
     }
 }
 
-fn problem(place: Place, error: &ListenError) -> String {
+fn problem(place: SocketPath, error: &ListenError) -> String {
     let what = match place {
-        Place::Taken => "the path of a socket of its own leads to something else",
-        Place::Gone | Place::Own => "the file of a socket of its own is gone",
+        SocketPath::Taken => "the path of a socket of its own leads to something else",
+        SocketPath::Gone | SocketPath::Own => "the file of a socket of its own is gone",
     };
     format!("{what}, and can't be bound again: {error}")
 }

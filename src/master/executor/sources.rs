@@ -8,14 +8,14 @@ use crate::tick::Tick;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use std::collections::HashMap;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 /// What a token stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::master) enum Source {
-    /// A pool's listening socket or hand-over queue.
+    /// A pool's listening socket or hand-off queue.
     Work(PoolId),
-    /// A generation's child_accept pipe.
+    /// A generation's accept-notify pipe.
     ChildAccept(GenerationId),
     /// A generation's messages.
     Messages(GenerationId),
@@ -25,28 +25,34 @@ pub(in crate::master) enum Source {
     Output(WorkerId, usize),
     /// The channel of the preloader with this pid.
     Preloader(i32),
-    /// Its output.
+    /// What the preloader with this pid writes to its standard output and error.
     PreloaderOutput(i32),
-    /// The channel of a generation's second preloader whose process is not known yet.
+    /// The channel of a generation's next mold whose process is not known yet.
     Second(GenerationId),
     /// What a process of a generation's program writes, by its place.
     ProgramOutput(GenerationId, usize),
-    /// A worker that is somebody else's child.
+    /// A worker that is another process's child.
     Foreign(WorkerId),
     /// What the new program says while it tries whether it could take over.
     Rehearsal,
     /// A control socket.
     Control(Door),
-    /// A conversation over it.
+    /// A conversation over a control socket.
     ControlSession(u64),
     /// The address of a pool's status.
     Status(PoolId),
     /// What an application pool's router says.
     Router(PoolId),
-    /// What its scout has seen.
-    Scout(PoolId),
+    /// What its inspector has seen.
+    Inspector(PoolId),
     /// What one of the two says for the log.
-    CompanionMessages(PoolId, Which),
+    HelperMessages(PoolId, Which),
+    /// What the process that keeps background jobs says.
+    Jobs,
+    /// What it says for the log.
+    JobsMessages,
+    /// The directories of pools' files.
+    Directories,
     /// Something of a process that is being started.
     Spawner(Token),
 }
@@ -57,7 +63,7 @@ pub(in crate::master) const SIGNALS: Token = Token(0);
 /// The first of the spawning kit's tokens. Those below are given out one by one and never used twice.
 pub(super) const FIRST_OF_SPAWNER: usize = usize::MAX / 2;
 
-/// All that is watched.
+/// All descriptors that the master watches.
 #[derive(Debug)]
 pub(in crate::master) struct Sources {
     registry: Registry,
@@ -69,7 +75,7 @@ pub(in crate::master) struct Sources {
 }
 
 impl Sources {
-    /// Nothing is watched yet.
+    /// Watches nothing yet.
     pub(super) fn new(registry: Registry) -> Sources {
         Sources {
             registry,
@@ -96,20 +102,20 @@ impl Sources {
     }
 
     /// Watches a descriptor. mio is edge-triggered; registering one that is ready gives an event at once.
-    pub(super) fn watch(&mut self, fd: &OwnedFd, source: Source) -> Result<(), Error> {
+    pub(super) fn watch(&mut self, fd: &impl AsFd, source: Source) -> Result<(), Error> {
         self.watch_for(fd, source, Interest::READABLE)
     }
 
     /// Watches a descriptor for more than reading.
     pub(super) fn watch_for(
         &mut self,
-        fd: &OwnedFd,
+        fd: &impl AsFd,
         source: Source,
         interest: Interest,
     ) -> Result<(), Error> {
         self.last += 1;
         let token = self.last;
-        let raw = fd.as_raw_fd();
+        let raw = fd.as_fd().as_raw_fd();
         self.registry
             .register(&mut SourceFd(&raw), Token(token), interest)
             .map_err(|e| Error::from_io("epoll_ctl", format!("{source:?}"), &e))?;
@@ -119,8 +125,8 @@ impl Sources {
     }
 
     /// Stops watching a descriptor, which is still open. One that is not watched is no error.
-    pub(super) fn forget(&mut self, fd: &OwnedFd) {
-        let raw = fd.as_raw_fd();
+    pub(super) fn forget(&mut self, fd: &impl AsFd) {
+        let raw = fd.as_fd().as_raw_fd();
         if let Some(token) = self.by_descriptor.remove(&raw) {
             self.by_token.remove(&token);
             let _ = self.registry.deregister(&mut SourceFd(&raw));

@@ -1,12 +1,12 @@
-//! The spawning kit in the master's loop: who wanted which process, what the processes say while they start, and how it
-//! came out. The kit decides ([`crate::spawn::machine`]); here its orders are carried out between two events of the
+//! The spawning kit in the master's loop: what each process is for, what the processes say while they start, and the
+//! results. The kit decides ([`crate::spawn::machine`]); here its orders are carried out between two events of the
 //! master's own, and its answers sorted by what the process is for.
 
-use super::entries::Entry;
+use super::entries::UnfinishedEntry;
 use super::output::Splitter;
 use super::sources::FIRST_OF_SPAWNER;
 use crate::master::event::GenerationId;
-use crate::spawn::action::{Action, Order, Outcome, Up};
+use crate::spawn::action::{Action, JourneyAction, SpawnOutcome, Up};
 use crate::spawn::effects::{Context, Effects, PORTS, Process};
 use crate::spawn::event::{Event, JourneyId, Token};
 use crate::spawn::machine::Machine;
@@ -29,6 +29,8 @@ use std::sync::Arc;
 pub(super) enum Purpose {
     /// It is to make the workers of this generation, and perhaps of others.
     Preloader(GenerationId),
+    /// It is to make workers of pools that will ask for some.
+    Zygote,
     /// It is one of this generation's program, the one at this place.
     Program(GenerationId, usize),
 }
@@ -38,22 +40,22 @@ pub(super) enum Purpose {
 pub(super) enum Tidings {
     /// A process that is not up yet wrote a line.
     Line(Said),
-    /// A start failed; comes before the answer to whoever wanted it.
+    /// A start failed. Comes before the answer to the request for it.
     Report(Arc<Report>),
     /// A process is up.
     Up(Token, Purpose, Box<Started>),
-    /// It is not, and nothing is left of it.
+    /// A process did not come up, and nothing is left of it.
     Failed(Token, Purpose, Arc<Report>),
 }
 
 /// A line of a process that is not up yet.
 #[derive(Debug)]
 pub(super) struct Said {
-    /// Who wanted the process; `None`: the kit itself.
+    /// The request for the process; `None`: the kit itself wanted it.
     pub(super) token: Option<Token>,
-    /// Whose it is.
+    /// What the process is for.
     pub(super) group: String,
-    /// The process.
+    /// The pid of the process.
     pub(super) pid: i32,
     /// What it wrote.
     pub(super) line: Vec<u8>,
@@ -64,13 +66,13 @@ pub(super) struct Said {
 pub(super) struct Started {
     /// What is known of it.
     pub(super) up: Up,
-    /// The process itself. Whoever is told of it reaps it.
+    /// The process itself. The receiver of this reaps it.
     pub(super) process: Process,
     /// The line of its output that is not complete.
     pub(super) splitter: Splitter,
 }
 
-/// The kit, and who wanted what.
+/// The kit, and what each process is for.
 #[derive(Debug)]
 pub(super) struct Spawner {
     machine: Machine,
@@ -92,7 +94,7 @@ struct Traveller {
     group: String,
     pid: i32,
     splitter: Splitter,
-    entry: Entry,
+    entry: UnfinishedEntry,
 }
 
 impl Spawner {
@@ -137,7 +139,7 @@ impl Spawner {
         let mut actions = Vec::new();
         self.machine
             .handle(Event::Spawn { token, plan }, clock::now(), &mut actions);
-        // The first journey that is begun is that of the wish itself.
+        // The first journey that is begun is the wished one.
         let mut owner = Some((token, descriptors));
         for action in actions {
             self.perform(action, &mut owner);
@@ -177,6 +179,7 @@ impl Spawner {
     pub(super) fn progress(&self, id: GenerationId, has_told: bool) -> Option<(UnderWay, Option<i32>)> {
         let is_own = |purpose: &Purpose| match purpose {
             Purpose::Preloader(of) | Purpose::Program(of, _) => *of == id,
+            Purpose::Zygote => false,
         };
         let (token, _) = self.wishes.iter().find(|(_, purpose)| is_own(purpose))?;
         let told = |journey| match has_told {
@@ -216,8 +219,9 @@ impl Spawner {
         held.chain(self.machine.next_deadline()).min()
     }
 
-    /// Time has passed.
+    /// Time has passed, and what processes were started for has been asked of them.
     pub(super) fn pass(&mut self, now: Tick) {
+        self.effects.clear_up();
         for traveller in self.journeys.values_mut() {
             let said = traveller.said();
             if traveller.entry.due().is_some_and(|due| due <= now) {
@@ -289,8 +293,8 @@ impl Spawner {
                     return;
                 };
                 let tidings = match outcome {
-                    Outcome::Failed(report) => Tidings::Failed(token, purpose, report),
-                    Outcome::Up(up) => {
+                    SpawnOutcome::Failed(report) => Tidings::Failed(token, purpose, report),
+                    SpawnOutcome::Up(up) => {
                         let traveller = self.journeys.remove(&up.id);
                         // It was up a moment ago, so the kit has it.
                         let Some(process) = self.effects.take(up.id) else {
@@ -314,10 +318,15 @@ impl Spawner {
         }
     }
 
-    fn carry_out(&mut self, id: JourneyId, order: Order, owner: &mut Option<(Token, Vec<(OwnedFd, RawFd)>)>) {
-        let is_over = matches!(order, Order::Discard { .. });
+    fn carry_out(
+        &mut self,
+        id: JourneyId,
+        order: JourneyAction,
+        owner: &mut Option<(Token, Vec<(OwnedFd, RawFd)>)>,
+    ) {
+        let is_over = matches!(order, JourneyAction::Discard { .. });
         let begins = match &order {
-            Order::Prepare { plan, .. } => Some(plan.group.clone()),
+            JourneyAction::Prepare { plan, .. } => Some(plan.group.clone()),
             _ => None,
         };
         self.effects.perform(id, order);
@@ -329,7 +338,7 @@ impl Spawner {
                 group,
                 pid: 0,
                 splitter: Splitter::default(),
-                entry: Entry::default(),
+                entry: UnfinishedEntry::default(),
             };
             self.journeys.insert(id, traveller);
         }

@@ -1,11 +1,11 @@
 //! What PHP was started from when the daemon was, or at its last reload: it holds for processes that are started later.
 
-use super::{Context, Executor, Pools, Reload};
+use super::shared::MadeFrom;
+use super::{Context, Executor, Reload};
 use crate::config::fpm::release_of;
 use crate::config::{Application, Config, Pool};
-use crate::master::event::GenerationId;
 use crate::runtime::php::files::{Fingerprint, Origin};
-use crate::runtime::php::held::{Changes, Held};
+use crate::runtime::php::ini_snapshot::{Changes, IniSnapshot};
 use crate::runtime::php::settings::exposes;
 use crate::sys::memfile;
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 const SCAN_DIR: &str = "PHP_INI_SCAN_DIR";
 
-/// All of them.
+/// What PHP was started from, by what says where that is.
 #[derive(Debug, Default)]
 pub(in crate::master) struct Starts(HashMap<Key, Start>);
 
@@ -29,10 +29,10 @@ struct Key {
     scan_dir: Option<OsString>,
 }
 
-/// One origin, as it was.
+/// One origin, as it was at the start.
 #[derive(Debug)]
 struct Start {
-    held: Held,
+    held: IniSnapshot,
     /// What the log has last said of it.
     told: Option<Changes>,
     /// Which release libphp is, once that was asked for.
@@ -50,14 +50,14 @@ pub(super) struct Source {
 impl Executor {
     /// A preloader has loaded extensions from these files. What one of the same start loads later is to be the same.
     pub(super) fn note_loaded(&mut self, pid: i32, files: &[PathBuf]) {
-        let mut members = self
-            .helpers
-            .preloaders
-            .get(&pid)
-            .into_iter()
-            .flat_map(|it| it.members.all());
-        let generation = members.next().and_then(|id| self.pools.generations.get(&id));
-        let key = generation.and_then(|generation| start_key(&generation.settings.pool));
+        let Some(preloader) = self.helpers.preloaders.get(&pid) else {
+            return;
+        };
+        let first = preloader.members.all().next();
+        let generation = first.and_then(|id| self.pools.generations.get(&id));
+        let made_from = preloader.made_from.as_ref().map(MadeFrom::settings);
+        let settings = made_from.or(generation.map(|generation| &generation.settings));
+        let key = settings.and_then(|settings| start_key(&settings.pool));
         if let Some(start) = key.and_then(|key| self.reload.starts.0.get_mut(&key)) {
             start.held.note_extensions(files);
         }
@@ -88,8 +88,8 @@ impl Reload {
                 start.held.note_extensions(before.held.extensions());
             }
         }
-        let pools = self.config.pools.iter();
-        let kept = pools.filter(|pool| self.config.goes_on(&pool.name));
+        let pools = self.config.pools.iter().map(AsRef::as_ref);
+        let kept = pools.filter(|pool: &&Pool| self.config.goes_on(&pool.name));
         for key in kept.filter_map(start_key) {
             if let Some(start) = before.0.remove(&key) {
                 self.starts.0.entry(key).or_insert(start);
@@ -97,13 +97,9 @@ impl Reload {
         }
     }
 
-    /// What a generation's preloader is to be started from. If files changed, the log says so, once for each change.
-    pub(super) fn start_source(&mut self, context: &Context, pools: &Pools, id: GenerationId) -> Source {
-        let pool = pools
-            .generations
-            .get(&id)
-            .map(|generation| &generation.settings.pool);
-        let found = pool.and_then(|pool| Some((start_key(pool)?, context.origin(pool)?)));
+    /// What a process that runs PHP for a pool is to be started from. If files changed, the log says so, once for each change.
+    pub(super) fn start_source(&mut self, context: &Context, pool: &Pool) -> Source {
+        let found = start_key(pool).and_then(|key| Some((key, context.origin(pool)?)));
         let Some((key, origin)) = found else {
             return Source::default();
         };
@@ -180,7 +176,7 @@ pub(super) fn scan_dir(pool: &Pool) -> Option<OsString> {
 impl Start {
     fn new(origin: &Origin) -> Start {
         Start {
-            held: Held::take(origin),
+            held: IniSnapshot::take(origin),
             told: None,
             release: None,
         }

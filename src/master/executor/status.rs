@@ -4,24 +4,24 @@ use super::generation::Generation;
 use super::pools::RunningPool;
 use super::totals::Reading;
 use super::{Applications, Executor, GenerationId, Helpers, Pools, Rights};
-use crate::config::{Address, Application, ProcessManager};
+use crate::config::{Address, Application, ProcessManager, WorkerMode};
 use crate::control::protocol::{self, Answer, Format, LastError, Status, WorkerLimits};
-use crate::listen::{Listener, Place};
+use crate::listen::{Listener, SocketPath};
 use crate::master::event::PoolId;
 use crate::master::failed_starts::Kept;
-use crate::scoreboard::{Stage, census};
+use crate::scoreboard::{Stage, slot_reader};
 use crate::sys::clock::{self, ProcessClock};
 use crate::sys::process;
-use crate::worker::{Doing, Sight};
-use std::collections::{BTreeMap, HashMap};
+use crate::worker::{BackendStage, BackendStatus};
+use std::collections::HashMap;
 
 impl Executor {
-    /// What there is.
+    /// The state of the daemon, as the control socket tells it.
     pub(super) fn status(&self, views: &[(String, serde_json::Value)]) -> Status {
         // One look at each scoreboard, whatever pool it counts for.
         let mut readings: HashMap<&str, Reading> = HashMap::new();
         let mut uses = self.pools.cpu_of_workers();
-        for (id, generation) in &self.pools.generations {
+        for (id, generation) in self.pools.generations.iter() {
             let mut reading = generation.reading();
             reading.cpu_us = uses.remove(id).unwrap_or(0);
             let sum = readings.entry(self.pools.shown_with(generation)).or_default();
@@ -33,8 +33,7 @@ impl Executor {
             .iter()
             .filter_map(|(id, pool)| Some((id, pool, pool.listener.as_ref()?)))
             .map(|(id, pool, listener)| {
-                let own = self.pools.generations.iter().filter(|(_, g)| g.pool == *id);
-                let own: BTreeMap<GenerationId, &Generation> = own.map(|(id, g)| (*id, g)).collect();
+                let own: Vec<(GenerationId, &Generation)> = self.pools.generations.of(id).collect();
                 let mut counts = self.pools.past(&pool.name);
                 let reading = readings.remove(pool.name.as_str()).unwrap_or_default();
                 counts.add(&reading.counts);
@@ -43,6 +42,8 @@ impl Executor {
                     name: pool.name.clone(),
                     listen: address(&listener.address),
                     problem: unreachable(listener),
+                    shares: (own.last())
+                        .and_then(|(_, latest)| self.context.shares_in_words(&latest.settings.pool)),
                     queue: queue.map(|queue| queue.current),
                     queue_limit: queue.map(|queue| queue.limit),
                     limits: self.pools.worker_limits(&self.applications, *id, pool),
@@ -64,7 +65,7 @@ impl Executor {
                             .next()
                             .unwrap_or_default()
                             .to_owned(),
-                        refusing: self.helpers.stand_ins.contains_key(id),
+                        refusing: self.helpers.unavailable_responders.contains_key(id),
                     }),
                     applications: self.applications_status(*id, views),
                     generations: own
@@ -83,6 +84,39 @@ impl Executor {
             config: self.reload.config.path.display().to_string(),
             pools,
             skipped: self.reload.config.skipped.clone(),
+            jobs: self.jobs_status(),
+        }
+    }
+
+    /// Why an application could not be started: the report, for root and for the user that the application runs as.
+    pub(in crate::master) fn error_report(&self, rights: Rights, id: Option<&str>, format: Format) -> Answer {
+        let may_read = |kept: &Kept| match rights {
+            Rights::All => true,
+            Rights::Own(uid) => kept.report.plan.account.uid == uid,
+        };
+        let Some(kept) = self.pools.errors.find(id, may_read) else {
+            return Answer::refusal(self.why_no_report(rights, id));
+        };
+        let report = match format {
+            Format::Json => kept.report.json(kept.epoch_s),
+            Format::Text => kept.report.text().into(),
+            Format::Html => kept.report.html().into(),
+        };
+        Answer::Report { report }
+    }
+
+    /// A start that was refused before anything ran has an id, for its visitors, and no report.
+    fn why_no_report(&self, rights: Rights, id: Option<&str>) -> String {
+        let Some(id) = id else {
+            return "there is no report of any error; only the last few are kept".to_owned();
+        };
+        let refused = self.applications.last_error(id);
+        match refused.filter(|_| matches!(rights, Rights::All)) {
+            Some((application, why)) => format!(
+                "there is no report of error {id}: {} could not be started: {why}",
+                application.display()
+            ),
+            None => format!("there is no report of error {id}; only the last few are kept"),
         }
     }
 }
@@ -128,24 +162,6 @@ impl Pools {
         }
     }
 
-    /// Why an application could not be started.
-    pub(in crate::master) fn error_report(&self, rights: Rights, id: Option<&str>, format: Format) -> Answer {
-        let may_read = |kept: &Kept| match rights {
-            Rights::All => true,
-            Rights::Own(uid) => kept.report.plan.account.uid == uid,
-        };
-        let Some(kept) = self.errors.find(id, may_read) else {
-            let what = id.map_or_else(|| "of any error".to_owned(), |id| format!("of error {id}"));
-            return Answer::refusal(format!("there is no report {what}; only the last few are kept"));
-        };
-        let report = match format {
-            Format::Json => kept.report.json(kept.epoch_s),
-            Format::Text => kept.report.text().into(),
-            Format::Html => kept.report.html().into(),
-        };
-        Answer::Report { report }
-    }
-
     fn generation_status(
         &self,
         helpers: &Helpers,
@@ -162,11 +178,11 @@ impl Pools {
         };
         let resources = generation.resources.as_ref();
         let mut workers: Vec<protocol::Worker> = generation
-            .seats
+            .slots
             .iter()
             .filter_map(|(slot, worker)| {
                 let page = resources?.board.slot(*slot as usize)?;
-                let entry = census::read(page);
+                let entry = slot_reader::read(page);
                 let pid = self.workers.get(worker).and_then(|worker| worker.pid);
                 let text = |index: usize| String::from_utf8_lossy(&entry.texts[index]).into_owned();
                 Some(protocol::Worker {
@@ -188,21 +204,25 @@ impl Pools {
             })
             .collect();
         workers.sort_by_key(|worker| worker.slot);
+        let (preloading, unfit) = generation.preloading();
         let mut programs = helpers.program_status(id);
-        programs.extend(self.companions_status(generation));
+        programs.extend(self.helper_processes_status(generation));
         protocol::Generation {
             id: id.0,
             state: state.to_owned(),
             pm: generation.settings.pool.pm.name().to_owned(),
             started: generation.settings.started,
             preloader: resources.and_then(|resources| resources.preloader),
+            preloading,
+            unfit,
+            boot: boot(generation),
             programs,
             workers,
         }
     }
 
     /// The programs that a generation's workers have started, as far as their word can be taken.
-    fn companions_status(&self, generation: &Generation) -> Vec<protocol::Process> {
+    fn helper_processes_status(&self, generation: &Generation) -> Vec<protocol::Process> {
         let Some(resources) = &generation.resources else {
             return Vec::new();
         };
@@ -210,16 +230,17 @@ impl Pools {
             return Vec::new();
         };
         let now = clock::now();
-        let seats = generation.seats.iter();
-        let mut programs: Vec<protocol::Process> = seats
+        let slots = generation.slots.iter();
+        let mut programs: Vec<protocol::Process> = slots
             .filter_map(|(slot, worker)| {
                 let page = resources.board.slot(*slot as usize)?;
-                let sight = Sight::read(census::program(page))?;
+                let sight = BackendStatus::read(slot_reader::program(page))?;
                 let worker = self.workers.get(worker)?.pid?;
                 // It may name none but its own children.
                 let pid = Some(sight.pid).filter(|pid| *pid > 1 && process::parent(*pid) == Some(worker));
-                let is_up = sight.doing == Doing::Up && pid.is_some();
-                let is_busy = is_up && !matches!(census::stage(page), Stage::Accepting | Stage::Creating);
+                let is_up = sight.doing == BackendStage::Up && pid.is_some();
+                let is_busy =
+                    is_up && !matches!(slot_reader::stage(page), Stage::Accepting | Stage::Creating);
                 Some(protocol::Process {
                     place: *slot,
                     pid,
@@ -238,12 +259,42 @@ impl Pools {
     }
 }
 
+/// How the generation's application has booted, if it boots once. The times are its preloader's word.
+fn boot(generation: &Generation) -> Option<protocol::Boot> {
+    let Application::Php(php) = &generation.settings.pool.application else {
+        return None;
+    };
+    let script = php.worker.as_ref()?;
+    let times = generation.make.boot.as_ref();
+    let paths = script.warm_up_requests.iter();
+    let warm_up = paths.zip(times.into_iter().flat_map(|times| &times.warm_up_ms));
+    Some(protocol::Boot {
+        mode: script.mode.word().to_owned(),
+        took_ms: times.map(|times| times.boot_ms),
+        warm_up: warm_up
+            .map(|(path, took_ms)| protocol::WarmUp {
+                path: path.clone(),
+                took_ms: *took_ms,
+            })
+            .collect(),
+        requests: generation.reading().counts.requests,
+        rewound: (script.mode == WorkerMode::Snapshot).then(|| {
+            let [requests, nanos, pages] = generation.rewound();
+            protocol::RewoundTotals {
+                requests,
+                micros: nanos / 1000,
+                pages,
+            }
+        }),
+    })
+}
+
 /// Why a socket can't be reached.
 fn unreachable(listener: &Listener) -> Option<String> {
     match listener.place() {
-        Place::Own => None,
-        Place::Gone => Some("it can't be reached: its file is gone; a reload binds the socket again".to_owned()),
-        Place::Taken => Some(
+        SocketPath::Own => None,
+        SocketPath::Gone => Some("it can't be reached: its file is gone; a reload binds the socket again".to_owned()),
+        SocketPath::Taken => Some(
             "it can't be reached: the path leads to something else; remove it, and a reload binds the socket again"
                 .to_owned(),
         ),

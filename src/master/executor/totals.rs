@@ -2,9 +2,9 @@
 
 use super::Pools;
 use super::generation::Generation;
+use crate::scoreboard::counters::PoolCounters;
 use crate::scoreboard::layout::{header as word, slot};
-use crate::scoreboard::tally::Tally;
-use crate::scoreboard::{Stage, census, header};
+use crate::scoreboard::{Stage, header, slot_reader};
 
 /// Sums over all pools.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(in crate::master) struct Totals {
     pub(in crate::master) slow: u64,
 }
 
-/// What a scoreboard shows.
+/// What one scoreboard shows, or the sum of several.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Reading {
     /// Workers without a request, with one, and those that are not able to serve yet.
@@ -24,13 +24,13 @@ pub(super) struct Reading {
     pub(super) busy: u32,
     pub(super) starting: u32,
     /// What it has counted.
-    pub(super) counts: Tally,
+    pub(super) counts: PoolCounters,
     /// Processor time of its workers that are there, microseconds.
     pub(super) cpu_us: u64,
 }
 
 impl Reading {
-    /// Adds what another one shows.
+    /// Adds what another scoreboard shows.
     pub(super) fn add(&mut self, other: &Reading) {
         self.idle += other.idle;
         self.busy += other.busy;
@@ -49,21 +49,21 @@ impl Generation {
         };
         let words = resources.board.header();
         let counts = &mut reading.counts;
-        counts.slow = census::word(words, word::SLOW_REQUESTS);
-        counts.max_children_reached = census::word(words, word::MAX_CHILDREN_REACHED);
-        counts.queue_max = census::word(words, word::PAST_MAX_QUEUE);
-        counts.requests = census::word(words, word::PAST_REQUESTS);
-        for &index in self.seats.keys() {
+        counts.slow = slot_reader::word(words, word::SLOW_REQUESTS);
+        counts.max_children_reached = slot_reader::word(words, word::MAX_CHILDREN_REACHED);
+        counts.queue_max = slot_reader::word(words, word::PAST_MAX_QUEUE);
+        counts.requests = slot_reader::word(words, word::PAST_REQUESTS);
+        for &index in self.slots.keys() {
             let Some(page) = resources.board.slot(index as usize) else {
                 continue;
             };
             if !header::used(words, index as usize) {
                 continue;
             }
-            counts.queue_max = counts.queue_max.max(census::word(page, slot::MAX_QUEUE));
-            let requests = census::word(page, slot::REQUESTS);
+            counts.queue_max = counts.queue_max.max(slot_reader::word(page, slot::MAX_QUEUE));
+            let requests = slot_reader::word(page, slot::REQUESTS);
             counts.requests = counts.requests.saturating_add(requests);
-            match census::stage(page) {
+            match slot_reader::stage(page) {
                 Stage::Accepting => reading.idle += 1,
                 Stage::Creating => reading.starting += 1,
                 _ => reading.busy += 1,
@@ -73,8 +73,29 @@ impl Generation {
     }
 }
 
+impl Generation {
+    /// What its workers were put back, so far: how often, nanoseconds, pages.
+    pub(super) fn rewound(&self) -> [u64; slot::REWOUND_WORDS] {
+        let Some(resources) = &self.resources else {
+            return Default::default();
+        };
+        let mut sums = slot_reader::rewound(resources.board.header(), word::PAST_REWOUND);
+        let pages = self
+            .slots
+            .keys()
+            .filter_map(|slot| resources.board.slot(*slot as usize));
+        for page in pages {
+            for (sum, more) in sums.iter_mut().zip(slot_reader::rewound(page, slot::REWOUND)) {
+                // What comes from a scoreboard may be any number.
+                *sum = sum.saturating_add(more);
+            }
+        }
+        sums
+    }
+}
+
 impl Pools {
-    /// Counts.
+    /// Sums up the scoreboards of all generations.
     pub(in crate::master) fn totals(&self) -> Totals {
         let mut all = Reading::default();
         for generation in self.generations.values() {

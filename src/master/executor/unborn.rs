@@ -6,12 +6,12 @@ use super::{Executor, WorkerProcess};
 use crate::config::Application;
 use crate::master::event::Exit;
 use crate::master::failed_starts::Kept;
-use crate::spawn::alone::error_id;
 use crate::spawn::error::{Category, Ended, Failure};
 use crate::spawn::handshake::response::{Surroundings, Text};
 use crate::spawn::journey::Journey;
 use crate::spawn::plan::{Kind, Plan};
 use crate::spawn::report::Report;
+use crate::spawn::self_spawn::error_id;
 use crate::spawn::step::{Route, Step};
 use crate::sys::clock;
 use std::sync::Arc;
@@ -39,6 +39,7 @@ impl Executor {
         let command = wrapped.interpreter.display().to_string();
         let mut plan = Plan::new(&settings.pool.name, wrapped.root.clone(), &command, account);
         plan.kind = Kind::Wrapper;
+        plan.secrets = generation.secrets();
         let (started, now) = (worker.begun, clock::now());
         // The application is loaded, by the preloader; the worker was to say that it is up.
         let step = Step::SubprocessFinish;
@@ -57,7 +58,7 @@ impl Executor {
             debug_assert!(done.is_ok(), "a step of a new journey");
         }
         journey.blame(step, now);
-        let report = Arc::new(Report {
+        let report = Report {
             id: error_id(now.as_nanos() ^ u64::from(pid.unsigned_abs())),
             plan: Arc::new(plan),
             journey,
@@ -69,7 +70,8 @@ impl Executor {
             output,
             subprocess: Surroundings::default(),
             left: 0,
-        });
+        };
+        let report = Arc::new(report.without_secrets());
         // The output is in the log already.
         say_report(&report, true);
         let name = settings.pool.name.clone();
@@ -102,5 +104,6 @@ fn failure(step: Step, ended: Ended, output: &str, is_caught: bool) -> Failure {
         problem: Text::Plain(problem.to_owned()),
         solution: Text::Plain(solution.to_owned()),
         details: None,
+        source: None,
     }
 }

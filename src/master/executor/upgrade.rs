@@ -1,10 +1,10 @@
 //! Lets the program on disk take the place of this one: first as a child that only tries, then for good.
 
-use super::output::{Lines, Look};
+use super::output::{Lines, PipeRead};
 use super::sources::Source;
 use super::{Context, Executor, Handover, Who};
-use crate::estate::document::Stopping;
-use crate::estate::{self, VARIABLE};
+use crate::handover::document::Stopping;
+use crate::handover::{self, VARIABLES};
 use crate::master::manager::Manager;
 use crate::sys::invocation::{self, Invocation};
 use crate::sys::process::{self, Ended, Program};
@@ -29,11 +29,11 @@ const QUIET: Duration = Duration::from_secs(2);
 /// The descriptor on which it finds the document.
 const DOCUMENT: RawFd = 3;
 /// What is kept of what it says.
-const LAST_WORDS: usize = 8;
+const LAST_LINES: usize = 8;
 /// Looks at what it has left in its pipe.
 const LAST_LOOKS: usize = 8;
 
-/// Why this program goes on.
+/// Why the new program does not take over, and this one goes on.
 #[derive(Debug)]
 pub(in crate::master) enum UpgradeError {
     /// It is not known how this program was started.
@@ -73,22 +73,22 @@ impl fmt::Display for UpgradeError {
     }
 }
 
-/// The new program, trying.
+/// The new program, which tries whether it can take over.
 #[derive(Debug)]
 pub(in crate::master) struct Rehearsal {
     pid: i32,
     output: Lines,
     words: Vec<String>,
-    state: State,
+    state: RehearsalState,
 }
 
 #[derive(Debug)]
-enum State {
-    /// It has until then.
+enum RehearsalState {
+    /// It tries, and may do so until then.
     Running(Tick),
     /// It was killed because it took too long.
     Killed,
-    /// It ended like this.
+    /// The new program ended with this code or signal.
     Ended(Ended),
     /// It can; until then workers that are being made are waited for.
     Able(Tick),
@@ -112,7 +112,7 @@ impl Executor {
         manager: &Manager,
         stopping: Option<Stopping>,
     ) -> Result<(), Error> {
-        let document = estate::publish(
+        let document = handover::publish(
             &self.document(manager, stopping),
             &self.reload.config,
             BTreeMap::new(),
@@ -140,7 +140,7 @@ impl Executor {
             pid,
             output: Lines::new(output),
             words: Vec::new(),
-            state: State::Running(clock::now() + PATIENCE),
+            state: RehearsalState::Running(clock::now() + PATIENCE),
         });
         Ok(())
     }
@@ -151,27 +151,29 @@ impl Executor {
         let now = clock::now();
         let is_gone = rehearsal.pid == 0;
         match &rehearsal.state {
-            State::Running(until) if *until <= now => {
+            RehearsalState::Running(until) if *until <= now => {
                 let _ = process::send_signal(rehearsal.pid, Signal::SIGKILL);
-                rehearsal.state = State::Killed;
+                rehearsal.state = RehearsalState::Killed;
                 None
             }
-            State::Running(_) => None,
-            State::Killed if is_gone => self.handover.give_up(UpgradeError::Mute),
-            State::Killed => None,
-            State::Ended(Ended::Code(0)) if rehearsal.words.iter().any(|line| line == ANSWER) => {
-                rehearsal.state = State::Able(now + QUIET);
+            RehearsalState::Running(_) => None,
+            RehearsalState::Killed if is_gone => self.handover.give_up(UpgradeError::Mute),
+            RehearsalState::Killed => None,
+            RehearsalState::Ended(Ended::Code(0)) if rehearsal.words.iter().any(|line| line == ANSWER) => {
+                rehearsal.state = RehearsalState::Able(now + QUIET);
                 self.continue_upgrade()
             }
-            State::Ended(ended) => {
+            RehearsalState::Ended(ended) => {
                 let error = UpgradeError::Refused(*ended, rehearsal.words.join(" / "));
                 self.handover.give_up(error)
             }
-            // Somebody is being made: nobody would know whose he is.
-            State::Able(until) if *until > now && self.pools.workers.values().any(|w| w.pid.is_none()) => {
+            // A process is being made: the next master would not know whose it is.
+            RehearsalState::Able(until)
+                if *until > now && self.pools.workers.values().any(|w| w.pid.is_none()) =>
+            {
                 None
             }
-            State::Able(_) => {
+            RehearsalState::Able(_) => {
                 self.handover.rehearsal = None;
                 Some(Ok(()))
             }
@@ -195,7 +197,7 @@ impl Executor {
         let numbers = descriptors
             .iter()
             .map(|(name, fd)| (name.clone(), fd.as_raw_fd()));
-        let document = estate::publish(
+        let document = handover::publish(
             &self.document(manager, stopping),
             &self.reload.config,
             numbers.collect(),
@@ -205,7 +207,8 @@ impl Executor {
             Err(error) => return UpgradeError::Exec(error),
         };
         let mut variables: Vec<(&str, OsString)> = variables.to_vec();
-        variables.push((VARIABLE, document.as_raw_fd().to_string().into()));
+        let number = document.as_raw_fd().to_string();
+        variables.extend(VARIABLES.map(|name| (name, number.clone().into())));
         let (arguments, environment) = (arguments(invocation), environment(&variables));
         let all = || descriptors.iter().map(|(_, fd)| *fd).chain([document.as_fd()]);
         let survive = |survives: bool| -> Result<(), Error> {
@@ -230,14 +233,14 @@ impl Handover {
         };
         let words = &mut rehearsal.words;
         let look = rehearsal.output.read(|line| {
-            if words.len() < LAST_WORDS {
+            if words.len() < LAST_LINES {
                 words.push(String::from_utf8_lossy(line).into_owned());
             }
         });
-        if look == Look::Ended {
+        if look == PipeRead::Ended {
             context.sources.forget(rehearsal.output.pipe());
         }
-        look == Look::More
+        look == PipeRead::More
     }
 
     /// The new program has ended.
@@ -250,8 +253,10 @@ impl Handover {
         if let Some(rehearsal) = &mut self.rehearsal {
             context.sources.forget(rehearsal.output.pipe());
             rehearsal.state = match rehearsal.state {
-                State::Killed => State::Killed,
-                State::Running(_) | State::Ended(_) | State::Able(_) => State::Ended(ended),
+                RehearsalState::Killed => RehearsalState::Killed,
+                RehearsalState::Running(_) | RehearsalState::Ended(_) | RehearsalState::Able(_) => {
+                    RehearsalState::Ended(ended)
+                }
             };
             rehearsal.pid = 0;
         }
@@ -260,8 +265,8 @@ impl Handover {
     /// When `continue_upgrade` is to be called next, whatever else happens.
     pub(in crate::master) fn upgrade_deadline(&self) -> Option<Tick> {
         match self.rehearsal.as_ref()?.state {
-            State::Running(until) | State::Able(until) => Some(until),
-            State::Killed | State::Ended(_) => None,
+            RehearsalState::Running(until) | RehearsalState::Able(until) => Some(until),
+            RehearsalState::Killed | RehearsalState::Ended(_) => None,
         }
     }
 

@@ -3,9 +3,9 @@
 use super::output::Lines;
 use super::{Handover, Pools, slow};
 use crate::master::action::Force;
-use crate::master::event::{GenerationId, Told, WorkerId};
+use crate::master::event::{GenerationId, StopRequest, WorkerId};
 use crate::scoreboard::header;
-use crate::sys::{clock, last_word, pidfd, process};
+use crate::sys::{clock, pidfd, process, timeout_responder};
 use nix::sys::signal::Signal;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
@@ -17,14 +17,14 @@ pub(super) struct WorkerProcess {
     pub(super) slot: u32,
     pub(super) pid: Option<i32>,
     /// A byte, or closing it, tells the worker to finish.
-    pub(super) retire: Option<OwnedFd>,
+    pub(super) stop_pipe: Option<OwnedFd>,
     pub(super) output: Vec<(Lines, &'static str)>,
     /// The end of what it wrote until it was up.
     pub(super) first_words: Vec<u8>,
     pub(super) begun: crate::tick::Tick,
     pub(super) up: bool,
     /// How it was told to go, and when.
-    pub(super) told: Option<(Told, crate::tick::Tick)>,
+    pub(super) told: Option<(StopRequest, crate::tick::Tick)>,
     /// It is not this process' child: readable when it has ended.
     pub(super) foreign: Option<OwnedFd>,
     /// When its process started, once that was asked for.
@@ -45,9 +45,9 @@ impl Pools {
         let Some(worker) = self.workers.get_mut(&id) else {
             return;
         };
-        worker.told.get_or_insert((Told::Retire, clock::now()));
+        worker.told.get_or_insert((StopRequest::Retire, clock::now()));
         let (generation, slot) = (worker.generation, worker.slot);
-        self.close_retire(handover, id);
+        self.close_stop_pipe(handover, id);
         if let Some(resources) = self.resources(generation) {
             header::set_retire(resources.board.header(), slot as usize, true);
         }
@@ -55,14 +55,14 @@ impl Pools {
 
     /// Ends a worker by a signal; to ask is to close its channel.
     pub(super) fn kill(&mut self, handover: &mut Handover, id: WorkerId, force: Force) {
-        self.close_retire(handover, id);
+        self.close_stop_pipe(handover, id);
         let Some(worker) = self.workers.get_mut(&id) else {
             return;
         };
         let (signal, told) = match force {
             Force::Ask => return,
-            Force::Terminate => (Signal::SIGTERM, Told::Terminate),
-            Force::Kill => (Signal::SIGKILL, Told::Kill),
+            Force::Terminate => (Signal::SIGTERM, StopRequest::Terminate),
+            Force::Kill => (Signal::SIGKILL, StopRequest::Kill),
         };
         worker.told = Some((told, clock::now()));
         let sent = match (&worker.foreign, worker.pid) {
@@ -76,17 +76,17 @@ impl Pools {
     }
 
     /// The worker answers for its request, and ends.
-    pub(super) fn time_up(&mut self, handover: &mut Handover, id: WorkerId) {
+    pub(super) fn respond_timeout(&mut self, handover: &mut Handover, id: WorkerId) {
         self.count_terminated(id);
-        self.close_retire(handover, id);
+        self.close_stop_pipe(handover, id);
         let Some(worker) = self.workers.get_mut(&id) else {
             return;
         };
-        worker.told = Some((Told::Terminate, clock::now()));
+        worker.told = Some((StopRequest::Terminate, clock::now()));
         let sent = match (&worker.foreign, worker.pid) {
             // The word goes with the signal to a child only.
             (Some(process), _) => Some(pidfd::send_signal(process.as_fd(), Signal::SIGTERM)),
-            (None, pid) => pid.map(last_word::send_time_up),
+            (None, pid) => pid.map(timeout_responder::send_timeout),
         };
         if let Some(Err(error)) = sent {
             log::error!("{error}");

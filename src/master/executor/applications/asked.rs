@@ -5,9 +5,9 @@ use super::super::{Applications, Executor};
 use super::AppPool;
 use crate::control::protocol::{self, Answer, StartError, Starting, Status};
 use crate::master::event::PoolId;
-use crate::master::ledger::At;
-use crate::router::orders::{Order, ToRouter};
-use crate::scoreboard::tally::Tally;
+use crate::master::instances::At;
+use crate::router::messages::{AdminRequest, ToRouter};
+use crate::scoreboard::counters::PoolCounters;
 use crate::sys::clock;
 use crate::tick::Tick;
 use serde_json::Value;
@@ -22,14 +22,14 @@ const STATUS_PATIENCE: Duration = Duration::from_secs(2);
 /// Starts whose processes' own words are read for a status: each costs some looks at files.
 const MOST_READ: usize = 32;
 
-/// Who asked.
+/// The client that asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::master::executor) enum Asked {
-    /// Nobody waits for the answer.
-    Nobody,
+    /// No client waits for the answer.
+    NoClient,
     /// A conversation over the control socket.
     Session(u64),
-    /// The same, for an instance that is lent to it.
+    /// The same, for an instance that is checked out for it.
     Lease(u64, PoolId),
     /// The status of a pool, for this conversation.
     View(u64, String),
@@ -46,14 +46,14 @@ pub(in crate::master::executor) struct PendingStatus {
 
 impl AppPool {
     /// Asks the router.
-    pub(super) fn ask(&mut self, what: Order, asked: Asked) -> bool {
+    pub(super) fn ask(&mut self, what: AdminRequest, asked: Asked) -> bool {
         if self.asked.len() >= MOST_ASKED || self.router.pid().is_none() {
             return false;
         }
         self.last_asked += 1;
         let order = self.last_asked;
         self.asked.insert(order, asked);
-        self.say(&ToRouter::Order { order, what }, Vec::new());
+        self.say(&ToRouter::AdminRequest { order, what }, Vec::new());
         true
     }
 }
@@ -62,7 +62,7 @@ impl Executor {
     /// The router has answered.
     pub(super) fn answered(&mut self, asked: Asked, result: Result<Value, String>) {
         match asked {
-            Asked::Nobody => {}
+            Asked::NoClient => {}
             Asked::Session(asker) => {
                 let answer = match result {
                     Ok(value) => Answer::Done { value },
@@ -79,7 +79,7 @@ impl Executor {
                     if self.control.is_there(asker) {
                         app_pool.leases.insert(lease, asker);
                     } else {
-                        app_pool.ask(Order::Return { lease, ok: false }, Asked::Nobody);
+                        app_pool.ask(AdminRequest::Return { lease, ok: false }, Asked::NoClient);
                     }
                 }
                 self.answered(Asked::Session(asker), result);
@@ -110,7 +110,7 @@ impl Executor {
         let mut waiting = 0;
         for app_pool in self.applications.routers.values_mut() {
             let name = app_pool.template.name.clone();
-            waiting += usize::from(app_pool.ask(Order::View, Asked::View(asker, name)));
+            waiting += usize::from(app_pool.ask(AdminRequest::View, Asked::View(asker, name)));
         }
         self.applications.statuses.retain(|status| status.asker != asker);
         self.applications.statuses.push(PendingStatus {
@@ -130,7 +130,7 @@ impl Executor {
         if let Rights::Own(uid) = self.control.rights(asker) {
             self.applications.leave_own(&mut status, uid);
         }
-        self.answer(asker, &Answer::Status(status));
+        self.answer(asker, &Answer::Status(Box::new(status)));
     }
 
     /// What there is to say of an application pool.
@@ -140,10 +140,10 @@ impl Executor {
         views: &[(String, Value)],
     ) -> Option<protocol::Applications> {
         let app_pool = self.applications.routers.get(&id)?;
-        let (router, scout) = app_pool.pids();
+        let (router, inspector) = app_pool.pids();
         let now = clock::now();
         let mut looks = 0;
-        let starting = app_pool.ledger.iter().filter_map(|(number, instance)| {
+        let starting = app_pool.registry.iter().filter_map(|(number, instance)| {
             let known = app_pool.applications.get(&instance.application);
             let mut since = instance.since;
             let mut pid = None;
@@ -178,11 +178,11 @@ impl Executor {
         });
         Some(protocol::Applications {
             router,
-            inspector: scout,
+            inspector,
             max: app_pool.max,
             starting: starting.collect(),
             errors: app_pool.last_errors.iter().map(StartError::from).collect(),
-            book: views
+            view: views
                 .iter()
                 .find(|(name, _)| *name == app_pool.template.name)
                 .map(|(_, view)| self.with_programs(app_pool, view.clone())),
@@ -226,11 +226,17 @@ impl Executor {
             return None;
         };
         let (id, number) = self.applications.instances.get(worker)?;
-        let instance = self.applications.routers.get(id)?.ledger.get(*number)?;
+        let instance = self.applications.routers.get(id)?.registry.get(*number)?;
         Some((*id, instance.application.clone()))
     }
 
-    /// Whether whoever asks may do something to an application.
+    /// Whether something of the application runs, or has run and is remembered.
+    pub(in crate::master) fn knows_application(&self, id: PoolId, root: &Path) -> bool {
+        let app_pool = self.applications.routers.get(&id);
+        app_pool.is_some_and(|app_pool| app_pool.applications.contains_key(root))
+    }
+
+    /// Whether the client that asks may do something to an application.
     pub(in crate::master) fn may_touch(&self, asker: u64, id: PoolId, root: &Path) -> Result<(), String> {
         let Rights::Own(uid) = self.control.rights(asker) else {
             return Ok(());
@@ -243,8 +249,8 @@ impl Executor {
         Err("permission denied: it is no application of yours that runs".to_owned())
     }
 
-    /// Asks for an instance to be lent for as long as the conversation lasts, or until it is returned.
-    pub(in crate::master) fn lend(&mut self, id: PoolId, asker: u64, what: Order) {
+    /// Checks an instance out for as long as the conversation lasts, or until it is returned.
+    pub(in crate::master) fn lend(&mut self, id: PoolId, asker: u64, what: AdminRequest) {
         let asked = self
             .applications
             .routers
@@ -255,7 +261,7 @@ impl Executor {
         }
     }
 
-    /// A lent instance comes back.
+    /// A checked-out instance comes back.
     pub(in crate::master) fn give_back(&mut self, asker: u64, lease: u64, ok: bool) -> Result<(), String> {
         let held = self
             .applications
@@ -266,7 +272,7 @@ impl Executor {
             return Err(format!("there is no lease {lease}"));
         };
         app_pool.leases.remove(&lease);
-        if !app_pool.ask(Order::Return { lease, ok }, Asked::Session(asker)) {
+        if !app_pool.ask(AdminRequest::Return { lease, ok }, Asked::Session(asker)) {
             self.refuse_for_now(asker);
         }
         Ok(())
@@ -277,9 +283,9 @@ impl Executor {
         self.answer(asker, &Answer::refusal(message));
     }
 
-    /// Passes an order on to the router of a pool. Whoever asked is answered when the router has, or at once if there is
-    /// none.
-    pub(in crate::master) fn pass_on(&mut self, id: PoolId, asker: u64, what: Order) {
+    /// Passes an order on to the router of a pool. The client is answered when the router has answered, or at once if
+    /// there is none.
+    pub(in crate::master) fn pass_on(&mut self, id: PoolId, asker: u64, what: AdminRequest) {
         let asked = self
             .applications
             .routers
@@ -303,9 +309,9 @@ impl Applications {
         status.pools.retain(|pool| pool.applications.is_some());
         for pool in &mut status.pools {
             pool.generations.clear();
-            // What all owners' applications do together is nobody's own.
+            // What all owners' applications do together is not for one owner.
             (pool.busy, pool.idle, pool.starting) = (0, 0, 0);
-            pool.counts = Tally::default();
+            pool.counts = PoolCounters::default();
             pool.cpu_ms = 0;
             let app_pool = self
                 .routers
@@ -321,9 +327,9 @@ impl Applications {
             applications.starting.retain(|it| owns(&it.application));
             applications.errors.retain(|it| owns(&it.application));
             let listed = applications
-                .book
+                .view
                 .as_mut()
-                .and_then(|book| book.get_mut("applications")?.as_array_mut());
+                .and_then(|view| view.get_mut("applications")?.as_array_mut());
             if let Some(listed) = listed {
                 listed.retain(|it| it.get("name").and_then(Value::as_str).is_some_and(owns));
             }
@@ -405,7 +411,7 @@ impl Applications {
                 *holder != session
             });
             for lease in ended {
-                app_pool.ask(Order::Return { lease, ok: false }, Asked::Nobody);
+                app_pool.ask(AdminRequest::Return { lease, ok: false }, Asked::NoClient);
             }
         }
     }

@@ -2,23 +2,24 @@
 
 use super::super::pools::policy;
 use super::super::{Applications, Context, Executor, Pools, WorkerProcess};
-use super::{AppPool, Failure, RunningApplication};
+use super::{AppPool, PreloaderFailure, RunningApplication};
 use crate::config::{Pool, ProcessManager};
 use crate::confine;
 use crate::control::protocol::StartError;
+use crate::inspector::protocol::{Found, InspectReply};
 use crate::logs::open_file;
-use crate::master::event::{Event, GenerationId, OrderId, Ordered, PoolId, WorkerId};
-use crate::master::ledger::At;
-use crate::router::orders::{Instance, ToMaster, ToRouter};
-use crate::scout::look::{Found, Seen};
+use crate::master::event::{Event, GenerationId, PoolId, SpawnRequest, SpawnRequestId, WorkerId};
+use crate::master::instances::At;
+use crate::router::messages::{Instance, ToMaster, ToRouter};
 use crate::spawn::report::Report;
 use crate::sys::{clock, identity};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Longest page for a router, as JSON text; bytes. What else is in its message fits beside it.
-const LONGEST_PAGE: usize = crate::router::orders::MOST_BYTES - 4096;
+const LONGEST_PAGE: usize = crate::router::messages::MOST_BYTES - 4096;
 
 /// Why a worker that was ordered did not come to be: what there is to say is in the log already.
 const NOT_MADE: &str = "its process could not be made, or ended before it was ready";
@@ -30,10 +31,10 @@ impl Executor {
             ToMaster::Spawn {
                 instance,
                 application,
-                generation,
+                restarts,
             } => self
                 .applications
-                .spawn_instance(id, instance, application, generation),
+                .spawn_instance(id, instance, application, restarts),
             ToMaster::Stop { instance, kill } => {
                 self.applications
                     .stop_instance(&mut self.context, id, instance, kill)
@@ -48,13 +49,13 @@ impl Executor {
                     self.answered(asked, result);
                 }
             }
-            // It ends by itself.
+            // The router ends by itself.
             ToMaster::Finished => {}
         }
     }
 
-    /// The scout has looked.
-    pub(super) fn seen(&mut self, id: PoolId, seen: Seen) {
+    /// The inspector has looked at an application's directory: its instance can be ordered.
+    pub(super) fn seen(&mut self, id: PoolId, seen: InspectReply) {
         let Some(app_pool) = self.applications.routers.get_mut(&id) else {
             return;
         };
@@ -74,7 +75,7 @@ impl Executor {
         let closed = || "the pool is closed".to_owned();
         let app_pool = self.applications.routers.get(&id).ok_or_else(closed)?;
         let Some(instance) = app_pool
-            .ledger
+            .registry
             .get(number)
             .filter(|instance| instance.at == At::Looking)
         else {
@@ -85,7 +86,7 @@ impl Executor {
         }
         let settings = resolve(&app_pool.template, app_pool.max, &found)?;
         may_run_beside(app_pool, &settings)?;
-        let (root, restarts) = (found.root.clone(), instance.generation);
+        let (root, restarts) = (found.root.clone(), instance.restarts);
         let origin = settings.origin.clone();
         let known = app_pool.applications.get(&root);
         let known = known.filter(|it| self.pools.by_id.contains_key(&it.pool));
@@ -95,7 +96,7 @@ impl Executor {
             is_present && has_room && it.settings.has_instances_for(&settings)
         });
         let policy = policy(&settings);
-        // What was loaded once serves all that come of it.
+        // What was loaded once serves all instances that are forked of it.
         let revision = present.map_or(&found, |it| &it.found).revision.clone();
         let (pool, generation) = match present.map(|it| (it.pool, it.generation)) {
             Some(present) => present,
@@ -105,18 +106,18 @@ impl Executor {
             }
         };
         self.applications.last_order += 1;
-        let order = OrderId(self.applications.last_order);
+        let order = SpawnRequestId(self.applications.last_order);
         self.applications.orders.insert(order, (id, number));
         if let Some(instance) = self
             .applications
             .routers
             .get_mut(&id)
-            .and_then(|app_pool| app_pool.ledger.get_mut(number))
+            .and_then(|app_pool| app_pool.registry.get_mut(number))
         {
             instance.come_to(At::Ordered(order), clock::now());
             (instance.revision, instance.origin) = (revision, origin);
         }
-        self.context.happened.push_back(Event::Order(Ordered {
+        self.context.happened.push_back(Event::SpawnRequest(SpawnRequest {
             order,
             pool,
             generation,
@@ -141,6 +142,7 @@ impl Executor {
             .map_err(|error| format!("access log: {error}"))?;
         let slow = super::super::slow::open(&settings).map_err(|error| format!("slow log: {error}"))?;
         let limit = self.reload.config.global.log_limit;
+        let settings = Arc::new(settings);
         let own = self.context.settings(&settings, limit, &mut HashMap::new());
         let own = own.map_err(|error| error.to_string())?;
         self.pools
@@ -152,7 +154,9 @@ impl Executor {
                 .pools
                 .add_pool_of_application(&mut self.handover, &settings.name),
         };
-        let generation = self.pools.add_generation(&self.reload, pool, own, access, slow);
+        let generation = self
+            .pools
+            .add_generation(&mut self.handover, pool, own, access, slow);
         self.pools.serves(pool, generation);
         if let Some(app_pool) = self.pools.by_id.get_mut(&pool) {
             app_pool.latest = Some(generation);
@@ -162,7 +166,7 @@ impl Executor {
                 pool,
                 generation,
                 restarts,
-                settings,
+                settings: settings.as_ref().clone(),
                 found: found.clone(),
                 failure: None,
             };
@@ -171,16 +175,16 @@ impl Executor {
         Ok((pool, generation))
     }
 
-    /// The router is gone: what it had not been told of is nobody's.
+    /// The router is gone: the instances that it was not told of have no router.
     pub(super) fn orphan_instances(&mut self, id: PoolId) {
         let Some(app_pool) = self.applications.routers.get_mut(&id) else {
             return;
         };
-        for number in app_pool.ledger.orphan() {
-            match app_pool.ledger.get(number).map(|instance| instance.at) {
+        for number in app_pool.registry.orphan() {
+            match app_pool.registry.get(number).map(|instance| instance.at) {
                 Some(At::Looking) => {
                     app_pool.looks.retain(|_, instance| *instance != number);
-                    app_pool.ledger.remove(number);
+                    app_pool.registry.remove(number);
                 }
                 Some(At::Ordered(order) | At::Made(order, _) | At::Up(order, _)) => {
                     self.context.happened.push_back(Event::Cancel(order, false));
@@ -195,27 +199,16 @@ impl Executor {
 }
 
 impl Applications {
-    fn spawn_instance(&mut self, id: PoolId, number: u64, application: PathBuf, generation: u32) {
+    fn spawn_instance(&mut self, id: PoolId, number: u64, application: PathBuf, restarts: u32) {
         let Some(app_pool) = self.routers.get_mut(&id) else {
             return;
         };
-        if let Err(denial) = app_pool.ledger.admit(
-            number,
-            application.clone(),
-            generation,
-            app_pool.max,
-            clock::now(),
-        ) {
-            log::warn!(
-                "[pool {}] the router asks for instance {number}: {denial}",
-                app_pool.template.name
-            );
-            let error = denial.to_string();
-            let failed = ToRouter::Failed {
-                instance: number,
-                error,
-                page: None,
-            };
+        if let Err(denial) =
+            app_pool
+                .registry
+                .admit(number, application.clone(), restarts, app_pool.max, clock::now())
+        {
+            let failed = app_pool.start_failed(number, &application, None, &denial.to_string());
             return app_pool.say(&failed, Vec::new());
         }
         app_pool.last_look += 1;
@@ -227,7 +220,7 @@ impl Applications {
         let Some(instance) = self
             .routers
             .get_mut(&id)
-            .and_then(|app_pool| app_pool.ledger.get_mut(number))
+            .and_then(|app_pool| app_pool.registry.get_mut(number))
         else {
             return;
         };
@@ -241,7 +234,7 @@ impl Applications {
     }
 
     /// A worker is about to be made for an order.
-    pub(in crate::master::executor) fn fill_order(&mut self, order: OrderId, worker: WorkerId) {
+    pub(in crate::master::executor) fn fill_order(&mut self, order: SpawnRequestId, worker: WorkerId) {
         if let Some((id, number)) = self.orders.get(&order).copied() {
             self.instances.insert(worker, (id, number));
             if let Some(instance) = self.instance(id, number) {
@@ -250,8 +243,8 @@ impl Applications {
         }
     }
 
-    /// Nothing came of an order.
-    pub(in crate::master::executor) fn fail_order(&mut self, order: OrderId) {
+    /// The core gave an order up: no worker was made for it.
+    pub(in crate::master::executor) fn fail_order(&mut self, order: SpawnRequestId) {
         if let Some((id, number)) = self.orders.remove(&order) {
             self.end_instance(id, number, NOT_MADE);
         }
@@ -281,10 +274,10 @@ impl Applications {
         let Some(app_pool) = self.routers.get_mut(&id) else {
             return;
         };
-        let Some(instance) = app_pool.ledger.get_mut(number) else {
+        let Some(instance) = app_pool.registry.get_mut(number) else {
             return;
         };
-        // One of a preloader may be up before its birth was announced; it is told of then.
+        // A preloader's worker may be up before its fork was announced. It is reported once it is.
         let (At::Made(order, _), Some(pid), Some(channel)) = (instance.at, pid, channel) else {
             return;
         };
@@ -296,7 +289,7 @@ impl Applications {
             let up = Instance {
                 instance: number,
                 application: instance.application.clone(),
-                generation: instance.generation,
+                restarts: instance.restarts,
                 pid,
                 revision: instance.revision.clone(),
                 origin: instance.origin.clone(),
@@ -323,31 +316,18 @@ impl Applications {
             return;
         };
         app_pool.looks.retain(|_, instance| *instance != number);
-        let Some(instance) = app_pool.ledger.remove(number) else {
+        let Some(instance) = app_pool.registry.remove(number) else {
             return;
         };
         let was_up = matches!(instance.at, At::Up(..));
         let message = if was_up || instance.is_stopping {
             ToRouter::Gone { instance: number }
         } else {
+            // What is refused before a worker is ordered has nothing to do with the last start that failed.
             let known = app_pool.applications.get(&instance.application);
+            let known = known.filter(|_| instance.at != At::Looking);
             let failure = known.and_then(|application| application.failure.clone());
-            let Failure { error, why, page } = failure.unwrap_or_else(|| Failure {
-                error: error_id(),
-                why: why.to_owned(),
-                page: None,
-            });
-            log::error!(
-                "[pool {}] an instance of {} can't be started (error {error}): {why}",
-                app_pool.template.name,
-                instance.application.display()
-            );
-            app_pool.last_errors.note(&instance.application, &error, &why);
-            ToRouter::Failed {
-                instance: number,
-                error,
-                page,
-            }
+            app_pool.start_failed(number, &instance.application, failure, why)
         };
         if instance.is_known {
             app_pool.say(&message, Vec::new());
@@ -360,7 +340,7 @@ impl Applications {
             let applications = app_pool.applications.values_mut();
             for application in applications.filter(|application| ids.contains(&application.generation)) {
                 let is_shown = application.settings.friendly_error_pages;
-                application.failure = Some(Failure {
+                application.failure = Some(PreloaderFailure {
                     error: report.id.to_string(),
                     why: report.sentence(),
                     page: is_shown.then(|| report.html_within(LONGEST_PAGE)),
@@ -369,8 +349,15 @@ impl Applications {
         }
     }
 
-    fn instance(&mut self, id: PoolId, number: u64) -> Option<&mut crate::master::ledger::Instance> {
-        self.routers.get_mut(&id)?.ledger.get_mut(number)
+    /// Which application an error's id is of, and why it could not be started.
+    pub(in crate::master::executor) fn last_error(&self, id: &str) -> Option<(&Path, &str)> {
+        let mut errors = self.routers.values().flat_map(|it| it.last_errors.iter());
+        let error = errors.find(|error| error.id == id)?;
+        Some((&error.application, &error.why))
+    }
+
+    fn instance(&mut self, id: PoolId, number: u64) -> Option<&mut crate::master::instances::Instance> {
+        self.routers.get_mut(&id)?.registry.get_mut(number)
     }
 
     /// Forgets an application whose pool was closed.
@@ -383,10 +370,45 @@ impl Applications {
     }
 }
 
+impl AppPool {
+    /// What the router is told of an instance that can't be started. The id that visitors read is that of the report, or, where
+    /// the start has none, one that the log and `forkyard error` explain.
+    fn start_failed(
+        &mut self,
+        instance: u64,
+        application: &Path,
+        failure: Option<PreloaderFailure>,
+        why: &str,
+    ) -> ToRouter {
+        // Of a start that has a report, the cause is in the log already.
+        let level = match failure {
+            Some(_) => log::Level::Debug,
+            None => log::Level::Error,
+        };
+        let PreloaderFailure { error, why, page } = failure.unwrap_or_else(|| PreloaderFailure {
+            error: error_id(),
+            why: why.to_owned(),
+            page: None,
+        });
+        log::log!(
+            level,
+            "[pool {}] an instance of {} can't be started (error {error}): {why}",
+            self.template.name,
+            application.display()
+        );
+        self.last_errors.note(application, &error, &why);
+        ToRouter::Failed {
+            instance,
+            error,
+            page,
+        }
+    }
+}
+
 /// The pool of an application's own.
 pub(super) fn resolve(template: &Pool, max: u32, found: &Found) -> Result<Pool, String> {
-    let database = crate::scout::users::Machine;
-    let pool = crate::scout::pool_of(template, found, &database, identity::is_root());
+    let database = crate::inspector::users::SystemDatabase;
+    let pool = crate::inspector::pool_of(template, found, &database, identity::is_root());
     let mut pool = pool.map_err(|refused| refused.to_string())?;
     pool.pm = ProcessManager::Ordered {
         max_children: max.saturating_add(1),
@@ -402,7 +424,7 @@ pub(super) fn resolve(template: &Pool, max: u32, found: &Found) -> Result<Pool, 
 #[derive(Debug, Default)]
 pub(super) struct LastErrors(std::collections::VecDeque<LastError>);
 
-/// One of them.
+/// Why an application could not be started when that was last tried.
 #[derive(Debug)]
 pub(super) struct LastError {
     pub(super) application: PathBuf,
@@ -444,13 +466,13 @@ impl From<&LastError> for StartError {
     }
 }
 
-/// A name for an error that nobody can guess the next of.
+/// A name for an error, from which the next can't be guessed.
 fn error_id() -> String {
     let random = std::collections::hash_map::RandomState::new();
     format!("{:08x}", random.build_hasher().finish() & 0xffff_ffff)
 }
 
-/// An application that ran as the user of router and scout could stop them, or look into them, for all others.
+/// An application that ran as the user of router and inspector could stop them, or look into them, for all others.
 fn may_run_beside(app_pool: &AppPool, settings: &Pool) -> Result<(), String> {
     let is_switching = (app_pool.template.applications.as_ref()).is_some_and(|it| it.user_switching);
     let user = settings.user.as_deref();

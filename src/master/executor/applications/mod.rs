@@ -1,35 +1,36 @@
-//! Application pools, as far as the master has to do with them: a router and a scout for each, and a pool of its own for
+//! Application pools, as far as the master has to do with them: a router and an inspector for each, and a pool of its own for
 //! each application that has a process.
 //!
-//! * [`companion`]: router and scout as processes, and what is said to them.
+//! * [`helper_process`]: router and inspector as processes, and the messages to them.
 //! * [`instances`]: what the router asks for, from the look at a directory to the worker that is gone.
 //! * [`asked`]: what operators ask, passed on.
 //!
-//! A router is not trusted. It can have applications started below the pool's directories, as often as the ledger allows,
+//! A router is not trusted. It can have applications started below the pool's directories, as often as the registry allows,
 //! and stopped, and nothing else.
 
 mod asked;
-mod companion;
+mod helper_process;
 mod instances;
 
 use super::{Executor, Pools, Reload};
 use crate::config::Pool;
-use crate::life::{Happened, Step};
-use crate::master::event::{Event, GenerationId, OrderId, PoolId, WorkerId};
-use crate::master::ledger::Ledger;
+use crate::inspector::protocol::Found;
+use crate::life::{Happened, HelperAction};
+use crate::master::event::{Event, GenerationId, PoolId, SpawnRequestId, WorkerId};
+use crate::master::instances::InstanceRegistry;
 use crate::master::reload_diff::Extent;
-use crate::router::orders::{Order, ToRouter};
-use crate::scout::look::Found;
+use crate::router::messages::{AdminRequest, ToRouter, Unstarted};
 use crate::sys::{clock, process};
 use crate::tick::Tick;
-use companion::Companion;
+use helper_process::HelperProcess;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) use asked::{Asked, PendingStatus};
-pub(in crate::master) use companion::Which;
+pub(in crate::master) use helper_process::Which;
 
 /// Application pools.
 #[derive(Debug, Default)]
@@ -37,9 +38,9 @@ pub(in crate::master) struct Applications {
     pub(super) routers: BTreeMap<PoolId, AppPool>,
     /// The pool, and the router's number of the instance, of each ordered worker and of each order.
     pub(super) instances: HashMap<WorkerId, (PoolId, u64)>,
-    pub(super) orders: HashMap<OrderId, (PoolId, u64)>,
+    pub(super) orders: HashMap<SpawnRequestId, (PoolId, u64)>,
     pub(super) last_order: u64,
-    /// Who waits for the status until routers have answered.
+    /// The clients that wait for the status until routers have answered.
     pub(super) statuses: Vec<PendingStatus>,
 }
 
@@ -50,16 +51,16 @@ pub(super) struct AppPool {
     pub(super) template: Pool,
     /// Most instances; an operator may have changed it.
     pub(super) max: u32,
-    /// The user of router and scout; `None`: the daemon's.
+    /// The user of router and inspector; `None`: the daemon's.
     runs_as: Option<u32>,
-    router: Companion,
-    scout: Companion,
-    /// The sockets between scout and router and between scout and master. They outlive each of the processes.
+    router: HelperProcess,
+    inspector: HelperProcess,
+    /// The sockets between inspector and router and between inspector and master. They outlive each of the processes.
     sockets: Sockets,
-    pub(super) ledger: Ledger,
+    pub(super) registry: InstanceRegistry,
     /// Applications that have a pool.
     pub(super) applications: HashMap<PathBuf, RunningApplication>,
-    /// Questions to the scout that are not answered, and the instance that each is for.
+    /// Questions to the inspector that are not answered, and the instance that each is for.
     looks: BTreeMap<u64, u64>,
     last_look: u64,
     /// What operators asked and the router has not answered.
@@ -72,9 +73,9 @@ pub(super) struct AppPool {
 
 #[derive(Debug)]
 struct Sockets {
-    /// The scout's ends: to the router, and to the master.
-    scout: (OwnedFd, OwnedFd),
-    /// The router's, and the master's.
+    /// The inspector's ends: to the router, and to the master.
+    inspector: (OwnedFd, OwnedFd),
+    /// The other ends: the router's, and the master's.
     router: OwnedFd,
     master: OwnedFd,
 }
@@ -84,18 +85,18 @@ struct Sockets {
 pub(super) struct RunningApplication {
     pub(super) pool: PoolId,
     pub(super) generation: GenerationId,
-    /// The router's number of the generation.
+    /// The router's number of the restart that the generation was made for.
     restarts: u32,
     /// What it was made from.
     settings: Pool,
     found: Found,
     /// Why its preloader could not be started.
-    failure: Option<Failure>,
+    failure: Option<PreloaderFailure>,
 }
 
 /// Why an application's preloader could not be started.
 #[derive(Debug, Clone)]
-struct Failure {
+struct PreloaderFailure {
     /// The report's id.
     error: String,
     /// The report in a line.
@@ -145,16 +146,16 @@ impl Executor {
             return;
         }
         let before = app_pool.template.applications.as_ref();
-        let is_other_scout = before.is_none_or(|before| !before.has_inspector_for(applications));
+        let is_other_inspector = before.is_none_or(|before| !before.has_inspector_for(applications));
         if app_pool.template.applications.as_ref().map(|it| it.max) != Some(applications.max) {
             app_pool.max = applications.max.get();
         }
         app_pool.template = wanted.clone();
         app_pool.say(&ToRouter::Settings(Box::new(wanted.clone())), Vec::new());
-        if is_other_scout {
+        if is_other_inspector {
             // The next one looks by the new settings.
-            app_pool.scout.is_outdated = true;
-            app_pool.scout.kill();
+            app_pool.inspector.is_outdated = true;
+            app_pool.inspector.kill();
         }
         let changed = app_pool.applications.iter().filter(|(_, application)| {
             extent == Extent::All
@@ -163,17 +164,18 @@ impl Executor {
         });
         let changed: Vec<PathBuf> = changed.map(|(root, _)| root.clone()).collect();
         for application in changed {
-            let what = Order::Restart {
+            let what = AdminRequest::Restart {
                 application,
                 rolling: None,
+                unstarted: Unstarted::Stays,
             };
-            app_pool.ask(what, Asked::Nobody);
+            app_pool.ask(what, Asked::NoClient);
         }
     }
 
     /// The pool is no longer one of applications: what waits may still be served.
     pub(super) fn dismiss_router(&mut self, id: PoolId, limit: Duration) {
-        self.tell_companion(id, Which::Router, Happened::Leave(limit));
+        self.tell_helper_process(id, Which::Router, Happened::Leave(limit));
     }
 
     /// Lets every router finish. `false`: there is none.
@@ -190,7 +192,7 @@ impl Executor {
     pub(in crate::master) fn kill_routers(&mut self) {
         for app_pool in self.applications.routers.values() {
             app_pool.router.kill();
-            app_pool.scout.kill();
+            app_pool.inspector.kill();
         }
         let ids: Vec<PoolId> = self.applications.routers.keys().copied().collect();
         for id in ids {
@@ -200,19 +202,20 @@ impl Executor {
 
     /// Ends and reaps all of them; before the daemon does.
     pub(in crate::master) fn end_routers(&mut self) {
-        let companions = self
+        let helper_processes = self
             .applications
             .routers
             .values()
-            .flat_map(|app_pool| [&app_pool.router, &app_pool.scout]);
-        let mut pids: Vec<i32> = companions.filter_map(Companion::pid).collect();
+            .flat_map(|app_pool| [&app_pool.router, &app_pool.inspector]);
+        let mut pids: Vec<i32> = helper_processes.filter_map(HelperProcess::pid).collect();
         self.kill_routers();
-        let is_companion = |who: &super::Who| matches!(who, super::Who::Router(_) | super::Who::Scout(_));
+        let is_helper_process =
+            |who: &super::Who| matches!(who, super::Who::Router(_) | super::Who::Inspector(_));
         pids.extend(
             self.processes
                 .by_pid
                 .iter()
-                .filter(|(_, who)| is_companion(who))
+                .filter(|(_, who)| is_helper_process(who))
                 .map(|(pid, _)| *pid),
         );
         pids.sort_unstable();
@@ -226,7 +229,7 @@ impl Executor {
 
     /// Starts routers for the pools that have none: an upgrade was to end them and has failed.
     pub(in crate::master) fn raise_routers(&mut self) {
-        let pools: Vec<Pool> = self
+        let pools: Vec<Arc<Pool>> = self
             .reload
             .config
             .pools
@@ -235,13 +238,8 @@ impl Executor {
             .cloned()
             .collect();
         for pool in pools {
-            let known = self
-                .pools
-                .by_id
-                .iter()
-                .find(|(_, app_pool)| app_pool.name == pool.name && app_pool.listener.is_some());
-            if let Some(id) = known.map(|(id, _)| *id) {
-                self.set_router(id, &pool, Extent::Changed);
+            if let Some(id) = self.pools.pools_named(&pool.name).first() {
+                self.set_router(*id, &pool, Extent::Changed);
             }
         }
     }
@@ -254,43 +252,50 @@ impl Executor {
         self.applications.check_heartbeats(now);
         let mut due = Vec::new();
         for (id, app_pool) in &self.applications.routers {
-            // A scout first: its sockets are there either way, but a router asks at once.
-            for (which, companion) in [(Which::Scout, &app_pool.scout), (Which::Router, &app_pool.router)] {
-                if companion.life.deadline().is_some_and(|deadline| deadline <= now) {
+            // An inspector first: its sockets are there either way, but a router asks at once.
+            for (which, helper_process) in [
+                (Which::Inspector, &app_pool.inspector),
+                (Which::Router, &app_pool.router),
+            ] {
+                if helper_process
+                    .life
+                    .deadline()
+                    .is_some_and(|deadline| deadline <= now)
+                {
                     due.push((*id, which));
                 }
             }
         }
         for (id, which) in due {
-            self.tell_companion(id, which, Happened::Deadline);
+            self.tell_helper_process(id, which, Happened::Deadline);
         }
         self.tend_asked(now);
     }
 
-    fn tell_companion(&mut self, id: PoolId, which: Which, happened: Happened) {
+    fn tell_helper_process(&mut self, id: PoolId, which: Which, happened: Happened) {
         let Some(app_pool) = self.applications.routers.get_mut(&id) else {
             return;
         };
         let name = app_pool.template.name.clone();
-        match app_pool.companion(which).life.handle(happened, clock::now()) {
-            Step::None => {}
-            Step::Start => {
-                if let Err(error) = self.start_companion(id, which) {
+        match app_pool.helper_process(which).life.handle(happened, clock::now()) {
+            HelperAction::None => {}
+            HelperAction::Start => {
+                if let Err(error) = self.start_helper_process(id, which) {
                     log::error!("[pool {name}] can't start the {which}: {error}");
-                    self.tell_companion(id, which, Happened::Failed);
+                    self.tell_helper_process(id, which, Happened::Failed);
                 }
             }
-            Step::Ask => {
+            HelperAction::Ask => {
                 if let Happened::Leave(limit) = happened {
                     app_pool.say(&ToRouter::Finish(Some(limit)), Vec::new());
                 }
             }
-            Step::Kill => app_pool.companion(which).kill(),
-            Step::BackOff(delay) => log::info!(
+            HelperAction::Kill => app_pool.helper_process(which).kill(),
+            HelperAction::BackOff(delay) => log::info!(
                 "[pool {name}] the next {which} is started in {} s",
                 delay.as_secs_f64()
             ),
-            Step::Idle => {
+            HelperAction::Idle => {
                 if which == Which::Router {
                     self.router_ended(id);
                 }
@@ -303,8 +308,8 @@ impl Executor {
         let Some(app_pool) = self.applications.routers.remove(&id) else {
             return;
         };
-        app_pool.scout.kill();
-        self.context.forget_companions(&app_pool);
+        app_pool.inspector.kill();
+        self.context.forget_helper_processes(&app_pool);
         for application in app_pool.applications.values() {
             self.context.happened.push_back(Event::Disband(application.pool));
         }
@@ -313,8 +318,8 @@ impl Executor {
         }
     }
 
-    /// A router or a scout was reaped.
-    pub(super) fn companion_gone(
+    /// A router or an inspector was reaped.
+    pub(super) fn helper_process_gone(
         &mut self,
         id: PoolId,
         which: Which,
@@ -322,29 +327,32 @@ impl Executor {
         how: crate::sys::process::Ended,
     ) {
         self.applications
-            .read_companion_messages(&mut self.context, id, which);
+            .read_helper_messages(&mut self.context, id, which);
         let Some(app_pool) = self.applications.routers.get_mut(&id) else {
             return;
         };
-        if app_pool.companion(which).pid() != Some(pid) {
+        if app_pool.helper_process(which).pid() != Some(pid) {
             return;
         }
-        let is_leaving = app_pool.companion(which).life.is_leaving();
-        if let Some(process) = app_pool.companion(which).process.take() {
+        // The inspector goes with its router.
+        let is_leaving = [which, Which::Router]
+            .into_iter()
+            .any(|one| app_pool.helper_process(one).life.is_leaving());
+        if let Some(process) = app_pool.helper_process(which).process.take() {
             self.context.sources.forget(process.messages.pipe());
             if let Some(channel) = &process.channel {
                 self.context.sources.forget(channel);
             }
         }
         let name = app_pool.template.name.clone();
-        let is_outdated = std::mem::take(&mut app_pool.companion(which).is_outdated);
+        let is_outdated = std::mem::take(&mut app_pool.helper_process(which).is_outdated);
         if !is_leaving && !is_outdated {
             log::warn!("[pool {name}] the {which} (pid {pid}) ended: {how:?}");
         }
         if which == Which::Router {
             self.orphan_instances(id);
         }
-        self.tell_companion(id, which, Happened::Failed);
+        self.tell_helper_process(id, which, Happened::Failed);
     }
 }
 
@@ -358,57 +366,58 @@ impl Reload {
 impl Pools {
     /// The pools of this name.
     pub(in crate::master) fn pools_named(&self, name: &str) -> Vec<PoolId> {
-        let named = self
-            .by_id
-            .iter()
-            .filter(|(_, pool)| pool.name == name && pool.listener.is_some());
-        named.map(|(id, _)| *id).collect()
+        let name = name.to_owned();
+        let named = self.by_id.of(&name).filter(|(_, pool)| pool.listener.is_some());
+        named.map(|(id, _)| id).collect()
     }
 }
 
 impl Applications {
-    /// Whether there is still a router, or a scout beside it.
+    /// Whether there is still a router, or an inspector beside it.
     pub(in crate::master) fn has_routers(&self) -> bool {
         !self.routers.is_empty()
     }
 
-    /// The earliest time at which something is to be done about a router or a scout.
+    /// The earliest time at which something is to be done about a router or an inspector.
     pub(in crate::master) fn routers_deadline(&self) -> Option<Tick> {
-        let of = |it: &Companion| [it.life.deadline(), it.heartbeat_deadline()];
-        let both = |app_pool: &AppPool| [of(&app_pool.router), of(&app_pool.scout)];
-        let companions = self.routers.values().flat_map(both).flatten().flatten().min();
-        companions.into_iter().chain(self.asking_deadline()).min()
+        let of = |it: &HelperProcess| [it.life.deadline(), it.heartbeat_deadline()];
+        let both = |app_pool: &AppPool| [of(&app_pool.router), of(&app_pool.inspector)];
+        let helper_processes = self.routers.values().flat_map(both).flatten().flatten().min();
+        helper_processes.into_iter().chain(self.asking_deadline()).min()
     }
 
-    /// A router or a scout that takes up nothing serves no one, either.
+    /// A router or an inspector that hangs serves no request, either.
     fn check_heartbeats(&mut self, now: Tick) {
         for app_pool in self.routers.values_mut() {
             let name = &app_pool.template.name;
-            for (which, companion) in [
+            for (which, helper_process) in [
                 (Which::Router, &mut app_pool.router),
-                (Which::Scout, &mut app_pool.scout),
+                (Which::Inspector, &mut app_pool.inspector),
             ] {
-                if let (Some(why), Some(pid)) = (companion.check_heartbeat(now), companion.pid()) {
+                if let (Some(why), Some(pid)) = (helper_process.check_heartbeat(now), helper_process.pid()) {
                     log::error!(
                         "[pool {name}] the {which} (pid {pid}) does not answer, {why}: it is replaced"
                     );
-                    companion.kill();
+                    helper_process.kill();
                 }
             }
         }
     }
 
-    /// A router or a scout that a signal has stopped serves no one: it is killed, and another takes its place. The kernel
-    /// tells of a child's stop by SIGCHLD, so that nothing is to be asked of those that run.
-    pub(super) fn kill_stopped_companions(&self) {
+    /// A router or an inspector that a signal has stopped serves no request: it is killed, and another takes its place.
+    /// The kernel reports a child's stop by SIGCHLD, so that those that run need not be asked.
+    pub(super) fn kill_stopped_helper_processes(&self) {
         for app_pool in self.routers.values() {
-            for (which, companion) in [(Which::Router, &app_pool.router), (Which::Scout, &app_pool.scout)] {
-                if let Some(pid) = companion.pid().filter(|pid| process::was_stopped(*pid)) {
+            for (which, helper_process) in [
+                (Which::Router, &app_pool.router),
+                (Which::Inspector, &app_pool.inspector),
+            ] {
+                if let Some(pid) = helper_process.pid().filter(|pid| process::was_stopped(*pid)) {
                     let name = &app_pool.template.name;
                     log::error!(
                         "[pool {name}] the {which} (pid {pid}) was stopped by a signal and is replaced"
                     );
-                    companion.kill();
+                    helper_process.kill();
                 }
             }
         }

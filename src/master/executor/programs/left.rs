@@ -1,8 +1,8 @@
-//! What a next master is told of programs, and what is made of that.
+//! What a next master is told of programs, and what it does with that.
 
 use super::super::{Helpers, Processes};
-use super::{Executor, Place, Running, RunningProgram, Who};
-use crate::estate::{document, names};
+use super::{Executor, ProcessSlot, Running, RunningProgram, Who};
+use crate::handover::{document, names};
 use crate::master::event::{Exit, GenerationId};
 use crate::master::executor::output::Lines;
 use crate::master::executor::sources::Source;
@@ -15,7 +15,7 @@ use crate::tick::Tick;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 
-/// Of start times in /proc (proc(5)): a hundredth of a second.
+/// The unit of start times in /proc (proc(5)): a hundredth of a second.
 const CLOCK_TICK_NANOS: u64 = 10_000_000;
 
 impl Executor {
@@ -50,7 +50,7 @@ impl Executor {
             return Ok(false);
         }
         let in_entries = self.pools.logs_entries(id);
-        let mut places: Vec<Place> = (0..left.places).map(|_| Place::default()).collect();
+        let mut places: Vec<ProcessSlot> = (0..left.places).map(|_| ProcessSlot::default()).collect();
         for process in there {
             let index = process.place as usize;
             let [input, output] = names::program(left.id, process.place).map(|end| descriptors.remove(&end));
@@ -127,7 +127,7 @@ impl Helpers {
 }
 
 impl Processes {
-    /// Removes the sockets of processes that a master who is gone has left, and that do not go on: the kernel has told them
+    /// Removes the sockets of processes that an earlier master has left and that do not go on: the kernel has told them
     /// that it is gone.
     pub(in crate::master::executor) fn remove_sockets_of_others(&self, left: &document::Document) {
         let goes_on = |pid: i32| matches!(self.by_pid.get(&pid), Some(Who::Program(..)));
@@ -143,7 +143,7 @@ impl Processes {
     }
 }
 
-/// For a next master.
+/// A socket's file as the hand-over document has it, for the next master.
 fn left_socket(socket: &SocketFile) -> document::SocketFile {
     let Mark { device, inode, made } = socket.mark;
     document::SocketFile {
@@ -153,7 +153,7 @@ fn left_socket(socket: &SocketFile) -> document::SocketFile {
     }
 }
 
-/// From the master before.
+/// A socket's file of the hand-over document, from the master before this one.
 fn adopted_socket(socket: &document::SocketFile) -> SocketFile {
     let (device, inode, made) = socket.mark;
     SocketFile {
@@ -164,7 +164,7 @@ fn adopted_socket(socket: &document::SocketFile) -> SocketFile {
 }
 
 /// The processes that run and are not on their way out.
-fn running(places: &[Place]) -> impl Iterator<Item = (usize, &Running)> {
+fn running(places: &[ProcessSlot]) -> impl Iterator<Item = (usize, &Running)> {
     places
         .iter()
         .enumerate()

@@ -5,15 +5,15 @@ mod left;
 mod plan;
 
 use super::launches::exit_of_report;
-use super::output::{Lines, Look};
+use super::output::{Lines, PipeRead};
 use super::sources::Source;
 use super::spawner::{Purpose, Started};
-use super::{Context, Executor, Handover, Helpers, Pools, Who};
+use super::{Context, Executor, Helpers, Pools, Who};
 use crate::config::{Address, Application};
 use crate::control::protocol;
 use crate::master::action::Force;
 use crate::master::event::{Event, Exit, GenerationId, PoolId};
-use crate::master::program::{Order, Program};
+use crate::master::program::{Program, ProgramAction};
 use crate::runtime::http::Share;
 use crate::spawn::effects::{Process, Remains, SocketFile};
 use crate::spawn::event::Token;
@@ -36,14 +36,14 @@ const MOST_LOOKS: u32 = 200;
 pub(super) struct RunningProgram {
     program: Program,
     share: Share,
-    places: Vec<Place>,
+    places: Vec<ProcessSlot>,
     /// How the last of its processes ended that could not be started.
     last_exit: Exit,
 }
 
-/// One of its processes.
+/// The place of one process of a program, with or without a process.
 #[derive(Debug, Default)]
-struct Place {
+struct ProcessSlot {
     /// Under which it is being started.
     token: Option<Token>,
     running: Option<Running>,
@@ -92,8 +92,8 @@ impl Executor {
     /// Starts a generation's program.
     pub(super) fn start_program(&mut self, id: GenerationId) -> Result<(), Error> {
         self.open(id)?;
-        // Nobody looks whether its code has changed but a reload.
-        let facts = Executor::facts(None, &[], None, true);
+        // Only a reload looks whether its code has changed.
+        let facts = Executor::facts(None, &[], None, true, None);
         self.pools.note_facts(id, facts);
         let Some(generation) = self.pools.generations.get_mut(&id) else {
             return Ok(());
@@ -106,7 +106,7 @@ impl Executor {
         self.helpers.programs.entry(id).or_insert_with(|| RunningProgram {
             program: Program::new(instances),
             share,
-            places: (0..instances).map(|_| Place::default()).collect(),
+            places: (0..instances).map(|_| ProcessSlot::default()).collect(),
             last_exit: Exit::Unknown,
         });
         self.handover.keep_program_table(&self.pools, id);
@@ -122,7 +122,7 @@ impl Executor {
     }
 
     /// Lets a program's core take a step, and does what follows.
-    fn change_program(&mut self, id: GenerationId, step: impl FnOnce(&mut Program, &mut Vec<Order>)) {
+    fn change_program(&mut self, id: GenerationId, step: impl FnOnce(&mut Program, &mut Vec<ProgramAction>)) {
         let mut orders = Vec::new();
         if let Some(record) = self.helpers.programs.get_mut(&id) {
             step(&mut record.program, &mut orders);
@@ -130,17 +130,20 @@ impl Executor {
         let mut orders = VecDeque::from(orders);
         while let Some(order) = orders.pop_front() {
             match order {
-                Order::Start(place) => self.start_process(id, place),
-                Order::Cancel(place) => {
+                ProgramAction::Start(place) => self.start_process(id, place),
+                ProgramAction::Cancel(place) => {
                     let token = self.helpers.place(id, place).and_then(|place| place.token);
                     token
                         .into_iter()
                         .for_each(|token| self.helpers.spawner.cancel(token));
                     self.drain_spawner();
                 }
-                Order::Stop(place, force) => self.helpers.stop_process(id, place, force),
-                Order::TellReady => self.context.happened.push_back(Event::PreloaderReady(id)),
-                Order::TellGone { failed } => {
+                ProgramAction::Stop(place, force) => {
+                    self.helpers.stop_process(id, place, force);
+                    self.handover.generation_changed(id);
+                }
+                ProgramAction::TellReady => self.context.happened.push_back(Event::PreloaderReady(id)),
+                ProgramAction::TellGone { failed } => {
                     let exit = self.helpers.programs.get(&id).map(|record| record.last_exit);
                     let exit = exit.filter(|_| failed).unwrap_or(Exit::Code(0));
                     self.context.happened.push_back(Event::PreloaderGone(id, exit));
@@ -150,9 +153,13 @@ impl Executor {
     }
 
     fn start_process(&mut self, id: GenerationId, place: usize) {
-        let Some(plan) = self.pools.generations.get(&id).and_then(|it| plan(&it.settings)) else {
+        let problem = self.pools.read_env_file(id).err();
+        let generation = self.pools.generations.get(&id);
+        let Some(mut plan) = generation.and_then(|it| plan(&it.settings_with_secrets())) else {
             return;
         };
+        plan.secrets = self.pools.secrets(id);
+        plan.problems.extend(problem);
         let purpose = Purpose::Program(id, place);
         let token = self.helpers.spawner.spawn(plan, Vec::new(), purpose);
         if let Some(place) = self.helpers.place(id, place) {
@@ -216,7 +223,7 @@ impl Executor {
                 running.remains.signal_group(Signal::SIGKILL);
             }
         }
-        self.handover.note_program();
+        self.handover.generation_changed(id);
         if let Some(address) = address.as_ref().filter(|_| is_published) {
             self.pools
                 .show_heirs(&self.helpers, id, index, Some((address, pid)));
@@ -275,6 +282,7 @@ impl Executor {
         let Some(mut running) = place.running.take() else {
             return;
         };
+        self.handover.generation_changed(id);
         let pid = running.pid;
         if let Some(output) = &mut running.output {
             if let Some(generation) = self.pools.generations.get(&id) {
@@ -288,7 +296,7 @@ impl Executor {
         } else {
             log::warn!(
                 "[pool {name}] process {pid} of the application exited {}; it is started again",
-                super::say::how(record.last_exit)
+                super::notices::how(record.last_exit)
             );
         }
         running.remains.signal_group(Signal::SIGKILL);
@@ -326,7 +334,7 @@ impl Executor {
         }
     }
 
-    /// Time has passed for programs.
+    /// Does what is due for programs, if something is.
     pub(in crate::master) fn tend_programs(&mut self, now: Tick) {
         if self.helpers.programs_deadline().is_none_or(|due| due > now) {
             return;
@@ -395,7 +403,7 @@ impl Pools {
 }
 
 impl Helpers {
-    fn place(&mut self, id: GenerationId, place: usize) -> Option<&mut Place> {
+    fn place(&mut self, id: GenerationId, place: usize) -> Option<&mut ProcessSlot> {
         self.programs.get_mut(&id)?.places.get_mut(place)
     }
 
@@ -413,13 +421,13 @@ impl Helpers {
         running.remains.signal_group(signal);
     }
 
-    /// The processes of a generation's program, for whoever asks.
+    /// The processes of a generation's program, for the status.
     pub(super) fn program_status(&self, id: GenerationId) -> Vec<protocol::Process> {
         let Some(record) = self.programs.get(&id) else {
             return Vec::new();
         };
         let (now, table) = (clock::now(), record.share.table());
-        let one = |(index, place): (usize, &Place)| {
+        let one = |(index, place): (usize, &ProcessSlot)| {
             let running = place.running.as_ref();
             protocol::Process {
                 place: u32::try_from(index).unwrap_or(u32::MAX),
@@ -462,25 +470,16 @@ impl Helpers {
         let Some(mut output) = running.output.take() else {
             return false;
         };
-        let look = pools.generations.get(&id).map_or(Look::Ended, |generation| {
+        let look = pools.generations.get(&id).map_or(PipeRead::Ended, |generation| {
             let outlet = generation.outlet(context.log, "process", pid, "");
             output.read_within(outlet.room(), |words| outlet.write(words))
         });
         context.sources.hold_entry(output.due());
-        if look == Look::Ended {
+        if look == PipeRead::Ended {
             context.sources.forget(output.pipe());
         } else if let Some(running) = self.place(id, index).and_then(|place| place.running.as_mut()) {
             running.output = Some(output);
         }
-        look == Look::More
-    }
-}
-
-impl Handover {
-    /// What a next master is told is to be written anew.
-    fn note_program(&mut self) {
-        if let Some(store) = &mut self.store {
-            store.is_stale = true;
-        }
+        look == PipeRead::More
     }
 }

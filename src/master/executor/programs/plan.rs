@@ -1,9 +1,10 @@
 //! How a program's processes are started, and where they are found.
 
-use crate::config::{Address, Application};
+use crate::config::{Address, Application, Listens};
 use crate::master::executor::launches::account;
+use crate::spawn::NODE_SCRIPT;
 use crate::spawn::handshake::properties::{self, Socket};
-use crate::spawn::plan::{Kind, Limit, Plan};
+use crate::spawn::plan::{Kind, Limit, OwnSocket, Plan};
 use crate::sys::identity;
 use crate::worker::{self, Settings};
 
@@ -36,8 +37,11 @@ pub(super) fn plan(settings: &Settings) -> Option<Plan> {
         account.shell = identity::shell_and_group(account.uid, account.gid).0;
     }
     let mut plan = Plan::new(&pool.name, program.root.clone(), &program.start_command, account);
-    if program.handshake {
-        (plan.kind, plan.app_type) = (Kind::Native, "http".to_owned());
+    match program.listens {
+        Listens::Port => {}
+        Listens::Handshake => (plan.kind, plan.app_type) = (Kind::Native, "http".to_owned()),
+        Listens::Socket => plan.own_socket = Some(OwnSocket::Told),
+        Listens::Node => plan.own_socket = Some(OwnSocket::Preloaded(NODE_SCRIPT)),
     }
     plan.switch_user = settings.identity.is_some() && identity::is_root();
     let mut inherited = worker::environment(settings, std::env::vars_os().collect());

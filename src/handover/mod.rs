@@ -8,5 +8,5 @@
 mod effects;
 pub mod plan;
 
-pub use effects::{Heritage, VARIABLE, collect, publish, rehearse};
-pub use forkyard_protocol::estate::{document, frame, names};
+pub use effects::{InheritedState, VARIABLES, collect, publish, rehearse};
+pub use forkyard_protocol::handover::{changes, document, frame, names};

@@ -1,18 +1,19 @@
-//! Router and scout as processes: started by the master, and what is said to them over sockets of datagrams.
+//! Router and inspector as processes: how the master starts them, and its messages to them, which go over sockets of
+//! datagrams.
 
 use super::super::helper::{own_user, zone};
-use super::super::output::{Lines, Look};
+use super::super::output::{Lines, PipeRead};
 use super::super::sources::Source;
 use super::super::{Applications, Context, Executor, Pools, Who};
 use super::{AppPool, Sockets};
 use crate::config::{FALLBACK_USER, OWN_USER, Pool};
 use crate::helper::Role;
+use crate::inspector::protocol;
 use crate::life::{Helper, Rules};
 use crate::logs::parse_message;
 use crate::master::event::PoolId;
-use crate::master::heartbeat::{At, Heartbeat, Sight, Step};
-use crate::router::orders::{Instance, ToMaster, ToRouter};
-use crate::scout::look;
+use crate::master::heartbeat::{Activity, Heartbeat, HeartbeatAction, Sample};
+use crate::router::messages::{Instance, ToMaster, ToRouter};
 use crate::sys::Error;
 use crate::sys::fd::{receive_with, send_with, socket_pair};
 use crate::sys::identity::{self, Identity};
@@ -31,35 +32,35 @@ const LOOKS: usize = 64;
 /// Most messages that wait until a router reads; one that reads nothing is killed.
 const MOST_UNSENT: usize = 100_000;
 
-/// Which of the two.
+/// Which helper process of an application pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::master) enum Which {
     Router,
-    Scout,
+    Inspector,
 }
 
 impl fmt::Display for Which {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Which::Router => "router",
-            Which::Scout => "inspector",
+            Which::Inspector => "inspector",
         })
     }
 }
 
 /// One of them, over all its lives.
 #[derive(Debug)]
-pub(super) struct Companion {
+pub(super) struct HelperProcess {
     pub(super) life: Helper,
-    pub(super) process: Option<Process>,
+    pub(super) process: Option<RunningHelper>,
     /// It was killed because another one is to take its place.
     pub(super) is_outdated: bool,
 }
 
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct RunningHelper {
     pid: i32,
-    /// The master's end of what is said to a router.
+    /// The master's end of the socket to a router.
     pub(super) channel: Option<OwnedFd>,
     /// What it says for the log.
     pub(super) messages: Lines,
@@ -70,9 +71,9 @@ pub(super) struct Process {
     clock: Option<clock::ProcessClock>,
 }
 
-impl Companion {
-    fn new(now: Tick) -> Companion {
-        Companion {
+impl HelperProcess {
+    fn new(now: Tick) -> HelperProcess {
+        HelperProcess {
             life: Helper::new(Rules::ROUTER, now),
             process: None,
             is_outdated: false,
@@ -83,7 +84,7 @@ impl Companion {
         self.process.as_ref().map(|process| process.pid)
     }
 
-    /// When [`Companion::check_heartbeat`] is to be called.
+    /// When [`HelperProcess::check_heartbeat`] is to be called.
     pub(super) fn heartbeat_deadline(&self) -> Option<Tick> {
         self.process.as_ref().map(|process| process.heartbeat.deadline())
     }
@@ -96,23 +97,23 @@ impl Companion {
             .filter(|it| it.heartbeat.deadline() <= now)?;
         let pid = process.pid;
         let at = || match process::state(pid) {
-            Some('T' | 't') => At::Stop,
-            Some('S' | 'I') => At::Rest,
+            Some('T' | 't') => Activity::Stop,
+            Some('S' | 'I') => Activity::Rest,
             // One that has ended is reaped soon.
-            Some(_) | None => At::Work,
+            Some(_) | None => Activity::Work,
         };
-        let seen = Sight {
+        let seen = Sample {
             has_read: fd::unread_by_peer(process.heartbeat_in.as_fd()) == Some(0),
             micros: process.clock.map_or(0, clock::ProcessClock::micros),
         };
         match process.heartbeat.check(seen, at, now) {
-            Step::None => None,
-            Step::Send => {
+            HeartbeatAction::None => None,
+            HeartbeatAction::Send => {
                 // Its end is reaped soon, and there is room for a byte.
                 let _ = socket::send(process.heartbeat_in.as_fd(), &[0]);
                 None
             }
-            Step::Kill(why) => Some(why),
+            HeartbeatAction::Kill(why) => Some(why),
         }
     }
 
@@ -131,14 +132,14 @@ impl AppPool {
             template: template.clone(),
             max: template.applications.as_ref().map_or(1, |it| it.max.get()),
             runs_as: None,
-            router: Companion::new(now),
-            scout: Companion::new(now),
+            router: HelperProcess::new(now),
+            inspector: HelperProcess::new(now),
             sockets: Sockets {
-                scout: (to_router, to_master),
+                inspector: (to_router, to_master),
                 router,
                 master,
             },
-            ledger: crate::master::ledger::Ledger::default(),
+            registry: crate::master::instances::InstanceRegistry::default(),
             applications: HashMap::new(),
             looks: BTreeMap::new(),
             last_look: 0,
@@ -149,16 +150,16 @@ impl AppPool {
         })
     }
 
-    pub(super) fn companion(&mut self, which: Which) -> &mut Companion {
+    pub(super) fn helper_process(&mut self, which: Which) -> &mut HelperProcess {
         match which {
             Which::Router => &mut self.router,
-            Which::Scout => &mut self.scout,
+            Which::Inspector => &mut self.inspector,
         }
     }
 
-    /// The pids of router and scout.
+    /// The pids of router and inspector.
     pub(super) fn pids(&self) -> (Option<i32>, Option<i32>) {
-        (self.router.pid(), self.scout.pid())
+        (self.router.pid(), self.inspector.pid())
     }
 
     /// Says something to the router, now or when there is room. Nothing if there is none: the next one is told anew.
@@ -208,9 +209,9 @@ impl AppPool {
         }
     }
 
-    /// Asks the scout about an application. Asked again when there is another scout.
+    /// Asks the inspector about an application. Asked again when there is another inspector.
     pub(super) fn look_at(&self, number: u64, root: &std::path::Path) {
-        let question = look::Look {
+        let question = protocol::InspectRequest {
             number,
             root: root.to_owned(),
         };
@@ -229,8 +230,8 @@ impl AppPool {
 }
 
 impl Executor {
-    /// Starts a router or a scout.
-    pub(super) fn start_companion(&mut self, id: PoolId, which: Which) -> Result<(), Error> {
+    /// Starts a router or an inspector.
+    pub(super) fn start_helper_process(&mut self, id: PoolId, which: Which) -> Result<(), Error> {
         let nothing = || Error::new("start", "the pool is closed", Errno::EINVAL);
         let app_pool = self.applications.routers.get(&id).ok_or_else(nothing)?;
         let (template, name) = (app_pool.template.clone(), app_pool.template.name.clone());
@@ -243,8 +244,8 @@ impl Executor {
                 let (ours, theirs) = socket_pair(SockType::SeqPacket)?;
                 (Some(ours), vec![theirs])
             }
-            Which::Scout => {
-                let (router, master) = &app_pool.sockets.scout;
+            Which::Inspector => {
+                let (router, master) = &app_pool.sockets.inspector;
                 (None, vec![copy(router)?, copy(master)?])
             }
         };
@@ -258,13 +259,13 @@ impl Executor {
             .start_helper(&self.reload, title, role, theirs, &environment)?;
         let who = match which {
             Which::Router => Who::Router(id),
-            Which::Scout => Who::Scout(id),
+            Which::Inspector => Who::Inspector(id),
         };
         self.processes.by_pid.insert(pid, who);
         log::debug!("[pool {name}] {which} {pid} started");
         self.context
             .sources
-            .watch(&messages, Source::CompanionMessages(id, which))?;
+            .watch(&messages, Source::HelperMessages(id, which))?;
         match &channel {
             Some(channel) => {
                 let both = Interest::READABLE | Interest::WRITABLE;
@@ -275,14 +276,15 @@ impl Executor {
             None => {
                 let app_pool = self.applications.routers.get(&id).ok_or_else(nothing)?;
                 let socket = copy(&app_pool.sockets.master)?;
-                // A copy, since it is watched anew with each scout.
-                self.context.sources.watch(&socket, Source::Scout(id))?;
-                self.applications.keep_scout_socket(&mut self.context, id, socket);
+                // A copy, since it is watched anew with each inspector.
+                self.context.sources.watch(&socket, Source::Inspector(id))?;
+                self.applications
+                    .keep_inspector_socket(&mut self.context, id, socket);
             }
         }
         let app_pool = self.applications.routers.get_mut(&id).ok_or_else(nothing)?;
         app_pool.runs_as = runs_as;
-        app_pool.companion(which).process = Some(Process {
+        app_pool.helper_process(which).process = Some(RunningHelper {
             pid,
             channel,
             messages: Lines::new(messages),
@@ -293,13 +295,13 @@ impl Executor {
         });
         match which {
             Which::Router => self.applications.brief_router(&self.pools, id),
-            Which::Scout => self.applications.brief_scout(id),
+            Which::Inspector => self.applications.brief_inspector(id),
         }
     }
 
     /// Takes up what a router said. `true`: there may be more.
     pub(in crate::master::executor) fn hear_router(&mut self, id: PoolId) -> bool {
-        let mut buffer = vec![0; crate::router::orders::MOST_BYTES + 1];
+        let mut buffer = vec![0; crate::router::messages::MOST_BYTES + 1];
         for _ in 0..LOOKS {
             let Some(app_pool) = self.applications.routers.get_mut(&id) else {
                 return false;
@@ -313,7 +315,7 @@ impl Executor {
             let Some(channel) = channel else { return false };
             let bytes = match receive_with(channel.as_fd(), &mut buffer, false) {
                 Ok(received) if received.bytes > 0 => &buffer[..received.bytes],
-                // The end is reaped.
+                // The router has ended, and is reaped as a child.
                 Ok(_) | Err(_) => return false,
             };
             match serde_json::from_slice::<ToMaster>(bytes) {
@@ -331,9 +333,9 @@ impl Executor {
         true
     }
 
-    /// Takes up what a scout found. `true`: there may be more.
-    pub(in crate::master::executor) fn hear_scout(&mut self, id: PoolId) -> bool {
-        let mut buffer = vec![0; crate::router::orders::MOST_BYTES + 1];
+    /// Takes up what an inspector found. `true`: there may be more.
+    pub(in crate::master::executor) fn hear_inspector(&mut self, id: PoolId) -> bool {
+        let mut buffer = vec![0; crate::router::messages::MOST_BYTES + 1];
         for _ in 0..LOOKS {
             let Some(app_pool) = self.applications.routers.get_mut(&id) else {
                 return false;
@@ -342,14 +344,14 @@ impl Executor {
                 Ok(received) if received.bytes > 0 => &buffer[..received.bytes],
                 Ok(_) | Err(_) => return false,
             };
-            match serde_json::from_slice::<look::Seen>(bytes) {
+            match serde_json::from_slice::<protocol::InspectReply>(bytes) {
                 Ok(seen) => self.seen(id, seen),
                 Err(error) => {
                     log::error!(
                         "[pool {}] the inspector says what is no answer: {error}",
                         app_pool.template.name
                     );
-                    app_pool.scout.kill();
+                    app_pool.inspector.kill();
                     return false;
                 }
             }
@@ -368,22 +370,22 @@ impl Applications {
         let Some(app_pool) = self.routers.get_mut(&id) else {
             return Ok(());
         };
-        let scout = copy(&app_pool.sockets.router)?;
+        let inspector = copy(&app_pool.sockets.router)?;
         let settings = ToRouter::Settings(Box::new(app_pool.template.clone()));
-        app_pool.say(&settings, vec![listener, scout]);
+        app_pool.say(&settings, vec![listener, inspector]);
         let known: Vec<(u64, Instance, OwnedFd)> = app_pool
-            .ledger
+            .registry
             .iter()
             .filter(|(_, instance)| instance.is_known)
             .filter_map(|(number, instance)| {
-                let crate::master::ledger::At::Up(_, worker) = instance.at else {
+                let crate::master::instances::At::Up(_, worker) = instance.at else {
                     return None;
                 };
                 let worker = pools.workers.get(&worker)?;
                 let told = Instance {
                     instance: number,
                     application: instance.application.clone(),
-                    generation: instance.generation,
+                    restarts: instance.restarts,
                     pid: worker.pid?,
                     revision: instance.revision.clone(),
                     origin: instance.origin.clone(),
@@ -394,22 +396,22 @@ impl Applications {
         for (_, instance, channel) in known {
             app_pool.say(&ToRouter::Running(instance), vec![channel]);
         }
-        let next = app_pool.ledger.next();
+        let next = app_pool.registry.next();
         app_pool.say(&ToRouter::Begin { next }, Vec::new());
         Ok(())
     }
 
-    /// A new scout is asked again what the one before it has not answered.
-    fn brief_scout(&mut self, id: PoolId) -> Result<(), Error> {
+    /// A new inspector is asked again what the one before it has not answered.
+    fn brief_inspector(&mut self, id: PoolId) -> Result<(), Error> {
         let Some(app_pool) = self.routers.get_mut(&id) else {
             return Ok(());
         };
         for (number, instance) in &app_pool.looks {
-            if let Some(instance) = app_pool.ledger.get(*instance) {
+            if let Some(instance) = app_pool.registry.get(*instance) {
                 app_pool.look_at(*number, &instance.application);
             }
         }
-        // What the router had asked may be lost, too: it asks again when it is given a socket to a scout.
+        // What the router had asked may be lost, too: it asks again when it is given a socket to an inspector.
         let copy = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::from_io("dup", "", &e));
         let settings = ToRouter::Settings(Box::new(app_pool.template.clone()));
         let sockets = vec![copy(&app_pool.sockets.router)?, copy(&app_pool.sockets.router)?];
@@ -417,7 +419,7 @@ impl Applications {
         Ok(())
     }
 
-    fn keep_scout_socket(&mut self, context: &mut Context, id: PoolId, socket: OwnedFd) {
+    fn keep_inspector_socket(&mut self, context: &mut Context, id: PoolId, socket: OwnedFd) {
         let Some(app_pool) = self.routers.get_mut(&id) else {
             return;
         };
@@ -426,7 +428,7 @@ impl Applications {
     }
 
     /// Takes up what one of them says for the log. `true`: there may be more.
-    pub(in crate::master::executor) fn read_companion_messages(
+    pub(in crate::master::executor) fn read_helper_messages(
         &mut self,
         context: &mut Context,
         id: PoolId,
@@ -437,7 +439,7 @@ impl Applications {
             return false;
         };
         let name = app_pool.template.name.clone();
-        let Some(process) = &mut app_pool.companion(which).process else {
+        let Some(process) = &mut app_pool.helper_process(which).process else {
             return false;
         };
         let look = process.messages.read(|line| {
@@ -447,18 +449,18 @@ impl Applications {
             let text = text.strip_prefix(&own).unwrap_or(&text);
             log.write(level, &format!("{own}{text}"));
         });
-        if look == Look::Ended {
+        if look == PipeRead::Ended {
             context.sources.forget(process.messages.pipe());
         }
-        look == Look::More
+        look == PipeRead::More
     }
 }
 
 impl Context {
     /// Stops watching what belongs to a router that has ended.
-    pub(super) fn forget_companions(&mut self, app_pool: &AppPool) {
+    pub(super) fn forget_helper_processes(&mut self, app_pool: &AppPool) {
         self.sources.forget(&app_pool.sockets.master);
-        for process in [&app_pool.router.process, &app_pool.scout.process]
+        for process in [&app_pool.router.process, &app_pool.inspector.process]
             .into_iter()
             .flatten()
         {
@@ -479,14 +481,14 @@ fn role(which: Which, template: &Pool, identity: Option<Identity>) -> Option<Rol
             one_user: identity.is_none() || !applications.user_switching,
             identity,
         },
-        Which::Scout => Role::Inspector {
+        Which::Inspector => Role::Inspector {
             identity,
-            applications: Box::new(applications.clone()),
+            applications: applications.clone(),
         },
     })
 }
 
-/// Whom router and scout run as; `None`: as the daemon.
+/// The user that router and inspector run as; `None`: the daemon's.
 fn run_as(template: &Pool) -> Result<Option<Identity>, Error> {
     if !identity::is_root() {
         return Ok(None);

@@ -1,22 +1,21 @@
 //! What the core looks at before it decides: a pool's slots, and how many connections wait.
 
-use super::pools::RunningPool;
 use super::{Context, Pools};
 use crate::master::event::{Event, GenerationId, Row, WorkerId};
 use crate::scoreboard::layout::slot;
-use crate::scoreboard::{Stage, census};
+use crate::scoreboard::{Stage, slot_reader};
 use crate::tick::Tick;
 use std::sync::atomic::AtomicU64;
 
 impl Pools {
     /// Tells the core what a generation's workers do.
-    pub(super) fn take_census(&self, context: &mut Context, id: GenerationId) {
+    pub(super) fn take_snapshot(&self, context: &mut Context, id: GenerationId) {
         let Some(generation) = self.generations.get(&id) else {
             return;
         };
         let mut rows = Vec::new();
         if let Some(resources) = &generation.resources {
-            for (&slot, &worker) in &generation.seats {
+            for (&slot, &worker) in &generation.slots {
                 let Some(page) = resources.board.slot(slot as usize) else {
                     continue;
                 };
@@ -27,16 +26,19 @@ impl Pools {
                 ));
             }
         }
-        let queued = self.by_id.get(&generation.pool).map(RunningPool::queued);
+        // The first worker is made however many wait; when it takes up work, and some still do, they are counted.
+        let is_first = generation.slots.is_empty();
+        let pool = self.by_id.get(&generation.pool);
+        let queued = pool.map(|pool| pool.queued(is_first));
         context
             .happened
-            .push_back(Event::Census(id, rows, queued.flatten()));
+            .push_back(Event::Snapshot(id, rows, queued.flatten()));
     }
 }
 
 /// A slot, as far as the core looks at it. `track_finished`: a request that is answered may still be ended.
 fn row(worker: WorkerId, page: &[AtomicU64], track_finished: bool) -> Row {
-    let stage = census::stage(page);
+    let stage = slot_reader::stage(page);
     let (since, running) = match stage {
         Stage::Creating | Stage::Accepting | Stage::Accepted | Stage::Finished => (slot::SINCE, false),
         Stage::ReadingHeaders | Stage::Info | Stage::Executing | Stage::Working => (slot::TAKEN, true),
@@ -45,10 +47,10 @@ fn row(worker: WorkerId, page: &[AtomicU64], track_finished: bool) -> Row {
     Row {
         worker,
         idle: stage == Stage::Accepting,
-        has_room: census::load(page).has_room,
-        since: Tick::from_nanos(census::word(page, since)),
+        has_room: slot_reader::load(page).has_room,
+        since: Tick::from_nanos(slot_reader::word(page, since)),
         running,
         executing: stage == Stage::Executing,
-        kept: u32::try_from(census::word(page, slot::KEPT)).unwrap_or(u32::MAX),
+        kept: u32::try_from(slot_reader::word(page, slot::KEPT)).unwrap_or(u32::MAX),
     }
 }

@@ -113,7 +113,7 @@ impl Executor {
                 "[pool {}] the preloader exited {}{}; {}the next try is in {}",
                 self.pools.generation_name(*generation),
                 how(*exit),
-                self.processes.last_words(*generation),
+                self.processes.last_lines(*generation),
                 if self.pools.has_workers(*generation) {
                     "its workers go on, "
                 } else {
@@ -125,7 +125,7 @@ impl Executor {
                 let (pool, pid) = self.pools.name_worker(*worker);
                 log::debug!("[pool {pool}] a preloader is made from child {pid}");
             }
-            Notice::Succeeded(generation) => {
+            Notice::MoldSwitched(generation) => {
                 let pid = self.pools.preloader_pid(*generation).unwrap_or_default();
                 log::info!(
                     "[pool {}] preloader {pid}, made from a worker, makes the workers from now on; the old ones are replaced",
@@ -137,7 +137,7 @@ impl Executor {
                  {} at the earliest",
                 self.pools.generation_name(*generation),
                 how(*exit),
-                self.processes.last_words(*generation),
+                self.processes.last_lines(*generation),
                 seconds(*wait)
             ),
             Notice::GenerationServes(generation) => {
@@ -168,15 +168,14 @@ impl Helpers {
 impl Pools {
     fn has_workers(&self, id: GenerationId) -> bool {
         let generation = self.generations.get(&id);
-        generation.is_some_and(|generation| !generation.seats.is_empty())
+        generation.is_some_and(|generation| !generation.slots.is_empty())
     }
 
-    /// What php-fpm writes before the names of a pool's settings: it has two lines for this, of which that of ondemand pools
-    /// names the setting without it.
+    /// What php-fpm writes before the names of a pool's settings: it has two lines for this, and the one for ondemand
+    /// pools names the setting without it.
     fn prefix_of_settings(&self, reload: &Reload, pool: PoolId) -> &'static str {
         let name = self.pool_name(pool);
-        let mut pools = reload.config.pools.iter();
-        match pools.find(|pool| pool.name == name).map(|pool| pool.pm) {
+        match reload.pool(name).map(|pool| pool.pm) {
             Some(ProcessManager::Dynamic { .. }) => "pm.",
             _ => "",
         }

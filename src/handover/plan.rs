@@ -4,7 +4,7 @@
 //! workers, whose channels are closed then, finish and leave by themselves. A worker needs to be the process that was meant.
 //! Nothing that is wrong here may keep the rest from going on.
 
-use super::document::{Document, Generation, Pool, Program, Told, Worker};
+use super::document::{Document, Generation, Pool, Program, StopRequest, Worker};
 use super::names;
 use crate::runtime::http::table_pages;
 use crate::scoreboard::layout::{HEADER_PAGES, header::MAX_SLOTS};
@@ -88,6 +88,9 @@ pub fn plan(document: &Document, facts: &Facts) -> Plan {
     plan
 }
 
+/// Pipes that every generation with a process has.
+const PIPES: usize = 4;
+
 /// What may be there once.
 #[derive(Default)]
 struct Seen {
@@ -106,11 +109,24 @@ impl Plan {
         let queue = names::queue(pool.id).map(|end| facts.kinds.get(&end) == Some(&Kind::Packets));
         self.pools.push(Pool {
             has_queue: pool.has_queue && queue == [true, true],
+            http: (pool.http.clone())
+                .filter(|_| facts.kinds.get(&names::http(pool.id)) == Some(&Kind::Listener)),
             ..pool.clone()
         });
     }
 
     fn generation(&mut self, generation: &Generation, facts: &Facts, seen: &mut Seen) {
+        // Its pipes are closed before the document says so, or that its last worker is gone.
+        let lives = |worker: &Worker| facts.processes.get(&worker.pid) == Some(&worker.start_time);
+        let pipes = names::of_processes(generation.id);
+        let has_pipes = pipes
+            .iter()
+            .take(PIPES)
+            .all(|name| facts.kinds.contains_key(name));
+        let generation = &Generation {
+            rests: !generation.workers.iter().any(lives) && (generation.rests || !has_pipes),
+            ..generation.clone()
+        };
         if let Some(wrong) = wrong(generation, facts) {
             let complaint = Complaint::Generation(generation.name.clone(), wrong);
             return self.complaints.push(complaint);
@@ -172,19 +188,20 @@ fn wrong(generation: &Generation, facts: &Facts) -> Option<String> {
     names::of_generation(generation.id)
         .into_iter()
         .zip(kinds)
+        .take(if generation.rests { 1 } else { kinds.len() })
         .find(|(name, kind)| facts.kinds.get(name) != Some(kind))
         .map(|(name, _)| name)
 }
 
-/// A worker whose retire channel was not kept has seen its end: it leaves.
+/// A worker whose stop pipe was not kept has seen its end: it leaves.
 fn believed(worker: &Worker, facts: &Facts) -> Worker {
-    let retire = facts.kinds.get(&names::retire(worker.id));
-    let can_be_told = matches!(retire, Some(Kind::PipeIn | Kind::Packets));
+    let stop_pipe = facts.kinds.get(&names::stop_pipe(worker.id));
+    let can_be_told = matches!(stop_pipe, Some(Kind::PipeIn | Kind::Packets));
     let output = names::output(worker.id).map(|end| facts.kinds.get(&end) == Some(&Kind::PipeOut));
     Worker {
         told: worker
             .told
-            .or((!can_be_told).then_some((Told::Retire, worker.begun))),
+            .or((!can_be_told).then_some((StopRequest::Retire, worker.begun))),
         output: worker.output && output == [true, true],
         ..worker.clone()
     }
@@ -218,7 +235,7 @@ mod tests {
     use super::super::document::VERSION;
     use super::*;
     use crate::config::Address;
-    use crate::scoreboard::tally::Tally;
+    use crate::scoreboard::counters::PoolCounters;
 
     fn sample() -> Document {
         let worker = |id, slot, pid| Worker {
@@ -246,7 +263,8 @@ mod tests {
                 file: Some((1, 2)),
                 serving: Some(4),
                 has_queue: true,
-                tally: Tally::default(),
+                http: None,
+                counters: PoolCounters::default(),
             }],
             generations: vec![Generation {
                 id: 4,
@@ -254,6 +272,7 @@ mod tests {
                 name: "www".into(),
                 started: 9,
                 slots: 3,
+                rests: false,
                 programs: Vec::new(),
                 places: 0,
                 workers: vec![worker(0, 0, 100), worker(1, 2, 101)],
@@ -281,7 +300,7 @@ mod tests {
                 .kinds
                 .extend(names::of_generation(generation.id).into_iter().zip(kinds));
             for worker in &generation.workers {
-                facts.kinds.insert(names::retire(worker.id), Kind::PipeIn);
+                facts.kinds.insert(names::stop_pipe(worker.id), Kind::PipeIn);
                 facts.processes.insert(worker.pid, worker.start_time);
             }
         }
@@ -332,6 +351,26 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_generation_whose_workers_are_gone_needs_no_pipes() {
+        let document = sample();
+        let mut facts = facts(&document);
+        names::of_processes(4).iter().for_each(|name| {
+            facts.kinds.remove(name);
+        });
+        assert!(
+            plan(&document, &facts).generations.is_empty(),
+            "its workers are there"
+        );
+        facts.processes.clear();
+        let plan = plan(&document, &facts);
+        assert!(
+            plan.generations[0].rests && plan.complaints.is_empty(),
+            "{plan:?}"
+        );
+        assert_eq!((plan.generations[0].workers.len(), plan.dead.len()), (0, 2));
     }
 
     #[test]

@@ -9,7 +9,6 @@ use crate::reporter::{Brief, Refusal};
 use crate::sys::Error;
 use crate::sys::fd::{send_with, set_nonblocking, socket_pair};
 use crate::sys::process;
-use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::socket::SockType;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -18,9 +17,9 @@ use std::time::Duration;
 /// A page that is longer is not sent: a message between processes has a limit.
 const LONGEST_PAGE: usize = 96 * 1024;
 
-/// A process that stands in.
+/// A process that refuses a pool's requests with 503 while its application can't be started.
 #[derive(Debug)]
-pub(super) struct StandIn {
+pub(super) struct UnavailableResponder {
     pid: i32,
     /// Brings it what to answer; its end tells it to leave.
     channel: OwnedFd,
@@ -29,9 +28,14 @@ pub(super) struct StandIn {
 
 impl Executor {
     /// Has a pool's requests refused because of its generation's last failure.
-    pub(super) fn stand_in(&mut self, pool: PoolId, id: GenerationId, wait: Duration) {
+    pub(super) fn unavailable_responder(&mut self, pool: PoolId, id: GenerationId, wait: Duration) {
         let refusal = self.pools.refusal(id, wait);
-        if let Some(standing) = self.helpers.stand_ins.get(&pool).filter(|s| s.generation == id) {
+        if let Some(standing) = self
+            .helpers
+            .unavailable_responders
+            .get(&pool)
+            .filter(|s| s.generation == id)
+        {
             // Plain values to memory: it can't fail.
             let message = serde_json::to_vec(&refusal).unwrap_or_default();
             if send_with(standing.channel.as_fd(), &message, &[]).is_ok() {
@@ -39,41 +43,43 @@ impl Executor {
             }
         }
         self.helpers.stand_down(pool);
-        match self.start_stand_in(pool, id, refusal) {
+        match self.start_unavailable_responder(pool, id, refusal) {
             Ok(standing) => {
-                self.processes.by_pid.insert(standing.pid, Who::StandIn(pool));
-                self.helpers.stand_ins.insert(pool, standing);
+                self.processes
+                    .by_pid
+                    .insert(standing.pid, Who::UnavailableResponder(pool));
+                self.helpers.unavailable_responders.insert(pool, standing);
             }
             Err(error) => {
                 log::error!(
                     "[pool {}] requests wait, because the process that would refuse them can't be started: {error}",
                     self.pools.pool_name(pool)
                 );
-                self.context.happened.push_back(Event::StandInGone(pool));
+                self.context
+                    .happened
+                    .push_back(Event::UnavailableResponderGone(pool));
             }
         }
     }
 
     /// Ends all of them; before the daemon does.
-    pub(in crate::master) fn end_stand_ins(&mut self) {
-        self.helpers.stand_ins.clear();
-        let stands_in = |(pid, who): (&i32, &Who)| matches!(who, Who::StandIn(_)).then_some(*pid);
+    pub(in crate::master) fn end_unavailable_responders(&mut self) {
+        self.helpers.unavailable_responders.clear();
+        let stands_in =
+            |(pid, who): (&i32, &Who)| matches!(who, Who::UnavailableResponder(_)).then_some(*pid);
         for pid in self.processes.by_pid.iter().filter_map(stands_in) {
             let _ = process::send_signal(pid, Signal::SIGKILL);
             let _ = process::reap_pid(pid);
         }
     }
 
-    fn start_stand_in(&self, pool: PoolId, id: GenerationId, refusal: Refusal) -> Result<StandIn, Error> {
-        let nothing = || Error::new("start", "the pool is closed", Errno::EINVAL);
-        let generation = self.pools.generations.get(&id).ok_or_else(nothing)?;
-        let resources = generation.resources.as_ref().ok_or_else(nothing)?;
-        let listener = self
-            .pools
-            .by_id
-            .get(&pool)
-            .and_then(|pool| pool.listener.as_ref());
-        let listener = &listener.ok_or_else(nothing)?.socket;
+    fn start_unavailable_responder(
+        &self,
+        pool: PoolId,
+        id: GenerationId,
+        refusal: Refusal,
+    ) -> Result<UnavailableResponder, Error> {
+        let (generation, resources, listener) = self.pools.shared_with_helpers(pool, id)?;
         let settings = &generation.settings;
         let brief = Brief::new(
             &settings.pool,
@@ -85,9 +91,9 @@ impl Executor {
         let (channel, theirs) = socket_pair(SockType::SeqPacket)?;
         set_nonblocking(theirs.as_fd(), true)?;
         let message = serde_json::to_vec(&brief).unwrap_or_default();
-        let memory = resources.board.memory();
-        let mut descriptors = vec![listener, listener, &memory.readable, &resources.messages_in];
-        descriptors.extend(resources.access.as_ref().map(Handout::shelf));
+        let (readable, pipes) = (resources.board.memory().readable()?, generation.connected()?);
+        let mut descriptors = vec![listener, listener, &readable, &pipes.messages_in];
+        descriptors.extend(pipes.access.as_ref().map(Handout::shelf));
         let descriptors: Vec<RawFd> = descriptors.into_iter().map(AsRawFd::as_raw_fd).collect();
         send_with(channel.as_fd(), &message, &descriptors)?;
         let environment: Vec<_> = zone().into_iter().collect();
@@ -99,7 +105,7 @@ impl Executor {
             &environment,
         )?;
         log::debug!("[pool {}] process {pid} refuses requests", settings.pool.name);
-        Ok(StandIn {
+        Ok(UnavailableResponder {
             pid,
             channel,
             generation: id,
@@ -110,13 +116,19 @@ impl Executor {
 impl Helpers {
     /// Lets it go: it ends what it has begun to say.
     pub(super) fn stand_down(&mut self, pool: PoolId) {
-        self.stand_ins.remove(&pool);
+        self.unavailable_responders.remove(&pool);
     }
 
     /// A process that stood in was reaped.
-    pub(super) fn stand_in_gone(&mut self, context: &mut Context, pools: &Pools, pool: PoolId, pid: i32) {
+    pub(super) fn unavailable_responder_gone(
+        &mut self,
+        context: &mut Context,
+        pools: &Pools,
+        pool: PoolId,
+        pid: i32,
+    ) {
         if self
-            .stand_ins
+            .unavailable_responders
             .get(&pool)
             .is_some_and(|standing| standing.pid == pid)
         {
@@ -124,8 +136,8 @@ impl Helpers {
                 "[pool {}] process {pid}, which refused requests, has ended",
                 pools.pool_name(pool)
             );
-            self.stand_ins.remove(&pool);
-            context.happened.push_back(Event::StandInGone(pool));
+            self.unavailable_responders.remove(&pool);
+            context.happened.push_back(Event::UnavailableResponderGone(pool));
         }
     }
 }

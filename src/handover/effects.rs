@@ -11,12 +11,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Names the descriptor on which a program that replaces its predecessor finds what that has left.
-pub const VARIABLE: &str = "FORKYARD_ESTATE";
+/// Name the descriptor on which a program that replaces its predecessor finds what that has left. Both are set: a program of
+/// another version may know the second only.
+pub const VARIABLES: [&str; 2] = ["FORKYARD_HANDOVER", "FORKYARD_ESTATE"];
 
 /// What the master before this one has left to it.
 #[derive(Debug, Default)]
-pub struct Heritage {
+pub struct InheritedState {
     /// The document, if there is one that can be read.
     pub document: Option<Document>,
     /// What of it is to be believed.
@@ -35,6 +36,8 @@ pub struct Heritage {
     pub highest: (u32, u32, u64),
     /// Why there is no document though there should be one.
     pub problem: Option<String>,
+    /// Whether the keeper goes to the background when the daemon is ready.
+    pub in_background: bool,
 }
 
 /// What goes over when a program is replaced.
@@ -46,19 +49,20 @@ struct Parcel<D, C> {
 }
 
 /// Collects what this process was started with. Call at its start: later, nothing is found.
-pub fn collect() -> Heritage {
+pub fn collect() -> InheritedState {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     if TAKEN.swap(true, Ordering::SeqCst) {
-        return Heritage::default();
+        return InheritedState::default();
     }
-    let parcel = std::env::var(VARIABLE).ok();
-    process::forget_variables(&[VARIABLE]);
-    let heritage = match parcel {
+    let parcel = VARIABLES.iter().find_map(|name| std::env::var(name).ok());
+    process::forget_variables(&VARIABLES);
+    let mut inherited = match parcel {
         Some(number) => from_parcel(number.parse().unwrap_or(-1)),
-        None => from_store(),
+        None => from_fd_store(),
     };
+    inherited.in_background = std::env::var_os(passed::BACKGROUND).is_some();
     process::forget_variables(&passed::VARIABLES);
-    heritage
+    inherited
 }
 
 /// Looks whether what is on a descriptor could be taken over.
@@ -81,7 +85,7 @@ pub fn publish(
     };
     // Serialising plain values to memory can't fail.
     let body = serde_json::to_vec(&parcel).unwrap_or_default();
-    memfile::sealed("forkyard estate", &frame::encode(0, &body))
+    memfile::sealed("forkyard handover", &frame::encode(0, &body))
 }
 
 type Opened = (
@@ -101,7 +105,7 @@ fn open_parcel(fd: &OwnedFd) -> Result<Opened, String> {
     Ok((parcel.descriptors, document, config))
 }
 
-fn from_parcel(number: RawFd) -> Heritage {
+fn from_parcel(number: RawFd) -> InheritedState {
     let opened = passed::adopt(number)
         .ok_or_else(|| "the document is missing".to_owned())
         .and_then(|parcel| open_parcel(&parcel));
@@ -110,7 +114,7 @@ fn from_parcel(number: RawFd) -> Heritage {
             let named = numbers
                 .into_iter()
                 .filter_map(|(name, fd)| Some((name, passed::adopt(fd)?)));
-            settle(
+            from_descriptors(
                 named.collect(),
                 document.map_err(|error| error.to_string()),
                 config,
@@ -120,13 +124,13 @@ fn from_parcel(number: RawFd) -> Heritage {
         Err(problem) => {
             let all = passed::all().into_iter().enumerate();
             let named = all.map(|(number, fd)| (number.to_string(), fd));
-            settle(named.collect(), Err(problem), None)
+            from_descriptors(named.collect(), Err(problem), None)
         }
     }
 }
 
 /// What a keeper, or a service manager, has stored or opened.
-fn from_store() -> Heritage {
+fn from_fd_store() -> InheritedState {
     let ours = |name: &str| {
         names::COPIES.contains(&name) || name == names::CONFIG || names::number_in(name).is_some()
     };
@@ -140,9 +144,9 @@ fn from_store() -> Heritage {
         }
     }
     if stored.is_empty() {
-        return Heritage {
+        return InheritedState {
             listeners,
-            ..Heritage::default()
+            ..InheritedState::default()
         };
     }
     let names = stored.iter().map(|(name, _)| name.clone()).collect();
@@ -154,33 +158,33 @@ fn from_store() -> Heritage {
     let config =
         take(names::CONFIG).and_then(|bytes| serde_json::from_slice(frame::decode(&bytes).ok()?.1).ok());
     let document = Document::newest([&copies[0], &copies[1]]).map_err(|error| error.to_string());
-    let mut heritage = settle(stored, document, config);
-    heritage.listeners.extend(listeners);
-    heritage.stored = names;
-    heritage
+    let mut inherited = from_descriptors(stored, document, config);
+    inherited.listeners.extend(listeners);
+    inherited.stored = names;
+    inherited
 }
 
 /// Holds the document against what is there. Without one, sockets that listen are all that can be used.
-fn settle(
+fn from_descriptors(
     named: Vec<(String, OwnedFd)>,
     document: Result<Document, String>,
     config: Option<Config>,
-) -> Heritage {
-    let mut heritage = Heritage {
+) -> InheritedState {
+    let mut inherited = InheritedState {
         config,
-        ..Heritage::default()
+        ..InheritedState::default()
     };
     for name in named.iter().map(|(name, _)| name) {
-        heritage.highest = names::higher(heritage.highest, name);
+        inherited.highest = names::higher(inherited.highest, name);
     }
     let is_listener = |fd: &OwnedFd| passed::kind(fd.as_fd()) == Kind::Listener;
     let document = match document {
         Ok(document) => document,
         Err(problem) => {
-            heritage.problem = Some(problem);
+            inherited.problem = Some(problem);
             let sockets = named.into_iter().map(|(_, fd)| fd);
-            heritage.own_listeners = sockets.filter(is_listener).collect();
-            return heritage;
+            inherited.own_listeners = sockets.filter(is_listener).collect();
+            return inherited;
         }
     };
     let workers = document.generations.iter().flat_map(|it| &it.workers);
@@ -193,32 +197,32 @@ fn settle(
             .filter_map(|worker| Some((worker.pid, process::start_time(worker.pid)?)))
             .collect(),
     };
-    heritage.plan = plan(&document, &facts);
+    inherited.plan = plan(&document, &facts);
     let last_worker = document
         .generations
         .iter()
         .flat_map(|it| &it.workers)
         .map(|it| it.id)
         .max();
-    let (pools, generations, workers) = heritage.highest;
-    heritage.highest = (
+    let (pools, generations, workers) = inherited.highest;
+    inherited.highest = (
         pools.max(document.last_pool),
         generations.max(document.last_generation),
         workers.max(last_worker.unwrap_or(0)),
     );
-    heritage.document = Some(document);
+    inherited.document = Some(document);
     for (name, fd) in named {
         // A socket whose pool is unknown may still be what a pool wants.
-        let is_known = heritage
+        let is_known = inherited
             .plan
             .pools
             .iter()
             .any(|pool| names::listener(pool.id) == name);
         if is_listener(&fd) && !is_known {
-            heritage.own_listeners.push(fd);
+            inherited.own_listeners.push(fd);
         } else {
-            heritage.descriptors.insert(name, fd);
+            inherited.descriptors.insert(name, fd);
         }
     }
-    heritage
+    inherited
 }

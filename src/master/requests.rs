@@ -1,70 +1,28 @@
-//! What the master is told to do while it runs: reload, upgrade, open its logs anew, answer.
+//! What signals (`signals.rs`) and requests over the control socket have the master do while it runs: reload, upgrade, open its
+//! logs anew, answer.
+//!
+//! `reload` goes on with `prepare` in `executor/prepare.rs` (what is opened for the new configuration) and `apply` in
+//! `crates/core/src/master/reload.rs` (which generations come and go). The steps of an upgrade are in
+//! `crates/core/src/master/lifecycle.rs`; `advance` in `run.rs` carries them out.
 
 use super::event::Event;
 use super::executor::UpgradeError;
-use super::lifecycle::{Asker, Cause};
+use super::lifecycle::{Asker, LifecycleCause};
 use super::persona::say_skipped;
 use super::reload_diff::Extent;
 use super::run::Master;
-use crate::control::protocol::{Answer, Complaint, Request};
+use crate::control::protocol::{Answer, Complaint, Mode, Request};
 use crate::logs::Log;
 use crate::sys;
-use crate::sys::invocation::{self, Invocation};
-use signal_hook::consts::{SIGCHLD, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use serde_json::Value;
 
 impl Master {
-    /// Does what signals are for.
-    pub(super) fn take_signals(&mut self, signals: Vec<i32>) {
-        for signal in signals {
-            match signal {
-                SIGTERM | SIGINT => {
-                    log::info!("Terminating ...");
-                    self.service.tell_stopping();
-                    self.advance(Cause::Terminate);
-                }
-                SIGQUIT => {
-                    log::info!("Finishing ...");
-                    self.service.tell_stopping();
-                    let routers = self.executor.applications.has_routers();
-                    self.advance(Cause::Quit { routers });
-                }
-                SIGUSR1 => {
-                    self.reopen_logs();
-                    self.executor.pools.reopen_slow_logs();
-                }
-                SIGUSR2 => {
-                    let ends = self.lifecycle.stopping().is_some();
-                    // The service manager was told that the daemon stops.
-                    if !ends {
-                        self.service.tell_reloading();
-                    }
-                    if invocation::get().is_some_and(Invocation::is_replaced) {
-                        self.upgrade(None);
-                    } else {
-                        if let Err(answer) = self.reload(Extent::Changed, None) {
-                            log::debug!("{answer:?}");
-                        }
-                        if !ends {
-                            self.service.tell_ready();
-                        }
-                    }
-                }
-                SIGCHLD => {
-                    self.executor.reap();
-                    self.settle();
-                }
-                // A daemon has no terminal whose end would concern it.
-                _ => log::info!("SIGHUP is ignored; SIGUSR2 reloads"),
-            }
-        }
-    }
-
     /// Lets the program that is on disk now take this one's place, if it can: it tries first. It reads the configuration; if it
     /// can't take over, this program reloads. A daemon that ends, or is at an upgrade already, only says so.
-    fn upgrade(&mut self, asker: Asker) {
+    pub(super) fn upgrade(&mut self, asker: Asker) {
         match self.lifecycle.why_no_upgrade() {
             Some(why) => log::info!("{why}"),
-            None => self.advance(Cause::Upgrade(asker)),
+            None => self.advance(LifecycleCause::Upgrade(asker)),
         }
     }
 
@@ -106,7 +64,7 @@ impl Master {
             let message = format!("the new program can't take over, the old one goes on: {error}");
             self.executor.answer(asker, &Answer::refusal(message));
         }
-        self.advance(Cause::Unable);
+        self.advance(LifecycleCause::Unable);
     }
 
     pub(super) fn go_on(&mut self) {
@@ -135,6 +93,7 @@ impl Master {
             Some(false) => log::error!("unable to re-open an application's log; the old one is written on"),
             None => {}
         }
+        self.executor.pools.reopen_slow_logs();
     }
 
     /// Reads, checks and prepares the new configuration; whatever is wrong with it, the old one goes on, and the answer
@@ -150,7 +109,7 @@ impl Master {
             message: "the configuration is not reloaded, the old one stays in force".to_owned(),
             errors,
         };
-        let config = match (self.reload)() {
+        let config = match (self.read_config)() {
             Ok(config) => config,
             Err(errors) => {
                 log::error!("the configuration is not reloaded, the old one stays in force");
@@ -169,10 +128,12 @@ impl Master {
                 if let Err(error) = self.executor.open_control(global.control.as_deref()) {
                     log::error!("the control socket stays where it was: {error}");
                 }
+                self.executor.set_jobs();
                 self.service.set_bulletin(global.systemd_interval);
                 say_skipped(&changes.skipped);
                 self.executor.begin_reload(changes, sockets, asker);
                 self.tell(Event::Apply(wanted));
+                sys::heap::trim();
                 Ok(())
             }
             Err(error) => {
@@ -182,7 +143,7 @@ impl Master {
         }
     }
 
-    /// Does what somebody asked for over the control socket.
+    /// Carries out a request that came over the control socket.
     pub(super) fn obey(&mut self, asker: u64, request: &Request) {
         let rights = self.executor.control.rights(asker);
         if !Master::is_for_owners(request, rights) {
@@ -206,9 +167,29 @@ impl Master {
             Request::Ping {} => Answer::Pong {
                 pid: std::process::id(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
+                mode: match self.lifecycle.stopping() {
+                    Some(_) => Mode::Ending,
+                    None => self.mode,
+                },
             },
+            Request::Drain { end } => {
+                self.mode = if *end { Mode::Serving } else { Mode::Draining };
+                log::info!(
+                    "{}",
+                    if *end {
+                        "ready again"
+                    } else {
+                        "drained: not ready, and requests are served"
+                    }
+                );
+                Answer::Done { value: Value::Null }
+            }
+            Request::ReopenLogs {} => {
+                self.reopen_logs();
+                Answer::Done { value: Value::Null }
+            }
             Request::Status {} => return self.executor.begin_status(asker),
-            Request::Error { id, format } => self.executor.pools.error_report(rights, id.as_deref(), *format),
+            Request::Error { id, format } => self.executor.error_report(rights, id.as_deref(), *format),
             Request::Upgrade {} => {
                 if let Some(why) = self.lifecycle.why_no_upgrade() {
                     return self.executor.answer(asker, &Answer::refusal(why.to_owned()));

@@ -1,16 +1,16 @@
 //! What workers say into their standard output and error: into the log, line by line.
 //!
 //! A line that a request leaves unfinished ends with the request. The worker sees to that with a newline of its own,
-//! where it can tell that there may be such a line: bytes that nobody has read yet, or a word of the scoreboard's header
-//! that says that the master holds one, or is reading. The word is there before the master reads: bytes that a worker does
-//! not find any more were read after it. Empty lines are dropped, so a newline too many does no harm, and there is no mark
-//! in the text that anybody could forge.
+//! where it can tell that there may be such a line: bytes that were not read yet, or a word of the scoreboard's header
+//! that says that the master holds such a line, or is reading. The word is there before the master reads: bytes that a
+//! worker does not find any more were read after it. Empty lines are dropped, so a newline too many does no harm, and
+//! there is no mark in the text that a script could forge.
 
 use super::app_log::Outlet;
-use super::output::{Lines, Look};
+use super::output::{Lines, PipeRead};
 use super::{Context, Generation, GenerationId, Pools, WorkerId, WorkerProcess};
 use crate::scoreboard::layout::slot;
-use crate::scoreboard::{census, header};
+use crate::scoreboard::{header, slot_reader};
 use std::sync::atomic::AtomicU64;
 
 /// Bytes that are kept of what a worker writes before it is up.
@@ -49,14 +49,14 @@ impl Pools {
             return false;
         };
         let look = log_lines(&outlet(stream), lines, |words| note(first_words, is_up, words));
-        if look == Look::Ended {
+        if look == PipeRead::Ended {
             context.sources.forget(lines.pipe());
         }
         let due = lines.due();
         let is_unfinished = lines.is_unfinished();
         context.sources.hold_entry(due);
         self.note_unfinished(id, is_unfinished);
-        look == Look::More
+        look == PipeRead::More
     }
 
     /// Publishes whether a line is unfinished, or may be.
@@ -93,7 +93,7 @@ impl Pools {
             let (first_words, is_up) = (&mut worker.first_words, worker.up);
             for _ in 0..LAST_LOOKS {
                 let look = log_lines(&outlet, lines, |words| note(first_words, is_up, words));
-                if look != Look::More {
+                if look != PipeRead::More {
                     break;
                 }
             }
@@ -116,11 +116,12 @@ fn page<'g>(generation: &'g Generation, worker: &WorkerProcess) -> Option<&'g [A
 /// A worker's process id. It may speak before its preloader has said which it is; then its own word is taken, which is
 /// good enough for a line of the log.
 pub(super) fn pid(generation: &Generation, worker: &WorkerProcess) -> i32 {
-    let own = || page(generation, worker).and_then(|page| i32::try_from(census::word(page, slot::PID)).ok());
+    let own =
+        || page(generation, worker).and_then(|page| i32::try_from(slot_reader::word(page, slot::PID)).ok());
     worker.pid.or_else(own).unwrap_or_default()
 }
 
-fn log_lines(outlet: &Outlet<'_>, lines: &mut Lines, mut besides: impl FnMut(&[u8])) -> Look {
+fn log_lines(outlet: &Outlet<'_>, lines: &mut Lines, mut besides: impl FnMut(&[u8])) -> PipeRead {
     lines.read_within(outlet.room(), |words| {
         outlet.write(words);
         besides(words);

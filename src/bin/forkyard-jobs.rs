@@ -1,0 +1,5 @@
+//! Keeps background jobs; started by the daemon.
+
+fn main() -> std::process::ExitCode {
+    forkyard_jobs::main()
+}

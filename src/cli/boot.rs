@@ -1,0 +1,29 @@
+//! The boot of an application that boots once, in words.
+
+use super::control::printable;
+use crate::control::protocol::Boot;
+use std::fmt::Write;
+
+/// How an application has booted that boots once.
+pub(super) fn line(boot: &Boot) -> String {
+    let took = boot
+        .took_ms
+        .map_or_else(String::new, |ms| format!(" in {:.2} s", ms as f64 / 1000.0));
+    let mut line = format!("boots once ({}){took}", boot.mode);
+    for request in &boot.warm_up {
+        let seconds = request.took_ms as f64 / 1000.0;
+        let _ = write!(line, ", {} in {seconds:.2} s", printable(&request.path));
+    }
+    let _ = write!(line, "; {} requests since", boot.requests);
+    if let Some(rewound) = boot.rewound.as_ref().filter(|it| it.requests > 0) {
+        let mean = |sum: u64| sum as f64 / rewound.requests as f64;
+        let _ = write!(
+            line,
+            ", {} put back in {:.3} ms with {:.0} pages each",
+            rewound.requests,
+            mean(rewound.micros) / 1000.0,
+            mean(rewound.pages)
+        );
+    }
+    line
+}

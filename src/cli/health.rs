@@ -1,0 +1,251 @@
+//! `forkyard ping`, `health`, `drain` and `reopen-logs`: what service managers, probes and log rotation ask. No worker is asked,
+//! and no answer is waited for longer than [`PATIENCE`].
+
+use super::EXIT_SOFTWARE;
+use super::control::{
+    CommandOutcome, Daemon, EXIT_UNAVAILABLE, lost, printable, quick_socket, tell, unexpected,
+};
+use super::status::{remarks, state, waiting};
+use crate::config;
+use crate::control::client::{AskError, ask};
+use crate::control::protocol::{Answer, Mode, Pool, Request, Status};
+use clap::Args;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+/// The daemon is there, and not as it was asked for.
+const EXIT_UNWELL: u8 = 1;
+/// Longest wait for an answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What is asked.
+#[derive(Debug, Args)]
+pub(super) struct Health {
+    #[command(flatten)]
+    daemon: Daemon,
+    /// Fail unless every pool serves, and the daemon is not drained or ending
+    #[arg(long, group = "how")]
+    ready: bool,
+    /// As --ready, and fail if a pool has all its workers busy and connections wait
+    #[arg(long, group = "how")]
+    busy: bool,
+    /// Look at this pool alone; may be given several times
+    #[arg(long, value_name = "POOL", requires = "how")]
+    pool: Vec<String>,
+}
+
+/// Options of `forkyard ping`.
+#[derive(Debug, Args)]
+pub(super) struct Ping {
+    #[command(flatten)]
+    daemon: Daemon,
+    /// Say nothing; the exit code tells
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// Options of `forkyard drain`.
+#[derive(Debug, Args)]
+pub(super) struct Drain {
+    #[command(flatten)]
+    daemon: Daemon,
+    /// Return after this time, in which new requests are served
+    #[arg(long = "for", value_name = "TIME", value_parser = time)]
+    for_: Option<Duration>,
+    /// Take it back: the daemon is ready again
+    #[arg(long, conflicts_with = "for_")]
+    end: bool,
+}
+
+/// A duration as in the configuration.
+pub(super) fn time(text: &str) -> Result<Duration, String> {
+    config::duration(text).ok_or_else(|| "give a time such as 500ms, 8s or 1m".to_owned())
+}
+
+/// Says whether the daemon answers.
+pub(super) fn ping(arguments: &Ping) -> ExitCode {
+    let outcome = match answer(&arguments.daemon, Request::Ping {}) {
+        Ok(Answer::Pong { pid, version, .. }) => success(format!("forkyard {version}, pid {pid}\n")),
+        other => unexpected(other),
+    };
+    if arguments.quiet {
+        return ExitCode::from(outcome.code);
+    }
+    tell(outcome)
+}
+
+/// Says whether all is as it is asked for.
+pub(super) fn health(arguments: &Health) -> ExitCode {
+    let mode = match answer(&arguments.daemon, Request::Ping {}) {
+        Ok(Answer::Pong { mode, .. }) => mode,
+        other => return tell(unexpected(other)),
+    };
+    if !arguments.ready && !arguments.busy {
+        return tell(success("the daemon answers\n".to_owned()));
+    }
+    let status = match answer(&arguments.daemon, Request::Status {}) {
+        Ok(Answer::Status(status)) => *status,
+        other => return tell(unexpected(other)),
+    };
+    tell(match problems(arguments, mode, &status) {
+        Err(missing) => CommandOutcome {
+            output: String::new(),
+            errors: format!("forkyard: there is no pool {}\n", printable(&missing)),
+            code: EXIT_SOFTWARE,
+        },
+        Ok(problems) if problems.is_empty() => success("ready\n".to_owned()),
+        Ok(problems) => CommandOutcome {
+            output: String::new(),
+            errors: problems.into_iter().map(|problem| problem + "\n").collect(),
+            code: EXIT_UNWELL,
+        },
+    })
+}
+
+/// What keeps requests from being sent here, a line each; `Err`: there is no pool of this name.
+fn problems(asked: &Health, mode: Mode, status: &Status) -> Result<Vec<String>, String> {
+    let mut problems = Vec::new();
+    match mode {
+        Mode::Serving => {}
+        Mode::Draining => problems.push("the daemon is drained".to_owned()),
+        Mode::Ending => problems.push("the daemon is ending".to_owned()),
+    }
+    let is_skipped = |name: &String| status.skipped.iter().any(|one| one.pool.as_ref() == Some(name));
+    for name in &asked.pool {
+        if !is_skipped(name) && status.pools.iter().all(|pool| pool.name != *name) {
+            return Err(name.clone());
+        }
+    }
+    let is_asked = |name: &String| asked.pool.is_empty() || asked.pool.contains(name);
+    for pool in status.pools.iter().filter(|pool| is_asked(&pool.name)) {
+        problems
+            .extend(problem_of(pool, asked.busy).map(|text| format!("{}: {text}", printable(&pool.name))));
+    }
+    for one in status.skipped.iter().filter(|one| !one.goes_on) {
+        if one.pool.as_ref().is_none_or(is_asked) {
+            problems.push(printable(&format!("{}: {}", one.name(), one.reasons.join("; "))));
+        }
+    }
+    Ok(problems)
+}
+
+fn problem_of(pool: &Pool, is_busy_wrong: bool) -> Option<String> {
+    let state = state(pool);
+    if !matches!(state, "serving" | "reloading") {
+        let why = remarks(pool).into_iter().next();
+        return Some(why.map_or_else(|| state.to_owned(), |why| format!("{state}: {why}")));
+    }
+    let queue = waiting(pool).unwrap_or(0);
+    let is_full = pool.busy >= pool.limits.max_children && queue > 0;
+    (is_busy_wrong && is_full).then(|| format!("all {} workers are busy, and {queue} wait", pool.busy))
+}
+
+/// Has the daemon say that it is not ready, and go on serving.
+pub(super) fn drain(arguments: &Drain) -> ExitCode {
+    let outcome = match answer(&arguments.daemon, Request::Drain { end: arguments.end }) {
+        Ok(Answer::Done { .. }) => success(String::new()),
+        other => unexpected(other),
+    };
+    if let (0, Some(time)) = (outcome.code, arguments.for_) {
+        thread::sleep(time);
+    }
+    tell(outcome)
+}
+
+/// Has the daemon open its logs anew.
+pub(super) fn reopen_logs(daemon: &Daemon) -> ExitCode {
+    tell(match answer(daemon, Request::ReopenLogs {}) {
+        Ok(Answer::Done { .. }) => success(String::new()),
+        other => unexpected(other),
+    })
+}
+
+fn success(output: String) -> CommandOutcome {
+    CommandOutcome {
+        output,
+        errors: String::new(),
+        code: 0,
+    }
+}
+
+/// Asks, and gives up after [`PATIENCE`]: connect(2) to a socket whose queue is full has no time limit of its own.
+fn answer(daemon: &Daemon, request: Request) -> Result<Answer, CommandOutcome> {
+    let socket = quick_socket(daemon)?;
+    within(&socket, request, PATIENCE).map_err(|error| match error {
+        AskError::Lost(..) => CommandOutcome {
+            code: EXIT_UNAVAILABLE,
+            ..lost(&error)
+        },
+        error => lost(&error),
+    })
+}
+
+fn within(socket: &Path, request: Request, patience: Duration) -> Result<Answer, AskError> {
+    let (sender, receiver) = mpsc::channel();
+    let path: PathBuf = socket.to_owned();
+    thread::spawn(move || {
+        // Nothing receives it when it comes too late.
+        let _ = sender.send(ask(&path, &request));
+    });
+    let late = || {
+        let error = io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!("the daemon did not answer within {} s", patience.as_secs()),
+        );
+        AskError::Lost(socket.to_owned(), error)
+    };
+    receiver.recv_timeout(patience).unwrap_or_else(|_| Err(late()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::programs::tests::status;
+
+    fn asked(busy: bool, pool: &[&str]) -> Health {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            health: Health,
+        }
+        let how = if busy { "--busy" } else { "--ready" };
+        let pools = pool.iter().flat_map(|pool| ["--pool", pool]);
+        let line: Line = clap::Parser::parse_from(["health", how].into_iter().chain(pools));
+        line.health
+    }
+
+    #[test]
+    fn a_pool_that_is_full_is_ready_and_busy() {
+        let mut status = status();
+        let pool = &mut status.pools[0];
+        pool.limits.max_children = 2;
+        pool.busy = 2;
+        pool.queue = Some(3);
+        let name = pool.name.clone();
+        let said = |busy, status: &Status| problems(&asked(busy, &[&name]), Mode::Serving, status);
+        assert_eq!(said(false, &status), Ok(Vec::new()));
+        assert_eq!(said(true, &status).map(|it| it.len()), Ok(1));
+        status.pools[0].queue = Some(0);
+        assert_eq!(said(true, &status), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn a_daemon_that_is_drained_or_ending_is_not_ready() {
+        let status = Status {
+            pools: Vec::new(),
+            ..status()
+        };
+        for (mode, count) in [(Mode::Serving, 0), (Mode::Draining, 1), (Mode::Ending, 1)] {
+            let said = problems(&asked(false, &[]), mode, &status);
+            assert_eq!(said.map(|it| it.len()), Ok(count), "{mode:?}");
+        }
+        assert_eq!(
+            problems(&asked(false, &["no"]), Mode::Serving, &status),
+            Err("no".to_owned())
+        );
+    }
+}

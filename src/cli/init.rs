@@ -1,0 +1,331 @@
+//! `forkyard init`: a pool and a site of nginx for an application, to begin with.
+
+use super::{EXIT_SOFTWARE, php};
+use crate::sys::accounts;
+use clap::{Args, ValueEnum};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Where pools are that a package's configuration includes.
+const POOLS: &str = "/etc/forkyard/pools";
+/// Where distributions have the sites of nginx: a directory, and what follows the name there.
+const SITES: [(&str, &str); 2] = [("/etc/nginx/sites-enabled", ""), ("/etc/nginx/conf.d", ".conf")];
+/// The users of web servers, as distributions call them.
+const USERS: [&str; 4] = ["www-data", "nginx", "apache", "http"];
+
+/// What the application is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Kind {
+    /// Scripts below a directory
+    Php,
+    /// A WSGI application: Django, Flask, or a file wsgi.py
+    Python,
+    /// An ASGI application: FastAPI, Starlette
+    Asgi,
+    /// A Rack application, with a file config.ru: Rails, Sinatra
+    Ruby,
+    /// A program for Node.js
+    Node,
+    /// Many applications of any kind in one directory, each as its owner
+    Sites,
+}
+
+/// What is written, and where.
+#[derive(Debug, Args)]
+pub(super) struct Init {
+    /// What the application is
+    kind: Kind,
+    /// The pool's name. Default: that of the directory
+    #[arg(long)]
+    name: Option<String>,
+    /// The application's directory. Default: this one
+    #[arg(long, value_name = "DIRECTORY")]
+    root: Option<PathBuf>,
+    /// The user of the workers. Default: the web server's
+    #[arg(long)]
+    user: Option<String>,
+    /// The pool's file. Default: /etc/forkyard/pools/NAME.toml
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// The file for nginx. Default: where nginx has its sites; if there is no nginx, none is written
+    #[arg(long, value_name = "FILE")]
+    nginx: Option<PathBuf>,
+    /// The name of the site
+    #[arg(long, value_name = "NAME", default_value = "localhost")]
+    server_name: String,
+}
+
+/// A pool to be.
+#[derive(Debug, PartialEq, Eq)]
+struct Site {
+    kind: Kind,
+    name: String,
+    root: String,
+    user: String,
+    /// The web server's.
+    web_user: String,
+    php: String,
+    server_name: String,
+}
+
+/// Writes the files. One that is there is left as it is.
+pub(super) fn run(arguments: &Init) -> ExitCode {
+    match write(arguments) {
+        Ok(said) => {
+            print!("{said}");
+            ExitCode::SUCCESS
+        }
+        Err(problem) => {
+            eprintln!("forkyard: {problem}");
+            ExitCode::from(EXIT_SOFTWARE)
+        }
+    }
+}
+
+fn write(arguments: &Init) -> Result<String, String> {
+    let site = site(arguments)?;
+    let pool = arguments.output.clone();
+    let pool = pool.unwrap_or_else(|| Path::new(POOLS).join(format!("{}.toml", site.name)));
+    let of_nginx = arguments.nginx.clone().or_else(|| {
+        let mut there = SITES
+            .iter()
+            .filter(|(directory, _)| Path::new(directory).is_dir());
+        there
+            .next()
+            .map(|(directory, ending)| Path::new(directory).join(format!("{}{ending}", site.name)))
+    });
+    put(&pool, &site.pool())?;
+    let mut said = format!("{}: pool {}\n", pool.display(), site.name);
+    match of_nginx {
+        Some(path) => {
+            put(&path, &site.nginx()).inspect_err(|_| {
+                // Both or none, so that it can be given again.
+                let _ = fs::remove_file(&pool);
+            })?;
+            said += &format!("{}: site {}\n", path.display(), site.server_name);
+        }
+        None => said += "there is no nginx: docs/howto/web-servers.md has what other web servers need\n",
+    }
+    said += "next: forkyard check, then start forkyard (systemctl start forkyard) or, if it runs, forkyard reload; and reload nginx\n";
+    Ok(said)
+}
+
+fn site(arguments: &Init) -> Result<Site, String> {
+    let root = arguments.root.clone().unwrap_or_else(|| PathBuf::from("."));
+    let root = fs::canonicalize(&root).map_err(|error| {
+        format!(
+            "{}: {error}; name the application's directory with --root",
+            root.display()
+        )
+    })?;
+    let text = |path: &Path| {
+        path.to_str()
+            .map(str::to_owned)
+            .ok_or("the directory's name is not UTF-8")
+    };
+    let web_user = USERS
+        .iter()
+        .find(|name| accounts::named(name).is_ok_and(|user| user.is_some()));
+    let web_user = web_user.ok_or("there is no user of a web server; install nginx, or name one with --user");
+    let web_user = match (&arguments.user, web_user) {
+        (Some(user), Err(_)) => user.clone(),
+        (_, found) => (*found?).to_owned(),
+    };
+    let of_directory = root.file_name().and_then(|name| name.to_str()).map(usable);
+    let name = arguments
+        .name
+        .clone()
+        .or(of_directory)
+        .filter(|name| *name == usable(name) && !name.is_empty());
+    look(arguments.kind, &root)?;
+    Ok(Site {
+        kind: arguments.kind,
+        name: name.ok_or("give the pool a name of letters, digits, - and _ with --name")?,
+        root: text(&root)?,
+        user: arguments.user.clone().unwrap_or_else(|| web_user.clone()),
+        web_user,
+        php: match arguments.kind {
+            Kind::Php => php::newest_that_runs()?,
+            _ => String::new(),
+        },
+        server_name: arguments.server_name.clone(),
+    })
+}
+
+/// A path as nginx reads it.
+fn word(path: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    if path.chars().all(is_plain) {
+        return path.to_owned();
+    }
+    format!("\"{}\"", path.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+/// The letters of a name that files and pools can have.
+fn usable(name: &str) -> String {
+    let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    name.chars().filter(is_plain).collect()
+}
+
+/// Whether the directory has such an application.
+fn look(kind: Kind, root: &Path) -> Result<(), String> {
+    let has = |name: &str| root.join(name).exists();
+    let (signs, what): (&[&str], _) = match kind {
+        Kind::Php | Kind::Sites => return Ok(()),
+        Kind::Python => (
+            &["manage.py", "wsgi.py", "app.py", "main.py", "passenger_wsgi.py"],
+            "a WSGI application",
+        ),
+        Kind::Asgi => (
+            &["manage.py", "asgi.py", "app.py", "main.py"],
+            "an ASGI application",
+        ),
+        Kind::Ruby => (&["config.ru"], "a Rack application"),
+        Kind::Node => (
+            &["package.json", "app.js", "server.js", "index.js"],
+            "a program for Node.js",
+        ),
+    };
+    if signs.iter().any(|name| has(name)) {
+        return Ok(());
+    }
+    let place = root.display();
+    Err(format!(
+        "{place} has none of {}: {what} begins with one; go to its directory, or name it with --root",
+        signs.join(", ")
+    ))
+}
+
+fn put(path: &Path, text: &str) -> Result<(), String> {
+    let done = File::create_new(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    done.map_err(|error| {
+        let remedy = match error.kind() {
+            std::io::ErrorKind::AlreadyExists => "remove it, or give another name with --name",
+            std::io::ErrorKind::NotFound => "make its directory, or name another file",
+            _ => "give this command as root, or name another file",
+        };
+        format!("{}: {error}; {remedy}", path.display())
+    })
+}
+
+impl Site {
+    fn socket(&self) -> String {
+        format!("/run/forkyard-{}.sock", self.name)
+    }
+
+    /// The pool's file.
+    fn pool(&self) -> String {
+        let Site {
+            name,
+            user,
+            web_user,
+            root,
+            php,
+            ..
+        } = self;
+        let socket = self.socket();
+        let listen =
+            format!("listen = {{ address = \"{socket}\", owner = \"{web_user}\", group = \"{web_user}\" }}");
+        // A TOML string: only these two characters mean something in one.
+        let root = root.replace('\\', "\\\\").replace('"', "\\\"");
+        if self.kind == Kind::Sites {
+            return format!(
+                "# Every application below the directory, each as the user that it belongs to.\n[pool.{name}]\n{listen}\n\
+                 routing = \"application\"\n\n[pool.{name}.applications]\ndirectories = [\"{root}\"]\nmax = 20\n"
+            );
+        }
+        let (most, application) = match self.kind {
+            Kind::Php => (
+                10,
+                format!("runtime = \"php\"\nversion = \"{php}\"\nscript_root = \"{root}\""),
+            ),
+            Kind::Asgi => (2, format!("runtime = \"asgi\"\nroot = \"{root}\"")),
+            Kind::Ruby => (10, format!("runtime = \"rack\"\nroot = \"{root}\"")),
+            Kind::Node => (2, format!("runtime = \"node\"\nroot = \"{root}\"")),
+            Kind::Python | Kind::Sites => (10, format!("runtime = \"wsgi\"\nroot = \"{root}\"")),
+        };
+        format!(
+            "[pool.{name}]\n{listen}\nuser = \"{user}\"\npm = \"ondemand\"\nmax_children = {most}\n\n\
+             [pool.{name}.application]\n{application}\n"
+        )
+    }
+
+    /// nginx's file.
+    fn nginx(&self) -> String {
+        let Site {
+            root, server_name, ..
+        } = self;
+        let socket = self.socket();
+        let plain = root.replace('\\', "\\\\").replace('"', "\\\"");
+        let root = word(root);
+        let pass = format!("include fastcgi_params;\n        fastcgi_pass unix:{socket};");
+        let places = match self.kind {
+            Kind::Php => format!(
+                "    root {root};\n    index index.php index.html;\n\n    location / {{\n        try_files $uri $uri/ \
+                 /index.php?$query_string;\n    }}\n\n    location ~ \\.php$ {{\n        try_files $uri =404;\n        \
+                 include fastcgi_params;\n        fastcgi_param SCRIPT_FILENAME \
+                 $document_root$fastcgi_script_name;\n        fastcgi_pass unix:{socket};\n    }}\n"
+            ),
+            Kind::Sites => format!(
+                // No name that begins with a dot: a request can't leave the directory by it.
+                "\n    # http://{server_name}/NAME/ is the application in {plain}/NAME.\n    location ~ ^/(?<app>[^/.][^/]*)(?<rest>/.*)?$ \
+                 {{\n        # PHP is told the script that answers; other applications decide themselves.\n        \
+                 set $script \"\";\n        \
+                 if (-f \"{plain}/$app/index.php\") {{ set $script \"{plain}/$app/index.php\"; }}\n        \
+                 if (-f \"{plain}/$app/public/index.php\") {{ set $script \"{plain}/$app/public/index.php\"; }}\n        \
+                 include fastcgi_params;\n        fastcgi_param FORKYARD_APP_ROOT \"{plain}/$app\";\n        \
+                 fastcgi_param SCRIPT_FILENAME $script if_not_empty;\n        \
+                 fastcgi_param SCRIPT_NAME /$app;\n        fastcgi_param PATH_INFO $rest;\n        \
+                 fastcgi_pass unix:{socket};\n    }}\n"
+            ),
+            Kind::Python | Kind::Asgi | Kind::Ruby | Kind::Node => {
+                format!("\n    location / {{\n        {pass}\n    }}\n")
+            }
+        };
+        format!(
+            "server {{\n    listen 80;\n    listen [::]:80;\n    server_name {server_name};\n{places}}}\n"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{self, Host};
+
+    #[test]
+    fn every_kind_is_a_pool_that_is_right() {
+        for kind in Kind::value_variants() {
+            let site = Site {
+                kind: *kind,
+                name: "shop".to_owned(),
+                root: "/usr".to_owned(),
+                user: "www-data".to_owned(),
+                web_user: "www-data".to_owned(),
+                php: "8.2".to_owned(),
+                server_name: "localhost".to_owned(),
+            };
+            let text = site.pool();
+            let loaded = config::parse(&text, Path::new("shop.toml"), &Host::default());
+            // What is not in /usr is no mistake of the text.
+            if let Err(errors) = loaded {
+                let said = errors.to_string();
+                assert!(
+                    said.contains("package.json") || said.contains("no user \"forkyard\""),
+                    "{kind:?}: {said}\n{text}"
+                );
+            }
+            assert!(
+                site.nginx()
+                    .contains("fastcgi_pass unix:/run/forkyard-shop.sock;")
+            );
+        }
+    }
+
+    #[test]
+    fn names_are_of_plain_letters() {
+        assert_eq!(usable("my shop.example_1-2"), "myshopexample_1-2");
+    }
+}

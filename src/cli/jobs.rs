@@ -1,0 +1,557 @@
+//! `forkyard jobs`: pushes background jobs, and looks after them.
+
+mod feed;
+mod shown;
+
+use super::control::CommandOutcome;
+use super::{CONFIG, EXIT_SOFTWARE};
+use crate::config::{self, duration};
+use crate::control::protocol::Status;
+use crate::jobs::{JobsAnswer, JobsRequest, NewJob, PushRequest, Stats};
+use crate::sys::clock;
+use clap::{Args, Subcommand};
+use feed::Source;
+use shown::{Bar, age, aligned, details, job_bar, queues_table, sequences_table};
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// sysexits.h, EX_UNAVAILABLE: there is no process to ask.
+const EXIT_UNAVAILABLE: u8 = 69;
+/// Where the socket is by default.
+const SOCKET: &str = "/run/forkyard-jobs.sock";
+/// How often a progress bar is drawn.
+const LOOK: Duration = Duration::from_millis(300);
+/// How long the status waits for the figures of jobs.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Push background jobs, and look after them
+#[derive(Debug, Args)]
+pub(super) struct JobsArguments {
+    /// The daemon's configuration file, which names the jobs' socket
+    #[arg(short, long, value_name = "FILE", default_value = CONFIG, global = true)]
+    config: PathBuf,
+    /// The jobs' socket
+    #[arg(long, value_name = "PATH", global = true)]
+    socket: Option<PathBuf>,
+    /// Answer as JSON
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Add a job to a queue
+    Push(Box<Push>),
+    /// List jobs, the newest first
+    List(List),
+    /// Show everything of a job
+    Show {
+        /// Its number
+        id: i64,
+    },
+    /// Wait until a job has ended, and show it
+    Wait {
+        /// Its number
+        id: i64,
+    },
+    /// Let jobs wait again that failed, are quarantined, were cancelled or are scheduled
+    Retry(Many),
+    /// Take jobs out of their queues, and end those that run
+    Cancel(Many),
+    /// Give up jobs that failed or are quarantined
+    Discard(Many),
+    /// Let no further job of a queue start
+    Pause {
+        queue: String,
+        /// Why, for others
+        #[arg(long)]
+        reason: Option<String>,
+    },
+    /// Let jobs of a queue start again
+    Resume { queue: String },
+    /// Show the queues
+    Queues,
+    /// Show the schedules
+    Schedules,
+    /// Push the job of a schedule now
+    RunNow { schedule: String },
+    /// Show figures of all queues
+    Stats,
+    /// Show the sequences, the newest first
+    Sequences,
+    /// Show how far a sequence is
+    Sequence {
+        /// Its number
+        id: i64,
+        /// Wait until its last job has ended
+        #[arg(long)]
+        wait: bool,
+    },
+    /// Take no more of a sequence, its jobs out of their queue, and end those that run
+    CancelSequence {
+        /// Its number
+        id: i64,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Push {
+    queue: String,
+    kind: String,
+    /// What the job is given, as JSON; `-`: what is read from standard input
+    #[arg(long)]
+    payload: Option<String>,
+    /// The payload is this kind of text and no JSON
+    #[arg(long, value_name = "TYPE")]
+    content_type: Option<String>,
+    /// Not before this time has passed, such as 5m
+    #[arg(long = "in", value_name = "TIME")]
+    delay: Option<String>,
+    /// Not started any more after this time
+    #[arg(long, value_name = "TIME")]
+    expires_in: Option<String>,
+    /// While a job with this key has not ended, no other is added
+    #[arg(long)]
+    key: Option<String>,
+    /// Jobs with equal values run one after the other
+    #[arg(long)]
+    serial: Option<String>,
+    /// For whom
+    #[arg(long, default_value = "")]
+    tenant: String,
+    /// Smaller numbers come first; 100 if it is not said
+    #[arg(long, allow_negative_numbers = true)]
+    priority: Option<i64>,
+    /// A task of the job; may be said several times
+    #[arg(long = "step", value_name = "NAME")]
+    steps: Vec<String>,
+    /// Failures until the job has failed
+    #[arg(long)]
+    attempts: Option<u32>,
+    /// How long it may take
+    #[arg(long, value_name = "TIME")]
+    timeout: Option<String>,
+    /// Wait until it has ended, and show it
+    #[arg(long)]
+    wait: bool,
+    #[command(flatten)]
+    source: Source,
+}
+
+#[derive(Debug, Args)]
+struct List {
+    #[arg(long)]
+    queue: Option<String>,
+    /// waiting, scheduled, running, done, failed, quarantined, cancelled, blocked or discarded
+    #[arg(long)]
+    state: Option<String>,
+    #[arg(long)]
+    tenant: Option<String>,
+    #[arg(long)]
+    kind: Option<String>,
+    /// At most so many
+    #[arg(long, default_value_t = 100)]
+    limit: u32,
+}
+
+#[derive(Debug, Args)]
+struct Many {
+    /// A job's number
+    #[arg(required_unless_present = "state")]
+    id: Option<i64>,
+    /// All jobs in this state
+    #[arg(long, conflicts_with = "id")]
+    state: Option<String>,
+    /// Of these, those of one queue
+    #[arg(long, requires = "state")]
+    queue: Option<String>,
+}
+
+/// Carries out a command.
+pub(super) fn run(arguments: &JobsArguments) -> ExitCode {
+    let outcome = Conversation::begin(arguments).and_then(|mut conversation| match &arguments.what {
+        What::Push(push) if push.source.is_named() => feed::feed(&mut conversation, push, arguments.json),
+        What::Push(push) => conversation.push(push, arguments.json),
+        What::Sequence { id, wait: true } => feed::wait(&mut conversation, *id, arguments.json),
+        What::Wait { id } => conversation.wait(*id, arguments.json),
+        what => {
+            let answer = conversation.ask(&request(what))?;
+            conversation.shown(answer, arguments.json)
+        }
+    });
+    super::control::tell(outcome.unwrap_or_else(|failed| failed))
+}
+
+fn failed(code: u8, message: &str) -> CommandOutcome {
+    CommandOutcome {
+        output: String::new(),
+        errors: format!("forkyard: {message}\n"),
+        code,
+    }
+}
+
+fn said(output: String) -> CommandOutcome {
+    CommandOutcome {
+        output,
+        errors: String::new(),
+        code: 0,
+    }
+}
+
+/// The figures of the process behind a socket, for the status; `None`: it does not answer.
+pub(super) fn stats(socket: &Path) -> Option<Stats> {
+    let stream = UnixStream::connect(socket).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    let mut conversation = Conversation {
+        path: socket.to_owned(),
+        stream: BufReader::new(stream),
+    };
+    match conversation.ask(&request(&What::Stats)).ok()? {
+        JobsAnswer::Stats(stats) => Some(*stats),
+        _ => None,
+    }
+}
+
+/// The queues at a glance, below the pools.
+pub(super) fn overview(status: &Status) -> String {
+    let Some(jobs) = &status.jobs else {
+        return String::new();
+    };
+    match &jobs.stats {
+        Some(stats) => {
+            let store = if stats.store_up {
+                ""
+            } else {
+                "the store of jobs can't be written to\n"
+            };
+            format!("\n{store}{}", queues_table(&stats.queues))
+        }
+        None => format!("\njobs: no answer at {}\n", jobs.socket.display()),
+    }
+}
+
+/// What is asked for, but for a push.
+fn request(what: &What) -> JobsRequest {
+    let command = |command: &str| JobsRequest {
+        command: command.to_owned(),
+        ..JobsRequest::default()
+    };
+    let many = |name: &str, many: &Many| JobsRequest {
+        id: many.id,
+        state: many.state.clone(),
+        queue: many.queue.clone(),
+        ..command(name)
+    };
+    match what {
+        What::Push(_) => command("push"),
+        What::List(list) => JobsRequest {
+            queue: list.queue.clone(),
+            state: list.state.clone(),
+            tenant: list.tenant.clone(),
+            kind: list.kind.clone(),
+            limit: Some(list.limit),
+            ..command("list")
+        },
+        What::Show { id } => JobsRequest {
+            id: Some(*id),
+            ..command("show")
+        },
+        What::Wait { id } => JobsRequest {
+            id: Some(*id),
+            ..command("wait")
+        },
+        What::Retry(jobs) => many("retry", jobs),
+        What::Cancel(jobs) => many("cancel", jobs),
+        What::Discard(jobs) => many("discard", jobs),
+        What::Pause { queue, reason } => JobsRequest {
+            queue: Some(queue.clone()),
+            reason: reason.clone(),
+            ..command("pause")
+        },
+        What::Resume { queue } => JobsRequest {
+            queue: Some(queue.clone()),
+            ..command("resume")
+        },
+        What::Sequences => command("sequence-list"),
+        What::Sequence { id, .. } => JobsRequest {
+            id: Some(*id),
+            ..command("sequence-show")
+        },
+        What::CancelSequence { id } => JobsRequest {
+            id: Some(*id),
+            ..command("sequence-cancel")
+        },
+        What::Queues => command("queues"),
+        What::Schedules => command("schedules"),
+        What::RunNow { schedule } => JobsRequest {
+            schedule: Some(schedule.clone()),
+            ..command("run-now")
+        },
+        What::Stats => command("stats"),
+    }
+}
+
+/// A conversation with the process that keeps jobs.
+struct Conversation {
+    path: PathBuf,
+    stream: BufReader<UnixStream>,
+}
+
+/// The socket that a configuration names, or the usual one where that can't be read.
+fn socket_of(config: &Path) -> Result<PathBuf, CommandOutcome> {
+    match config::load(config) {
+        Ok(loaded) => match loaded.config.jobs {
+            Some(jobs) => Ok(jobs.listen),
+            None => Err(failed(
+                super::EXIT_CONFIG,
+                &format!("{} has no [jobs]", config.display()),
+            )),
+        },
+        Err(errors) if config.exists() && std::fs::File::open(config).is_ok() => {
+            Err(failed(super::EXIT_CONFIG, &errors.to_string()))
+        }
+        Err(_) => Ok(PathBuf::from(SOCKET)),
+    }
+}
+
+impl Conversation {
+    fn begin(arguments: &JobsArguments) -> Result<Conversation, CommandOutcome> {
+        let path = match &arguments.socket {
+            Some(path) => path.clone(),
+            None => socket_of(&arguments.config)?,
+        };
+        Conversation::begin_at(path)
+    }
+
+    fn begin_at(path: PathBuf) -> Result<Conversation, CommandOutcome> {
+        let stream = UnixStream::connect(&path).map_err(|error| {
+            let advice = "does the daemon run, and does its configuration have [jobs] with this as listen?";
+            failed(
+                EXIT_UNAVAILABLE,
+                &format!("{}: {error}; {advice}", path.display()),
+            )
+        })?;
+        Ok(Conversation {
+            path,
+            stream: BufReader::new(stream),
+        })
+    }
+
+    fn ask(&mut self, request: &impl serde::Serialize) -> Result<JobsAnswer, CommandOutcome> {
+        match self.try_ask(request)? {
+            JobsAnswer::Error { message, .. } => Err(failed(EXIT_SOFTWARE, &message)),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Asks; an error is that there is no answer.
+    fn try_ask(&mut self, request: &impl serde::Serialize) -> Result<JobsAnswer, CommandOutcome> {
+        let lost = |path: &Path, error: &dyn std::fmt::Display| {
+            failed(EXIT_SOFTWARE, &format!("{}: no answer: {error}", path.display()))
+        };
+        let mut line = serde_json::to_vec(request).unwrap_or_default();
+        line.push(b'\n');
+        let sent = self.stream.get_mut().write_all(&line);
+        sent.map_err(|error| lost(&self.path, &error))?;
+        let mut answer = Vec::new();
+        (self.stream.read_until(b'\n', &mut answer)).map_err(|error| lost(&self.path, &error))?;
+        serde_json::from_slice(&answer).map_err(|error| lost(&self.path, &error))
+    }
+
+    fn push(&mut self, push: &Push, json: bool) -> Result<CommandOutcome, CommandOutcome> {
+        let request = PushRequest {
+            command: "push".to_owned(),
+            job: Some(new_job(push)?),
+            jobs: Vec::new(),
+        };
+        let answer = self.ask(&request)?;
+        match &answer {
+            JobsAnswer::Pushed { jobs } if push.wait => match jobs.first() {
+                Some(pushed) => self.wait(pushed.id, json),
+                None => self.shown(answer, json),
+            },
+            _ => self.shown(answer, json),
+        }
+    }
+
+    /// Waits for a job's end; on a terminal with a bar that shows how far it is.
+    fn wait(&mut self, id: i64, json: bool) -> Result<CommandOutcome, CommandOutcome> {
+        let show = request(&What::Show { id });
+        let bar = Bar::new(json);
+        while bar.is_seen() {
+            let JobsAnswer::Job { job } = self.ask(&show)? else {
+                break;
+            };
+            if job.ended_ms.is_some() {
+                bar.clear();
+                break;
+            }
+            bar.show(&job_bar(&job));
+            std::thread::sleep(LOOK);
+        }
+        let answer = self.ask(&request(&What::Wait { id }))?;
+        let is_done = matches!(&answer, JobsAnswer::Job { job } if job.state == "done" && job.status.as_deref() != Some("error"));
+        self.shown_as(answer, is_done, json)
+    }
+
+    /// Shows an answer; the exit code says whether what it is about went well.
+    fn shown_as(
+        &self,
+        answer: JobsAnswer,
+        is_well: bool,
+        json: bool,
+    ) -> Result<CommandOutcome, CommandOutcome> {
+        let mut outcome = self.shown(answer, json)?;
+        if !is_well {
+            outcome.code = EXIT_SOFTWARE;
+        }
+        Ok(outcome)
+    }
+
+    fn shown(&self, answer: JobsAnswer, json: bool) -> Result<CommandOutcome, CommandOutcome> {
+        if json {
+            let text = serde_json::to_string(&answer).unwrap_or_default();
+            return Ok(said(format!("{text}\n")));
+        }
+        let now_ms = i64::try_from(clock::epoch_micros() / 1_000).unwrap_or(i64::MAX);
+        Ok(said(match answer {
+            JobsAnswer::Pushed { jobs } => (jobs.iter())
+                .map(|job| {
+                    format!(
+                        "{}{}\n",
+                        job.id,
+                        if job.existed { " (was there already)" } else { "" }
+                    )
+                })
+                .collect(),
+            JobsAnswer::Job { job } => details(&job),
+            JobsAnswer::Jobs { jobs } => {
+                let mut rows = vec![
+                    ["ID", "QUEUE", "KIND", "TENANT", "STATE", "STARTS", "AGE", "LAST"].map(str::to_owned),
+                ];
+                rows.extend(jobs.iter().map(|job| {
+                    let last = job
+                        .error
+                        .as_deref()
+                        .or(job.status.as_deref())
+                        .or(job.outcome.as_deref());
+                    [
+                        job.id.to_string(),
+                        job.queue.clone(),
+                        job.kind.clone(),
+                        job.tenant.clone(),
+                        job.state.clone(),
+                        job.attempt.to_string(),
+                        age(now_ms - job.pushed_ms),
+                        last.unwrap_or_default().to_owned(),
+                    ]
+                }));
+                aligned(&rows)
+            }
+            JobsAnswer::Changed { count, ending } => match ending {
+                0 => format!("{count} changed\n"),
+                _ => format!("{count} changed, {ending} under way are being ended\n"),
+            },
+            JobsAnswer::Sequence { sequence } => sequences_table(&[*sequence]),
+            JobsAnswer::Sequences { sequences } => sequences_table(&sequences),
+            JobsAnswer::Queues { queues } => queues_table(&queues),
+            JobsAnswer::Schedules { schedules } => {
+                let mut rows =
+                    vec![["SCHEDULE", "QUEUE", "KIND", "CRON", "ZONE", "NEXT IN"].map(str::to_owned)];
+                rows.extend(schedules.iter().map(|schedule| {
+                    [
+                        schedule.name.clone(),
+                        schedule.queue.clone(),
+                        schedule.kind.clone(),
+                        schedule.cron.clone(),
+                        schedule.timezone.clone(),
+                        schedule
+                            .next_ms
+                            .map_or_else(|| "never".to_owned(), |next| age(next - now_ms)),
+                    ]
+                }));
+                aligned(&rows)
+            }
+            JobsAnswer::Stats(stats) => {
+                let mut text = format!("forkyard-jobs {}, pid {}\n", stats.version, stats.pid);
+                if !stats.store_up {
+                    text.push_str("the store can't be written to: no job starts\n");
+                }
+                for queue in &stats.queues {
+                    let starts: u64 = queue.ended.values().sum();
+                    let mean = |histogram: &crate::jobs::Histogram| {
+                        histogram.sum_ms.checked_div(histogram.count()).unwrap_or(0)
+                    };
+                    let _ = writeln!(
+                        text,
+                        "{}: {starts} starts ended; a job waited {} ms and took {} ms in the mean",
+                        queue.name,
+                        mean(&queue.wait),
+                        mean(&queue.run)
+                    );
+                    for (outcome, count) in &queue.ended {
+                        let _ = writeln!(text, "  {outcome}: {count}");
+                    }
+                }
+                text
+            }
+            JobsAnswer::Done {} => "done\n".to_owned(),
+            JobsAnswer::Error { message, .. } => return Err(failed(EXIT_SOFTWARE, &message)),
+        }))
+    }
+}
+
+fn new_job(push: &Push) -> Result<NewJob, CommandOutcome> {
+    let payload = match push.payload.as_deref() {
+        Some("-") => {
+            let mut text = Vec::new();
+            let read = std::io::stdin().lock().read_to_end(&mut text);
+            read.map_err(|error| failed(EXIT_SOFTWARE, &format!("standard input: {error}")))?;
+            text
+        }
+        Some(text) => text.as_bytes().to_vec(),
+        None => Vec::new(),
+    };
+    let is_json = push
+        .content_type
+        .as_deref()
+        .is_none_or(|kind| kind.contains("json"));
+    if is_json && !payload.is_empty() && serde_json::from_slice::<serde::de::IgnoredAny>(&payload).is_err() {
+        let message = "the payload is no JSON; quote a text, or say --content-type text/plain";
+        return Err(failed(EXIT_SOFTWARE, message));
+    }
+    let millis = |text: &Option<String>| match text {
+        Some(text) => match duration(text) {
+            Some(time) => Ok(Some(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))),
+            None => Err(failed(
+                EXIT_SOFTWARE,
+                &format!("{text} is no time; write 30s, 5m, 2h or 1d"),
+            )),
+        },
+        None => Ok(None),
+    };
+    let now_ms = i64::try_from(clock::epoch_micros() / 1_000).unwrap_or(i64::MAX);
+    Ok(NewJob {
+        queue: push.queue.clone(),
+        kind: push.kind.clone(),
+        payload,
+        content_type: push.content_type.clone(),
+        tenant: push.tenant.clone(),
+        priority: push.priority,
+        at_ms: None,
+        in_ms: millis(&push.delay)?,
+        expires_ms: millis(&push.expires_in)?.map(|time| now_ms.saturating_add_unsigned(time)),
+        key: push.key.clone(),
+        serial: push.serial.clone(),
+        steps: push.steps.clone(),
+        attempts: push.attempts,
+        timeout_ms: millis(&push.timeout)?,
+        traceparent: None,
+    })
+}

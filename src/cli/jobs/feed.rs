@@ -1,0 +1,369 @@
+//! Feeds a sequence: reads lines of a file, of standard input or of a command, and pushes each as a job, never far ahead of the
+//! workers. How far it is stands in the store: where the process that keeps jobs is killed, or this command is started again
+//! with the same name, it goes on behind the last job that was added.
+
+use super::shown::{Bar, sequence_bar};
+use super::{Conversation, LOOK, Push, failed, new_job};
+use crate::cli::EXIT_SOFTWARE;
+use crate::cli::control::CommandOutcome;
+use crate::jobs::{JobsAnswer, JobsRequest, NewJob, SequenceAdd, SequenceView};
+use clap::Args;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Jobs added at once.
+const MOST_TOGETHER: usize = 200;
+/// Bytes of jobs added at once, and of a line.
+const MOST_BYTES: usize = 4 << 20;
+/// How long a process that keeps jobs is waited for when it is gone.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is looked for.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Where a sequence's jobs come from.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+pub(super) struct Source {
+    /// Push a job for each line of this file, which is its payload; `-`: of standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["payload", "key"])]
+    each_line: Option<PathBuf>,
+    /// Push a job for each line that this command writes; it is run by the shell
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["payload", "key"])]
+    each_line_of: Option<String>,
+    #[command(flatten)]
+    more: SourceMore,
+}
+
+/// What else there is about a source.
+#[derive(Debug, Args)]
+#[group(multiple = true)]
+pub(super) struct SourceMore {
+    /// What the sequence is called: the same command goes on where one that was killed stopped
+    #[arg(long, value_name = "NAME")]
+    sequence: Option<String>,
+    /// How many lines there are; counted before in a file
+    #[arg(long, value_name = "COUNT")]
+    total: Option<u64>,
+    /// So many jobs of the sequence wait at most: the source is read as they run
+    #[arg(long, value_name = "COUNT", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
+    ahead: u32,
+}
+
+impl Source {
+    pub(super) fn is_named(&self) -> bool {
+        self.each_line.is_some() || self.each_line_of.is_some()
+    }
+}
+
+/// Lines that come one by one, and what has to end well for them to be all.
+struct Lines {
+    reader: Box<dyn BufRead>,
+    command: Option<Child>,
+}
+
+impl Lines {
+    fn open(source: &Source) -> Result<Lines, CommandOutcome> {
+        if let Some(command) = &source.each_line_of {
+            let cannot = |error| failed(EXIT_SOFTWARE, &format!("sh -c {command:?}: {error}"));
+            let mut shell = Command::new("sh");
+            shell
+                .args(["-c", command])
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped());
+            let mut child = shell.spawn().map_err(cannot)?;
+            let output = child.stdout.take();
+            let output = output.ok_or_else(|| cannot(std::io::Error::other("it has no output")))?;
+            return Ok(Lines {
+                reader: Box::new(BufReader::new(output)),
+                command: Some(child),
+            });
+        }
+        let reader: Box<dyn BufRead> = match &source.each_line {
+            Some(path) if path.as_os_str() != "-" => {
+                let file = File::open(path)
+                    .map_err(|error| failed(EXIT_SOFTWARE, &format!("{}: {error}", path.display())))?;
+                Box::new(BufReader::new(file))
+            }
+            _ => Box::new(BufReader::new(std::io::stdin())),
+        };
+        Ok(Lines {
+            reader,
+            command: None,
+        })
+    }
+
+    /// The next line, without its end.
+    fn next(&mut self) -> Result<Option<Vec<u8>>, CommandOutcome> {
+        let mut line = Vec::new();
+        let mut limited = (&mut self.reader).take(MOST_BYTES as u64);
+        let read = limited.read_until(b'\n', &mut line);
+        read.map_err(|error| failed(EXIT_SOFTWARE, &format!("a line can't be read: {error}")))?;
+        if line.is_empty() {
+            return Ok(None);
+        }
+        if line.last() == Some(&b'\n') {
+            line.pop();
+        } else if line.len() >= MOST_BYTES {
+            let message = format!("a line has more than {MOST_BYTES} bytes");
+            return Err(failed(EXIT_SOFTWARE, &message));
+        }
+        if line.last() == Some(&b'\r') {
+            line.pop();
+        }
+        Ok(Some(line))
+    }
+
+    /// Whether the lines that came are all there are.
+    fn end(self) -> Result<(), CommandOutcome> {
+        drop(self.reader);
+        let Some(mut command) = self.command else {
+            return Ok(());
+        };
+        match command.wait() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(failed(EXIT_SOFTWARE, &format!("the command ended with {status}"))),
+            Err(error) => Err(failed(EXIT_SOFTWARE, &format!("the command: {error}"))),
+        }
+    }
+}
+
+/// How many lines a file has; nothing of what is no plain file, which can be read once.
+fn count_lines(source: &Source) -> Option<u64> {
+    let path = source.each_line.as_ref()?;
+    if !path.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut reader = BufReader::new(File::open(path).ok()?);
+    let (mut count, mut last) = (0, b'\n');
+    loop {
+        let block = reader.fill_buf().ok()?;
+        let Some(end) = block.last() else {
+            return Some(count + u64::from(last != b'\n'));
+        };
+        last = *end;
+        count += block.iter().filter(|byte| **byte == b'\n').count() as u64;
+        let length = block.len();
+        reader.consume(length);
+    }
+}
+
+/// Pushes what a source gives.
+pub(super) fn feed(
+    conversation: &mut Conversation,
+    push: &Push,
+    json: bool,
+) -> Result<CommandOutcome, CommandOutcome> {
+    let mut template = new_job(push)?;
+    template
+        .content_type
+        .get_or_insert_with(|| "text/plain".to_owned());
+    let more = &push.source.more;
+    let bar = Bar::new(json);
+    let begin = JobsRequest {
+        command: "sequence-begin".to_owned(),
+        queue: Some(push.queue.clone()),
+        name: more.sequence.clone(),
+        total: more.total.or_else(|| count_lines(&push.source)),
+        ..JobsRequest::default()
+    };
+    let mut view = ask(conversation, &begin)?;
+    let mut lines = Lines::open(&push.source)?;
+    // What was added by a command before this one.
+    for _ in 0..view.given {
+        if lines.next()?.is_none() {
+            break;
+        }
+    }
+    let mut is_more = true;
+    while is_more && view.state == "open" {
+        let (mut jobs, mut bytes) = (Vec::new(), 0);
+        while jobs.len() < MOST_TOGETHER.min(more.ahead as usize) && bytes < MOST_BYTES {
+            let Some(line) = lines.next()? else {
+                is_more = false;
+                break;
+            };
+            bytes += line.len();
+            jobs.push(job_of(&template, line)?);
+        }
+        if !jobs.is_empty() {
+            view = add(conversation, &view, jobs)?;
+        }
+        while view.waiting >= u64::from(more.ahead) && view.state == "open" {
+            bar.show(&sequence_bar(&view));
+            std::thread::sleep(LOOK);
+            view = ask(conversation, &about("sequence-show", view.id))?;
+        }
+        bar.show(&sequence_bar(&view));
+    }
+    if view.state == "open" {
+        lines.end().inspect_err(|_| bar.clear())?;
+        view = ask(conversation, &about("sequence-end", view.id))?;
+    }
+    if push.wait {
+        return wait_with(conversation, view, bar, json);
+    }
+    bar.clear();
+    let is_well = view.state != "cancelled";
+    told(conversation, view, is_well, json)
+}
+
+fn job_of(template: &NewJob, line: Vec<u8>) -> Result<NewJob, CommandOutcome> {
+    let is_json = template
+        .content_type
+        .as_deref()
+        .is_none_or(|kind| kind.contains("json"));
+    if is_json && serde_json::from_slice::<serde::de::IgnoredAny>(&line).is_err() {
+        let line = String::from_utf8_lossy(&line).into_owned();
+        return Err(failed(EXIT_SOFTWARE, &format!("the line {line:?} is no JSON")));
+    }
+    // A text is a string among JSON.
+    let payload = match is_json {
+        true => line,
+        false => serde_json::to_vec(&String::from_utf8_lossy(&line)).unwrap_or_default(),
+    };
+    Ok(NewJob {
+        payload,
+        ..template.clone()
+    })
+}
+
+/// Adds jobs once, whatever becomes of the process that keeps them.
+fn add(
+    conversation: &mut Conversation,
+    before: &SequenceView,
+    jobs: Vec<NewJob>,
+) -> Result<SequenceView, CommandOutcome> {
+    let wanted = before.given + jobs.len() as u64;
+    let request = SequenceAdd {
+        command: "sequence-add".to_owned(),
+        id: before.id,
+        from: before.given,
+        jobs,
+    };
+    let view = ask(conversation, &request)?;
+    if view.state == "open" && view.given != wanted {
+        let message = format!(
+            "another command feeds sequence {}: it has {} jobs, and {wanted} were expected",
+            view.id, view.given
+        );
+        return Err(failed(EXIT_SOFTWARE, &message));
+    }
+    Ok(view)
+}
+
+fn about(command: &str, id: i64) -> JobsRequest {
+    JobsRequest {
+        command: command.to_owned(),
+        id: Some(id),
+        ..JobsRequest::default()
+    }
+}
+
+/// Asks for something that may be asked for twice: when the process is gone, the one after it.
+fn ask(
+    conversation: &mut Conversation,
+    request: &impl serde::Serialize,
+) -> Result<SequenceView, CommandOutcome> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let error = match conversation.try_ask(request) {
+            Ok(JobsAnswer::Sequence { sequence }) => return Ok(*sequence),
+            Ok(JobsAnswer::Error {
+                message,
+                is_temporary: true,
+            }) => failed(EXIT_SOFTWARE, &message),
+            Ok(JobsAnswer::Error { message, .. }) => return Err(failed(EXIT_SOFTWARE, &message)),
+            Ok(_) => return Err(failed(EXIT_SOFTWARE, "the answer is about something else")),
+            Err(error) => {
+                if let Ok(next) = Conversation::begin_at(conversation.path.clone()) {
+                    *conversation = next;
+                }
+                error
+            }
+        };
+        if Instant::now() >= until {
+            return Err(error);
+        }
+        std::thread::sleep(RETRY);
+    }
+}
+
+fn told(
+    conversation: &Conversation,
+    view: SequenceView,
+    is_well: bool,
+    json: bool,
+) -> Result<CommandOutcome, CommandOutcome> {
+    let sequence = Box::new(view);
+    conversation.shown_as(JobsAnswer::Sequence { sequence }, is_well, json)
+}
+
+/// Waits until the last job of a sequence has ended.
+pub(super) fn wait(
+    conversation: &mut Conversation,
+    id: i64,
+    json: bool,
+) -> Result<CommandOutcome, CommandOutcome> {
+    let view = ask(conversation, &about("sequence-show", id))?;
+    wait_with(conversation, view, Bar::new(json), json)
+}
+
+fn wait_with(
+    conversation: &mut Conversation,
+    mut view: SequenceView,
+    bar: Bar,
+    json: bool,
+) -> Result<CommandOutcome, CommandOutcome> {
+    while !view.is_over() {
+        bar.show(&sequence_bar(&view));
+        std::thread::sleep(LOOK);
+        view = ask(conversation, &about("sequence-show", view.id))?;
+    }
+    bar.clear();
+    let is_well = view.state == "complete" && view.failed + view.cancelled == 0;
+    told(conversation, view, is_well, json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(text: &'static [u8]) -> Lines {
+        Lines {
+            reader: Box::new(text),
+            command: None,
+        }
+    }
+
+    #[test]
+    fn lines_come_without_their_ends_and_an_empty_one_is_a_line() {
+        let mut lines = lines(b"a\r\n\nlast");
+        let mut found = Vec::new();
+        while let Ok(Some(line)) = lines.next() {
+            found.push(String::from_utf8(line).expect("text"));
+        }
+        assert_eq!(found, ["a", "", "last"]);
+    }
+
+    #[test]
+    fn a_line_is_text_unless_json_is_asked_for() {
+        let job = |kind: &str, line: &[u8]| {
+            let content_type = Some(kind.to_owned());
+            job_of(
+                &NewJob {
+                    content_type,
+                    ..NewJob::default()
+                },
+                line.to_vec(),
+            )
+        };
+        let payload = |kind: &str, line: &[u8]| job(kind, line).ok().map(|job| job.payload);
+        let text = payload("text/plain", b"a \"b\"");
+        assert_eq!(text.as_deref(), Some(&br#""a \"b\"""#[..]));
+        assert_eq!(payload("application/json", b"[1]"), Some(b"[1]".to_vec()));
+        assert_eq!(payload("application/json", b"[1"), None);
+    }
+}

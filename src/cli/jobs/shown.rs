@@ -1,0 +1,290 @@
+//! How jobs, queues and times are shown to people.
+
+use crate::jobs::{JobView, QueueView, SequenceView};
+use crate::sys::terminal;
+use std::fmt::Write as _;
+
+/// Columns of a progress bar.
+const BAR: usize = 30;
+
+/// A line on a terminal that is written again and again; nothing where there is none, or the answer is JSON.
+pub(super) struct Bar {
+    columns: Option<usize>,
+}
+
+impl Bar {
+    pub(super) fn new(json: bool) -> Bar {
+        Bar {
+            columns: terminal::columns().filter(|_| !json),
+        }
+    }
+
+    /// Whether there is a terminal.
+    pub(super) fn is_seen(&self) -> bool {
+        self.columns.is_some()
+    }
+
+    pub(super) fn show(&self, line: &str) {
+        if let Some(columns) = self.columns {
+            let line: String = line.chars().take(columns.saturating_sub(1)).collect();
+            eprint!("\r{line}\u{1b}[K");
+        }
+    }
+
+    pub(super) fn clear(&self) {
+        self.show("");
+    }
+}
+
+fn gauge(percent: usize) -> String {
+    let full = percent.min(100) * BAR / 100;
+    format!("[{}{}] {percent}%", "#".repeat(full), "-".repeat(BAR - full))
+}
+
+/// Queues, a line each.
+pub(super) fn queues_table(queues: &[QueueView]) -> String {
+    let head = [
+        "QUEUE",
+        "POOL",
+        "WAITING",
+        "OLDEST",
+        "RUNNING",
+        "SCHEDULED",
+        "BLOCKED",
+        "FAILED",
+        "QUARANTINED",
+        "",
+    ];
+    let mut rows = vec![head.map(str::to_owned)];
+    rows.extend(queues.iter().map(|queue| {
+        [
+            queue.name.clone(),
+            queue
+                .pool
+                .clone()
+                .unwrap_or_else(|| "(not configured)".to_owned()),
+            queue.waiting.to_string(),
+            queue
+                .oldest_waiting_ms
+                .map_or_else(|| "-".to_owned(), |oldest| age(oldest as i64)),
+            match queue.limit {
+                Some(limit) => format!("{}/{limit}", queue.running),
+                None => queue.running.to_string(),
+            },
+            queue.scheduled.to_string(),
+            queue.blocked.to_string(),
+            queue.failed.to_string(),
+            queue.quarantined.to_string(),
+            if queue.paused {
+                "paused".to_owned()
+            } else {
+                String::new()
+            },
+        ]
+    }));
+    aligned(&rows)
+}
+
+/// How far a job is, in a line.
+pub(super) fn job_bar(job: &JobView) -> String {
+    let done = job.steps.iter().filter(|step| step.status.is_some()).count();
+    let percent = match (job.progress, job.steps.len()) {
+        (Some(percent), 0) => percent as usize,
+        (_, 0) => 0,
+        (own, steps) => (done * 100 + own.unwrap_or(0) as usize) / steps,
+    };
+    let text = job.progress_text.as_deref().unwrap_or_default();
+    format!("job {} {} {} {text}", job.id, job.state, gauge(percent))
+}
+
+/// Sequences, a line each.
+pub(super) fn sequences_table(sequences: &[SequenceView]) -> String {
+    let head = [
+        "ID",
+        "QUEUE",
+        "NAME",
+        "STATE",
+        "GIVEN",
+        "TOTAL",
+        "WAITING",
+        "RUNNING",
+        "DONE",
+        "FAILED",
+        "CANCELLED",
+    ];
+    let mut rows = vec![head.map(str::to_owned)];
+    rows.extend(sequences.iter().map(|sequence| {
+        [
+            sequence.id.to_string(),
+            sequence.queue.clone(),
+            sequence.name.clone().unwrap_or_default(),
+            sequence.state.clone(),
+            sequence.given.to_string(),
+            sequence
+                .total
+                .map_or_else(|| "-".to_owned(), |total| total.to_string()),
+            sequence.waiting.to_string(),
+            sequence.running.to_string(),
+            sequence.done.to_string(),
+            sequence.failed.to_string(),
+            sequence.cancelled.to_string(),
+        ]
+    }));
+    aligned(&rows)
+}
+
+/// How far a sequence is, in a line. Without a total only what has ended of what was given can be told.
+pub(super) fn sequence_bar(sequence: &SequenceView) -> String {
+    let ended = sequence.given.saturating_sub(sequence.waiting + sequence.running);
+    let total = match sequence.state.as_str() {
+        "open" => sequence.total,
+        _ => Some(sequence.given),
+    };
+    let mut text = format!("sequence {} {} ", sequence.id, sequence.state);
+    if let Some(total) = total {
+        let percent = ended
+            .saturating_mul(100)
+            .checked_div(total)
+            .unwrap_or(100)
+            .min(100);
+        let _ = write!(text, "{} ", gauge(usize::try_from(percent).unwrap_or(100)));
+    }
+    let total = total.map_or_else(|| "?".to_owned(), |total| total.to_string());
+    let _ = write!(text, "{ended} of {total}");
+    for (count, word) in [
+        (sequence.running, "running"),
+        (sequence.waiting, "waiting"),
+        (sequence.failed, "failed"),
+        (sequence.cancelled, "cancelled"),
+    ] {
+        if count > 0 {
+            let _ = write!(text, ", {count} {word}");
+        }
+    }
+    text
+}
+
+pub(super) fn details(job: &JobView) -> String {
+    let mut text = format!("job {} {}/{}: {}\n", job.id, job.queue, job.kind, job.state);
+    let mut line = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            let _ = writeln!(text, "  {name}: {value}");
+        }
+    };
+    let filled = |value: &str| (!value.is_empty()).then(|| value.to_owned());
+    line("tenant", filled(&job.tenant));
+    line("key", job.key.clone());
+    line("starts", Some(job.attempt.to_string()));
+    line("failures", (job.failures > 0).then(|| job.failures.to_string()));
+    line(
+        "crashes in a row",
+        (job.crashes > 0).then(|| job.crashes.to_string()),
+    );
+    line("took", job.duration_ms.map(|took| format!("{took} ms")));
+    line("status", job.status.clone());
+    line("sequence", job.sequence.map(|id| id.to_string()));
+    line("last start", job.outcome.clone());
+    line("error", job.error.clone());
+    line("progress", job.progress.map(|percent| format!("{percent} %")));
+    line("payload", job.payload.clone());
+    line("result", job.result.clone());
+    line("error stream", job.log.clone());
+    for end in &job.ends {
+        let error = end.error.as_deref().unwrap_or_default();
+        let _ = writeln!(text, "  start {}: {} {error}", end.attempt, end.outcome);
+    }
+    for step in &job.steps {
+        let status = step.status.as_deref().unwrap_or("to come");
+        let output = step.output.as_deref().unwrap_or_default();
+        let _ = writeln!(text, "  step {}: {status} {output}", step.name);
+    }
+    text
+}
+
+/// A time in its greatest unit.
+pub(super) fn age(millis: i64) -> String {
+    let seconds = millis.max(0) / 1_000;
+    match seconds {
+        0..=119 => format!("{seconds}s"),
+        120..=7_199 => format!("{}m", seconds / 60),
+        7_200..=172_799 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// Rows with their columns below each other.
+pub(super) fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| {
+        rows.iter()
+            .map(|row| row[column].chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: [usize; N] = std::array::from_fn(width);
+    let mut text = String::new();
+    for row in rows {
+        let cells: Vec<String> = (row.iter().zip(widths))
+            .map(|(cell, width)| format!("{cell:<width$}"))
+            .collect();
+        text.push_str(cells.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_shows_how_far_a_job_is() {
+        let job = JobView {
+            id: 7,
+            state: "running".into(),
+            progress: Some(50),
+            progress_text: Some("sending".into()),
+            ..JobView::default()
+        };
+        assert_eq!(
+            job_bar(&job),
+            "job 7 running [###############---------------] 50% sending"
+        );
+    }
+
+    #[test]
+    fn a_bar_shows_how_far_a_sequence_is() {
+        let mut sequence = SequenceView {
+            id: 3,
+            state: "open".into(),
+            given: 6,
+            waiting: 2,
+            running: 1,
+            done: 2,
+            failed: 1,
+            ..SequenceView::default()
+        };
+        assert_eq!(
+            sequence_bar(&sequence),
+            "sequence 3 open 3 of ?, 1 running, 2 waiting, 1 failed"
+        );
+        sequence.total = Some(10);
+        assert_eq!(
+            sequence_bar(&sequence),
+            "sequence 3 open [#########---------------------] 30% 3 of 10, 1 running, 2 waiting, 1 failed"
+        );
+        // When the source has given all it is known how many there are, whatever was said before.
+        sequence.state = "complete".into();
+        assert!(sequence_bar(&sequence).contains("50% 3 of 6"));
+        let none = SequenceView {
+            state: "complete".into(),
+            ..SequenceView::default()
+        };
+        assert!(sequence_bar(&none).contains("100% 0 of 0"));
+    }
+
+    #[test]
+    fn columns_stand_below_each_other() {
+        let rows = [["A", "LONG"], ["xyz", ""]].map(|row| row.map(str::to_owned));
+        assert_eq!(aligned(&rows), "A    LONG\nxyz\n");
+    }
+}

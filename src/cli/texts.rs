@@ -1,0 +1,153 @@
+//! What is made of the command line and of the table of settings: completions, manual pages, the schema, the version.
+
+mod pages;
+
+use super::{Arguments, EXIT_SOFTWARE, php};
+use crate::config::settings;
+use clap::{Command, CommandFactory};
+use clap_complete::Shell;
+use clap_mangen::Man;
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// The program, its version, and the commit that it was built of, where that is known.
+pub(super) const VERSION: &str = env!("FORKYARD_VERSION");
+
+/// Says which forkyard it is, and which versions of PHP it can run.
+pub(super) fn version() -> ExitCode {
+    println!("forkyard {VERSION}");
+    for line in php::lines().unwrap_or_default() {
+        println!("PHP {line}");
+    }
+    ExitCode::SUCCESS
+}
+
+/// Writes the completions of a shell to standard output.
+pub(super) fn completions(shell: Shell) -> ExitCode {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut shown(), "forkyard", &mut text);
+    written(io::stdout().write_all(&text), "standard output")
+}
+
+/// Writes the JSON schema of the configuration to standard output.
+pub(super) fn schema() -> ExitCode {
+    // Serialising plain values to memory can't fail.
+    let text = serde_json::to_string_pretty(&settings::schema()).unwrap_or_default() + "\n";
+    written(io::stdout().write_all(text.as_bytes()), "standard output")
+}
+
+/// Writes the pages of the manual below a directory, as `man8/forkyard.8`.
+pub(super) fn manual(directory: &Path) -> ExitCode {
+    let done = pages().and_then(|pages| {
+        for (name, text) in pages {
+            let section = name.rsplit('.').next().unwrap_or_default();
+            let place = directory.join(format!("man{section}"));
+            fs::create_dir_all(&place)?;
+            fs::write(place.join(name), text)?;
+        }
+        Ok(())
+    });
+    written(done, &directory.display().to_string())
+}
+
+/// The pages by their names.
+fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
+    let whole = shown();
+    let mut pages = vec![
+        ("forkyard.toml.5".to_owned(), pages::configuration().into_bytes()),
+        ("forkyard-fpm.8".to_owned(), pages::fpm().into_bytes()),
+        ("forkyard.8".to_owned(), page(&whole, "forkyard")?),
+    ];
+    for command in whole.get_subcommands() {
+        let name = format!("forkyard-{}", command.get_name());
+        pages.push((format!("{name}.8"), page(command, &name)?));
+        for inner in command.get_subcommands().filter(|it| it.get_name() != "help") {
+            let name = format!("{name}-{}", inner.get_name());
+            pages.push((format!("{name}.8"), page(inner, &name)?));
+        }
+    }
+    Ok(pages)
+}
+
+fn page(command: &Command, name: &str) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    Man::new(command.clone())
+        .title(name)
+        .section("8")
+        .source(format!("forkyard {}", env!("CARGO_PKG_VERSION")))
+        .manual("forkyard")
+        .date("")
+        .render(&mut text)?;
+    Ok(text)
+}
+
+/// The command line without what is not meant to be given.
+fn shown() -> Command {
+    let whole = Arguments::command();
+    let is_shown = |command: &&Command| !command.is_hide_set();
+    let commands: Vec<Command> = whole.get_subcommands().filter(is_shown).cloned().collect();
+    let about = whole.get_about().cloned().unwrap_or_default();
+    let mut command = Command::new("forkyard")
+        .version(VERSION)
+        .about(about)
+        .subcommand_required(true)
+        .disable_help_subcommand(true)
+        .subcommands(commands);
+    command.build();
+    command
+}
+
+fn written(result: io::Result<()>, to: &str) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("forkyard: write {to}: {error}");
+            ExitCode::from(EXIT_SOFTWARE)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_that_is_shown_has_a_page_and_no_other() {
+        let names: Vec<String> = pages()
+            .expect("pages")
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect();
+        for name in [
+            "forkyard.8",
+            "forkyard-status.8",
+            "forkyard-pool-add.8",
+            "forkyard.toml.5",
+            "forkyard-fpm.8",
+        ] {
+            assert!(names.iter().any(|known| known == name), "{name}: {names:?}");
+        }
+        for hidden in ["helper", "trace", "settings", "interpreter", "setupper", "manual"] {
+            assert!(
+                names.iter().all(|name| !name.contains(hidden)),
+                "{hidden}: {names:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn completions_name_the_commands_and_nothing_hidden() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut shown(), "forkyard", &mut text);
+            let text = String::from_utf8(text).expect("UTF-8");
+            assert!(text.contains("reopen-logs") && text.contains("health"), "{shell}");
+            assert!(
+                !text.contains("setupper") && !text.contains("interpreter"),
+                "{shell}"
+            );
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Keeps the pools' counters: what ends is counted here, and what a generation has counted is taken over when it ends.
+
+use super::Pools;
+use super::generation::Generation;
+use crate::master::event::{Exit, GenerationId, PoolId, WorkerId};
+use crate::master::exit_causes::cause;
+use crate::scoreboard::counters::{ExitCause, PoolCounters};
+use crate::scoreboard::slot_reader;
+use crate::sys::rewind::Unrewindable;
+use std::collections::HashMap;
+
+/// The counters by the names of the pools that the status shows. What else has generations, applications of application pools,
+/// is counted with the pool that it belongs to: there is no end of their names.
+#[derive(Debug, Default)]
+pub(super) struct AllCounters(HashMap<String, PoolCounters>);
+
+impl AllCounters {
+    /// There is such a pool. If there was one already, its counters goes on.
+    pub(super) fn begin(&mut self, pool: &str, from: PoolCounters) {
+        self.0.entry(pool.to_owned()).or_insert(from);
+    }
+
+    /// There is no pool of this name any more.
+    pub(super) fn end(&mut self, pool: &str) {
+        self.0.remove(pool);
+    }
+
+    /// Whether a pool is counted under its own name.
+    fn knows(&self, pool: &str) -> bool {
+        self.0.contains_key(pool)
+    }
+}
+
+impl Pools {
+    /// What a pool has counted, without its generations that are there.
+    pub(super) fn past(&self, pool: &str) -> PoolCounters {
+        self.counters.0.get(pool).cloned().unwrap_or_default()
+    }
+
+    /// The name of the pool that the status shows a generation's numbers with. An application's pool is named after the one that
+    /// it belongs to, with a colon between.
+    pub(super) fn shown_with<'e>(&self, generation: &'e Generation) -> &'e str {
+        let own = generation.settings.pool.name.as_str();
+        let mut name = own;
+        while !self.counters.knows(name) {
+            match name.rsplit_once(':') {
+                Some((before, _)) => name = before,
+                None => return own,
+            }
+        }
+        name
+    }
+
+    /// What generations have counted that end with this master.
+    pub(super) fn counted_by_ordered(&self) -> HashMap<&str, PoolCounters> {
+        let mut all: HashMap<&str, PoolCounters> = HashMap::new();
+        let ordered = self.generations.iter().filter(|(_, it)| it.is_ordered());
+        let ordered: Vec<_> = ordered.collect();
+        if ordered.is_empty() {
+            return all;
+        }
+        let uses = self.cpu_of_workers();
+        for (id, generation) in ordered {
+            let mut counts = generation.reading().counts;
+            counts.gone_cpu_us = uses.get(id).copied().unwrap_or(0);
+            all.entry(self.shown_with(generation)).or_default().add(&counts);
+        }
+        all
+    }
+
+    /// The pools whose entries in the hand-over document change with a generation: its own, and the one that it is counted with.
+    pub(super) fn counted_with(&self, generation: &Generation) -> Vec<PoolId> {
+        let shown = self.shown_with(generation).to_owned();
+        let shown = self.by_id.of(&shown).map(|(id, _)| id);
+        std::iter::once(generation.pool).chain(shown).collect()
+    }
+
+    fn tally_of(&mut self, id: GenerationId) -> Option<&mut PoolCounters> {
+        let name = self.shown_with(self.generations.get(&id)?).to_owned();
+        self.counters.0.get_mut(&name)
+    }
+
+    fn tally_of_worker(&mut self, id: WorkerId) -> Option<&mut PoolCounters> {
+        let generation = self.workers.get(&id)?.generation;
+        self.tally_of(generation)
+    }
+
+    /// A worker was made.
+    pub(super) fn count_start(&mut self, id: WorkerId) {
+        if let Some(counters) = self.tally_of_worker(id) {
+            counters.starts += 1;
+        }
+    }
+
+    /// A worker has used so much processor time when it ended.
+    pub(super) fn count_cpu(&mut self, id: WorkerId, micros: u64) {
+        if let Some(counters) = self.tally_of_worker(id) {
+            counters.gone_cpu_us = counters.gone_cpu_us.saturating_add(micros);
+        }
+    }
+
+    /// A request took too long.
+    pub(super) fn count_terminated(&mut self, id: WorkerId) {
+        if let Some(counters) = self.tally_of_worker(id) {
+            counters.terminated += 1;
+        }
+    }
+
+    /// A worker has ended.
+    pub(super) fn count_exit(&mut self, id: WorkerId, exit: Exit) {
+        let worker = self.workers.get(&id);
+        let told = worker.and_then(|worker| worker.told);
+        let said = worker.and_then(|worker| {
+            let board = &self
+                .generations
+                .get(&worker.generation)?
+                .resources
+                .as_ref()?
+                .board;
+            let page = board.slot(worker.slot as usize)?;
+            Some(slot_reader::leaving(page))
+        });
+        let (said, reason) = said.unwrap_or_default();
+        let (cause, code) = cause(told.map(|(told, _)| told), exit, said);
+        let reason = reason.filter(|_| cause == ExitCause::NotPutBack);
+        let reason = reason.and_then(|reason| Unrewindable::NAMES.get(usize::from(reason)).copied());
+        if let Some(counters) = self.tally_of_worker(id) {
+            counters.count_exit(cause, code, reason);
+        }
+    }
+
+    /// A generation is about to be forgotten.
+    pub(super) fn take_over_counts(&mut self, id: GenerationId) {
+        let counted = self.generations.get(&id).map(|it| it.reading().counts);
+        if let (Some(counted), Some(counters)) = (counted, self.tally_of(id)) {
+            counters.add(&counted);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_s_tally_goes_on_when_it_begins_again() {
+        let mut tallies = AllCounters::default();
+        tallies.begin("www", PoolCounters::default());
+        if let Some(counters) = tallies.0.get_mut("www") {
+            counters.requests = 3;
+        }
+        tallies.begin("www", PoolCounters::default());
+        assert_eq!(tallies.0["www"].requests, 3);
+        tallies.end("www");
+        assert!(!tallies.knows("www"));
+    }
+}

@@ -1,0 +1,209 @@
+//! What is left to a next master: the document, and the descriptors by name.
+
+use super::generation::Generation as ExecutorGeneration;
+use super::pools::RunningPool;
+use super::stale::Stale;
+use super::{Executor, Pools, WorkerProcess};
+use crate::handover::changes::Changes;
+use crate::handover::document::{Document, Generation, HttpSocket, Pool, Stopping, VERSION, Worker};
+use crate::handover::names;
+use crate::master::event::{GenerationId, PoolId, WorkerId};
+use crate::master::manager::Manager;
+use crate::scoreboard::counters::PoolCounters;
+use crate::sys::process;
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd};
+
+impl Executor {
+    /// The document as of now.
+    pub(in crate::master) fn document(&self, manager: &Manager, stopping: Option<Stopping>) -> Document {
+        let ending = self.pools.counted_by_ordered();
+        let pools = self.pools.by_id.iter();
+        let mut pools: Vec<Pool> = pools
+            .filter_map(|(id, pool)| self.pools.entry(*id, pool, manager, &ending))
+            .collect();
+        pools.sort_by_key(|pool| pool.id);
+        let generations = self.pools.generations.iter();
+        let mut generations: Vec<Generation> = generations
+            .filter_map(|(id, generation)| self.generation_entry(*id, generation))
+            .collect();
+        generations.sort_by_key(|generation| generation.id);
+        Document {
+            version: VERSION,
+            program: env!("CARGO_PKG_VERSION").to_owned(),
+            master: std::process::id() as i32,
+            stopping,
+            descriptor_limit: self.context.descriptor_limit,
+            last_pool: self.pools.last_pool,
+            last_generation: self.pools.last_generation,
+            pools,
+            generations,
+        }
+    }
+
+    /// What of it is not as it was written last.
+    pub(super) fn changes(&self, manager: &Manager, stopping: Option<Stopping>, stale: &Stale) -> Changes {
+        let mut changes = Changes {
+            stopping,
+            last_pool: self.pools.last_pool,
+            last_generation: self.pools.last_generation,
+            ..Changes::default()
+        };
+        let mut stale_pools = stale.pools.clone();
+        for id in &stale.generations {
+            let generation = self.pools.generations.get(id);
+            // What a pool has counted has changed with it.
+            stale_pools.extend(generation.into_iter().flat_map(|it| self.pools.counted_with(it)));
+            match generation.and_then(|it| self.generation_entry(*id, it)) {
+                Some(entry) => changes.generations.push(entry),
+                None if generation.is_some_and(ExecutorGeneration::is_ordered) => {}
+                None => changes.generations_gone.push(id.0),
+            }
+        }
+        let found = |id: &PoolId| Some((*id, self.pools.by_id.get(id)?));
+        let is_counted_anew = stale_pools.iter().filter_map(found).any(|(_, pool)| {
+            let generation = pool.serving.and_then(|id| self.pools.generations.get(&id));
+            generation.is_some_and(|it| it.settings.pool.applications.is_some())
+        });
+        let ending = match is_counted_anew {
+            true => self.pools.counted_by_ordered(),
+            false => HashMap::new(),
+        };
+        for id in stale_pools {
+            let pool = self.pools.by_id.get(&id);
+            match pool.and_then(|pool| self.pools.entry(id, pool, manager, &ending)) {
+                Some(entry) => changes.pools.push(entry),
+                None => changes.pools_gone.push(id.0),
+            }
+        }
+        changes
+    }
+
+    /// What the document says of a generation; nothing of one without resources, or whose workers are ordered: what these are
+    /// made of ends with this master.
+    fn generation_entry(&self, id: GenerationId, generation: &ExecutorGeneration) -> Option<Generation> {
+        let is_left = generation.resources.is_some() && !generation.is_ordered();
+        is_left.then(|| Generation {
+            id: id.0,
+            pool: generation.pool.0,
+            name: generation.settings.pool.name.clone(),
+            started: generation.settings.started,
+            slots: generation.settings.slots,
+            rests: generation.pipes().is_none(),
+            workers: self.pools.worker_entries(generation),
+            programs: self.helpers.programs_left(id),
+            places: generation
+                .share
+                .as_ref()
+                .map_or(0, |share| u32::try_from(share.processes()).unwrap_or_default()),
+        })
+    }
+
+    /// Every descriptor that a next master needs, by name.
+    pub(in crate::master) fn descriptors(&self) -> Vec<(String, BorrowedFd<'_>)> {
+        let mut all = Vec::new();
+        for (id, pool) in self.pools.by_id.iter() {
+            let Some(listener) = &pool.listener else {
+                continue;
+            };
+            all.push((names::listener(id.0), &listener.socket));
+            if let Some(http) = &pool.http {
+                all.push((names::http(id.0), &http.socket));
+            }
+            if let Some((out, into)) = &pool.queue {
+                all.extend(names::queue(id.0).into_iter().zip([out, into]));
+            }
+        }
+        for (id, reporter) in &self.helpers.reporters {
+            all.push((names::status(id.0), &reporter.listener.socket));
+        }
+        for (id, generation) in self.pools.generations.iter().filter(|(_, it)| !it.is_ordered()) {
+            if let Some(resources) = &generation.resources {
+                let descriptors = resources.descriptors();
+                all.extend(names::of_generation(id.0).into_iter().zip(descriptors));
+                if let Some(reports) = resources.pipes.as_ref().and_then(|it| it.reports.as_ref()) {
+                    let (out, into) = reports.ends();
+                    all.extend(names::reports(id.0).into_iter().zip([out, into]));
+                }
+            }
+        }
+        for (id, generation) in self.pools.generations.iter() {
+            let share = generation.share.iter();
+            all.extend(share.map(|share| (names::program_table(id.0), share.memory())));
+            all.extend(self.helpers.program_ends(*id));
+        }
+        for (id, worker) in self
+            .pools
+            .workers
+            .iter()
+            .filter(|(_, worker)| worker.channel.is_none())
+        {
+            all.extend(
+                worker
+                    .stop_pipe
+                    .iter()
+                    .map(|stop_pipe| (names::stop_pipe(id.0), stop_pipe)),
+            );
+            let outputs = worker.output.iter().map(|(lines, _)| lines.pipe());
+            all.extend(names::output(id.0).into_iter().zip(outputs));
+        }
+        all.into_iter().map(|(name, fd)| (name, fd.as_fd())).collect()
+    }
+}
+
+impl Pools {
+    /// What the document says of a pool; nothing of one that was ordered: it ends with this master. `ending`: what was counted by
+    /// generations that end with it.
+    fn entry(
+        &self,
+        id: PoolId,
+        pool: &RunningPool,
+        manager: &Manager,
+        ending: &HashMap<&str, PoolCounters>,
+    ) -> Option<Pool> {
+        let listener = pool.listener.as_ref()?;
+        let mut counters = self.past(&pool.name);
+        if let Some(ending) = ending.get(pool.name.as_str()) {
+            counters.add(ending);
+        }
+        Some(Pool {
+            id: id.0,
+            name: pool.name.clone(),
+            address: listener.address.clone(),
+            file: listener.file(),
+            http: pool.http.as_ref().map(|http| HttpSocket {
+                address: http.address.clone(),
+                file: http.file(),
+            }),
+            serving: manager.serving(id).map(|generation| generation.0),
+            has_queue: pool.queue.is_some(),
+            counters,
+        })
+    }
+
+    /// What it says of a generation's workers.
+    fn worker_entries(&self, generation: &ExecutorGeneration) -> Vec<Worker> {
+        let ids = generation.slots.values();
+        let mut entries: Vec<Worker> = ids.filter_map(|id| entry(*id, self.workers.get(id)?)).collect();
+        entries.sort_by_key(|worker| worker.id);
+        entries
+    }
+}
+
+/// What the document says of a worker. It does not mention a worker that was not forked yet, or is gone.
+fn entry(id: WorkerId, worker: &WorkerProcess) -> Option<Worker> {
+    let pid = worker.pid?;
+    if worker.start_time.get().is_none() {
+        worker.start_time.set(process::start_time(pid));
+    }
+    Some(Worker {
+        id: id.0,
+        slot: worker.slot,
+        pid,
+        start_time: worker.start_time.get()?,
+        begun: worker.begun.as_nanos(),
+        up: worker.up,
+        told: worker.told.map(|(told, when)| (told, when.as_nanos())),
+        output: !worker.output.is_empty(),
+    })
+}

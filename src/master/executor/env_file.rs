@@ -1,0 +1,135 @@
+//! The file with an application's secrets (`env_file`), read at each start of the application.
+//!
+//! The daemon reads it, often as root, from a directory where the application's user may change anything at any moment. So a file
+//! is opened once, without following a link in its place, and is read only if that user could read it, or if it is root's and no
+//! link is on the way.
+
+use super::generation::Generation;
+use crate::config::{EnvFile, dotenv};
+use crate::sys::beneath::{self, Content};
+use crate::sys::{identity, mounts};
+use crate::worker::Settings;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Most bytes of a file of variables.
+const MOST_BYTES: usize = 64 * 1024;
+/// What others than the owner may do with it: nothing.
+const OTHERS: u32 = 0o077;
+
+impl Generation {
+    /// Reads the variables for a start that is about to begin.
+    ///
+    /// # Errors
+    /// What is wrong with the file: path, line, and what would be right.
+    pub(super) fn read_env_file(&mut self) -> Result<(), String> {
+        // Each application of an application pool has a file of its own.
+        let file = self.settings.pool.env_file.as_ref();
+        let Some(file) = file.filter(|_| !self.has_applications()) else {
+            return Ok(());
+        };
+        let uid = self.settings.identity.as_ref().map(|it| it.uid);
+        let variables = read(file, uid.unwrap_or_else(identity::own_user))?;
+        self.secrets = variables.into_iter().collect();
+        Ok(())
+    }
+
+    /// The settings for a process of this start.
+    pub(super) fn settings_with_secrets(&self) -> Settings {
+        let mut settings = self.settings_in_use();
+        // What an application says in its own settings holds.
+        let own = &settings.pool.own_env;
+        let is_new = |name: &str| own.iter().all(|(known, _)| known != name);
+        let more = self.secrets.iter().filter(|(name, _)| is_new(name));
+        let more: Vec<(String, String)> = more.map(|(name, value)| (name.clone(), value.clone())).collect();
+        if !more.is_empty() {
+            Arc::make_mut(&mut settings.pool).own_env.extend(more);
+        }
+        settings
+    }
+
+    /// The values that no report may show, by the names of their variables.
+    pub(super) fn secrets(&self) -> BTreeMap<String, String> {
+        self.secrets.clone()
+    }
+}
+
+fn read(file: &EnvFile, uid: u32) -> Result<Vec<(String, String)>, String> {
+    let shown = file.path.display();
+    let wrong = |what: &str| format!("env_file: {shown}: {what}");
+    let (Some(parent), Some(name)) = (file.path.parent(), file.path.file_name()) else {
+        return Err(wrong("it is no path of a file"));
+    };
+    let directory = match open_directory(parent) {
+        Ok(directory) => directory,
+        Err(Errno::ENOENT) if file.is_optional => return Ok(Vec::new()),
+        Err(errno) => return Err(wrong(errno.desc())),
+    };
+    // A file system of a user's own could keep the daemon waiting for ever.
+    if identity::is_root() && mounts::is_users_own(directory.as_fd()) != Ok(false) {
+        return Err(wrong("it is on a file system that a user has mounted; move it"));
+    }
+    let content = match beneath::read_in(directory.as_fd(), name, MOST_BYTES) {
+        Ok(content) => content,
+        Err(error) if error.errno == Errno::ENOENT && file.is_optional => return Ok(Vec::new()),
+        Err(error) if error.errno == Errno::EINVAL => {
+            return Err(wrong(
+                "it is no regular file; a link is not followed: copy the file here",
+            ));
+        }
+        Err(error) => return Err(wrong(error.errno.desc())),
+    };
+    check(&content, parent, &directory, uid).map_err(|what| wrong(&what))?;
+    let text = String::from_utf8(content.bytes).map_err(|_| wrong("it is not UTF-8"))?;
+    dotenv::parse(&text).map_err(|error| format!("env_file: {shown}:{}: {}", error.line, error.why))
+}
+
+fn open_directory(path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    open(path, flags, Mode::empty())
+}
+
+/// Whether the application's user may know what is in it, and no other user does.
+fn check(content: &Content, parent: &Path, directory: &OwnedFd, uid: u32) -> Result<(), String> {
+    let entry = &content.entry;
+    if content.more {
+        return Err(format!("it is longer than {MOST_BYTES} bytes; shorten it"));
+    }
+    if entry.mode & OTHERS != 0 {
+        return Err(format!(
+            "others than its owner may use it (mode {:04o}); chmod 600 it",
+            entry.mode
+        ));
+    }
+    if entry.names != 1 {
+        return Err(format!(
+            "it has {} names, and may be another user's file; copy it",
+            entry.names
+        ));
+    }
+    match entry.uid {
+        owner if owner == uid => Ok(()),
+        0 if is_exactly(parent, directory) => Ok(()),
+        0 => Err("it is root's, and a link is on the way to it; name the way without links".to_owned()),
+        owner => Err(format!(
+            "it belongs to user {owner}, and the application runs as user {uid}; give it to that user, or to root"
+        )),
+    }
+}
+
+/// Whether an open directory is what a path says, and no link leads there.
+fn is_exactly(path: &Path, directory: &OwnedFd) -> bool {
+    let exactly = beneath::open_exactly(path);
+    let entries = exactly.and_then(|exactly| {
+        Ok((
+            beneath::entry_of(exactly.as_fd())?,
+            beneath::entry_of(directory.as_fd())?,
+        ))
+    });
+    entries.is_ok_and(|(one, other)| (one.device, one.inode) == (other.device, other.inode))
+}

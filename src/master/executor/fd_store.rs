@@ -1,0 +1,356 @@
+//! Leaves descriptors, and the document that explains them, with the service manager, so that a master that is killed can
+//! be followed by another.
+
+use super::stale::Stale;
+use super::{Executor, Handover, Helpers, Pools, Reload, WorkerProcess};
+use crate::config::{self, Config};
+use crate::handover::document::{Document, Stopping};
+use crate::handover::{frame, names};
+use crate::master::event::{GenerationId, PoolId, WorkerId};
+use crate::master::manager::Manager;
+use crate::scoreboard::counters::PoolCounters;
+use crate::sys::notify::Notifier;
+use crate::sys::{Error, clock, memfile};
+use std::collections::HashSet;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// The byte that tells a worker to finish: the channel's end is not seen while a copy of it is kept.
+const FINISH: &[u8] = b"f";
+/// Bytes of changes that may stand behind a short document, before it is written as a whole again. Behind a long one there may
+/// be as many as it has itself.
+const ROOM_FOR_CHANGES: usize = 64 << 10;
+
+/// What is left with the service manager.
+#[derive(Debug)]
+pub(in crate::master) struct FdStore {
+    notifier: Notifier,
+    copies: [OwnedFd; 2],
+    /// The copy that was written last, how long the document is in it, and where the changes behind that end.
+    current: usize,
+    whole: usize,
+    end: usize,
+    /// The number of the last frame.
+    sequence: u64,
+    /// What the document says that is no longer so.
+    pub(super) stale: Stale,
+    /// What the log has said last of how many descriptors there are to be left.
+    told_of_room: Option<u64>,
+    has_failed: bool,
+}
+
+impl FdStore {
+    /// A store with two empty copies.
+    pub(in crate::master) fn new(notifier: Notifier) -> Result<FdStore, Error> {
+        Ok(FdStore {
+            notifier,
+            copies: [
+                memfile::create(names::COPIES[0])?,
+                memfile::create(names::COPIES[1])?,
+            ],
+            current: 0,
+            whole: 0,
+            end: 0,
+            sequence: 0,
+            stale: Stale::default(),
+            told_of_room: None,
+            has_failed: false,
+        })
+    }
+
+    /// Leaves the copies, each in place of the one before it, and never without one that is whole.
+    fn leave_copies(&mut self, document: &Document) {
+        for _ in names::COPIES {
+            self.write(document);
+        }
+        for (index, name) in names::COPIES.iter().enumerate() {
+            self.forget(name);
+            let fd = self.copies[index].as_fd().try_clone_to_owned();
+            if let Ok(fd) = fd {
+                self.keep(name, fd.as_fd());
+            }
+        }
+    }
+
+    /// Writes the document over the older copy.
+    fn write(&mut self, document: &Document) {
+        let bytes = self.frame(&document.encode());
+        self.current = 1 - self.current;
+        (self.whole, self.end) = (bytes.len(), 0);
+        self.append(&bytes);
+    }
+
+    /// Writes changes behind the newer one, if there is room for them.
+    fn write_behind(&mut self, changes: &[u8]) -> bool {
+        let most = self.whole + self.whole.max(ROOM_FOR_CHANGES);
+        let has_room = self.end + changes.len() <= most;
+        if has_room {
+            let bytes = self.frame(changes);
+            self.append(&bytes);
+        }
+        has_room
+    }
+
+    /// The clock is as good as a count, and goes on from one master to the next.
+    fn frame(&mut self, body: &[u8]) -> Vec<u8> {
+        self.sequence = clock::now().as_nanos().max(self.sequence + 1);
+        frame::encode(self.sequence, body)
+    }
+
+    fn append(&mut self, bytes: &[u8]) {
+        if let Err(error) = memfile::write_at(self.copies[self.current].as_fd(), bytes, self.end) {
+            self.complain(&error);
+        }
+        self.end += bytes.len();
+    }
+
+    /// What a next master would read.
+    fn read(&self) -> Option<Document> {
+        let read = |copy: &OwnedFd| memfile::read(copy.as_fd(), frame::MOST_BYTES).ok();
+        let [first, second] = [read(&self.copies[0])?, read(&self.copies[1])?];
+        Document::newest([&first, &second]).ok()
+    }
+
+    fn keep(&mut self, name: &str, fd: BorrowedFd<'_>) {
+        if let Err(error) = self.notifier.keep(name, fd) {
+            self.complain(&error);
+        }
+    }
+
+    fn forget(&mut self, name: &str) {
+        if let Err(error) = self.notifier.forget(name) {
+            self.complain(&error);
+        }
+    }
+
+    /// Says once that another master would not find everything.
+    fn complain(&mut self, error: &Error) {
+        if !std::mem::replace(&mut self.has_failed, true) {
+            log::warn!("what is left for a next master is not complete: {error}");
+        }
+    }
+}
+
+impl Executor {
+    /// Begins to leave everything with a service manager. `stored`: what that has already.
+    pub(in crate::master) fn open_fd_store(
+        &mut self,
+        notifier: Notifier,
+        stored: &[String],
+        manager: &Manager,
+    ) {
+        let mut store = match FdStore::new(notifier) {
+            Ok(store) => store,
+            Err(error) => return log::error!("nothing is left for a next master: {error}"),
+        };
+        store.leave_copies(&self.document(manager, None));
+        let ours: HashSet<String> = self.descriptors().into_iter().map(|(name, _)| name).collect();
+        for name in stored {
+            let is_copy = names::COPIES.contains(&name.as_str()) || name == names::CONFIG;
+            if !is_copy && !ours.contains(name) {
+                store.forget(name);
+            }
+        }
+        self.handover.fd_store = Some(store);
+    }
+
+    /// Brings the document up to date, if anything has changed.
+    pub(in crate::master) fn save(&mut self, manager: &Manager, stopping: Option<Stopping>) {
+        let Some(store) = self.handover.fd_store.as_mut().filter(|it| !it.stale.is_empty()) else {
+            return;
+        };
+        let stale = std::mem::take(&mut store.stale);
+        let changes = self.changes(manager, stopping, &stale).encode();
+        let is_written = self
+            .handover
+            .fd_store
+            .as_mut()
+            .is_some_and(|it| it.write_behind(&changes));
+        if !is_written {
+            let document = self.document(manager, stopping);
+            if let Some(store) = &mut self.handover.fd_store {
+                store.write(&document);
+            }
+        }
+        if cfg!(debug_assertions) {
+            self.compare(manager, stopping);
+        }
+    }
+
+    /// For debug builds: what a next master would read is what is so.
+    fn compare(&self, manager: &Manager, stopping: Option<Stopping>) {
+        let Some(store) = self.handover.fd_store.as_ref().filter(|it| !it.has_failed) else {
+            return;
+        };
+        // Workers of applications count while this looks.
+        let without_counters = |mut document: Document| {
+            let is_counting = |name: &str| {
+                let pool = self.reload.pool(name);
+                pool.is_none_or(|pool| pool.applications.is_some())
+            };
+            let counting = document.pools.iter_mut().filter(|pool| is_counting(&pool.name));
+            counting.for_each(|pool| pool.counters = PoolCounters::default());
+            document
+        };
+        assert_eq!(
+            store.read().map(without_counters),
+            Some(without_counters(self.document(manager, stopping))),
+            "what is left for a next master"
+        );
+    }
+
+    /// Takes everything back: the daemon has ended as it was asked to, and nothing is to go on.
+    pub(in crate::master) fn clear_fd_store(&mut self) {
+        let ours: Vec<String> = self.descriptors().into_iter().map(|(name, _)| name).collect();
+        self.handover
+            .unkeep(ours.into_iter().chain(names::COPIES.map(str::to_owned)));
+        self.handover.unkeep([names::CONFIG.to_owned()]);
+    }
+}
+
+impl Handover {
+    /// Says, while all is well, that a service manager does not keep as many descriptors as there may be.
+    pub(super) fn measure_store(&mut self, config: &Config) {
+        let Some(store) = &mut self.fd_store else {
+            return;
+        };
+        let needed = config::descriptors(config).left;
+        let most = store.notifier.most_descriptors().filter(|most| *most < needed);
+        if let Some(most) = most.filter(|_| store.told_of_room.replace(needed) != Some(needed)) {
+            log::warn!(
+                "{most} descriptors can be left for a next master: {} pools need {needed} when each has a worker; raise \
+                 FileDescriptorStoreMax= and FDSTORE in the unit",
+                config.pools.len()
+            );
+        }
+    }
+
+    pub(super) fn keep_pool(&mut self, pools: &Pools, id: PoolId) {
+        let (Some(store), Some(pool)) = (&mut self.fd_store, pools.by_id.get(&id)) else {
+            return;
+        };
+        store.stale.pool(id);
+        let Some(listener) = &pool.listener else { return };
+        match &pool.queue {
+            None => store.keep(&names::listener(id.0), listener.socket.as_fd()),
+            Some((out, into)) => {
+                let [out_name, in_name] = names::queue(id.0);
+                store.keep(&out_name, out.as_fd());
+                store.keep(&in_name, into.as_fd());
+            }
+        }
+    }
+
+    /// Keeps the socket at which a pool's workers speak HTTP, if it has one. A descriptor that is kept twice is passed on twice,
+    /// and the next master would take one of them for a socket that no pool wants.
+    pub(super) fn keep_http(&mut self, pools: &Pools, id: PoolId) {
+        let http = pools.by_id.get(&id).and_then(|pool| pool.http.as_ref());
+        if let (Some(store), Some(http)) = (&mut self.fd_store, http) {
+            store.stale.pool(id);
+            store.keep(&names::http(id.0), http.socket.as_fd());
+        }
+    }
+
+    pub(super) fn keep_status(&mut self, helpers: &Helpers, id: PoolId) {
+        if let (Some(store), Some(reporter)) = (&mut self.fd_store, helpers.reporters.get(&id)) {
+            store.keep(&names::status(id.0), reporter.listener.socket.as_fd());
+        }
+    }
+
+    pub(super) fn keep_generation(&mut self, pools: &Pools, id: GenerationId) {
+        let generation = pools.generations.get(&id).filter(|it| !it.is_ordered());
+        let resources = generation.and_then(|it| it.resources.as_ref());
+        let (Some(store), Some(resources)) = (&mut self.fd_store, resources) else {
+            return;
+        };
+        store.stale.generation(id);
+        for (name, fd) in names::of_generation(id.0).iter().zip(resources.descriptors()) {
+            store.keep(name, fd.as_fd());
+        }
+        if let Some(reports) = resources.pipes.as_ref().and_then(|it| it.reports.as_ref()) {
+            let (out, into) = reports.ends();
+            for (name, fd) in names::reports(id.0).iter().zip([out, into]) {
+                store.keep(name, fd.as_fd());
+            }
+        }
+    }
+
+    pub(super) fn keep_program_table(&mut self, pools: &Pools, id: GenerationId) {
+        let share = pools.generations.get(&id).and_then(|it| it.share.as_ref());
+        if let (Some(store), Some(share)) = (&mut self.fd_store, share) {
+            store.stale.generation(id);
+            store.keep(&names::program_table(id.0), share.memory().as_fd());
+        }
+    }
+
+    pub(super) fn keep_worker(&mut self, pools: &Pools, id: WorkerId) {
+        let worker = pools.workers.get(&id).filter(|worker| worker.channel.is_none());
+        let (Some(store), Some(worker)) = (&mut self.fd_store, worker) else {
+            return;
+        };
+        let outputs = worker.output.iter().map(|(lines, _)| lines.pipe());
+        let descriptors = worker.stop_pipe.iter().chain(outputs);
+        let names = names::of_worker(id.0, !worker.output.is_empty());
+        for (name, fd) in names.iter().zip(descriptors) {
+            store.keep(name, fd.as_fd());
+        }
+    }
+
+    pub(super) fn keep_config(&mut self, reload: &Reload) {
+        let Some(store) = &mut self.fd_store else {
+            return;
+        };
+        // Serialising plain values to memory can't fail.
+        let body = serde_json::to_vec(&reload.config).unwrap_or_default();
+        match memfile::sealed(names::CONFIG, &frame::encode(0, &body)) {
+            Ok(file) => {
+                store.forget(names::CONFIG);
+                store.keep(names::CONFIG, file.as_fd());
+            }
+            Err(error) => store.complain(&error),
+        }
+    }
+
+    pub(super) fn unkeep(&mut self, names: impl IntoIterator<Item = String>) {
+        let Some(store) = &mut self.fd_store else {
+            return;
+        };
+        for name in names {
+            store.forget(&name);
+        }
+    }
+
+    /// A worker is gone: its channels, unless they were taken back before.
+    pub(super) fn unkeep_worker(&mut self, id: WorkerId, worker: &WorkerProcess) {
+        self.generation_changed(worker.generation);
+        if worker.channel.is_some() {
+            return;
+        }
+        let mut names = names::of_worker(id.0, !worker.output.is_empty());
+        if worker.stop_pipe.is_none() {
+            names.remove(0);
+        }
+        self.unkeep(names);
+    }
+}
+
+impl Pools {
+    /// Tells a worker to finish, for good.
+    pub(super) fn close_stop_pipe(&mut self, handover: &mut Handover, id: WorkerId) {
+        let Some(stop_pipe) = self
+            .workers
+            .get_mut(&id)
+            .and_then(|worker| worker.stop_pipe.take())
+        else {
+            return;
+        };
+        let is_kept = self
+            .workers
+            .get(&id)
+            .is_some_and(|worker| worker.channel.is_none());
+        if handover.fd_store.is_some() && is_kept {
+            // A worker that is gone needs no telling.
+            let _ = nix::unistd::write(&stop_pipe, FINISH);
+            handover.unkeep([names::stop_pipe(id.0)]);
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Where a pool's compiled scripts are kept: in a directory of its user's, below the one that the configuration names.
+
+use crate::config::{Application, OPCACHE_FILE_CACHE, Pool};
+use crate::sys::identity::Identity;
+use crate::sys::{Error, dir};
+use std::sync::Arc;
+
+/// The pool with what `opcache_cache` stands for, whose directory exists then.
+pub(super) fn applied(pool: &Arc<Pool>, identity: &Identity) -> Result<Arc<Pool>, Error> {
+    let parent = match &pool.application {
+        Application::Php(php) => php.opcache_cache.as_ref(),
+        _ => None,
+    };
+    let Some(parent) = parent else {
+        return Ok(Arc::clone(pool));
+    };
+    dir::make_own(parent)?;
+    let path = parent.join(identity.uid.to_string());
+    dir::make_private(&path, identity.uid, identity.gid)?;
+    let mut pool = pool.as_ref().clone();
+    let Application::Php(php) = &mut pool.application else {
+        return Ok(Arc::new(pool));
+    };
+    // A pool that goes on has it already: the configuration allows no other.
+    if !php
+        .php_admin_value
+        .iter()
+        .any(|(name, _)| name == OPCACHE_FILE_CACHE)
+    {
+        let value = path.to_string_lossy().into_owned();
+        php.php_admin_value.push((OPCACHE_FILE_CACHE.to_owned(), value));
+        if let Some(paths) = &mut pool.confine.paths {
+            paths.write.push(path);
+        }
+    }
+    Ok(Arc::new(pool))
+}

@@ -1,0 +1,110 @@
+//! What a pool without a process does without: its pipes and its hand-off queue. They are made again when it next needs a
+//! process. What remains are its listening socket, its scoreboard, and, with workers of a zygote, OPcache's memory.
+
+use super::generation::{Generation, Pipes};
+use super::preloader::Preloader;
+use super::{Context, Executor, Handover, Helpers, Pools};
+use crate::handover::names;
+use crate::master::event::{GenerationId, PoolId};
+use crate::sys::socket::{self, Readiness};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+impl Executor {
+    /// Closes what generations whose last process has gone can do without.
+    pub(in crate::master) fn rest_generations(&mut self) {
+        for id in std::mem::take(&mut self.pools.vacated) {
+            if !self.pools.rests(&self.helpers, id) {
+                continue;
+            }
+            // Its settings say whose what is read last was.
+            let Some(mut generation) = self.pools.generations.remove(&id) else {
+                continue;
+            };
+            let pipes = generation.resources.as_mut().and_then(|it| it.pipes.take());
+            if let Some(pipes) = pipes {
+                self.disconnect(id, &generation, pipes);
+            }
+            let pool = generation.pool;
+            self.pools.generations.insert(id, generation);
+            self.pools
+                .close_queue(&mut self.context, &mut self.handover, pool);
+        }
+    }
+
+    /// Reads for the last time what a generation's processes have said, and closes what they were connected by.
+    pub(super) fn disconnect(&mut self, id: GenerationId, generation: &Generation, mut pipes: Pipes) {
+        if !generation.is_ordered() {
+            self.handover.generation_changed(id);
+            self.handover.unkeep(names::of_processes(id.0));
+            if pipes.reports.is_some() {
+                self.handover.unkeep(names::reports(id.0));
+            }
+        }
+        if let Some(reports) = &mut pipes.reports {
+            self.pools
+                .hear_last_reports(&generation.settings, &generation.secrets, reports);
+        }
+        self.context
+            .drain_messages(&generation.settings.pool.name, &mut pipes.messages);
+        for (fd, _) in pipes.sources(id) {
+            self.context.sources.forget(fd);
+        }
+    }
+}
+
+impl Helpers {
+    /// Whether a process answers for a pool beside its workers.
+    fn answers_for(&self, pool: PoolId) -> bool {
+        self.unavailable_responders.contains_key(&pool) || self.has_reporter(pool)
+    }
+}
+
+impl Pools {
+    /// Notes that a pool has lost a process.
+    pub(super) fn vacate(&mut self, pool: PoolId) {
+        self.vacated.extend(self.generations.of(&pool).map(|(id, _)| id));
+    }
+
+    /// Whether a generation has its pipes open, and no process that could use them.
+    fn rests(&self, helpers: &Helpers, id: GenerationId) -> bool {
+        let Some(generation) = self.generations.get(&id) else {
+            return false;
+        };
+        let Some(resources) = generation.resources.as_ref().filter(|it| it.pipes.is_some()) else {
+            return false;
+        };
+        // A zygote is given a pool's descriptors with each order, and keeps none.
+        let preloader = resources.preloader.and_then(|pid| helpers.preloaders.get(&pid));
+        let is_free = resources.preloader.is_none() || preloader.is_some_and(Preloader::is_zygote);
+        let is_configured = self
+            .by_id
+            .get(&generation.pool)
+            .is_some_and(|it| it.listener.is_some());
+        generation.slots.is_empty()
+            && is_free
+            && resources.next_mold.is_none()
+            && generation.share.is_none()
+            && generation.settings.pool.applications.is_none()
+            && is_configured
+            && !helpers.answers_for(generation.pool)
+    }
+
+    /// Closes a pool's hand-off queue, if no process can have it and nothing waits in it.
+    fn close_queue(&mut self, context: &mut Context, handover: &mut Handover, id: PoolId) {
+        if self.generations.of(&id).any(|(_, it)| it.pipes().is_some()) {
+            return;
+        }
+        let Some(pool) = self.by_id.get_mut(&id) else {
+            return;
+        };
+        let Some((out, _)) = &pool.queue else { return };
+        if socket::wait(out.as_fd(), Readiness::Readable, Duration::ZERO).unwrap_or(true) {
+            return;
+        }
+        context.sources.forget(out);
+        pool.queue = None;
+        handover.pool_changed(id);
+        handover.unkeep(names::queue(id.0));
+    }
+}

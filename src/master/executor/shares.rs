@@ -1,0 +1,78 @@
+//! What pools have of the machine beside each other: by control groups where there are any for the daemon, else by what each
+//! process can be given.
+
+use super::{Context, Executor};
+use crate::config::{Cgroup, Pool};
+use crate::confine::{self, Place};
+use std::sync::Arc;
+
+impl Context {
+    /// A pool with its shares as what says them here: the control group that it is in, or nice(2) and a limit.
+    pub(super) fn in_force(&self, pool: &Arc<Pool>) -> Arc<Pool> {
+        let shares = pool.shares;
+        if shares.cpu_weight.is_none() && shares.memory_max.is_none() {
+            return pool.clone();
+        }
+        let mut own = pool.as_ref().clone();
+        match self.place() {
+            Place::Group(parent) => {
+                own.confine.cgroup = Some(Cgroup {
+                    parent: parent.clone(),
+                    memory_max: shares.memory_max,
+                    cpu_percent: None,
+                    pids_max: None,
+                    cpu_weight: shares.cpu_weight,
+                });
+            }
+            Place::Nowhere(_) => {
+                // No pool may be more important than the daemon was made.
+                let nice = shares.nice().map(|nice| nice.max(0));
+                own.process_priority = own.process_priority.or(nice);
+                own.rlimit_data = shares.memory_max;
+            }
+        }
+        Arc::new(own)
+    }
+
+    /// What is in force of a pool's shares, for people; `None`: it has none. `own`: as it is in force.
+    pub(super) fn shares_in_words(&self, own: &Pool) -> Option<String> {
+        let group = confine::group(own).map(|group| format!("control group {}", group.display()));
+        if own.shares.cpu_weight.is_none() && own.shares.memory_max.is_none() {
+            return group;
+        }
+        let Place::Nowhere(why) = self.place() else {
+            return group;
+        };
+        let nice = own.shares.nice().zip(own.process_priority);
+        let nice = nice.map(|(_, nice)| format!("nice {nice}"));
+        let data = own
+            .rlimit_data
+            .map(|bytes| format!("RLIMIT_DATA {bytes} in each process"));
+        let both: Vec<String> = nice.into_iter().chain(data).collect();
+        Some(format!("{}, without control groups: {why}", both.join(", ")))
+    }
+
+    fn place(&self) -> &Place {
+        self.place.get_or_init(|| {
+            let place = confine::find_place(self.is_followed);
+            match &place {
+                Place::Group(group) => log::info!("shares of pools are control groups in {}", group.display()),
+                Place::Nowhere(why) => {
+                    log::warn!("shares of pools are nice values and limits of each process, without control groups: {why}");
+                }
+            }
+            place
+        })
+    }
+}
+
+impl Executor {
+    /// Removes what was made to hold the groups of pools; at the end.
+    pub(in crate::master) fn leave_place(&self) {
+        self.context
+            .place
+            .get()
+            .into_iter()
+            .for_each(confine::leave_place);
+    }
+}

@@ -1,0 +1,92 @@
+//! What the document for a next master says that is no longer so. Only that is written ([`super::fd_store`]).
+
+use super::{Handover, Pools};
+use crate::master::action::{Action, Fact};
+use crate::master::event::{GenerationId, PoolId, WorkerId};
+use std::collections::BTreeSet;
+
+/// The parts of the document that have changed. A pool's counters change with its generations.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Stale {
+    pub(super) pools: BTreeSet<PoolId>,
+    pub(super) generations: BTreeSet<GenerationId>,
+}
+
+impl Stale {
+    pub(super) fn is_empty(&self) -> bool {
+        self.pools.is_empty() && self.generations.is_empty()
+    }
+
+    pub(super) fn pool(&mut self, id: PoolId) {
+        self.pools.insert(id);
+    }
+
+    pub(super) fn generation(&mut self, id: GenerationId) {
+        self.generations.insert(id);
+    }
+}
+
+impl Handover {
+    /// Something of a pool is not as the document says.
+    pub(super) fn pool_changed(&mut self, id: PoolId) {
+        if let Some(store) = &mut self.fd_store {
+            store.stale.pool(id);
+        }
+    }
+
+    /// Something of a generation is not as the document says.
+    pub(super) fn generation_changed(&mut self, id: GenerationId) {
+        if let Some(store) = &mut self.fd_store {
+            store.stale.generation(id);
+        }
+    }
+
+    /// Notes what an action is about to change of what the document says.
+    pub(super) fn note_change(&mut self, pools: &Pools, action: &Action) {
+        if self.fd_store.is_none() {
+            return;
+        }
+        let generation_of = |worker: &WorkerId| pools.workers.get(worker).map(|worker| worker.generation);
+        match action {
+            Action::Fork(_, generation, _) => self.generation_changed(*generation),
+            Action::Retire(worker) | Action::Kill(worker, _) | Action::RespondTimeout(worker) => {
+                if let Some(generation) = generation_of(worker) {
+                    self.generation_changed(generation);
+                }
+            }
+            // A pool whose generation leaves has none that serves. What was counted is counted with the pool from now on.
+            Action::DropGeneration(generation) | Action::StopPreloader(generation, _) => {
+                let found = pools.generations.get(generation);
+                for pool in found.into_iter().flat_map(|it| pools.counted_with(it)) {
+                    self.pool_changed(pool);
+                }
+                self.generation_changed(*generation);
+            }
+            Action::ClosePool(pool) => self.pool_changed(*pool),
+            Action::Note(Fact::Serves(generation)) => {
+                if let Some(generation) = pools.generations.get(generation) {
+                    self.pool_changed(generation.pool);
+                }
+            }
+            Action::Watch(_)
+            | Action::Unwatch(_)
+            | Action::SetWakeOnAccept(..)
+            | Action::Fill(..)
+            | Action::Fail(_)
+            | Action::TakeSnapshot(_)
+            | Action::StartPreloader(_)
+            | Action::UnavailableResponder(..)
+            | Action::StandDown(_)
+            | Action::Promote(..)
+            | Action::SwitchMold(_)
+            | Action::StopNextMold(..)
+            | Action::Wake(_)
+            | Action::Publish(..)
+            | Action::Trace(_)
+            | Action::Renew
+            | Action::Note(Fact::Fails(_) | Fact::Gone(_))
+            | Action::Say(_)
+            | Action::Exit(_) => {}
+        }
+    }
+}

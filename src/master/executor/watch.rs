@@ -1,0 +1,191 @@
+//! Watches the directories of `include`: a file that appears there, changes or goes leads to a reload. What is to be done about
+//! it is the reload's affair; here is only noticed that something may have to be done.
+
+use super::Executor;
+use super::sources::Source;
+use crate::config::{self, Watched};
+use crate::master::debounce::Debounce;
+use crate::sys::clock;
+use crate::tick::Tick;
+use nix::errno::Errno;
+use nix::sys::inotify::{AddWatchFlags as Flags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// What is younger when the daemon begins to watch may have come after the configuration was read.
+const YOUNG: Duration = Duration::from_secs(60);
+
+/// A file is whole when it was closed or renamed. What is created is only looked at if it can't be written to.
+const INTERESTS: Flags = Flags::IN_CLOSE_WRITE
+    .union(Flags::IN_MOVED_TO)
+    .union(Flags::IN_MOVED_FROM)
+    .union(Flags::IN_CREATE)
+    .union(Flags::IN_DELETE)
+    .union(Flags::IN_ATTRIB)
+    .union(Flags::IN_DELETE_SELF)
+    .union(Flags::IN_MOVE_SELF)
+    .union(Flags::IN_ONLYDIR);
+
+/// The directories, and what has changed in them.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    patterns: Vec<PathBuf>,
+    open: Option<Open>,
+    changes: Debounce,
+    /// The log already says that a directory is gone.
+    misses: bool,
+}
+
+#[derive(Debug)]
+struct Open {
+    inotify: Inotify,
+    places: HashMap<WatchDescriptor, Vec<Watched>>,
+}
+
+impl Executor {
+    /// The configuration that is about to be in force names these patterns.
+    pub(super) fn watch_directories(&mut self, patterns: &[PathBuf]) {
+        if self.watch.patterns == patterns {
+            return;
+        }
+        let is_first = self.watch.patterns.is_empty();
+        patterns.clone_into(&mut self.watch.patterns);
+        self.open_watch();
+        if is_first && self.watch.open.is_some() && self.watch.has_young_files() {
+            self.watch.changes.note(clock::now());
+        }
+    }
+
+    /// Watches the directories that are there now in place of those that were.
+    fn open_watch(&mut self) {
+        let opened = match self.watch.patterns.as_slice() {
+            [] => Ok(None),
+            patterns => Open::new(patterns).map(Some),
+        };
+        let opened = opened.unwrap_or_else(|what| {
+            log::error!("changes of pools' files are not noticed, reload by hand: {what}");
+            None
+        });
+        if let Some(open) = &opened {
+            if let Err(error) = self.context.sources.watch(&open.inotify, Source::Directories) {
+                log::error!("changes of pools' files are not noticed, reload by hand: {error}");
+            }
+        }
+        // What came before the new ones were there counts.
+        self.read_watch();
+        if let Some(before) = std::mem::replace(&mut self.watch.open, opened) {
+            self.context.sources.forget(&before.inotify);
+        }
+    }
+
+    /// Takes up what has changed.
+    pub(super) fn read_watch(&mut self) {
+        let Some(open) = &self.watch.open else { return };
+        let mut is_cause = false;
+        loop {
+            match open.inotify.read_events() {
+                Ok(events) if events.is_empty() => break,
+                Ok(events) => is_cause |= events.iter().any(|event| open.concerns(event)),
+                Err(Errno::EINTR) => {}
+                Err(_) => break,
+            }
+        }
+        if is_cause {
+            self.watch.changes.note(clock::now());
+        }
+    }
+
+    /// When [`Executor::take_changes`] has something to say.
+    pub(super) fn watch_deadline(&self) -> Option<Tick> {
+        self.watch.changes.deadline()
+    }
+
+    /// Whether the configuration is to be read again, since its files have changed.
+    pub(in crate::master) fn take_changes(&mut self) -> bool {
+        if !self.watch.changes.take(clock::now()) {
+            return false;
+        }
+        // A directory may be another one by now, and what is in it is read after it is watched.
+        self.open_watch();
+        let missing = config::missing_directory(&self.watch.patterns);
+        let misses = missing.is_some();
+        if let Some(missing) = missing.filter(|_| !self.watch.misses) {
+            log::error!(
+                "{} is gone: its pools go on until it is there again",
+                missing.display()
+            );
+        }
+        self.watch.misses = misses;
+        !misses
+    }
+}
+
+impl Open {
+    fn new(patterns: &[PathBuf]) -> Result<Open, String> {
+        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)
+            .map_err(|errno| format!("{errno}; is fs.inotify.max_user_instances reached?"))?;
+        let mut places: HashMap<WatchDescriptor, Vec<Watched>> = HashMap::new();
+        for watched in config::watched(patterns) {
+            match inotify.add_watch(&watched.directory, INTERESTS) {
+                Ok(place) => places.entry(place).or_default().push(watched),
+                // It has just gone, which another one tells.
+                Err(Errno::ENOENT | Errno::ENOTDIR) => {}
+                Err(errno) => {
+                    let directory = watched.directory.display();
+                    let remedy = match errno {
+                        Errno::ENOSPC => "raise fs.inotify.max_user_watches (sysctl)",
+                        _ => "make it readable",
+                    };
+                    return Err(format!("{directory}: {errno}; {remedy}"));
+                }
+            }
+        }
+        Ok(Open { inotify, places })
+    }
+
+    /// Whether an event may mean that a pool came, changed or went.
+    fn concerns(&self, event: &InotifyEvent) -> bool {
+        // After an overflow nothing is known. A directory that is gone or another has no name.
+        let Some(name) = &event.name else {
+            return !event.mask.contains(Flags::IN_ATTRIB);
+        };
+        let Some(places) = self.places.get(&event.wd) else {
+            return false;
+        };
+        places.iter().any(|watched| {
+            let name = Path::new(name);
+            watched.has(name)
+                && (!event.mask.contains(Flags::IN_CREATE) || is_whole(&watched.directory.join(name)))
+        })
+    }
+}
+
+/// Whether what was just created is whole: a file is written to first, and tells when it is closed.
+fn is_whole(path: &Path) -> bool {
+    path.symlink_metadata()
+        .is_ok_and(|it| !it.is_file() || it.nlink() > 1)
+}
+
+impl Watch {
+    /// Whether the configuration may have been read before its files were as they are.
+    fn has_young_files(&self) -> bool {
+        let is_young = |path: &Path| {
+            let changed = path.metadata().and_then(|it| it.modified());
+            changed.is_ok_and(|then| {
+                SystemTime::now()
+                    .duration_since(then)
+                    .is_ok_and(|age| age < YOUNG)
+            })
+        };
+        config::watched(&self.patterns).iter().any(|watched| {
+            let files = std::fs::read_dir(&watched.directory)
+                .into_iter()
+                .flatten()
+                .flatten();
+            let own = || files.filter(|file| watched.has(Path::new(&file.file_name())));
+            is_young(&watched.directory) || own().any(|file| is_young(&file.path()))
+        })
+    }
+}
