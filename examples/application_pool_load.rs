@@ -4,7 +4,7 @@
 
 use forkyard::applications::action::Action;
 use forkyard::applications::event::{Event, Get, Patience, Return, Target, Ticket};
-use forkyard::applications::{Book, Options};
+use forkyard::applications::{ApplicationPool, Options};
 use forkyard::tick::Tick;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn main() {
 
 fn measure(names: &[Arc<str>], places: u32) -> (Duration, u64) {
     let places = NonZeroU32::new(places).unwrap_or(NonZeroU32::MIN);
-    let mut book = Book::new(places, places);
+    let mut pool = ApplicationPool::new(places, places);
     let options = Options::default();
     let mut actions = Vec::new();
     let mut queue = Vec::new();
@@ -45,12 +45,13 @@ fn measure(names: &[Arc<str>], places: u32) -> (Duration, u64) {
             ticket: Ticket(round),
             target: Target::Application(Arc::clone(&names[app]), options),
             patience: Patience::Endless,
-            consumer: None,
-            sight: None,
+            lease_holder: None,
+            restart_files: None,
+            alone: false,
         };
         queue.push(Event::Get(get));
         while let Some(event) = queue.pop() {
-            book.handle(event, now, &mut actions);
+            pool.handle(event, now, &mut actions);
             for action in actions.drain(..) {
                 match action {
                     Action::Spawn(id, ..) => {
@@ -58,7 +59,7 @@ fn measure(names: &[Arc<str>], places: u32) -> (Duration, u64) {
                         queue.push(Event::Spawned(id));
                     }
                     Action::Stop(id, _) => queue.push(Event::Exited(id)),
-                    Action::Lend(ticket, _) => queue.push(Event::Close(ticket, Return::Ok)),
+                    Action::CheckOut(ticket, _) => queue.push(Event::Close(ticket, Return::Ok)),
                     _ => {}
                 }
             }

@@ -1,4 +1,4 @@
-//! An application pool's router with as little around it as it can run with: a stand-in for the master that forks the router and
+//! An application pool's router with as little around it as it can run with: a 503 responder for the master that forks the router and
 //! workers with a Rust handler, and looks at directories itself. For the tests of the router (`tests/router`).
 //!
 //! They are here, and not with those of the whole daemon (`tests/it/sites`), since this master does what a real one would
@@ -13,14 +13,14 @@
 
 use forkyard::applications::Options;
 use forkyard::config::{self, Applications, Pool};
-use forkyard::inspector::look::{Found, Kind, Look, Seen};
-use forkyard::router::orders::{Instance, Order, ToMaster, ToRouter};
-use forkyard::router::{self, Start};
+use forkyard::inspector::protocol::{Found, InspectReply, InspectRequest, Kind};
+use forkyard::router::messages::{AdminRequest, Instance, ToMaster, ToRouter, Unstarted};
+use forkyard::router::{self, RouterStart};
 use forkyard::scoreboard::{Board, header};
 use forkyard::sys::fd::{close_all_but, pipe, receive_with, send_with, socket_pair};
 use forkyard::sys::process::{self, Side, exit_now, fork};
 use forkyard::sys::{pidfd, signal, socket, title};
-use forkyard::worker::{self, Kit, Request, Seat, Settings};
+use forkyard::worker::{self, GenerationContext, Request, Settings, WorkerContext};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::sys::socket::SockType;
@@ -39,7 +39,7 @@ struct Worker {
     pid: i32,
     process: OwnedFd,
     slot: u32,
-    retire: Option<OwnedFd>,
+    stop_pipe: Option<OwnedFd>,
     /// The router's end of the channel.
     channel: OwnedFd,
     instance: Instance,
@@ -109,7 +109,7 @@ impl Stand {
     fn start_router(&mut self) {
         let (master, theirs) = socket_pair(SockType::SeqPacket).expect("sockets");
         let (inspector, inspector_theirs) = socket_pair(SockType::SeqPacket).expect("sockets");
-        let start = Start {
+        let start = RouterStart {
             title: "forkyard: router stand".to_owned(),
             master: theirs,
             messages: self.messages.1.try_clone().expect("a descriptor"),
@@ -153,7 +153,7 @@ impl Stand {
         let _ = send_with(self.master.as_fd(), &message, descriptors);
     }
 
-    fn spawn(&mut self, instance: u64, application: PathBuf, generation: u32) {
+    fn spawn(&mut self, instance: u64, application: PathBuf, restarts: u32) {
         self.next = self.next.max(instance + 1);
         if self.broken.contains(&application) {
             let failed = ToRouter::Failed {
@@ -166,7 +166,7 @@ impl Stand {
         let used = |slot: &u32| self.workers.values().all(|worker| worker.slot != *slot);
         let slot = (0..SLOTS).find(used).expect("a slot");
         self.board.wipe(slot as usize);
-        let (retire_out, retire) = pipe(false).expect("a pipe");
+        let (stop_pipe_out, stop_pipe) = pipe(false).expect("a pipe");
         let (channel, theirs) = socket_pair(SockType::SeqPacket).expect("sockets");
         let copy = |fd: &OwnedFd| fd.try_clone().expect("a descriptor");
         let (queue_out, queue_in) = socket_pair(SockType::SeqPacket).expect("sockets");
@@ -175,29 +175,32 @@ impl Stand {
         // As an application's own pool is.
         let applications = pool.applications.take();
         pool.tells_memory = applications.is_some_and(|all| all.options.memory_limit.is_some());
-        let kit = Kit {
+        let context = GenerationContext {
             settings: Settings {
-                pool,
+                pool: pool.into(),
                 identity: None,
                 started: 0,
                 slots: SLOTS,
                 descriptor_limit: None,
                 log_limit: 1024,
+                restart_mark: None,
                 process_name: String::new(),
                 refork_at: None,
             },
             listener: copy(&queue_out),
             queue_out,
             queue_in,
-            child_accept: copy(&self.accept_in),
+            accept_notify: copy(&self.accept_in),
             messages: copy(&self.messages.1),
             board_writable: copy(&self.board.memory().writable),
-            board_readable: copy(&self.board.memory().readable),
+            board_readable: self.board.memory().readable().expect("the scoreboard"),
+            http: None,
+            group: None,
             access: None,
         };
-        let seat = Seat {
+        let own = WorkerContext {
             slot,
-            retire: retire_out,
+            stop_pipe: stop_pipe_out,
             output: None,
             questions: None,
             channel: Some(theirs),
@@ -206,24 +209,24 @@ impl Stand {
         match unsafe { fork() }.expect("fork") {
             Side::Child => {
                 signal::reset_in_child();
-                let mut keep = [kit.descriptors(), seat.descriptors()].concat();
+                let mut keep = [context.descriptors(), own.descriptors()].concat();
                 keep.extend([1, 2]);
                 keep.sort_unstable();
                 // SAFETY: what owned the others is never used again.
                 unsafe { close_all_but(&keep) };
-                exit_now(worker::run(kit, seat, &mut handler(&application)));
+                exit_now(worker::run(context, own, &mut handler(&application)));
             }
             Side::Parent(pid) => {
                 let worker = Worker {
                     pid,
                     process: pidfd::open(pid).expect("pidfd"),
                     slot,
-                    retire: Some(retire),
+                    stop_pipe: Some(stop_pipe),
                     channel,
                     instance: Instance {
                         instance,
                         application,
-                        generation,
+                        restarts,
                         pid,
                         revision: None,
                         origin: None,
@@ -248,11 +251,11 @@ impl Stand {
             ToMaster::Spawn {
                 instance,
                 application,
-                generation,
-            } => self.spawn(instance, application, generation),
+                restarts,
+            } => self.spawn(instance, application, restarts),
             ToMaster::Stop { instance, kill } => {
                 if let Some(worker) = self.workers.get_mut(&instance) {
-                    worker.retire = None;
+                    worker.stop_pipe = None;
                     if kill {
                         let _ = pidfd::send_signal(worker.process.as_fd(), Signal::SIGKILL);
                     }
@@ -283,10 +286,10 @@ impl Stand {
         let Ok(received) = receive_with(self.inspector.as_fd(), &mut buffer, false) else {
             return;
         };
-        let Ok(look) = serde_json::from_slice::<Look>(&buffer[..received.bytes]) else {
+        let Ok(look) = serde_json::from_slice::<InspectRequest>(&buffer[..received.bytes]) else {
             return;
         };
-        let seen = Seen {
+        let seen = InspectReply {
             number: look.number,
             found: found(&look.root, &self.directory),
             is_unknown: false,
@@ -319,24 +322,25 @@ impl Stand {
         };
         let path = || PathBuf::from(rest.first().copied().unwrap_or_default());
         let order = match word {
-            "view" => Order::View,
-            "restart" => Order::Restart {
+            "view" => AdminRequest::View,
+            "restart" => AdminRequest::Restart {
                 application: path(),
                 rolling: rest.get(1).map(|text| *text == "rolling"),
+                unstarted: Unstarted::Stays,
             },
-            "detach" => Order::Detach { pid: number() },
-            "disable" | "enable" => Order::Disable {
+            "detach" => AdminRequest::Detach { pid: number() },
+            "disable" | "enable" => AdminRequest::Disable {
                 pid: number(),
                 enable: word == "enable",
             },
-            "max" => Order::SetMax {
+            "max" => AdminRequest::SetMax {
                 max: number().unsigned_abs(),
             },
-            "take" => Order::Take {
+            "take" => AdminRequest::Take {
                 of: rest.first().copied().unwrap_or_default().to_owned(),
                 patience: None,
             },
-            "return" => Order::Return {
+            "return" => AdminRequest::Return {
                 lease: rest.first().and_then(|text| text.parse().ok()).unwrap_or(0),
                 ok: rest.get(1) != Some(&"failed"),
             },
@@ -362,7 +366,7 @@ impl Stand {
         };
         self.order += 1;
         self.tell(
-            &ToRouter::Order {
+            &ToRouter::AdminRequest {
                 order: self.order,
                 what: order,
             },
@@ -475,6 +479,7 @@ fn applications(directory: &Path, arguments: &[String]) -> (Applications, bool) 
     };
     let settings = Applications {
         reserve: 0,
+        concurrency: None,
         user_switching: true,
         user_mounts: false,
         directories: vec![directory.to_owned()],
@@ -501,10 +506,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let [_, file, directory, rest @ ..] = &arguments[..] else {
         return Err("usage: router_stand FILE.toml DIRECTORY [KEY=VALUE ...]".into());
     };
-    let mut pool = config::load(Path::new(file))?.config.pools.swap_remove(0);
+    let mut pool = config::load(Path::new(file))?.config.pools[0].as_ref().clone();
     let directory = std::fs::canonicalize(directory)?;
     let (settings, one_user) = applications(&directory, rest);
-    pool.applications = Some(settings);
+    pool.applications = Some(Box::new(settings));
     let config::Address::Unix(path) = &pool.listen.address else {
         return Err("the pool listens on a unix socket".into());
     };

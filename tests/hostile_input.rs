@@ -4,8 +4,8 @@
 use crate::random::{Random, rounds};
 use forkyard::scoreboard::layout::header::{MAX_SLOTS, PAST_MAX_ACTIVE, PAST_REQUESTS, USED};
 use forkyard::scoreboard::layout::slot;
-use forkyard::scoreboard::{census, header};
-use forkyard::worker::Sight;
+use forkyard::scoreboard::{header, slot_reader};
+use forkyard::worker::BackendStatus;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const ROUNDS: u64 = 3_000;
@@ -35,7 +35,7 @@ fn a_slot_is_read_within_its_page_whatever_is_in_it() {
     rounds(ROUNDS, |random| {
         let page: Vec<AtomicU64> = (0..PAGE_WORDS).map(|_| AtomicU64::new(edge(random))).collect();
         page[slot::LENGTHS].store(edge(random), Ordering::Relaxed);
-        let entry = census::read(&page);
+        let entry = slot_reader::read(&page);
         for (text, (_, room)) in entry.texts.iter().zip(slot::TEXTS) {
             assert!(text.len() <= room);
         }
@@ -44,9 +44,9 @@ fn a_slot_is_read_within_its_page_whatever_is_in_it() {
             page[slot::SEQUENCE].load(Ordering::Relaxed) & 1 == 0
         );
         // What is told of a program is one of the known states, or nothing.
-        let _ = Sight::read(census::program(&page)).map(|sight| sight.doing.name());
+        let _ = BackendStatus::read(slot_reader::program(&page)).map(|sight| sight.doing.name());
         let stage = page[slot::STAGE].load(Ordering::Relaxed);
-        assert!(stage <= u64::from(u32::MAX) || census::stage(&page) == entry.stage);
+        assert!(stage <= u64::from(u32::MAX) || slot_reader::stage(&page) == entry.stage);
         // What the master does with a slot's counts, beside its own: they never go down, and nothing else changes.
         let own: Vec<AtomicU64> = (0..PAGE_WORDS).map(|_| AtomicU64::new(edge(random))).collect();
         let numbers = || -> Vec<u64> { own.iter().map(|word| word.load(Ordering::Relaxed)).collect() };

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use forkyard::status::{Answer, ListenQueue, Snapshot, WorkerRow, ping, status};
+use forkyard::status::{ListenQueue, Snapshot, StatusAnswer, WorkerRow, ping, status};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
@@ -127,6 +127,7 @@ fn row(state: &'static str, start: i64, query: &str) -> WorkerRow {
         script: Vec::new(),
         last_cpu: 0.0,
         last_memory: 0,
+        in_flight: None,
     }
 }
 
@@ -174,7 +175,7 @@ fn without_numbers(page: &str, known: &[String]) -> String {
     normal
 }
 
-fn head(answer: &Answer) -> Vec<String> {
+fn head(answer: &StatusAnswer) -> Vec<String> {
     answer
         .headers
         .iter()
@@ -182,7 +183,7 @@ fn head(answer: &Answer) -> Vec<String> {
         .collect()
 }
 
-fn body(answer: Answer) -> String {
+fn body(answer: StatusAnswer) -> String {
     String::from_utf8(answer.body).unwrap()
 }
 

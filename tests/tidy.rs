@@ -96,12 +96,13 @@ const WORLD: [&str; 10] = [
 ];
 
 /// Parts that decide and do nothing themselves, and which of their files are not so, apart from those named `effects`.
-const PURE: [(&str, &[&str]); 7] = [
-    ("src/estate/", &[]),
+const PURE: [(&str, &[&str]); 8] = [
+    ("src/handover/", &[]),
     ("crates/base/", &[]),
     ("crates/config/", &[]),
     ("crates/core/", &[]),
     ("crates/fastcgi/", &[]),
+    ("crates/jobs/src/core/", &[]),
     ("crates/protocol/", &[]),
     ("crates/scoreboard/src/status/", &[]),
 ];
@@ -109,7 +110,7 @@ const PURE: [(&str, &[&str]); 7] = [
 /// A part, and what it may not know: other parts, and crates.
 const STRANGERS: [(&str, &str); 8] = [
     ("src/control/", "master worker spawn router runtime"),
-    ("src/estate/", "master worker"),
+    ("src/handover/", "master worker"),
     ("src/helper/", "master spawn"),
     ("src/reporter/", "master spawn router runtime"),
     ("crates/router/src/inspector/", "router"),
@@ -288,6 +289,37 @@ fn a_test_that_does_nothing_says_so() {
     assert!(count > 50, "{count} tests can be skipped");
 }
 
+/// `doctest = false` and `test = false` spare programs of tests that would have nothing to test: so it has to stay.
+#[test]
+fn where_cargo_looks_for_no_test_there_is_none() {
+    let manifests = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("crates")).expect("the crates");
+    for manifest in manifests.map(|entry| entry.expect("a crate").path().join("Cargo.toml")) {
+        let text = fs::read_to_string(&manifest).expect("the manifest");
+        assert!(text.contains("doctest = false"), "{}", manifest.display());
+    }
+    for (name, text) in files("crates") {
+        let fences = text
+            .lines()
+            .map(|line| line.trim_start().trim_start_matches(['/', '!']));
+        let mut fences = fences.filter_map(|line| line.strip_prefix(" ```"));
+        while let Some(language) = fences.next() {
+            assert!(
+                !["", "rust", "no_run"].contains(&language),
+                "crates/{name}: an example"
+            );
+            fences.next();
+        }
+    }
+    let untested = [
+        ("src/bin", files("src/bin")),
+        ("crates/php-shim", files("crates/php-shim")),
+    ];
+    for (folder, files) in untested {
+        let with_tests = files.iter().find(|(_, text)| text.contains("#[test]"));
+        assert!(with_tests.is_none(), "{folder}: {with_tests:?}");
+    }
+}
+
 #[test]
 fn nothing_is_left_to_do() {
     const WORDS: [&str; 4] = ["TODO", "FIXME", "todo!(", "unimplemented!("];
@@ -395,18 +427,70 @@ fn files_that_documents_name_exist() {
         "tests/",
     ];
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut named = 0;
+    let (mut named, mut sources_named) = (0, 0);
     for (document, text) in documents() {
-        for word in quoted(&text) {
-            let file = word.split([' ', ':']).next().unwrap_or_default();
-            let is_file = FOLDERS.iter().any(|folder| file.starts_with(folder));
-            if is_file && !file.contains(['{', '*', '<']) {
+        let words = quoted(&text);
+        let files = words
+            .iter()
+            .map(|word| word.split([' ', ':']).next().unwrap_or_default());
+        let (whole, short): (Vec<&str>, Vec<&str>) = files
+            .filter(|file| !file.contains(['{', '*', '<']))
+            .partition(|file| FOLDERS.iter().any(|folder| file.starts_with(folder)));
+        for file in &whole {
+            assert!(root.join(file).exists(), "{document} names {file}");
+        }
+        // One that is named without its folder is in a folder that the document names, too.
+        let short: Vec<&str> = short.into_iter().filter(|file| file.ends_with(".rs")).collect();
+        let is_there = |short: &str| {
+            let folders = whole.iter().flat_map(|file| Path::new(file).ancestors());
+            folders
+                .map(|folder| root.join(folder).join(short))
+                .any(|file| file.is_file())
+        };
+        for file in &short {
+            assert!(
+                is_there(file),
+                "{document} names {file}, in no folder that it names"
+            );
+        }
+        named += whole.len();
+        sources_named += short.len();
+    }
+    assert!(
+        named > 50 && sources_named > 20,
+        "{named} files and {sources_named} sources are named"
+    );
+}
+
+/// A source that a comment names by its path from the top, or from its own folder, is there.
+#[test]
+fn files_that_comments_name_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut named = 0;
+    for folder in ["src", "crates"] {
+        for (name, text) in files(folder) {
+            let own = root.join(folder).join(&name);
+            let own = own.parent().expect("its folder");
+            let comments = text
+                .lines()
+                .filter(|line| line.trim_start().starts_with("//"))
+                .collect::<Vec<_>>()
+                .join("\n");
+            for file in quoted(&comments) {
+                let is_path = file
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric() || "_/.-".contains(c));
+                if !is_path || !file.ends_with(".rs") || file.starts_with('/') {
+                    continue;
+                }
                 named += 1;
-                assert!(root.join(file).exists(), "{document} names {file}");
+                let is_there = own.ancestors().take_while(|it| it.starts_with(root));
+                let is_there = is_there.map(|it| it.join(&file)).any(|it| it.exists());
+                assert!(is_there, "{folder}/{name} names {file}");
             }
         }
     }
-    assert!(named > 50, "{named} files are named");
+    assert!(named > 20, "{named} sources are named");
 }
 
 /// The table that tells where something is decided names files and functions that are there.
@@ -417,17 +501,78 @@ fn what_is_decided_is_decided_where_the_table_says() {
     let (_, table) = text
         .split_once("\n## Where is what decided\n")
         .expect("the table");
-    let rows: Vec<&str> = table
-        .lines()
-        .filter(|line| line.starts_with("| "))
-        .skip(2)
-        .collect();
-    assert!(rows.len() > 20, "{} rows", rows.len());
+    let is_row = |line: &&str| {
+        line.starts_with("| ") && !line.starts_with("| question |") && !line.starts_with("| --- |")
+    };
+    let rows: Vec<&str> = table.lines().filter(is_row).collect();
+    assert!(rows.len() > 60, "{} rows", rows.len());
     for row in rows {
         let cells: Vec<&str> = row.trim_matches('|').rsplitn(3, " | ").map(str::trim).collect();
         let (function, file) = (cells[0].trim_matches('`'), cells[1].trim_matches('`'));
         let code = fs::read_to_string(root.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
         let has = code.contains(&format!("fn {function}(")) || code.contains(&format!("fn {function}<"));
         assert!(has, "{file} has no function {function}: {row}");
+    }
+}
+
+/// The unit for systemd is in the document that explains it, and says what the documents say of it.
+#[test]
+fn the_unit_is_the_one_in_the_documents() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |file: &str| fs::read_to_string(root.join(file)).expect(file);
+    let unit = read("conf/forkyard.service");
+    let (_, unit) = unit.split_once("\n[Unit]\n").expect("sections");
+    let document = read("docs/howto/upgrade.md");
+    let block = document
+        .split("```\n[Unit]\n")
+        .nth(1)
+        .and_then(|rest| rest.split("```").next());
+    assert_eq!(block, Some(unit));
+    let value = |key: &str| {
+        unit.lines()
+            .find_map(|line| line.strip_prefix(key)?.strip_prefix('='))
+    };
+    assert_eq!(value("Delegate"), Some("yes"));
+    assert_eq!(value("DelegateSubgroup"), Some("daemon"));
+    assert_eq!(value("KillMode"), Some("process"));
+    let most = value("FileDescriptorStoreMax").expect("a number");
+    assert_eq!(value("Environment"), Some(format!("FDSTORE={most}").as_str()));
+    let users = read("docs/howto/many-users.md");
+    assert!(users.contains("`Delegate=yes` and `DelegateSubgroup=daemon`"));
+}
+
+/// The lexicon has at most 40 words, each once. For words that it had before the field's own are used, in code and documents.
+#[test]
+fn the_lexicon_is_short_and_each_word_has_one_meaning() {
+    const GONE: [&str; 10] = [
+        "estate",
+        "heritage",
+        "lobby",
+        "minder",
+        "census",
+        "ledger",
+        "seasoned",
+        "looker",
+        "child_accept",
+        "mould",
+    ];
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = fs::read_to_string(root.join("docs/reference/lexicon.md")).expect("the document");
+    let first_cells = text.lines().filter(|line| line.starts_with("| **"));
+    let cells = first_cells.filter_map(|line| line.split('|').nth(1));
+    let words: Vec<&str> = cells
+        .flat_map(|cell| cell.split("**").skip(1).step_by(2))
+        .collect();
+    let unique: std::collections::BTreeSet<&str> = words.iter().copied().collect();
+    assert_eq!(unique.len(), words.len(), "a word has two meanings: {words:?}");
+    assert!((20..=40).contains(&words.len()), "{} words", words.len());
+    for word in GONE {
+        assert!(!text.contains(&format!("**{word}**")), "{word} is in the lexicon");
+    }
+    for (path, code) in sources() {
+        let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+        for word in code.split(|c| !is_word(c)) {
+            assert!(!GONE.contains(&word), "{path} says {word}");
+        }
     }
 }

@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[path = "../../tests/fuzz/targets.rs"]
 mod targets;
 
-const TARGETS: [&[Target]; 5] = [
+const TARGETS: [&[Target]; 6] = [
     targets::TARGETS,
     forkyard_config::fuzz::TARGETS,
     forkyard_host::fuzz::TARGETS,
+    forkyard_jobs::fuzz::TARGETS,
     forkyard_router::fuzz::TARGETS,
     forkyard_worker::fuzz::TARGETS,
 ];

@@ -4,22 +4,18 @@ The tests use fixed ports and fixed names, so each lane of them has a tree and n
 by side. What is expected to fail is listed with its reason in fpm-VERSION.txt; the run fails if a test fails that is not
 listed, and also if one passes that is."""
 
-import argparse
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 from pathlib import Path
 
 import sources
-from program import tested
+from program import SKIPPED, suite_parser, tested, work_directory
 
 HERE = Path(__file__).resolve().parent
 NEEDED = ["sapi/fpm/tests", "run-tests.php", "ext/standard/tests/misc/browscap.ini"]
-# What automake's tests say when they were not run.
-SKIPPED = 77
 # Longer than any lane takes.
 PATIENCE_S = 900
 GOOD = {"PASSED", "SKIPPED", "XFAILED", "WARNED"}
@@ -29,15 +25,13 @@ NO_REASON = "(no reason yet)"
 
 
 def arguments():
-    parser = argparse.ArgumentParser(prog="scripts/conformance fpm", description="php-src's tests of php-fpm")
+    parser = suite_parser("fpm", "php-src's tests of php-fpm")
     add = parser.add_argument
-    add("--binary", default="target/release/forkyard-fpm", help="the program to test")
     add("--as", dest="users", choices=["nobody", "root", "both"], help="the user (default: both, if this is root)")
     add("--beside", action="store_true", help="run php-fpm too, and show where the two differ")
     add("--only", action="append", default=[], metavar="GLOB", help="only the tests of these names")
     add("--lanes", type=int, default=3, help="how many run side by side for each user")
     add("--diff", action="store_true", help="show what was expected and what came, for each failure")
-    add("--php-version", default="8.2", help="which PHP's tests")
     add("--write-expected", action="store_true", help="write the list of expected failures anew, keeping the reasons")
     return parser.parse_args()
 
@@ -53,9 +47,7 @@ def main():
     if asked.beside:
         programs["php-fpm"] = Path(f"/usr/sbin/php-fpm{asked.php_version}")
 
-    with tempfile.TemporaryDirectory(prefix="fpm-") as work:
-        work = Path(work)
-        work.chmod(0o755)
+    with work_directory("fpm-") as work:
         try:
             origin = sources.unpack(asked.php_version, work / "src", NEEDED)
         except sources.Missing as missing:

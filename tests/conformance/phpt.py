@@ -8,13 +8,11 @@ Both servers see the tests at the same path, in namespaces of their own. Tests a
 Whether a test passes doesn't matter, only that both servers say the same. What may differ is listed with its reason in
 phpt-differences.txt; the run fails if another test differs, and also if a listed one doesn't."""
 
-import argparse
 import difflib
 import hashlib
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,13 +21,11 @@ import sources
 from comparison import compare, without_chance
 from fastcgi import Client
 from phpt_file import Phpt, parameters
-from program import tested
+from program import SKIPPED, add_choice_of_phpt, suite_parser, tested, work_directory
 from servers import Home, Server
 
 HERE = Path(__file__).resolve().parent
 NEEDED = ["tests", "Zend/tests", "ext/*/tests"]
-# What automake's tests say when they were not run.
-SKIPPED = 77
 # Longer than the servers allow a request (servers.py).
 PATIENCE_S = 40
 MODES = ["fresh", "sequence"]
@@ -38,45 +34,55 @@ MORE_TRIES = 3
 
 
 def arguments():
-    parser = argparse.ArgumentParser(
-        prog="scripts/conformance phpt", description="php-src's .phpt tests, sent to php-fpm and forkyard-fpm"
-    )
+    parser = suite_parser("phpt", "php-src's .phpt tests, sent to php-fpm and forkyard-fpm")
+    add_choice_of_phpt(parser, sample="only so many tests, always the same ones")
     add = parser.add_argument
-    add("--binary", default="target/release/forkyard-fpm", help="the program to test")
     add("--mode", choices=[*MODES, "both"], default="both", help="with --sample, each test is sent in one of both")
-    add("--sample", type=int, metavar="COUNT", help="only so many tests, always the same ones")
     add("--lanes", type=int, default=2, help="pairs of servers that work side by side")
-    add("--only", action="append", default=[], metavar="TEXT", help="only tests with this in their names")
-    add("--out", type=Path, metavar="DIRECTORY", help="where to write what differs, a file for each test")
-    add("--php-version", default="8.2", help="which PHP")
     return parser.parse_args()
 
 
 def main():
-    asked = arguments()
+    return on_sources(arguments(), "phpt-", run_in_lanes)
+
+
+def on_sources(asked, prefix, run):
+    """Unpacks the tests into a directory of this run, and says what `run` comes to with them, or that they were not run."""
     binary = tested(asked.binary)
     if os.geteuid() != 0:
         print("SKIPPED, NOT TESTED: php-src's .phpt tests: servers in namespaces need root", file=sys.stderr)
         return SKIPPED
     # Not below /tmp, which each server has for itself.
-    with tempfile.TemporaryDirectory(prefix="phpt-", dir="/var/tmp") as work:
-        work = Path(work)
-        work.chmod(0o755)
+    with work_directory(prefix, "/var/tmp") as work:
         try:
             origin = sources.unpack(asked.php_version, work / "src", NEEDED)
         except sources.Missing as missing:
             print(f"SKIPPED, NOT TESTED: php-src's .phpt tests: {missing}", file=sys.stderr)
             return SKIPPED
-        run = Run(work, asked, binary)
-        plan = run.plan()
-        told = ", ".join(f"{len(tests)} {mode}" for mode, tests in plan.items())
-        print(f"tests of {origin}: {told}", flush=True)
-        lanes = [threading.Thread(target=run.lane, args=(number, plan)) for number in range(asked.lanes)]
-        for thread in lanes:
-            thread.start()
-        for thread in lanes:
-            thread.join()
-        return run.judge(plan)
+        if asked.out:
+            asked.out.mkdir(parents=True, exist_ok=True)
+        return run(work, asked, binary, origin)
+
+
+def run_in_lanes(work, asked, binary, origin):
+    run = Run(work, asked, binary)
+    plan = run.plan()
+    told = ", ".join(f"{len(tests)} {mode}" for mode, tests in plan.items())
+    print(f"tests of {origin}: {told}", flush=True)
+    lanes = [threading.Thread(target=run.lane, args=(number, plan)) for number in range(asked.lanes)]
+    for thread in lanes:
+        thread.start()
+    for thread in lanes:
+        thread.join()
+    return run.judge(plan)
+
+
+def names_of(root, asked):
+    """The tests' names, in the order in which a sample takes them."""
+    names = sorted(str(path.relative_to(root)) for path in root.rglob("*.phpt"))
+    if asked.only:
+        names = [name for name in names if any(text in name for text in asked.only)]
+    return sorted(names, key=digest) if asked.sample else names
 
 
 class Run:
@@ -85,19 +91,12 @@ class Run:
         self.tally = {}
         self.different = {}
         self.lock = threading.Lock()
-        if asked.out:
-            asked.out.mkdir(parents=True, exist_ok=True)
 
     def plan(self):
         """The tests for each mode, with their scripts written."""
         root = self.work / "src"
-        names = sorted(str(path.relative_to(root)) for path in root.rglob("*.phpt"))
-        if self.asked.only:
-            names = [name for name in names if any(text in name for text in self.asked.only)]
-        if self.asked.sample:
-            names = sorted(names, key=lambda name: digest(name))
         plan = {"fresh": [], "sequence": []}
-        for name in names:
+        for name in names_of(root, self.asked):
             test = Phpt(root, name)
             if reason := test.reason_to_leave_out():
                 self.count(f"left out: {reason}")
@@ -277,4 +276,5 @@ def differences():
     return found
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

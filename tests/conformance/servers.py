@@ -13,6 +13,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 # As text: a checkout below /tmp is not seen where /tmp is another.
 INSIDE = (HERE / "inside.py").read_text()
+# Of the suite `loop`.
+LOOP_SCRIPTS = ("handler.php", "ordinary.php", "worker.php", "loop-probe.php")
 # Longer than a server takes to start.
 PATIENCE_S = 30
 # A request that takes longer is ended.
@@ -57,7 +59,8 @@ class Home:
             (path / name).mkdir()
         (path / "tmp").chmod(0o1777)
         subprocess.run(["cp", "-a", str(source), str(path / "tree")], check=True)
-        shutil.copy(HERE / "probe.php", path / "tree/probe.php")
+        for script in ("probe.php", *LOOP_SCRIPTS):
+            shutil.copy(HERE / script, path / "tree" / script)
         subprocess.run(["chown", "-R", "www-data:", str(path / "tree")], check=True)
         (path / "tree/php.ini").write_text(PHP_INI)
 
@@ -66,11 +69,10 @@ class Server:
     """A running daemon."""
 
     def __init__(self, program, home, is_sequence, version):
-        self.home = home
+        self.home, self.version = home, version
         home.socket.unlink(missing_ok=True)
         (home.path / "fpm.conf").write_text(self.configuration(is_sequence))
-        # Scripts run what PHP_BINARY names, so it has the same name everywhere.
-        name = f"php-fpm{version}"
+        name = self.name()
         mounts = [(home.path / "tree", home.site), (program, home.programs / name)]
         for companion in ("forkyard-php", "forkyard"):
             if program.with_name(companion).exists():
@@ -84,7 +86,7 @@ class Server:
         script += [shlex.join(["mount", "--bind", str(source), str(target)]) for source, target in mounts]
         script += ["cd /", 'exec "$@"']
         apart = ["unshare", "--mount", "--net", "--pid", "--ipc", "--fork", "--mount-proc", "--kill-child"]
-        daemon = [home.programs / name, "-F", "-c", home.site / "php.ini", "-y", home.path / "fpm.conf"]
+        daemon = [home.programs / name, *self.arguments()]
         command = [*apart, "sh", "-c", "; ".join(script), "sh", sys.executable, "-B", "-c", INSIDE, "root", *daemon]
         environment = {"PATH": os.environ["PATH"], "LC_ALL": "C"}
         self.output = open(home.path / "output", "wb")
@@ -96,6 +98,14 @@ class Server:
             stderr=self.output,
         )
         self.wait(program.name)
+
+    def name(self):
+        """What the program is called. Scripts run what PHP_BINARY names, so it has the same name everywhere."""
+        return f"php-fpm{self.version}"
+
+    def arguments(self):
+        """Of the program."""
+        return ["-F", "-c", self.home.site / "php.ini", "-y", self.home.path / "fpm.conf"]
 
     def configuration(self, is_sequence):
         workers, requests = (1, 0) if is_sequence else (3, 1)
@@ -133,3 +143,35 @@ env[PATH] = /usr/bin:/bin
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
         self.output.close()
+
+
+class LoopServer(Server):
+    """forkyard, whose worker script includes the test that a request names."""
+
+    def name(self):
+        return "forkyard"
+
+    def arguments(self):
+        return ["run", "-F", "-c", self.home.path / "fpm.conf"]
+
+    def configuration(self, is_sequence):
+        return f"""[global]
+error_log = "{self.home.path}/log"
+[pool.www]
+listen = {{ address = "{self.home.socket}", mode = "0666" }}
+user = "www-data"
+group = "www-data"
+pm = "static"
+max_children = 1
+request_terminate_timeout = "{LIMIT_S}s"
+catch_workers_output = true
+env = {{ PATH = "/usr/bin:/bin" }}
+[pool.www.application]
+runtime = "php"
+version = "{self.version}"
+php_ini = "{self.home.site}/php.ini"
+worker = "{self.home.site}/worker.php"
+worker_mode = "loop"
+loop_requests = 0
+loop_memory = 0
+"""

@@ -24,6 +24,7 @@ fn options(path: &str) -> Options {
 fn comparable(mut config: Config) -> Config {
     config.path = PathBuf::new();
     for pool in &mut config.pools {
+        let pool = std::sync::Arc::make_mut(pool);
         pool.title.clear();
         pool.env = last_of_each(&pool.env);
         if pool.status_path.as_deref() == Some("/") {

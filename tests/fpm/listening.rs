@@ -1,4 +1,4 @@
-//! Where pools listen, and who may connect: IPv4 beside IPv6, and lists with mistakes.
+//! Where pools listen, and which clients may connect: IPv4 beside IPv6, and lists with mistakes.
 
 use super::both::{STOCK, forkyard_fpm, is_stock_there, said, without_time};
 use super::pair::{Fpm, is_possible};
@@ -90,7 +90,7 @@ fn a_port_that_is_taken_for_ipv6_is_tried_for_ipv4() {
     assert_eq!(logs[1].0.first().map(String::as_str), Some(first), "{logs:?}");
 }
 
-/// As in php-fpm: the workers say so, and serve nobody who is not in the list.
+/// As in php-fpm: the workers say so, and serve only clients that are in the list.
 #[test]
 fn a_wrong_address_in_the_list_is_an_error_and_not_the_end() {
     if !is_possible() {

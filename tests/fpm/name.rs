@@ -21,7 +21,7 @@ fn help(command: &mut Command) -> String {
 fn the_executed_file_s_name_decides_and_no_other() {
     let directory = tempfile::tempdir().expect("there is room");
     let at = |name: &str| directory.path().join(name);
-    std::fs::copy(FORKYARD, at("php-fpm8.2")).expect("there is room");
+    crate::support::copy_program(FORKYARD.as_ref(), &at("php-fpm8.2"));
     std::os::unix::fs::symlink(FORKYARD, at("our-own-company-fpm")).expect("there is room");
     std::os::unix::fs::symlink(forkyard_fpm(), at("forkyard")).expect("there is room");
     for name in ["php-fpm8.2", "our-own-company-fpm"] {

@@ -307,17 +307,18 @@ fn settings_that_come_with_requests_can_be_closed_without_a_new_directive() {
     assert!(seen.iter().any(|line| line.contains(wanted)), "{seen:#?}");
 }
 
-/// The same file serves php-fpm, whose pools always share an OPcache.
+/// The same file serves php-fpm, which ignores it.
 #[test]
-fn pools_can_share_an_opcache_as_in_php_fpm() {
+fn pools_of_two_users_can_have_workers_of_one_zygote() {
     let (false, Some(site)) = (needs_root(), Site::new()) else {
         return;
     };
     site.append(
-        "php_admin_value[forkyard.preloader] = shared\nphp_admin_value[opcache.file_update_protection] = 0\n",
+        "php_admin_value[forkyard.preloader] = zygote\nphp_admin_value[opcache.file_update_protection] = 0\n",
     );
     let pool = std::fs::read_to_string(site.path("pool.d/www.conf")).expect("it was written");
     let other = pool.replace("[www]", "[other]").replace("fpm.sock", "other.sock");
+    let other = other.replace("user = www-data", "user = nobody");
     site.write("pool.d/other.conf", &other);
     if super::both::is_stock_there() {
         let stock = Command::new(concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP")))
@@ -342,16 +343,22 @@ fn pools_can_share_an_opcache_as_in_php_fpm() {
     };
     let daemon = Daemon::start(&site);
     daemon.expect("ready to handle connections");
-    assert_eq!(ask("other.sock", "cached.php"), "not");
     assert_eq!(ask("fpm.sock", "code.php"), "code");
-    assert_eq!(ask("other.sock", "cached.php"), "cached");
+    assert_eq!(ask("fpm.sock", "cached.php"), "cached");
+    assert_eq!(ask("other.sock", "cached.php"), "not", "its OPcache is its own");
+    // A worker that was just forked has its preloader's title.
+    crate::support::until("one zygote and no other preloader", || {
+        let titles = daemon.children().into_iter().map(title);
+        let preloaders: Vec<String> = titles.filter(|title| title.contains("preloader")).collect();
+        (preloaders == ["php-fpm: preloader zygote"]).then_some(())
+    });
     site.write(
         "pool.d/other.conf",
-        &other.replace("user = www-data", "user = nobody"),
+        &other.replace("forkyard.preloader] = zygote", "forkyard.preloader] = shared"),
     );
     daemon.signal(Signal::SIGUSR2);
     let seen = daemon.expect("the old one stays in force");
-    let wanted = "forkyard.preloader: pool www can't share pool other's preloader: user differs";
+    let wanted = "[pool other] forkyard.preloader: write own, or zygote, which has taken the place of shared";
     assert!(seen.iter().any(|line| line.contains(wanted)), "{seen:#?}");
 }
 
@@ -375,7 +382,7 @@ fn a_pool_of_root_is_refused_at_the_start() {
 fn install(site: &Site, name: &str) -> PathBuf {
     let target = site.path(name);
     let new = target.with_extension("new");
-    std::fs::copy(Path::new(forkyard_fpm()).with_file_name(name), &new).expect("it was built");
+    crate::support::copy_program(&Path::new(forkyard_fpm()).with_file_name(name), &new);
     std::fs::rename(&new, &target).expect("writable");
     target
 }

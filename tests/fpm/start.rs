@@ -69,7 +69,7 @@ fn a_start_that_fails_has_php_fpms_words_and_code() {
         for how in ["-F", "-D"] {
             let said = compare(pool, &["-n", how, "-y", &file]).unwrap_or_else(|text| panic!("{how} {text}"));
             assert!(said.contains(expected), "{said}");
-            // Whoever reads the log finds it there as well: once from each program.
+            // A reader of the log finds it there as well: once from each program.
             let log = log(path);
             let count = log.matches("FPM initialization failed").count();
             assert!(*global == "error_log = /nonexistent/log" || count == 2, "{log}");

@@ -154,7 +154,7 @@ fn without_root_users_and_priorities_are_ignored_with_a_notice() {
         );
         let file = put(&own.join("php-fpm.conf"), &text);
         let copy = |from: &Path| {
-            // What is built may lie where nobody else may look.
+            // What is built may lie where other users may not look.
             let target = own.join("bin").join(from.file_name().expect("a name"));
             std::fs::create_dir_all(own.join("bin")).expect("writable");
             std::fs::copy(from, &target).expect("writable");

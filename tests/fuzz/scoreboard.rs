@@ -2,14 +2,14 @@
 
 use forkyard_fuzz::words_of;
 use forkyard_scoreboard::layout::slot;
-use forkyard_scoreboard::{census, header, layout};
+use forkyard_scoreboard::{header, layout, slot_reader};
 use forkyard_sys::shm::PAGE_WORDS;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A slot is read within its page, and what the master adds up of it does not overflow.
 pub(super) fn slot(input: &[u8]) {
     let page = words_of(input, PAGE_WORDS);
-    let entry = census::read(&page);
+    let entry = slot_reader::read(&page);
     for (text, (_, room)) in entry.texts.iter().zip(slot::TEXTS) {
         assert!(text.len() <= room);
     }
@@ -18,7 +18,7 @@ pub(super) fn slot(input: &[u8]) {
         page[slot::SEQUENCE].load(Ordering::Relaxed) & 1 == 0
     );
     let stage = page[slot::STAGE].load(Ordering::Relaxed);
-    assert!(stage <= u64::from(u32::MAX) || census::stage(&page) == entry.stage);
+    assert!(stage <= u64::from(u32::MAX) || slot_reader::stage(&page) == entry.stage);
     let own: Vec<AtomicU64> = (0..PAGE_WORDS).map(|_| AtomicU64::new(0)).collect();
     for _ in 0..3 {
         header::add(&own, layout::header::PAST_REQUESTS, entry.requests);

@@ -4,8 +4,8 @@ use forkyard_base::tick::Tick;
 use forkyard_core::spawn::capture::Capture;
 use forkyard_core::spawn::handshake::properties::{Address, Found, check, parse, to_look_at};
 use forkyard_core::spawn::handshake::response::{Complaint, Properties, Response, StepFiles};
-use forkyard_core::spawn::letter::{Letter, MOST_BYTES};
 use forkyard_core::spawn::plan::{Account, Kind, Plan};
+use forkyard_core::spawn::start_failure::{MOST_BYTES, StartFailure};
 use forkyard_core::spawn::step::Step;
 use forkyard_fuzz::{in_pieces, number_of};
 use std::path::Path;
@@ -80,6 +80,7 @@ pub(super) fn response(input: &[u8]) {
         solution_html: next(),
         solution_text: next(),
         details: next(),
+        source: next(),
     };
     let mut steps = Vec::new();
     for step in Step::ALL.iter().take(4) {
@@ -124,15 +125,15 @@ pub(super) fn output(input: &[u8]) {
 }
 
 /// What a worker tells of a start that failed makes a report whose words are the reader's own.
-pub(super) fn letter(input: &[u8]) {
-    let Some(letter) = Letter::decode(input) else {
+pub(super) fn start_failure(input: &[u8]) {
+    let Some(start_failure) = StartFailure::decode(input) else {
         return;
     };
-    let again = letter.encode();
+    let again = start_failure.encode();
     assert!(again.len() <= MOST_BYTES);
-    assert_eq!(Letter::decode(&again), Some(letter.clone()));
+    assert_eq!(StartFailure::decode(&again), Some(start_failure.clone()));
     let now = Tick::from_nanos(1 << number_of(input, 64));
-    let report = letter.report(Arc::clone(&PLAN), now);
+    let report = start_failure.report(Arc::clone(&PLAN), now);
     assert!(report.started <= report.ended && report.ended <= now);
     assert_eq!(report.plan.group, "app");
     assert!(!report.text().contains('\u{1b}') && !report.line().contains('\n'));

@@ -1,7 +1,7 @@
 //! What is asked of a status page, and what stands in it.
 
 use forkyard_fuzz::number_of;
-use forkyard_scoreboard::status::{Format, ListenQueue, Selection, Snapshot, WorkerRow, render};
+use forkyard_scoreboard::status::{ListenQueue, PageFormat, Selection, Snapshot, WorkerRow, render};
 
 /// Any query asks for some page.
 pub(super) fn query(input: &[u8]) {
@@ -11,8 +11,8 @@ pub(super) fn query(input: &[u8]) {
     assert!(
         !Selection::from_query(&[input, b"&full"].concat())
             .format
-            .eq(&Format::Text)
-            || selection.format == Format::Text
+            .eq(&PageFormat::Text)
+            || selection.format == PageFormat::Text
     );
 }
 
@@ -35,6 +35,7 @@ pub(super) fn pages(input: &[u8]) {
         script: input.to_vec(),
         last_cpu: f64::from_bits(number),
         last_memory: number,
+        in_flight: Some(number as u32).filter(|_| number % 2 == 0),
     };
     let snapshot = Snapshot {
         pool: "www".to_owned(),
@@ -61,12 +62,17 @@ pub(super) fn pages(input: &[u8]) {
         (row.user, row.script) = (Vec::new(), Vec::new());
     }
     let plain = |format| render(&plain, Selection { format, full: true });
-    let json: serde_json::Value = serde_json::from_str(&page(Format::Json)).expect("JSON");
+    let json: serde_json::Value = serde_json::from_str(&page(PageFormat::Json)).expect("JSON");
     assert_eq!(json["processes"].as_array().map(Vec::len), Some(1));
     assert_eq!(json["pool"], "www");
-    for format in [Format::Text, Format::Html, Format::Xml, Format::Openmetrics] {
+    for format in [
+        PageFormat::Text,
+        PageFormat::Html,
+        PageFormat::Xml,
+        PageFormat::Openmetrics,
+    ] {
         let (page, plain) = (page(format), plain(format));
-        let is_markup = matches!(format, Format::Html | Format::Xml);
+        let is_markup = matches!(format, PageFormat::Html | PageFormat::Xml);
         let is_order = |c: char| match is_markup {
             true => c < ' ' && !"\n\t\r".contains(c),
             false => c.is_control() && !"\n\t".contains(c),
@@ -74,8 +80,8 @@ pub(super) fn pages(input: &[u8]) {
         assert!(!page.contains(is_order), "{page:?}");
         let count = |text: &str, mark: char| text.matches(mark).count();
         match format {
-            Format::Text => assert_eq!(count(&page, '\n'), count(&plain, '\n'), "{page}"),
-            Format::Html | Format::Xml => {
+            PageFormat::Text => assert_eq!(count(&page, '\n'), count(&plain, '\n'), "{page}"),
+            PageFormat::Html | PageFormat::Xml => {
                 assert_eq!(
                     [count(&page, '<'), count(&page, '>')],
                     [count(&plain, '<'), count(&plain, '>')],

@@ -1,7 +1,7 @@
 //! The targets of parsers that all can see; those of others are in their crates.
 
-mod estate;
 mod fastcgi;
+mod handover;
 mod json;
 mod keeper;
 mod php;
@@ -24,7 +24,7 @@ pub(crate) const TARGETS: &[Target] = &[
     target("spawn_properties", Grammar::Json, words::PROPERTIES, 1024, spawn::properties),
     target("spawn_response", Grammar::Lines, words::RESPONSE, 800, spawn::response),
     target("spawn_output", Grammar::Bytes, &[], 400, spawn::output),
-    target("spawn_letter", Grammar::Json, words::LETTER, 600, spawn::letter),
+    target("start_failure", Grammar::Json, words::START_FAILURE, 600, spawn::start_failure),
     target("router_orders", Grammar::Json, words::ROUTER, 400, json::router_orders),
     target("router_channel", Grammar::Bytes, &[], 100, json::router_channel),
     target("inspector_messages", Grammar::Json, words::INSPECTOR, 800, json::inspector_messages),
@@ -32,6 +32,6 @@ pub(crate) const TARGETS: &[Target] = &[
     target("control_request", Grammar::Json, words::CONTROL, 400, json::control_request),
     target("control_answer", Grammar::Json, words::CONTROL, 1024, json::control_answer),
     target("keeper_message", Grammar::Lines, words::NOTIFY, 400, keeper::message),
-    target("estate_document", Grammar::Json, words::ESTATE, 1500, estate::document),
-    target("estate_frames", Grammar::Bytes, &["forkyard"], 400, estate::frames),
+    target("handover_document", Grammar::Json, words::HANDOVER, 1500, handover::document),
+    target("handover_frames", Grammar::Bytes, &["forkyard"], 400, handover::frames),
 ];

@@ -153,7 +153,7 @@ fn programs_that_are_missing_are_told_once() {
     fs::create_dir(&alone).expect("directory");
     // Under another name it does not find itself for its helpers either.
     let program = alone.join("renamed");
-    fs::copy(env!("CARGO_BIN_EXE_forkyard"), &program).expect("copy");
+    crate::support::copy_program(env!("CARGO_BIN_EXE_forkyard").as_ref(), &program);
     let application = "runtime = \"php\"\nversion = \"8.2\"\n";
     let status = format!("{ONDEMAND}status_listen = \"{}/status\"\n", path.display());
     let text = pool(path, "a", ONDEMAND, application) + &pool(path, "b", &status, application);

@@ -260,7 +260,7 @@ fn strangers_are_refused() {
             .gid(65534)
             .output()
     };
-    // The executable may lie where nobody can reach it.
+    // The directory of the executable may be closed to the user "nobody".
     let Ok(output) = as_nobody() else {
         return crate::skip::skip("the user nobody can't execute forkyard where it was built");
     };

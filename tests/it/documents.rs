@@ -5,7 +5,10 @@
 
 pub(crate) mod blocks;
 mod container;
+mod deploy;
 mod first;
+mod hosts;
+mod plots;
 pub(crate) mod served;
 
 use crate::support::daemon::{directory, php_pool};
@@ -21,7 +24,10 @@ const COMMANDS: &[&str] = &[
     "apt-get",
     "cargo",
     "cd",
+    "chown",
+    "cp",
     "curl",
+    "docker",
     "git",
     "install",
     "journalctl",
@@ -29,7 +35,11 @@ const COMMANDS: &[&str] = &[
     "ln",
     "mv",
     "nginx",
+    "service",
     "systemctl",
+    "update-alternatives",
+    "update-rc.d",
+    "useradd",
 ];
 
 fn blocks(kind: &str) -> Vec<Block> {
@@ -52,9 +62,21 @@ fn forkyard(arguments: &[&str]) -> Output {
 fn check(text: &str) -> Result<(), String> {
     let dir = directory();
     let application = dir.path().join("app");
-    fs::create_dir(&application).expect("mkdir");
-    fs::write(application.join("app.js"), "").expect("application");
-    let text = text.replace("/srv/app", &application.display().to_string());
+    fs::create_dir_all(application.join("public")).expect("mkdir");
+    for file in [
+        "app.js",
+        "worker.php",
+        "public/index.php",
+        "public/frankenphp-worker.php",
+    ] {
+        fs::write(application.join(file), "").expect("application");
+    }
+    let checks = dir.path().join("checks");
+    fs::create_dir(&checks).expect("mkdir");
+    let text = text
+        .replace("/srv/app", &application.display().to_string())
+        .replace("/srv/sites", &checks.display().to_string())
+        .replace("/srv/checks", &checks.display().to_string());
     let file = dir.path().join("forkyard.toml");
     fs::write(&file, text).expect("configuration");
     let output = forkyard(&["check", "-c", &file.display().to_string()]);
@@ -118,6 +140,8 @@ fn every_block_has_a_kind_that_is_known() {
         "python",
         "ruby",
         "js",
+        // Run by the tests in jobs/recipes.rs.
+        "sql",
     ]);
     for block in documents().into_iter().flat_map(|path| blocks::read(&path)) {
         assert!(known.contains(block.kind.as_str()), "{block}: {}", block.kind);
@@ -168,8 +192,12 @@ fn check_command(block: &Block, line: &str) {
 /// The subcommand exists, and its help names every option that is used.
 fn check_options(block: &Block, words: &[&str]) {
     let (options, names): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with('-'));
-    // `pool` has commands of its own.
-    let depth = if names.first() == Some(&"pool") { 2 } else { 1 };
+    // These have commands of their own.
+    let depth = if matches!(names.first(), Some(&"pool" | &"jobs")) {
+        2
+    } else {
+        1
+    };
     let mut arguments: Vec<&str> = names.into_iter().take(depth).collect();
     arguments.push("--help");
     let output = forkyard(&arguments);

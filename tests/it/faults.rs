@@ -148,7 +148,7 @@ fn output_of_workers_is_caught() {
     );
 }
 
-/// Noise in every pipe that a worker holds (child_accept among them), as fast as it goes. PHP itself can't get at them.
+/// Noise in every pipe that a worker holds (accept-notify among them), as fast as it goes. PHP itself can't get at them.
 #[test]
 fn noise_in_a_workers_pipes_disturbs_no_other_pool() {
     let daemon = Daemon::start(|dir| {

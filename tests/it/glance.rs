@@ -150,23 +150,36 @@ fn one_pool_is_shown_with_its_requests() {
 
 /// In a terminal, which script(1) makes.
 #[test]
-fn no_line_is_wider_than_the_terminal() {
+fn no_line_is_wider_than_the_terminal_and_states_have_colours() {
     let daemon = two_pools();
-    let command = format!(
-        "stty cols 64; {} status -c {}/forkyard.toml",
-        env!("CARGO_BIN_EXE_forkyard"),
-        daemon.dir.display()
+    let shown = |variables: &str| {
+        let command = format!(
+            "stty cols 64; {variables} {} status -c {}/forkyard.toml",
+            env!("CARGO_BIN_EXE_forkyard"),
+            daemon.dir.display()
+        );
+        let mut script = Command::new("script");
+        let output = script.args(["-qec", &command, "/dev/null"]).output();
+        text(&output.expect("script (Debian package bsdutils)").stdout)
+    };
+    let plain = shown("TERM=xterm NO_COLOR=1");
+    assert!(plain.contains("2 pools") && plain.contains("\none "), "{plain}");
+    assert!(
+        !plain.contains('\x1b') && !shown("TERM=dumb").contains('\x1b'),
+        "{plain}"
     );
-    let output = Command::new("script")
-        .args(["-qec", &command, "/dev/null"])
-        .output()
-        .expect("script (Debian package bsdutils)");
-    let shown = text(&output.stdout);
-    assert!(shown.contains("2 pools") && shown.contains("\none "), "{shown}");
-    for line in shown.lines() {
+    for line in plain.lines() {
         assert!(line.trim_end().chars().count() <= 64, "{line}");
     }
-    // Elsewhere nothing is cut off.
+    let coloured = shown("TERM=xterm NO_COLOR=");
+    assert!(coloured.contains("\x1b[1mPOOL"), "{coloured}");
+    assert_eq!(
+        coloured.matches("\x1b[32mserving\x1b[0m").count(),
+        2,
+        "{coloured}"
+    );
+    // Elsewhere nothing is cut off, and there is no colour.
     let whole = text(&status(&daemon, &[]).stdout);
     assert!(whole.lines().any(|line| line.ends_with("CPU")), "{whole}");
+    assert!(!whole.contains('\x1b'), "{whole}");
 }

@@ -1,8 +1,9 @@
-//! The keeper: a master that is killed is missed by nobody.
+//! The keeper: clients do not notice that a master is killed.
 
 use crate::support::daemon::{Daemon, directory, forkyard, php_pool};
 use crate::support::fcgi::{Client, Params};
 use crate::support::{process, until};
+use forkyard_protocol::handover::document::Document;
 use nix::sys::signal::Signal;
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -45,7 +46,7 @@ impl Kept {
         })
     }
 
-    /// All workers, whoever their parent is.
+    /// All workers, whichever process is their parent.
     fn workers(&self) -> Vec<u32> {
         let own = process::children(self.keeper());
         let others = own.iter().flat_map(|pid| process::children(*pid));
@@ -58,16 +59,8 @@ impl Kept {
         until("workers", || Some(self.workers()).filter(|it| it.len() == count))
     }
 
-    /// Waits until the document that the master keeps up to date names this many workers.
     fn wait_until_known(&self, count: usize) -> Vec<u32> {
-        until("the document", || {
-            let copies = ["estate-a", "estate-b"].map(|name| descriptor(self.keeper(), name));
-            copies.iter().flatten().find(|path| {
-                let bytes = fs::read(path).unwrap_or_default();
-                String::from_utf8_lossy(&bytes).matches("\"pid\":").count() >= count
-            })?;
-            Some(())
-        });
+        until_known(self.keeper(), count);
         self.wait_for_workers(count)
     }
 
@@ -96,6 +89,17 @@ impl Kept {
             (now.len() == 3 && all.len() == 3 && all.iter().all(|pid| !before.contains(pid))).then_some(())
         });
     }
+}
+
+/// Waits until the document that the master keeps up to date names this many workers.
+pub(super) fn until_known(keeper: u32, count: usize) {
+    until("the document", || {
+        let copies = ["estate-a", "estate-b"].map(|name| descriptor(keeper, name));
+        let [first, second] = copies.map(|paths| fs::read(paths.first()?).ok());
+        let document = Document::newest([&first?, &second?]).ok()?;
+        let workers = document.generations.iter().map(|it| it.workers.len());
+        (workers.sum::<usize>() >= count).then_some(())
+    });
 }
 
 fn open_descriptors(pid: u32) -> usize {
@@ -205,7 +209,7 @@ fn a_master_s_death_is_in_the_error_log_in_its_format() {
 fn workers_serve_while_there_is_no_master_at_all() {
     let kept = Kept::start(STATIC);
     kept.wait_until_known(3);
-    // The keeper is stopped, too: nobody is there to start another.
+    // The keeper is stopped, too, so that no other is started.
     process::signal(kept.keeper(), Signal::SIGSTOP);
     process::signal(kept.master(), Signal::SIGKILL);
     for _ in 0..20 {
@@ -213,7 +217,7 @@ fn workers_serve_while_there_is_no_master_at_all() {
     }
     let dead = kept.workers()[0];
     process::signal(dead, Signal::SIGKILL);
-    // A dying worker may be woken for a connection, of which the others know nothing then.
+    // A dying worker may be woken for a connection. The others do not know of it then.
     until("its end", || (!process::runs(dead)).then_some(()));
     for _ in 0..20 {
         assert!(kept.daemon.get("www", "pid.php").ended);
@@ -249,7 +253,7 @@ fn a_wrong_configuration_at_the_start_is_an_error() {
 #[test]
 fn a_configuration_that_was_spoilt_meanwhile_does_not_end_the_service() {
     let kept = Kept::start(STATIC);
-    kept.wait_for_workers(3);
+    kept.wait_until_known(3);
     fs::write(
         kept.daemon.dir.join("forkyard.toml"),
         "[pool.www]\nmax_childern = 1\n",
@@ -264,7 +268,8 @@ fn a_configuration_that_was_spoilt_meanwhile_does_not_end_the_service() {
 #[test]
 fn a_reload_after_a_kill_and_a_kill_during_a_reload() {
     let kept = Kept::start(STATIC);
-    let before = kept.wait_for_workers(3);
+    kept.wait_until_known(3);
+    let before = kept.wait_until_known(3);
     let held = kept.hold();
     let master = kept.master();
     process::signal(master, Signal::SIGUSR2);
@@ -310,7 +315,7 @@ fn masters_killed_while_they_make_workers_leave_none_behind() {
 #[test]
 fn a_spoilt_document_costs_the_workers_and_no_request() {
     let kept = Kept::start(STATIC);
-    let before = kept.wait_for_workers(3);
+    let before = kept.wait_until_known(3);
     let held = kept.hold();
     let master = kept.master();
     process::signal(master, Signal::SIGSTOP);
@@ -339,7 +344,7 @@ fn without_the_keeper_the_master_goes_on() {
     assert!(process::runs(master));
     assert!(kept.daemon.get("www", "pid.php").ended);
     assert!(workers.iter().all(|pid| process::runs(*pid)));
-    // Whoever kills it now ends the service, as without a keeper.
+    // To kill it now ends the service, as without a keeper.
     process::signal(master, Signal::SIGKILL);
     until("the workers to leave", || {
         (!workers.iter().any(|pid| process::runs(*pid))).then_some(())
@@ -350,7 +355,7 @@ fn without_the_keeper_the_master_goes_on() {
 fn nothing_piles_up_in_keeper_and_master() {
     let kept = Kept::start(&format!("{STATIC}catch_workers_output = true\n"));
     let settle = || {
-        kept.wait_for_workers(3);
+        kept.wait_until_known(3);
         until("one preloader", || {
             let children = process::children(kept.master());
             let count = |title: &str| {

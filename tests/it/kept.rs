@@ -43,7 +43,7 @@ fn a_slow_request_does_not_hold_the_workers_other_connections() {
     }
     let go = daemon.dir.join("go");
     let hold = Params::get(&daemon.dir, "hold.php", &format!("until={}", go.display()));
-    // Whoever holds connections is now busy for as long as this test wants.
+    // The worker that holds connections is now busy for as long as this test wants.
     let mut slow = clients.pop().expect("a client");
     slow.send(&hold, b"").expect("send");
     let begun = Instant::now();
@@ -101,7 +101,7 @@ fn requests_sent_ahead_are_answered_in_turn() {
     }
 }
 
-/// Each request counts once, wherever it came from; a connection that sends nothing counts for nobody.
+/// Each request counts once, wherever it came from; a connection that sends nothing does not count.
 #[test]
 fn kept_requests_are_counted_one_by_one() {
     let settings = "pm = \"static\"\nmax_children = 1\nstatus_path = \"/status\"\n";

@@ -38,7 +38,7 @@ fn syslog_gets_what_php_fpm_would_send() {
     crate::support::process::signal(workers[0], Signal::SIGKILL);
     // LOG_WARNING.
     assert!(hear(&socket, "exited on signal 9").starts_with("<156>"));
-    // Nobody reads any more: the daemon goes on, and says it where it can.
+    // No process reads any more: the daemon goes on, and says it where it can.
     drop(socket);
     daemon.signal(Signal::SIGUSR1);
     daemon.wait_for("error log file re-opened");
@@ -253,9 +253,19 @@ fn the_service_manager_is_told_what_the_pools_do() {
     assert!(daemon.wait().success());
 }
 
-/// php-fpm's test gh9754-daemonized-stderr-close: whoever reads the launcher's standard error comes to its end.
+/// php-fpm's test gh9754-daemonized-stderr-close: a reader of the launcher's standard error comes to its end.
 #[test]
-fn a_daemon_in_the_background_lets_go_of_standard_error() {
+fn a_daemon_in_the_background_lets_go_of_its_standard_streams() {
+    go_to_the_background(&["run", "-D"]);
+}
+
+#[test]
+fn a_keeper_in_the_background_lets_go_of_its_standard_streams() {
+    go_to_the_background(&["run", "-D", "--keeper"]);
+}
+
+/// The streams of the command that starts the daemon come to their end while the daemon runs.
+fn go_to_the_background(arguments: &[&str]) {
     let dir = directory();
     let path = dir.path();
     let text = format!(
@@ -264,7 +274,7 @@ fn a_daemon_in_the_background_lets_go_of_standard_error() {
         php_pool(path, STATIC, "")
     );
     fs::write(path.join("forkyard.toml"), text).expect("configuration");
-    let mut command = forkyard(&["run", "-D"], path);
+    let mut command = forkyard(arguments, path);
     let (sender, receiver) = std::sync::mpsc::channel();
     // Waits for the end of both streams, too.
     std::thread::spawn(move || sender.send(command.output()));

@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
 use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -153,8 +152,7 @@ fn start_with(arguments: &[&str]) -> (tempfile::TempDir, Daemon) {
     ] {
         let file = path.join(file);
         fs::create_dir_all(file.parent().expect("a directory")).expect("mkdir");
-        fs::write(&file, text).expect("write");
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("chmod");
+        crate::support::write_program(&file, text);
     }
     if is_root() {
         for file in ["apps/shop", "apps/shop/run.cgi", "apps/shop/forkyard.toml"] {
@@ -233,8 +231,18 @@ fn assert_documented(samples: &Samples) {
     let rows = text.lines().filter(|line| line.starts_with("| `forkyard_"));
     let documented: BTreeSet<&str> = rows.flat_map(|row| row.split('`')).filter(is_of_a_pool).collect();
     let names = samples.keys().filter_map(|key| key.split('{').next());
-    // No worker has ended yet.
-    let names = names.chain(["forkyard_pool_worker_exits_total"]);
+    // No worker has ended yet, none of these pools has workers that serve several requests at a time, and none boots once.
+    let names = names.chain([
+        "forkyard_pool_worker_exits_total",
+        "forkyard_pool_requests_in_flight",
+        "forkyard_pool_boot_info",
+        "forkyard_pool_boot_requests",
+        "forkyard_pool_boot_rewinding_seconds",
+        "forkyard_pool_boot_rewound_pages",
+        "forkyard_pool_boot_rewound_requests",
+        "forkyard_pool_boot_seconds",
+        "forkyard_pool_boot_warm_up_seconds",
+    ]);
     let there: BTreeSet<&str> = names.filter(is_of_a_pool).collect();
     assert_eq!(documented, there);
 }

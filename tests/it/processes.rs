@@ -1,7 +1,8 @@
 //! The three process managers, as an operator sees them.
 
-use crate::support::daemon::{Daemon, php_pool};
+use crate::support::daemon::{Daemon, forkyard, make_writable, php_pool};
 use crate::support::fcgi::Params;
+use crate::support::strace::Failing;
 use crate::support::{is_root, process, until};
 use nix::sys::signal::Signal;
 
@@ -9,6 +10,8 @@ const PID: &str = "<?php echo getmypid();";
 /// Ends when its file appears, so that a test decides how long it runs.
 const HOLD: &str =
     "<?php while (!file_exists($_GET['until'])) { usleep(2000); clearstatcache(); } echo getmypid();";
+/// The same, and says in a file which process it is.
+const TELLING_HOLD: &str = "<?php file_put_contents($_GET['until'] . '.pid', getmypid() . \"\\n\"); while (!file_exists($_GET['until'])) { usleep(2000); clearstatcache(); } echo getmypid();";
 
 #[test]
 fn static_keeps_max_children_and_replaces_the_dead() {
@@ -45,20 +48,95 @@ fn workers_and_preloader_are_children_of_the_master_with_titles() {
     }
 }
 
+/// What a preloader can't say before it is killed, the worker's slot says.
+#[test]
+fn a_worker_that_its_preloader_could_not_tell_of_is_known_and_ends_with_the_daemon() {
+    for kind in ["own", "zygote"] {
+        let mut daemon = Daemon::start(|dir| {
+            let settings = "pm = \"ondemand\"\nmax_children = 1\n";
+            let preloader = format!("preloader = \"{kind}\"\n");
+            format!(
+                "[global]\nlog_level = \"debug\"\n{}",
+                php_pool(dir, settings, &preloader)
+            )
+        });
+        daemon.write("pid.php", PID);
+        daemon.write("hold.php", TELLING_HOLD);
+        make_writable(&daemon.dir);
+        let first: u32 = daemon.get("www", "pid.php").body().parse().expect("a pid");
+        let children = process::children(daemon.pid());
+        let mut others = children.into_iter().filter(|pid| *pid != first);
+        let preloader = others.next().expect("a preloader or a zygote");
+        assert_eq!(others.next(), None);
+        // It makes workers, and what it says of them is lost.
+        let mute = Failing::start(preloader, &daemon.dir, "sendto,sendmsg,write", "EPIPE");
+        process::signal(first, Signal::SIGKILL);
+        daemon.wait_for(&format!("child {first} exited on signal 9"));
+        let query = format!("until={}", daemon.dir.join("go").display());
+        let mut client = daemon.client("www");
+        client
+            .send(&Params::get(&daemon.dir, "hold.php", &query), b"")
+            .expect("send");
+        let own: u32 = until("a worker that serves", || {
+            let pid = std::fs::read_to_string(daemon.dir.join("go.pid")).ok()?;
+            pid.trim_end().parse().ok()
+        });
+        process::signal(preloader, Signal::SIGKILL);
+        daemon.wait_for(&format!("child {own} started"));
+        assert!(mute.count() > 0, "nothing was lost");
+        if kind == "own" {
+            daemon.signal(Signal::SIGTERM);
+            assert!(daemon.wait().success());
+            assert!(!process::runs(own), "it ends with the daemon");
+        } else {
+            daemon.write("go", "");
+            assert_eq!(client.answer().expect("an answer").body(), own.to_string());
+        }
+    }
+}
+
 #[test]
 fn ondemand_starts_with_none_and_returns_to_none() {
     let settings = "pm = \"ondemand\"\nmax_children = 4\nprocess_idle_timeout = \"1s\"\n";
     let daemon = Daemon::start(|dir| php_pool(dir, settings, "preloader_idle_timeout = \"1s\"\n"));
-    assert!(daemon.workers("www").is_empty() && daemon.preloaders("www").is_empty());
+    assert!(process::children(daemon.pid()).is_empty());
     daemon.write("pid.php", PID);
     for _ in 0..2 {
         let pid: u32 = daemon.get("www", "pid.php").body().parse().expect("a pid");
         assert_eq!(daemon.workers("www"), [pid], "one request needs one worker");
         daemon.wait_for_workers("www", 0);
         until("the preloader to be let go", || {
-            daemon.preloaders("www").is_empty().then_some(())
+            process::children(daemon.pid()).is_empty().then_some(())
         });
     }
+}
+
+/// What it shows of connections that it holds keeps the last worker of a pool.
+#[test]
+fn a_worker_that_had_to_wait_for_a_request_goes_when_it_has_answered() {
+    let daemon = Daemon::start(|dir| {
+        let settings = "pm = \"ondemand\"\nmax_children = 1\nprocess_idle_timeout = \"1s\"\n";
+        format!(
+            "[global]\ncontrol = \"{}/control.sock\"\n{}",
+            dir.display(),
+            php_pool(dir, settings, "")
+        )
+    });
+    daemon.write("pid.php", PID);
+    let mut client = daemon.client("www");
+    until("the connection to be held", || {
+        let status = forkyard(&["status", "--json"], &daemon.dir)
+            .output()
+            .expect("forkyard");
+        let status: serde_json::Value = serde_json::from_slice(&status.stdout).ok()?;
+        let worker = &status["pools"][0]["generations"][0]["workers"][0];
+        (worker["kept"] == 1).then_some(())
+    });
+    let params = Params::get(&daemon.dir, "pid.php", "");
+    let pid = client.request(&params, b"").expect("answer").body();
+    assert_eq!(daemon.workers("www"), [pid.parse::<u32>().expect("a pid")]);
+    drop(client);
+    daemon.wait_for_workers("www", 0);
 }
 
 #[test]

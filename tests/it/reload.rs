@@ -1,4 +1,4 @@
-//! Reload: nobody notices, and a wrong configuration changes nothing.
+//! Reload: clients do not notice it, and a wrong configuration changes nothing.
 
 mod held;
 mod opcache;
@@ -138,7 +138,7 @@ fn pools_come_and_go() {
     let text = one(&daemon.dir, "a") + &one(&daemon.dir, "c");
     fs::write(daemon.dir.join("forkyard.toml"), text).expect("configuration");
     daemon.signal(Signal::SIGUSR2);
-    // The file is there before anybody listens.
+    // The file is there before a process listens.
     daemon.wait_for("reload done");
     assert!(daemon.socket("c").exists());
     assert!(daemon.get("c", "pid.php").ended && daemon.get("a", "pid.php").ended);

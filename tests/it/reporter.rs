@@ -200,7 +200,7 @@ fn a_pool_that_moves_keeps_its_status_address() {
     let text = pool(&daemon.dir, "").replace("/www.sock", "/other.sock");
     daemon.write("forkyard.toml", &text);
     daemon.signal(Signal::SIGUSR2);
-    // The path is there a moment before anybody listens.
+    // The path is there a moment before a process listens.
     daemon.wait_for("reload done");
     assert_eq!(daemon.get("other", "a.php").body(), "a");
     until("the moved pool's status", || {

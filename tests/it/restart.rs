@@ -99,7 +99,7 @@ fn new_code_that_does_not_start_is_told_and_the_old_goes_on() {
     assert_eq!(body(&daemon), "old");
 }
 
-/// Whose pool it is restarts it and reads why it did not start; others do not.
+/// The pool's user restarts it and reads why it did not start; others can't.
 #[test]
 fn an_owner_restarts_the_own_pool_and_reads_its_errors() {
     if crate::skip::needs_root() {

@@ -2,6 +2,7 @@
 
 use crate::support::daemon::{Daemon, directory, pool};
 use crate::support::fcgi::{Client, Params};
+use crate::support::until;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -14,6 +15,11 @@ fn programs() -> &'static Path {
 /// The example that serves a pool named `hello`.
 pub(super) fn responder() -> PathBuf {
     programs().join("examples/responder")
+}
+
+/// The example that serves pools named `rust-good` and `rust-broken`.
+pub(super) fn handlers() -> PathBuf {
+    programs().join("examples/handlers")
 }
 
 fn run(dir: &Path, text: &str) -> Output {
@@ -53,6 +59,45 @@ fn a_pool_without_a_handler_and_a_handler_without_a_pool_are_named() {
     assert!(said.contains(&format!("Error: {missing}")), "{said}");
     let unused = "there is a handler for [pool hello], but no such pool with runtime = \"rust\"";
     assert!(said.contains(unused), "{said}");
+}
+
+#[test]
+fn a_handler_that_hoards_memory_or_panics_is_followed_by_another_worker() {
+    let dir = directory();
+    let path = dir.path();
+    let settings =
+        "pm = \"static\"\nmax_children = 1\nmemory_limit = \"100M\"\ncatch_workers_output = true\n";
+    let text = pool(path, "rust-good", settings, "runtime = \"rust\"\n");
+    std::fs::write(path.join("forkyard.toml"), text).expect("configuration");
+    let mut command = Command::new(handlers());
+    command.arg(path.join("forkyard.toml"));
+    let daemon = Daemon::launch(path, command);
+    daemon.wait_for("ready to handle connections");
+    let ask = |query: &str| {
+        let mut client = daemon.client("rust-good");
+        let params = Params::get(path, "x", query);
+        client.request(&params, b"").expect("an answer or the end")
+    };
+    let pid = |query: &str| {
+        let answer = ask(query);
+        let pid = answer
+            .body()
+            .strip_prefix("pid=")
+            .and_then(|pid| pid.parse::<u32>().ok());
+        pid.unwrap_or_else(|| panic!("{}", answer.text()))
+    };
+    let first = pid("");
+    // Memory is measured after a request, and not after each.
+    let second = until("another worker", || {
+        let pid = pid("hoard");
+        (pid != first).then_some(pid)
+    });
+    daemon.wait_for("a worker is replaced: it uses");
+    assert_ne!(second, first);
+    assert!(!ask("panic").ended, "there is no answer");
+    daemon.wait_for("it was asked to");
+    daemon.wait_for("exited on signal 6");
+    assert_ne!(pid(""), second);
 }
 
 /// The reporter is the program `forkyard`, which this program does not have beside it.

@@ -3,12 +3,14 @@
 mod app_log;
 mod changes;
 mod commands;
+mod concurrent;
+mod concurrent_programs;
 mod deaths;
 mod endings;
 mod flood;
 mod groups;
 mod hands;
-mod heartbeat;
+pub(super) mod heartbeat;
 mod held;
 mod many;
 mod memory;
@@ -16,13 +18,16 @@ mod mounts;
 mod reserve;
 mod restarts;
 mod serving;
+mod shortage;
 mod sockets;
 mod storm;
 mod table;
+mod table_faults;
 mod trust;
 mod under_way;
 mod versions;
 mod work;
+mod zygote;
 
 use crate::support::daemon::Daemon;
 use crate::support::nginx::Nginx;
@@ -32,7 +37,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -113,8 +118,7 @@ impl Sites {
         let made = self.daemon.dir.join(format!(".{name}"));
         fs::create_dir_all(made.join("tmp")).expect("application");
         for (file, content) in files {
-            fs::write(made.join(file), content).expect("write");
-            fs::set_permissions(made.join(file), fs::Permissions::from_mode(0o755)).expect("chmod");
+            crate::support::write_program(&made.join(file), content);
         }
         if is_root() {
             let (_, uid) = USERS[user % USERS.len()];

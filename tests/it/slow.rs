@@ -383,7 +383,7 @@ fn without_root() {
     let text = slow_pool(dir.path(), "").replace("user = \"www-data\"\n", "");
     fs::write(dir.path().join("forkyard.toml"), text).expect("write");
     let mut command = forkyard(&["run"], dir.path());
-    // The user and group nobody.
+    // The user and group "nobody".
     command.uid(65_534).gid(65_534);
     let daemon = Daemon::launch(dir.path(), command);
     daemon.wait_for("ready to handle connections");
@@ -416,17 +416,7 @@ fn without_the_capability(settings: &str) -> Option<(Daemon, tempfile::TempDir)>
     let dir = directory();
     write_scripts(dir.path());
     fs::write(dir.path().join("forkyard.toml"), slow_pool(dir.path(), settings)).expect("write");
-    let mut command = Command::new("setpriv");
-    command
-        .args([
-            "--bounding-set=-sys_ptrace",
-            env!("CARGO_BIN_EXE_forkyard"),
-            "run",
-            "-c",
-        ])
-        .arg(dir.path().join("forkyard.toml"));
-    let daemon = Daemon::launch(dir.path(), command);
-    daemon.wait_for("ready to handle connections");
+    let daemon = Daemon::start_bounded(dir.path(), "-sys_ptrace");
     Some((daemon, dir))
 }
 

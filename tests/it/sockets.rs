@@ -149,7 +149,7 @@ fn a_path_that_leads_to_something_else_is_left_alone_and_told() {
     let connected = UnixStream::connect(&path).expect("connect");
     drop((alien, connected));
 
-    // One that nobody listens on any more makes way.
+    // A socket on which no process listens any more is replaced.
     let (text, code) = forkyard(&daemon, &["reload"]);
     assert!(
         text.contains("replaced www: its socket's file was gone\n"),

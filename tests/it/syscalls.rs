@@ -5,6 +5,9 @@ use crate::support::fcgi::Params;
 use crate::support::{strace, until};
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 const REQUESTS: u64 = 50;
@@ -174,13 +177,61 @@ fn output_that_is_caught_costs_the_master_nothing_where_there_is_none() {
     assert!(more.is_empty(), "{calls:?}");
 }
 
+/// Answers every request without a body with five bytes, for as long as there are connections.
+fn serve_http(listener: UnixListener) {
+    for connection in listener.incoming() {
+        let mut input = BufReader::new(connection.expect("accept"));
+        let mut line = String::new();
+        while input.read_line(&mut line).expect("a request") > 0 {
+            if line == "\r\n" {
+                let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+                input.get_mut().write_all(answer).expect("the answer is taken");
+            }
+            line.clear();
+        }
+    }
+}
+
+#[test]
+fn a_request_that_is_passed_on_by_http_costs_two_waits_two_reads_and_two_writes() {
+    let place = crate::support::daemon::directory();
+    let address = place.path().join("program.sock");
+    let listener = UnixListener::bind(&address).expect("bind");
+    fs::set_permissions(&address, fs::Permissions::from_mode(0o666)).expect("chmod");
+    std::thread::spawn(move || serve_http(listener));
+    let daemon = Daemon::start(|dir| {
+        let application = format!("runtime = \"http\"\naddress = \"{}\"\n", address.display());
+        let settings = "pm = \"static\"\nmax_children = 1\n";
+        crate::support::daemon::pool(dir, "www", settings, &application)
+    });
+    let worker = daemon.wait_for_workers("www", 1)[0];
+    let params = Params::get(&daemon.dir, "hello", "");
+    let mut client = daemon.client("www").kept();
+    assert_eq!(client.request(&params, b"").expect("answer").body(), "hello");
+    let calls = count(worker, &daemon.dir, || {
+        for _ in 0..REQUESTS {
+            assert!(client.request(&params, b"").expect("answer").ended);
+        }
+    });
+    let of = |name: &str| calls.get(name).copied().unwrap_or(0);
+    assert_eq!(
+        (of("recvfrom"), of("sendto")),
+        (2 * REQUESTS, 2 * REQUESTS),
+        "{calls:?}"
+    );
+    // That one end has read what the worker wrote wakes it for nothing.
+    assert!(of("epoll_wait") <= 2 * REQUESTS + 2, "{calls:?}");
+    let sum: u64 = calls.values().sum();
+    assert!(sum <= 6 * REQUESTS + 4, "{calls:?}");
+}
+
 #[test]
 fn an_idle_daemon_makes_no_call() {
     let daemon = Daemon::start(|dir| {
         (0..20)
             .map(|index| {
                 let settings = [
-                    "pm = \"ondemand\"\nmax_children = 2\n",
+                    "pm = \"ondemand\"\nmax_children = 2\nprocess_idle_timeout = \"5m\"\n",
                     "pm = \"static\"\nmax_children = 1\n",
                 ];
                 let settings = settings[usize::from(index == 0)];
@@ -195,7 +246,10 @@ fn an_idle_daemon_makes_no_call() {
     });
     let worker = daemon.wait_for_workers("p0", 1)[0];
     daemon.write("hello.php", "<?php echo 'Hello, World';");
-    assert!(daemon.get("p0", "hello.php").ended);
+    // Their preloader, which ondemand pools have together, is up then as well.
+    for pool in ["p0", "p1"] {
+        assert!(daemon.get(pool, "hello.php").ended);
+    }
     for pid in [daemon.pid(), worker] {
         let calls = count(pid, &daemon.dir, || {
             // Two seconds are long for anything that ticks.

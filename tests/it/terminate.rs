@@ -1,4 +1,4 @@
-//! Requests that run past `request_terminate_timeout`: their client is answered, nobody else loses anything.
+//! Requests that run past `request_terminate_timeout`: their client is answered, and no other client loses anything.
 
 use crate::support::daemon::{Daemon, make_writable, php_pool};
 use crate::support::fcgi::{Answer, Client, Params};
@@ -157,7 +157,7 @@ fn a_browser_sees_504() {
     assert_eq!(ask("/ok.php"), "fine 200");
 }
 
-/// A worker that is stopped answers nobody, shows what it was doing, and is killed.
+/// A worker that is stopped does not answer, shows what it was doing, and is killed.
 #[test]
 fn a_stopped_worker_is_killed() {
     let daemon = daemon("");
@@ -238,15 +238,16 @@ fn no_shutdown_function_runs() {
 
 #[test]
 fn a_program_goes_with_its_request() {
-    use std::os::unix::fs::PermissionsExt;
     let daemon = Daemon::start(|dir| {
         make_writable(dir);
         let application = format!("runtime = \"cgi\"\nroot = \"{}\"\n", dir.display());
         let settings = "pm = \"static\"\nmax_children = 1\nrequest_terminate_timeout = \"1s\"\n";
         crate::support::daemon::pool(dir, "www", settings, &application)
     });
-    let path = daemon.write("sleep.cgi", "#!/bin/sh\necho $$ > pid\nsleep 60\n");
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("chmod");
+    crate::support::write_program(
+        &daemon.dir.join("sleep.cgi"),
+        "#!/bin/sh\necho $$ > pid\nsleep 60\n",
+    );
     let answer = daemon.get("www", "sleep.cgi");
     assert!(is_timeout(&answer), "{}", answer.text());
     let text = std::fs::read_to_string(daemon.dir.join("pid")).expect("it ran");

@@ -1,4 +1,5 @@
-//! Upgrade in place: another program takes over and nobody notices; one that can't is told of and changes nothing.
+//! Upgrade in place: another program takes over, and clients do not notice. A program that can't is reported and
+//! changes nothing.
 
 use crate::support::daemon::{Daemon, directory, php_pool};
 use crate::support::fcgi::Params;
@@ -6,7 +7,6 @@ use crate::support::{process, until};
 use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -75,12 +75,12 @@ impl Installed {
     }
 }
 
-fn program(dir: &Path) -> PathBuf {
+pub(super) fn program(dir: &Path) -> PathBuf {
     dir.join("bin/forkyard")
 }
 
 /// Puts the programs in place, as a package manager does: beside the old ones, then over them.
-fn install(dir: &Path) {
+pub(super) fn install(dir: &Path) {
     fs::create_dir_all(dir.join("bin")).expect("mkdir");
     for path in [env!("CARGO_BIN_EXE_forkyard"), env!("CARGO_BIN_EXE_forkyard-php")] {
         let name = Path::new(path).file_name().expect("a name");
@@ -91,8 +91,7 @@ fn install(dir: &Path) {
 
 fn replace(path: &Path, bytes: &[u8]) {
     let new = path.with_extension("new");
-    fs::write(&new, bytes).expect("write");
-    fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).expect("chmod");
+    crate::support::write_program(&new, bytes);
     fs::rename(&new, path).expect("rename");
 }
 
@@ -146,6 +145,26 @@ fn another_program_takes_over_with_workers_and_requests() {
 }
 
 /// A worker of the old program writes to the log that the new one has opened.
+/// Nothing of such a pool is adopted, so its new generation serves from the beginning, and readiness says so.
+#[test]
+fn a_pool_without_a_worker_serves_after_an_upgrade() {
+    let installed = Installed::start("pm = \"ondemand\"\nmax_children = 3\n");
+    let daemon = &installed.daemon;
+    let ready = || {
+        let mut command = Command::new(program(&daemon.dir));
+        command.args(["health", "--ready", "-c"]);
+        let output = command.arg(daemon.dir.join("forkyard.toml")).output();
+        output.expect("forkyard").status.success()
+    };
+    until("readiness", || ready().then_some(()));
+    install(&daemon.dir);
+    daemon.signal(Signal::SIGUSR2);
+    daemon.wait_for("taking over from process");
+    daemon.wait_for_count("ready to handle connections", 2);
+    until("readiness after the upgrade", || ready().then_some(()));
+    assert!(daemon.get("www", "pid.php").ended);
+}
+
 #[test]
 fn logs_are_opened_anew_for_workers_that_were_taken_over() {
     let dir = directory();
@@ -176,7 +195,7 @@ fn logs_are_opened_anew_for_workers_that_were_taken_over() {
 #[test]
 fn signals_reach_the_program_that_took_over() {
     let mut installed = Installed::start(STATIC);
-    // Without any there is nobody to take over from.
+    // Without any there is no master to take over from.
     installed.daemon.wait_for_workers("www", 3);
     install(&installed.daemon.dir);
     installed.daemon.signal(Signal::SIGUSR2);
@@ -267,7 +286,7 @@ fn a_wrong_configuration_is_found_before_the_old_program_is_gone() {
     assert_eq!(daemon.workers("www"), before);
 }
 
-/// The new program gets something else than it was promised.
+/// The new program gets something else than it was promised, under the name that an older master gave it.
 #[test]
 fn without_the_document_the_sockets_are_taken_over() {
     let installed = Installed::start(STATIC);
@@ -276,7 +295,7 @@ fn without_the_document_the_sockets_are_taken_over() {
     let real = daemon.dir.join("bin/real");
     fs::rename(program(&daemon.dir), &real).expect("rename");
     let script = format!(
-        "#!/bin/bash\ncase \"$1\" in --can-take-over*) ;; *) eval \"exec $FORKYARD_ESTATE</dev/null\";; esac\nexec {} \"$@\"\n",
+        "#!/bin/bash\ncase \"$1\" in --can-take-over*) ;; *) eval \"exec $FORKYARD_HANDOVER</dev/null\"; unset FORKYARD_HANDOVER;; esac\nexec {} \"$@\"\n",
         real.display()
     );
     replace(&program(&daemon.dir), script.as_bytes());

@@ -31,6 +31,20 @@ fn a_silent_client_costs_nobody_anything_and_is_closed() {
 }
 
 #[test]
+fn a_connection_is_over_with_the_router_s_own_answer_whether_the_client_closes_it_or_not() {
+    let stand = Stand::start_with(&["shop"], &["max=1"], "client_timeout = \"10m\"\n");
+    let mut client = stand.client();
+    let answer = client
+        .request(&stand.params("missing", "x"), b"")
+        .expect("an answer");
+    assert!(answer.text().contains("404 "), "{}", answer.text());
+    until("no connection", || {
+        (stand.view()["connections"].as_u64() == Some(0)).then_some(())
+    });
+    drop(client);
+}
+
+#[test]
 fn what_is_no_fastcgi_is_closed() {
     let stand = Stand::start(&["shop"], &["max=1"]);
     for bytes in [&b"GET / HTTP/1.0\r\n\r\n"[..], &[0; 100], &[0xff; 9]] {
@@ -56,7 +70,7 @@ fn questions_are_answered_by_the_router() {
     append_pair(&mut pairs, b"FCGI_MPXS_CONNS", b"");
     let mut wire = header(RecordType::GetValues, 0, pairs.len() as u16, 0).to_vec();
     wire.extend(&pairs);
-    // A type that nobody knows.
+    // An unknown type.
     wire.extend([1, 77, 0, 0, 0, 0, 0, 0]);
     let mut client = stand.client().kept();
     client.send_raw(&wire).expect("it listens");

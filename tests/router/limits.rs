@@ -1,4 +1,4 @@
-//! Who waits, for how long, and what is answered then.
+//! Which requests wait, for how long, and what is answered then.
 
 use super::stand::{Stand, said};
 use crate::support::until;

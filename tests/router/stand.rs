@@ -15,7 +15,7 @@ pub struct Stand {
     child: Child,
     orders: RefCell<Option<ChildStdin>>,
     told: Receiver<Value>,
-    /// What was told and nobody has asked for yet.
+    /// What was told and not asked for yet.
     kept: RefCell<Vec<Value>>,
     number: std::cell::Cell<u64>,
     router: std::cell::Cell<u32>,
@@ -202,7 +202,7 @@ impl Stand {
             .expect("an answer")
     }
 
-    /// One request on a connection of its own, and what came of it; its instance is free again.
+    /// One request on a connection of its own, and its result; its instance is free again.
     pub fn said(&self, application: &str, query: &str) -> Said {
         let said = said(&self.get(application, query));
         self.wait_until_idle();

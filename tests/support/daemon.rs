@@ -116,6 +116,18 @@ impl Daemon {
         daemon
     }
 
+    /// Starts on the configuration that is there, as root with these capabilities (as `setpriv --bounding-set` has them).
+    pub fn start_bounded(dir: &Path, capabilities: &str) -> Daemon {
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--bounding-set", capabilities, "--"])
+            .args([env!("CARGO_BIN_EXE_forkyard"), "run", "-c"])
+            .arg(dir.join("forkyard.toml"));
+        let daemon = Daemon::launch(dir, command);
+        daemon.wait_for("ready to handle connections");
+        daemon
+    }
+
     /// Starts on this configuration, under a service manager that is told of it over the socket.
     pub fn start_notified(dir: &Path, text: &str, variables: &[(&str, &str)]) -> (Daemon, UnixDatagram) {
         fs::write(dir.join("forkyard.toml"), text).expect("configuration");

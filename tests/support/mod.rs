@@ -7,9 +7,11 @@ pub mod nginx;
 pub mod process;
 pub mod strace;
 
-use std::os::unix::fs::MetadataExt;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixDatagram;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
@@ -43,6 +45,52 @@ pub fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
         assert!(Instant::now() < end, "waited {PATIENCE:?} in vain for {what}");
         pause();
     }
+}
+
+/// Does over and over what a machine that is busy can spoil, and does not cause: once it has to come out well.
+pub fn once_in(attempts: u32, mut attempt: impl FnMut() -> Result<(), String>) {
+    let mut spoilt = Vec::new();
+    for _ in 0..attempts {
+        match attempt() {
+            Ok(()) => return,
+            Err(why) => spoilt.push(why),
+        }
+    }
+    panic!("none of {attempts} attempts came out well: {spoilt:#?}");
+}
+
+/// Writes a file that may be executed.
+///
+/// A process of its own writes programs: while another thread starts a command, what this process has open for writing
+/// is open in that child as well, and the kernel executes no file that is open for writing (`ETXTBSY`).
+pub fn write_program(path: &Path, content: impl AsRef<[u8]>) {
+    let content = content.as_ref();
+    if !content.starts_with(b"#!") && !content.starts_with(b"\x7fELF") {
+        std::fs::write(path, content).expect("write");
+        return std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).expect("chmod");
+    }
+    let mut install = Command::new("install");
+    install
+        .args(["-m", "755", "/dev/stdin"])
+        .arg(path)
+        .stdin(Stdio::piped());
+    let mut install = install.spawn().expect("install");
+    install
+        .stdin
+        .take()
+        .expect("a pipe")
+        .write_all(content)
+        .expect("write");
+    assert!(install.wait().expect("install").success(), "{path:?}");
+}
+
+/// Copies a program, as [`write_program`] does.
+pub fn copy_program(from: &Path, to: &Path) {
+    let status = Command::new("install")
+        .args(["-m", "755"])
+        .args([from, to])
+        .status();
+    assert!(status.expect("install").success(), "{from:?} to {to:?}");
 }
 
 /// A moment for the processes under test.
@@ -87,4 +135,18 @@ pub fn place_library() {
         std::fs::copy(made, &own).expect("the library");
         std::fs::rename(own, beside).expect("rename");
     });
+}
+
+/// Where cgroup2 is mounted, and whether it has these controllers.
+pub fn cgroup2(controllers: &[&str]) -> Option<(PathBuf, bool)> {
+    let mounts = std::fs::read_to_string("/proc/mounts").expect("mounts");
+    let place = mounts.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split(' ').collect();
+        (fields[2] == "cgroup2").then(|| PathBuf::from(fields[1]))
+    })?;
+    let all = std::fs::read_to_string(place.join("cgroup.controllers")).unwrap_or_default();
+    let has = controllers
+        .iter()
+        .all(|name| all.split_whitespace().any(|one| one == *name));
+    Some((place, has))
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A running nginx.
 pub struct Nginx {
@@ -14,12 +15,18 @@ pub struct Nginx {
     dir: tempfile::TempDir,
 }
 
-/// A port that is free now.
+/// A port that is free now, and that no other test of this program is given, nor the kernel gives to who asks for any.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .and_then(|l| l.local_addr())
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    const FIRST: u32 = 10_000;
+    const COUNT: u32 = 20_000;
+    // Another program that tests at the same time begins elsewhere.
+    let start = std::process::id().wrapping_mul(499);
+    let next = || (FIRST + start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT) as u16;
+    std::iter::repeat_with(next)
+        .take(COUNT as usize)
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
         .expect("a port")
-        .port()
 }
 
 impl Nginx {
@@ -74,8 +81,7 @@ impl Drop for Nginx {
     }
 }
 
-/// Sends a file, once with its length and once in chunks of which nobody knows how many come; says the answer, which is the
-/// same.
+/// Sends a file, once with its length and once in chunks without a known number. Returns the answer, which is the same.
 pub fn upload(file: &Path, url: &str) -> String {
     let data = format!("@{}", file.display());
     let whole = curl(&["--data-binary", &data, url]);

@@ -69,6 +69,24 @@ impl Failing {
         Failing { strace, report }
     }
 
+    /// From now on each of these calls of a process and its threads fails with this error.
+    pub fn in_threads(pid: u32, directory: &Path, call: &str, error: &str) -> Failing {
+        let report = directory.join(format!("strace-{pid}-{call}-{error}"));
+        let (trace, inject) = (format!("trace={call}"), format!("inject={call}:error={error}"));
+        let strace = attach(pid, &report, &["-f", "-e", &trace, "-e", &inject]);
+        until("strace to attach to all threads", || {
+            let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))
+                .ok()?
+                .map_while(Result::ok);
+            let is_traced = |task: std::fs::DirEntry| {
+                let status = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
+                !status.contains("TracerPid:\t0\n")
+            };
+            tasks.into_iter().all(is_traced).then_some(())
+        });
+        Failing { strace, report }
+    }
+
     /// From now on each of these calls of a process, of those that it starts, and of theirs is held for so long before it is made.
     pub fn hold(pid: u32, directory: &Path, call: &str, millis: u32) -> Failing {
         let report = directory.join(format!("strace-{pid}-{call}"));

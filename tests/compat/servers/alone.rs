@@ -7,7 +7,7 @@ use forkyard::scoreboard::Board;
 use forkyard::sys::fd::{pipe, send_with, socket_pair};
 use forkyard::sys::identity::Identity;
 use forkyard::sys::process;
-use forkyard::worker::{Kit, Seat, Settings};
+use forkyard::worker::{GenerationContext, Settings, WorkerContext};
 use nix::sys::socket::SockType;
 use std::ffi::CString;
 use std::io::{BufRead, BufReader};
@@ -58,18 +58,20 @@ impl Alone {
         let settings = settings(setup, &socket, setup.write_php_ini(directory.path()));
         let board = Board::create("compat", setup.workers as usize).expect("memory");
         let (queue_out, queue_in) = socket_pair(SockType::SeqPacket).expect("descriptors");
-        let (accept_out, child_accept) = pipe(true).expect("descriptors");
+        let (accept_out, accept_notify) = pipe(true).expect("descriptors");
         let (messages, messages_in) = socket_pair(SockType::Stream).expect("descriptors");
         let copy = |fd: &OwnedFd| fd.try_clone().expect("descriptors");
-        let kit = Kit {
+        let context = GenerationContext {
             settings,
             listener: listener.into(),
             queue_out,
             queue_in,
-            child_accept,
+            accept_notify,
             messages: messages_in,
             board_writable: copy(&board.memory().writable),
-            board_readable: copy(&board.memory().readable),
+            board_readable: board.memory().readable().expect("the scoreboard"),
+            http: None,
+            group: None,
             access: None,
         };
 
@@ -97,11 +99,12 @@ impl Alone {
             _directory: directory,
         };
         let begin = Command::Begin {
-            kit: kit.settings.clone(),
+            context: context.settings.clone(),
             warms_up: false,
-            shared: None,
+            is_zygote: false,
+            is_for_many: false,
         };
-        match server.ask(&begin, &kit.descriptors()) {
+        match server.ask(&begin, &context.descriptors()) {
             Answer::Ready { version, .. } if version.starts_with(concat!(env!("FORKYARD_PHP"), ".")) => {
                 Ok(server)
             }
@@ -129,9 +132,9 @@ impl Alone {
         self.born += 1;
         let worker = self.born;
         let (theirs, ours) = pipe(true).expect("descriptors");
-        let seat = Seat {
+        let own = WorkerContext {
             slot,
-            retire: theirs,
+            stop_pipe: theirs,
             output: None,
             questions: None,
             channel: None,
@@ -141,9 +144,9 @@ impl Alone {
                 worker,
                 slot,
                 is_routed: false,
-                generation: None,
+                parcel: None,
             },
-            &seat.descriptors(),
+            &own.descriptors(),
         ) {
             Answer::Ok { worker: same, pid } if same == worker => {
                 self.workers.push(Worker { pid, _retire: ours });
@@ -209,6 +212,8 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         warm_up: 0,
         warm_up_time: Duration::ZERO,
         preloading: forkyard::config::Preloading::Own,
+        opcache_cache: None,
+        worker: None,
     };
     let pool = Pool {
         title: "forkyard".to_owned(),
@@ -253,13 +258,18 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         process_priority: None,
         process_dumpable: false,
         no_new_privs: false,
+        shares: Default::default(),
+        rlimit_data: None,
         confine: forkyard::config::Confine::default(),
         status_path: None,
         status_listen: None,
+        http_listen: None,
+        drain_timeout: None,
         ping_path: setup.ping.then(|| "/ping".to_owned()),
         ping_response: "pong".into(),
         catch_workers_output: false,
         app_log: None,
+        env_file: None,
         decorate_workers_output: true,
         friendly_error_pages: false,
         reload: ReloadWhen::Changed,
@@ -275,7 +285,8 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
     Settings {
         refork_at: None,
         process_name: String::new(),
-        pool,
+        restart_mark: None,
+        pool: pool.into(),
         identity: Some(identity),
         started: 0,
         slots: setup.workers,

@@ -76,7 +76,7 @@ struct Wiki {
 
 impl Wiki {
     fn start() -> Wiki {
-        let settings = "pm = \"dynamic\"\nmax_children = 8\nstart_servers = 1\nmin_spare_servers = 1\n\
+        let settings = "pm = \"dynamic\"\nmax_children = 24\nstart_servers = 1\nmin_spare_servers = 1\n\
                         max_spare_servers = 2\n";
         // The files are new, and OPcache is to cache them all the same.
         let application = "php_admin_value = { opcache.file_update_protection = 0 }\n";

@@ -120,7 +120,7 @@ fn a_worker_has_the_descriptors_that_it_needs_and_no_other() {
     let wanted = BTreeMap::from([
         // Listening socket, both ends of the queue of kept connections, lines for the daemon's log.
         ("socket:", 4),
-        // child_accept and the retire channel.
+        // accept-notify and the stop pipe.
         ("pipe:", 2),
         ("anon_inode:[eventpoll]", 1),
         // Wakes the thread that watches held connections while a request runs.

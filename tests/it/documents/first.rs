@@ -1,31 +1,24 @@
 //! The applications of the first five minutes are served.
 
+use super::super::dev::stand::{Dev, owned};
 use super::blocks::{self, Block, root};
 use super::served::{settle_nginx, settle_toml};
 use crate::support::daemon::{Daemon, directory};
 use crate::support::nginx::{Nginx, curl, free_port};
-use crate::support::place_library;
+use crate::support::{is_root, place_library};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-/// The blocks of one language's section.
-fn section(title: &str) -> Vec<Block> {
-    let document = root().join("docs/start/first-application.md");
-    let text = fs::read_to_string(document).expect("document");
-    let start = format!("\n## {title}\n");
-    let (_, section) = text.split_once(&start).expect("a section");
-    let section = section.split("\n## ").next().unwrap_or(section);
-    let dir = directory();
-    let file = dir.path().join("section.md");
-    fs::write(&file, section).expect("section");
-    blocks::read(&file)
+/// Where a page is.
+fn page(name: &str) -> PathBuf {
+    root().join(format!("docs/start/{name}.md"))
 }
 
-/// Where the section says that its application's file is.
-fn file(title: &str) -> String {
-    let text = fs::read_to_string(root().join("docs/start/first-application.md")).expect("document");
-    let (_, section) = text.split_once(&format!("\n## {title}\n")).expect("a section");
-    let (_, rest) = section.split_once("<!-- file: /srv/app/").expect("a file");
+/// Where the page says that its application's file is.
+fn file(name: &str) -> String {
+    let text = fs::read_to_string(page(name)).expect("document");
+    let (_, rest) = text.split_once("<!-- file: /srv/app/").expect("a file");
     rest.split(" -->").next().unwrap_or(rest).to_owned()
 }
 
@@ -35,41 +28,125 @@ fn text<'a>(blocks: &'a [Block], kind: &str) -> &'a str {
     &block.unwrap_or_else(|| panic!("no {kind} block")).text
 }
 
-/// Writes the section's application down, serves it, and asks for its page.
-fn serve(title: &str, language: &str, path: &str) {
+/// Writes the page's application down, serves it, and asks for it.
+fn serve(name: &str, language: &str) {
     place_library();
-    let blocks = section(title);
+    let blocks = blocks::read(&page(name));
     let dir = directory();
     let app = dir.path().join("app");
     fs::create_dir(&app).expect("app");
-    fs::write(app.join(file(title)), text(&blocks, language)).expect("application");
+    fs::write(app.join(file(name)), text(&blocks, language)).expect("application");
     let there = |text: &str| text.replace("/srv/app", &app.display().to_string());
+    write_down(&blocks, name, &app);
+    develop(&app, text(&blocks, ""));
     let daemon = Daemon::start(|dir: &Path| settle_toml(&there(text(&blocks, "toml")), dir));
     let port = free_port();
     let site = settle_nginx(&there(text(&blocks, "nginx")), &daemon.dir, port);
     let _nginx = Nginx::start("return 404;", &site);
-    let said = curl(&[&format!("http://127.0.0.1:{port}{path}")]);
-    assert_eq!(said, text(&blocks, ""), "{title}\n{}", daemon.log());
+    let said = curl(&[&format!("http://127.0.0.1:{port}/")]);
+    assert_eq!(said, text(&blocks, ""), "{name}\n{}", daemon.log());
     let log = daemon.log();
     assert!(!log.contains("WARNING") && !log.contains("ERROR"), "{log}");
 }
 
+/// Many sites, each as the user that it belongs to: here one that every system has.
+#[test]
+fn the_first_sites_are_served() {
+    place_library();
+    let blocks = blocks::read(&page("sites"));
+    let dir = directory();
+    let sites = dir.path().canonicalize().expect("path").join("sites");
+    for (file, language) in [("blog/public/index.php", "php"), ("shop/wsgi.py", "python")] {
+        let path = sites.join(file);
+        fs::create_dir_all(path.parent().expect("a directory")).expect("mkdir");
+        fs::write(path, text(&blocks, language)).expect("application");
+    }
+    let owned = Command::new("chown")
+        .args(["-R", "www-data:"])
+        .arg(&sites)
+        .status();
+    assert!(owned.expect("chown").success() || !is_root());
+    let (pool, site) = init("sites", "sites", &sites);
+    let own = |text: &str| text.replace(&sites.display().to_string(), "/srv/sites");
+    assert_eq!(own(&pool), text(&blocks, "toml"));
+    assert_eq!(own(&site), text(&blocks, "nginx"));
+    let pool = pool.replace("max = 20", "max = 20\nmin_uid = 1");
+    let daemon = Daemon::start(|dir: &Path| settle_toml(&pool, dir));
+    let port = free_port();
+    let _nginx = Nginx::start("return 404;", &settle_nginx(&site, &daemon.dir, port));
+    let user = match is_root() {
+        true => "www-data".to_owned(),
+        false => std::env::var("USER").expect("USER"),
+    };
+    let answers = blocks.iter().filter(|block| block.kind.is_empty());
+    for (name, answer) in ["blog", "shop"].into_iter().zip(answers) {
+        let said = curl(&[&format!("http://127.0.0.1:{port}/{name}/")]);
+        assert_eq!(said, answer.text.replace(name, &user), "{}", daemon.log());
+    }
+}
+
+/// What `forkyard init` writes: a pool and a site.
+fn init(kind: &str, name: &str, root: &Path) -> (String, String) {
+    let (pool, site) = (root.with_file_name("pool.toml"), root.with_file_name("site.conf"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
+    command.args(["init", kind, "--name", name, "--root"]).arg(root);
+    command.arg("--output").arg(&pool).arg("--nginx").arg(&site);
+    let output = command.output().expect("forkyard");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let written = |path: &Path| fs::read_to_string(path).expect("written");
+    (written(&pool), written(&site))
+}
+
+/// `forkyard init` writes what the page shows.
+fn write_down(blocks: &[Block], kind: &str, app: &Path) {
+    let own = |text: &str| text.replace(&app.display().to_string(), "/srv/app");
+    let (pool, site) = init(kind, "app", app);
+    assert_eq!(own(&pool), text(blocks, "toml"));
+    assert_eq!(own(&site), text(blocks, "nginx"));
+    // Neither is written over.
+    let file = app.with_file_name("pool.toml");
+    fs::remove_file(&file).expect("remove");
+    let mut again = Command::new(env!("CARGO_BIN_EXE_forkyard"));
+    again.args(["init", kind, "--name", "app", "--root"]).arg(app);
+    again
+        .arg("--output")
+        .arg(&file)
+        .arg("--nginx")
+        .arg(app.with_file_name("site.conf"));
+    let output = again.output().expect("forkyard");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && said.contains("site.conf: File exists"),
+        "{said}"
+    );
+    assert!(!file.exists(), "both are written or none");
+}
+
+/// `forkyard dev` shows the same page without nginx.
+fn develop(app: &Path, page: &str) {
+    let dev = Dev::start(&owned(app));
+    let said = dev.get("/");
+    assert_eq!((said.status, said.body.as_str()), (200, page), "{}", dev.said());
+    dev.end();
+}
+
 #[test]
 fn the_first_php_page_is_served() {
-    serve("PHP", "php", "/");
+    serve("php", "php");
 }
 
 #[test]
 fn the_first_python_page_is_served() {
-    serve("Python", "python", "/");
+    serve("python", "python");
 }
 
 #[test]
 fn the_first_ruby_page_is_served() {
-    serve("Ruby", "ruby", "/");
+    serve("ruby", "ruby");
 }
 
 #[test]
 fn the_first_node_page_is_served() {
-    serve("Node.js", "js", "/");
+    serve("node", "js");
 }

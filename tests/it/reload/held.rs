@@ -35,7 +35,7 @@ fn configure(dir: &Path) -> String {
     .expect("a file");
     let named = |name: &str, pm: &str| {
         let application = format!(
-            "runtime = \"php\"\nversion = \"8.2\"\nphp_ini = \"{}\"\nphp_value = {{ memory_limit = \"77M\" }}\n",
+            "runtime = \"php\"\nversion = \"8.2\"\npreloader = \"own\"\nphp_ini = \"{}\"\nphp_value = {{ memory_limit = \"77M\" }}\n",
             etc.display()
         );
         pool(dir, name, pm, &application)
@@ -135,7 +135,7 @@ impl Place {
     /// Replaces a file as package managers do.
     fn put(&self, name: &str, from: &Path) -> PathBuf {
         let (unpacked, path) = (self.0.join("unpacked"), self.0.join(name));
-        fs::copy(from, &unpacked).expect("copy");
+        crate::support::copy_program(from, &unpacked);
         fs::rename(&unpacked, &path).expect("rename");
         path
     }
@@ -157,7 +157,7 @@ fn a_replaced_extension_is_named_once_and_the_reload_takes_it_in() {
     let library = place.put("calendar.so", original);
     let daemon = Daemon::start(|dir| {
         let application = format!(
-            "runtime = \"php\"\nversion = \"8.2\"\nphp_ini = \"{}\"\nphp_admin_value = {{ extension = \"{}\" }}\n",
+            "runtime = \"php\"\nversion = \"8.2\"\npreloader = \"own\"\nphp_ini = \"{}\"\nphp_admin_value = {{ extension = \"{}\" }}\n",
             dir.join("etc").display(),
             library.display()
         );

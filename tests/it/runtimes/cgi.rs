@@ -6,7 +6,6 @@ use crate::support::fcgi::{Answer, Params};
 use crate::support::nginx::{Nginx, curl};
 use crate::support::{process, until};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 
 fn start(settings: &str) -> Daemon {
     Daemon::start(|dir| {
@@ -18,8 +17,7 @@ fn start(settings: &str) -> Daemon {
 }
 
 fn program(daemon: &Daemon, name: &str, text: &str) {
-    let path = daemon.write(name, text);
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("chmod");
+    crate::support::write_program(&daemon.dir.join(name), text);
 }
 
 fn status(answer: &Answer) -> String {

@@ -65,8 +65,9 @@ fn streams_without_an_end_are_cancelled_at_the_deadline() {
 
 #[test]
 fn a_request_whose_time_is_up_is_cancelled_and_the_others_go_on() {
-    let settings = format!("{ONE}request_terminate_timeout = \"1s\"\n");
-    let (daemon, root) = start(&settings, "");
+    let log = "access = { log = \"DIR/access\", format = \"%s %r\" }\n";
+    let settings = format!("{ONE}request_terminate_timeout = \"1s\"\n{log}");
+    let (daemon, root) = start_with("", &settings);
     let worker = body(&mut send(&daemon, "pid", ""));
     let mut stuck = send(&daemon, "stuck", "");
     let mut endless = send(&daemon, "endless", "x");
@@ -77,6 +78,9 @@ fn a_request_whose_time_is_up_is_cancelled_and_the_others_go_on() {
         answer.text()
     );
     assert!(answer.ended);
+    // The line is written before the answer is.
+    let lines = fs::read_to_string(daemon.dir.join("access")).expect("the access log");
+    assert!(lines.lines().any(|line| line == "504 /stuck"), "{lines}");
     until("its end", || root.path().join("cancelled").exists().then_some(()));
     let answer = endless.answer();
     assert!(
@@ -170,11 +174,16 @@ fn status_counts_requests_under_way() {
     assert_eq!(page["active processes"], 1, "{page}");
     let metrics = body(&mut send(&daemon, "status", "openmetrics"));
     assert!(metrics.contains("\nphpfpm_requests_in_flight 5\n"), "{metrics}");
-    let told = crate::support::daemon::forkyard(&["status", "--json"], &daemon.dir).output();
-    let told: serde_json::Value =
-        serde_json::from_slice(&told.expect("forkyard status").stdout).expect("JSON");
-    let workers = told.to_string();
-    assert!(workers.contains("\"in_flight\":4"), "{workers}");
+    until("the others alone", || {
+        let told = crate::support::daemon::forkyard(&["status", "--json"], &daemon.dir).output();
+        let told: serde_json::Value =
+            serde_json::from_slice(&told.expect("forkyard status").stdout).expect("JSON");
+        told.to_string().contains("\"in_flight\":4").then_some(())
+    });
+    let metrics = crate::support::daemon::forkyard(&["status", "--metrics"], &daemon.dir).output();
+    let metrics = String::from_utf8_lossy(&metrics.expect("forkyard status").stdout).into_owned();
+    let sum = "\nforkyard_pool_requests_in_flight{pool=\"www\"} 4\n";
+    assert!(metrics.contains(sum), "{metrics}");
     fs::write(root.path().join("go"), "").expect("go");
     for client in &mut clients {
         client.answer().expect("answer");

@@ -9,7 +9,9 @@ use crate::support::fcgi::Params;
 use crate::support::nginx::{Nginx, curl, free_port};
 use crate::support::{process, until};
 use nix::sys::signal::Signal;
+use std::collections::BTreeSet;
 use std::fs;
+use std::path::PathBuf;
 
 fn nginx(daemon: &Daemon) -> Nginx {
     serve(daemon, "")
@@ -154,7 +156,7 @@ fn php_cgi_runs_an_application() {
     assert!(curl(&["-i", &nginx.url("/none.php")]).starts_with("HTTP/1.1 404"));
 }
 
-/// php-cgi ends after so many requests. Nobody notices.
+/// php-cgi ends after so many requests. Clients do not notice.
 #[test]
 fn a_program_that_ends_by_itself_is_replaced_without_a_failed_request() {
     let settings = "pm = \"static\"\nmax_children = 2\nenv = { PHP_FCGI_MAX_REQUESTS = \"3\" }\n";
@@ -289,6 +291,8 @@ fn a_worker_takes_its_program_along_however_it_ends() {
 
 #[test]
 fn a_reload_replaces_the_programs_and_a_stop_leaves_nothing() {
+    // What a daemon that was killed has left is no concern of this one.
+    let before_it = sockets_left();
     let mut daemon = libfcgi("");
     let before = pid_of(&ask(&daemon, ""));
     daemon.signal(Signal::SIGUSR2);
@@ -301,16 +305,25 @@ fn a_reload_replaces_the_programs_and_a_stop_leaves_nothing() {
     daemon.signal(Signal::SIGTERM);
     assert!(daemon.wait().success());
     wait_for_end(after);
-    let left = fs::read_dir(std::env::temp_dir())
-        .expect("the directory")
-        .map_while(Result::ok);
-    let left: Vec<_> = left.map(|entry| entry.file_name()).collect();
-    let is_ours = |name: &&std::ffi::OsString| name.to_string_lossy().starts_with("forkyard.fastcgi.");
+    let left = sockets_left();
     // Another test may be making one at this moment.
-    for name in left.iter().filter(is_ours) {
-        let path = std::env::temp_dir().join(name);
+    for path in left.difference(&before_it) {
         until("a directory to go", || (!path.exists()).then_some(()));
     }
+}
+
+/// Directories of sockets of FastCGI programs.
+fn sockets_left() -> BTreeSet<PathBuf> {
+    let all = fs::read_dir(std::env::temp_dir()).expect("the directory");
+    all.map_while(Result::ok)
+        .filter(|entry| {
+            entry
+                .file_name()
+                .to_string_lossy()
+                .starts_with("forkyard.fastcgi.")
+        })
+        .map(|entry| entry.path())
+        .collect()
 }
 
 /// A pool that goes over to a program that can't be started keeps the one that can.

@@ -72,9 +72,7 @@ fn a_program_that_can_not_be_started_is_reported() {
         let begun = std::time::Instant::now();
         let daemon = start("", |dir| {
             let lost = dir.join("lost");
-            fs::write(&lost, "#!/no/such/interpreter\n").expect("write");
-            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-            fs::set_permissions(lost, mode).expect("chmod");
+            crate::support::write_program(&lost, "#!/no/such/interpreter\n");
             command.to_owned()
         });
         let told = daemon.wait_for(line);

@@ -120,7 +120,7 @@ fn a_report_with_much_output_is_cut_and_arrives() {
     );
 }
 
-/// The socket over which a worker tells its reports: copied out of the worker, as somebody could who has taken it over.
+/// The socket over which a worker tells its reports, copied out of the worker, as an attacker could who has taken it over.
 fn reports_of(worker: u32) -> OwnedFd {
     // SAFETY: system calls that take numbers; the new descriptors are this process' own.
     let pidfd = unsafe { OwnedFd::from_raw_fd(libc::syscall(libc::SYS_pidfd_open, worker, 0) as RawFd) };
@@ -185,7 +185,7 @@ fn a_worker_that_lies_harms_its_own_pool_alone() {
     );
     let text = said(&daemon, &["error", "00000001"]);
     assert!(text.contains("forged") && !text.contains('\u{1b}'), "{text}");
-    // Nonsense, and more of it than anybody could want.
+    // Nonsense, and a lot of it.
     for bytes in [
         &b""[..],
         b"{",

@@ -4,15 +4,13 @@ use super::fastcgi_programs::ODD;
 use crate::support::daemon::{Daemon, make_writable, pool};
 use crate::support::nginx::free_port;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 
 #[test]
 fn a_line_names_its_pool_once() {
     let daemon = Daemon::start(|dir| {
         make_writable(dir);
         fs::write(dir.join("odd.py"), ODD).expect("write");
-        fs::write(dir.join("deaf.cgi"), "#!/bin/sh\necho no header\n").expect("write");
-        fs::set_permissions(dir.join("deaf.cgi"), fs::Permissions::from_mode(0o755)).expect("chmod");
+        crate::support::write_program(&dir.join("deaf.cgi"), "#!/bin/sh\necho no header\n");
         fs::write(dir.join("closes.py"), CLOSES).expect("write");
         let root = dir.display();
         let one = |name: &str, application: &str| {

@@ -2,8 +2,10 @@
 
 mod app_log;
 mod cgi;
-mod concurrent;
+pub mod concurrent;
 mod concurrent_ends;
+mod concurrent_status;
+mod django;
 mod equal;
 mod fastcgi;
 mod fastcgi_faults;
@@ -11,7 +13,9 @@ pub mod fastcgi_programs;
 mod fastcgi_reports;
 mod git;
 mod http;
+mod kept_idle;
 mod log_lines;
+mod node_sockets;
 mod out_of_band;
 mod programs;
 mod programs_faults;
@@ -25,7 +29,11 @@ mod rack_forks;
 mod rack_sites;
 mod refork;
 mod refork_changes;
+mod renewal;
 mod slow;
+pub(super) mod threads;
+mod threads_ends;
+pub(super) mod websockets;
 mod wsgi;
 
 use crate::support::daemon::Daemon;

@@ -54,8 +54,13 @@ fn working(daemon: &Daemon) -> Vec<String> {
 
 #[test]
 fn one_worker_at_a_time_works_and_the_others_serve() {
+    works_one_after_the_other("");
+    works_one_after_the_other("threads = 2\n");
+}
+
+fn works_one_after_the_other(threads: &str) {
     let settings = "pm = \"static\"\nmax_children = 3\nstatus_path = \"/status\"\n";
-    let application = Application::start_with(&[("config.ru", FILE)], settings, "");
+    let application = Application::start_with(&[("config.ru", FILE)], settings, threads);
     let (daemon, root) = (&application.daemon, application.root.path());
     let ask = || {
         let answer = application.get("x", "");
@@ -124,7 +129,7 @@ fn a_request_has_to_wait_where_there_is_one_worker_and_too_long_work_ends_it() {
     let line = daemon.wait_for("execution timed out");
     assert!(line.contains("OOBW"), "{line}");
     fs::remove_file(root.path().join("hold")).expect("go on");
-    // Whoever came meanwhile is served by the next worker.
+    // The next worker serves the clients that came meanwhile.
     let next = daemon.get("www", "x").body();
     assert_ne!(next, pid.to_string());
     assert!(!process::runs(pid));

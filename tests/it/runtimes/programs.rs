@@ -24,7 +24,7 @@ pub(super) struct Site {
 pub(super) const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 16\n";
 
 impl Site {
-    /// `runtime` and the lines of the application's table, without `root`.
+    /// `runtime` and the lines of the application's table, without `root`. `DIRECTORY` in the pool's lines is the daemon's.
     pub(super) fn start(files: &[(&str, &str)], pool_lines: &str, runtime: &str, application: &str) -> Site {
         let daemon = Path::new(env!("CARGO_BIN_EXE_forkyard"));
         Site::start_by(|_| daemon.to_owned(), files, pool_lines, runtime, application)
@@ -56,7 +56,12 @@ impl Site {
         let text = format!(
             "[global]\ncontrol = \"{}\"\nlog_level = \"debug\"\n{}",
             control.display(),
-            pool(&path, "app", pool_lines, &application)
+            pool(
+                &path,
+                "app",
+                &pool_lines.replace("DIRECTORY", &path.display().to_string()),
+                &application
+            )
         );
         fs::write(path.join("forkyard.toml"), text).expect("configuration");
         let mut command = Command::new(place(&path));
@@ -70,6 +75,13 @@ impl Site {
             temporary,
             _dir: dir,
         }
+    }
+
+    /// The same, with a daemon that another command starts, once the first has ended.
+    pub(super) fn start_again(self, command: Command) -> Site {
+        let daemon = Daemon::launch(&self.daemon.dir, command);
+        daemon.wait_for("ready to handle connections");
+        Site { daemon, ..self }
     }
 
     /// The body of the answer to a GET.
@@ -456,7 +468,7 @@ fn it_dies_with_a_daemon_that_is_killed() {
 fn install(dir: &Path) -> PathBuf {
     let (path, new) = (dir.join("bin/forkyard"), dir.join("bin/forkyard.new"));
     fs::create_dir_all(dir.join("bin")).expect("mkdir");
-    fs::copy(env!("CARGO_BIN_EXE_forkyard"), &new).expect("copy");
+    crate::support::copy_program(env!("CARGO_BIN_EXE_forkyard").as_ref(), &new);
     fs::rename(&new, &path).expect("rename");
     path
 }

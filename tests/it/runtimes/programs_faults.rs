@@ -120,22 +120,18 @@ fn one_that_ends_at_once_is_told_with_its_exit() {
 }
 
 #[test]
-fn one_that_listens_elsewhere_is_given_up() {
+fn one_that_hangs_or_listens_elsewhere_is_given_up() {
     let elsewhere = "require('http').createServer(() => {}).listen(0, '127.0.0.1');";
-    never_up(elsewhere, "", "and not on the one that it was given");
-}
-
-#[test]
-fn one_that_hangs_is_given_up() {
-    never_up("setInterval(() => {}, 1000);", "", "longer than 6 s");
-}
-
-#[test]
-fn one_that_hangs_and_does_not_hear_signals_is_given_up_with_its_children() {
+    let hangs = "setInterval(() => {}, 1000);";
     let deaf = "const { spawn } = require('child_process');\
                 process.on('SIGTERM', () => {}); setInterval(() => {}, 1000);\
                 spawn('sleep', ['1000'], { detached: true, stdio: 'ignore' });";
-    never_up(deaf, "", "longer than 6 s");
+    std::thread::scope(|scope| {
+        scope.spawn(|| never_up(elsewhere, "", "and not on the one that it was given"));
+        scope.spawn(|| never_up(hangs, "", "longer than 6 s"));
+        // It does not hear signals, and has a child.
+        scope.spawn(|| never_up(deaf, "", "longer than 6 s"));
+    });
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn a_process_that_is_killed_leaves_no_socket() {
     let second: u32 = site.get("x").parse().expect("a pid");
     assert_ne!(first, second);
     assert_eq!(sockets(&site.root), [own(second)]);
-    // Somebody else's at the same place stays.
+    // Another program's socket at the same place stays.
     fs::remove_file(own(second)).expect("remove");
     let _other = std::os::unix::net::UnixListener::bind(own(second)).expect("bind");
     let kept = own(second);

@@ -55,7 +55,7 @@ fn what_can_not_be_loaded_is_told_and_tried_again() {
             "other.py",
             "",
             "",
-            vec!["none of passenger_wsgi.py, wsgi.py, main.py, app.py is in"],
+            vec!["none of passenger_wsgi.py, wsgi.py, manage.py, main.py, app.py, app/main.py is in"],
         ),
         (
             "wsgi.py",
@@ -83,6 +83,24 @@ fn what_can_not_be_loaded_is_told_and_tried_again() {
             app,
             "entry = \"wsgi:other\"\n",
             vec!["nothing callable that is named other; name it in application.entry, as wsgi:NAME"],
+        ),
+        (
+            "wsgi.py",
+            "async def application(scope, receive, send): pass\n",
+            "",
+            vec!["is an ASGI application, and the runtime is wsgi"],
+        ),
+        (
+            "wsgi.py",
+            "def create_app(): pass\n",
+            "",
+            vec!["name it in application.entry, as wsgi:create_app()"],
+        ),
+        (
+            "wsgi.py",
+            "def create_app(): return 1\n",
+            "entry = \"wsgi:create_app()\"\n",
+            vec!["made 1, which is no application"],
         ),
         (
             "wsgi.py",
@@ -115,6 +133,49 @@ fn what_can_not_be_loaded_is_told_and_tried_again() {
             (daemon.log().matches(" is started again in ").count() >= 2).then_some(())
         });
     }
+}
+
+#[test]
+fn an_application_of_the_other_interface_is_told() {
+    let app = "class Shop:\n    def __call__(self, environ, start_response): pass\napp = Shop()\n";
+    let settings = "pm = \"ondemand\"\nmax_children = 1\n";
+    let (daemon, _root) = start_as("asgi", &[("app.py", app)], settings, "");
+    let refused = daemon.get("www", "x").text();
+    assert!(refused.starts_with("Status: 503 "), "{refused}");
+    daemon.wait_for("is a WSGI application, and the runtime is asgi");
+}
+
+/// What is not loaded yet when the link comes to name another release comes from the release that runs.
+#[test]
+fn an_old_release_loads_its_own_modules() {
+    place_library();
+    let place = directory();
+    make_writable(place.path());
+    for release in ["r1", "r2"] {
+        let root = place.path().join(release);
+        fs::create_dir(&root).expect("release");
+        let app = "def application(environ, start):\n    import late\n    start('200 OK', [])\n    return \
+                   [late.WHO.encode()]\n";
+        fs::write(root.join("app.py"), app).expect("app.py");
+        fs::write(root.join("late.py"), format!("WHO = '{release}'\n")).expect("late.py");
+    }
+    let current = place.path().join("current");
+    std::os::unix::fs::symlink("r1", &current).expect("link");
+    let application = format!("runtime = \"wsgi\"\nroot = {current:?}\n");
+    let daemon = Daemon::start(|dir| pool(dir, "www", STATIC, &application));
+    daemon.wait_for_workers("www", 1);
+    let next = place.path().join("next");
+    std::os::unix::fs::symlink("r2", &next).expect("link");
+    fs::rename(next, &current).expect("rename");
+    assert_eq!(daemon.get("www", "x").body(), "r1");
+}
+
+#[test]
+fn a_function_makes_the_application() {
+    let app = "def make(name='made'):\n    def application(environ, start):\n        start('200 OK', [])\n        \
+               return [name.encode()]\n    return application\n";
+    let (daemon, _root) = start(&[("shop.py", app)], STATIC, "entry = \"shop:make()\"\n");
+    assert_eq!(daemon.get("www", "x").body(), "made");
 }
 
 const HOOKS: &str = r#"
@@ -274,7 +335,7 @@ fn the_connections_of_the_documents_example_are_each_workers_own() {
     let examples = blocks::read(&path);
     let example = examples
         .iter()
-        .find(|block| block.kind == "python")
+        .find(|block| block.kind == "python" && block.text.contains("2003"))
         .expect("example");
     let server = std::net::TcpListener::bind("127.0.0.1:0").expect("listen");
     let port = server.local_addr().expect("address").port();

@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, directory, make_writable, pool};
 use crate::support::nginx::{Nginx, curl};
-use crate::support::{is_root, place_library};
+use crate::support::{is_root, place_library, until};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -30,7 +30,11 @@ impl Site {
             "runtime = \"{interface}\"\nroot = \"{}\"\n{application}",
             root.path().display()
         );
-        let settings = format!("pm = \"static\"\nmax_children = 3\ncatch_workers_output = true\n{settings}");
+        let workers = match settings.contains("max_children") {
+            true => "",
+            false => "max_children = 3\n",
+        };
+        let settings = format!("pm = \"static\"\n{workers}catch_workers_output = true\n{settings}");
         let daemon = Daemon::start(|dir| pool(dir, "www", &settings, &application));
         let locations = format!(
             "{extra}\nlocation / {{ include /etc/nginx/fastcgi_params; fastcgi_param HTTP_HOST $http_host; \
@@ -44,7 +48,7 @@ impl Site {
     }
 
     /// curl with this site's cookies.
-    fn browse(&self, path: &str, arguments: &[&str]) -> String {
+    pub(super) fn browse(&self, path: &str, arguments: &[&str]) -> String {
         let jar = self.root.path().join("cookies").display().to_string();
         let url = self.nginx.url(path);
         let mut all = vec![
@@ -85,7 +89,7 @@ fn manage(root: &Path, arguments: &[&str]) {
     );
 }
 
-fn django(root: &Path) {
+pub(super) fn django(root: &Path) {
     let made = Command::new("/usr/bin/python3")
         .args(["-m", "django", "startproject", "shop", "."])
         .current_dir(root)
@@ -163,27 +167,19 @@ fn administer(site: &Site) {
 
 #[test]
 fn djangos_administration_works() {
-    administer(&Site::start(
-        "wsgi",
-        django,
-        "",
-        "entry = \"shop.wsgi\"\n",
-        STATIC,
-    ));
+    // It is found by its manage.py.
+    for application in ["", "entry = \"shop.wsgi\"\nthreads = 4\n"] {
+        administer(&Site::start("wsgi", django, "", application, STATIC));
+    }
 }
 
 #[test]
 fn djangos_administration_works_by_asgi() {
-    administer(&Site::start(
-        "asgi",
-        django,
-        "",
-        "entry = \"shop.asgi\"\n",
-        STATIC,
-    ));
+    administer(&Site::start("asgi", django, "", "", STATIC));
 }
 
 const FLASK: &str = r#"
+import os, time
 from flask import Flask, request, session, url_for, Response, redirect
 
 app = Flask(__name__)
@@ -211,12 +207,49 @@ def where(name):
 @app.route("/fails")
 def fails():
     raise KeyError("on purpose")
+
+@app.route("/wait/<name>")
+def wait(name):
+    here = os.path.dirname(os.path.abspath(__file__))
+    open(os.path.join(here, f"waits.{name}"), "w").close()
+    while not os.path.exists(os.path.join(here, "go")):
+        time.sleep(0.005)
+    return f"{request.path} {session.get('count')}"
 "#;
+
+/// Flask's request and session belong to the thread that has them.
+#[test]
+fn a_flask_application_serves_fast_requests_beside_slow_ones() {
+    let write = |root: &Path| fs::write(root.join("app.py"), FLASK).expect("write");
+    let settings = "max_children = 1\n";
+    let site = Site::start("wsgi", write, settings, "threads = 4\n", "");
+    let slow: Vec<_> = (0..3)
+        .map(|number| {
+            let url = site.nginx.url(&format!("/wait/{number}"));
+            std::thread::spawn(move || curl(&[&url]))
+        })
+        .collect();
+    until("all of them", || {
+        let waits = |number| site.root.path().join(format!("waits.{number}")).exists();
+        (0..3).all(waits).then_some(())
+    });
+    for count in 1..20 {
+        assert!(site.browse("/count", &[]).ends_with(&format!("visit {count}")));
+    }
+    fs::write(site.root.path().join("go"), "").expect("go");
+    for (number, slow) in slow.into_iter().enumerate() {
+        assert_eq!(slow.join().expect("curl"), format!("/wait/{number} None"));
+    }
+}
 
 #[test]
 fn a_flask_application_keeps_sessions_and_takes_files() {
+    ["", "threads = 4\n"].into_iter().for_each(use_flask);
+}
+
+fn use_flask(threads: &str) {
     let write = |root: &Path| fs::write(root.join("app.py"), FLASK).expect("write");
-    let site = Site::start("wsgi", write, "", "", "");
+    let site = Site::start("wsgi", write, "", threads, "");
     assert!(site.browse("/count", &[]).ends_with("visit 1"));
     assert!(site.browse("/count", &[]).ends_with("visit 2"));
     let file = site.root.path().join("file.bin");

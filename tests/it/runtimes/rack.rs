@@ -89,8 +89,8 @@ run ->(env) {
     let mut client = application.daemon.client("www");
     let answer = client.request(&params, &[b'x'; 200_000]).expect("answer");
     assert_eq!(answer.body(), "POST  /some/path a=b 200000 true\n");
-    assert_eq!(application.daemon.preloaders("www").len(), 1);
     assert_eq!(application.daemon.wait_for_workers("www", 2).len(), 2);
+    assert_eq!(application.daemon.preloaders("www").len(), 1);
 }
 
 /// The environment of a request, as JSON.

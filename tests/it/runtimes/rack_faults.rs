@@ -83,6 +83,67 @@ fn an_exception_is_an_answer_and_its_backtrace_is_in_both_logs() {
     application.daemon.wait_for("it broke (Oops)");
 }
 
+/// forkyard's own script, which is a descriptor, is in no backtrace.
+#[test]
+fn what_is_said_of_an_error_is_about_the_application() {
+    let text = r##"
+run ->(env) {
+  case env["QUERY_STRING"]
+  when "nothing" then nil
+  when "number" then [200, {}, 5]
+  when "headers" then [200, 7, []]
+  when "object" then [200, {}, Object.new]
+  when "parts" then [200, {}, [1, 2]]
+  when "raises" then raise "it broke"
+  when "body" then [200, {}, Enumerator.new { |out| out << "begun"; raise "it broke" }]
+  when "cause" then begin; raise "first"; rescue; raise "second"; end
+  when "input" then env["rack.input"].read(-1)
+  else [200, {}, ["fine"]]
+  end
+}"##;
+    for threads in [1, 3] {
+        let application = Application::start_with(
+            &[("config.ru", text)],
+            "pm = \"static\"\nmax_children = 1\ncatch_workers_output = true\n",
+            &format!("threads = {threads}\n"),
+        );
+        for (query, what) in [
+            ("nothing", "the application's answer is none that Rack allows: "),
+            ("number", "the application's answer is none that Rack allows: "),
+            ("headers", "the application's answer is none that Rack allows: "),
+            ("object", "the application's answer is none that Rack allows: "),
+            ("parts", "the application's answer is none that Rack allows: "),
+            ("raises", "config.ru:9:in "),
+            ("body", "config.ru:10:in "),
+            ("cause", "second (RuntimeError)"),
+            ("input", "config.ru:12:in "),
+        ] {
+            let answer = application.get("x", query);
+            let said = answer.error_text();
+            assert!(said.contains(what), "{query}, {threads} threads: {said}");
+            assert!(!said.contains("/proc/self"), "{query}, {threads} threads: {said}");
+            assert!(
+                !answer.text().contains("/proc/self"),
+                "{query}: {}",
+                answer.text()
+            );
+            application.daemon.wait_for(what);
+        }
+        assert_eq!(application.get("x", "").body(), "fine");
+        let log = application.daemon.log();
+        assert!(!log.contains("/proc/self"), "{log}");
+    }
+    // Nor where it can't be loaded: in the log, and in the report.
+    for text in [
+        "raise 'it broke'\n",
+        "require_relative 'nowhere'\n",
+        "def f = raise('it broke')\nf\n",
+    ] {
+        let log = fails(&[("config.ru", text)], "the preloader can't start: ");
+        assert!(log.contains("config.ru:") && !log.contains("/proc/self"), "{log}");
+    }
+}
+
 #[test]
 fn an_exception_in_the_middle_of_a_body_leaves_what_was_sent() {
     let application = Application::start(&[(

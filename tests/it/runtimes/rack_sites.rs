@@ -2,6 +2,7 @@
 
 use super::rack::Application;
 use crate::support::nginx::{Nginx, curl};
+use crate::support::until;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -21,9 +22,9 @@ fn block(application: &Application) -> String {
         .replace("include fastcgi_params", "include /etc/nginx/fastcgi_params")
 }
 
-fn site(files: &[(&str, &str)]) -> (Application, Nginx) {
+fn site(files: &[(&str, &str)], threads: u32) -> (Application, Nginx) {
     let settings = "pm = \"static\"\nmax_children = 2\n";
-    let application = Application::start_with(files, settings, "");
+    let application = Application::start_with(files, settings, &format!("threads = {threads}\n"));
     let nginx = Nginx::start(&block(&application), "");
     (application, nginx)
 }
@@ -55,13 +56,17 @@ end
 run Site
 "##;
 
-fn sinatra() -> (Application, Nginx) {
-    site(&[("config.ru", SINATRA)])
+fn sinatra(threads: u32) -> (Application, Nginx) {
+    site(&[("config.ru", SINATRA)], threads)
 }
 
 #[test]
 fn a_sinatra_application_has_sessions_forms_and_redirects() {
-    let (application, nginx) = sinatra();
+    [1, 4].into_iter().for_each(use_sinatra);
+}
+
+fn use_sinatra(threads: u32) {
+    let (application, nginx) = sinatra(threads);
     let jar = application.daemon.dir.join("cookies");
     let jar = jar.to_str().expect("text");
     for count in 1..4 {
@@ -88,11 +93,13 @@ fn a_sinatra_application_has_sessions_forms_and_redirects() {
 
 #[test]
 fn a_sinatra_application_is_given_files() {
-    let (application, nginx) = sinatra();
-    let file = application.daemon.dir.join("large.bin");
-    fs::write(&file, vec![1; 3_000_000]).expect("write");
-    let part = format!("file=@{}", file.display());
-    assert_eq!(curl(&["-F", &part, &nginx.url("/upload")]), "large.bin 50880");
+    for threads in [1, 4] {
+        let (application, nginx) = sinatra(threads);
+        let file = application.daemon.dir.join("large.bin");
+        fs::write(&file, vec![1; 3_000_000]).expect("write");
+        let part = format!("file=@{}", file.display());
+        assert_eq!(curl(&["-F", &part, &nginx.url("/upload")]), "large.bin 50880");
+    }
 }
 
 /// As most documents show it: methods of the main object, a logger, and the environment of a developer.
@@ -109,8 +116,8 @@ run Sinatra::Application
 #[test]
 fn a_classic_sinatra_application_serves_and_logs() {
     // Rack::Lint puts an object of its own around the environment's.
-    for lint in ["", "require \"rack/lint\"\nuse Rack::Lint\n"] {
-        let (_application, nginx) = site(&[("config.ru", &format!("{lint}{CLASSIC}"))]);
+    for (lint, threads) in [("", 1), ("require \"rack/lint\"\nuse Rack::Lint\n", 4)] {
+        let (application, nginx) = site(&[("config.ru", &format!("{lint}{CLASSIC}"))], threads);
         assert_eq!(curl(&[&nginx.url("/")]), "classic");
         let head = curl(&["-i", &nginx.url("/raise")]);
         assert!(
@@ -120,6 +127,8 @@ fn a_classic_sinatra_application_serves_and_logs() {
         let log = nginx.errors();
         for wanted in ["a line of the logger", "\"GET / HTTP/1.", "it broke"] {
             assert!(log.contains(wanted), "{wanted} is missing: {log}");
+            // As with other servers, whose standard error it is.
+            until(wanted, || application.daemon.log().contains(wanted).then_some(()));
         }
     }
 }
@@ -127,7 +136,11 @@ fn a_classic_sinatra_application_serves_and_logs() {
 /// Each part is written when the client has the one before: a part that waited in some buffer would end the test.
 #[test]
 fn a_sinatra_application_streams() {
-    let (application, nginx) = sinatra();
+    [1, 4].into_iter().for_each(stream_from_sinatra);
+}
+
+fn stream_from_sinatra(threads: u32) {
+    let (application, nginx) = sinatra(threads);
     let mut stream = TcpStream::connect(("127.0.0.1", nginx.port)).expect("connect");
     stream
         .set_read_timeout(Some(crate::support::PATIENCE))
@@ -182,7 +195,11 @@ run Rails.application
 
 #[test]
 fn a_rails_application_has_sessions_json_and_live_streams() {
-    let (application, nginx) = site(&[("config.ru", RAILS)]);
+    [1, 4].into_iter().for_each(use_rails);
+}
+
+fn use_rails(threads: u32) {
+    let (application, nginx) = site(&[("config.ru", RAILS)], threads);
     let jar = application.daemon.dir.join("cookies");
     let jar = jar.to_str().expect("text");
     for count in 1..3 {
@@ -195,4 +212,28 @@ fn a_rails_application_has_sessions_json_and_live_streams() {
     assert_eq!(curl(&[&nginx.url("/live")]), "live 0\nlive 1\nlive 2\n");
     let head = curl(&["-i", &nginx.url("/nowhere")]);
     assert!(head.starts_with("HTTP/1.1 404 Not Found\r\n"), "{head}");
+}
+
+/// Several browsers at once, some of them at what takes long: each gets its own session's page.
+#[test]
+fn a_rails_application_serves_many_from_a_worker_with_threads() {
+    let (application, nginx) = site(&[("config.ru", RAILS)], 5);
+    let clients: Vec<_> = (0..12)
+        .map(|number| {
+            let jar = application.daemon.dir.join(format!("cookies{number}"));
+            let (home, live) = (nginx.url("/"), nginx.url("/live"));
+            std::thread::spawn(move || {
+                let jar = jar.to_str().expect("text");
+                for count in 1..6 {
+                    let said = curl(&["-b", jar, "-c", jar, &home]);
+                    assert_eq!(said, format!("<p>{count} production</p>"));
+                    assert_eq!(curl(&[&live]), "live 0\nlive 1\nlive 2\n");
+                }
+            })
+        })
+        .collect();
+    clients
+        .into_iter()
+        .for_each(|client| client.join().expect("a client"));
+    assert!(!nginx.errors().contains("[error]"), "{}", nginx.errors());
 }

@@ -147,6 +147,11 @@ fn read_told(answer: &Answer) -> Told {
 
 /// Every worker is replaced by one that was forked from a worker, and the first preloader ends.
 pub(super) fn assert_renewed(site: &Site) -> Told {
+    assert_renewed_with(site, 0)
+}
+
+/// The same of workers that serve by so many threads.
+fn assert_renewed_with(site: &Site, threads: usize) -> Told {
     let daemon = &site.daemon;
     let first = site.preloader();
     let before = daemon.wait_for_workers("www", 3);
@@ -166,20 +171,29 @@ pub(super) fn assert_renewed(site: &Site) -> Told {
     until("workers to be the master's children", || {
         process::children(second).is_empty().then_some(())
     });
-    for pid in daemon.workers("www").into_iter().chain([second]) {
-        // A worker that serves has one that looks after its connections.
-        let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("threads");
+    // A worker that serves has a thread that looks after its connections.
+    let threads_of = |pid: u32| {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
         let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).ok();
         let names = tasks.filter_map(|task| name(task.ok()?));
-        let others = names.filter(|name| name.trim() != "minder");
-        assert_eq!(others.count(), 1, "threads of {pid}");
-    }
+        names.filter(|name| name.trim() != "idle-watch").count()
+    };
+    // One that was made meanwhile may leave yet.
+    until("three workers and a preloader with their threads", || {
+        let workers = daemon.workers("www");
+        let have = workers.len() == 3 && workers.iter().all(|pid| threads_of(*pid) == 1 + threads);
+        (have && threads_of(second) == 1).then_some(())
+    });
     told
 }
 
-fn assert_forked_from_one_that_has_served(runtime: &str, source: &str) {
-    let site = Site::start(runtime, source, STATIC, "refork_after = [5, 0]\n");
-    let told = assert_renewed(&site);
+fn assert_forked_from_one_that_has_served(runtime: &str, source: &str, threads: usize) {
+    let settings = match threads {
+        0 => "refork_after = [5, 0]\n".to_owned(),
+        threads => format!("refork_after = [5, 0]\nthreads = {threads}\n"),
+    };
+    let site = Site::start(runtime, source, STATIC, &settings);
+    let told = assert_renewed_with(&site, threads);
     // What the preloader does before it forks more workers is seen by those that come later only.
     let mut hooks = told.hooks.clone();
     hooks.dedup();
@@ -191,12 +205,14 @@ fn assert_forked_from_one_that_has_served(runtime: &str, source: &str) {
 
 #[test]
 fn workers_in_python_are_forked_from_one_that_has_served() {
-    assert_forked_from_one_that_has_served("wsgi", PYTHON);
+    assert_forked_from_one_that_has_served("wsgi", PYTHON, 0);
+    assert_forked_from_one_that_has_served("wsgi", PYTHON, 3);
 }
 
 #[test]
 fn workers_in_ruby_are_forked_from_one_that_has_served() {
-    assert_forked_from_one_that_has_served("rack", RUBY);
+    assert_forked_from_one_that_has_served("rack", RUBY, 0);
+    assert_forked_from_one_that_has_served("rack", RUBY, 3);
 }
 
 #[test]

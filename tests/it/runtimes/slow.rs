@@ -5,7 +5,6 @@ use crate::support::daemon::{Daemon, directory, make_writable, pool};
 use crate::support::fcgi::Params;
 use crate::support::{place_library, process, until};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -33,9 +32,7 @@ impl Site {
         let root = directory();
         make_writable(root.path());
         for (name, text) in files {
-            let path = root.path().join(name);
-            fs::write(&path, text).expect("write");
-            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("chmod");
+            crate::support::write_program(&root.path().join(name), text);
         }
         let application = format!("runtime = \"{runtime}\"\nroot = \"{}\"\n", root.path().display());
         let daemon = Daemon::start(|dir| pool(dir, "www", &(settings(dir) + more), &application));
@@ -45,6 +42,20 @@ impl Site {
 
     fn get(&self, path: &str) -> String {
         self.daemon.get("www", path).body()
+    }
+
+    /// The answer to a request that is slow until the log has said so many times that an entry is done or could not be.
+    fn slow(&self, path: &str, done: usize, failed: usize) -> String {
+        let (script, query) = path.split_once('?').expect("a query");
+        let mut client = self.daemon.client("www");
+        let params = Params::get(&self.daemon.dir, script, query);
+        client.send(&params, b"").expect("send");
+        self.entries(done, failed);
+        let told = self.root.path().join("told");
+        fs::write(&told, "").expect("write");
+        let body = client.answer().expect("answer").body();
+        fs::remove_file(told).expect("remove");
+        body
     }
 
     /// The entries, once the log has said so many times that one is done or could not be.
@@ -86,28 +97,28 @@ impl Site {
 
 const WSGI: &str = r#"import os, re, signal, socket, time
 import faulthandler
-
+def told(): return os.access("told", os.F_OK)
 def answer(start, text):
     start("200 OK", [("Content-Type", "text/plain")])
     return [text.encode()]
 
 def sleep():
     begun = time.monotonic()
-    time.sleep(1)
-    return "whole" if time.monotonic() - begun >= 1 else "cut"
+    while not told(): time.sleep(0.1)
+    return "whole" if time.monotonic() - begun >= 0.3 else "cut"
 
 def read():
     ours, theirs = socket.socketpair()
-    ours.settimeout(1)
-    try:
-        return str(ours.recv(1))
-    except TimeoutError:
-        return "whole"
+    ours.settimeout(0.1)
+    while not told():
+        try: return str(ours.recv(1))
+        except TimeoutError: pass
+    return "whole"
 
 def compute():
-    end = time.monotonic() + 1
-    while time.monotonic() < end:
-        pass
+    count = 0
+    while not told():
+        count += 1
     return "whole"
 
 def hold():
@@ -136,7 +147,7 @@ fn wsgi_shows_pythons_calls_and_is_not_disturbed() {
     .into_iter()
     .enumerate()
     {
-        assert_eq!(site.get(&format!("x?{how}")), "whole");
+        assert_eq!(site.slow(&format!("x?{how}"), index + 1, 0), "whole");
         let entries = site.entries(index + 1, 0);
         let calls = site.without_header(&entries[index]);
         assert!(calls.contains(lines), "{how}: {calls}");
@@ -164,7 +175,7 @@ fn wsgi_shows_pythons_calls_and_is_not_disturbed() {
 fn there_are_as_many_calls_as_are_wanted() {
     let files = [("wsgi.py", WSGI)];
     let site = Site::start_with("wsgi", &files, "request_slowlog_trace_depth = 1\n");
-    site.get("x?sleep");
+    site.slow("x?sleep", 1, 0);
     assert_eq!(site.calls(), "sleep() ROOT/wsgi.py:10");
 }
 
@@ -236,7 +247,7 @@ def flood():
     ] {
         let site = Site::start("wsgi", "wsgi.py", &text);
         let pid = site.get("x?pid");
-        assert_eq!(site.get(&format!("x?{how}")), "whole", "{how}");
+        assert_eq!(site.slow(&format!("x?{how}"), 0, 1), "whole", "{how}");
         let entries = site.entries(0, 1);
         assert!(entries[0].ends_with("\n+++ dump failed"), "{how}: {entries:?}");
         assert!(!entries[0].contains("[0x"), "{how}: {entries:?}");
@@ -254,16 +265,16 @@ fn an_application_may_have_the_signal() {
          signal.signal(51, lambda *_: asked.append(1))\n\ndef count():\n    return str(len(asked))\n"
     );
     let site = Site::start("wsgi", "wsgi.py", &text);
-    assert_eq!(site.get("x?sleep"), "whole");
+    assert_eq!(site.slow("x?sleep", 0, 1), "whole");
     let entries = site.entries(0, 1);
     assert!(entries[0].ends_with("+++ dump failed"), "{entries:?}");
     assert_eq!(site.get("x?count"), "0");
 }
 
-const ASGI: &str = r#"import asyncio, time
-
+const ASGI: &str = r#"import asyncio, os, time
+def told(): return os.access("told", os.F_OK)
 async def inner():
-    await asyncio.sleep(1)
+    while not told(): await asyncio.sleep(0.1)
 
 async def outer():
     await inner()
@@ -282,7 +293,7 @@ async def application(scope, receive, send):
     elif scope["query_string"] == b"gather":
         await asyncio.gather(inner(), outer())
     else:
-        time.sleep(1)
+        while not told(): time.sleep(0.1)
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"whole"})
 "#;
@@ -290,7 +301,7 @@ async def application(scope, receive, send):
 #[test]
 fn asgi_shows_what_its_tasks_wait_for() {
     let site = Site::start("asgi", "asgi.py", ASGI);
-    assert_eq!(site.get("x?await"), "whole");
+    assert_eq!(site.slow("x?await", 1, 0), "whole");
     let entries = site.entries(1, 0);
     let calls = site.without_header(&entries[0]);
     let tasks: Vec<&str> = calls.split("task = ").collect();
@@ -308,7 +319,7 @@ fn asgi_shows_what_its_tasks_wait_for() {
         "{calls}"
     );
     assert!(!calls.contains("serve()"), "{calls}");
-    assert_eq!(site.get("x?gather"), "whole");
+    assert_eq!(site.slow("x?gather", 2, 0), "whole");
     let entries = site.entries(2, 0);
     let calls = site.without_header(&entries[1]);
     assert_eq!(calls.matches("inner() ROOT/asgi.py:4").count(), 2, "{calls}");
@@ -317,10 +328,10 @@ fn asgi_shows_what_its_tasks_wait_for() {
 #[test]
 fn an_event_loop_that_is_blocked_shows_by_what() {
     let site = Site::start("asgi", "asgi.py", ASGI);
-    assert_eq!(site.get("x?block"), "whole");
+    assert_eq!(site.slow("x?block", 1, 0), "whole");
     let calls = site.calls();
     assert_eq!(calls, "application() ROOT/asgi.py:23");
-    assert_eq!(site.get("x?block"), "whole");
+    assert_eq!(site.slow("x?block", 2, 0), "whole");
     let entries = site.entries(2, 0);
     let again = site.without_header(&entries[1]);
     assert_eq!(again, calls, "what came late belongs to no other request");
@@ -328,13 +339,13 @@ fn an_event_loop_that_is_blocked_shows_by_what() {
 
 const RACK: &str = r##"def asleep
   begun = Process.clock_gettime(Process::CLOCK_MONOTONIC)
-  sleep 1
-  Process.clock_gettime(Process::CLOCK_MONOTONIC) - begun >= 1 ? "whole" : "cut"
+  sleep 0.1 until File.exist?("told")
+  Process.clock_gettime(Process::CLOCK_MONOTONIC) - begun >= 0.3 ? "whole" : "cut"
 end
 
 def compute
-  limit = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 1
-  1 while Process.clock_gettime(Process::CLOCK_MONOTONIC) < limit
+  count = 0
+  count += 1 until File.exist?("told")
   "whole"
 end
 
@@ -349,7 +360,7 @@ run ->(env) { [200, { "content-type" => "text/plain" }, [send(env["QUERY_STRING"
 #[test]
 fn rack_shows_rubys_calls_and_is_not_disturbed() {
     let site = Site::start("rack", "config.ru", RACK);
-    assert_eq!(site.get("x?asleep"), "whole");
+    assert_eq!(site.slow("x?asleep", 1, 0), "whole");
     let entries = site.entries(1, 0);
     let calls = site.without_header(&entries[0]);
     assert!(
@@ -360,16 +371,16 @@ fn rack_shows_rubys_calls_and_is_not_disturbed() {
         calls.ends_with(" ROOT/config.ru:18") && !calls.contains("/proc/self"),
         "{calls}"
     );
-    assert_eq!(site.get("x?compute"), "whole");
+    assert_eq!(site.slow("x?compute", 2, 0), "whole");
     let entries = site.entries(2, 0);
     let calls = site.without_header(&entries[1]);
     assert!(calls.contains("compute() ROOT/config.ru:9\n"), "{calls}");
-    assert_eq!(site.get("x?silenced"), "whole");
+    assert_eq!(site.slow("x?silenced", 2, 1), "whole");
     let entries = site.entries(2, 1);
     assert!(entries[2].ends_with("x?silenced\n+++ dump failed"), "{entries:?}");
 }
 
-/// A worker that was told to go, or whose master went, has nobody who asks, and goes.
+/// A worker that was told to go, or whose master went, is not asked any more, and goes.
 #[test]
 fn workers_that_can_be_asked_leave_in_order() {
     for (runtime, name, text) in [

@@ -107,6 +107,10 @@ fn a_script_gets_at_nothing_of_another_pool_or_the_master() {
         return;
     }
     let daemon = two_pools(1, "", |_| String::new());
+    // A worker that was just forked has its preloader's title for a moment.
+    for pool in ["one", "two"] {
+        daemon.wait_for_workers(pool, 1);
+    }
     daemon.write("spy.php", SPY);
     let secret = daemon.write("secret.php", "<?php echo getenv('SECRET');");
     assert_eq!(daemon.get("two", "secret.php").body(), "of-the-second");
@@ -163,7 +167,7 @@ fn shareable(pid: u32) -> BTreeSet<String> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps");
     for line in maps.lines() {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        // What nobody can write to is a file of the system.
+        // A file that no user can write to is the system's.
         if fields[1].contains('w') && fields[1].ends_with('s') {
             all.insert(format!("mapped {} {}", fields[3], fields[4]));
         }
@@ -246,9 +250,9 @@ fn a_worker_has_no_descriptor_of_its_scoreboard_or_of_another_worker() {
     for pool in [&one, &two] {
         let [first, second] = [open(pool[0]), open(pool[1])];
         let common: BTreeSet<String> = first.intersection(&second).cloned().collect();
-        // Listening socket, both ends of the queue of kept connections, lines for the daemon's log; child_accept.
+        // Listening socket, both ends of the queue of kept connections, lines for the daemon's log; accept-notify.
         assert_eq!(kinds(&common), [4, 1], "{common:?}");
-        // The retire channel, standard output and error.
+        // The stop pipe, standard output and error.
         for own in [&first - &common, &second - &common] {
             assert_eq!(kinds(&own), [0, 3], "{own:?}");
         }

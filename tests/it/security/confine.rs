@@ -2,7 +2,7 @@
 
 use super::needs_root;
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
-use crate::support::process;
+use crate::support::{cgroup2, process};
 use nix::libc;
 use std::collections::BTreeMap;
 use std::fs;
@@ -182,7 +182,7 @@ result['thread'] = 'made' if done else 'none'
 print(json.dumps(result))
 ";
 
-/// A call of which nobody can say why it fails shows nothing: so all are tried without the filter, too, and by root.
+/// A call that fails for another reason proves nothing: so all are tried without the filter, too, and by root.
 #[test]
 fn dangerous_system_calls_are_refused_and_everything_else_works() {
     if !Path::new("/proc/sys/kernel/seccomp/actions_avail").exists() {
@@ -302,20 +302,6 @@ fn a_private_tmp_is_seen_by_the_pool_alone() {
     assert_eq!(ask("private"), nothing_else);
 }
 
-/// The place where cgroup2 is mounted, and whether all controllers can be had there.
-fn cgroup2() -> Option<(PathBuf, bool)> {
-    let mounts = fs::read_to_string("/proc/mounts").expect("mounts");
-    let place = mounts.lines().find_map(|line| {
-        let fields: Vec<&str> = line.split(' ').collect();
-        (fields[2] == "cgroup2").then(|| PathBuf::from(fields[1]))
-    })?;
-    let all = fs::read_to_string(place.join("cgroup.controllers")).unwrap_or_default();
-    let has = ["memory", "cpu", "pids"]
-        .iter()
-        .all(|name| all.split_whitespace().any(|one| one == *name));
-    Some((place, has))
-}
-
 #[test]
 fn a_control_group_limits_the_pool_or_says_which_controller_is_missing() {
     if needs_root() {
@@ -326,7 +312,7 @@ fn a_control_group_limits_the_pool_or_says_which_controller_is_missing() {
         said.contains("[pool www] cgroup.parent: /proc: this is no group of cgroup v2"),
         "{said}"
     );
-    let Some((place, has_all)) = cgroup2() else {
+    let Some((place, has_all)) = cgroup2(&["memory", "cpu", "pids"]) else {
         crate::skip::skip("cgroup v2 is not mounted");
         return;
     };
@@ -352,7 +338,7 @@ fn a_control_group_limits_the_pool_or_says_which_controller_is_missing() {
     let (mut daemon, body) = run(|_| settings(limits), script);
     let name = format!("0::/{}/www", parent.file_name().expect("a name").display());
     assert!(body.contains(&name), "{body}");
-    // All of the pool is in it, and nobody else.
+    // All of the pool's processes are in it, and no other.
     let group = fs::read_to_string(parent.join("www/cgroup.procs")).expect("the group");
     let members: Vec<u32> = group.lines().filter_map(|pid| pid.parse().ok()).collect();
     for pid in daemon.workers("www").iter().chain(&daemon.preloaders("www")) {

@@ -138,6 +138,7 @@ def leftover(page):
     """What a worker leaves behind: holds all that it was given and floods what the master reads."""
     if os.fork():
         return
+    os.nice(19)
     os.setsid()
     if os.fork():
         os._exit(0)
@@ -207,6 +208,9 @@ def workers():
         answer(result="ok", worker=command["worker"], pid=pid)
 
 
+if KIND in ("endless", "noise", "chatter"):
+    # They never rest: what is attacked is the master, and not the processor.
+    os.nice(19)
 if KIND in ("lies", "nothing"):
     answer(result="ready", version="8.2")
 {f.__name__: f for f in (lies, unasked, descriptors, endless, noise, nothing, deaf, chatter, workers)}[KIND]()

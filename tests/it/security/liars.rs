@@ -9,7 +9,7 @@ use crate::support::{pause, process, until};
 use nix::sys::signal::Signal;
 use std::fmt::Write as _;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::fs::{chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ fn good_pools(dir: &Path) -> String {
     format!(
         "[global]\ncontrol = \"{path}/control.sock\"\nprocess_control_timeout = \"5s\"\n{quiet}\n[pool.sites]\n\
          listen = {{ address = \"{path}/sites.sock\", mode = \"0666\" }}\nrouting = \"application\"\ncatch_workers_output = true\n\
-         [pool.sites.application]\npreloader_idle_timeout = \"1s\"\n[pool.sites.applications]\ndirectories = [\"{path}/apps\"]\nmin_uid = 1\nmax = 12\nmax_per_app = 2\nstart_timeout = \"3s\"\n\
+         [pool.sites.application]\npreloader = \"own\"\npreloader_idle_timeout = \"1s\"\n[pool.sites.applications]\ndirectories = [\"{path}/apps\"]\nmin_uid = 1\nmax = 12\nmax_per_app = 2\nstart_timeout = \"3s\"\n\
          stat_throttle_rate = 0\n"
     )
 }
@@ -89,11 +89,10 @@ fn start(dir: &Path) -> Daemon {
     let ours = Path::new(env!("CARGO_BIN_EXE_forkyard"));
     let program = dir.join("forkyard");
     if fs::hard_link(ours, &program).is_err() {
-        fs::copy(ours, &program).expect("copy");
+        crate::support::copy_program(ours, &program);
     }
     let script = format!("#!/usr/bin/python3\n{}", include_str!("liar.py"));
-    fs::write(dir.join("forkyard-php"), script).expect("write");
-    fs::set_permissions(dir.join("forkyard-php"), fs::Permissions::from_mode(0o755)).expect("chmod");
+    crate::support::write_program(&dir.join("forkyard-php"), script);
     symlink(env!("CARGO_BIN_EXE_forkyard-php"), dir.join("forkyard-php.real")).expect("symlink");
     fs::write(dir.join("ok.php"), "<?php echo 'fine';").expect("write");
     application(dir, "good", 33, "<?php echo 'good';", "runtime = \"php\"\n");

@@ -6,7 +6,6 @@ use crate::support::fcgi::{Client, Params};
 use crate::support::{place_library, process, until};
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -146,8 +145,7 @@ fn what_belongs_to_one_pool_is_in_no_process_of_another() {
         ),
         ("sites/shop/index.php", "<?php echo 'shop';"),
     ] {
-        fs::write(dir.path().join(file), text).expect("write");
-        fs::set_permissions(dir.path().join(file), fs::Permissions::from_mode(0o755)).expect("chmod");
+        crate::support::write_program(&dir.path().join(file), text);
     }
     std::os::unix::fs::chown(&site, Some(33), Some(33)).expect("chown");
     std::os::unix::fs::chown(site.join("index.php"), Some(33), Some(33)).expect("chown");

@@ -3,7 +3,6 @@
 use crate::support::daemon::{Daemon, make_writable, pool};
 use crate::support::fcgi::Params;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// Would run code, or lead what the program starts astray.
@@ -35,13 +34,11 @@ fn start(application: &str) -> Daemon {
         let application = application.replace("DIR", &dir.display().to_string());
         pool(dir, "www", "pm = \"static\"\nmax_children = 1", &application)
     });
-    let program = daemon.write("run.cgi", PERL);
-    fs::set_permissions(program, fs::Permissions::from_mode(0o755)).expect("chmod");
+    crate::support::write_program(&daemon.dir.join("run.cgi"), PERL);
     let mark = daemon.dir.join("evil").display().to_string();
     daemon.write("Evil.pm", &format!("open my $f, '>', '{mark}'; 1;\n"));
     daemon.write("evil.sh", &format!("echo >{mark}\n"));
-    let id = daemon.write("id", &format!("#!/bin/sh\necho >{mark}\n"));
-    fs::set_permissions(id, fs::Permissions::from_mode(0o755)).expect("chmod");
+    crate::support::write_program(&daemon.dir.join("id"), format!("#!/bin/sh\necho >{mark}\n"));
     daemon
 }
 

@@ -1,4 +1,4 @@
-//! Who may connect: lists of users and groups on unix sockets, addresses over TCP.
+//! Which clients may connect: lists of users and groups on unix sockets, addresses over TCP.
 
 use super::{needs_root, python_as};
 use crate::support::daemon::{Daemon, directory, forkyard, pool};

@@ -7,6 +7,7 @@ use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 fn text(output: &Output) -> String {
@@ -147,12 +148,11 @@ fn pools_come_and_go_while_the_daemon_runs() {
     let sites = Sites::start("max = 2");
     sites.cgi("app", 0, "echo $PPID");
     let before = sites.body("/app/");
-    let program = sites.daemon.write(
-        "more.cgi",
+    let program = sites.daemon.dir.join("more.cgi");
+    crate::support::write_program(
+        &program,
         "#!/bin/sh\nprintf 'Content-Type: text/plain\\r\\n\\r\\nmore'\n",
     );
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    fs::set_permissions(&program, mode).expect("chmod");
     let settings = "pm = \"ondemand\"\nmax_children = 2\n";
     let script = format!("runtime = \"cgi\"\nscript = \"{}\"\n", program.display());
     let file = sites
@@ -172,7 +172,7 @@ fn pools_come_and_go_while_the_daemon_runs() {
     is_ok(&sites.forkyard(&["pool", "remove", "more", "--immediate"]));
     assert!(!sites.daemon.socket("more").exists());
     assert!(!sites.forkyard(&["pool", "remove", "more"]).status.success());
-    // Nobody else noticed.
+    // Other applications did not notice.
     assert_eq!(sites.body("/app/"), before);
     // An application pool goes with all that it has.
     let was = instance(&sites);
@@ -193,7 +193,7 @@ fn as_user(sites: &Sites, uid: u32, arguments: &[&str]) -> Output {
     let program = sites.daemon.dir.join("forkyard");
     if !program.exists() {
         // The one that was built may lie where other users can't go.
-        fs::copy(env!("CARGO_BIN_EXE_forkyard"), &program).expect("copy");
+        crate::support::copy_program(env!("CARGO_BIN_EXE_forkyard").as_ref(), &program);
     }
     Command::new(program)
         .args([arguments[0], "--socket"])
@@ -203,6 +203,78 @@ fn as_user(sites: &Sites, uid: u32, arguments: &[&str]) -> Output {
         .gid(uid)
         .output()
         .expect("forkyard")
+}
+
+/// A new release is started before any request names it, by root or its owner, or is known to be broken.
+#[test]
+fn an_application_that_does_not_run_is_started_by_a_command() {
+    let sites = Sites::start("max = 4");
+    let start = |root: &Path| sites.forkyard(&["restart", "--wait", root.to_str().expect("path")]);
+    let good = sites.wsgi("good", 0, "str(os.getpid())");
+    let output = start(&good);
+    is_ok(&output);
+    assert!(
+        text(&output).contains("is started: a new instance serves"),
+        "{}",
+        text(&output)
+    );
+    let first = instance(&sites);
+    assert_eq!(sites.body("/good/"), first.to_string());
+    // What runs is restarted.
+    let output = start(&good);
+    is_ok(&output);
+    assert!(text(&output).contains("is restarted: 1 new"), "{}", text(&output));
+    assert_ne!(sites.body("/good/"), first.to_string());
+    let broken = sites.add("broken", 0, &[("wsgi.py", "import a_module_that_is_missing\n")]);
+    let output = start(&broken);
+    assert_eq!(output.status.code(), Some(70), "{}", text(&output));
+    assert!(
+        text(&output).contains("could not be started (error ID ") && text(&output).contains("broken: "),
+        "{}",
+        text(&output)
+    );
+    let empty = sites.add("empty", 0, &[]);
+    let output = start(&empty);
+    assert_eq!(output.status.code(), Some(70), "{}", text(&output));
+    assert!(
+        text(&output).contains("is no application of pool sites"),
+        "{}",
+        text(&output)
+    );
+    // Corrected, it is started at once, whatever it has to wait for otherwise.
+    fs::remove_file(broken.join("wsgi.py")).expect("remove");
+    let corrected = sites.wsgi("corrected", 0, "'corrected'");
+    fs::rename(corrected.join("passenger_wsgi.py"), broken.join("wsgi.py")).expect("rename");
+    is_ok(&start(&broken));
+    assert_eq!(sites.body("/broken/"), "corrected");
+    sites.end();
+}
+
+#[test]
+fn owners_start_their_own_applications_and_no_others() {
+    if crate::skip::needs_root() {
+        return;
+    }
+    let sites = Sites::start("max = 4");
+    let mine = sites.wsgi("mine", 0, "'mine'");
+    let theirs = sites.wsgi("theirs", 1, "'theirs'");
+    let start = |root: &Path| {
+        as_user(
+            &sites,
+            USERS[0].1,
+            &["restart", "--wait", root.to_str().expect("path")],
+        )
+    };
+    is_ok(&start(&mine));
+    assert_eq!(sites.instances().len(), 1);
+    let output = start(&theirs);
+    assert!(
+        !output.status.success() && text(&output).contains("permission denied"),
+        "{}",
+        text(&output)
+    );
+    assert_eq!(sites.instances().len(), 1);
+    sites.end();
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn a_preloader_that_is_killed_costs_no_request() {
     for _ in 0..2 {
         let preloader = until("a preloader", || {
             let children = process::children(sites.daemon.pid());
-            let is_one = |pid: &u32| process::title(*pid).starts_with("forkyard: preloader sites:");
+            let is_one = |pid: &u32| process::title(*pid).starts_with("forkyard: preloader");
             children.into_iter().find(is_one)
         });
         process::signal(preloader, Signal::SIGKILL);
@@ -131,6 +131,6 @@ fn an_instance_that_closes_its_channel_and_stays_is_ended() {
         let _ = client.join().expect("client");
     }
     let log = sites.daemon.log();
-    assert!(!log.contains("the router asks for instance"), "{log}");
+    assert!(!log.contains("instances, and no more may be"), "{log}");
     sites.end();
 }

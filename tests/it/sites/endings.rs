@@ -25,7 +25,7 @@ fn others_finish_at_once_while_routers_see_to_those_who_wait() {
             "pm = \"static\"\nmax_children = 2\n",
             "runtime = \"php\"\nversion = \"8.2\"\n",
         );
-        // Whoever comes second waits until the first has been served.
+        // The second request waits until the first has been served.
         configuration(dir, "max = 1", "") + &plain
     });
     let mut sites = Sites {

@@ -49,7 +49,8 @@ fn hang(pid: u32) {
     assert!(faster.expect("renice").success());
 }
 
-fn hold(pid: u32) -> Child {
+/// A tracer that holds a thread until a line comes, or its input ends.
+pub(in crate::it) fn hold(pid: u32) -> Child {
     let mut holder = Command::new("python3")
         .args(["-c", HOLD, &pid.to_string()])
         .stdin(Stdio::piped())

@@ -11,7 +11,11 @@ fn applications_that_come_later_have_the_settings_of_the_start() {
     let conf = directory();
     let file = conf.path().join("agent.ini");
     fs::write(&file, "user_agent = before\n").expect("the directory is ours");
-    let env = format!("env = {{ PHP_INI_SCAN_DIR = \":{}\" }}\n", conf.path().display());
+    // A zygote would have started before the file changes.
+    let env = format!(
+        "env = {{ PHP_INI_SCAN_DIR = \":{}\" }}\n[pool.sites.application]\npreloader = \"own\"\n",
+        conf.path().display()
+    );
     let sites = Sites::start_with("max = 4", &env);
     fs::write(&file, "user_agent = after\n").expect("the directory is ours");
     for name in ["one", "two"] {

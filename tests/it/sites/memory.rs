@@ -128,15 +128,17 @@ fn the_status_shows_programs_that_speak_http() {
     sites.end();
 }
 
-/// What a worker of a pool of one holds on to.
+/// What a worker of a pool of one holds on to, or the program behind it.
 #[test]
-fn a_worker_of_any_runtime_that_uses_more_memory_than_it_may_is_replaced() {
+fn a_process_of_any_runtime_that_uses_more_memory_than_it_may_is_replaced() {
     let kinds = [
         ("php", "index.php", PHP),
         ("wsgi", "wsgi.py", WSGI),
         ("asgi", "asgi.py", ASGI),
         ("rack", "config.ru", RACK),
         ("fastcgi", "app.py", FASTCGI),
+        ("node", "app.js", NODE),
+        ("http", "serve.js", NODE),
     ];
     crate::support::place_library();
     let daemon = Daemon::start(|dir| {
@@ -150,6 +152,7 @@ fn a_worker_of_any_runtime_that_uses_more_memory_than_it_may_is_replaced() {
             let application = match *kind {
                 "php" => format!("runtime = \"php\"\nversion = {:?}", env!("FORKYARD_PHP")),
                 "fastcgi" => format!("{FASTCGI_SETTINGS}root = \"{root}\""),
+                "http" => format!("{HTTP_SETTINGS}root = \"{root}\""),
                 _ => format!("runtime = \"{kind}\"\nroot = \"{root}\""),
             };
             pool(dir, kind, settings, &application)
@@ -162,15 +165,25 @@ fn a_worker_of_any_runtime_that_uses_more_memory_than_it_may_is_replaced() {
         let answer = daemon.client(kind).request(&Params::get(&root, file, query), b"");
         answer.expect("an answer").body()
     };
-    for (kind, file, _) in &kinds {
+    let is_replaced = |kind: &str, file: &str| {
         let modest = ask(kind, file, "");
         assert!(modest.parse::<u32>().is_ok(), "{kind}: {modest}");
-        until(&format!("another worker of {kind}"), || {
+        until(&format!("another process of {kind}"), || {
             // An answer is whole before its worker leaves.
             let pid = ask(kind, file, "hoard");
             assert!(pid.parse::<u32>().is_ok(), "{kind}: {pid}");
             (pid != modest).then_some(())
         });
+    };
+    // Memory is measured every few seconds at most: all wait together.
+    std::thread::scope(|scope| {
+        for (kind, file, _) in &kinds {
+            scope.spawn(|| is_replaced(kind, file));
+        }
+    });
+    daemon.wait_for_count("a worker is replaced: it uses", kinds.len() - 2);
+    for pool in ["node", "http"] {
+        let why = "its program uses more than memory_limit: it gets new processes";
+        daemon.wait_for(&format!("[pool {pool}] {why}"));
     }
-    daemon.wait_for_count("a worker is replaced: it uses", kinds.len());
 }

@@ -84,6 +84,25 @@ fn no_request_waits_for_a_restart_while_a_place_is_free() {
 }
 
 #[test]
+fn an_application_may_say_that_its_restarts_do_not_roll() {
+    let sites = Sites::start("max = 4");
+    let files = [
+        ("passenger_wsgi.py", wsgi("one")),
+        ("forkyard.toml", "rolling_restarts = false\n".to_owned()),
+    ];
+    let files = files.each_ref().map(|(name, text)| (*name, text.as_str()));
+    let root = sites.add("app", 0, &files);
+    assert_eq!(sites.body("/app/"), "one");
+    deploy(&root, "passenger_wsgi.py", &gated("second"));
+    let port = sites.nginx.port;
+    let waits = std::thread::spawn(move || super::get(port, "/app/").expect("answer"));
+    sites.daemon.wait_for("restarting");
+    fs::write(root.join("go"), "").expect("go");
+    assert_eq!(waits.join().expect("client"), (200, "second".to_owned()));
+    sites.end();
+}
+
+#[test]
 fn a_restart_in_a_full_pool_has_requests_wait_for_the_new_code() {
     let sites = Sites::start("max = 1");
     let root = sites.add("app", 0, &[("passenger_wsgi.py", &wsgi("one"))]);

@@ -1,9 +1,11 @@
 //! Applications that are dropped in, served, put to sleep, and taken away.
 
 use super::{Sites, USERS};
-use crate::support::{is_root, process, strace, until};
+use crate::support::{is_root, once_in, process, strace, until};
+use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::chown;
 
 #[test]
 fn applications_of_several_languages_and_users_share_a_socket() {
@@ -140,6 +142,96 @@ fn what_cannot_be_started_is_said_with_a_name_for_the_error() {
     sites.end();
 }
 
+/// What `forkyard error` says of the id that a visitor has read.
+fn explained(sites: &Sites, body: &str) -> String {
+    let id = body.trim().rsplit(' ').next().expect("an id");
+    assert_eq!(
+        body.trim(),
+        format!("The application could not be started. Error ID: {id}")
+    );
+    assert!(sites.daemon.wait_for(&format!("(error {id})")).contains("sites"));
+    let output = sites.forkyard(&["error", id]);
+    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+}
+
+#[test]
+fn the_id_of_a_start_without_a_report_is_in_the_log_and_explained() {
+    let logs = tempfile::tempdir().expect("a directory");
+    let access = logs.path().join("logs");
+    fs::create_dir(&access).expect("mkdir");
+    let more = format!("access = {{ log = \"{}/access.log\" }}\n", access.display());
+    let sites = Sites::start_with("max = 4", &more);
+    let broken = &[("passenger_wsgi.py", "import nothing_of_that_name\n")];
+    let root = sites.add("broken", 0, broken);
+    let (status, first) = sites.get("/broken/");
+    assert_eq!(status, 503, "{first}");
+    assert!(explained(&sites, &first).contains("nothing_of_that_name"));
+    // Of another start, one that ends before anything runs, that report would say the wrong thing.
+    fs::remove_dir_all(&access).expect("it is ours");
+    let changed = root.join("forkyard.toml");
+    fs::write(&changed, "max_requests = 7\n").expect("it is ours");
+    if is_root() {
+        chown(&changed, Some(33), Some(33)).expect("chown");
+    }
+    let second = until("a start after the first is forgiven", || {
+        let (status, body) = sites.get("/broken/");
+        assert_eq!(status, 503, "{body}");
+        (body != first).then_some(body)
+    });
+    let said = explained(&sites, &second);
+    assert!(
+        said.contains("access log") && said.contains("/apps/broken"),
+        "{said}"
+    );
+    sites.end();
+}
+
+/// More instances than there may be: those of routers that were killed, which don't leave when they are told to.
+#[test]
+fn an_order_that_is_denied_has_an_id_for_its_visitors() {
+    // The master kills them ten seconds after they were told: on a slow machine before the third is ordered.
+    once_in(3, || {
+        let sites = Sites::start("max = 1");
+        let has = |state: &str| {
+            let view = sites.status()["book"].to_string();
+            view.contains(&format!("\"state\":\"{state}\"")).then_some(())
+        };
+        sites.php("three", 0, "echo 'three';");
+        let mut stopped = Vec::new();
+        for name in ["one", "two"] {
+            let root = sites.php(name, 0, "echo getmypid();");
+            let pid: u32 = sites.body(&format!("/{name}/")).parse().expect("a pid");
+            until("the end of its request", || has("idle"));
+            process::signal(pid, Signal::SIGSTOP);
+            stopped.push(pid);
+            let output = sites.forkyard(&["restart", "--blocking", root.to_str().expect("a path")]);
+            assert!(output.status.success(), "{output:?}");
+            until("the instance to be told", || has("stopping"));
+            let router = sites.companion("router");
+            process::signal(router, Signal::SIGKILL);
+            until("its end", || (!process::runs(router)).then_some(()));
+        }
+        let (status, body) = sites.get("/three/");
+        let denied = match status {
+            503 => Ok(explained(&sites, &body)),
+            _ => Err(format!("{status}: {body}")),
+        };
+        for pid in stopped.into_iter().filter(|pid| process::runs(*pid)) {
+            process::signal(pid, Signal::SIGCONT);
+        }
+        until("a place", || {
+            (sites.get("/three/") == (200, "three".to_owned())).then_some(())
+        });
+        sites.end();
+        let said = denied?;
+        assert!(
+            said.contains("there are 2 instances, and no more may be"),
+            "{said}"
+        );
+        Ok(())
+    });
+}
+
 #[test]
 fn where_visitors_may_see_it_the_report_is_what_they_get() {
     let sites = Sites::start_with("max = 4", "friendly_error_pages = true\n");
@@ -157,7 +249,7 @@ fn where_visitors_may_see_it_the_report_is_what_they_get() {
     sites.end();
 }
 
-/// Of a request to an instance that runs nobody hears but router, inspector and instance.
+/// Only router, inspector and instance take part in a request to an instance that runs.
 #[test]
 fn requests_cost_the_master_nothing() {
     // One instance, or a request that comes before the end of the one before is known has another started.

@@ -81,7 +81,7 @@ fn many_applications_under_one_socket() {
         ),
         "",
     );
-    let time = Duration::from_secs(number("FORKYARD_SITES_SECONDS").unwrap_or(60));
+    let time = Duration::from_secs(number("FORKYARD_SITES_SECONDS").unwrap_or(20));
     println!("FORKYARD_SEED={seed}");
     let known: Arc<Vec<Known>> = Arc::new((0..APPLICATIONS).map(|_| Known::default()).collect());
     for at in 0..APPLICATIONS {
@@ -143,7 +143,7 @@ fn many_applications_under_one_socket() {
             0..=2 => {
                 let version = app.newest.fetch_add(1, Ordering::SeqCst) + 1;
                 code(&sites, &format!("app{at}"), at as u32 % 3, version, false);
-                // Whoever asks from here on is answered by it.
+                // It answers the requests from here on.
                 if !is_rolling {
                     app.oldest.store(version, Ordering::SeqCst);
                 }

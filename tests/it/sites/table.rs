@@ -2,57 +2,101 @@
 
 use super::{USERS, configuration};
 use crate::it::runtimes::fastcgi_programs::compiled;
+use crate::it::rust_handler::handlers;
 use crate::support::daemon::{Daemon, pool};
-use crate::support::fcgi::{Answer, Params};
+use crate::support::fcgi::{Answer, Client, Params};
 use crate::support::{is_root, place_library, process, until};
 use nix::sys::signal::Signal;
 use std::fmt::Write as _;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::Path;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// An application that answers `pid=PID` and says `a line of it` where its standard error is, if it is asked to.
-struct Row {
-    name: &'static str,
-    file: &'static str,
-    text: &'static str,
+/// An application that answers `pid=PID`. Asked for it, it says `a line of it` where its standard error is, or writes its pid
+/// into the file `slow` and waits for `go`.
+pub(super) struct Row {
+    pub(super) name: &'static str,
+    pub(super) file: &'static str,
+    pub(super) text: &'static str,
     /// In place of the text: code that can't be run.
-    broken: &'static str,
+    pub(super) broken: &'static str,
     /// What that is answered with. 503: with a report.
-    error: &'static str,
+    pub(super) error: &'static str,
     /// Lines of `forkyard.toml` in its directory; PROGRAM is the program on libfcgi.
     own: &'static str,
     /// Lines of a pool's `application` table; ROOT is the directory.
     table: &'static str,
-    /// A process of the application ends after `max_requests`, in a pool of one. A program that speaks HTTP is behind the
-    /// workers that do.
-    wears_out: bool,
 }
 
-const PHP: &str = "<?php if ($_GET) error_log('a line of it'); echo 'pid=', getmypid();";
-const WSGI: &str = "import os, sys\ndef application(environ, start_response):\n    if environ['QUERY_STRING']:\n        \
-                    print('a line of it', file=sys.stderr, flush=True)\n    start_response('200 OK', [])\n    \
-                    return [b'pid=%d' % os.getpid()]\n";
-const ASGI: &str = "import os, sys\nasync def application(scope, receive, send):\n    assert scope['type'] == 'http'\n    \
-                    if scope['query_string']:\n        print('a line of it', file=sys.stderr, flush=True)\n    \
-                    await send({'type': 'http.response.start', 'status': 200, 'headers': []})\n    \
-                    await send({'type': 'http.response.body', 'body': b'pid=%d' % os.getpid()})\n";
-const RACK: &str = "run ->(env) { $stderr.puts 'a line of it' unless env['QUERY_STRING'].empty?\n\
-                    [200, {}, [\"pid=#{Process.pid}\"]] }\n";
-const NODE: &str = "require('http').createServer((request, response) => {\n  \
-                    if (request.url.includes('?log')) console.error('a line of it');\n  \
-                    response.end('pid=' + process.pid);\n}).listen(process.env.PORT);\n";
+const PHP: &str = r#"<?php
+if (isset($_GET['log'])) error_log('a line of it');
+if (isset($_GET['slow'])) {
+    file_put_contents(__DIR__ . '/slow', getmypid() . "\n");
+    while (!file_exists(__DIR__ . '/go')) { usleep(2000); clearstatcache(); }
+}
+echo 'pid=', getmypid();
+"#;
+const WSGI: &str = r#"
+import os, sys, time
+def application(environ, start_response):
+    if environ["QUERY_STRING"] == "log":
+        print("a line of it", file=sys.stderr, flush=True)
+    if environ["QUERY_STRING"] == "slow":
+        open("slow", "w").write("%d\n" % os.getpid())
+        while not os.path.exists("go"):
+            time.sleep(0.002)
+    start_response("200 OK", [])
+    return [b"pid=%d" % os.getpid()]
+"#;
+const ASGI: &str = r#"
+import asyncio, os, sys
+async def application(scope, receive, send):
+    assert scope["type"] == "http"
+    if scope["query_string"] == b"log":
+        print("a line of it", file=sys.stderr, flush=True)
+    if scope["query_string"] == b"slow":
+        open("slow", "w").write("%d\n" % os.getpid())
+        while not os.path.exists("go"):
+            await asyncio.sleep(0.002)
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"pid=%d" % os.getpid()})
+"#;
+const RACK: &str = r##"
+run ->(env) {
+  $stderr.puts "a line of it" if env["QUERY_STRING"] == "log"
+  if env["QUERY_STRING"] == "slow"
+    File.write("slow", "#{Process.pid}\n")
+    sleep 0.002 until File.exist?("go")
+  end
+  [200, {}, ["pid=#{Process.pid}"]]
+}
+"##;
+const NODE: &str = r#"
+const fs = require("fs");
+require("http").createServer((request, response) => {
+  if (request.url.endsWith("?log")) console.error("a line of it");
+  const answer = () => response.end("pid=" + process.pid);
+  if (!request.url.endsWith("?slow")) return answer();
+  fs.writeFileSync("slow", process.pid + "\n");
+  const wait = () => fs.existsSync("go") ? answer() : setTimeout(wait, 2);
+  wait();
+}).listen(process.env.PORT);
+"#;
 const HTTP: &str = r#"
-import os, sys
+import os, sys, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def log_message(self, *_):
         pass
     def do_GET(self):
-        if "?" in self.path:
+        if self.path.endswith("?log"):
             print("a line of it", file=sys.stderr, flush=True)
+        if self.path.endswith("?slow"):
+            open("slow", "w").write("%d\n" % os.getpid())
+            while not os.path.exists("go"):
+                time.sleep(0.002)
         body = b"pid=%d" % os.getpid()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
@@ -60,11 +104,17 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
 "#;
-const CGI: &str = "#!/bin/sh\n[ -z \"$QUERY_STRING\" ] || echo 'a line of it' >&2\n\
-                   printf 'Content-Type: text/plain\\r\\n\\r\\npid=%s' $$\n";
+const CGI: &str = r#"#!/bin/sh
+[ "$QUERY_STRING" != log ] || echo 'a line of it' >&2
+if [ "$QUERY_STRING" = slow ]; then
+    echo $$ >slow
+    while ! [ -e go ]; do sleep 0.01; done
+fi
+printf 'Content-Type: text/plain\r\n\r\npid=%s' $$
+"#;
 const EXITS: &str = "import sys\nsys.exit('the database is not there')\n";
 
-const ROWS: [Row; 9] = [
+const ROWS: [Row; 10] = [
     Row {
         name: "php",
         file: "index.php",
@@ -73,7 +123,6 @@ const ROWS: [Row; 9] = [
         error: "500",
         own: "",
         table: "runtime = \"php\"\nversion = \"VERSION\"\n",
-        wears_out: true,
     },
     Row {
         name: "wsgi",
@@ -83,7 +132,6 @@ const ROWS: [Row; 9] = [
         error: "503",
         own: "",
         table: "runtime = \"wsgi\"\nroot = \"ROOT\"\n",
-        wears_out: true,
     },
     Row {
         name: "asgi",
@@ -93,7 +141,6 @@ const ROWS: [Row; 9] = [
         error: "503",
         own: "",
         table: "runtime = \"asgi\"\nroot = \"ROOT\"\n",
-        wears_out: true,
     },
     Row {
         name: "rack",
@@ -103,7 +150,6 @@ const ROWS: [Row; 9] = [
         error: "503",
         own: "",
         table: "runtime = \"rack\"\nroot = \"ROOT\"\n",
-        wears_out: true,
     },
     Row {
         name: "node",
@@ -113,7 +159,6 @@ const ROWS: [Row; 9] = [
         error: "503",
         own: "",
         table: "runtime = \"node\"\nroot = \"ROOT\"\n",
-        wears_out: false,
     },
     Row {
         name: "http",
@@ -123,7 +168,6 @@ const ROWS: [Row; 9] = [
         error: "503",
         own: "runtime = \"http\"\nstart_command = \"python3 serve.py\"\n",
         table: "runtime = \"http\"\nroot = \"ROOT\"\nstart_command = \"python3 serve.py\"\n",
-        wears_out: false,
     },
     Row {
         name: "libfcgi",
@@ -133,7 +177,6 @@ const ROWS: [Row; 9] = [
         error: "503",
         own: "runtime = \"fastcgi\"\nstart_command = \"./run\"\n",
         table: "runtime = \"fastcgi\"\nroot = \"ROOT\"\nstart_command = \"./run\"\n",
-        wears_out: true,
     },
     Row {
         name: "php-cgi",
@@ -144,7 +187,6 @@ const ROWS: [Row; 9] = [
         own: "runtime = \"fastcgi\"\nstart_command = \"php-cgi8.2 -d log_errors=1 -d display_errors=0\"\n",
         table: "runtime = \"fastcgi\"\nroot = \"ROOT\"\n\
                 start_command = \"php-cgi8.2 -d log_errors=1 -d display_errors=0\"\n",
-        wears_out: true,
     },
     Row {
         name: "cgi",
@@ -154,32 +196,47 @@ const ROWS: [Row; 9] = [
         error: "500",
         own: "runtime = \"cgi\"\nentry = \"run.cgi\"\n",
         table: "runtime = \"cgi\"\nscript = \"ROOT/run.cgi\"\n",
-        wears_out: true,
+    },
+    Row {
+        name: RUST,
+        file: "served-by-a-handler",
+        text: "",
+        broken: "",
+        error: "500",
+        own: "runtime = \"rust\"\n",
+        table: "runtime = \"rust\"\n",
     },
 ];
+
+/// A handler is of the program that embeds forkyard, and of a pool by its name: an application pool has none.
+const RUST: &str = "rust";
 
 /// Requests after which a process is replaced.
 const MAX_REQUESTS: usize = 20;
 
-/// One daemon with an application pool `sites` and a pool for each application.
-struct Table {
+/// One daemon with an application pool `sites` and a pool for each application, and the program with handlers in Rust.
+pub(super) struct Table {
     daemon: Daemon,
+    handlers: Daemon,
 }
 
 /// An application of the table in one kind of pool.
 #[derive(Clone, Copy)]
-struct Cell<'a> {
-    table: &'a Table,
-    row: &'a Row,
+pub(super) struct Cell<'a> {
+    daemon: &'a Daemon,
+    pub(super) row: &'a Row,
     /// `None`: the application pool.
-    pool: Option<&'a str>,
-    directory: &'a str,
+    pub(super) pool: Option<&'a str>,
+    pub(super) directory: &'a str,
 }
 
 fn directory(row: &Row, is_broken: bool) -> String {
     let manner = if is_broken { "broken" } else { "good" };
     format!("{}-{manner}", row.name)
 }
+
+/// Where the applications of pools of one are.
+const ALONE: &str = "alone";
 
 fn add(apps: &Path, row: &Row, is_broken: bool) {
     let text = if is_broken { row.broken } else { row.text };
@@ -191,8 +248,7 @@ fn add(apps: &Path, row: &Row, is_broken: bool) {
     let files = files.iter().filter(|(_, content)| !content.is_empty());
     for (file, content) in files {
         let path = place.join(file);
-        fs::write(&path, content).expect("write");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("chmod");
+        crate::support::write_program(&path, content);
         own(&path);
     }
     own(&place.join("tmp"));
@@ -208,45 +264,71 @@ fn own(path: &Path) {
 
 impl Table {
     fn start() -> Table {
+        let limited = format!("max_requests = {MAX_REQUESTS}\n");
+        Table::start_with(&limited, "pm = \"ondemand\"\nmax_children = 1\n", &[false, true])
+    }
+
+    /// `limits`: lines of all pools. `pm`: lines of the pools of one. Applications are there as good and as broken ones, or
+    /// either.
+    pub(super) fn start_with(limits: &str, pm: &str, manners: &[bool]) -> Table {
         place_library();
-        let daemon = Daemon::start(|dir| {
-            let apps = dir.join("apps");
-            fs::create_dir(&apps).expect("apps");
-            let applications = format!("max = 30\nmax_requests = {MAX_REQUESTS}\n");
-            let mut text = configuration(dir, &applications, "");
-            for row in &ROWS {
-                for is_broken in [false, true] {
-                    add(&apps, row, is_broken);
-                    let name = directory(row, is_broken);
-                    let table = row.table.replace("ROOT", &apps.join(&name).display().to_string());
+        let pools = |dir: &Path, is_rust: bool| {
+            let (apps, alone) = (dir.join("apps"), dir.join(ALONE));
+            let mut text = String::new();
+            for row in ROWS.iter().filter(|row| (row.name == RUST) == is_rust) {
+                for is_broken in manners {
+                    add(&apps, row, *is_broken);
+                    add(&alone, row, *is_broken);
+                    let name = directory(row, *is_broken);
+                    let table = row
+                        .table
+                        .replace("ROOT", &alone.join(&name).display().to_string());
                     let table = table.replace("VERSION", env!("FORKYARD_PHP"));
-                    let settings = format!(
-                        "pm = \"ondemand\"\nmax_children = 1\ncatch_workers_output = true\nmax_requests = {MAX_REQUESTS}\n"
-                    );
+                    let settings = format!("{pm}{limits}catch_workers_output = true\n");
                     let _ = writeln!(text, "{}", pool(dir, &name, &settings, &table));
                 }
             }
             text
-        });
-        Table { daemon }
+        };
+        let applications = format!("max = 30\n{limits}");
+        let daemon = Daemon::start(|dir| configuration(dir, &applications, "") + &pools(dir, false));
+        let directory = crate::support::daemon::directory();
+        let dir = directory.path().to_owned();
+        let control = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+        fs::write(dir.join("forkyard.toml"), control + &pools(&dir, true)).expect("configuration");
+        let mut program = Command::new(handlers());
+        program.arg(dir.join("forkyard.toml"));
+        let mut handlers = Daemon::launch(&dir, program);
+        handlers.keep(directory);
+        handlers.wait_for("ready to handle connections");
+        Table { daemon, handlers }
     }
 
     /// Runs a step for every row in both kinds of pool.
-    fn each(&self, is_broken: bool, step: impl Fn(Cell<'_>)) {
+    pub(super) fn each(&self, is_broken: bool, step: impl Fn(Cell<'_>)) {
         for row in &ROWS {
             let directory = directory(row, is_broken);
             for pool in [None, Some(directory.as_str())] {
-                step(Cell {
-                    table: self,
-                    row,
-                    pool,
-                    directory: &directory,
-                });
+                if row.name != RUST || pool.is_some() {
+                    step(self.cell(row, pool, &directory));
+                }
             }
         }
     }
 
-    fn forkyard(&self, arguments: &[&str]) -> String {
+    fn cell<'a>(&'a self, row: &'a Row, pool: Option<&'a str>, directory: &'a str) -> Cell<'a> {
+        let is_rust = row.name == RUST && pool.is_some();
+        Cell {
+            daemon: if is_rust { &self.handlers } else { &self.daemon },
+            row,
+            pool,
+            directory,
+        }
+    }
+}
+
+impl Cell<'_> {
+    pub(super) fn forkyard(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
             .args(&arguments[..1])
             .arg("--socket")
@@ -254,28 +336,41 @@ impl Table {
             .args(&arguments[1..])
             .output()
             .expect("forkyard");
-        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        (output.status.code(), text)
     }
-}
 
-impl Cell<'_> {
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         let kind = self.pool.map_or("an application pool", |_| "a pool of one");
         format!("{} in {kind}", self.row.name)
     }
 
-    fn ask(&self, query: &str) -> Answer {
-        let daemon = &self.table.daemon;
-        let root = daemon.dir.join("apps").join(self.directory);
+    pub(super) fn root(&self) -> PathBuf {
+        let kind = self.pool.map_or("apps", |_| ALONE);
+        self.daemon.dir.join(kind).join(self.directory)
+    }
+
+    /// A request whose answer is yet to come.
+    pub(super) fn send(&self, query: &str) -> Client {
+        let root = self.root();
         let params =
             Params::get(&root, self.row.file, query).with("FORKYARD_APP_ROOT", &root.display().to_string());
-        let answer = daemon.client(self.pool.unwrap_or("sites")).request(&params, b"");
+        let mut client = self.daemon.client(self.pool.unwrap_or("sites"));
+        client.send(&params, b"").expect("send");
+        client
+    }
+
+    fn ask(&self, query: &str) -> Answer {
+        let answer = self.send(query).answer();
         answer.unwrap_or_else(|error| panic!("{}: {error}", self.name()))
     }
 
     /// The pid that a good answer names.
-    fn pid(&self, query: &str) -> u32 {
-        let answer = self.ask(query);
+    pub(super) fn pid(&self, query: &str) -> u32 {
+        self.pid_in(&self.ask(query))
+    }
+
+    pub(super) fn pid_in(&self, answer: &Answer) -> u32 {
         let body = answer.body();
         let number = body.strip_prefix("pid=").and_then(|rest| rest.split(' ').next());
         number
@@ -304,7 +399,7 @@ fn every_runtime_starts_answers_logs_and_is_replaced_in_every_kind_of_pool() {
         let mut to_web_server = String::new();
         until(&format!("the line of {}", cell.name()), || {
             to_web_server += &cell.ask(query).error_text();
-            let log = table.daemon.log();
+            let log = cell.daemon.log();
             let is_logged = log
                 .lines()
                 .any(|line| line.contains(&name) && line.contains(wanted));
@@ -312,27 +407,27 @@ fn every_runtime_starts_answers_logs_and_is_replaced_in_every_kind_of_pool() {
         });
     });
     table.each(false, |cell| {
-        if cell.pool.is_none() || cell.row.wears_out {
-            // The next one of a program that speaks HTTP comes up beside it.
-            let first = cell.pid("");
-            until(&format!("another process of {}", cell.name()), || {
-                (cell.pid("") != first).then_some(())
-            });
-        }
+        // The next one of a program that speaks HTTP comes up beside it.
+        let first = cell.pid("");
+        until(&format!("another process of {}", cell.name()), || {
+            (cell.pid("") != first).then_some(())
+        });
     });
     let before: Vec<u32> = {
         let all = std::cell::RefCell::new(Vec::new());
         table.each(false, |cell| all.borrow_mut().push(cell.pid("")));
         all.into_inner()
     };
-    for row in &ROWS {
-        let root = table.daemon.dir.join("apps").join(directory(row, false));
-        fs::write(root.join("tmp/restart.txt"), "").expect("touch");
-    }
-    table.forkyard(&["reload", "--all"]);
+    table.each(false, |cell| {
+        fs::write(cell.root().join("tmp/restart.txt"), "").expect("touch");
+    });
     let index = std::cell::Cell::new(0);
     table.each(false, |cell| {
         let before = before[index.replace(index.get() + 1)];
+        if cell.pool.is_some() && !cell.row.table.contains("root") && cell.row.name != "cgi" {
+            // The configuration does not say where its scripts are.
+            return assert!(["php", RUST].contains(&cell.row.name));
+        }
         until(&format!("another process of {}", cell.name()), || {
             (cell.pid("") != before).then_some(())
         });
@@ -353,11 +448,22 @@ fn every_runtime_tells_why_it_can_not_be_started_in_every_kind_of_pool() {
         if cell.row.error == "503" {
             // The router has words of its own.
             let id = text.split_once("Error ID: ").map(|(_, id)| id.trim().to_owned());
-            let report = table.forkyard(&["error", &id.unwrap_or_else(|| answer.error_id())]);
+            let id = id.unwrap_or_else(|| answer.error_id());
+            let (_, report) = cell.forkyard(&["error", &id]);
             assert!(report.contains("the database is not there"), "{name}: {report}");
+            let log = cell.daemon.log();
+            // Of a FastCGI program its worker says more below that, and what becomes of requests.
+            let more = [
+                "DEBUG: ".to_owned(),
+                format!("error {id}, "),
+                "trying again in".to_owned(),
+            ];
+            let is_about = |line: &&str| line.contains(&id) && !more.iter().any(|it| line.contains(it));
+            let told: Vec<&str> = log.lines().filter(is_about).collect();
+            assert_eq!(told.len(), 1, "{name}: the cause is told once: {told:#?}");
         } else {
             until(&format!("why {name} fails"), || {
-                let said = cell.ask("").error_text() + &table.daemon.log();
+                let said = cell.ask("").error_text() + &cell.daemon.log();
                 said.contains("the database is not there").then_some(())
             });
         }
@@ -371,12 +477,7 @@ fn every_runtime_tells_why_it_can_not_be_started_in_every_kind_of_pool() {
 fn a_fastcgi_program_of_an_instance_is_started_again_before_the_next_request() {
     let table = Table::start();
     let row = ROWS.iter().find(|row| row.name == "libfcgi").expect("the row");
-    let cell = Cell {
-        table: &table,
-        row,
-        pool: None,
-        directory: "libfcgi-good",
-    };
+    let cell = table.cell(row, None, "libfcgi-good");
     let first = cell.pid("");
     let parent = process::status_line(first, "PPid").and_then(|pid| pid.parse().ok());
     let worker: u32 = parent.expect("its worker");
@@ -426,9 +527,13 @@ fn start_up_files_are_the_same_in_every_kind_of_pool() {
         // Without a word from which it could be known.
         for (name, files) in [
             ("server", vec![("server.js", NODE)]),
+            ("handler", vec![("forkyard.toml", "runtime = \"rust\"\n")]),
             (
                 "entry",
-                vec![("shop.py", ASGI), ("forkyard.toml", "entry = \"shop.py\"\n")],
+                vec![
+                    ("shop.py", "from made import app\n"),
+                    ("forkyard.toml", "entry = \"shop.py\"\n"),
+                ],
             ),
         ] {
             fs::create_dir(apps.join(name)).expect("mkdir");
@@ -460,4 +565,6 @@ fn start_up_files_are_the_same_in_every_kind_of_pool() {
     assert!(ask("sites", "entry").text().starts_with("Status: 404"));
     daemon
         .wait_for("forkyard.toml: entry = \"shop.py\" does not show what the application is; add a runtime");
+    assert!(ask("sites", "handler").text().starts_with("Status: 404"));
+    daemon.wait_for("a handler in Rust is of a pool of its own");
 }

@@ -186,7 +186,7 @@ fn where_users_are_not_switched_all_run_as_one_and_connections_are_kept() {
     assert_ne!(owner, stand_in);
     sites.php("shop", 1, "echo posix_geteuid();");
     assert_eq!(twice(&sites, "shop"), [Some(stand_in.clone()), Some(stand_in)]);
-    // From now on as its owner, and a connection that it has had is nobody else's.
+    // From now on as its owner. A connection that it has had is given to no other.
     super::changes::reload(&sites, &keys, "");
     until("the owner", || {
         (twice(&sites, "shop") == [Some(owner.clone()), None]).then_some(())
@@ -237,8 +237,8 @@ fn an_interpreter_of_another_member_of_the_group_is_not_run() {
     fs::set_permissions(&root, fs::Permissions::from_mode(0o775)).expect("chmod");
     let mark = sites.daemon.dir.join("mark");
     let interpreter = format!("#!/bin/sh\nid -u >{}\n", mark.display());
-    let made = sites.daemon.write("python", &interpreter);
-    fs::set_permissions(&made, fs::Permissions::from_mode(0o755)).expect("chmod");
+    let made = sites.daemon.dir.join("python");
+    crate::support::write_program(&made, &interpreter);
     fs::set_permissions(&sites.daemon.dir, fs::Permissions::from_mode(0o777)).expect("chmod");
     let (root, made) = (root.display(), made.display());
     as_user(
@@ -273,7 +273,10 @@ fn a_look_for_which_there_is_no_process_is_no_refusal() {
     let sites = Sites::start("max = 2");
     sites.php("shop", 0, "echo 'shop';");
     let inspector = sites.companion("inspector");
-    let [uid, gid] = process::user_and_group(inspector);
+    // It has its title before it has its user.
+    let [uid, gid] = until("its user", || {
+        Some(process::user_and_group(inspector)).filter(|[uid, _]| uid != "0")
+    });
     let limit = |processes: &str| {
         let mut prlimit = Command::new("setpriv");
         prlimit

@@ -3,7 +3,7 @@
 use super::{Kit, SHORT, UP, other_user};
 use forkyard::spawn::error::Category;
 use forkyard::spawn::handshake::properties::Address;
-use forkyard::spawn::journey::State;
+use forkyard::spawn::journey::StepState;
 use forkyard::spawn::step::Step;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -43,11 +43,14 @@ fn a_native_application_says_when_it_is_up() {
         Step::SubprocessSetupperBeforeShell,
         Step::SubprocessSetupperAfterShell,
     ] {
-        assert_eq!(up.journey.state(step), State::Performed, "{}", step.name());
+        assert_eq!(up.journey.state(step), StepState::Performed, "{}", step.name());
         assert!(up.journey.duration(step).is_some(), "{}", step.name());
     }
-    assert_eq!(up.journey.state(Step::SubprocessOsShell), State::NotStarted);
-    assert_eq!(up.journey.state(Step::SubprocessAppLoadOrExec), State::InProgress);
+    assert_eq!(up.journey.state(Step::SubprocessOsShell), StepState::NotStarted);
+    assert_eq!(
+        up.journey.state(Step::SubprocessAppLoadOrExec),
+        StepState::InProgress
+    );
 }
 
 #[test]
@@ -87,11 +90,14 @@ fn the_steps_and_texts_of_the_application_are_heard() {
     assert_eq!(failure.solution.as_str(), "start the database");
     assert_eq!(failure.details.as_deref(), Some("at line 3"));
     assert!(report.output.contains("last words"));
-    assert_eq!(report.journey.state(Step::KitHandshakePerform), State::Errored);
-    assert_eq!(report.journey.state(Step::SubprocessListen), State::Errored);
+    assert_eq!(
+        report.journey.state(Step::KitHandshakePerform),
+        StepState::Errored
+    );
+    assert_eq!(report.journey.state(Step::SubprocessListen), StepState::Errored);
     assert_eq!(
         report.journey.state(Step::SubprocessAppLoadOrExec),
-        State::Performed
+        StepState::Performed
     );
     let variables = report.subprocess.envvars.as_deref().expect("a dump");
     assert!(variables.contains("IN_PASSENGER=1"));

@@ -280,9 +280,7 @@ fn a_command_that_can_not_be_executed_is_explained() {
         let mut kit = Kit::new();
         std::fs::write(kit.root().join("plain"), "#!/bin/sh\n").expect("a file");
         let lost = kit.root().join("lost");
-        std::fs::write(&lost, "#!/nowhere/ruby\n").expect("a file");
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(&lost, mode).expect("a mode");
+        crate::support::write_program(&lost, "#!/nowhere/ruby\n");
         let report = kit.failure(kit.generic(command));
         assert!(
             report.failure.summary.contains(said),

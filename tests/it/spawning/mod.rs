@@ -6,7 +6,7 @@ mod documentation;
 mod faults;
 mod setupper;
 
-use forkyard::spawn::action::{Outcome, Up};
+use forkyard::spawn::action::{SpawnOutcome, Up};
 use forkyard::spawn::effects::{self, Process};
 use forkyard::spawn::event::Event;
 use forkyard::spawn::plan::{Account, Kind, Plan};
@@ -89,11 +89,11 @@ impl Kit {
 
     fn answer(&mut self) -> Result<Box<Up>, Arc<Report>> {
         match self.driver.wait().expect("an answer").1 {
-            Outcome::Up(up) => {
+            SpawnOutcome::Up(up) => {
                 self.processes.extend(self.driver.take(up.id));
                 Ok(up)
             }
-            Outcome::Failed(report) => Err(report),
+            SpawnOutcome::Failed(report) => Err(report),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Kit, UP, other_user, text};
 use forkyard::spawn::error::Category;
-use forkyard::spawn::journey::State;
+use forkyard::spawn::journey::StepState;
 use forkyard::spawn::plan::Limit;
 use forkyard::spawn::step::Step;
 use std::fs;
@@ -91,7 +91,7 @@ fn the_user_is_changed() {
             .as_deref()
             .is_some_and(|info| info.contains("www-data"))
     );
-    // All of the work directory is the application's, and nobody else's.
+    // All of the work directory belongs to the application's user.
     let entry = fs::read_dir(kit.scratch.path().join("work"))
         .expect("it is kept")
         .next();
@@ -204,7 +204,7 @@ fn a_login_shell_sets_variables_and_its_noise_does_no_harm() {
             assert!(told.lines().any(|told| told == line), "{shell}: {line} in {told}");
         }
         assert!(told.starts_with(&*kit.root().to_string_lossy()));
-        assert_eq!(up.journey.state(Step::SubprocessOsShell), State::Performed);
+        assert_eq!(up.journey.state(Step::SubprocessOsShell), StepState::Performed);
     }
 }
 

@@ -40,7 +40,7 @@ fn where_an_import_hangs_is_shown() {
             "in `connect_to_database'",
         ),
     ];
-    for (runtime, file, source, place) in cases {
+    let shows = |(runtime, file, source, place): (&str, &str, &str, &str)| {
         let broken = Broken::start(runtime, file, source, "", "start_timeout = \"9s\"\n");
         let id = broken.refused();
         let report = broken.report(&id);
@@ -61,7 +61,12 @@ fn where_an_import_hangs_is_shown() {
             "{}",
             broken.daemon.log()
         );
-    }
+    };
+    std::thread::scope(|scope| {
+        for case in cases {
+            scope.spawn(move || shows(case));
+        }
+    });
 }
 
 #[test]
@@ -72,7 +77,10 @@ fn a_closed_directory_on_the_way_to_an_interpreter_is_named() {
     let broken = Broken::start("wsgi", "python", "", "", "interpreter = \"ROOT/python\"\n");
     let link = broken.root.path().join("python");
     fs::remove_file(&link).expect("remove");
-    std::os::unix::fs::symlink(broken.root.path().join("closed/bin/python"), link).expect("symlink");
+    // As in a virtual environment: one link beside the other, and that one to another place.
+    std::os::unix::fs::symlink("python3", link).expect("symlink");
+    let other = broken.root.path().join("python3");
+    std::os::unix::fs::symlink(broken.root.path().join("closed/bin/python"), other).expect("symlink");
     let closed = broken.root.path().join("closed");
     fs::create_dir_all(closed.join("bin")).expect("mkdir");
     std::os::unix::fs::symlink("/usr/bin/python3", closed.join("bin/python")).expect("symlink");
@@ -102,7 +110,7 @@ fn the_port_that_a_program_listens_on_instead_is_named() {
         .expect("port")
         .port();
     let source = format!("require('http').createServer((q, r) => r.end('x')).listen({port}, '127.0.0.1');\n");
-    let application = "start_command = \"node app.js\"\nstart_timeout = \"2s\"\n";
+    let application = "start_command = \"node app.js\"\nstart_timeout = \"4s\"\n";
     let broken = Broken::start("http", "app.js", &source, "", application);
     broken.refused();
     let line = broken.daemon.wait_for("the application can't start");

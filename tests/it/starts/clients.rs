@@ -96,7 +96,7 @@ fn refusals_are_in_the_access_log() {
     until("a worker's line", || lines().contains(" 200 ").then_some(()));
 }
 
-/// Whoever is let in by the process that stands in is answered by it, also when it is relieved at that moment.
+/// The 503 responder answers each client that it has let in, also when it is relieved at that moment.
 #[test]
 fn no_request_is_lost_when_an_application_heals() {
     for _ in 0..4 {

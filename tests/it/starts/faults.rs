@@ -107,9 +107,9 @@ fn assert_sound(broken: &Broken) {
     });
 }
 
-/// Scoreboard, two pipes and a hand-over queue, and for the program its table, standard input and output.
-const OF_A_POOL_THAT_RUNS: usize = 11;
-/// Its retire channel, and pipes for its output and error.
+/// Two pipes and a hand-off queue, and for the program its table, standard input and output; the scoreboard was there before.
+const OF_A_POOL_THAT_RUNS: usize = 10;
+/// Its stop pipe, and pipes for its output and error.
 const OF_A_WORKER: usize = 3;
 
 fn run_all(faults: &[Fault]) {

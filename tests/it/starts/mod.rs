@@ -130,7 +130,7 @@ impl Broken {
             };
             children.iter().all(is_known).then_some(())
         });
-        // Channel and output of the preloader; the pool's scoreboard, pipes and queue; a retire channel for each worker.
+        // Channel and output of the preloader; the pool's scoreboard, pipes and queue; a stop pipe for each worker.
         const OF_A_POOL_THAT_RUNS: usize = 20;
         let now = descriptors(self.daemon.pid());
         assert!(

@@ -1,4 +1,4 @@
-//! What a master that is killed leaves on disk, and who removes it.
+//! What a master that is killed leaves on disk, and which process removes it.
 
 use super::{Broken, work_directories};
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
@@ -53,12 +53,12 @@ fn another(temporary: &Path) -> Daemon {
 
 #[test]
 fn what_a_killed_master_has_left_is_removed_by_the_next() {
-    let source = FILLS.replace("COUNT", "100000");
+    let source = FILLS.replace("COUNT", "10000");
     let mut broken = Broken::start("wsgi", "wsgi.py", &source, "", "start_timeout = \"60s\"\n");
     let full = wait_until_full(&broken);
     let base = full.parent().expect("the daemon's directory").to_owned();
     let preloaders = broken.daemon.preloaders("www");
-    // As long as its master lives nobody removes it, however many begin and end.
+    // As long as its master lives, no other removes it, however many begin and end.
     let other = another(&broken.temporary);
     assert!(full.join("full").exists());
     assert_eq!(bases(&broken.temporary).len(), 2);

@@ -162,7 +162,7 @@ pub const RESPONSE: &[&str] = &[
     "<b>",
 ];
 
-pub const LETTER: &[&str] = &[
+pub const START_FAILURE: &[&str] = &[
     "Timeout",
     "Stranger",
     "Fork",
@@ -259,6 +259,49 @@ pub const CONTROL: &[&str] = &[
     "html",
 ];
 
+pub const JOBS: &[&str] = &[
+    "command",
+    "push",
+    "job",
+    "jobs",
+    "queue",
+    "mail",
+    "other",
+    "kind",
+    "payload",
+    "content_type",
+    "text/plain",
+    "tenant",
+    "priority",
+    "key",
+    "serial",
+    "steps",
+    "attempts",
+    "id",
+    "state",
+    "failed",
+    "show",
+    "wait",
+    "list",
+    "retry",
+    "cancel",
+    "discard",
+    "progress",
+    "attempt",
+    "percent",
+    "sequence-begin",
+    "sequence-add",
+    "sequence-list",
+    "from",
+    "run-now",
+    "Status: 500",
+    "Forkyard-Job: ",
+    "snooze=",
+    "fail=",
+    "Retry-After: ",
+    "Forkyard-Progress: ",
+];
+
 pub const NOTIFY: &[&str] = &[
     "FDSTORE=1",
     "FDSTOREREMOVE=1",
@@ -269,7 +312,7 @@ pub const NOTIFY: &[&str] = &[
     "WATCHDOG=1",
 ];
 
-pub const ESTATE: &[&str] = &[
+pub const HANDOVER: &[&str] = &[
     "version",
     "pools",
     "generations",

@@ -2,8 +2,8 @@
 
 use forkyard::plan::{Facts, Kind, Plan, plan};
 use forkyard_fuzz::number_of;
-use forkyard_protocol::estate::document::Document;
-use forkyard_protocol::estate::{frame, names};
+use forkyard_protocol::handover::document::Document;
+use forkyard_protocol::handover::{frame, names};
 use forkyard_scoreboard::layout::{HEADER_PAGES, header::MAX_SLOTS};
 use forkyard_worker::runtime::http::table_pages;
 use std::collections::BTreeSet;
@@ -54,7 +54,7 @@ fn facts(document: &Document, lacking: usize) -> Facts {
         let pages = table_pages(generation.places as usize, slots);
         put(names::program_table(generation.id), Kind::Memory(pages));
         for worker in &generation.workers {
-            put(names::retire(worker.id), Kind::PipeIn);
+            put(names::stop_pipe(worker.id), Kind::PipeIn);
         }
         for program in &generation.programs {
             let [input, _] = names::program(generation.id, program.place);
@@ -119,4 +119,24 @@ pub(super) fn frames(input: &[u8]) {
     let read = |copies| Document::newest(copies).map_err(|error| error.to_string());
     assert_eq!(read([&older, &spoilt]), read([&older, &older]));
     assert_eq!(read([&spoilt, &older]), read([&older, &older]));
+    // What stands behind a document is changes to it, or refused; what is torn or older does not count.
+    let whole = frame::encode(1, NOTHING);
+    let read_behind = |behind: &[u8]| {
+        let both = [whole.as_slice(), behind].concat();
+        Document::newest([&both, b""]).map_err(|error| error.to_string())
+    };
+    if let Ok(document) = read_behind(&newer) {
+        let pools: Vec<u32> = document.pools.iter().map(|pool| pool.id).collect();
+        let generations: Vec<u32> = document.generations.iter().map(|it| it.id).collect();
+        for ids in [pools, generations] {
+            assert!(ids.windows(2).all(|pair| pair[0] < pair[1]), "one number twice");
+        }
+    }
+    assert_eq!(read_behind(&older), read_behind(b""));
+    assert_eq!(read_behind(&spoilt), read_behind(b""));
 }
+
+/// A document of a master without pools.
+const NOTHING: &[u8] =
+    br#"{"version":1,"program":"0.1.0","master":77,"stopping":null,"descriptor_limit":null,"last_pool":0,
+    "last_generation":0,"pools":[],"generations":[]}"#;

@@ -1,0 +1,193 @@
+//! The pages about errors, in a real browser.
+
+use super::stand::{Dev, site};
+use crate::support::daemon::directory;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// The width of a small phone, in CSS pixels.
+const PHONE: u32 = 360;
+/// The same page for readers of the dark.
+const DARK: &str = "--blink-settings=preferredColorScheme=0";
+
+/// A module that fails in its seventh line, which is longer than a phone is wide.
+const MODULE: &str = "\"\"\"What things cost: <b>no markup</b>.\"\"\"
+
+prices = {
+    'apples': 3,
+}
+
+average_of_all_prices_that_are_known_to_this_module = sum(prices.values()) / len(price) # <script>alert(1)</script>
+";
+
+fn has_browser() -> bool {
+    Command::new("chromium").arg("--version").output().is_ok()
+}
+
+/// Runs the browser on a page with these options; what it prints.
+fn browse(dir: &Path, page: &Path, options: &[&str]) -> String {
+    let output = Command::new("chromium")
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            "--virtual-time-budget=5000",
+        ])
+        .arg(format!("--user-data-dir={}", dir.join("profile").display()))
+        .args(options)
+        .arg(format!("file://{}", page.display()))
+        .output()
+        .expect("chromium");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A number that a page's script wrote down, of the page in a frame as wide as a phone.
+fn measured(dir: &Path, page: &str, options: &[&str]) -> String {
+    let text = serde_json::Value::from(page).to_string().replace('<', "\\u003c");
+    let frame = format!(
+        "<!DOCTYPE html><iframe id=\"frame\" style=\"width: {PHONE}px; height: 800px; border: 0\"></iframe><p id=\"said\"></p>\
+         <script>frame.onload = () => {{ const page = frame.contentDocument; \
+         said.textContent = 'measured ' + page.documentElement.scrollWidth + ' ' + page.querySelectorAll('.here').length + ' ' \
+         + getComputedStyle(page.body).backgroundColor + ' measured'; }}; frame.srcdoc = {text};</script>"
+    );
+    let file = dir.join("frame.html");
+    fs::write(&file, frame).expect("frame");
+    let options = [&["--dump-dom"], options].concat();
+    let dom = browse(dir, &file, &options);
+    let said = dom
+        .split("measured ")
+        .nth(1)
+        .and_then(|rest| rest.split(" measured").next());
+    said.unwrap_or_else(|| panic!("nothing was measured: {dom}"))
+        .to_owned()
+}
+
+/// A parser that takes no mistake finds none.
+fn assert_valid(page: &str, dir: &Path) {
+    let file = dir.join("valid.html");
+    fs::write(&file, page).expect("page");
+    let script = "import html5lib, sys; html5lib.HTMLParser(strict=True).parse(open(sys.argv[1], encoding='utf-8').read())";
+    let output = Command::new("/usr/bin/python3")
+        .args(["-c", script])
+        .arg(&file)
+        .output();
+    let output = output.expect("python3");
+    assert!(
+        output.status.success(),
+        "{}\n{page}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// Looks at a page on a phone and on a desk, in the light and in the dark.
+fn look_at(page: &str) {
+    let dir = directory();
+    let dir = dir.path();
+    assert_valid(page, dir);
+    let light = measured(dir, page, &[]);
+    let dark = measured(dir, page, &[DARK]);
+    for said in [&light, &dark] {
+        let mut words = said.split(' ');
+        let width: u32 = words
+            .next()
+            .and_then(|width| width.parse().ok())
+            .expect("a width");
+        assert!(width <= PHONE, "the page is {width} px wide on a phone");
+        assert_eq!(words.next(), Some("1"), "one line is marked: {said}");
+    }
+    assert_ne!(light, dark, "the dark page looks like the light one");
+    let file = dir.join("page.html");
+    fs::write(&file, page).expect("page");
+    let shot = |name: &str, options: &[&str]| {
+        let picture = dir.join(name);
+        let place = format!("--screenshot={}", picture.display());
+        browse(
+            dir,
+            &file,
+            &[&["--window-size=1100,1600", place.as_str()], options].concat(),
+        );
+        let bytes = fs::read(picture).expect("a picture");
+        assert!(
+            bytes.starts_with(b"\x89PNG") && bytes.len() > 20_000,
+            "{} bytes",
+            bytes.len()
+        );
+        bytes
+    };
+    assert_ne!(shot("light.png", &[]), shot("dark.png", &[DARK]));
+}
+
+#[test]
+fn the_page_about_a_failed_start_is_readable_everywhere() {
+    if !has_browser() {
+        return crate::skip::skip("there is no chromium");
+    }
+    let files = [("wsgi.py", "import prices\n"), ("prices.py", MODULE)];
+    let (_dir, root) = site(&files);
+    let dev = Dev::start(&root);
+    let page = dev.get("/");
+    assert_eq!(page.status, 503);
+    for part in [
+        "NameError",
+        "What to do",
+        "prices.py, line 7",
+        "Load the application",
+        "not begun",
+    ] {
+        assert!(page.body.contains(part), "{part}: {}", page.body);
+    }
+    // The remedy comes before everything else, and nothing of the application is markup.
+    let place = |text: &str| page.body.find(text).expect("a part of the page");
+    assert!(place("What to do") < place("Your code") && place("Your code") < place("How far it came"));
+    assert!(
+        !page.body.contains("<script>") && !page.body.contains("SUBPROCESS_LISTEN"),
+        "{}",
+        page.body
+    );
+    look_at(&page.body);
+    dev.end();
+}
+
+/// Of a program it is the developer's own program that finds the line.
+#[test]
+fn the_page_about_a_program_shows_its_code() {
+    if !has_browser() {
+        return crate::skip::skip("there is no chromium");
+    }
+    let (_dir, root) = site(&[("app.js", "const a = 1;\nconst b = missing_function(a);\n")]);
+    let dev = Dev::start(&root);
+    let page = dev.get("/");
+    assert_eq!(page.status, 503);
+    assert!(
+        page.body.contains("app.js, line 2") && page.body.contains("missing_function"),
+        "{}",
+        page.body
+    );
+    look_at(&page.body);
+    dev.end();
+}
+
+#[test]
+fn the_page_about_an_exception_is_readable_everywhere() {
+    if !has_browser() {
+        return crate::skip::skip("there is no chromium");
+    }
+    let code = format!(
+        "def application(environ, start_response):\n    raise ValueError('<b>{}</b>')\n",
+        "x".repeat(200)
+    );
+    let (_dir, root) = site(&[("wsgi.py", &code)]);
+    let dev = Dev::start(&root);
+    let page = dev.get("/");
+    assert_eq!(page.status, 500);
+    assert!(
+        page.body.contains("wsgi.py, line 2") && !page.body.contains("<b>x"),
+        "{}",
+        page.body
+    );
+    look_at(&page.body);
+    dev.end();
+}

@@ -1,0 +1,228 @@
+//! The deployment that docs/howto/deploy.md shows, with git, Django and its migrations.
+
+use super::blocks;
+use crate::support::daemon::{Daemon, directory, make_writable, pool};
+use crate::support::nginx::{Nginx, curl};
+use crate::support::until;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const DOCUMENT: &str = "docs/howto/deploy.md";
+
+const MODELS: &str =
+    "from django.db import models\n\nclass Article(models.Model):\n    name = models.TextField()\n";
+
+/// The version's view; the second one needs the table that its migration makes.
+fn urls(version: &str) -> String {
+    let count = match version {
+        "v1" => "0",
+        _ => "__import__('stock.models').models.Article.objects.count()",
+    };
+    format!(
+        "from django.http import HttpResponse\nfrom django.urls import path\n\n\ndef page(request):\n    return \
+         HttpResponse(f\"{version} {{{count}}}\")\n\nurlpatterns = [path('', page)]\n"
+    )
+}
+
+struct Shop {
+    daemon: Daemon,
+    nginx: Nginx,
+    place: PathBuf,
+    _place: tempfile::TempDir,
+}
+
+fn run(directory: &Path, program: &str, arguments: &[&str]) {
+    let output = Command::new(program)
+        .args(arguments)
+        .current_dir(directory)
+        .output();
+    let output = output.expect(program);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{program} {arguments:?}: {said}");
+}
+
+/// A repository with three versions: the second one has a migration, the third one does not start.
+fn write_repository(place: &Path) {
+    let work = place.join("work");
+    fs::create_dir(&work).expect("work");
+    run(
+        &work,
+        "/usr/bin/python3",
+        &["-m", "django", "startproject", "shop", "."],
+    );
+    let settings = work.join("shop/settings.py");
+    let text = fs::read_to_string(&settings).expect("settings.py")
+        + "\nALLOWED_HOSTS = ['*']\nDEBUG = False\nINSTALLED_APPS += ['stock']\n\
+           DATABASES['default']['NAME'] = BASE_DIR.parent.parent / 'shared/db.sqlite3'\n";
+    fs::write(settings, text).expect("settings.py");
+    let stock = work.join("stock");
+    fs::create_dir_all(stock.join("migrations")).expect("stock");
+    for file in ["__init__.py", "models.py", "migrations/__init__.py"] {
+        fs::write(stock.join(file), "").expect(file);
+    }
+    let git = |arguments: &[&str]| {
+        let own = [
+            "-c",
+            "user.name=A",
+            "-c",
+            "user.email=a@example.org",
+            "-c",
+            "init.defaultBranch=main",
+        ];
+        run(&work, "git", &[&own, arguments].concat());
+    };
+    git(&["init", "--quiet"]);
+    let commit = |version: &str| {
+        git(&["add", "--all"]);
+        git(&["commit", "--quiet", "--message", version]);
+        git(&["tag", version]);
+    };
+    fs::write(work.join("shop/urls.py"), urls("v1")).expect("urls.py");
+    commit("v1");
+    fs::write(work.join("shop/urls.py"), urls("v2")).expect("urls.py");
+    fs::write(stock.join("models.py"), MODELS).expect("models.py");
+    run(
+        &work,
+        "/usr/bin/python3",
+        &["manage.py", "makemigrations", "stock"],
+    );
+    commit("v2");
+    // Which its migrations do not notice.
+    fs::write(work.join("shop/wsgi.py"), "import a_module_that_is_missing\n").expect("wsgi.py");
+    commit("v3");
+    run(place, "git", &["clone", "--quiet", "--bare", "work", "shop.git"]);
+}
+
+/// Runs a text of the document; its exit code, and what it said.
+fn run_text(place: &Path, text: &str, version: &str) -> (Option<i32>, String) {
+    let text = text.replace("/srv/shop", &place.display().to_string());
+    fs::write(place.join("deploy"), text).expect("deploy");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let output = Command::new("/bin/sh")
+        .args(["deploy", version])
+        .current_dir(place)
+        .env("PATH", format!("{}/bin:/usr/bin:{path}", place.display()))
+        .output()
+        .expect("sh");
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+}
+
+impl Shop {
+    /// `configure`: the pool, from the directory and the place of the shop.
+    fn start(configure: impl FnOnce(&Path, &Path) -> String) -> Shop {
+        crate::support::place_library();
+        let kept = directory();
+        make_writable(kept.path());
+        let place = kept.path().canonicalize().expect("place").join("shop");
+        for name in ["releases", "shared", "bin"] {
+            fs::create_dir_all(place.join(name)).expect(name);
+        }
+        make_writable(&place.join("shared"));
+        write_repository(&place);
+        let script = blocks::find(DOCUMENT, "shell", "git clone");
+        let (first, _) = script.split_once("forkyard restart").expect("the last line");
+        let (code, said) = run_text(&place, first, "v1");
+        assert_eq!(code, Some(0), "{said}");
+        let daemon = Daemon::start(|dir| {
+            let control = dir.join("control.sock");
+            format!("[global]\ncontrol = {control:?}\n{}", configure(dir, &place))
+        });
+        let forkyard = place.join("bin/forkyard");
+        let own = env!("CARGO_BIN_EXE_forkyard");
+        let text = format!(
+            "#!/bin/sh\nexec {own} \"$@\" -c {}/forkyard.toml\n",
+            daemon.dir.display()
+        );
+        crate::support::write_program(&forkyard, text);
+        let locations = format!(
+            "location / {{ include /etc/nginx/fastcgi_params; fastcgi_param FORKYARD_APP_ROOT {}/current; \
+             fastcgi_pass unix:{}; }}",
+            place.display(),
+            daemon.socket("shop").display()
+        );
+        Shop {
+            nginx: Nginx::start(&locations, ""),
+            daemon,
+            place,
+            _place: kept,
+        }
+    }
+
+    fn page(&self) -> String {
+        curl(&["--include", &self.nginx.url("/")])
+    }
+
+    /// Deploys the versions one after the other while requests come, none of which is lost.
+    fn deploy(&self, script: &str, back: &str) {
+        assert!(self.page().ends_with("v1 0"), "{}", self.page());
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (over, url) = (Arc::clone(&is_over), self.nginx.url("/"));
+        let visitor = std::thread::spawn(move || {
+            let mut seen = Vec::new();
+            while !over.load(Ordering::Relaxed) {
+                let page = curl(&[&url]);
+                if seen.last() != Some(&page) {
+                    seen.push(page);
+                }
+            }
+            seen
+        });
+        let (code, said) = run_text(&self.place, script, "v2");
+        assert_eq!(code, Some(0), "{said}\n{}", self.daemon.log());
+        until("the new release", || self.page().ends_with("v2 0").then_some(()));
+        let (code, said) = run_text(&self.place, script, "v3");
+        assert_eq!(code, Some(70), "{said}");
+        self.daemon.wait_for("a_module_that_is_missing");
+        let current = fs::read_link(self.place.join("current")).expect("a link");
+        assert_eq!(current, PathBuf::from("releases/v2"));
+        assert!(self.page().ends_with("v2 0"), "{}", self.page());
+        let (code, said) = run_text(&self.place, back, "");
+        assert_eq!(code, Some(0), "{said}");
+        until("the old release", || self.page().ends_with("v1 0").then_some(()));
+        is_over.store(true, Ordering::Relaxed);
+        let seen = visitor.join().expect("visitor");
+        assert!(
+            seen.iter().all(|page| ["v1 0", "v2 0"].contains(&page.as_str())),
+            "{seen:?}"
+        );
+    }
+}
+
+fn of_pool_of_one(dir: &Path, place: &Path) -> String {
+    let application = format!("runtime = \"wsgi\"\nroot = \"{}/current\"\n", place.display());
+    pool(dir, "shop", "pm = \"ondemand\"\nmax_children = 2\n", &application)
+}
+
+#[test]
+fn a_release_of_a_pool_of_one_is_deployed_as_the_document_has_it() {
+    let script = blocks::find(DOCUMENT, "shell", "git clone");
+    let back = blocks::find(DOCUMENT, "shell", "releases/v1");
+    Shop::start(of_pool_of_one).deploy(&script, &back);
+}
+
+#[test]
+fn a_release_of_an_application_pool_is_deployed_as_the_document_has_it() {
+    let of_pool = |dir: &Path, place: &Path| {
+        format!(
+            "[pool.shop]\nlisten = {{ address = \"{}/shop.sock\", mode = \"0666\" }}\nrouting = \"application\"\n{}\
+             [pool.shop.applications]\ndirectories = [\"{}\"]\nstat_throttle_rate = \"100ms\"\n\
+             user_switching = false\ndefault_user = \"www-data\"\n",
+            dir.display(),
+            match crate::support::is_root() {
+                true => "user = \"nobody\"\n",
+                false => "",
+            },
+            place.parent().expect("a directory").display(),
+        )
+    };
+    let script = blocks::find(DOCUMENT, "shell", "git clone");
+    let (script, _) = script.split_once("point \"$new\"\n").expect("the last lines");
+    let lines = blocks::find(DOCUMENT, "shell", "restart \"$PWD");
+    let back = blocks::find(DOCUMENT, "shell", "releases/v1");
+    let (back, _) = back.split_once("forkyard restart").expect("the last line");
+    Shop::start(of_pool).deploy(&format!("{script}{lines}"), back);
+}

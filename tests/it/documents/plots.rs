@@ -1,0 +1,47 @@
+//! Pictures of what `scripts/bench` has measured.
+
+use super::blocks::root;
+use crate::support::daemon::directory;
+use std::fs;
+use std::process::Command;
+
+const FIGURES: &str = r#"{"machine": "2 processors", "programs": "dist", "quick": true, "load_before": 0.5, "load_after": 1.5, "rows": [
+    {"work": "1 client", "forkyard": 1500.0, "php_fpm": 1000.0, "unit": "/s", "must": "≥ 1.3 x", "met": true, "ratio": 1.5,
+     "note": "", "rounds": {}, "case": "hello"},
+    {"work": "p99 < 1 ms", "forkyard": 3.0, "php_fpm": null, "unit": "ms", "must": "≤ 1 ms", "met": false, "ratio": null,
+     "note": "", "rounds": {}, "case": "hello"},
+    {"work": "PSS", "forkyard": 0.0, "php_fpm": 0.0, "unit": "MiB", "must": "≤ 1 x", "met": true, "ratio": 1.0,
+     "note": "", "rounds": {}, "case": "memory"}]}"#;
+
+#[test]
+fn figures_of_a_benchmark_become_pictures() {
+    let dir = directory();
+    let figures = dir.path().join("figures.json");
+    fs::write(&figures, FIGURES).expect("figures");
+    let plots = dir.path().join("plots");
+    let mut bench = Command::new(root().join("scripts/bench"));
+    bench.arg("--from").arg(&figures).arg("--plot").arg(&plots);
+    let output = bench.output().expect("scripts/bench");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let hello = fs::read_to_string(plots.join("hello.svg")).expect("a picture");
+    // As long as the figures are, beside each other; the longer one has all the width.
+    for part in [
+        r#"class="own" x="330" y="58" width="300.0""#,
+        r#"class="other" x="330" y="73" width="200.0""#,
+        "1.50; ≥ 1.3 x: met<",
+        "p99 &lt; 1 ms<",
+        "≤ 1 ms: NOT MET<",
+        "load average 0.5 before, 1.5 after; a quick run",
+    ] {
+        assert!(hello.contains(part), "{part}: {hello}");
+    }
+    assert_eq!(hello.matches("<rect").count(), 3, "{hello}");
+    let parses = "import sys, xml.etree.ElementTree as e; [e.parse(f) for f in sys.argv[1:]]";
+    let mut python = Command::new("python3");
+    python.args(["-c", parses]).args(["hello.svg", "memory.svg"]);
+    assert!(python.current_dir(&plots).status().expect("python3").success());
+}

@@ -1,0 +1,190 @@
+//! What service managers, probes and log rotation ask: ping, health, drain, reopen-logs.
+
+use crate::support::daemon::{self, Daemon, make_writable, php_pool};
+use crate::support::fcgi::{Client, Params};
+use crate::support::{process, until};
+use nix::sys::signal::Signal;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn start(global: &str) -> Daemon {
+    Daemon::start(|dir| {
+        let place = dir.display();
+        let settings = format!("pm = \"static\"\nmax_children = 1\naccess.log = \"{place}/access.log\"\n");
+        let pool = php_pool(dir, &settings, "");
+        format!("[global]\ncontrol = \"{place}/control.sock\"\n{global}{pool}")
+    })
+}
+
+fn forkyard(daemon: &Daemon, arguments: &[&str]) -> Output {
+    daemon::forkyard(arguments, &daemon.dir)
+        .output()
+        .expect("forkyard")
+}
+
+/// The exit code, and all that it says.
+fn said(daemon: &Daemon, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = forkyard(daemon, arguments);
+    let both = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&both).into_owned())
+}
+
+/// Has the only worker be busy until the file `go` is there.
+fn occupy(daemon: &Daemon) -> Client {
+    make_writable(&daemon.dir);
+    let script = "<?php touch(__DIR__ . '/begun'); while (!file_exists(__DIR__ . '/go')) usleep(10000); echo 'finished';";
+    daemon.write("slow.php", script);
+    let mut client = daemon.client("www");
+    client
+        .send(&Params::get(&daemon.dir, "slow.php", ""), b"")
+        .expect("request");
+    until("the request to run", || {
+        daemon.dir.join("begun").exists().then_some(())
+    });
+    client
+}
+
+#[test]
+fn a_probe_sees_what_the_daemon_is_about() {
+    let mut daemon = start("");
+    daemon.wait_for_workers("www", 1);
+    let pid = daemon.pid();
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(
+        said(&daemon, &["ping"]),
+        (Some(0), format!("forkyard {version}, pid {pid}\n"))
+    );
+    assert_eq!(said(&daemon, &["ping", "-q"]), (Some(0), String::new()));
+    for how in [
+        &["health"][..],
+        &["health", "--ready"],
+        &["health", "--busy", "--pool", "www"],
+    ] {
+        let how = how.to_vec();
+        until("the daemon to be well", || {
+            (said(&daemon, &how).0 == Some(0)).then_some(())
+        });
+    }
+    let (code, text) = said(&daemon, &["health", "--ready", "--pool", "nope"]);
+    assert_eq!(
+        (code, text.as_str()),
+        (Some(70), "forkyard: there is no pool nope\n")
+    );
+
+    // All workers are busy, and a connection waits: alive, ready, and busy.
+    let mut client = occupy(&daemon);
+    let mut waiting = daemon.client("www");
+    waiting
+        .send(&Params::get(&daemon.dir, "slow.php", ""), b"")
+        .expect("request");
+    let busy = until("the connection to wait", || {
+        Some(said(&daemon, &["health", "--busy"])).filter(|(code, _)| *code == Some(1))
+    });
+    assert_eq!(busy.1, "www: all 1 workers are busy, and 1 wait\n");
+    assert_eq!(said(&daemon, &["health", "--ready"]).0, Some(0));
+
+    // Drained, it serves on and is not ready; SIGTERM lets requests finish then.
+    assert_eq!(said(&daemon, &["drain"]), (Some(0), String::new()));
+    let (code, text) = said(&daemon, &["health", "--ready"]);
+    assert_eq!((code, text.as_str()), (Some(1), "the daemon is drained\n"));
+    assert_eq!(said(&daemon, &["health"]).0, Some(0));
+    assert_eq!(said(&daemon, &["drain", "--end"]).0, Some(0));
+    assert_eq!(said(&daemon, &["health", "--ready"]).0, Some(0));
+    let begun = Instant::now();
+    assert_eq!(said(&daemon, &["drain", "--for", "300ms"]).0, Some(0));
+    assert!(begun.elapsed() >= Duration::from_millis(300));
+    daemon.signal(Signal::SIGTERM);
+    daemon.wait_for("Finishing ...");
+    let (code, text) = said(&daemon, &["health", "--ready"]);
+    assert!(
+        code == Some(1) && text.contains("the daemon is ending"),
+        "{code:?} {text}"
+    );
+    daemon.write("go", "");
+    assert_eq!(client.answer().expect("answer").body(), "finished");
+    drop(waiting);
+    assert!(daemon.wait().success());
+    let (code, text) = said(&daemon, &["health"]);
+    assert!(
+        code == Some(69) && text.contains("is the daemon running"),
+        "{code:?} {text}"
+    );
+}
+
+#[test]
+fn a_daemon_that_hangs_is_not_waited_for() {
+    let daemon = start("");
+    daemon.signal(Signal::SIGSTOP);
+    until("the daemon to stand still", || {
+        (process::state(daemon.pid()) == Some('T')).then_some(())
+    });
+    let (code, text) = said(&daemon, &["health"]);
+    daemon.signal(Signal::SIGCONT);
+    assert_eq!(code, Some(69), "{text}");
+    assert!(text.contains("the daemon did not answer within 1 s"), "{text}");
+    until("the daemon to answer", || {
+        (said(&daemon, &["health"]).0 == Some(0)).then_some(())
+    });
+}
+
+#[test]
+fn sigterm_can_let_requests_finish() {
+    let mut daemon = start("on_sigterm = \"finish\"\n");
+    let mut client = occupy(&daemon);
+    daemon.signal(Signal::SIGTERM);
+    daemon.wait_for("Finishing ...");
+    daemon.write("go", "");
+    assert_eq!(client.answer().expect("answer").body(), "finished");
+    assert!(daemon.wait().success());
+}
+
+#[test]
+fn a_second_sigterm_ends_requests() {
+    let mut daemon = start("on_sigterm = \"finish\"\n");
+    let _client = occupy(&daemon);
+    daemon.signal(Signal::SIGTERM);
+    daemon.wait_for("Finishing ...");
+    daemon.signal(Signal::SIGTERM);
+    daemon.wait_for("Terminating ...");
+    assert!(daemon.wait().success());
+}
+
+#[test]
+fn logs_are_opened_anew() {
+    let daemon = start("");
+    daemon.write("ok.php", "<?php echo 'fine';");
+    let access = daemon.dir.join("access.log");
+    assert_eq!(daemon.get("www", "ok.php").body(), "fine");
+    until("the request's line", || {
+        fs::read_to_string(&access)
+            .ok()
+            .filter(|text| text.contains("ok.php"))
+    });
+    fs::rename(&access, daemon.dir.join("access.log.1")).expect("rename");
+    assert_eq!(said(&daemon, &["reopen-logs"]), (Some(0), String::new()));
+    assert!(access.exists(), "it is there when the command returns");
+    assert_eq!(daemon.get("www", "ok.php").body(), "fine");
+    until("the next request's line", || {
+        fs::read_to_string(&access)
+            .ok()
+            .filter(|text| text.contains("ok.php"))
+    });
+}
+
+#[test]
+fn the_status_is_shown_again_and_again() {
+    let daemon = start("");
+    let mut child = daemon::forkyard(&["status", "--watch=50ms"], &daemon.dir)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("forkyard");
+    let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let heads = lines
+        .map_while(Result::ok)
+        .filter(|line| line.starts_with("POOL "));
+    assert_eq!(heads.take(3).count(), 3);
+    // Its reader is gone.
+    assert!(process::wait(&mut child, "forkyard status").success());
+}

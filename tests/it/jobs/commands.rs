@@ -1,0 +1,147 @@
+//! The ways in: the socket and the command line.
+
+use super::{Client, Jobs};
+use crate::support::daemon::forkyard;
+use crate::support::until;
+use serde_json::{Value, json};
+
+/// `forkyard jobs` with these arguments: exit code, output, errors.
+fn command(jobs: &Jobs, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let whole: Vec<&str> = ["jobs"].iter().chain(arguments).copied().collect();
+    let output = forkyard(&whole, &jobs.dir()).output().expect("forkyard");
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+const CONTROL: &str = "control = \"@DIR/control.sock\"\n";
+
+#[test]
+fn the_command_line_does_what_the_socket_does() {
+    let schedule = "[jobs.schedule.nightly]\nqueue = \"mail\"\nkind = \"echo\"\ncron = \"30 2 * * *\"\npayload = \"7\"\n";
+    let jobs = Jobs::start_with(CONTROL, "max_children = 2", "attempts = 1\n", schedule);
+    let (code, shown, errors) = command(
+        &jobs,
+        &[
+            "push",
+            "mail",
+            "echo",
+            "--payload",
+            "[1]",
+            "--tenant",
+            "t",
+            "--wait",
+        ],
+    );
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    assert!(
+        shown.contains("mail/echo: done") && shown.contains("result: [1] mail t"),
+        "{shown}"
+    );
+    assert_eq!(command(&jobs, &["push", "mail", "fail", "--wait"]).0, Some(70));
+    let (_, listed, _) = command(&jobs, &["list", "--state", "failed"]);
+    let line = listed.lines().nth(1).unwrap_or_else(|| panic!("{listed}"));
+    assert!(line.contains("fail") && line.contains("status 500"), "{listed}");
+    assert_eq!(
+        command(&jobs, &["discard", "--state", "failed", "--queue", "mail"]).1,
+        "1 changed\n"
+    );
+    assert_eq!(
+        command(&jobs, &["pause", "mail", "--reason", "a move"]).1,
+        "done\n"
+    );
+    let (_, pushed, _) = command(&jobs, &["push", "mail", "echo", "--key", "k"]);
+    assert_eq!(
+        command(&jobs, &["push", "mail", "echo", "--key", "k"]).1,
+        format!("{} (was there already)\n", pushed.trim())
+    );
+    let (_, queues, _) = command(&jobs, &["queues"]);
+    assert!(queues.contains("paused") && queues.contains("www"), "{queues}");
+    let id: i64 = pushed.trim().parse().expect("a number");
+    assert_eq!(jobs.show(id)["state"], "waiting");
+    assert_eq!(command(&jobs, &["resume", "mail"]).1, "done\n");
+    assert_eq!(command(&jobs, &["wait", pushed.trim()]).0, Some(0));
+    let (_, schedules, _) = command(&jobs, &["schedules"]);
+    assert!(
+        schedules.contains("nightly") && schedules.contains("30 2 * * *"),
+        "{schedules}"
+    );
+    let (_, now, _) = command(&jobs, &["run-now", "nightly"]);
+    let (_, shown, _) = command(&jobs, &["wait", now.trim()]);
+    assert!(shown.contains("result: 7 mail"), "{shown}");
+    let (_, stats, _) = command(&jobs, &["--json", "stats"]);
+    let stats: Value = serde_json::from_str(&stats).expect("JSON");
+    assert_eq!(stats["queues"][0]["ended"], json!({"done": 3, "failed": 1}));
+    let status = |option: &str| {
+        let arguments: Vec<&str> = ["status", option]
+            .into_iter()
+            .filter(|it| !it.is_empty())
+            .collect();
+        let output = forkyard(&arguments, &jobs.dir()).output().expect("status");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert!(status("").contains("QUARANTINED"), "{}", status(""));
+    let json: Value = serde_json::from_str(&status("--json")).expect("JSON");
+    assert_eq!(json["jobs"]["stats"]["queues"][0]["name"], "mail");
+    let metrics = status("--metrics");
+    assert!(
+        metrics.contains("forkyard_jobs_ended_total{queue=\"mail\",outcome=\"done\"} 3"),
+        "{metrics}"
+    );
+    let (code, _, errors) = command(&jobs, &["push", "nowhere", "echo"]);
+    assert_eq!(
+        (
+            code,
+            errors.contains("there is no queue \"nowhere\"; there are mail")
+        ),
+        (Some(70), true),
+        "{errors}"
+    );
+}
+
+#[test]
+fn many_jobs_are_pushed_at_once_or_none_of_them() {
+    let jobs = Jobs::start("max_children = 4", "");
+    let mut client = Client::connect(&jobs.dir());
+    let several = |last: &str| {
+        let job = |queue: &str| json!({"queue": queue, "kind": "echo"});
+        json!({"command": "push", "jobs": [job("mail"), job("mail"), job(last)]})
+    };
+    assert_eq!(client.ask(&several("mial"))["result"], "error");
+    let pushed = client.ask(&several("mail"));
+    assert_eq!(pushed["jobs"].as_array().map(Vec::len), Some(3));
+    until("three jobs are done", || {
+        let list = client.ask(&json!({"command": "list"}));
+        let list = list["jobs"].as_array().cloned().unwrap_or_default();
+        (list.len() == 3 && list.iter().all(|job| job["state"] == "done")).then_some(())
+    });
+    // A conversation goes on after what is no request.
+    let refused = client.ask(&json!({"command": "fly"}));
+    assert!(
+        refused["message"]
+            .as_str()
+            .is_some_and(|text| text.contains("no command \"fly\"")),
+        "{refused}"
+    );
+    assert_eq!(client.ask(&json!({"command": "queues"}))["result"], "queues");
+}
+
+#[test]
+fn jobs_wait_for_their_time_and_for_each_other() {
+    let jobs = Jobs::start("max_children = 4", "");
+    let later = jobs.push("echo", json!({"in_ms": 300}));
+    assert_eq!(jobs.show(later)["state"], "scheduled");
+    let gate = |tenant: &str| {
+        jobs.push(
+            "gate",
+            json!({"payload": "both", "serial": "account/7", "tenant": tenant}),
+        )
+    };
+    let (first, second) = (gate("a"), gate("b"));
+    jobs.wait_for_start(first, 1);
+    assert_eq!(jobs.show(second)["state"], "blocked");
+    jobs.open("both");
+    assert_eq!(jobs.wait(second)["state"], "done");
+    let done = jobs.wait(later);
+    let waited = done["started_ms"].as_i64().unwrap_or(0) - done["pushed_ms"].as_i64().unwrap_or(0);
+    assert!(waited >= 300, "{done}");
+}

@@ -1,0 +1,218 @@
+//! What becomes of jobs when processes of the chain are replaced or killed.
+
+use super::{Jobs, configuration};
+use crate::support::daemon::{Daemon, directory, forkyard};
+use crate::support::fcgi::Params;
+use crate::support::{is_root, process, until};
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+/// A job that goes on while something happens to the daemon, and another that comes after it.
+fn goes_on(jobs: &Jobs, gate: &str, happens: impl FnOnce(&Jobs)) {
+    let long = jobs.push("gate", json!({"payload": gate}));
+    let pid = jobs.wait_for_start(long, 1);
+    happens(jobs);
+    assert_eq!(jobs.done("echo", json!({}))["state"], "done", "others are served");
+    assert!(process::runs(pid), "the job's worker goes on");
+    jobs.open(gate);
+    let done = jobs.wait(long);
+    assert_eq!(
+        (&done["state"], &done["attempt"], &done["result"]),
+        (&json!("done"), &json!(1), &json!("through"))
+    );
+}
+
+#[test]
+fn a_reload_and_an_upgrade_let_a_long_job_finish() {
+    let dir = directory();
+    let path = dir.path().to_owned();
+    let global = format!(
+        "control = \"{}/control.sock\"\nprocess_control_timeout = \"1s\"\n",
+        path.display()
+    );
+    let text = configuration(&path, &global, "max_children = 2\nreload = \"always\"\n", "", "");
+    std::fs::write(path.join("forkyard.toml"), text).expect("configuration");
+    let mut daemon = Daemon::start_in(&path);
+    daemon.keep(dir);
+    let jobs = Jobs { daemon };
+    goes_on(&jobs, "reload", |jobs| {
+        let reload = forkyard(&["reload"], &jobs.dir()).output().expect("reload");
+        assert!(reload.status.success(), "{reload:?}");
+    });
+    let before = jobs.keeper_of_jobs(jobs.daemon.pid());
+    goes_on(&jobs, "upgrade", |jobs| {
+        let upgrade = forkyard(&["upgrade"], &jobs.dir()).output().expect("upgrade");
+        assert!(upgrade.status.success(), "{upgrade:?}");
+    });
+    // The process of the master before ends when its last job has.
+    until("the end of the old process", || {
+        (!process::runs(before)).then_some(())
+    });
+    assert_ne!(jobs.keeper_of_jobs(jobs.daemon.pid()), before);
+}
+
+/// A reload keeps the workers of a pool that runs a queue's jobs no more, and with them a request: they leave by what holds now.
+#[test]
+fn workers_that_a_reload_keeps_take_over_how_long_they_may_take_to_leave() {
+    let user = if is_root() { "user = \"www-data\"\n" } else { "" };
+    let version = env!("FORKYARD_PHP");
+    let other = format!(
+        "[pool.other]\nlisten = {{ address = \"@DIR/other.sock\", mode = \"0666\" }}\n{user}pm = \"ondemand\"\n\
+         max_children = 3\n[pool.other.application]\nruntime = \"php\"\nversion = \"{version}\"\n"
+    );
+    let jobs = Jobs::start_with(
+        "process_control_timeout = \"100ms\"\n",
+        "max_children = 1\n",
+        "timeout = \"10m\"\n",
+        &other,
+    );
+    let daemon = &jobs.daemon;
+    daemon.write(
+        "hold.php",
+        "<?php file_put_contents(__DIR__ . '/out/held', getmypid() . \"\\n\"); while (true) sleep(60);",
+    );
+    let mut client = daemon.client("www");
+    let params = Params::get(&daemon.dir, "hold.php", "");
+    client.send(&params, b"").expect("the request");
+    let held: u32 = until("the request to run", || {
+        let said = std::fs::read_to_string(daemon.dir.join("out/held")).ok()?;
+        said.strip_suffix('\n')?.parse().ok()
+    });
+    let path = daemon.dir.join("forkyard.toml");
+    let text = std::fs::read_to_string(&path).expect("the configuration");
+    let elsewhere = text.replace("pool = \"www\"", "pool = \"other\"");
+    assert_ne!(elsewhere, text);
+    std::fs::write(&path, &elsewhere).expect("the configuration");
+    daemon.signal(Signal::SIGUSR2);
+    let done = daemon.wait_for("reload done");
+    assert!(
+        done.contains("nothing changed for: ") && !done.contains("replaced"),
+        "{done}"
+    );
+    assert!(process::runs(held));
+    let more = elsewhere.replace("max_children = 1\n", "max_children = 2\n");
+    std::fs::write(&path, more).expect("the configuration");
+    daemon.signal(Signal::SIGUSR2);
+    until("the end of the worker, in less than 10 minutes", || {
+        (!process::runs(held)).then_some(())
+    });
+}
+
+#[test]
+fn a_job_is_not_started_again_as_long_as_its_worker_has_it() {
+    let jobs = Jobs::start("max_children = 2", "");
+    let long = jobs.push("gate", json!({"payload": "kept"}));
+    let waits = jobs.push("echo", json!({"in_ms": 200}));
+    jobs.wait_for_start(long, 1);
+    let before = jobs.keeper_of_jobs(jobs.daemon.pid());
+    process::signal(before, Signal::SIGKILL);
+    jobs.daemon.wait_for("the process that keeps them (pid");
+    assert_eq!(jobs.wait(waits)["state"], "done");
+    // The process after it has looked at the workers by now, and leaves the job alone.
+    assert_eq!(jobs.show(long)["state"], "running");
+    assert_eq!(jobs.starts().iter().filter(|(id, ..)| *id == long).count(), 1);
+    jobs.open("kept");
+    let done = jobs.wait(long);
+    // How it ended was lost with the connection.
+    assert_eq!(
+        (&done["state"], &done["attempt"], &done["crashes"]),
+        (&json!("done"), &json!(2), &json!(0))
+    );
+}
+
+#[test]
+fn a_killed_master_lets_jobs_go_on() {
+    let dir = directory();
+    let path = dir.path().to_owned();
+    let text = configuration(&path, "", "max_children = 2\n", "", "");
+    std::fs::write(path.join("forkyard.toml"), text).expect("configuration");
+    let mut command = forkyard(&["run", "--keeper"], &path);
+    command.env_remove("NOTIFY_SOCKET");
+    let mut daemon = Daemon::launch(&path, command);
+    daemon.keep(dir);
+    daemon.wait_for("ready to handle connections");
+    let jobs = Jobs { daemon };
+    goes_on(&jobs, "kept", |jobs| {
+        let master = until("the master", || {
+            let children = process::children(jobs.daemon.pid()).into_iter();
+            children
+                .into_iter()
+                .find(|pid| process::title(*pid).contains("master process"))
+        });
+        process::signal(master, Signal::SIGKILL);
+        jobs.daemon.wait_for_count("ready to handle connections", 2);
+    });
+}
+
+#[test]
+fn what_runs_when_the_daemon_stops_is_run_by_the_next() {
+    let dir = directory();
+    let path = dir.path().to_owned();
+    let text = configuration(
+        &path,
+        "process_control_timeout = \"1s\"\n",
+        "max_children = 1\n",
+        "",
+        "",
+    );
+    std::fs::write(path.join("forkyard.toml"), text).expect("configuration");
+    let mut daemon = Daemon::start_in(&path);
+    let long = {
+        let jobs = Jobs { daemon };
+        let long = jobs.push("gate", json!({"payload": "next"}));
+        jobs.wait_for_start(long, 1);
+        daemon = jobs.daemon;
+        long
+    };
+    daemon.signal(Signal::SIGTERM);
+    assert!(daemon.wait().success());
+    drop(daemon);
+    let mut daemon = Daemon::start_in(&path);
+    daemon.keep(dir);
+    let jobs = Jobs { daemon };
+    jobs.open("next");
+    let done = jobs.wait(long);
+    assert_eq!(
+        (&done["state"], &done["crashes"], &done["failures"]),
+        (&json!("done"), &json!(0), &json!(0))
+    );
+}
+
+#[test]
+fn a_job_goes_on_alone_when_the_whole_daemon_is_killed() {
+    let dir = directory();
+    let path = dir.path().to_owned();
+    let text = configuration(&path, "", "max_children = 2\n", "", "");
+    std::fs::write(path.join("forkyard.toml"), text).expect("configuration");
+    let mut daemon = Daemon::start_in(&path);
+    let (long, pid) = {
+        let jobs = Jobs { daemon };
+        let long = jobs.push("gate", json!({"payload": "alone"}));
+        let pid = jobs.wait_for_start(long, 1);
+        process::signal(jobs.keeper_of_jobs(jobs.daemon.pid()), Signal::SIGKILL);
+        daemon = jobs.daemon;
+        (long, pid)
+    };
+    daemon.signal(Signal::SIGKILL);
+    daemon.wait();
+    let mut daemon = Daemon::start_in(&path);
+    daemon.keep(dir);
+    let jobs = Jobs { daemon };
+    // The new daemon has looked at its own workers by then, none of which has it.
+    assert_eq!(jobs.done("echo", json!({"in_ms": 1_200}))["state"], "done");
+    let shown = jobs.show(long);
+    assert_eq!(
+        (&shown["state"], &shown["attempt"]),
+        (&json!("running"), &json!(1))
+    );
+    assert!(process::runs(pid), "its worker goes on");
+    jobs.open("alone");
+    let done = jobs.wait(long);
+    assert_eq!((&done["state"], &done["attempt"]), (&json!("done"), &json!(2)));
+    assert_eq!(
+        done["ends"],
+        json!([{
+            "attempt": 1, "outcome": "lost", "error": "the process that kept it died", "ended_ms": done["ends"][0]["ended_ms"]
+        }])
+    );
+}

@@ -1,0 +1,211 @@
+//! What a hostile application can do by jobs: nothing to others.
+
+use super::{Client, Jobs};
+use crate::skip::needs_root;
+use crate::support::until;
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+
+/// Speaks to the jobs' socket as a user: lines of standard input are requests, or `open COUNT`, `half COUNT BYTES`.
+const SPEAKER: &str = r#"
+import select, socket, sys
+path, kept = sys.argv[1], []
+
+def connect():
+    client = socket.socket(socket.AF_UNIX)
+    # Without a time limit: a connection that finds no room waits.
+    client.connect(path)
+    client.settimeout(60)
+    return client
+
+def count(clients):
+    """How many of them the process has not let go of: there is nothing to read, not even the end."""
+    return len(clients) - len(select.select(clients, [], [], 0)[0])
+
+for line in sys.stdin:
+    words = line.split()
+    if words[0] == "open":
+        kept = [connect() for _ in range(int(words[1]))]
+        # All of them have been looked at when the last is.
+        try:
+            last = connect()
+            last.sendall(b"{}\n")
+            last.recv(100)
+        except OSError:
+            pass
+        print(count(kept), flush=True)
+        kept = []
+    elif words[0] == "half":
+        said = b""
+        for _ in range(int(words[1])):
+            client = connect()
+            kept.append(client)
+            try:
+                client.sendall(b"x" * int(words[2]))
+            except OSError:
+                pass
+        for client in select.select(kept, [], [], 30)[0]:
+            try:
+                said = client.recv(200) or said
+            except OSError:
+                pass
+        print(said.decode().strip() or "nothing", flush=True)
+        kept = []
+    else:
+        client = connect()
+        client.sendall(line.encode())
+        print(client.makefile().readline().strip(), flush=True)
+"#;
+
+/// Says these lines as a user, and gives an answer for each.
+fn speak(jobs: &Jobs, user: &str, lines: &[String]) -> Vec<String> {
+    let mut speaker = Command::new("setpriv")
+        .args([
+            "--reuid",
+            user,
+            "--regid",
+            "nogroup",
+            "--clear-groups",
+            "/usr/bin/python3",
+            "-c",
+            SPEAKER,
+        ])
+        .arg(jobs.dir().join("jobs.sock"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("setpriv");
+    let mut input = speaker.stdin.take().expect("input");
+    for line in lines {
+        writeln!(input, "{line}").expect("a line");
+    }
+    drop(input);
+    let output = BufReader::new(speaker.stdout.take().expect("output"));
+    let said = output.lines().map(|line| line.expect("text")).collect();
+    speaker.wait().expect("the speaker");
+    said
+}
+
+fn answers(jobs: &Jobs, user: &str, requests: &[Value]) -> Vec<Value> {
+    let lines: Vec<String> = requests.iter().map(Value::to_string).collect();
+    let said = speak(jobs, user, &lines);
+    said.iter()
+        .map(|line| serde_json::from_str(line).expect(line))
+        .collect()
+}
+
+#[test]
+fn a_user_gets_at_no_job_of_a_queue_that_is_not_its_own() {
+    if needs_root() {
+        return;
+    }
+    let jobs = Jobs::start("max_children = 1\n", "");
+    let running = jobs.push("gate", json!({"payload": "open", "key": "secret"}));
+    jobs.wait_for_start(running, 1);
+    let sequence = jobs.ask(&json!({"command": "sequence-begin", "queue": "mail"}))["sequence"]["id"].clone();
+    let requests = [
+        json!({"command": "push", "job": {"queue": "mail", "kind": "echo"}}),
+        json!({"command": "show", "id": running}),
+        json!({"command": "wait", "id": running}),
+        json!({"command": "list"}),
+        json!({"command": "pause", "queue": "mail"}),
+        json!({"command": "sequence-show", "id": sequence}),
+        json!({"command": "sequence-add", "id": sequence, "from": 0, "jobs": [{"queue": "mail", "kind": "echo"}]}),
+        json!({"command": "sequence-list"}),
+    ];
+    // `wait` would be answered at the job's end, if at all; it is asked for at last.
+    for (request, answer) in requests.iter().zip(answers(&jobs, "games", &requests[..2])) {
+        assert_eq!(answer["result"], "error", "{request}: {answer}");
+        assert!(!answer.to_string().contains("secret"), "{answer}");
+    }
+    for (request, answer) in requests[3..].iter().zip(answers(&jobs, "games", &requests[3..])) {
+        assert_eq!(answer["result"], "error", "{request}: {answer}");
+    }
+    // What changes something changes nothing.
+    let changes = [
+        json!({"command": "cancel", "id": running}),
+        json!({"command": "retry", "id": running}),
+        json!({"command": "progress", "id": running, "attempt": 1, "percent": 99}),
+        json!({"command": "sequence-cancel", "id": sequence}),
+    ];
+    for (request, answer) in changes.iter().zip(answers(&jobs, "games", &changes)) {
+        assert!(
+            answer["count"].as_i64().unwrap_or(0) == 0 && answer["ending"].as_i64().unwrap_or(0) == 0,
+            "{request}: {answer}"
+        );
+    }
+    let shown = jobs.show(running);
+    assert_eq!(
+        (&shown["state"], &shown["progress"]),
+        (&json!("running"), &Value::Null)
+    );
+    let shown = jobs.ask(&json!({"command": "sequence-show", "id": sequence}));
+    assert_eq!(shown["sequence"]["state"], "open");
+    jobs.open("open");
+    assert_eq!(jobs.wait(running)["state"], "done");
+    let waited = answers(&jobs, "games", &requests[2..3]);
+    assert_eq!(waited[0]["result"], "error", "{waited:?}");
+}
+
+#[test]
+fn a_flood_of_connections_and_of_half_requests_keeps_no_other_from_pushing() {
+    if needs_root() {
+        return;
+    }
+    let jobs = Jobs::start("max_children = 1\n", "");
+    // Connected before: it is served while the others come.
+    let mut other = Client::connect(&jobs.dir());
+    let queues = json!({"command": "queues"});
+    assert_eq!(other.ask(&queues)["result"], "queues");
+    let said = speak(&jobs, "games", &["open 300".to_owned()]);
+    let open: usize = said[0].parse().expect("a number");
+    assert!((200..=256).contains(&open), "{said:?}");
+    assert_eq!(other.ask(&queues)["result"], "queues");
+    assert_eq!(jobs.done("echo", json!({}))["state"], "done");
+    // 100 requests of a megabyte that do not end.
+    let said = speak(&jobs, "games", &[format!("half 100 {}", 1 << 20)]);
+    assert!(said[0].contains("too much is pushed at once"), "{said:?}");
+    assert_eq!(jobs.done("echo", json!({}))["state"], "done");
+    // A user's long request that comes whole is taken.
+    let kinds: Vec<Value> = (0..5_000)
+        .map(|_| json!({"queue": "mail", "kind": "unwanted"}))
+        .collect();
+    let pushed = answers(&jobs, "www-data", &[json!({"command": "push", "jobs": kinds})]);
+    assert_eq!(pushed[0]["result"], "pushed");
+}
+
+#[test]
+fn a_payload_that_is_too_long_and_what_is_no_request_are_refused_and_cost_nothing() {
+    let jobs = Jobs::start("max_children = 1\n", "");
+    let mut client = Client::connect(&jobs.dir());
+    let long =
+        json!({"command": "push", "job": {"queue": "mail", "kind": "echo", "payload": "x".repeat(300_000)}});
+    let refused = client.ask(&long);
+    assert!(
+        refused["message"]
+            .as_str()
+            .is_some_and(|why| why.contains("max_payload")),
+        "{refused}"
+    );
+    let stream = until("the socket", || {
+        UnixStream::connect(jobs.dir().join("jobs.sock")).ok()
+    });
+    stream
+        .set_read_timeout(Some(crate::support::PATIENCE))
+        .expect("timeout");
+    let mut stream = BufReader::new(stream);
+    for noise in [
+        &b"\0\xff\n"[..],
+        b"{\"command\":\n",
+        b"[[[[[[[[\n",
+        b"{\"command\":\"push\",\"jobs\":[{}]}\n",
+    ] {
+        stream.get_mut().write_all(noise).expect("noise");
+        let mut line = String::new();
+        stream.read_line(&mut line).expect("an answer");
+        assert!(line.starts_with("{\"result\":\"error\""), "{line}");
+    }
+    assert_eq!(jobs.done("echo", json!({}))["state"], "done");
+}

@@ -1,0 +1,199 @@
+//! Background jobs on the real daemon.
+
+mod commands;
+mod deaths;
+mod exact;
+mod faults;
+mod hostile;
+mod outcomes;
+mod postgresql;
+mod recipes;
+mod runtimes;
+mod sequences;
+
+use crate::support::daemon::{Daemon, make_writable, php_pool};
+use crate::support::{is_root, process, until};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+/// What runs the jobs of most tests. Each start is a line of `starts`: id, attempt, process.
+const SCRIPT: &str = r#"<?php
+$dir = __DIR__;
+$job = fn ($name) => $_SERVER["FORKYARD_JOB_$name"] ?? '';
+$line = $job('ID') . ' ' . $job('ATTEMPT') . ' ' . getmypid();
+file_put_contents("$dir/out/starts", "$line\n", FILE_APPEND);
+$body = file_get_contents('php://input');
+switch ($job('KIND')) {
+    case 'echo': echo $body, ' ', $job('QUEUE'), ' ', $job('TENANT'); break;
+    case 'line': file_put_contents("$dir/out/lines", "$body\n", FILE_APPEND); break;
+    case 'flaky': if ($job('ATTEMPT') == 1) { error_log('not yet'); http_response_code(500); } break;
+    case 'fail': http_response_code(500); break;
+    case 'crash': exec('kill -9 ' . getmypid()); sleep(60); break;
+    case 'crash-once': if ($job('ATTEMPT') == 1) { exec('kill -9 ' . getmypid()); sleep(60); } break;
+    case 'snooze': if ($job('ATTEMPT') == 1) { header('Forkyard-Job: snooze=10ms'); } break;
+    case 'unwanted': http_response_code(409); break;
+    case 'long': while (true) { sleep(60); } break;
+    case 'gate':
+        while (!file_exists("$dir/out/" . json_decode($body))) { clearstatcache(); usleep(10000); }
+        echo 'through';
+        break;
+    case 'steps':
+        echo $job('STEP');
+        if ($job('STEP') == 'flaky' && $job('ATTEMPT') == 1) { http_response_code(500); }
+        header('Forkyard-Job: ' . json_decode($body, true)[$job('STEP')]);
+        break;
+}
+"#;
+
+/// A daemon with a pool `www` and queues, as a test wants them.
+pub struct Jobs {
+    pub daemon: Daemon,
+}
+
+/// The configuration, in which `@DIR` is the directory: `global` are lines of `[global]`, `pool` of the pool, `queue` of the queue `mail`, `more` what follows.
+pub fn configuration(dir: &Path, global: &str, pool: &str, queue: &str, more: &str) -> String {
+    for name in ["store", "out"] {
+        let path = dir.join(name);
+        if !path.exists() {
+            fs::create_dir(&path).expect("mkdir");
+            make_writable(&path);
+        }
+    }
+    fs::write(dir.join("jobs.php"), SCRIPT).expect("script");
+    let mut text = String::new();
+    let _ = writeln!(text, "[global]\n{global}");
+    text.push_str(&php_pool(dir, &format!("pm = \"static\"\n{pool}"), ""));
+    let user = if is_root() { "user = \"www-data\"\n" } else { "" };
+    let dir = dir.display().to_string();
+    let _ = write!(
+        text,
+        "[jobs]\nstore = \"{dir}/store/jobs.db\"\nlisten = \"{dir}/jobs.sock\"\n{user}\
+         [jobs.queue.mail]\npool = \"www\"\nscript = \"{dir}/jobs.php\"\nbackoff = {{ first = \"20ms\", factor = 1 }}\n{queue}\n{more}"
+    );
+    text.replace("@DIR", &dir)
+}
+
+/// A client of the jobs' socket.
+pub struct Client {
+    stream: BufReader<UnixStream>,
+}
+
+impl Client {
+    /// Connects once the process listens.
+    pub fn connect(dir: &Path) -> Client {
+        let path = dir.join("jobs.sock");
+        let stream = until("the jobs' socket", || UnixStream::connect(&path).ok());
+        stream
+            .set_read_timeout(Some(crate::support::PATIENCE))
+            .expect("timeout");
+        Client {
+            stream: BufReader::new(stream),
+        }
+    }
+
+    /// Asks, and gives what comes.
+    pub fn ask(&mut self, request: &Value) -> Value {
+        self.try_ask(request)
+            .unwrap_or_else(|| panic!("no answer to {request}"))
+    }
+
+    fn try_ask(&mut self, request: &Value) -> Option<Value> {
+        self.stream
+            .get_mut()
+            .write_all(format!("{request}\n").as_bytes())
+            .ok()?;
+        let mut line = String::new();
+        self.stream.read_line(&mut line).ok()?;
+        serde_json::from_str(&line).ok()
+    }
+}
+
+impl Jobs {
+    pub fn start(pool: &str, queue: &str) -> Jobs {
+        Jobs::start_with("", pool, queue, "")
+    }
+
+    pub fn start_with(global: &str, pool: &str, queue: &str, more: &str) -> Jobs {
+        let daemon = Daemon::start(|dir| configuration(dir, global, pool, queue, more));
+        Jobs { daemon }
+    }
+
+    pub fn dir(&self) -> PathBuf {
+        self.daemon.dir.clone()
+    }
+
+    /// Asks over a connection of its own, and again if the process was just replaced.
+    pub fn ask(&self, request: &Value) -> Value {
+        until("an answer", || Client::connect(&self.daemon.dir).try_ask(request))
+    }
+
+    /// Adds a job to the queue `mail`; says its number.
+    pub fn push(&self, kind: &str, more: Value) -> i64 {
+        let mut job = json!({"queue": "mail", "kind": kind});
+        if let (Some(job), Value::Object(more)) = (job.as_object_mut(), more) {
+            job.extend(more);
+        }
+        let answer = self.ask(&json!({"command": "push", "job": job}));
+        answer["jobs"][0]["id"]
+            .as_i64()
+            .unwrap_or_else(|| panic!("{answer}"))
+    }
+
+    pub fn show(&self, id: i64) -> Value {
+        self.ask(&json!({"command": "show", "id": id}))["job"].clone()
+    }
+
+    /// A job once it has ended.
+    pub fn wait(&self, id: i64) -> Value {
+        self.ask(&json!({"command": "wait", "id": id}))["job"].clone()
+    }
+
+    /// Pushes a job and waits for its end.
+    pub fn done(&self, kind: &str, more: Value) -> Value {
+        self.wait(self.push(kind, more))
+    }
+
+    /// Waits until a job's script has begun; says its process.
+    pub fn wait_for_start(&self, id: i64, attempt: u32) -> u32 {
+        until(&format!("start {attempt} of job {id}"), || {
+            let starts = self.starts();
+            let found = starts
+                .iter()
+                .find(|(job, start, _)| (*job, *start) == (id, attempt));
+            found.map(|(.., pid)| *pid)
+        })
+    }
+
+    /// The starts that scripts have written down: id, attempt, process.
+    pub fn starts(&self) -> Vec<(i64, u32, u32)> {
+        let text = fs::read_to_string(self.daemon.dir.join("out/starts")).unwrap_or_default();
+        let read = |line: &str| {
+            let mut words = line.split(' ');
+            Some((
+                words.next()?.parse().ok()?,
+                words.next()?.parse().ok()?,
+                words.next()?.parse().ok()?,
+            ))
+        };
+        text.lines().filter_map(read).collect()
+    }
+
+    /// Lets jobs of the kind `gate` through that wait for this name.
+    pub fn open(&self, gate: &str) {
+        fs::write(self.daemon.dir.join("out").join(gate), "").expect("gate");
+    }
+
+    /// The process that keeps the jobs of a master.
+    pub fn keeper_of_jobs(&self, master: u32) -> u32 {
+        until("the process that keeps jobs", || {
+            let children = process::children(master);
+            children
+                .into_iter()
+                .find(|pid| process::title(*pid) == "forkyard: jobs")
+        })
+    }
+}

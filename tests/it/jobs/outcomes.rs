@@ -1,0 +1,110 @@
+//! How jobs end.
+
+use super::Jobs;
+use crate::support::until;
+use serde_json::{Value, json};
+
+fn ended(job: &Value) -> (&str, u64, &str) {
+    let text = |name: &str| job[name].as_str().unwrap_or("");
+    (text("state"), job["attempt"].as_u64().unwrap_or(0), text("error"))
+}
+
+#[test]
+fn a_job_ends_as_its_answer_says() {
+    let jobs = Jobs::start("max_children = 4", "attempts = 2\n");
+    let done = jobs.done("echo", json!({"payload": {"to": "you"}, "tenant": "acme"}));
+    assert_eq!(ended(&done), ("done", 1, ""));
+    assert_eq!(done["result"], "{\"to\":\"you\"} mail acme");
+    let flaky = jobs.done("flaky", json!({}));
+    assert_eq!((ended(&flaky), &flaky["failures"]), (("done", 2, ""), &json!(1)));
+    let failed = jobs.done("fail", json!({}));
+    assert_eq!(ended(&failed), ("failed", 2, "status 500"));
+    assert_eq!(
+        ended(&jobs.done("fail", json!({"attempts": 1}))),
+        ("failed", 1, "status 500")
+    );
+    assert_eq!(ended(&jobs.done("snooze", json!({}))), ("done", 2, ""));
+    assert_eq!(ended(&jobs.done("unwanted", json!({}))), ("discarded", 1, ""));
+    let late = jobs.done("echo", json!({"in_ms": 30, "expires_ms": 1}));
+    assert_eq!(ended(&late), ("failed", 1, ""));
+    // No start was made for it.
+    let id = late["id"].as_i64().expect("id");
+    assert!(jobs.starts().iter().all(|(job, ..)| *job != id));
+}
+
+#[test]
+fn a_crash_is_no_failure_and_the_second_in_a_row_quarantines() {
+    let jobs = Jobs::start("max_children = 2", "");
+    let once = jobs.done("crash-once", json!({}));
+    assert_eq!(ended(&once), ("done", 2, ""));
+    assert_eq!((&once["failures"], &once["crashes"]), (&json!(0), &json!(0)));
+    let twice = jobs.done("crash", json!({}));
+    let (state, attempts, error) = ended(&twice);
+    assert_eq!((state, attempts), ("quarantined", 2));
+    assert!(
+        error.starts_with("worker ") && error.ends_with("exited on signal 9 (SIGKILL)"),
+        "{error}"
+    );
+    jobs.daemon.wait_for("is quarantined at start 2: worker");
+    // It can be tried again by hand.
+    let id = twice["id"].as_i64().expect("id");
+    let answer = jobs.ask(&json!({"command": "retry", "id": id}));
+    assert_eq!(answer["count"], 1);
+    assert_eq!(ended(&jobs.wait(id)).1, 4);
+}
+
+#[test]
+fn a_job_that_takes_too_long_or_is_cancelled_is_ended() {
+    let jobs = Jobs::start("max_children = 2", "attempts = 1\n");
+    let late = jobs.push("long", json!({"timeout_ms": 50}));
+    let cancelled = jobs.push("long", json!({}));
+    let pid = jobs.wait_for_start(cancelled, 1);
+    let answer = jobs.ask(&json!({"command": "cancel", "id": cancelled}));
+    assert_eq!((&answer["count"], &answer["ending"]), (&json!(0), &json!(1)));
+    assert_eq!(ended(&jobs.wait(late)), ("failed", 1, "its time was over"));
+    assert_eq!(ended(&jobs.wait(cancelled)), ("cancelled", 1, "it was cancelled"));
+    until("the end of the worker", || {
+        (!crate::support::process::runs(pid)).then_some(())
+    });
+    // The pool goes on.
+    assert_eq!(jobs.done("echo", json!({}))["state"], "done");
+}
+
+#[test]
+fn steps_come_in_order_and_what_is_done_is_not_repeated() {
+    let jobs = Jobs::start("max_children = 1", "");
+    let steps =
+        |payload: Value, steps: &[&str]| jobs.done("steps", json!({"payload": payload, "steps": steps}));
+    let shown = |job: &Value| -> Vec<(String, String, String)> {
+        let steps = job["steps"].as_array().cloned().unwrap_or_default();
+        let text = |step: &Value, name: &str| step[name].as_str().unwrap_or("").to_owned();
+        steps
+            .iter()
+            .map(|step| (text(step, "name"), text(step, "status"), text(step, "output")))
+            .collect()
+    };
+    let row =
+        |name: &str, status: &str, output: &str| (name.to_owned(), status.to_owned(), output.to_owned());
+    let job = steps(
+        json!({"a": "ok", "b": "not_applicable", "flaky": "warning"}),
+        &["a", "b", "flaky"],
+    );
+    assert_eq!(
+        shown(&job),
+        [
+            row("a", "ok", "a"),
+            row("b", "not_applicable", ""),
+            row("flaky", "warning", "flaky")
+        ]
+    );
+    assert_eq!((ended(&job).1, &job["status"]), (2, &json!("warning")));
+    // Three steps, and the last of them twice.
+    let id = job["id"].as_i64().expect("id");
+    assert_eq!(jobs.starts().iter().filter(|(job, ..)| *job == id).count(), 4);
+    let stopped = steps(json!({"a": "ok", "b": "error", "c": "ok"}), &["a", "b", "c"]);
+    assert_eq!(
+        shown(&stopped),
+        [row("a", "ok", "a"), row("b", "error", "b"), row("c", "", "")]
+    );
+    assert_eq!((ended(&stopped).0, &stopped["status"]), ("done", &json!("error")));
+}

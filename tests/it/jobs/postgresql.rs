@@ -1,0 +1,150 @@
+//! Two daemons that keep their jobs in one database of PostgreSQL.
+
+use super::{Jobs, configuration};
+use crate::support::daemon::{Daemon, directory};
+use crate::support::{process, until};
+use nix::sys::signal::Signal;
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// A server of its own; it ends when its input does.
+struct Server {
+    directory: tempfile::TempDir,
+    script: Child,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.script.stdin.take());
+        let _ = self.script.wait();
+    }
+}
+
+impl Server {
+    fn start() -> Server {
+        let directory = directory();
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/postgresql.sh");
+        let mut script = Command::new("sh")
+            .arg(script)
+            .arg(directory.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("sh");
+        let mut line = String::new();
+        let output = script.stdout.take().expect("its output");
+        BufReader::new(output)
+            .read_line(&mut line)
+            .expect("its first line");
+        assert_eq!(line, "started\n");
+        let server = Server { directory, script };
+        until("a server that answers", || server.try_sql("SELECT 1"));
+        server
+    }
+
+    fn url(&self) -> String {
+        format!(
+            "postgresql://forkyard@/postgres?host={}",
+            self.directory.path().display()
+        )
+    }
+
+    fn try_sql(&self, statement: &str) -> Option<String> {
+        let psql = Command::new("psql")
+            .args(["-qAt", "-v", "ON_ERROR_STOP=1", "-c", statement, &self.url()])
+            .output();
+        let output = psql.expect("psql");
+        let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        output.status.success().then_some(text)
+    }
+
+    fn sql(&self, statement: &str) -> String {
+        self.try_sql(statement).unwrap_or_else(|| panic!("{statement}"))
+    }
+
+    fn daemon(&self) -> Jobs {
+        let daemon = Daemon::start(|dir| {
+            let text = configuration(dir, "", "max_children = 3", "", "");
+            let file = format!("store = \"{}/store/jobs.db\"", dir.display());
+            assert!(text.contains(&file));
+            text.replace(&file, &format!("store = \"{}\"", self.url()))
+        });
+        Jobs { daemon }
+    }
+}
+
+#[test]
+fn two_daemons_on_postgresql_do_each_job_once_although_their_connections_are_cut() {
+    const COUNT: usize = 300;
+    let server = Server::start();
+    let daemons = [server.daemon(), server.daemon()];
+    let mut ids = BTreeSet::new();
+    for jobs in &daemons {
+        let job = json!({"queue": "mail", "kind": "echo"});
+        let pushed = jobs.ask(&json!({"command": "push", "jobs": vec![job; COUNT / 3]}));
+        let pushed = pushed["jobs"].as_array().unwrap_or_else(|| panic!("{pushed}"));
+        ids.extend(pushed.iter().filter_map(|job| job["id"].as_i64()));
+    }
+    // And an application, in a transaction of its own.
+    let pushed = server.sql(&format!(
+        "SELECT forkyard.push('mail', 'echo') FROM generate_series(1, {})",
+        COUNT / 3
+    ));
+    ids.extend(pushed.lines().filter_map(|id| id.parse::<i64>().ok()));
+    assert_eq!(ids.len(), COUNT);
+    let starts = || [daemons[0].starts(), daemons[1].starts()].concat();
+    for round in 1..=4 {
+        until("some are started", || {
+            (starts().len() >= round * COUNT / 6).then_some(())
+        });
+        server.sql(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'forkyard-jobs'",
+        );
+    }
+    until("all are done", || {
+        (server.sql("SELECT count(*) FROM forkyard.job WHERE state = 3") == COUNT.to_string()).then_some(())
+    });
+    let started = starts();
+    assert_eq!(
+        started.iter().map(|(id, ..)| *id).collect::<BTreeSet<_>>(),
+        ids,
+        "none is missing"
+    );
+    assert_eq!(started.len(), COUNT, "none is started twice");
+    assert_eq!(server.sql("SELECT count(*) FROM forkyard.running"), "0");
+
+    // What one has under way another can cancel; a queue that one pauses is paused for all.
+    let [one, two] = &daemons;
+    assert_eq!(
+        one.ask(&json!({"command": "pause", "queue": "mail"}))["result"],
+        "done"
+    );
+    until("the other hears of it", || {
+        let queues = two.ask(&json!({"command": "queues"}));
+        (queues["queues"][0]["paused"] == true).then_some(())
+    });
+    two.ask(&json!({"command": "resume", "queue": "mail"}));
+    let long = one.push("gate", json!({"payload": "never"}));
+    let holder = until("its start", || {
+        let holds = |jobs: &&&Jobs| jobs.starts().iter().any(|(id, ..)| *id == long);
+        [one, two].iter().find(holds).copied()
+    });
+    let other = if std::ptr::eq(holder, one) { two } else { one };
+    other.ask(&json!({"command": "cancel", "id": long}));
+    assert_eq!(other.wait(long)["state"], "cancelled");
+
+    // The process of one dies: its successor finds what no worker has any more.
+    let kept = one.push("gate", json!({"payload": "kept"}));
+    let holder = until("its start", || {
+        let holds = |jobs: &&&Jobs| jobs.starts().iter().any(|(id, ..)| *id == kept);
+        [one, two].iter().find(holds).copied()
+    });
+    process::signal(holder.keeper_of_jobs(holder.daemon.pid()), Signal::SIGKILL);
+    one.open("kept");
+    two.open("kept");
+    let done = holder.wait(kept);
+    assert_eq!((&done["state"], &done["attempt"]), (&json!("done"), &json!(2)));
+}

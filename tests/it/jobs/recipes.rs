@@ -1,0 +1,191 @@
+//! The recipes of docs/howto/background-jobs.md, as they are written there.
+
+use super::Jobs;
+use crate::it::documents::blocks::{self, root};
+use crate::support::daemon::{Daemon, make_writable};
+use crate::support::{is_root, until, write_program};
+use serde_json::json;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// The document's blocks whose text has this, with its paths below a directory.
+fn block(mark: &str, dir: &Path) -> String {
+    let blocks = blocks::read(&root().join("docs/howto/background-jobs.md"));
+    let found = blocks.iter().find(|block| block.text.contains(mark));
+    let text = &found.unwrap_or_else(|| panic!("no block has {mark}")).text;
+    let dir = dir.display().to_string();
+    text.replace("/srv/shop", &dir)
+        .replace("/srv/checks", &dir)
+        .replace("/run/forkyard-jobs.sock", &format!("{dir}/jobs.sock"))
+        .replace("/run/forkyard-", &format!("{dir}/"))
+}
+
+/// Where the store and the socket are that the recipes leave at their defaults.
+fn places(dir: &Path) -> String {
+    let store = dir.join("store");
+    fs::create_dir(&store).expect("mkdir");
+    make_writable(&store);
+    let user = if is_root() { "" } else { "#" };
+    let dir = dir.display();
+    format!("[jobs]\nstore = \"{dir}/store/jobs.db\"\nlisten = \"{dir}/jobs.sock\"\n{user}")
+}
+
+#[test]
+fn the_e_mails_of_the_recipe_are_sent() {
+    let daemon = Daemon::start(|dir| {
+        write_program(
+            &dir.join("sendmail"),
+            format!("#!/bin/sh\nexec cat >>{}/mails\n", dir.display()),
+        );
+        fs::write(dir.join("mails"), "").expect("mails");
+        fs::set_permissions(dir.join("mails"), fs::Permissions::from_mode(0o666)).expect("chmod");
+        fs::write(dir.join("jobs.php"), block("JSON_THROW_ON_ERROR", dir)).expect("script");
+        fs::write(dir.join("push.php"), block("forkyard_push(", dir) + "echo $id;\n").expect("page");
+        let sendmail = format!(
+            "php_admin_value = {{ sendmail_path = \"{}/sendmail\" }}\n",
+            dir.display()
+        );
+        block("[pool.shop-jobs]", dir)
+            .replace(
+                "version = \"8.2\"\n",
+                &format!("version = {:?}\n{sendmail}", env!("FORKYARD_PHP")),
+            )
+            .replace("[jobs]\n", &places(dir))
+    });
+    let jobs = Jobs { daemon };
+    let page = jobs.daemon.get("shop-jobs", "push.php").body();
+    let id: i64 = page.trim().parse().unwrap_or_else(|_| panic!("{page}"));
+    let done = jobs.wait(id);
+    assert_eq!(
+        (&done["state"], &done["attempt"]),
+        (&json!("done"), &json!(1)),
+        "{done}"
+    );
+    let mails = fs::read_to_string(jobs.dir().join("mails")).expect("mails");
+    assert!(
+        mails.contains("To: you@example.org") && mails.contains("Welcome"),
+        "{mails}"
+    );
+    // A job that can't be read fails, and a visitor can't call the script.
+    let broken = json!({
+        "queue": "mail", "kind": "welcome", "payload": "no JSON", "content_type": "text/plain", "attempts": 1
+    });
+    let broken = jobs.ask(&json!({"command": "push", "job": broken}));
+    let broken = jobs.wait(broken["jobs"][0]["id"].as_i64().expect("id"));
+    assert_eq!(
+        (&broken["state"], &broken["error"]),
+        (&json!("failed"), &json!("status 500"))
+    );
+    assert!(
+        jobs.daemon
+            .get("shop-jobs", "jobs.php")
+            .text()
+            .contains("Status: 404")
+    );
+}
+
+#[test]
+fn what_is_written_in_a_transaction_is_pushed_once_that_is_committed() {
+    let daemon = Daemon::start(|dir| {
+        let table = block("CREATE TABLE outbox", dir);
+        let database = dir.join("shop.db");
+        let make = format!(
+            "<?php (new PDO('sqlite:{}'))->exec(\"CREATE TABLE customer (mail TEXT CHECK (mail <> '')); {}\");",
+            database.display(),
+            table.trim()
+        );
+        fs::write(dir.join("make.php"), make).expect("script");
+        // SQLite makes a journal beside its file.
+        make_writable(dir);
+        fs::write(dir.join("register.php"), block("register.php", dir)).expect("page");
+        fs::write(dir.join("outbox.php"), block("fetchAll", dir)).expect("script");
+        fs::write(
+            dir.join("jobs.php"),
+            "<?php echo file_get_contents('php://input');",
+        )
+        .expect("script");
+        let text = block("[pool.shop-jobs]", dir) + &block("[jobs.queue.outbox]", dir);
+        text.replace(
+            "version = \"8.2\"",
+            &format!("version = {:?}", env!("FORKYARD_PHP")),
+        )
+        .replace("[jobs]\n", &places(dir))
+    });
+    let jobs = Jobs { daemon };
+    let get = |page: &str| jobs.daemon.get("shop-jobs", page);
+    assert_eq!(get("make.php").body(), "");
+    // The row of no customer is refused, and so is the job.
+    let refused = get("register.php?mail=");
+    assert!(refused.text().contains("Status: 500"), "{}", refused.text());
+    let taken = get("register.php?mail=you@example.org");
+    assert!(!taken.text().contains("Status:"), "{}", taken.text());
+    let done = until("the job of the outbox", || {
+        let list = jobs.ask(&json!({"command": "list", "queue": "mail", "state": "done"}));
+        list["jobs"].as_array().filter(|list| !list.is_empty()).cloned()
+    });
+    assert_eq!((done.len(), &done[0]["key"]), (1, &json!("outbox/1")));
+    let shown = jobs.show(done[0]["id"].as_i64().expect("a number"));
+    assert_eq!(shown["result"], json!(r#"{"to":"you@example.org"}"#));
+}
+
+/// Answers `/good` with 200 and all else with 404.
+fn serve(listener: TcpListener) {
+    for connection in listener.incoming() {
+        let Ok(mut connection) = connection else { continue };
+        let mut request = [0; 1024];
+        let count = connection.read(&mut request).unwrap_or(0);
+        let status = if request[..count].starts_with(b"GET /good ") {
+            "200 OK"
+        } else {
+            "404 Not Found"
+        };
+        let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        let _ = connection.write_all(answer.as_bytes());
+    }
+}
+
+#[test]
+fn the_services_of_the_recipe_are_checked() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("address").port();
+    std::thread::spawn(move || serve(listener));
+    let daemon = Daemon::start(|dir| {
+        let list = format!(
+            "one anna http://127.0.0.1:{port}/good\ntwo bert http://127.0.0.1:{port}/gone\nthree bert nowhere\n"
+        );
+        fs::write(dir.join("services"), list).expect("services");
+        let socket = format!("forkyard jobs --socket {}/jobs.sock push", dir.display());
+        let forkyard = format!("{} jobs", env!("CARGO_BIN_EXE_forkyard"));
+        let script = block("#!/bin/sh", dir).replace("forkyard jobs push", &socket);
+        write_program(&dir.join("check.sh"), script.replace("forkyard jobs", &forkyard));
+        block("[pool.checks]", dir).replace("[jobs]\n", &places(dir))
+    });
+    let jobs = Jobs { daemon };
+    let all = jobs.ask(&json!({"command": "run-now", "schedule": "nightly"}));
+    let all = jobs.wait(all["jobs"][0]["id"].as_i64().unwrap_or_else(|| panic!("{all}")));
+    assert_eq!(
+        (&all["state"], &all["result"]),
+        (&json!("done"), &json!("all are pushed\n")),
+        "{all}"
+    );
+    let found = until("all services are checked", || {
+        let list = jobs.ask(&json!({"command": "list", "kind": "service", "state": "done"}));
+        let list = list["jobs"].as_array().cloned().unwrap_or_default();
+        (list.len() == 3).then_some(list)
+    });
+    let status = |name: &str| {
+        let job = found.iter().find(|job| job["key"] == format!("check/{name}"));
+        job.map(|job| {
+            (
+                job["status"].clone(),
+                jobs.show(job["id"].as_i64().unwrap_or(0))["steps"][1]["output"].clone(),
+            )
+        })
+    };
+    assert_eq!(status("one"), Some((json!("ok"), json!("200\n"))));
+    assert_eq!(status("two"), Some((json!("error"), json!("404\n"))));
+    assert_eq!(status("three"), Some((json!("error"), json!(null))));
+}

@@ -1,0 +1,146 @@
+//! Jobs that come from a source, one after the other.
+
+use super::Jobs;
+use crate::support::daemon::forkyard;
+use crate::support::{process, until};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::fs;
+use std::process::{Command, Stdio};
+
+fn command(jobs: &Jobs, arguments: &[&str]) -> Command {
+    let whole: Vec<&str> = ["jobs"].iter().chain(arguments).copied().collect();
+    forkyard(&whole, &jobs.dir())
+}
+
+fn ended(jobs: &Jobs, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = command(jobs, arguments).output().expect("forkyard");
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+fn newest(jobs: &Jobs) -> Value {
+    jobs.ask(&json!({"command": "sequence-list"}))["sequences"][0].clone()
+}
+
+fn given(sequence: &Value) -> u64 {
+    sequence["given"].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn a_file_s_lines_become_jobs_lazily_and_once_though_processes_are_killed() {
+    let jobs = Jobs::start("max_children = 4", "");
+    let mut text = String::new();
+    for line in 0..100 {
+        let _ = writeln!(text, "line {line}");
+    }
+    fs::write(jobs.dir().join("lines"), &text).expect("lines");
+    let path = jobs.dir().join("lines").display().to_string();
+    let feed = [
+        "push",
+        "mail",
+        "line",
+        "--each-line",
+        &path,
+        "--sequence",
+        "all",
+        "--ahead",
+        "10",
+        "--wait",
+        "--json",
+    ];
+    jobs.ask(&json!({"command": "pause", "queue": "mail"}));
+    let mut feeder = command(&jobs, &feed)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("forkyard");
+    until("jobs are waiting", || (given(&newest(&jobs)) >= 10).then_some(()));
+    process::signal(jobs.keeper_of_jobs(jobs.daemon.pid()), Signal::SIGKILL);
+    jobs.ask(&json!({"command": "resume", "queue": "mail"}));
+    // It goes on with the process after the one that it knew, and no faster than jobs run.
+    until("the source is read on", || {
+        (given(&newest(&jobs)) > 20).then_some(())
+    });
+    jobs.ask(&json!({"command": "pause", "queue": "mail"}));
+    let sequence = newest(&jobs);
+    assert!(
+        sequence["waiting"].as_u64().is_some_and(|waiting| waiting < 20),
+        "{sequence}"
+    );
+    feeder.kill().expect("kill");
+    feeder.wait().expect("the feeder");
+    jobs.ask(&json!({"command": "resume", "queue": "mail"}));
+    let (code, shown, errors) = ended(&jobs, &feed);
+    assert_eq!((code, errors.as_str()), (Some(0), ""), "{shown}");
+    let shown: Value = serde_json::from_str(&shown).expect("JSON");
+    let sequence = &shown["sequence"];
+    for (name, count) in [
+        ("given", 100),
+        ("total", 100),
+        ("done", 100),
+        ("waiting", 0),
+        ("failed", 0),
+    ] {
+        assert_eq!(sequence[name], count, "{name}: {sequence}");
+    }
+    let lines = fs::read_to_string(jobs.dir().join("out/lines")).expect("lines");
+    let mut lines: Vec<&str> = lines.lines().collect();
+    let mut wanted: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines.dedup();
+    wanted.sort_unstable();
+    assert_eq!(lines, wanted, "each line is a job");
+    let list = jobs.ask(&json!({"command": "list", "limit": 1000}));
+    assert_eq!(
+        list["jobs"].as_array().map(Vec::len),
+        Some(100),
+        "and no line is two"
+    );
+}
+
+#[test]
+fn a_command_s_lines_are_all_there_are_only_if_it_ends_well() {
+    let jobs = Jobs::start("max_children = 2", "attempts = 1\n");
+    let lines = "printf '{\"n\":1}\\n{\"n\":2}\\n'";
+    let json = ["--content-type", "application/json"];
+    let push = |kind: &'static str, command: &'static str, more: &[&'static str]| {
+        let first = ["push", "mail", kind, "--each-line-of", command, "--json"];
+        ended(&jobs, &[&first[..], &json[..], more].concat())
+    };
+    let (code, shown, _) = push("echo", lines, &["--wait"]);
+    let shown: Value = serde_json::from_str(&shown).expect("JSON");
+    assert_eq!(
+        (code, &shown["sequence"]["done"]),
+        (Some(0), &json!(2)),
+        "{shown}"
+    );
+    let list = jobs.ask(&json!({"command": "list"}));
+    let id = list["jobs"][0]["id"].as_i64().expect("a job");
+    assert_eq!(jobs.show(id)["result"], "{\"n\":2} mail ");
+    // A job that fails is told of.
+    let (code, ..) = push("fail", "echo 1", &["--wait"]);
+    assert_eq!((code, &newest(&jobs)["failed"]), (Some(70), &json!(1)));
+    // A source that breaks off leaves its sequence open, and what came of it is taken back by hand.
+    jobs.ask(&json!({"command": "pause", "queue": "mail"}));
+    let (code, _, errors) = push("echo", "echo 1; exit 3", &[]);
+    assert_eq!(
+        (code, errors.contains("exit status: 3")),
+        (Some(70), true),
+        "{errors}"
+    );
+    let open = newest(&jobs);
+    assert_eq!((&open["state"], &open["waiting"]), (&json!("open"), &json!(1)));
+    let id = open["id"].to_string();
+    let (code, shown, _) = ended(&jobs, &["cancel-sequence", &id]);
+    let line = shown.lines().nth(1).unwrap_or_default();
+    assert_eq!((code, line.contains("cancelled")), (Some(0), true), "{shown}");
+    let cancelled = newest(&jobs);
+    assert_eq!(
+        (&cancelled["waiting"], &cancelled["cancelled"]),
+        (&json!(0), &json!(1))
+    );
+    assert_eq!(ended(&jobs, &["sequence", &id, "--wait"]).0, Some(70));
+    let (_, shown, _) = ended(&jobs, &["sequences"]);
+    assert_eq!(shown.lines().count(), 4, "{shown}");
+}

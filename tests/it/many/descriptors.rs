@@ -1,0 +1,95 @@
+//! The master's descriptors: one for each pool, and no more than four for one that was used and has no process.
+
+use super::member;
+use crate::support::daemon::{Daemon, directory, forkyard};
+use crate::support::{process, until};
+use nix::sys::signal::Signal;
+use std::fs;
+use std::path::Path;
+
+const POOLS: usize = 8;
+
+fn pools(dir: &Path, count: usize) -> String {
+    (0..count).map(|number| member(dir, number, "")).collect()
+}
+
+fn open(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
+}
+
+/// A daemon whose zygote is there, so that the master has all that it needs for itself.
+pub(super) fn start(count: usize) -> Daemon {
+    let daemon = Daemon::start(|dir| pools(dir, count));
+    daemon.write("pid.php", "<?php echo getmypid();");
+    until("the zygote", || {
+        let children = process::children(daemon.pid());
+        let zygote = children
+            .into_iter()
+            .find(|pid| process::title(*pid).contains("zygote"))?;
+        process::state(zygote).filter(|state| *state == 'S')
+    });
+    daemon
+}
+
+/// Serves a request with each pool, and waits until the workers are gone.
+fn use_all(daemon: &Daemon, count: usize) {
+    for number in 0..count {
+        let body = daemon.get(&format!("p{number}"), "pid.php").body();
+        assert!(body.parse::<u32>().is_ok(), "{body}");
+    }
+    for number in 0..count {
+        daemon.wait_for_workers(&format!("p{number}"), 0);
+    }
+}
+
+#[test]
+fn a_pool_has_one_descriptor_and_four_when_it_was_used() {
+    let (few, many) = (start(POOLS), start(2 * POOLS));
+    // What the start of the zygote needed is closed in a moment.
+    until("one descriptor for each pool", || {
+        (open(many.pid()) == open(few.pid()) + POOLS).then_some(())
+    });
+    let before = open(many.pid());
+    for _ in 0..2 {
+        use_all(&many, 2 * POOLS);
+        until("three more for each that was used", || {
+            (open(many.pid()) <= before + 3 * 2 * POOLS).then_some(())
+        });
+    }
+    assert!(!many.log().contains("ERROR"), "{}", many.log());
+}
+
+#[test]
+fn a_pool_at_rest_goes_on_with_the_next_master() {
+    let dir = directory();
+    let path = dir.path();
+    fs::write(path.join("forkyard.toml"), pools(path, 2)).expect("configuration");
+    let daemon = Daemon::launch(path, forkyard(&["run", "--keeper"], path));
+    daemon.wait_for("ready to handle connections");
+    daemon.write("pid.php", "<?php echo getmypid();");
+    let master = || {
+        until("a master", || {
+            let mut children = process::children(daemon.pid()).into_iter();
+            children.find(|pid| process::title(*pid).starts_with("forkyard: master process"))
+        })
+    };
+    let first = master();
+    let worker: u32 = daemon.get("p1", "pid.php").body().parse().expect("a pid");
+    until("no worker", || process::state(worker).is_none().then_some(()));
+    let unused = open(first);
+    let worker: u32 = daemon.get("p0", "pid.php").body().parse().expect("a pid");
+    until("no worker", || process::state(worker).is_none().then_some(()));
+    until("the pool is at rest", || {
+        (open(first) <= unused + 3).then_some(())
+    });
+    process::signal(first, Signal::SIGKILL);
+    daemon.wait_for_count("ready to handle connections", 2);
+    assert_ne!(master(), first);
+    for pool in ["p0", "p1"] {
+        let body = daemon.get(pool, "pid.php").body();
+        assert!(body.parse::<u32>().is_ok(), "{body}");
+    }
+    let log = daemon.log();
+    assert!(log.contains("2 pools and 0 workers go on"), "{log}");
+    assert!(!log.contains("missing or wrong"), "{log}");
+}

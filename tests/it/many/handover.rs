@@ -1,0 +1,68 @@
+//! What a master with many pools leaves to the next one: only what has changed is written when a worker is made.
+
+use super::member;
+use crate::support::daemon::{Daemon, directory, forkyard};
+use crate::support::{process, strace, until};
+use nix::sys::signal::Signal;
+use std::fs;
+use std::path::Path;
+
+/// Cold starts that are looked at: one of them may fall together with the whole document being written.
+const LOOKS: usize = 3;
+
+/// Bytes that a process writes into memory files while `act` runs, and until it waits again.
+fn written(pid: u32, dir: &Path, act: impl FnOnce()) -> usize {
+    let waits = || {
+        until("the master to wait", || {
+            let place = fs::read_to_string(format!("/proc/{pid}/wchan")).expect("wchan");
+            (place.contains("epoll") || place.contains("ep_poll")).then_some(())
+        });
+    };
+    let report = dir.join("writes");
+    let mut strace = strace::attach(pid, &report, &["-yy", "-e", "trace=pwrite64"]);
+    act();
+    waits();
+    process::signal(strace.id(), Signal::SIGINT);
+    process::wait(&mut strace, "strace's end");
+    let text = fs::read_to_string(&report).expect("strace's report");
+    let lines = text.lines().filter(|line| line.contains("memfd:estate-"));
+    let counts = lines.filter_map(|line| line.rsplit_once(" = ")?.1.parse::<usize>().ok());
+    counts.sum()
+}
+
+/// The least that one more worker costs where so many pools have one.
+fn least_written(count: usize) -> usize {
+    let dir = directory();
+    let path = dir.path();
+    let pools: String = (0..count + LOOKS)
+        .map(|number| member(path, number, "").replace("\"1s\"", "\"60s\""))
+        .collect();
+    fs::write(path.join("forkyard.toml"), pools).expect("configuration");
+    let daemon = Daemon::launch(path, forkyard(&["run", "--keeper"], path));
+    daemon.wait_for("ready to handle connections");
+    daemon.write("pid.php", "<?php echo getmypid();");
+    let serves = |number: usize| {
+        let body = daemon.get(&format!("p{number}"), "pid.php").body();
+        body.parse::<u32>().expect("a pid")
+    };
+    let first = serves(0);
+    let master: u32 = process::status_line(first, "PPid")
+        .and_then(|pid| pid.parse().ok())
+        .expect("a master");
+    for number in 1..count {
+        serves(number);
+    }
+    let looks = (count..count + LOOKS).map(|number| {
+        written(master, path, || {
+            serves(number);
+        })
+    });
+    looks.min().expect("some looks")
+}
+
+#[test]
+fn a_worker_costs_as_much_with_many_pools_as_with_few() {
+    let (few, many) = (least_written(1), least_written(24));
+    assert!(few > 0, "something is left for a next master");
+    assert!(many <= few + few / 2, "{many} bytes, and {few} with one pool");
+}

@@ -1,0 +1,189 @@
+//! `cpu_weight` and `memory_max`: by control groups where the daemon has some, else by what each process can be given.
+
+use super::member;
+use crate::support::daemon::{Daemon, directory, forkyard};
+use crate::support::{cgroup2, is_root, process, until};
+use nix::sys::signal::Signal;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const SHARES: &str = "cpu_weight = 50\nmemory_max = \"256M\"\n";
+const LOOK: &str = "<?php echo getmypid(), \"\\n\", file_get_contents('/proc/self/cgroup');";
+
+/// A control group, with what is left in it removed at the end.
+struct Group(PathBuf);
+
+impl Group {
+    fn make(place: &Path, name: &str) -> Group {
+        let group = place.join(format!("forkyard-{name}-{}", std::process::id()));
+        fs::create_dir(&group).expect("a control group");
+        Group(group)
+    }
+
+    fn members(&self, below: &str) -> Vec<u32> {
+        let text = fs::read_to_string(self.0.join(below).join("cgroup.procs")).unwrap_or_default();
+        text.lines().filter_map(|pid| pid.parse().ok()).collect()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for below in ["pools/p0", "pools", "p0", "daemon", ""] {
+            let _ = fs::remove_dir(self.0.join(below));
+        }
+    }
+}
+
+fn status(dir: &Path) -> serde_json::Value {
+    let output = forkyard(&["status", "--json"], dir).output().expect("status");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+fn write(dir: &Path, more: &str) {
+    let global = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+    fs::write(dir.join("forkyard.toml"), global + &member(dir, 0, more)).expect("configuration");
+    fs::write(dir.join("look.php"), LOOK).expect("a script");
+}
+
+/// The pid and the group of a worker that has answered.
+fn look(daemon: &Daemon) -> (u32, String) {
+    let body = daemon.get("p0", "look.php").body();
+    let (pid, groups) = body.split_once('\n').expect("two lines");
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::"));
+    (pid.parse().expect("a pid"), own.unwrap_or_default().to_owned())
+}
+
+#[test]
+fn without_groups_shares_are_nice_and_a_limit_and_the_status_says_why() {
+    let dir = directory();
+    write(dir.path(), SHARES);
+    let daemon = Daemon::start_in(dir.path());
+    let (pid, _) = look(&daemon);
+    let said = status(dir.path())["pools"][0]["shares"]
+        .as_str()
+        .expect("shares")
+        .to_owned();
+    let warned = daemon.log().contains("without control groups");
+    if said.starts_with("control group") {
+        assert!(!warned, "{}", daemon.log());
+        return crate::skip::skip("this machine has groups for the daemon");
+    }
+    assert!(warned, "{}", daemon.log());
+    let wanted = if is_root() { "nice 3, " } else { "nice 3" };
+    assert!(
+        said.starts_with(wanted) && said.contains("RLIMIT_DATA 268435456"),
+        "{said}"
+    );
+    assert!(said.contains("without control groups: "), "{said}");
+    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).expect("limits");
+    let data = limits
+        .lines()
+        .find(|line| line.starts_with("Max data size"))
+        .expect("a limit");
+    assert!(data.contains("268435456"), "{data}");
+    if is_root() {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process");
+        let nice = stat
+            .rsplit_once(')')
+            .and_then(|(_, rest)| rest.split_whitespace().nth(16));
+        assert_eq!(nice, Some("3"), "{stat}");
+    }
+    let text = forkyard(&["status", "p0"], dir.path()).output().expect("status");
+    assert!(
+        String::from_utf8_lossy(&text.stdout).contains("  shares: nice 3"),
+        "{text:?}"
+    );
+}
+
+/// The worker of a zygote is in the group of its pool before it runs anything, and so is what it starts.
+#[test]
+fn a_worker_of_a_zygote_is_in_its_pool_s_group() {
+    if !is_root() {
+        return crate::skip::skip("only root has control groups here");
+    }
+    let Some((place, _)) = cgroup2(&[]) else {
+        return crate::skip::skip("cgroup v2 is not mounted");
+    };
+    let group = Group::make(&place, "zygote");
+    let dir = directory();
+    write(
+        dir.path(),
+        &format!("cgroup = {{ parent = \"{}\" }}\n", group.0.display()),
+    );
+    let mut daemon = Daemon::start_in(dir.path());
+    let (pid, own) = look(&daemon);
+    assert!(own.ends_with("/p0"), "{own}");
+    assert_eq!(group.members("p0"), [pid]);
+    assert!(!daemon.log().contains("ERROR"), "{}", daemon.log());
+    let said = status(dir.path())["pools"][0]["shares"]
+        .as_str()
+        .expect("shares")
+        .to_owned();
+    assert_eq!(said, format!("control group {}", group.0.join("p0").display()));
+    // A master that is killed leaves it, and the next one takes it and removes it at its end.
+    daemon.signal(Signal::SIGKILL);
+    daemon.wait();
+    until("the workers leave", || {
+        group.members("p0").is_empty().then_some(())
+    });
+    let mut daemon = Daemon::start_in(dir.path());
+    assert!(look(&daemon).1.ends_with("/p0"));
+    daemon.signal(Signal::SIGTERM);
+    assert!(daemon.wait().success());
+    assert!(!group.0.join("p0").exists(), "it is removed at the end");
+}
+
+/// With `Delegate=yes`, as systemd gives it: the daemon alone in a group of its own.
+#[test]
+fn in_a_delegated_group_each_pool_has_one_of_its_own() {
+    if !is_root() {
+        return crate::skip::skip("only root has control groups here");
+    }
+    let Some((place, has_all)) = cgroup2(&["cpu", "memory"]) else {
+        return crate::skip::skip("cgroup v2 is not mounted");
+    };
+    let group = Group::make(&place, "delegated");
+    let dir = directory();
+    write(dir.path(), SHARES);
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(format!(
+        "echo $$ > {}/cgroup.procs && exec {} run -c {}/forkyard.toml",
+        group.0.display(),
+        env!("CARGO_BIN_EXE_forkyard"),
+        dir.path().display()
+    ));
+    let mut daemon = Daemon::launch(dir.path(), command);
+    daemon.wait_for("ready to handle connections");
+    let (pid, own) = look(&daemon);
+    let said = status(dir.path())["pools"][0]["shares"]
+        .as_str()
+        .expect("shares")
+        .to_owned();
+    if !has_all {
+        let wanted = format!("without control groups: {} has no controller", group.0.display());
+        assert!(said.contains(&wanted), "{said}");
+        assert!(group.members("").contains(&daemon.pid()), "it stays where it is");
+        daemon.signal(Signal::SIGTERM);
+        assert!(daemon.wait().success());
+        return crate::skip::skip(
+            "cgroup v2 has no controllers cpu and memory here: weights and limits were not tried",
+        );
+    }
+    assert!(own.ends_with("/pools/p0"), "{own}");
+    assert_eq!(group.members("pools/p0"), [pid]);
+    assert!(group.members("daemon").contains(&daemon.pid()));
+    assert!(process::runs(daemon.pid()));
+    let value = |file: &str| fs::read_to_string(group.0.join("pools/p0").join(file)).expect("a value");
+    assert_eq!(
+        (value("cpu.weight").trim(), value("memory.max").trim()),
+        ("50", "268435456")
+    );
+    assert_eq!(
+        said,
+        format!("control group {}", group.0.join("pools/p0").display())
+    );
+    daemon.signal(Signal::SIGTERM);
+    assert!(daemon.wait().success());
+    assert!(!group.0.join("pools").exists(), "it is removed at the end");
+}

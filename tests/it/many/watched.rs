@@ -1,0 +1,156 @@
+//! `watch = true`: files of pools that appear, change and go.
+
+use super::member;
+use crate::support::daemon::{Daemon, directory};
+use crate::support::until;
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+struct Site {
+    daemon: Daemon,
+    pools: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Site {
+    /// A daemon that watches a directory with so many pools.
+    fn start(count: usize) -> Site {
+        let dir = directory();
+        let pools = dir.path().join("pools");
+        fs::create_dir(&pools).expect("a directory");
+        for number in 0..count {
+            fs::write(file(&pools, number), member(dir.path(), number, "")).expect("a pool");
+        }
+        let global = "[global]\nwatch = true\ninclude = [\"pools/*.toml\"]\n";
+        fs::write(dir.path().join("forkyard.toml"), global).expect("configuration");
+        let daemon = Daemon::start_in(dir.path());
+        // The files are young, so they are looked at once more.
+        daemon.wait_for("reload done");
+        daemon.write("hello.php", "<?php echo 'hello';");
+        Site {
+            daemon,
+            pools,
+            _dir: dir,
+        }
+    }
+
+    fn text(&self, number: usize) -> String {
+        member(&self.daemon.dir, number, "")
+    }
+
+    fn is_open(&self, number: usize) -> bool {
+        UnixStream::connect(self.daemon.socket(&format!("p{number}"))).is_ok()
+    }
+
+    fn serves(&self, number: usize) {
+        until("the pool listens", || self.is_open(number).then_some(()));
+        assert_eq!(
+            self.daemon.get(&format!("p{number}"), "hello.php").body(),
+            "hello"
+        );
+    }
+
+    fn ends(&self, number: usize) {
+        until("the pool ends", || (!self.is_open(number)).then_some(()));
+    }
+
+    fn reloads(&self) -> usize {
+        self.daemon.log().matches("Reloading in progress").count()
+    }
+}
+
+fn file(pools: &Path, number: usize) -> PathBuf {
+    pools.join(format!("p{number}.toml"))
+}
+
+#[test]
+fn a_file_that_appears_is_a_pool_and_one_that_goes_ends_it() {
+    let site = Site::start(0);
+    // Written in place, renamed as editors and panels do, linked.
+    fs::write(file(&site.pools, 1), site.text(1)).expect("a pool");
+    site.serves(1);
+    let half = site.pools.join(".p2.toml.swp");
+    fs::write(&half, site.text(2)).expect("a pool");
+    fs::rename(&half, file(&site.pools, 2)).expect("rename");
+    site.serves(2);
+    let elsewhere = site.daemon.dir.join("elsewhere");
+    fs::write(&elsewhere, site.text(3)).expect("a pool");
+    std::os::unix::fs::symlink(&elsewhere, file(&site.pools, 3)).expect("a link");
+    site.serves(3);
+    let before = site.daemon.get("p2", "hello.php");
+    assert_eq!(before.body(), "hello");
+    fs::remove_file(file(&site.pools, 1)).expect("unlink");
+    site.ends(1);
+    site.serves(2);
+    // Also the last ones.
+    fs::remove_file(file(&site.pools, 3)).expect("unlink");
+    fs::rename(file(&site.pools, 2), site.daemon.dir.join("p2.off")).expect("rename");
+    site.ends(2);
+    site.ends(3);
+    fs::write(file(&site.pools, 2), site.text(2)).expect("a pool");
+    site.serves(2);
+}
+
+#[test]
+fn a_file_that_is_wrong_is_told_and_hurts_no_other() {
+    let site = Site::start(2);
+    let wrong = site.text(0).replace("max_children = 2", "max_children = 0");
+    fs::write(file(&site.pools, 0), wrong).expect("a pool");
+    let line = site.daemon.wait_for("max_children");
+    assert!(
+        line.contains("p0.toml:") && line.contains("[pool p0]") && line.contains('0'),
+        "{line}"
+    );
+    // It goes on as it was, and so do the others; new ones come.
+    site.serves(0);
+    site.serves(1);
+    fs::write(file(&site.pools, 2), "[pool.p2").expect("no pool");
+    let line = site.daemon.wait_for("p2.toml:1");
+    assert!(line.contains("ERROR"), "{line}");
+    fs::write(file(&site.pools, 3), site.text(3)).expect("a pool");
+    site.serves(3);
+    fs::write(file(&site.pools, 2), site.text(2)).expect("a pool");
+    site.serves(2);
+}
+
+#[test]
+fn a_thousand_files_at_once_are_one_reload_or_few() {
+    let site = Site::start(1);
+    let before = site.reloads();
+    // Renamed into place in one go, as from an archive.
+    let texts: Vec<String> = (1..=1000).map(|number| site.text(number)).collect();
+    let aside = site.daemon.dir.join("aside");
+    fs::create_dir(&aside).expect("a directory");
+    for (at, text) in texts.iter().enumerate() {
+        fs::write(file(&aside, at + 1), text).expect("a pool");
+    }
+    for number in 1..=1000 {
+        fs::rename(file(&aside, number), file(&site.pools, number)).expect("rename");
+    }
+    for number in [1, 500, 1000] {
+        site.serves(number);
+    }
+    let made = site.reloads() - before;
+    assert!(
+        made <= 3,
+        "{made} reloads, where a busy machine may need more than one"
+    );
+}
+
+#[test]
+fn another_directory_may_take_the_place_of_the_one_that_is_watched() {
+    let site = Site::start(1);
+    let next = site.daemon.dir.join("next");
+    fs::create_dir(&next).expect("a directory");
+    fs::write(file(&next, 5), site.text(5)).expect("a pool");
+    // What is gone altogether is no order to end every pool.
+    fs::rename(&site.pools, site.daemon.dir.join("before")).expect("rename");
+    site.daemon.wait_for("is gone: its pools go on");
+    site.serves(0);
+    fs::rename(&next, &site.pools).expect("rename");
+    site.serves(5);
+    site.ends(0);
+    fs::write(file(&site.pools, 6), site.text(6)).expect("a pool");
+    site.serves(6);
+}

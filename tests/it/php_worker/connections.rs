@@ -1,0 +1,63 @@
+//! Connections that the boot leaves open.
+
+use super::{ONE, worker_pool};
+use crate::support::daemon::{Daemon, make_writable};
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
+
+/// Speaks over the connection of the boot, and over one of its own.
+const SCRIPT: &str = r#"<?php
+$boot = stream_socket_client('unix://' . __DIR__ . '/server.sock');
+fwrite($boot, "boot\n");
+while (forkyard_handle_request(function () use ($boot) {
+    $written = @fwrite($boot, 'worker');
+    $own = stream_socket_client('unix://' . __DIR__ . '/server.sock');
+    fwrite($own, 'own');
+    fclose($own);
+    echo json_encode([$written, fread($boot, 1), feof($boot)]);
+}));
+"#;
+
+#[test]
+fn they_are_cut_refused_or_kept() {
+    let dir = crate::support::daemon::directory();
+    let listener = UnixListener::bind(dir.path().join("server.sock")).expect("bind");
+    make_writable(&dir.path().join("server.sock"));
+    fs::write(dir.path().join("worker.php"), SCRIPT).expect("write");
+    let pm = "pm = \"ondemand\"\nmax_children = 1\n";
+    let text = worker_pool(dir.path(), "cut", "worker.php", ONE, "")
+        + &worker_pool(
+            dir.path(),
+            "refuse",
+            "worker.php",
+            pm,
+            "boot_connections = \"refuse\"\n",
+        );
+    fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
+    let path = dir.path().to_owned();
+    let mut daemon = Daemon::start_in(&path);
+    daemon.keep(dir);
+
+    let (mut of_boot, _) = listener.accept().expect("accept");
+    daemon.wait_for("[pool cut] the boot has left connections open, which workers find closed: ");
+    for _ in 0..2 {
+        assert_eq!(daemon.get("cut", "any.php").body(), "[false,\"\",true]");
+        let (mut of_worker, _) = listener.accept().expect("accept");
+        let mut said = String::new();
+        of_worker.read_to_string(&mut said).expect("read");
+        assert_eq!(said, "own");
+    }
+    // The boot's own is there still: no worker has said a word on it, or ended it.
+    let mut said = [0; 64];
+    let count = of_boot.read(&mut said).expect("read");
+    assert_eq!(&said[..count], b"boot\n");
+    of_boot.write_all(b"x").expect("it is open");
+    of_boot.set_nonblocking(true).expect("fcntl");
+    assert!(of_boot.read(&mut said).is_err(), "nothing more came");
+
+    let refusal = daemon.get("refuse", "any.php");
+    assert!(refusal.text().starts_with("Status: 503"), "{}", refusal.text());
+    let line = daemon.wait_for("the boot has left connections open: ");
+    assert!(line.contains("server.sock"), "{line}");
+}

@@ -1,0 +1,89 @@
+//! Requests that go wrong: the client has the answer of an ordinary pool, and the next request finds a sound worker.
+
+use super::{ask, both, case, say};
+use crate::support::{process, until};
+use nix::sys::signal::Signal;
+
+/// Which lines the log may have of a worker that is replaced.
+const REPLACED: &str = "a worker is replaced: its script has failed";
+
+#[test]
+fn after_each_kind_of_failure_the_next_request_is_served() {
+    let daemon = both(
+        "request_terminate_timeout = \"20s\"\nping = { path = \"/ping\" }\n",
+        "",
+    );
+    for (name, problem, body) in [
+        ("fatal", "Cannot declare class Noted", "printed"),
+        ("memory", "Allowed memory size of 8388608 bytes exhausted", ""),
+        ("time limit", "Maximum execution time of 1 second exceeded", ""),
+        ("in shutdown", "Cannot declare class Noted", "body first"),
+    ] {
+        let mut answers = Vec::new();
+        for pool in ["www", "loop"] {
+            let answer = ask(&daemon, pool, &case(&daemon, name, ""), b"");
+            assert!(answer.ended, "{name}");
+            assert!(
+                answer.error_text().contains(problem),
+                "{name}: {}",
+                answer.error_text()
+            );
+            assert_eq!(answer.body(), body, "{name} in {pool}");
+            answers.push(answer.text());
+            assert_eq!(say(&daemon, pool, "", "token=next"), "hello next", "{name}");
+        }
+        assert_eq!(answers[0], answers[1], "{name}");
+        daemon.wait_for(problem);
+    }
+    assert_eq!(
+        daemon.wait_for_count(REPLACED, 4).matches("[pool loop]").count(),
+        1
+    );
+    // After these the process is the same one.
+    let before = say(&daemon, "loop", "pid", "");
+    for name in ["exit", "nested exit", "exception"] {
+        say(&daemon, "loop", name, "token=x");
+        assert_eq!(say(&daemon, "loop", "pid", ""), before, "{name}");
+    }
+}
+
+#[test]
+fn workers_that_are_killed_or_whose_client_leaves_are_made_anew() {
+    let daemon = both("", "");
+    let pid = || say(&daemon, "loop", "pid", "").parse::<u32>().expect("a pid");
+    let first = pid();
+    // A crash: the client sees its connection closed.
+    let answer = ask(&daemon, "loop", &case(&daemon, "crash", ""), b"");
+    assert!(!answer.ended);
+    daemon.wait_for("exited on signal 11 (SIGSEGV");
+    let second = pid();
+    assert_ne!(second, first);
+    process::signal(second, Signal::SIGKILL);
+    until("another worker", || (!process::runs(second)).then_some(()));
+    let third = pid();
+    assert_ne!(third, second);
+    // A client that leaves in the middle ends the script, as any other.
+    let mut client = daemon.client("loop");
+    client.send(&case(&daemon, "flood", ""), b"").expect("send");
+    drop(client);
+    until("another worker", || (!process::runs(third)).then_some(()));
+    assert_ne!(pid(), third);
+}
+
+#[test]
+fn a_request_past_its_time_is_terminated() {
+    let daemon = both("request_terminate_timeout = \"1s\"\n", "");
+    let answer = ask(&daemon, "loop", &case(&daemon, "sleep", ""), b"");
+    assert!(
+        answer.text().starts_with("Status: 504 Gateway Timeout\r\n"),
+        "{}",
+        answer.text()
+    );
+    let line = daemon.wait_for("execution timed out");
+    let script = format!(
+        "script '{}/worker.php' (request: \"GET /index.php?case=sleep\")",
+        daemon.dir.display()
+    );
+    assert!(line.contains("[pool loop]") && line.contains(&script), "{line}");
+    assert_eq!(say(&daemon, "loop", "", "token=next"), "hello next");
+}

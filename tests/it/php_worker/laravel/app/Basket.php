@@ -1,0 +1,7 @@
+<?php
+namespace App;
+
+class Basket
+{
+    public array $items = [];
+}

@@ -1,0 +1,2 @@
+<?php
+return ['default' => 'errorlog', 'channels' => ['errorlog' => ['driver' => 'errorlog', 'level' => 'debug']]];

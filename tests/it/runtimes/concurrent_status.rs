@@ -1,0 +1,153 @@
+//! The status of workers that have several requests: on the status page in each of its forms, and in `forkyard status`.
+
+use super::programs::Site;
+use super::threads;
+use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
+use crate::support::fcgi::{Client, Params};
+use crate::support::{place_library, until};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+
+/// Two requests at a time in one worker, and a reporter, which answers while all are busy.
+const FULL: &str =
+    "pm = \"static\"\nmax_children = 1\nstatus_path = \"/status\"\nstatus_listen = \"DIR/status.sock\"\n";
+
+fn page(daemon: &Daemon, query: &str) -> String {
+    let mut client = Client::connect(&daemon.dir.join("status.sock")).expect("connect");
+    let params = Params::get(&daemon.dir, "status", query);
+    client.request(&params, b"").expect("the page").body()
+}
+
+fn json(daemon: &Daemon) -> Value {
+    let text = page(daemon, "json&full");
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// Every form tells of so many requests of the only worker.
+fn assert_tells(daemon: &Daemon, count: u64) {
+    let told = json(daemon);
+    assert_eq!(told["requests in flight"], count, "{told}");
+    assert_eq!(told["processes"][0]["requests in flight"], count, "{told}");
+    // php-fpm's keys count processes.
+    assert_eq!(
+        (
+            &told["active processes"],
+            &told["max active processes"],
+            &told["total processes"]
+        ),
+        (&1.into(), &1.into(), &1.into()),
+        "{told}"
+    );
+    let text = page(daemon, "full");
+    let line = format!("\nrequests in flight:   {count}\n");
+    assert_eq!(text.matches(&line).count(), 2, "{text}");
+    let xml = page(daemon, "xml&full");
+    let element = format!("<requests-in-flight>{count}</requests-in-flight>");
+    assert_eq!(xml.matches(&element).count(), 2, "{xml}");
+    let html = page(daemon, "html&full");
+    assert!(html.contains("<th>requests in flight</th>"), "{html}");
+    let metrics = page(daemon, "openmetrics");
+    assert!(
+        metrics.contains(&format!("\nphpfpm_requests_in_flight {count}\n")),
+        "{metrics}"
+    );
+    let output = forkyard(&["status", "www"], &daemon.dir)
+        .output()
+        .expect("forkyard");
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(table.contains(&format!(", {count} in flight ")), "{table}");
+}
+
+/// The only worker has two requests, as many as it may, and five more wait.
+fn is_told(daemon: &Daemon, root: &Path, begun: impl Fn() -> bool) {
+    let send = |query: &str| {
+        let mut client = daemon.client("www");
+        let params = Params::get(root, "until", query);
+        client.send(&params, b"").expect("send");
+        client
+    };
+    let mut clients: Vec<Client> = (0..2).map(|n| send(&n.to_string())).collect();
+    until("two requests", || begun().then_some(()));
+    clients.extend((2..7).map(|n| send(&n.to_string())));
+    assert_tells(daemon, 2);
+    let told = json(daemon);
+    assert_eq!(told["listen queue"], 5, "{told}");
+    // The worker measures every 100 ms at most, and may have done so as it took up its second request.
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    fs::write(root.join("go"), "").expect("go");
+    for client in &mut clients {
+        assert!(client.answer().expect("answer").ended);
+    }
+    // What the worker does is on the page a moment after what it has in flight.
+    let told = until("the end of all", || {
+        let told = json(daemon);
+        let is_over = ["requests in flight", "listen queue", "active processes"];
+        is_over.iter().all(|name| told[name] == 0).then_some(told)
+    });
+    // The worker has measured it, as it took up the next ones.
+    assert_eq!(told["max listen queue"], 5, "{told}");
+    assert_eq!(told["accepted conn"], 7, "{told}");
+}
+
+#[test]
+fn the_status_tells_of_requests_in_flight_of_an_asgi_worker() {
+    place_library();
+    let root = directory();
+    make_writable(root.path());
+    fs::write(root.path().join("asgi.py"), super::concurrent::APPLICATION).expect("write");
+    let daemon = Daemon::start(|dir| {
+        let application = format!(
+            "runtime = \"asgi\"\nroot = \"{}\"\nconcurrency = 2\n",
+            root.path().display()
+        );
+        let pool = pool(dir, "www", FULL, &application);
+        format!("[global]\ncontrol = \"DIR/control.sock\"\n{pool}").replace("DIR", &dir.display().to_string())
+    });
+    is_told(&daemon, root.path(), || {
+        super::concurrent::marks(&root, "begun.").len() == 2
+    });
+}
+
+#[test]
+fn the_status_tells_of_requests_in_flight_of_a_worker_with_threads() {
+    for language in threads::LANGUAGES {
+        let (daemon, root) = threads::start_with("control = \"DIR/control.sock\"", language, 2, FULL);
+        is_told(&daemon, root.path(), || {
+            super::concurrent::marks(&root, "begun.").len() == 2
+        });
+    }
+}
+
+#[test]
+fn the_status_tells_of_requests_in_flight_of_a_worker_before_a_program() {
+    let settings = "pm = \"static\"\nmax_children = 1\nstatus_path = \"/status\"\n\
+                    status_listen = \"DIRECTORY/status.sock\"\n";
+    let site = Site::start(&[("server.js", super::programs::SERVER)], settings, "node", "");
+    site.daemon.wait_for("of the application is up");
+    let clients: Vec<Client> = (0..3)
+        .map(|_| {
+            let mut client = site.daemon.client("app");
+            client
+                .send(&Params::get(&site.root, "hang", ""), b"")
+                .expect("send");
+            client
+        })
+        .collect();
+    until("three requests", || {
+        (json(&site.daemon)["requests in flight"] == 3).then_some(())
+    });
+    let told = json(&site.daemon);
+    assert_eq!(
+        (
+            &told["processes"][0]["requests in flight"],
+            &told["active processes"]
+        ),
+        (&3.into(), &1.into()),
+        "{told}"
+    );
+    drop(clients);
+    until("none", || {
+        (json(&site.daemon)["requests in flight"] == 0).then_some(())
+    });
+}

@@ -1,0 +1,64 @@
+//! Many kept connections without a request to a worker that serves several at a time: they take nothing from others.
+
+use super::python::start_as;
+use crate::support::fcgi::{Client, Params};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use std::fs;
+use std::path::Path;
+
+/// Descriptors of a worker, as systemd gives them to a service.
+const DESCRIPTORS: usize = 1024;
+
+fn params(path: &str, query: &str) -> Params {
+    Params::get(Path::new("/srv"), path, query)
+}
+
+#[test]
+fn a_thousand_kept_connections_without_a_request_keep_nobody_waiting() {
+    // This process has as many.
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("setrlimit");
+    }
+    let files = [("asgi.py", super::concurrent::APPLICATION)];
+    let settings = format!("pm = \"static\"\nmax_children = 1\nrlimit_files = {DESCRIPTORS}\n");
+    let (daemon, root) = start_as("asgi", &files, &settings, "concurrency = 100\n");
+    fs::write(root.path().join("go"), "").expect("go");
+    // Each request opens a file.
+    let ask = |client: &mut Client, number: usize| {
+        let answer = client.request(&params("until", &number.to_string()), b"")?;
+        assert!(answer.body().parse::<u32>().is_ok(), "{}", answer.text());
+        std::io::Result::Ok(())
+    };
+    let mut kept: Vec<Client> = Vec::new();
+    for number in 0..1000 {
+        let mut client = daemon.client("www").kept();
+        ask(&mut client, number).expect("an answer");
+        kept.push(client);
+    }
+    // New connections, all at once, and as many as are served at a time.
+    let mut new: Vec<Client> = (0..100).map(|_| daemon.client("www").kept()).collect();
+    for (number, client) in new.iter_mut().enumerate() {
+        client
+            .send(&params("until", &number.to_string()), b"")
+            .expect("send");
+    }
+    for client in &mut new {
+        let answer = client.answer().expect("an answer");
+        assert!(answer.body().parse::<u32>().is_ok(), "{}", answer.text());
+    }
+    // Those that were used last are there, and are served.
+    for (number, client) in new.iter_mut().enumerate() {
+        ask(client, number).expect("an answer on a kept connection");
+    }
+    let mut served = 0;
+    for (number, client) in kept.iter_mut().enumerate() {
+        served += usize::from(ask(client, number).is_ok());
+    }
+    // A quarter of the descriptors is for connections that wait, and the others were closed.
+    assert!(
+        (100..=DESCRIPTORS / 4).contains(&served),
+        "{served} of the kept ones are served"
+    );
+    let log = daemon.log();
+    assert!(!log.contains("can't accept"), "{log}");
+}

@@ -1,0 +1,312 @@
+//! Where programs of Node.js listen: on a socket of their own that only the pool's workers reach, whatever they ask for.
+
+use super::programs::{ONDEMAND, Site};
+use crate::support::daemon::Daemon;
+use crate::support::{process, until};
+use nix::sys::signal::Signal;
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A port that no process listens on.
+fn port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    listener.local_addr().expect("an address").port()
+}
+
+/// The directories of sockets.
+fn directories(below: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(below).expect("the directory").map_while(Result::ok);
+    let names = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("forkyard.app."));
+    names.map(|entry| entry.path()).collect()
+}
+
+/// The TCP ports that the processes of the application listen on.
+fn ports(site: &Site) -> Vec<String> {
+    let inodes: Vec<String> = site
+        .processes()
+        .into_iter()
+        .flat_map(|pid| fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten())
+        .filter_map(|fd| {
+            Some(
+                fs::read_link(fd.ok()?.path())
+                    .ok()?
+                    .to_string_lossy()
+                    .into_owned(),
+            )
+        })
+        .filter_map(|link| Some(link.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
+        .collect();
+    let tables =
+        ["tcp", "tcp6"].map(|table| fs::read_to_string(format!("/proc/net/{table}")).expect("/proc"));
+    let lines = tables.iter().flat_map(|table| table.lines());
+    let listening = lines.filter_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let is_own = inodes.iter().any(|inode| fields.get(9) == Some(&inode.as_str()));
+        (is_own && fields.get(3) == Some(&"0A")).then(|| fields[1].to_owned())
+    });
+    listening.collect()
+}
+
+/// Programs that listen as programs do, each with what it takes to start it, and what it answers to `/address`.
+fn programs(port: u16) -> Vec<(&'static str, String, String, String)> {
+    let answer = "(q, r) => r.end(q.url === '/address' ? JSON.stringify(server.address()) : 'hello')";
+    let create = format!("const server = require('http').createServer({answer});\n");
+    let said =
+        |host: &str, family: &str| format!(r#"{{"address":"{host}","family":"{family}","port":{port}}}"#);
+    let all = said("::", "IPv6");
+    let local = said("127.0.0.1", "IPv4");
+    vec![
+        (
+            "app.js",
+            format!("{create}server.listen({port});"),
+            String::new(),
+            all.clone(),
+        ),
+        (
+            "app.js",
+            format!("{create}server.listen('{port}', '127.0.0.1', () => console.log('it listens'));"),
+            String::new(),
+            local.clone(),
+        ),
+        (
+            "app.js",
+            format!("{create}server.listen({{ port: {port}, host: 'localhost', backlog: 7 }});"),
+            String::new(),
+            local,
+        ),
+        (
+            "app.mjs",
+            format!(
+                "import {{ createServer }} from 'node:http';\nconst server = createServer({answer});\n\
+                 await new Promise((done) => server.listen({port}, done));"
+            ),
+            "start_command = \"node app.mjs\"".to_owned(),
+            all.clone(),
+        ),
+        (
+            "app.js",
+            format!(
+                "const app = require('express')();\nlet server;\n\
+                 app.get('/address', (q, r) => r.end(JSON.stringify(server.address())));\n\
+                 app.use((q, r) => r.end('hello'));\nserver = app.listen({port});"
+            ),
+            "start_command = \"env NODE_PATH=/usr/share/nodejs node app.js\"".to_owned(),
+            all.clone(),
+        ),
+        (
+            "app.js",
+            format!("const server = require('https').createServer({{}}, {answer});\nserver.listen({port});"),
+            String::new(),
+            all.clone(),
+        ),
+        (
+            "app.js",
+            format!(
+                "const server = require('http2').createServer({answer});\nserver.listen({port}, () => {{}});"
+            ),
+            String::new(),
+            all.clone(),
+        ),
+        (
+            "app.js",
+            format!(
+                "const cluster = require('cluster');\nif (cluster.isPrimary) {{ cluster.fork(); cluster.fork(); }} else \
+                 {{\n{create}server.listen({port});\n}}"
+            ),
+            String::new(),
+            all.clone(),
+        ),
+        (
+            "app.js",
+            format!(
+                "const threads = require('worker_threads');\nif (threads.isMainThread) new threads.Worker(__filename); \
+                 else {{\n{create}server.listen({port});\n}}"
+            ),
+            String::new(),
+            all,
+        ),
+    ]
+}
+
+#[test]
+fn whatever_a_program_asks_for_it_listens_on_its_own_socket() {
+    for (file, source, application, said) in programs(port()) {
+        let mut site = Site::start(&[(file, source.as_str())], ONDEMAND, "node", &application);
+        assert_eq!(site.get("x"), "hello", "{source}");
+        assert_eq!(site.get("address"), said, "{source}");
+        assert_eq!(ports(&site), Vec::<String>::new(), "{source}");
+        let [directory] = &directories(&site.temporary)[..] else {
+            panic!("one directory: {:?}", directories(&site.temporary));
+        };
+        let found = fs::metadata(directory).expect("the directory");
+        assert_eq!(found.mode() & 0o777, 0o700);
+        let socket = fs::metadata(directory.join("socket")).expect("the socket");
+        assert!(socket.file_type().is_socket() && socket.uid() == found.uid());
+        site.daemon.signal(Signal::SIGTERM);
+        site.daemon.wait();
+        assert_eq!(directories(&site.temporary), Vec::<PathBuf>::new(), "{source}");
+    }
+}
+
+/// A second server is the application's own affair, except for the other address of a name with two.
+#[test]
+fn a_second_server_is_left_alone_and_one_that_asks_by_name_is_the_one() {
+    let (first, second) = (port(), port());
+    let program = format!(
+        "const http = require('http');\nconst serve = (text) => http.createServer((q, r) => r.end(text));\n\
+         serve('first').listen({first}, '127.0.0.1', () => serve('twin').listen({first}, '::1', () =>\n  \
+         serve('second').listen({second}, '127.0.0.1', () => console.log('all listen'))));"
+    );
+    let site = Site::start(&[("app.js", &program)], ONDEMAND, "node", "");
+    assert_eq!(site.get("x"), "first");
+    until("the second server", || {
+        TcpStream::connect(("127.0.0.1", second)).ok()
+    });
+    assert_eq!(ports(&site).len(), 1);
+    assert!(TcpStream::connect(("127.0.0.1", first)).is_err());
+    site.finish(Signal::SIGTERM);
+    for name in ["passenger", "forkyard"] {
+        let program = format!(
+            "PhusionPassenger.configure({{ autoInstall: false }});\nconst http = require('http');\n\
+             http.createServer((q, r) => r.end('metrics')).listen({second}, '127.0.0.1', () =>\n  \
+             http.createServer((q, r) => r.end('named')).listen('{name}'));"
+        );
+        let site = Site::start(&[("app.js", &program)], ONDEMAND, "node", "");
+        assert_eq!(site.get("x"), "named");
+        TcpStream::connect(("127.0.0.1", second)).expect("the other server");
+        site.finish(Signal::SIGTERM);
+    }
+}
+
+/// The helpers of an application talk to it over ports of their own, and its other programs load nothing that harms them.
+#[test]
+fn child_processes_and_options_of_the_application_work() {
+    let program = "const { fork, execFileSync } = require('child_process');\nconst http = require('http');\n\
+        if (process.argv[2]) {\n  \
+          const helper = http.createServer((q, r) => r.end('helper'));\n  \
+          helper.listen(0, '127.0.0.1', () => process.send(helper.address().port));\n\
+        } else {\n  \
+          fork(__filename, ['helper']).on('message', (port) => {\n    \
+            const child = execFileSync(process.execPath, ['-p', '1 + 1']).toString().trim();\n    \
+            http.createServer((q, r) => http.get({ port, host: '127.0.0.1' }, (answer) => {\n      \
+              answer.on('data', (text) => r.end(`${text} ${child} ${process.title}`));\n    \
+            })).listen(3000);\n  \
+          });\n\
+        }\n";
+    let pool = format!("{ONDEMAND}env.NODE_OPTIONS = \"--title=mine --max-http-header-size=30000\"\n");
+    let site = Site::start(&[("app.js", program)], &pool, "node", "");
+    assert_eq!(site.get("x"), "helper 2 mine");
+    site.finish(Signal::SIGTERM);
+}
+
+/// The promise: nothing of a program of Node.js is reachable past the web server.
+#[test]
+fn other_users_of_the_machine_can_not_reach_a_program_of_node() {
+    if crate::skip::needs_root() {
+        return;
+    }
+    let asked = port();
+    let program = format!("require('http').createServer((q, r) => r.end('secret')).listen({asked});");
+    let site = Site::start(&[("app.js", &program)], ONDEMAND, "node", "");
+    assert_eq!(site.get("x"), "secret");
+    let socket = directories(&site.temporary)[0].join("socket");
+    let owner = fs::metadata(&socket).expect("the socket").uid();
+    let ask = |uid: u32| {
+        let script = "import socket, sys\nclient = socket.socket(socket.AF_UNIX)\nclient.connect(sys.argv[1])\n\
+                      client.sendall(b'GET / HTTP/1.0\\r\\n\\r\\n')\nprint(client.recv(65536).decode()[-6:])";
+        let mut command = Command::new("python3");
+        command.args(["-c", script]).arg(&socket);
+        let output = command.uid(uid).gid(uid).output().expect("python3");
+        (
+            String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    assert_eq!(ask(owner).0, "secret", "its own user can");
+    for stranger in [54_321, 54_322] {
+        let (answer, error) = ask(stranger);
+        assert!(
+            answer.is_empty() && error.contains("PermissionError"),
+            "{answer} {error}"
+        );
+    }
+    for address in ["127.0.0.1", "::1"] {
+        assert!(TcpStream::connect((address, asked)).is_err());
+    }
+}
+
+/// A daemon that was killed leaves directories, which the next one removes; what is in use stays.
+#[test]
+fn what_a_killed_daemon_has_left_goes_with_the_next() {
+    let site = Site::start(
+        &[(
+            "app.js",
+            "require('http').createServer((q, r) => r.end('x')).listen(3000);",
+        )],
+        ONDEMAND,
+        "node",
+        "",
+    );
+    assert_eq!(site.get("x"), "x");
+    let old = directories(&site.temporary);
+    assert_eq!(old.len(), 1);
+    // What still listens at the pool's socket would keep the next daemon from it.
+    let children = process::children(site.daemon.pid());
+    process::signal(site.daemon.pid(), Signal::SIGKILL);
+    until("the program to end", || site.processes().is_empty().then_some(()));
+    until("the workers to end", || {
+        let is_left = children.iter().any(|pid| process::runs(*pid));
+        (!is_left).then_some(())
+    });
+    // As long as the file is there: Node.js removes it if it ends in order.
+    assert!(old[0].exists());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
+    command
+        .args(["run", "-c"])
+        .arg(site.daemon.dir.join("forkyard.toml"));
+    let again = Daemon::launch(&site.daemon.dir, {
+        command.env("TMPDIR", &site.temporary);
+        command
+    });
+    again.wait_for("ready to handle connections");
+    until("the old directory to go", || (!old[0].exists()).then_some(()));
+    assert_eq!(again.get("app", "x").body(), "x");
+}
+
+/// Any other program is given the path of a socket.
+#[test]
+fn a_program_listens_on_the_socket_that_it_is_given() {
+    let program = "import os, socket\nserver = socket.socket(socket.AF_UNIX)\nserver.bind(os.environ['SOCKET'])\n\
+        server.listen(8)\nwhile True:\n    client, _ = server.accept()\n    \
+        if client.recv(65536):\n        \
+        body = os.environ.get('PORT', 'no port').encode()\n        \
+        client.sendall(b'HTTP/1.1 200 OK\\r\\nConnection: close\\r\\nContent-Length: %d\\r\\n\\r\\n%s' % (len(body), body))\n    \
+        client.close()\n";
+    let application = "start_command = \"python3 app.py\"\nhandshake = \"socket\"";
+    let site = Site::start(&[("app.py", program)], ONDEMAND, "http", application);
+    assert_eq!(site.get("x"), "no port");
+    let [directory] = &directories(&site.temporary)[..] else {
+        panic!("one directory");
+    };
+    assert_eq!(
+        fs::metadata(directory).expect("the directory").mode() & 0o777,
+        0o700
+    );
+    site.finish(Signal::SIGTERM);
+}
+
+#[test]
+fn a_program_that_never_listens_is_told_what_is_missing() {
+    let application = "start_command = \"node app.js\"\nstart_timeout = \"2s\"\n";
+    let files = [("app.js", "setInterval(() => {}, 1000);")];
+    let site = Site::start(&files, "pm = \"static\"\nmax_children = 1\n", "node", application);
+    let line = site.daemon.wait_for("the application can't start");
+    assert!(line.contains("longer than 2 s"), "{line}");
+    until("the directory to go", || {
+        directories(&site.temporary).is_empty().then_some(())
+    });
+}

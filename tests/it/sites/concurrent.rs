@@ -1,0 +1,411 @@
+//! Applications of which an instance works on many requests at once.
+
+use super::Sites;
+use crate::it::runtimes::concurrent::APPLICATION;
+use crate::it::runtimes::threads::LANGUAGES;
+use crate::support::fcgi::{Client, Params};
+use crate::support::{pause, process, until};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// An application pool with applications in ASGI.
+pub(super) struct Bench {
+    pub sites: Sites,
+}
+
+impl Bench {
+    pub(super) fn start(applications: &str) -> Bench {
+        Bench {
+            sites: Sites::start(applications),
+        }
+    }
+
+    fn add(&self, name: &str, own: &str) -> PathBuf {
+        self.sites
+            .add(name, 0, &[("asgi.py", APPLICATION), ("forkyard.toml", own)])
+    }
+
+    pub(super) fn params(root: &Path, path: &str, query: &str) -> Params {
+        Params::get(root, path, query).with("FORKYARD_APP_ROOT", &root.display().to_string())
+    }
+
+    pub(super) fn send(&self, root: &Path, path: &str, query: &str) -> Client {
+        let mut client = self.sites.daemon.client("sites");
+        client.send(&Bench::params(root, path, query), b"").expect("send");
+        client
+    }
+
+    pub(super) fn get(&self, root: &Path, path: &str, query: &str) -> String {
+        body(&mut self.send(root, path, query))
+    }
+
+    /// Sends requests beside one until that is answered with 504; says the last, which has nearly all of its own time left.
+    pub(super) fn beside_until_its_time_is_up(&self, mut stuck: Client, root: &Path) -> Client {
+        let answer = std::thread::spawn(move || stuck.answer().expect("answer").text());
+        let mut other = self.send(root, "until", "");
+        let mut before = Vec::new();
+        while !answer.is_finished() {
+            // Not so many that an instance has no room for them.
+            (0..5).for_each(|_| pause());
+            before.push(std::mem::replace(&mut other, self.send(root, "until", "")));
+        }
+        let text = answer.join().expect("the client");
+        assert!(text.starts_with("Status: 504"), "{text}");
+        other
+    }
+
+    /// What the status says of an application.
+    pub(super) fn status(&self, root: &Path) -> Value {
+        let status = self.sites.status();
+        let all = status["book"]["applications"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let name = root.display().to_string();
+        all.into_iter()
+            .find(|application| application["name"] == name.as_str())
+            .unwrap_or_default()
+    }
+
+    /// Requests under way in each instance.
+    pub(super) fn sessions(&self, root: &Path) -> Vec<u64> {
+        let status = self.status(root);
+        let instances = status["instances"].as_array().cloned().unwrap_or_default();
+        instances
+            .iter()
+            .filter_map(|instance| instance["sessions"].as_u64())
+            .collect()
+    }
+
+    pub(super) fn wait_for_sessions(&self, root: &Path, wanted: &[u64]) {
+        until(&format!("sessions {wanted:?}"), || {
+            let found = self.sessions(root);
+            (found == wanted).then_some(())
+        });
+    }
+}
+
+pub(super) fn body(client: &mut Client) -> String {
+    client.answer().expect("answer").body()
+}
+
+pub(super) fn marks(root: &Path, begin: &str) -> usize {
+    let entries = fs::read_dir(root).expect("directory");
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.filter(|name| name.starts_with(begin)).count()
+}
+
+pub(super) fn go(root: &Path) {
+    fs::write(root.join("go"), "").expect("go");
+}
+
+#[test]
+fn requests_of_one_instance_wait_at_the_same_time() {
+    let bench = Bench::start("");
+    let root = bench.add("app", "");
+    let mut clients: Vec<Client> = (0..64).map(|_| bench.send(&root, "met", "64")).collect();
+    let pids: BTreeSet<String> = clients.iter_mut().map(body).collect();
+    assert_eq!(pids.len(), 1, "{pids:?}");
+    bench.sites.end();
+}
+
+#[test]
+fn slow_requests_of_one_application_do_not_stop_another() {
+    let bench = Bench::start("max = 2");
+    let slow = bench.add("slow", "");
+    let fast = bench.add("fast", "");
+    let mut clients: Vec<Client> = (0..20).map(|_| bench.send(&slow, "until", "")).collect();
+    bench.wait_for_sessions(&slow, &[20]);
+    for _ in 0..5 {
+        assert!(bench.get(&fast, "pid", "").parse::<u32>().is_ok());
+    }
+    let table = bench.sites.table(&["sites"]);
+    assert!(table.contains("20"), "{table}");
+    go(&slow);
+    let pids: BTreeSet<String> = clients.iter_mut().map(body).collect();
+    assert_eq!(pids.len(), 1, "{pids:?}");
+    bench.wait_for_sessions(&slow, &[0]);
+    bench.sites.end();
+}
+
+#[test]
+fn kept_connections_have_many_requests_of_several_applications() {
+    let bench = Bench::start("user_switching = false\ndefault_user = \"www-data\"\nrouter_user = \"nobody\"");
+    let roots = ["one", "two"].map(|name| bench.add(name, ""));
+    let mut clients: Vec<Client> = (0..8)
+        .map(|_| bench.sites.daemon.client("sites").kept())
+        .collect();
+    let first = roots.each_ref().map(|root| bench.get(root, "pid", ""));
+    assert_ne!(first[0], first[1]);
+    for _ in 0..4 {
+        for (root, pid) in roots.iter().zip(&first) {
+            for client in &mut clients {
+                client.send(&Bench::params(root, "met", "8"), b"").expect("send");
+            }
+            for client in &mut clients {
+                assert_eq!(&body(client), pid);
+            }
+        }
+    }
+    bench.wait_for_sessions(&roots[0], &[0]);
+    bench.sites.end();
+}
+
+#[test]
+fn no_instance_has_more_than_concurrency_allows() {
+    let bench = Bench::start("concurrency = 4\nmax_per_app = 2");
+    let root = bench.add("app", "concurrency = 3\n");
+    let mut clients: Vec<Client> = (0..8).map(|_| bench.send(&root, "until", "")).collect();
+    bench.wait_for_sessions(&root, &[3, 3]);
+    assert_eq!(bench.status(&root)["waiting"], 2);
+    until("two instances have begun", || {
+        (marks(&root, "begun.") == 2).then_some(())
+    });
+    go(&root);
+    for client in &mut clients {
+        assert!(body(client).parse::<u32>().is_ok());
+    }
+    assert_eq!(bench.get(&root, "most", ""), "3");
+    bench.sites.end();
+}
+
+#[test]
+fn a_client_that_leaves_ends_its_session_and_no_other() {
+    // Another instance would be started beside one whose loop is held up, as any is on a busy machine.
+    let bench = Bench::start("max_per_app = 1");
+    let root = bench.add("app", "");
+    let mut other = bench.send(&root, "until", "");
+    let leaving = bench.send(&root, "events", "1");
+    until("it is open", || (marks(&root, "open.1") == 1).then_some(()));
+    bench.wait_for_sessions(&root, &[2]);
+    drop(leaving);
+    assert_eq!(bench.get(&root, "gone", "1"), "1");
+    bench.wait_for_sessions(&root, &[1]);
+    go(&root);
+    assert!(body(&mut other).parse::<u32>().is_ok());
+    bench.sites.end();
+}
+
+#[test]
+fn a_router_that_is_killed_is_followed_by_one_that_knows_the_requests_under_way() {
+    let bench = Bench::start("concurrency = 6\nmax_per_app = 1");
+    let root = bench.add("app", "");
+    let mut clients: Vec<Client> = (0..5).map(|_| bench.send(&root, "until", "")).collect();
+    bench.wait_for_sessions(&root, &[5]);
+    let router = bench.sites.companion("router");
+    process::signal(router, Signal::SIGKILL);
+    until("its end", || (!process::runs(router)).then_some(()));
+    assert_ne!(bench.sites.companion("router"), router);
+    bench.wait_for_sessions(&root, &[5]);
+    clients.push(bench.send(&root, "until", ""));
+    clients.push(bench.send(&root, "until", ""));
+    until("one waits", || {
+        (bench.status(&root)["waiting"] == 1 && bench.sessions(&root) == [6]).then_some(())
+    });
+    go(&root);
+    let pids: BTreeSet<String> = clients.iter_mut().map(body).collect();
+    assert_eq!(pids.len(), 1, "{pids:?}");
+    bench.wait_for_sessions(&root, &[0]);
+    bench.sites.end();
+}
+
+#[test]
+fn a_restart_waits_for_the_requests_under_way() {
+    let bench = Bench::start("max = 4");
+    let root = bench.add("app", "");
+    let mut clients: Vec<Client> = (0..5).map(|_| bench.send(&root, "until", "")).collect();
+    bench.wait_for_sessions(&root, &[5]);
+    let old = bench.sites.instances();
+    let name = root.display().to_string();
+    let output = bench.sites.forkyard(&["restart", &name, "--rolling"]);
+    assert!(output.status.success(), "{output:?}");
+    let new = until("another instance", || {
+        let pid = bench.get(&root, "pid", "").parse::<u32>().expect("a pid");
+        (!old.contains(&pid)).then_some(pid)
+    });
+    assert!(old.is_subset(&bench.sites.instances()), "it has requests still");
+    go(&root);
+    for client in &mut clients {
+        let pid: u32 = body(client).parse().expect("a pid");
+        assert!(old.contains(&pid));
+    }
+    until("the end of the old one", || {
+        (bench.sites.instances() == BTreeSet::from([new])).then_some(())
+    });
+    bench.sites.end();
+}
+
+#[test]
+fn an_instance_is_replaced_after_max_requests_and_loses_none() {
+    let bench = Bench::start("max_requests = 20\nmax = 4");
+    let root = bench.add("app", "");
+    let mut pids = BTreeSet::new();
+    for _ in 0..5 {
+        let mut clients: Vec<Client> = (0..16).map(|_| bench.send(&root, "pid", "")).collect();
+        for client in &mut clients {
+            pids.insert(body(client).parse::<u32>().expect("a pid"));
+        }
+    }
+    assert_eq!(pids.len(), 4, "80 requests");
+    bench.sites.end();
+}
+
+#[test]
+fn a_request_that_takes_too_long_is_cancelled_alone() {
+    let bench = Bench::start("max_request_time = \"1s\"");
+    let root = bench.add("app", "");
+    let pid = bench.get(&root, "pid", "");
+    let stuck = bench.send(&root, "stuck", "");
+    let mut other = bench.beside_until_its_time_is_up(stuck, &root);
+    go(&root);
+    assert_eq!(body(&mut other), pid);
+    assert_eq!(marks(&root, "cancelled"), 1);
+    assert_eq!(bench.get(&root, "pid", ""), pid);
+    bench.sites.end();
+}
+
+#[test]
+fn an_instance_whose_loop_does_not_run_when_the_time_is_up_is_killed() {
+    let bench = Bench::start("max_request_time = \"1s\"");
+    let root = bench.add("app", "");
+    let mut holds = bench.send(&root, "hold", "never");
+    until("it is held up", || (marks(&root, "held.") == 1).then_some(()));
+    let before = bench.sites.instances();
+    assert!(!holds.answer().expect("no answer").text().contains("Status: 200"));
+    let next: u32 = bench.get(&root, "pid", "").parse().expect("a pid");
+    assert!(!before.contains(&next));
+    bench.sites.end();
+}
+
+#[test]
+fn an_instance_that_is_killed_takes_its_own_requests_with_it() {
+    let bench = Bench::start("");
+    let [root, other] = ["app", "other"].map(|name| bench.add(name, ""));
+    let mut clients: Vec<Client> = (0..5).map(|_| bench.send(&root, "until", "")).collect();
+    bench.wait_for_sessions(&root, &[5]);
+    let victim = bench.sites.instances();
+    let mut unharmed = bench.send(&other, "until", "");
+    bench.wait_for_sessions(&other, &[1]);
+    for pid in victim {
+        process::signal(pid, Signal::SIGKILL);
+    }
+    for client in &mut clients {
+        assert!(!client.answer().is_ok_and(|answer| answer.ended));
+    }
+    assert!(bench.get(&root, "pid", "").parse::<u32>().is_ok());
+    bench.wait_for_sessions(&root, &[0]);
+    go(&other);
+    assert!(body(&mut unharmed).parse::<u32>().is_ok());
+    bench.sites.end();
+}
+
+#[test]
+fn an_application_is_spread_over_the_instances_it_asks_for() {
+    let bench = Bench::start("max = 6\nmax_per_app = 3");
+    let root = bench.add("app", "instances = 2\n");
+    let mut clients: Vec<Client> = (0..4).map(|_| bench.send(&root, "until", "")).collect();
+    until("another instance", || {
+        let status = bench.status(&root).to_string();
+        status.contains("\"state\":\"idle\"").then_some(())
+    });
+    clients.extend((0..6).map(|_| bench.send(&root, "until", "")));
+    until("all are under way", || {
+        (bench.sessions(&root).iter().sum::<u64>() == 10).then_some(())
+    });
+    let sessions = bench.sessions(&root);
+    assert!(
+        sessions.len() == 2 && sessions.iter().all(|count| *count >= 4),
+        "{sessions:?}"
+    );
+    go(&root);
+    let pids: BTreeSet<String> = clients.iter_mut().map(body).collect();
+    assert_eq!(pids.len(), 2, "{pids:?}");
+    bench.sites.end();
+}
+
+/// What computes in its event loop keeps others waiting there, and not elsewhere.
+#[test]
+fn a_loop_that_is_held_up_gets_no_more_requests() {
+    let bench = Bench::start("max = 3\nreserve = 0");
+    let root = bench.add("app", "");
+    let first = bench.get(&root, "pid", "");
+    let mut holds = bench.send(&root, "hold", "free");
+    until("it is held up", || (marks(&root, "held.") == 1).then_some(()));
+    // Nothing may be known of that before something comes that the loop does not take up: that waits.
+    let (tell, answers) = std::sync::mpsc::channel();
+    let other = until("an answer of another instance", || {
+        let (mut client, tell) = (bench.send(&root, "pid", ""), tell.clone());
+        std::thread::spawn(move || tell.send(body(&mut client)));
+        answers.recv_timeout(Duration::from_millis(100)).ok()
+    });
+    assert_ne!(other, first);
+    fs::write(root.join("free"), "").expect("write");
+    assert_eq!(body(&mut holds), first);
+    drop(tell);
+    for answer in answers {
+        assert!([&first, &other].contains(&&answer), "{answer}");
+    }
+    bench.sites.end();
+}
+
+#[test]
+fn an_instance_has_the_threads_that_its_application_asks_for() {
+    let bench = Bench::start("max_per_app = 1");
+    for (runtime, file, text) in LANGUAGES {
+        let root = bench
+            .sites
+            .add(runtime, 0, &[(file, text), ("forkyard.toml", "threads = 3\n")]);
+        let mut clients: Vec<Client> = (0..3).map(|_| bench.send(&root, "met", "3")).collect();
+        let answers: BTreeSet<String> = clients.iter_mut().map(body).collect();
+        assert_eq!(answers.len(), 1, "{runtime}: {answers:?}");
+        // The fourth waits.
+        let mut clients: Vec<Client> = (0..4)
+            .map(|query| bench.send(&root, "until", &query.to_string()))
+            .collect();
+        bench.wait_for_sessions(&root, &[3]);
+        assert_eq!(bench.status(&root)["waiting"], 1, "{runtime}");
+        go(&root);
+        for client in &mut clients {
+            assert!(answers.contains(&body(client)), "{runtime}");
+        }
+        assert_eq!(bench.get(&root, "most", ""), "3", "{runtime}");
+    }
+    bench.sites.end();
+}
+
+#[test]
+fn a_key_without_effect_on_a_runtime_is_refused() {
+    let bench = Bench::start("");
+    for (name, file, key, problem) in [
+        ("asgi", "asgi.py", "threads = 2", "set concurrency instead"),
+        ("wsgi", "wsgi.py", "concurrency = 2", "set threads instead"),
+        (
+            "rack",
+            "config.ru",
+            "handshake = true",
+            "it is for programs that speak HTTP",
+        ),
+        (
+            "php",
+            "index.php",
+            "threads = 2",
+            "an instance of it works on one request at a time",
+        ),
+    ] {
+        let root = bench.sites.add(name, 0, &[(file, ""), ("forkyard.toml", key)]);
+        let (status, _) = bench.sites.get(&format!("/{name}/"));
+        assert!(status >= 500, "{name}: {status}");
+        until(&format!("the log says what is wrong with {name}"), || {
+            let log = bench.sites.daemon.log();
+            let root = root.display().to_string();
+            log.lines()
+                .any(|line| line.contains(&root) && line.contains(problem))
+                .then_some(())
+        });
+    }
+    bench.sites.end();
+}

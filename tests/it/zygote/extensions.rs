@@ -1,0 +1,120 @@
+//! Extensions that share memory between the workers of a start: each pool has its own, which all of its workers have.
+
+use super::{ONDEMAND, PHP, STATIC, member, only_zygote, shared_memory};
+use crate::support::daemon::Daemon;
+use crate::support::{process, until};
+use nix::sys::signal::Signal;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const POOLS: [&str; 3] = ["a", "b", "c"];
+const CODE: &str = "<?php
+    function sum(int $n): int { for ($i = $sum = 0; $i < $n; $i++) { $sum += $i * 3; } return $sum; }
+    $yac = new Yac();
+    if (isset($_GET['put'])) { apcu_store('key', $_GET['put']); $yac->set('key', $_GET['put']); }
+    $jit = opcache_get_status(false)['jit'];
+    echo json_encode(['pid' => getmypid(), 'apcu' => apcu_fetch('key'), 'yac' => $yac->get('key'), 'sum' => sum(20000),
+        'jit' => $jit['on'] && $jit['enabled'], 'size' => apcu_sma_info(true)['seg_size'], 'compiled' => $jit['buffer_size'] - $jit['buffer_free']]);";
+
+/// A php.ini with extensions that no other test uses.
+fn php_ini(dir: &Path) -> PathBuf {
+    let said = Command::new(format!("php-config{PHP}"))
+        .arg("--extension-dir")
+        .output()
+        .expect("php-config");
+    let place = PathBuf::from(String::from_utf8(said.stdout).expect("a path").trim());
+    let lines = ["apcu.so", "yac.so"].map(|name| {
+        assert!(
+            place.join(name).exists(),
+            "{name} is missing: packages php{PHP}-apcu and php{PHP}-yac"
+        );
+        format!("extension = {name}\n")
+    });
+    let path = dir.join("php.ini");
+    fs::write(&path, lines.concat()).expect("php.ini");
+    path
+}
+
+fn ask(daemon: &Daemon, pool: &str, query: &str) -> serde_json::Value {
+    let answer = daemon.get(pool, &format!("code.php{query}"));
+    let said = serde_json::from_str(&answer.body());
+    said.unwrap_or_else(|_| panic!("{} {}", answer.text(), String::from_utf8_lossy(&answer.stderr)))
+}
+
+/// Three pools with these settings have memory of their own in every extension, over the deaths of workers.
+fn apart(settings: &str, mode: &str) -> Daemon {
+    let values =
+        format!(", opcache.jit_buffer_size = \"16M\", opcache.jit = \"{mode}\", apc.shm_size = \"8M\"");
+    let daemon = Daemon::start(|dir| {
+        let own = format!("php_ini = \"{}\"\n", php_ini(dir).display());
+        POOLS
+            .map(|name| member(dir, name, settings, &values, &own))
+            .concat()
+    });
+    daemon.write("code.php", CODE);
+    for name in ["a", "b"] {
+        ask(&daemon, name, &format!("?put=of-{name}"));
+    }
+    let expected = |name: &str| match name {
+        "c" => serde_json::Value::from(false),
+        name => format!("of-{name}").into(),
+    };
+    for round in 0..3 {
+        for name in POOLS {
+            let said = ask(&daemon, name, "");
+            assert_eq!(
+                (&said["apcu"], &said["yac"]),
+                (&expected(name), &expected(name)),
+                "{round} {name}"
+            );
+            assert_eq!(
+                (&said["sum"], &said["jit"]),
+                (&599_970_000.into(), &true.into()),
+                "{said}"
+            );
+            assert!(
+                said["size"]
+                    .as_u64()
+                    .is_some_and(|bytes| bytes > 7 << 20 && bytes <= 8 << 20),
+                "{said}"
+            );
+            // Another worker answers the next time.
+            let pid = said["pid"]
+                .as_u64()
+                .and_then(|pid| u32::try_from(pid).ok())
+                .expect("a pid");
+            process::signal(pid, Signal::SIGKILL);
+            until("its end", || (!daemon.workers(name).contains(&pid)).then_some(()));
+        }
+    }
+    only_zygote(&daemon);
+    daemon
+}
+
+#[test]
+fn apcu_yac_and_code_compiled_by_function_are_a_pools_own() {
+    let daemon = apart(STATIC, "function");
+    let own = POOLS.map(|name| -> BTreeSet<String> {
+        let workers = daemon.wait_for_workers(name, 2);
+        let all = workers.into_iter().flat_map(shared_memory);
+        all.map(|(inode, _)| inode).collect()
+    });
+    let zygote: BTreeSet<String> = shared_memory(only_zygote(&daemon))
+        .into_iter()
+        .map(|(inode, _)| inode)
+        .collect();
+    for (index, one) in own.iter().enumerate() {
+        assert!(one.len() >= 2, "scoreboard and PHP's memory: {one:?}");
+        assert!(one.is_disjoint(&zygote));
+        for other in &own[index + 1..] {
+            assert!(one.is_disjoint(other), "{one:?} {other:?}");
+        }
+    }
+}
+
+#[test]
+fn apcu_yac_and_code_compiled_by_tracing_are_a_pools_own_and_outlive_its_workers() {
+    apart(ONDEMAND, "tracing");
+}

@@ -1,0 +1,240 @@
+//! While requests come: other programs take over, masters and zygotes are killed. No request is lost.
+
+use super::{FRESH, ONDEMAND, PHP, STATIC, member, only_zygote, two, user};
+use crate::it::upgrade::{install, program};
+use crate::skip::needs_root;
+use crate::support::daemon::{Daemon, directory, forkyard, make_writable};
+use crate::support::fcgi::{Client, Params};
+use crate::support::{process, until};
+use nix::sys::signal::Signal;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+const CODE: &str = "<?php echo 'code';";
+
+/// Clients that ask one pool after the other for `code.php`, until they are told to end.
+struct Load {
+    is_over: Arc<AtomicBool>,
+    answers: Arc<AtomicUsize>,
+    problems: Arc<Mutex<Vec<String>>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    fn start(dir: &Path, pools: &'static [&'static str]) -> Load {
+        let mut load = Load {
+            is_over: Arc::default(),
+            answers: Arc::default(),
+            problems: Arc::default(),
+            threads: Vec::new(),
+        };
+        for first in 0..3 {
+            let (is_over, answers, problems) = (
+                Arc::clone(&load.is_over),
+                Arc::clone(&load.answers),
+                Arc::clone(&load.problems),
+            );
+            let dir: PathBuf = dir.to_owned();
+            load.threads.push(std::thread::spawn(move || {
+                for pool in pools.iter().cycle().skip(first) {
+                    if is_over.load(Ordering::SeqCst) {
+                        break;
+                    }
+                    let params = Params::get(&dir, "code.php", "");
+                    let answer = Client::connect(&dir.join(format!("{pool}.sock")))
+                        .and_then(|mut client| client.request(&params, b""));
+                    match answer {
+                        Ok(answer) if answer.ended && answer.body() == "code" => {}
+                        Ok(answer) => problems
+                            .lock()
+                            .expect("problems")
+                            .push(format!("{pool}: {}", answer.text())),
+                        Err(error) => problems
+                            .lock()
+                            .expect("problems")
+                            .push(format!("{pool}: {error}")),
+                    }
+                    answers.fetch_add(1, Ordering::SeqCst);
+                }
+            }));
+        }
+        load
+    }
+
+    /// Waits for so many more answers.
+    fn wait_for(&self, count: usize) {
+        let before = self.answers.load(Ordering::SeqCst);
+        until("answers", || {
+            (self.answers.load(Ordering::SeqCst) >= before + count).then_some(())
+        });
+    }
+
+    fn end(self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        for thread in self.threads {
+            thread.join().expect("a client");
+        }
+        let problems = self.problems.lock().expect("problems");
+        assert!(problems.is_empty(), "{problems:?}");
+    }
+}
+
+fn configure(dir: &Path) -> String {
+    format!(
+        "[global]\nlog_level = \"debug\"\n{}{}",
+        member(dir, "a", STATIC, "", ""),
+        member(dir, "b", ONDEMAND, "", "")
+    )
+}
+
+#[test]
+fn upgrades_under_load_lose_no_request_and_each_program_has_a_zygote_of_its_own() {
+    let dir = directory();
+    let path = dir.path().to_owned();
+    fs::write(path.join("forkyard.toml"), configure(&path)).expect("configuration");
+    make_writable(&path);
+    install(&path);
+    let mut command = Command::new(program(&path));
+    command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
+    let daemon = Daemon::launch(&path, command);
+    daemon.wait_for("ready to handle connections");
+    daemon.write("code.php", CODE);
+    daemon.write("pid.php", "<?php echo getmypid(), ' ', posix_getuid();");
+    daemon.wait_for_workers("a", 2);
+    let load = Load::start(&path, &["a", "b"]);
+    load.wait_for(50);
+    for round in 1..=3 {
+        let (zygote, workers) = (only_zygote(&daemon), daemon.workers("a"));
+        install(&path);
+        daemon.signal(Signal::SIGUSR2);
+        daemon.wait_for_count("the new workers serve", round);
+        until("workers of the new program's zygote", || {
+            let now = daemon.workers("a");
+            let is_new = now.len() == 2 && now.iter().all(|pid| !workers.contains(pid));
+            (is_new && daemon.preloaders("zygote").iter().all(|pid| *pid != zygote)).then_some(())
+        });
+        load.wait_for(50);
+        for name in ["a", "b"] {
+            let said = daemon.get(name, "pid.php").body();
+            assert!(said.ends_with(&format!(" {}", user(name))), "{said}");
+        }
+    }
+    load.end();
+}
+
+#[test]
+fn masters_killed_under_load_lose_no_request() {
+    let dir = directory();
+    let path = dir.path().to_owned();
+    fs::write(path.join("forkyard.toml"), configure(&path)).expect("configuration");
+    let daemon = Daemon::launch(&path, forkyard(&["run", "--keeper"], &path));
+    daemon.wait_for("ready to handle connections");
+    daemon.write("code.php", CODE);
+    let master = || {
+        let mut children = process::children(daemon.pid()).into_iter();
+        children.find(|pid| process::title(*pid).starts_with("forkyard: master process"))
+    };
+    let load = Load::start(&path, &["a", "b"]);
+    load.wait_for(50);
+    for round in 1..=3 {
+        let first = until("a master", master);
+        // It knows its workers: one that it has not heard of ends with it.
+        load.wait_for(20);
+        process::signal(first, Signal::SIGKILL);
+        until("another master", || master().filter(|pid| *pid != first));
+        daemon.wait_for_count("workers go on", round);
+        load.wait_for(50);
+    }
+    load.end();
+}
+
+#[test]
+fn zygotes_killed_while_they_make_workers_cost_no_request_and_no_memory_is_used_with_another() {
+    let daemon = Daemon::start(|dir| two(dir, ONDEMAND, ""));
+    daemon.write("code.php", CODE);
+    daemon.write(
+        "sound.php",
+        "<?php $now = opcache_get_status(false)['memory_usage']; echo $now['used_memory'] > 0 ? 'sound ' : 'wrong ',
+            ($now['used_memory'] + $now['free_memory']) >> 20, ' ', getmypid();",
+    );
+    let workers = || -> Vec<u32> { ["a", "b"].iter().flat_map(|name| daemon.workers(name)).collect() };
+    for _ in 0..6 {
+        // The one that does is ready: a start that fails is another matter.
+        for name in ["a", "b"] {
+            assert_eq!(daemon.get(name, "code.php").body(), "code");
+        }
+        // All workers are to be made anew, and the process that would make them is killed while it does.
+        for worker in workers() {
+            process::signal(worker, Signal::SIGKILL);
+        }
+        until("no worker", || workers().is_empty().then_some(()));
+        let clients = ["a", "b"].map(|name| {
+            let mut client = daemon.client(name);
+            let params = Params::get(&daemon.dir, "sound.php", "");
+            client.send(&params, b"").expect("send");
+            client
+        });
+        for zygote in daemon.preloaders("zygote") {
+            process::signal(zygote, Signal::SIGKILL);
+        }
+        for mut client in clients {
+            let said = client.answer().expect("answer").body();
+            assert!(said.starts_with("sound 128 "), "{said} {}", daemon.log());
+        }
+    }
+}
+
+/// The settings of each come in an order of its own, and its memory is of its own.
+#[test]
+fn three_hundred_users_have_three_hundred_opcaches_of_one_zygote() {
+    if needs_root() {
+        return;
+    }
+    const COUNT: u32 = 300;
+    let name = |number: u32| format!("user{number:03}");
+    let daemon = Daemon::start(|dir| {
+        let pools = (0..COUNT).map(|number| {
+            let settings = format!(
+                "user = \"{0}\"\ngroup = \"{0}\"\npm = \"ondemand\"\nmax_children = 2\nprocess_idle_timeout = \"60s\"\n\
+                 env = {{ NUMBER = \"{number}\" }}\n",
+                80_000 + number
+            );
+            let application = format!(
+                "runtime = \"php\"\nversion = \"{PHP}\"\npreloader = \"zygote\"\nphp_admin_value = {{ {FRESH} }}\n"
+            );
+            crate::support::daemon::pool(dir, &name(number), &settings, &application)
+        });
+        pools.collect()
+    });
+    daemon.write(
+        "who.php",
+        "<?php foreach (explode(\"\\n\", file_get_contents('/proc/self/maps')) as $line) {
+            if (str_contains($line, 'memfd:forkyard php')) { $inodes[] = preg_split('/ +/', $line)[4]; }
+        }
+        echo posix_getuid(), ' ', posix_getgid(), ' ', json_encode(posix_getgroups()), ' ', getenv('NUMBER'), ' ',
+            implode(',', array_unique($inodes)), ' ', count(opcache_get_status()['scripts']), ' ', getmypid();",
+    );
+    let mut inodes = std::collections::BTreeSet::new();
+    let mut pids = Vec::new();
+    for number in 0..COUNT {
+        let said = daemon.get(&name(number), "who.php").body();
+        let words: Vec<&str> = said.split(' ').collect();
+        let id = (80_000 + number).to_string();
+        let expected = [id.as_str(), &id, &format!("[{id}]"), &number.to_string()];
+        assert_eq!(words[..4], expected, "{said}");
+        assert_eq!(words[5], "1", "it has its own scripts only: {said}");
+        assert!(inodes.insert(words[4].to_owned()), "{said}");
+        pids.push(words[6].parse::<u32>().expect("a pid"));
+    }
+    only_zygote(&daemon);
+    for pid in pids {
+        for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+            let line = process::status_line(pid, set).expect("a line");
+            assert_eq!(line.trim(), "0000000000000000", "{set} of {pid}");
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! A pool's user is an attacker who can call any function of the C library: what is another's stays out of reach.
+
+use super::{STATIC, member, only_zygote, pid, shared_memory, user};
+use crate::skip::needs_root;
+use crate::support::daemon::{Daemon, make_writable};
+use crate::support::{process, until};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+
+/// Code of the C library may be called; machine code has memory of its own.
+const ALMIGHTY: &str =
+    ", ffi.enable = \"true\", opcache.jit_buffer_size = \"16M\", opcache.jit = \"tracing\"";
+
+/// Two pools with two workers each; every file of the tests is there.
+fn start() -> Daemon {
+    let daemon =
+        Daemon::start(|dir| member(dir, "a", STATIC, ALMIGHTY, "") + &member(dir, "b", STATIC, ALMIGHTY, ""));
+    make_writable(&daemon.dir);
+    daemon.write("attack.php", include_str!("attack.php"));
+    daemon.write("write.php", include_str!("write.php"));
+    daemon.write("lock.php", include_str!("lock.php"));
+    daemon.write("code.php", "<?php echo 'code';");
+    daemon.write("pid.php", "<?php echo getmypid();");
+    for name in ["a", "b"] {
+        daemon.wait_for_workers(name, 2);
+    }
+    daemon
+}
+
+/// What a script says in JSON.
+fn told<T: serde::de::DeserializeOwned>(daemon: &Daemon, pool: &str, script: &str) -> T {
+    let answer = daemon.get(pool, script);
+    serde_json::from_str(&answer.body()).unwrap_or_else(|_| {
+        panic!(
+            "{script}: {} {}",
+            answer.text(),
+            String::from_utf8_lossy(&answer.stderr)
+        )
+    })
+}
+
+#[test]
+fn no_call_gets_at_a_process_of_another_pool_or_the_zygote() {
+    if needs_root() {
+        return;
+    }
+    let daemon = start();
+    daemon.write("secret.php", "<?php echo 'secret';");
+    assert_eq!(daemon.get("b", "secret.php").body(), "secret");
+    let mut pids = daemon.wait_for_workers("b", 2);
+    pids.extend([daemon.pid(), only_zygote(&daemon)]);
+    let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+    let query = format!("attack.php?pids={}&other={}", pids.join(","), user("b"));
+    let said: serde_json::Value = told(&daemon, "a", &query);
+    assert_eq!(said["got"], serde_json::json!([]));
+    // It would have succeeded.
+    let control: Vec<&str> = said["control"]
+        .as_array()
+        .map(|all| all.iter().filter_map(|it| it.as_str()).collect())
+        .unwrap_or_default();
+    for what in [
+        "ptrace 16902",
+        "kill",
+        "tgkill",
+        "prlimit",
+        "setpriority",
+        "sched_setaffinity",
+    ] {
+        assert!(control.contains(&what), "{what}: {control:?}");
+    }
+    for what in [
+        "pidfd_getfd 0",
+        "fd/0",
+        "pidfd_send_signal",
+        "environ",
+        "maps",
+        "mem",
+        "comm for writing",
+        "exe",
+    ] {
+        assert!(control.contains(&what), "{what}: {control:?}");
+    }
+}
+
+/// Whether a process has this text at an address.
+fn has_at(pid: u32, address: u64, text: &str) -> bool {
+    let memory = File::open(format!("/proc/{pid}/mem")).expect("memory");
+    let mut buffer = vec![0; text.len()];
+    memory
+        .read_exact_at(&mut buffer, address)
+        .expect("the same layout");
+    buffer == text.as_bytes()
+}
+
+#[test]
+fn what_is_written_to_shared_memory_and_to_machine_code_is_seen_in_that_pool_alone() {
+    if needs_root() {
+        return;
+    }
+    let daemon = start();
+    let zygote = only_zygote(&daemon);
+    let places: Vec<u64> = told(&daemon, "a", "write.php?text=written-by-a");
+    assert!(places.len() >= 2, "OPcache's memory and the JIT's: {places:?}");
+    for address in places {
+        for worker in daemon.wait_for_workers("a", 2) {
+            assert!(has_at(worker, address, "written-by-a"), "it is its pool's");
+        }
+        let mut others = daemon.wait_for_workers("b", 2);
+        others.push(zygote);
+        for other in others {
+            assert!(!has_at(other, address, "written-by-a"), "{other}");
+        }
+        // Nor in what is made later.
+        let before = daemon.wait_for_workers("b", 2);
+        process::signal(before[0], nix::sys::signal::Signal::SIGKILL);
+        let later = until("another worker", || {
+            let now = daemon.workers("b");
+            let mut new = now.into_iter().filter(|pid| !before.contains(pid));
+            new.next()
+        });
+        // Its title is its pool's when its memory is.
+        assert!(!has_at(later, address, "written-by-a"));
+    }
+    assert_eq!(daemon.get("b", "code.php").body(), "code");
+}
+
+#[test]
+fn a_worker_that_holds_opcaches_lock_and_is_killed_holds_nobody_up() {
+    if needs_root() {
+        return;
+    }
+    let daemon = start();
+    let held = daemon.dir.join("held");
+    let mut client = daemon.client("a");
+    let params = crate::support::fcgi::Params::get(&daemon.dir, "lock.php", "");
+    client.send(&params, b"").expect("send");
+    let holder: u32 = until("the lock", || fs::read_to_string(&held).ok()?.parse().ok());
+    let compiled = |pool: &str, name: &str| {
+        daemon.write(
+            name,
+            "<?php echo opcache_is_script_cached(__FILE__) ? 'cached' : 'not';",
+        );
+        daemon.get(pool, name);
+        daemon.get(pool, name).body()
+    };
+    // It has to be compiled and stored, for which OPcache takes the lock.
+    assert_eq!(compiled("b", "of_b.php"), "cached");
+    process::signal(holder, nix::sys::signal::Signal::SIGKILL);
+    // Until then the other worker of its pool does without OPcache.
+    until("its end", || (!process::runs(holder)).then_some(()));
+    assert_eq!(compiled("a", "of_a.php"), "cached");
+}
+
+/// The pairs of descriptors with which two processes have one open file, as the first process has them; without /dev/null.
+fn common_files(a: u32, b: u32) -> Vec<String> {
+    const KCMP_FILE: i32 = 0;
+    let numbers = |pid: u32| -> Vec<i32> {
+        let entries = fs::read_dir(format!("/proc/{pid}/fd")).expect("descriptors");
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        names.filter_map(|name| name.parse().ok()).collect()
+    };
+    let mut found = Vec::new();
+    for one in numbers(a) {
+        for other in numbers(b) {
+            // SAFETY: kcmp(2) takes numbers.
+            #[expect(unsafe_code, reason = "no crate has kcmp(2)")]
+            let order = unsafe { libc::syscall(libc::SYS_kcmp, a, b, KCMP_FILE, one, other) };
+            let name = fs::read_link(format!("/proc/{a}/fd/{one}")).unwrap_or_default();
+            if order == 0 && name.as_os_str() != "/dev/null" {
+                found.push(format!("{one} = {other}: {}", name.display()));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn workers_of_two_pools_have_no_open_file_in_common_and_none_with_the_zygote() {
+    if needs_root() {
+        return;
+    }
+    let daemon = start();
+    // What an order brought along is gone when the next one was obeyed: all workers answer.
+    for name in ["a", "b"] {
+        pid(&daemon, name);
+    }
+    let (of_a, of_b) = (daemon.wait_for_workers("a", 2), daemon.wait_for_workers("b", 2));
+    let zygote = only_zygote(&daemon);
+    assert!(
+        !common_files(of_a[0], of_a[1]).is_empty(),
+        "a pool's workers have"
+    );
+    for one in &of_a {
+        for other in &of_b {
+            assert_eq!(common_files(*one, *other), Vec::<String>::new());
+        }
+    }
+    for worker in of_a.iter().chain(&of_b) {
+        until("the zygote to let go of what it passed on", || {
+            common_files(*worker, zygote).is_empty().then_some(())
+        });
+        for name in ["forkyard settings", "ZendSem", "opcache_lock"] {
+            assert_eq!(
+                super::apart::descriptors(*worker, name),
+                Vec::<String>::new(),
+                "{name}"
+            );
+        }
+    }
+    // Shared memory that may only be read is of files that all may read.
+    let inodes = |pid: u32| shared_memory(pid).into_iter().map(|(inode, _)| inode);
+    let of_zygote: Vec<String> = inodes(zygote).collect();
+    assert!(
+        of_a.iter()
+            .chain(&of_b)
+            .all(|pid| inodes(*pid).all(|inode| !of_zygote.contains(&inode)))
+    );
+}
+
+#[test]
+fn a_pools_memory_keeps_its_length_and_no_pool_uses_up_what_others_need() {
+    if needs_root() {
+        return;
+    }
+    let daemon = Daemon::start(|dir| {
+        let ondemand = "pm = \"ondemand\"\nmax_children = 3\nprocess_idle_timeout = \"1s\"\n";
+        let values = ", ffi.enable = \"true\", opcache.memory_consumption = 16";
+        let all = member(dir, "a", STATIC, values, "") + &member(dir, "b", ondemand, values, "");
+        // No other test has processes of that user.
+        all.replace(&user("a").to_string(), "70901")
+    });
+    daemon.wait_for_workers("a", 2);
+    let zygote = only_zygote(&daemon);
+    daemon.write("pid.php", "<?php echo getmypid();");
+    daemon.write(
+        "grow.php",
+        "<?php $c = FFI::cdef('int ftruncate(int fd, long length); int fcntl(int fd, int command, ...);
+            int fallocate(int fd, int mode, long from, long bytes); long lseek(int fd, long to, int whence);');
+        $said = [];
+        foreach (scandir('/proc/self/fd') as $fd) {
+            if (str_contains((string) @readlink(\"/proc/self/fd/$fd\"), 'memfd:forkyard php')) {
+                $bytes = $c->lseek((int) $fd, 0, 2);
+                // F_GET_SEALS; F_ADD_SEALS with F_SEAL_WRITE would keep the other workers from being made.
+                $said[] = [$c->ftruncate((int) $fd, $bytes + 4096), $c->ftruncate((int) $fd, 4096),
+                    $c->fallocate((int) $fd, 0, $bytes, 4096), $c->fcntl((int) $fd, 1034), $c->fcntl((int) $fd, 1033, 8)];
+            }
+        }
+        echo json_encode($said);",
+    );
+    // F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW.
+    let grown: Vec<Vec<i32>> = told(&daemon, "a", "grow.php");
+    assert_eq!(grown, [[-1, -1, -1, 7, -1]]);
+    // Its user has no process to spare, and its descriptors are used up.
+    daemon.write(
+        "bomb.php",
+        "<?php $c = FFI::cdef('typedef struct { uint64_t soft, hard; } limit; int setrlimit(int resource, limit *to); int fork(); int pause(); int dup(int fd);');
+        $limit = $c->new('limit'); $limit->soft = $limit->hard = 40;
+        // RLIMIT_NPROC: the machine is to survive.
+        if ($c->setrlimit(6, FFI::addr($limit)) !== 0) { exit('no limit'); }
+        $pids = [];
+        while (($pid = $c->fork()) > 0) { $pids[] = $pid; }
+        if ($pid === 0) { while (true) { $c->pause(); } }
+        for ($files = 0; $c->dup(0) >= 0; $files++) {}
+        echo json_encode($pids);",
+    );
+    let bombs: Vec<u32> = told(&daemon, "a", "bomb.php");
+    assert!(bombs.len() > 10, "{bombs:?}");
+    for _ in 0..2 {
+        let worker = pid(&daemon, "b");
+        process::signal(worker, nix::sys::signal::Signal::SIGKILL);
+        until("its end", || (!process::runs(worker)).then_some(()));
+    }
+    // Nor do they keep its own pool from having workers: the limit is that process' own.
+    let before = daemon.workers("a");
+    for worker in &before {
+        process::signal(*worker, nix::sys::signal::Signal::SIGKILL);
+    }
+    for bomb in &bombs {
+        process::signal(*bomb, nix::sys::signal::Signal::SIGKILL);
+    }
+    until("other workers", || {
+        let now = daemon.workers("a");
+        (now.len() == 2 && now.iter().all(|pid| !before.contains(pid))).then_some(())
+    });
+    assert_eq!(only_zygote(&daemon), zygote);
+}
+
+#[test]
+fn memory_of_the_systems_that_one_pool_has_made_is_not_opened_by_another() {
+    if needs_root() {
+        return;
+    }
+    let daemon = start();
+    let key = 0x0f0f_0000_u32 + std::process::id() % 0xffff;
+    daemon.write(
+        "make.php",
+        "<?php $key = (int) $_GET['key'];
+        $made = [shmop_open($key, 'c', 0600, 64), sem_get($key, 1, 0600), msg_get_queue($key, 0600)];
+        echo json_encode(array_map(fn($it) => $it !== false, $made));",
+    );
+    daemon.write(
+        "open.php",
+        "<?php $key = (int) $_GET['key'];
+        $open = [@shmop_open($key, 'a', 0, 0), @shmop_open($key, 'w', 0, 0), @sem_get($key, 1, 0600), @msg_send(msg_get_queue($key), 1, 'x')];
+        echo json_encode(array_map(fn($it) => $it !== false, $open));",
+    );
+    daemon.write(
+        "remove.php",
+        "<?php $key = (int) $_GET['key'];
+        shmop_delete(shmop_open($key, 'w', 0, 0)); sem_remove(sem_get($key)); msg_remove_queue(msg_get_queue($key));",
+    );
+    assert_eq!(
+        daemon.get("a", &format!("make.php?key={key}")).body(),
+        "[true,true,true]"
+    );
+    let of_b = daemon.get("b", &format!("open.php?key={key}")).body();
+    let of_a = daemon.get("a", &format!("open.php?key={key}")).body();
+    daemon.get("a", &format!("remove.php?key={key}"));
+    assert_eq!(
+        (of_a.as_str(), of_b.as_str()),
+        ("[true,true,true,true]", "[false,false,false,false]")
+    );
+}
+
+#[test]
+fn copies_of_one_process_draw_different_random_numbers() {
+    let daemon = start();
+    daemon.write(
+        "random.php",
+        "<?php echo json_encode([mt_rand(), rand(), lcg_value(), bin2hex(random_bytes(8)), uniqid('', true), array_rand(range(0, 99999)),
+            bin2hex(openssl_random_pseudo_bytes(8)), session_create_id()]);",
+    );
+    let mut seen: Vec<Vec<serde_json::Value>> = Vec::new();
+    for name in ["a", "b"].repeat(3) {
+        // The one after the other, since the same worker might answer each time.
+        seen.push(told(&daemon, name, "random.php"));
+        let worker = pid(&daemon, name);
+        process::signal(worker, nix::sys::signal::Signal::SIGKILL);
+        until("its end", || {
+            (!daemon.workers(name).contains(&worker)).then_some(())
+        });
+    }
+    for kind in 0..seen[0].len() {
+        let mut all: Vec<String> = seen.iter().map(|drawn| drawn[kind].to_string()).collect();
+        all.sort();
+        let count = all.len();
+        all.dedup();
+        // A choice of 100,000 may be the same by chance.
+        assert!(all.len() == count || kind == 5, "{kind}: {seen:?}");
+    }
+}
+
+#[test]
+fn the_user_of_zygotes_is_no_pools() {
+    if needs_root() {
+        return;
+    }
+    let dir = crate::support::daemon::directory();
+    let text = member(dir.path(), "a", STATIC, "", "").replace(&user("a").to_string(), "65533");
+    fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
+    let output = crate::support::daemon::forkyard(&["run"], dir.path()).output();
+    let said = String::from_utf8_lossy(&output.expect("forkyard").stderr).into_owned();
+    let problem = "PHP is started for pools of all users as that one; choose another";
+    assert!(
+        said.contains("[pool a] user: setuid 65533: ") && said.contains(problem),
+        "{said}"
+    );
+}

@@ -1,0 +1,200 @@
+//! What PHP can't be started once for all with: pools fall back to preloaders of their own, and the log says why.
+
+use super::{PHP, STATIC, member, user};
+use crate::skip::needs_root;
+use crate::support::daemon::{Daemon, directory, forkyard};
+use crate::support::until;
+use nix::sys::signal::Signal;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Compiles the extension, with what it leaves behind.
+pub(super) fn extension(dir: &Path, leaves: &str) -> PathBuf {
+    let includes = Command::new(format!("php-config{PHP}"))
+        .arg("--includes")
+        .output()
+        .expect("php-config");
+    let includes = String::from_utf8(includes.stdout).expect("text");
+    let path = dir.join("unfit.so");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/zygote/unfit.c");
+    let done = Command::new("cc")
+        .args([
+            "-shared",
+            "-fPIC",
+            "-w",
+            "-DCOMPILE_DL_UNFIT",
+            &format!("-D{leaves}"),
+        ])
+        .args(includes.split_ascii_whitespace())
+        .arg("-o")
+        .arg(&path)
+        .arg(source)
+        .status();
+    assert!(done.expect("cc").success(), "the extension can't be compiled");
+    path
+}
+
+/// Two pools with these settings, which a zygote turns out not to do for.
+fn falls_back(values: &str, application: &str, why: &str) -> Daemon {
+    let daemon = Daemon::start(|dir| {
+        member(dir, "a", STATIC, values, application) + &member(dir, "b", STATIC, values, application)
+    });
+    daemon.write(
+        "user.php",
+        "<?php echo posix_getuid(), function_exists('told') ? told() : '';",
+    );
+    daemon.wait_for(&format!("PHP can't be started once for all pools: {why}"));
+    for name in ["a", "b"] {
+        assert!(
+            daemon
+                .get(name, "user.php")
+                .body()
+                .starts_with(&user(name).to_string())
+        );
+        until("its own preloader", || {
+            (daemon.preloaders(name).len() == 1).then_some(())
+        });
+    }
+    until("the zygote to end", || {
+        daemon.preloaders("zygote").is_empty().then_some(())
+    });
+    daemon
+}
+
+#[test]
+fn a_thread_is_none_that_could_be_forked() {
+    let dir = directory();
+    let extension = extension(dir.path(), "THREAD");
+    let values = format!(", extension = \"{}\"", extension.display());
+    falls_back(&values, "", "an extension of PHP has started 1 threads");
+}
+
+#[test]
+fn a_socket_would_be_everybodys() {
+    let dir = directory();
+    let extension = extension(dir.path(), "SOCKET");
+    let values = format!(", extension = \"{}\"", extension.display());
+    falls_back(&values, "", "an extension of PHP has opened socket:");
+}
+
+#[test]
+fn a_file_in_memory_would_be_everybodys() {
+    let dir = directory();
+    fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("chmod");
+    let file = dir.path().join("file");
+    let extension = extension(dir.path(), &format!("MAPPED=\"{}\"", file.display()));
+    fs::write(&file, "").expect("a file");
+    fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o666)).expect("chmod");
+    let values = format!(", extension = \"{}\"", extension.display());
+    falls_back(
+        &values,
+        "",
+        &format!("copy the shared mapping {}", file.display()),
+    );
+}
+
+/// OPcache ends the process: it has no file cache, which is set in the workers.
+#[test]
+fn a_zygote_that_ends_while_it_starts_costs_no_request() {
+    let dir = directory();
+    fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("chmod");
+    let values = format!(
+        ", opcache.file_cache = \"{}\", opcache.file_cache_only = 1",
+        dir.path().display()
+    );
+    falls_back(&values, "", "");
+}
+
+#[test]
+fn a_preloaded_script_runs_as_its_pools_user_or_not_at_all() {
+    let dir = directory();
+    let (ini, script) = (dir.path().join("php.ini"), dir.path().join("preload.php"));
+    fs::write(&script, "<?php function told() { return ' preloaded'; }").expect("a script");
+    fs::write(&ini, format!("opcache.preload = {}\n", script.display())).expect("php.ini");
+    let own = format!("php_ini = \"{}\"\n", ini.display());
+    let daemon = falls_back("", &own, "php.ini has opcache.preload");
+    let expected = format!("{} preloaded", user("a"));
+    assert_eq!(daemon.get("a", "user.php").body(), expected);
+}
+
+#[test]
+fn a_php_ini_that_only_the_pools_user_may_read_is_read_by_it_and_the_next_reload_tries_again() {
+    if needs_root() {
+        return;
+    }
+    let dir = directory();
+    let ini = dir.path().join("php.ini");
+    fs::write(&ini, "memory_limit = 201M\n").expect("php.ini");
+    fs::set_permissions(&ini, std::os::unix::fs::PermissionsExt::from_mode(0o640)).expect("chmod");
+    std::os::unix::fs::chown(&ini, Some(user("a")), Some(user("b"))).expect("chown");
+    let own = format!("php_ini = \"{}\"\n", ini.display());
+    let why = format!("read {}: Permission denied", ini.display());
+    let daemon = falls_back("", &own, &why);
+    daemon.write("limit.php", "<?php echo ini_get('memory_limit');");
+    assert_eq!(daemon.get("a", "limit.php").body(), "201M");
+    fs::set_permissions(&ini, std::os::unix::fs::PermissionsExt::from_mode(0o644)).expect("chmod");
+    fs::write(&ini, "memory_limit = 202M\n").expect("php.ini");
+    daemon.signal(Signal::SIGUSR2);
+    daemon.wait_for("reload done");
+    until("a zygote", || {
+        (daemon.preloaders("zygote").len() == 1).then_some(())
+    });
+    assert_eq!(daemon.get("a", "limit.php").body(), "202M");
+}
+
+#[test]
+fn the_status_says_which_pools_have_workers_of_a_zygote_and_why_others_have_none() {
+    let daemon = Daemon::start(|dir| {
+        let script = dir.join("preload.php");
+        fs::write(&script, "<?php").expect("a script");
+        let ini = dir.join("php.ini");
+        fs::write(&ini, format!("opcache.preload = {}\n", script.display())).expect("php.ini");
+        let preloads = format!("php_ini = \"{}\"\n", ini.display());
+        format!(
+            "[global]\ncontrol = \"{}/control.sock\"\n{}{}{}",
+            dir.display(),
+            member(dir, "a", STATIC, "", ""),
+            member(dir, "b", STATIC, "", &preloads),
+            member(dir, "c", STATIC, "", "").replace("\"zygote\"", "\"own\"")
+        )
+    });
+    for name in ["a", "b", "c"] {
+        daemon.wait_for_workers(name, 2);
+    }
+    let status = |arguments: &[&str]| {
+        let output = forkyard(&[&["status"], arguments].concat(), &daemon.dir).output();
+        String::from_utf8(output.expect("forkyard").stdout).expect("text")
+    };
+    let zygote = super::process::children(daemon.pid())
+        .into_iter()
+        .find(|pid| super::process::title(*pid) == "forkyard: preloader zygote")
+        .expect("a zygote");
+    let of_a = status(&["a"]);
+    assert!(
+        of_a.contains(&format!(", 2 workers, zygote {zygote}\n")),
+        "{of_a}"
+    );
+    let of_b = status(&["b"]);
+    let reason = "    has a preloader of its own and no zygote: php.ini has opcache.preload\n";
+    assert!(
+        of_b.contains(", 2 workers, preloader ") && of_b.contains(reason),
+        "{of_b}"
+    );
+    let of_c = status(&["c"]);
+    assert!(
+        of_c.contains(", 2 workers, preloader ") && !of_c.contains("zygote"),
+        "{of_c}"
+    );
+    let all: serde_json::Value = serde_json::from_str(&status(&["--json"])).expect("JSON");
+    let kinds = all["pools"].as_array().expect("pools").iter().map(|pool| {
+        let generation = &pool["generations"][0];
+        (generation["preloading"].as_str(), generation["unfit"].as_str())
+    });
+    let expected = [
+        (Some("zygote"), None),
+        (Some("own"), Some("php.ini has opcache.preload")),
+        (Some("own"), None),
+    ];
+    assert_eq!(kinds.collect::<Vec<_>>(), expected, "{all:#}");
+}

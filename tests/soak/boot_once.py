@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""A worker that is put back after each request, for a long time: worker_mode = "snapshot" with requests that leave something everywhere.
+
+Wanted: all memory of the worker is what it was before the first request after 1, 10, 100 ... of them, but for words that are named;
+its memory and the preloader's do not grow; no answer has another user's token, and no random value comes twice; one process
+serves all. Run by scripts/soak boot-once; tests/it/php_worker/soak.rs runs a small sample.
+"""
+
+import argparse
+import base64
+import contextlib
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "conformance"))
+
+import fastcgi  # noqa: E402
+
+POOL = """[global]
+control = "{directory}/control.sock"
+[pool.snap]
+listen = {{ address = "{directory}/snap.sock", mode = "0666" }}
+{user}pm = "static"
+max_children = 1
+max_requests = 1000000000
+[pool.snap.application]
+runtime = "php"
+version = "{php}"
+worker = "{directory}/boot_once.php"
+worker_mode = "snapshot"
+isolation = "rewind"
+php_admin_value = {{ "ffi.enable" = "true", memory_limit = "128M", "session.save_path" = "{directory}/sessions", \
+"opcache.jit" = "tracing", "opcache.jit_buffer_size" = "16M" }}
+"""
+# What a request does, and how often of a hundred.
+KINDS = [("", 60), ("mixture", 30), ("exit", 4), ("exception", 4), ("fatal", 2)]
+# Memory that changes while a worker waits: how it waits and what it counts, and what is below the frames of the snapshot.
+APART = ("[stack]", "/memfd:forkyard worker (deleted)")
+RSEQ_BYTES = 32
+WAITS = ("232 ", "281 ", "441 ")
+PATIENCE_SECONDS = 120
+PAGE = 4096
+
+
+def until(what, ask):
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not (found := ask()):
+        if time.monotonic() > end:
+            sys.exit(f"waited in vain for {what}")
+        time.sleep(0.01)
+    return found
+
+
+class Worker:
+    """The pool's only worker, seen from outside."""
+
+    def __init__(self, program, directory):
+        self.program, self.directory = program, directory
+        self.client = fastcgi.Client(f"{directory}/snap.sock", False, PATIENCE_SECONDS)
+
+    def ask(self, query, body=b"", **more):
+        script = f"{self.directory}/boot_once.php"
+        parameters = {
+            "SCRIPT_FILENAME": script, "SCRIPT_NAME": "/boot_once.php", "REQUEST_URI": f"/?{query}", "QUERY_STRING": query,
+            "REQUEST_METHOD": "POST" if body else "GET", "CONTENT_LENGTH": str(len(body)), "SERVER_PROTOCOL": "HTTP/1.1",
+        }
+        answer = self.client.ask(parameters | more, body)
+        if answer.how not in ("end", "eof") or answer.end is None:
+            sys.exit(f"no answer to {query}: {answer.how}")
+        return answer.out.split(b"\r\n\r\n", 1)[-1]
+
+    def status(self):
+        command = [self.program, "status", "snap", "--json", "--socket", f"{self.directory}/control.sock"]
+        return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["pools"][0]
+
+    def when_put_back(self, pid):
+        """It is idle when it was put back, and not before; then it waits."""
+        def is_idle():
+            workers = [worker for generation in self.status()["generations"] for worker in generation["workers"]]
+            return any(worker["pid"] == pid and worker["stage"] == "Idle" for worker in workers)
+
+        until("an idle worker", is_idle)
+        until("a worker that waits", lambda: Path(f"/proc/{pid}/syscall").read_text().startswith(WAITS))
+
+
+def memory(pid):
+    """What only the process has and can write to."""
+    found = []
+    with open(f"/proc/{pid}/mem", "rb", 0) as file:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            words = line.split(None, 5)
+            if words[1] == "rw-p":
+                start, end = (int(number, 16) for number in words[0].split("-"))
+                file.seek(start)
+                pieces = bytearray()
+                while len(pieces) < end - start:
+                    pieces += file.read(end - start - len(pieces))
+                name = words[5] if len(words) > 5 else ""
+                # The kernel may list one mapping as two, where a part of it was made anew.
+                if found and found[-1][1] == name and found[-1][0] + len(found[-1][2]) == start:
+                    found[-1] = (found[-1][0], name, found[-1][2] + bytes(pieces))
+                else:
+                    found.append((start, name, bytes(pieces)))
+    return found
+
+
+def unexplained(before, now, errno, rseq):
+    """Words that differ, and that nothing explains. `errno` is that of the last call, and the kernel writes where the thread runs."""
+    # What may differ may grow as well, as a stack does.
+    before, now = ([one for one in memory if one[1] not in APART] for memory in (before, now))
+    mappings = [{(hex(start), name, len(data)) for start, name, data in memory} for memory in (before, now)]
+    if mappings[0] != mappings[1]:
+        return [f"mappings, {gone}: {sorted(one - other)}" for gone, one, other in (("gone", *mappings), ("new", *mappings[::-1]))]
+    found = []
+    for (start, name, old), (_, _, new) in zip(before, now, strict=True):
+        if old == new:
+            continue
+        for page in range(0, len(old), PAGE):
+            if old[page : page + PAGE] == new[page : page + PAGE]:
+                continue
+            for word in range(page, min(page + PAGE, len(old)), 8):
+                at = start + word
+                if old[word : word + 8] != new[word : word + 8] and at != errno & ~7 and not rseq <= at < rseq + RSEQ_BYTES:
+                    found.append(f"{at:x} {name}")
+    return found
+
+
+def resident_pages(pid):
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+
+
+def one_request(worker, number, seen, kinds, used):
+    """A request of one of two users, who leaves a token wherever there is place for one."""
+    token = f"{random.choice(['alice', 'carol'])}{number}token"
+    kind = random.choices([kind for kind, _ in KINDS], [often for _, often in KINDS])[0]
+    more, body, expected = {}, b"", [token, "", "", "", ""]
+    if random.random() < 0.5:
+        more["HTTP_COOKIE"], expected[1] = f"token={token}", token
+    if random.random() < 0.5:
+        more["HTTP_AUTHORIZATION"] = "Basic " + base64.b64encode(f"{token}:x".encode()).decode()
+        expected[2] = token
+    if random.random() < 0.4:
+        more["CONTENT_TYPE"] = "multipart/form-data; boundary=b"
+        body = (
+            f'--b\r\nContent-Disposition: form-data; name="token"\r\n\r\n{token}\r\n--b\r\nContent-Disposition: form-data; '
+            f'name="f"; filename="f"\r\n\r\n{token}\r\n--b--\r\n'
+        ).encode()
+        expected[3] = expected[4] = token
+    answer = worker.ask(f"token={token}&what={kind}", body, **more)
+    try:
+        said, _ = json.JSONDecoder().raw_decode(answer.decode(errors="replace"))
+    except ValueError:
+        sys.exit(f"request {number} ({kind}) was answered with {answer!r}")
+    if not said["fresh"] or said["tokens"] != expected:
+        sys.exit(f"request {number} ({kind}) should have said {expected}: {said}")
+    for value in said["random"]:
+        if value in seen:
+            sys.exit(f"request {number}: {value} came before")
+        seen.add(value)
+    kinds[kind or "plain"] = kinds.get(kind or "plain", 0) + 1
+    used.update(said["used"])
+
+
+def run(arguments, directory):
+    worker = Worker(arguments.program, directory)
+    until("the pool", lambda: Path(f"{directory}/snap.sock").exists())
+    pid, errno, rseq = json.loads(worker.ask("what=places"))
+    worker.when_put_back(pid)
+    before = memory(pid)
+    preloader = worker.status()["generations"][0]["preloader"]
+    looks, look = [], 1
+    seen, kinds, used = set(), {}, set()
+    pages = {}
+    begun = time.monotonic()
+    for number in range(1, arguments.requests + 1):
+        one_request(worker, number, seen, kinds, used)
+        if number == look or number == arguments.requests:
+            worker.when_put_back(pid)
+            if found := unexplained(before, memory(pid), errno, rseq):
+                sys.exit(f"after {number} requests {len(found)} words differ: {found[:20]}")
+            looks.append(number)
+            pages[number] = (resident_pages(pid), resident_pages(preloader))
+            look *= 10
+    seconds = time.monotonic() - begun
+    facts = json.loads(worker.ask("what=facts"))
+    if any(facts["given_up"].values()) or json.loads(worker.ask("what=places"))[0] != pid:
+        sys.exit(f"the worker was replaced: {facts}")
+    rewound = facts["rewound"]
+    print(f"{arguments.requests} requests in {seconds:.0f} s by one process: {kinds}")
+    print(f"used: {', '.join(sorted(used))}")
+    print(f"memory is what it was after {looks} requests: {sum(len(data) for _, _, data in before) >> 10} KiB in {len(before)} mappings")
+    print(f"put back in {facts['rewound_nanoseconds'] / rewound / 1000:.0f} us with {facts['rewound_pages'] / rewound:.0f} pages each")
+    print(f"resident pages of worker and preloader: {pages}")
+    print(f"{len(seen)} random values, each once")
+    grown = [max(last - first, 0) for first, last in zip(pages[looks[len(looks) // 2]], pages[looks[-1]], strict=True)]
+    if max(grown) > 400:
+        sys.exit(f"memory has grown: {grown} pages")
+
+
+def expected(line):
+    """What the requests bring about themselves."""
+    return any(text in line for text in ("Allowed memory size", "Uncaught Exception", "Stack trace", "#0 ", "#1 ", "thrown in"))
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="scripts/soak boot-once", description=__doc__)
+    parser.add_argument("--requests", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--program", default="target/debug/forkyard")
+    parser.add_argument("--php", default="8.2")
+    arguments = parser.parse_args()
+    random.seed(arguments.seed)
+    with tempfile.TemporaryDirectory(prefix="forkyard-soak-") as directory:
+        directory = Path(directory)
+        directory.chmod(0o755)
+        (directory / "sessions").mkdir()
+        (directory / "sessions").chmod(0o777)
+        (directory / "boot_once.php").write_bytes((HERE / "boot_once.php").read_bytes())
+        user = 'user = "nobody"\n' if os.geteuid() == 0 else ""
+        (directory / "forkyard.toml").write_text(POOL.format(directory=directory, user=user, php=arguments.php))
+        with open(directory / "log", "wb") as log:
+            daemon = subprocess.Popen([arguments.program, "run", "-c", directory / "forkyard.toml"], stderr=log)
+        try:
+            run(arguments, directory)
+            unknown = [line for line in (directory / "log").read_text().splitlines() if "WARN" in line and not expected(line)]
+            if unknown:
+                sys.exit(f"the log has {unknown[:5]}")
+        except SystemExit:
+            sys.stderr.write((directory / "log").read_text(errors="replace")[-4000:])
+            raise
+        finally:
+            daemon.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                daemon.wait(30)
+
+
+if __name__ == "__main__":
+    main()
