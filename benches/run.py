@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from cases import CASES
-from harness import table
+from harness import plot, table
 from harness.bench import SCRIPTS, Bench, load_average
 from harness.servers import PHP_FPM, PROGRAMS
 
@@ -21,6 +21,9 @@ def main():
     if arguments.needs:
         needs = {need: None for case in cases for need in getattr(case, arguments.needs.upper())}
         return print(*needs)
+    if arguments.figures:
+        rows, about = table.from_json(arguments.figures.read_text())
+        return print(*plot.write(rows, about, arguments.plot), sep="\n")
     with tempfile.TemporaryDirectory(prefix="forkyard-bench-") as work:
         os.chmod(work, 0o755)
         bench = Bench(work, arguments.quick)
@@ -33,6 +36,7 @@ def main():
             try:
                 # One by one: those before a failure are measured.
                 for row in CASES[name].run(bench):
+                    row.case = name
                     rows.append(row)
             except (RuntimeError, OSError, subprocess.SubprocessError) as error:
                 print(f"{name}: {error}", file=sys.stderr)
@@ -43,6 +47,8 @@ def main():
     print(f"programs: {PROGRAMS}")
     if arguments.json:
         arguments.json.write_text(table.as_json(rows, about))
+    if arguments.plot:
+        print(*plot.write(rows, about, arguments.plot), sep="\n")
     if broken:
         sys.exit(f"could not be measured: {', '.join(broken)}")
     sys.exit(0 if all(row.met for row in rows) else 1)
@@ -60,9 +66,13 @@ def parse():
     parser.add_argument("cases", nargs="*", metavar="CASE", help="what to run; everything if none is named")
     parser.add_argument("--quick", action="store_true", help="shorter and fewer rounds: to see that it works")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
+    parser.add_argument("--plot", type=Path, metavar="DIRECTORY", help="write a picture (SVG) for each case there")
+    parser.add_argument("--from", type=Path, metavar="FILE", dest="figures", help="measure nothing: plot what --json has written")
     # Asked by scripts/bench: what the cases need of these.
     parser.add_argument("--needs", choices=["packages", "builds"], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.figures and not arguments.plot:
+        parser.error("--from needs --plot DIRECTORY")
     unknown = [name for name in arguments.cases if name not in CASES]
     if unknown:
         parser.error(f"no such case: {', '.join(unknown)}")

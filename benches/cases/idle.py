@@ -20,7 +20,7 @@ def run(bench):
     for server in SERVERS:
         with bench.start(server, *pools) as running:
             time.sleep(1)
-            calls[server.name] = _calls(bench, running, seconds)
+            calls[server.name] = processes.calls_of_idle(running.processes(), bench.directory("strace"), seconds)
     yield Row(
         work=f"idle with {POOLS} ondemand pools: system calls in {seconds} s",
         forkyard=calls["forkyard"],
@@ -29,15 +29,3 @@ def run(bench):
         must="0",
         met=calls["forkyard"] == 0,
     )
-
-
-def _calls(bench, server, seconds):
-    output = bench.directory("strace")
-    with processes.traced(server.processes(), output, "-ttt"):
-        # To be attached to interrupts a wait, which is then begun again.
-        time.sleep(0.5)
-        begun = time.time()
-        time.sleep(seconds)
-        ended = time.time()
-    times = (float(line.split()[1]) for line in output.read_text().splitlines())
-    return sum(1 for at in times if begun <= at < ended)

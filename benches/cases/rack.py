@@ -17,6 +17,8 @@ APPLICATION = "site.ru"
 PATH = "/world"
 WORKERS = 16
 CLIENTS = (1, 8)
+# Of Puma's rate.
+LEAST = 1.1
 
 
 class Rival(Server):
@@ -38,20 +40,25 @@ class Rival(Server):
 
 
 class Puma(Rival):
-    """A cluster of processes with one thread each, forked from a loaded application."""
+    """A cluster of processes, forked from a loaded application."""
 
     name = "puma"
+    threads = 1
 
     def command(self):
         path = self.directory / "puma.rb"
         path.write_text(
             f'rackup "{self.application}"\nenvironment "production"\nworkers {self.pools[0].max_children}\n'
-            f'threads 1, 1\npreload_app!\nbind "unix://{self.socket()}?umask=0111"\n'
+            f'threads {self.threads}, {self.threads}\npreload_app!\nbind "unix://{self.socket()}?umask=0111"\n'
         )
         return ["puma", "-q", "-C", path]
 
     def workers(self):
         return [pid for pid in self.processes() if "cluster worker" in processes.title(pid)]
+
+
+class ThreadedPuma(Puma):
+    threads = 5
 
 
 class Passenger(Rival):
@@ -97,29 +104,33 @@ class Passenger(Rival):
 def run(bench):
     rounds, seconds = (3, 1) if bench.quick else (7, 3)
     application = bench.scripts / APPLICATION
-    pool = Pool(max_children=WORKERS, application=_application(bench))
-    for kind in (Puma, Passenger):
-        with bench.start(Forkyard, pool) as forkyard, kind(bench.directory(kind.name), [pool], application) as rival:
-            forkyard.wait_for_workers(WORKERS)
-            servers = [forkyard, rival]
-            yield from _rates(bench, servers, rounds, seconds)
-            memory = [processes.pss_mib(server.processes()) for server in servers]
-            yield no_more(f"Sinatra, {WORKERS} workers that served: memory (beside: {kind.name})", *memory, "MiB")
+    for workers, kind in ((WORKERS, Puma), (2, ThreadedPuma)):
+        yield from _beside(bench, kind, application, workers, kind.threads, LEAST, rounds, seconds)
+    yield from _beside(bench, Passenger, application, WORKERS, 1, 1.0, rounds, seconds)
 
 
-def _application(bench):
-    return f'{{ runtime = "rack", root = "{bench.scripts}", entry = "{APPLICATION}" }}'
+def _beside(bench, kind, application, workers, threads, least, rounds, seconds):
+    table = f'{{ runtime = "rack", root = "{bench.scripts}", entry = "{APPLICATION}", threads = {threads} }}'
+    pool = Pool(max_children=workers, application=table)
+    with bench.start(Forkyard, pool) as forkyard, kind(bench.directory(kind.name), [pool], application) as rival:
+        forkyard.wait_for_workers(workers)
+        servers = [forkyard, rival]
+        about = f"{workers} workers" if threads == 1 else f"{workers} workers of {threads} threads"
+        yield from _rates(bench, servers, about, least, rounds, seconds)
+        memory = [processes.pss_mib(server.processes()) for server in servers]
+        yield no_more(f"Sinatra, {about} that served: memory (beside: {kind.name})", *memory, "MiB")
 
 
-def _rates(bench, servers, rounds, seconds):
+def _rates(bench, servers, about, least, rounds, seconds):
     beside = servers[1].name
     with Site(bench, servers) as nginx:
         for clients in CLIENTS:
             for server in servers:
                 nginx.rate(server, clients, 1)
             comparison = bench.compare(servers, lambda server: nginx.rate(server, clients, seconds), rounds)
-            work = f"Sinatra through nginx, {clients} {'client' if clients == 1 else 'clients'} (beside: {beside})"
-            yield at_least(comparison, 1.0, work=work)
+            one = "client" if clients == 1 else "clients"
+            work = f"Sinatra through nginx, {about}, {clients} {one} (beside: {beside})"
+            yield at_least(comparison, least, work=work)
             yield from latencies(comparison, work)
 
 

@@ -58,6 +58,9 @@ class Bench:
             if result["errors"]:
                 raise RuntimeError(f"{server.name}: {script}: {result['errors_by_kind']}")
             cpu = processes.cpu_seconds(busy) - before
+            if gone := set(busy) - set(server.busy()):
+                # Their processor time is not known any more.
+                raise RuntimeError(f"{server.name}: {script}: {len(gone)} of {len(busy)} workers were replaced")
             latency = result["latency_us"]
             return result["requests_per_second"], cpu / result["requests"] * 1e6, latency["p50"], latency["p99"]
 

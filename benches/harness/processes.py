@@ -38,6 +38,31 @@ def pss_mib(pids):
     return total / 1024
 
 
+def whole_memory_mib(pids):
+    """PSS, shared memory that the processes hold and have not mapped, and page tables."""
+    kilobytes, mapped, held = 0, 0, {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            fields = {name: int(value) for name, value in re.findall(r"^(\w+):\s+(\d+) kB", rollup, re.M)}
+            tables = re.search(r"^VmPTE:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.M)
+            kilobytes += fields["Pss"] + (int(tables.group(1)) if tables else 0)
+            mapped += fields.get("Pss_Shmem", 0)
+            for fd in os.listdir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    if os.readlink(f"/proc/{pid}/fd/{fd}").startswith("/memfd:"):
+                        about = os.stat(f"/proc/{pid}/fd/{fd}")
+                        held[about.st_dev, about.st_ino] = about.st_blocks // 2
+    return (kilobytes + max(0, sum(held.values()) - mapped)) / 1024
+
+
+def family_cpu_seconds(pid):
+    """Processor time of a process, of the children that it has reaped, and of all that live below it."""
+    words = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()
+    ticks = sum(int(word) for word in words[11:15])
+    return ticks / os.sysconf("SC_CLK_TCK") + cpu_seconds(descendants(pid)[1:])
+
+
 def cpu_seconds(pids):
     """Time on a processor so far, to the nanosecond where getrusage(2) would round."""
     total = 0
@@ -91,6 +116,18 @@ def traced(pids, output, *options):
 
 def _is_traced(pid):
     return "TracerPid:\t0\n" not in Path(f"/proc/{pid}/status").read_text()
+
+
+def calls_of_idle(pids, output, seconds):
+    """How many system calls processes make in so many seconds in which nothing is asked of them."""
+    with traced(pids, output, "-ttt"):
+        # To be attached to interrupts a wait, which is then begun again.
+        time.sleep(0.5)
+        begun = time.time()
+        time.sleep(seconds)
+        ended = time.time()
+    times = (float(line.split()[1]) for line in Path(output).read_text().splitlines())
+    return sum(1 for at in times if begun <= at < ended)
 
 
 def calls_counted(summary):

@@ -30,6 +30,7 @@ class Pool:
     min_spare_servers: int = 0
     max_spare_servers: int = 0
     max_requests: int = 0
+    user: int = 0
     application: str = f'{{ runtime = "php", version = "{PHP_VERSION}" }}'
 
     def settings(self):
@@ -135,9 +136,10 @@ class Forkyard(Server):
     name = "forkyard"
 
     def configure(self):
-        user = 'user = "www-data"\n' if os.geteuid() == 0 else ""
         text = ""
         for pool in self.pools:
+            names = f'user = "{pool.user}"\ngroup = "{pool.user}"\n' if pool.user else 'user = "www-data"\n'
+            user = names if os.geteuid() == 0 else ""
             text += f'[pool.{pool.name}]\nlisten = {{ address = "{self.socket(pool.name)}", mode = "0666" }}\n{user}'
             # As php-fpm's.
             text += f'reload = "always"\npm = "{pool.pm}"\n'
@@ -152,10 +154,11 @@ class PhpFpm(Server):
     name = "php-fpm"
 
     def configure(self):
-        user = "user = www-data\ngroup = www-data\n" if os.geteuid() == 0 else ""
         # Without a time limit php-fpm's reload ends what is being served. forkyard's default has one.
         text = "[global]\nerror_log = /dev/stderr\nprocess_control_timeout = 10s\n"
         for pool in self.pools:
+            name = pool.user or "www-data"
+            user = f"user = {name}\ngroup = {name}\n" if os.geteuid() == 0 else ""
             text += f"[{pool.name}]\nlisten = {self.socket(pool.name)}\nlisten.mode = 0666\n{user}pm = {pool.pm}\n"
             text += "".join(f"pm.{name} = {value}\n" for name, value in pool.settings().items())
         path = self.directory / "php-fpm.conf"

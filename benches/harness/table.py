@@ -17,6 +17,8 @@ class Row:
     ratio: float | None = None
     note: str = ""
     rounds: dict = field(default_factory=dict)
+    # Whose row it is.
+    case: str = ""
 
     def cells(self):
         return [
@@ -88,6 +90,12 @@ def as_text(rows):
     rule = "|" + "|".join("-" * (width + 1) + (":" if i in rights else "-") for i, width in enumerate(widths)) + "|"
     notes = [f"{row.work}: {row.note}" for row in rows if row.note]
     return "\n".join([line(cells[0]), rule, *map(line, cells[1:]), "", *notes])
+
+
+def from_json(text):
+    """What as_json has written: the rows, and what is said about all."""
+    about = json.loads(text)
+    return [Row(**row) for row in about.pop("rows")], about
 
 
 def as_json(rows, about):

@@ -1,0 +1,92 @@
+"""A Symfony page and hello world by a worker script, put back after each request and in a loop, beside php-fpm."""
+
+import contextlib
+import subprocess
+
+from harness import processes
+from harness.needs import BOTH, PHP_BUILDS
+from harness.servers import PHP_VERSION, Forkyard, PhpFpm, Pool
+from harness.table import Row, at_least, latencies, processor_time
+
+PACKAGES = (*BOTH, "php-symfony-framework-bundle")
+BUILDS = PHP_BUILDS
+
+WORKERS = 8
+# What a page may cost in processor time, of php-fpm's with OPcache.
+MOST_CPU = {"snapshot": 0.65, "loop": 0.48}
+LEAST_RATE = 1.8
+# A worker that is put back, beside one that goes on: µs for each request.
+MOST_REWINDING = 200
+MOST_MEMORY = 1.2
+
+
+class PhpFpmWithFixedCode(PhpFpm):
+    """The code of a worker script is fixed, too."""
+
+    def configure(self):
+        command = super().configure()
+        with (self.directory / "php-fpm.conf").open("a") as file:
+            file.write("php_admin_value[opcache.validate_timestamps] = 0\n")
+        return command
+
+
+def run(bench):
+    symfony = bench.scripts / "symfony"
+    subprocess.run(["chmod", "-R", "a+rwX", symfony], check=True)
+    rounds, seconds = (5, 1) if bench.quick else (11, 2)
+    memory = {}
+    with contextlib.ExitStack() as stack:
+        start = lambda server, pool: stack.enter_context(bench.start(server, pool))
+        php_fpm = start(PhpFpmWithFixedCode, Pool(max_children=WORKERS))
+        modes = {mode: start(Forkyard, _pool(symfony / "worker.php", mode, ["/", "/"])) for mode in MOST_CPU}
+        for server in (php_fpm, *modes.values()):
+            server.wait_for_workers(WORKERS)
+            bench.load(server, symfony / "index.php", clients=WORKERS, requests=20 * WORKERS, uri="/")
+        for mode, server in modes.items():
+            for clients in (1, WORKERS):
+                comparison = bench.rate(
+                    [server, php_fpm], symfony / "index.php", seconds, rounds, clients=clients, uri="/"
+                )
+                work = f"a Symfony page, {mode}, {clients} client{'s' * (clients > 1)}"
+                is_bar = mode == "snapshot" and clients > 1
+                yield at_least(comparison, LEAST_RATE if is_bar else 1, work=work)
+                yield processor_time(comparison, work, MOST_CPU[mode])
+                if clients > 1:
+                    yield list(latencies(comparison, work))[1]
+            memory[mode] = processes.pss_mib(server.processes())
+        own, others = memory["snapshot"], processes.pss_mib(php_fpm.processes())
+        yield Row(
+            f"a Symfony page, snapshot: memory of {WORKERS} workers", own, others, "MiB", f"≤ {MOST_MEMORY} x",
+            own <= MOST_MEMORY * others, own / others, note="PSS of all processes",
+        )
+    yield from _hello(bench, rounds, seconds)
+
+
+def _hello(bench, rounds, seconds):
+    """What it costs to be put back. The loop is in php-fpm's column."""
+    script = bench.scripts / "hello_worker.php"
+    with bench.start(Forkyard, _pool(script, "snapshot", [])) as snapshot, bench.start(
+        Loop, _pool(script, "loop", [])
+    ) as loop:
+        for server in (snapshot, loop):
+            server.wait_for_workers(WORKERS)
+        comparison = bench.rate([snapshot, loop], script, seconds, rounds, clients=1)
+        own, loops, _ = comparison.number(1)
+        yield Row(
+            "hello, snapshot beside loop, 1 client: CPU time", own, loops, "µs", f"≤ + {MOST_REWINDING} µs",
+            own - loops <= MOST_REWINDING, own / loops,
+        )
+
+
+class Loop(Forkyard):
+    name = "loop"
+
+
+def _pool(script, mode, warm_up):
+    requests = ", ".join(f'"{path}"' for path in warm_up)
+    application = (
+        f'{{ runtime = "php", version = "{PHP_VERSION}", worker = "{script}", worker_mode = "{mode}",'
+        f' warm_up_requests = [{requests}],'
+        ' php_admin_value = { "opcache.validate_timestamps" = "0" } }'
+    )
+    return Pool(max_children=WORKERS, max_requests=100_000, application=application)

@@ -1,0 +1,5 @@
+<?php
+$handler = function () {
+    echo 'Hello';
+};
+while (forkyard_handle_request($handler));

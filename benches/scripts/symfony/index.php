@@ -1,0 +1,7 @@
+<?php
+require __DIR__ . '/app.php';
+$kernel = new Kernel('prod', false);
+$request = Symfony\Component\HttpFoundation\Request::createFromGlobals();
+$response = $kernel->handle($request);
+$response->send();
+$kernel->terminate($request, $response);
