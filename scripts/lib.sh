@@ -31,6 +31,13 @@ as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
 }
 
+# Brings the lists of packages up to date, once for a script.
+update_packages() {
+    [ -z "${packages_are_updated:-}" ] || return 0
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get update -q >/dev/null
+    packages_are_updated=yes
+}
+
 # need PACKAGE...: installs the Debian packages that are missing.
 need() {
     local missing=()
@@ -46,11 +53,48 @@ need() {
         as_root chmod +x /usr/sbin/policy-rc.d
         at_exit 'as_root rm -f /usr/sbin/policy-rc.d'
     fi
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get update -q >/dev/null
+    update_packages
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}" >/dev/null || {
         echo "apt-get could not install: ${missing[*]}" >&2
         exit 1
     }
+}
+
+# fetch RELEASE DIRECTORY PACKAGE...: puts packages of a release of Debian's there, as files, unless they are there.
+fetch() {
+    local release=$1 place=$2 apt
+    shift 2
+    [ ! -e "$place/complete" ] || return 0
+    need python3 debian-archive-keyring
+    rm -rf "$place"
+    mkdir -p "$place/lists/partial"
+    PYTHONPATH=tests/conformance python3 -B -c "import sources; print(sources.source_entries('deb', '$release'))" >"$place/apt.sources"
+    apt=(apt-get -q -o Dir::Etc::SourceList="$place/apt.sources" -o Dir::Etc::SourceParts=- -o Dir::State::Lists="$place/lists"
+        -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o Acquire::Languages=none -o APT::Sandbox::User=root)
+    (cd "$place" && "${apt[@]}" update && "${apt[@]}" download "$@") >"$place/log" 2>&1 || {
+        echo "apt-get could not fetch $* of Debian $release: $(tail -1 "$place/log")" >&2
+        return 1
+    }
+    rm -rf "$place/lists"
+    touch "$place/complete"
+}
+
+# need_extensions NAME...: puts extensions of PHP where they are found and nothing loads them. As packages some exclude others.
+need_extensions() {
+    local place name fetched
+    place=$("php-config$php" --extension-dir)
+    for name in "$@"; do
+        [ ! -e "$place/$name.so" ] || continue
+        echo "fetching: php$php-$name" >&2
+        fetched=$(mktemp -d)
+        update_packages
+        (cd "$fetched" && apt-get download -q "php$php-$name" >/dev/null 2>&1 && dpkg -x ./*.deb .) || {
+            echo "apt-get could not fetch php$php-$name" >&2
+            exit 1
+        }
+        as_root install -m 644 "$fetched$place/$name.so" "$place/"
+        rm -rf "$fetched"
+    done
 }
 
 # Rust, which is not installed for anybody.
@@ -79,6 +123,15 @@ need_build_tools() {
     need gcc libc6-dev "php$php-dev" "libphp$php-embed"
 }
 
+# Keeps the paths of this machine out of what is built, so that the same comes out of every directory. Debian's tools put flags
+# for C into the environment that name the directory too, in the same way.
+forget_paths() {
+    local cargo_home=${CARGO_HOME:-$HOME/.cargo}
+    RUSTFLAGS="--remap-path-prefix=$root=. --remap-path-prefix=$cargo_home=/cargo"
+    CFLAGS="-ffile-prefix-map=$root=. -ffile-prefix-map=$cargo_home=/cargo"
+    export RUSTFLAGS CFLAGS
+}
+
 # build PROFILE WHAT...: builds programs by their names, libforkyard.so, examples/NAME. They are in $target/PROFILE then.
 # forkyard-fpm is forkyard by another name: a hard link, so that the file that a process executes has that name, too.
 build() {
@@ -92,7 +145,14 @@ build() {
         *) options+=(--bin "$what") ;;
         esac
     done
-    cargo build --profile "$profile" --locked --package forkyard --package forkyard-load "${options[@]}"
+    # As packages have them: what was built, and the files for versions of PHP beside forkyard-php.
+    if [ "$profile" = dist ]; then
+        FORKYARD_COMMIT=${FORKYARD_COMMIT:-$(git rev-parse --short=12 HEAD 2>/dev/null || true)}
+        FORKYARD_SHIM_DIR=$(mkdir -p "$target/dist/php" && cd "$target/dist/php" && pwd)
+        export FORKYARD_COMMIT FORKYARD_SHIM_DIR
+        forget_paths
+    fi
+    cargo build --profile "$profile" --locked --package forkyard --package forkyard-load --package forkyard-jobs-postgresql "${options[@]}"
     for what in "$@"; do
         [ "$what" != forkyard-fpm ] || ln -f "$target/$profile/forkyard" "$target/$profile/forkyard-fpm"
         test -x "$target/$profile/$what" || { echo "$target/$profile/$what was not built" >&2; exit 1; }
@@ -102,10 +162,21 @@ build() {
 # Format and lints.
 check_source() {
     cargo fmt --all --check
+    # The fuzz targets are a workspace of their own, which nothing else builds.
+    cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
     cargo clippy --locked --workspace --all-targets -- -D warnings
+}
+
+# The documentation of everything, private items included. With clippy's driver, its arguments and the features that examples
+# and tests need, cargo goes on with what check_source has checked; plain cargo doc checks every crate once more.
+document_source() {
+    RUSTC_WORKSPACE_WRAPPER="$(rustc --print sysroot)/bin/clippy-driver" \
+        CLIPPY_ARGS="-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__" RUSTDOCFLAGS="-D warnings" \
+        cargo doc --locked --workspace --no-deps --document-private-items --lib --examples --bin forkyard-load
 }
 
 # The tests that need no other program.
 test_alone() {
-    cargo test --locked --workspace --lib --bins --test pure --test simulations
+    # What is on PostgreSQL is tested on a server.
+    cargo test --locked --workspace --exclude forkyard-jobs-postgresql --lib --bins --test pure --test simulations
 }
