@@ -1,6 +1,7 @@
 """A Symfony page and hello world by a worker script, put back after each request and in a loop, beside php-fpm."""
 
 import contextlib
+import os
 import subprocess
 
 from harness import processes
@@ -15,6 +16,8 @@ WORKERS = 8
 # What a page may cost in processor time, of php-fpm's with OPcache.
 MOST_CPU = {"snapshot": 0.65, "loop": 0.48}
 LEAST_RATE = 1.8
+# The same beside php-fpm with opcache.preload.
+MOST_CPU_BESIDE_PRELOAD = 0.85
 # A worker that is put back, beside one that goes on: µs for each request.
 MOST_REWINDING = 200
 MOST_MEMORY = 1.2
@@ -28,6 +31,17 @@ class PhpFpmWithFixedCode(PhpFpm):
         with (self.directory / "php-fpm.conf").open("a") as file:
             file.write("php_admin_value[opcache.validate_timestamps] = 0\n")
         return command
+
+
+class PhpFpmWithPreload(PhpFpmWithFixedCode):
+    """Its classes are loaded and linked before it has workers."""
+
+    name = "php-fpm, preload"
+    script = None
+
+    def configure(self):
+        user = ["-d", "opcache.preload_user=www-data"] if os.geteuid() == 0 else []
+        return [*super().configure(), "-d", f"opcache.preload={self.script}", *user]
 
 
 def run(bench):
@@ -54,12 +68,25 @@ def run(bench):
                 if clients > 1:
                     yield list(latencies(comparison, work))[1]
             memory[mode] = processes.pss_mib(server.processes())
+        yield from _beside_preload(bench, modes["snapshot"], symfony, start, rounds, seconds)
         own, others = memory["snapshot"], processes.pss_mib(php_fpm.processes())
         yield Row(
             f"a Symfony page, snapshot: memory of {WORKERS} workers", own, others, "MiB", f"≤ {MOST_MEMORY} x",
             own <= MOST_MEMORY * others, own / others, note="PSS of all processes",
         )
     yield from _hello(bench, rounds, seconds)
+
+
+def _beside_preload(bench, snapshot, symfony, start, rounds, seconds):
+    PhpFpmWithPreload.script = symfony / "preload.php"
+    preload = start(PhpFpmWithPreload, Pool(max_children=WORKERS))
+    preload.wait_for_workers(WORKERS)
+    script = symfony / "index.php"
+    bench.load(preload, script, clients=WORKERS, requests=20 * WORKERS, uri="/")
+    comparison = bench.rate([snapshot, preload], script, seconds, rounds, clients=1, uri="/")
+    yield processor_time(
+        comparison, "a Symfony page, snapshot beside opcache.preload, 1 client", MOST_CPU_BESIDE_PRELOAD
+    )
 
 
 def _hello(bench, rounds, seconds):
@@ -89,4 +116,5 @@ def _pool(script, mode, warm_up):
         f' warm_up_requests = [{requests}],'
         ' php_admin_value = { "opcache.validate_timestamps" = "0" } }'
     )
-    return Pool(max_children=WORKERS, max_requests=100_000, application=application)
+    # A worker that is replaced can't be measured.
+    return Pool(max_children=WORKERS, max_requests=0, application=application)

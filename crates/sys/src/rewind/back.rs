@@ -1,6 +1,6 @@
 //! Putting a process back.
 
-use super::book::{Book, MOST_FOUND, Region, STACK_BYTES};
+use super::book::{Book, IS_HOT, IS_KEPT, MOST_FOUND, Region, STACK_BYTES};
 use super::kernel::{self, call};
 use super::process_state::ProcessState;
 use super::regions::{Mapping, PAGE};
@@ -10,10 +10,8 @@ use nix::errno::Errno;
 
 /// After so many rewindings all pages are protected anew, and the list of mappings is read in any case.
 const RENEWAL: u64 = 1000;
-/// After so many, libraries' data are looked at in any case.
+/// After so many, all pages are looked at in any case.
 const LOOK: u64 = 32;
-/// Regions with no more mappings between them are scanned together: the kernel passes them by in less time than a call takes.
-const NEAR: usize = 6;
 
 impl Snapshot {
     /// Whether all that the kernel keeps for the process can be put back.
@@ -49,7 +47,7 @@ impl Snapshot {
                 let number = region.first_page + page;
                 let (now, before) = (start as *const u8, book.copy.wrapping_add(number * PAGE));
                 // SAFETY: the region is mapped, and the copy has a place for it.
-                if unsafe { *book.is_kept.add(number) == 1 && is_same(now, before) } {
+                if unsafe { book.is_kept(number) && is_same(now, before) } {
                     continue;
                 }
                 for word in 0..PAGE / size_of::<u64>() {
@@ -57,9 +55,9 @@ impl Snapshot {
                     // SAFETY: the region is mapped, and the copy has a place for it.
                     let (now, before) = unsafe {
                         let before = book.copy.add(number * PAGE + word * size_of::<u64>());
-                        let before = match *book.is_kept.add(number) {
-                            1 => before.cast::<u64>().read_volatile(),
-                            _ => 0,
+                        let before = match book.is_kept(number) {
+                            true => before.cast::<u64>().read_volatile(),
+                            false => 0,
                         };
                         ((at as *const u64).read_volatile(), before)
                     };
@@ -113,17 +111,25 @@ fn put_all_back(book: &mut Book, rewound: &mut Rewound) -> Result<(), Unrewindab
     }
     let area = book.area.keep();
     // The first write to a page since all were protected is a page fault. Without any, no page was written to that had not been
-    // before.
-    let is_whole = rewound.has_read_mappings || rewound.number % LOOK == 0 || faults()? != book.faults;
-    book.put_pages_back(rewound, is_whole)?;
+    // before, and no mapping that came since has a page.
+    let is_known = !rewound.has_read_mappings
+        && rewound.number % LOOK != 0
+        && book.faults_now()? == book.faults
+        && book.has_same_pages();
+    match is_known {
+        true => book.put_hot_pages_back(rewound),
+        false => book.put_pages_back(rewound)?,
+    }
     book.area.put(area);
     if is_due {
         book.protect()?;
-        for region in &mut book.regions[..book.count] {
-            region.is_hot = false;
-        }
+        book.forget_hot_pages();
     }
-    book.faults = faults()?;
+    book.heat_area();
+    if !is_known {
+        book.note_pages();
+    }
+    book.faults = book.faults_now()?;
     Ok(())
 }
 
@@ -220,18 +226,21 @@ impl Book {
             .map_err(|errno| Unrewindable::Failed("mprotect", errno))
     }
 
-    /// Copies back what was written to, dropped or replaced. `is_whole`: also where nothing was written to so far.
-    fn put_pages_back(&mut self, rewound: &mut Rewound, is_whole: bool) -> Result<(), Unrewindable> {
+    /// Copies back what was written to before.
+    fn put_hot_pages_back(&mut self, rewound: &mut Rewound) {
+        for region in self.regions[..self.count].iter().filter(|region| region.is_hot) {
+            // SAFETY: it is mapped as it was.
+            rewound.pages += unsafe { self.copy_hot_pages_back(region) };
+        }
+    }
+
+    /// Copies back what was written to, dropped or replaced.
+    fn put_pages_back(&mut self, rewound: &mut Rewound) -> Result<(), Unrewindable> {
         for region in &mut self.regions[..self.count] {
-            (region.found, region.is_scanned) = (0, false);
+            region.found = 0;
         }
-        let mut next = 0;
-        while let Some(first) = self.next_to_scan(next, is_whole) {
-            let last = self.scanned_with(first, is_whole);
-            self.put_range_back(first, last, rewound)?;
-            next = last + 1;
-        }
-        let is_short = |region: &Region| region.is_scanned && region.found != region.pages();
+        self.scan(rewound)?;
+        let is_short = |region: &Region| region.found != region.pages();
         if self.regions[..self.count].iter().any(is_short) && !rewound.has_read_mappings {
             // What is in its place may be larger than it was.
             rewound.has_read_mappings = true;
@@ -250,41 +259,10 @@ impl Book {
         Ok(())
     }
 
-    /// The first region from a place on that is to be scanned.
-    fn next_to_scan(&self, from: usize, is_whole: bool) -> Option<usize> {
-        let is_to_scan = |region: &Region| is_whole || region.is_hot || !region.is_data;
-        let rest = &self.regions[from..self.count];
-        rest.iter().position(is_to_scan).map(|place| from + place)
-    }
-
-    /// The last region that is scanned together with one.
-    fn scanned_with(&self, first: usize, is_whole: bool) -> usize {
-        let mut last = first;
-        while let Some(next) = self.next_to_scan(last + 1, is_whole) {
-            if !is_whole && self.regions[next].mapping - self.regions[last].mapping > NEAR {
-                break;
-            }
-            last = next;
-        }
-        last
-    }
-
-    /// Scans regions, and what lies between them.
-    fn put_range_back(
-        &mut self,
-        first: usize,
-        last: usize,
-        rewound: &mut Rewound,
-    ) -> Result<(), Unrewindable> {
-        for region in &mut self.regions[first..=last] {
-            region.is_scanned = true;
-        }
-        let (mut start, end) = (self.regions[first].start, self.regions[last].end);
-        if (start..end).contains(&self.stack_low) && first > 0 {
-            // The stack may have grown.
-            start = self.regions[first - 1].end;
-        }
-        let mut at_region = first;
+    /// Scans all regions, and what lies between them: the stack may have grown.
+    fn scan(&mut self, rewound: &mut Rewound) -> Result<(), Unrewindable> {
+        let (start, end) = self.range();
+        let mut at_region = 0;
         let mut next = Some(start);
         while let Some(from) = next {
             let found = self.found.as_mut_ptr();
@@ -370,18 +348,72 @@ impl Book {
             let number = region.first_page + (page - region.start) / PAGE;
             // SAFETY: the caller's promise.
             unsafe {
-                if *self.is_kept.add(number) == 1 {
-                    let copy = self.copy.add(number * PAGE);
-                    std::ptr::copy_nonoverlapping(copy, page as *mut u8, PAGE);
-                    count += 1;
-                } else if is_written {
-                    std::ptr::write_bytes(page as *mut u8, 0, PAGE);
+                if is_written || self.is_kept(number) {
+                    self.copy_page_back(page, number);
                     count += 1;
                 }
             }
             page += PAGE;
         }
         count
+    }
+
+    /// Copies the pages of a region that were written to since all were protected. Says how many.
+    unsafe fn copy_hot_pages_back(&self, region: &Region) -> u64 {
+        let mut count = 0;
+        for page in 0..region.pages() {
+            let number = region.first_page + page;
+            // SAFETY: the caller's promise; there is a byte for each page.
+            unsafe {
+                if *self.marks.add(number) & IS_HOT != 0 {
+                    self.copy_page_back(region.start + page * PAGE, number);
+                    count += 1;
+                }
+            }
+        }
+        count
+    }
+
+    /// `number`: of the page, in the copy.
+    unsafe fn copy_page_back(&self, page: usize, number: usize) {
+        // SAFETY: the caller's promise: the page is mapped, and the copy has a place for it.
+        unsafe {
+            *self.marks.add(number) |= IS_HOT;
+            if self.is_kept(number) {
+                std::ptr::copy_nonoverlapping(self.copy.add(number * PAGE), page as *mut u8, PAGE);
+            } else {
+                std::ptr::write_bytes(page as *mut u8, 0, PAGE);
+            }
+        }
+    }
+
+    /// The page of the kernel's area was written to just now, and may be at any time.
+    fn heat_area(&mut self) {
+        let at = self.area.start();
+        let index = self.regions[..self.count].partition_point(|region| region.end <= at);
+        let Some(region) = self.regions[..self.count].get_mut(index) else {
+            return;
+        };
+        if region.start <= at {
+            region.is_hot = true;
+            let number = region.first_page + (at - region.start) / PAGE;
+            // SAFETY: there is a byte for each page.
+            unsafe { *self.marks.add(number) |= IS_HOT };
+        }
+    }
+
+    /// All pages have been protected anew.
+    fn forget_hot_pages(&mut self) {
+        for index in 0..self.count {
+            let region = self.regions[index];
+            if region.is_hot {
+                for number in region.first_page..region.first_page + region.pages() {
+                    // SAFETY: there is a byte for each page.
+                    unsafe { *self.marks.add(number) &= IS_KEPT };
+                }
+            }
+            self.regions[index].is_hot = false;
+        }
     }
 
     /// Memory of no file is as good when it is mapped anew.
@@ -425,26 +457,6 @@ fn drop_pages(start: usize, end: usize) -> Result<(), Unrewindable> {
 pub(super) unsafe fn is_same(one: *const u8, other: *const u8) -> bool {
     // SAFETY: the caller's promise.
     unsafe { libc::memcmp(one.cast(), other.cast(), PAGE) == 0 }
-}
-
-/// How many page faults the process has had.
-fn faults() -> Result<u64, Unrewindable> {
-    // `ru_minflt` and `ru_majflt` of `struct rusage`.
-    const MINOR: usize = 8;
-    const MAJOR: usize = 9;
-    let mut usage = [0_u64; 18];
-    let arguments = [
-        libc::RUSAGE_SELF as usize,
-        usage.as_mut_ptr() as usize,
-        0,
-        0,
-        0,
-        0,
-    ];
-    // SAFETY: there is room for the structure.
-    unsafe { call(libc::SYS_getrusage, arguments) }
-        .map_err(|errno| Unrewindable::Failed("getrusage", errno))?;
-    Ok(usage[MINOR] + usage[MAJOR])
 }
 
 /// Of the monotonic clock.

@@ -17,9 +17,14 @@ const MOST_MAPPINGS: usize = 8192;
 /// Room for the runs of pages that the kernel names at a time.
 pub(super) const MOST_FOUND: usize = 8192;
 /// Room for /proc/self/maps.
-const MOST_TEXT: usize = 2 << 20;
+pub(super) const MOST_TEXT: usize = 2 << 20;
 /// The stack of the code that puts memory back.
 pub(super) const STACK_BYTES: usize = 512 << 10;
+
+/// A mark of a page: something is in its copy. Else it is all zero.
+pub(super) const IS_KEPT: u8 = 1;
+/// The page was written to since all were protected.
+pub(super) const IS_HOT: u8 = 2;
 
 /// A part of the process' own memory.
 #[derive(Debug, Clone, Copy, Default)]
@@ -31,14 +36,10 @@ pub(super) struct Region {
     pub(super) protection: u8,
     /// Pages that are not there come from a file.
     pub(super) is_file: bool,
-    /// Which of the mappings it is of, by address.
-    pub(super) mapping: usize,
-    /// Data of a library or a program. Nothing drops or replaces them, so they are looked at when they may have been written to.
+    /// Data of a library or a program, which nothing drops or replaces.
     pub(super) is_data: bool,
     /// A page of it was written to since all were protected.
     pub(super) is_hot: bool,
-    /// It lies in what is scanned.
-    pub(super) is_scanned: bool,
     /// Pages that the scan has found.
     pub(super) found: usize,
 }
@@ -63,6 +64,8 @@ pub(super) struct Tools {
     pub(super) pagemap: i32,
     pub(super) maps: i32,
     pub(super) statm: i32,
+    /// `/proc/sys/kernel/ns_last_pid`; -1: there is none.
+    pub(super) last_pid: i32,
     pub(super) tracker: i32,
 }
 
@@ -79,13 +82,18 @@ pub(super) struct Book {
     pub(super) size: Size,
     /// Page faults of the process when it was last put back.
     pub(super) faults: u64,
+    /// Those of threads that have ended, and the last process id of then.
+    pub(super) ended_faults: u64,
+    pub(super) last_pid: Option<usize>,
     pub(super) tools: Tools,
     pub(super) descriptors: Descriptors,
     pub(super) state: ProcessState,
     pub(super) area: KernelsArea,
-    /// The copy, and for each of its pages 1 if something is in it; else it is all zero.
+    /// The copy, and a byte of marks for each of its pages.
     pub(super) copy: *mut u8,
-    pub(super) is_kept: *mut u8,
+    pub(super) marks: *mut u8,
+    /// Whether each page was in memory when the process was last put back.
+    pub(super) was_there: *mut u8,
     pub(super) capacity: usize,
     /// Where the stack of the snapshot ends.
     pub(super) stack_low: usize,
@@ -101,6 +109,15 @@ pub(super) struct Book {
 }
 
 impl Book {
+    /// Whether something is in the copy of a page.
+    ///
+    /// # Safety
+    /// There is such a page.
+    pub(super) unsafe fn is_kept(&self, number: usize) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { *self.marks.add(number) & IS_KEPT != 0 }
+    }
+
     /// Reads the list of mappings into the text; says its length.
     fn read_maps(&mut self) -> std::result::Result<usize, Errno> {
         let mut length = 0;

@@ -14,6 +14,10 @@ pub(super) struct KernelsArea {
 }
 
 impl KernelsArea {
+    pub(super) fn start(&self) -> usize {
+        self.start
+    }
+
     /// Asks libc.
     pub(super) fn find(&mut self) {
         let symbol = |name: &CStr| {

@@ -69,7 +69,7 @@ impl ProcessState {
             self.actions[signal - 1] = action(signal).map_err(failed)?;
         }
         for limit in 0..LIMITS {
-            self.limits[limit] = limit_of(limit, None).map_err(failed)?;
+            self.limits[limit] = limit_of(limit).map_err(failed)?;
         }
         self.identity = identity().map_err(failed)?;
         self.priority = priority().map_err(failed)?;
@@ -93,7 +93,7 @@ impl ProcessState {
         }
         self.changed_limits = 0;
         for (index, [soft, hard]) in self.limits.iter().enumerate() {
-            let [soft_now, hard_now] = limit_of(index, None).map_err(failed("prlimit"))?;
+            let [soft_now, hard_now] = limit_of(index).map_err(failed("getrlimit"))?;
             if hard_now != *hard {
                 return Err(Unrewindable::Limit);
             }
@@ -139,7 +139,7 @@ impl ProcessState {
             .map_err(failed("fchdir"))?;
         for (index, limit) in self.limits.iter().enumerate() {
             if self.changed_limits >> index & 1 == 1 {
-                limit_of(index, Some(limit)).map_err(failed("prlimit"))?;
+                set_limit(index, limit).map_err(failed("setrlimit"))?;
             }
         }
         Ok(())
@@ -180,17 +180,22 @@ fn action(signal: usize) -> std::result::Result<Action, Errno> {
     Ok(action)
 }
 
-fn limit_of(limit: usize, new: Option<&[u64; 2]>) -> std::result::Result<[u64; 2], Errno> {
-    let mut old = [0_u64; 2];
-    let pointer = new.map_or(0, |new| new.as_ptr() as usize);
-    // SAFETY: structures that live until the call is done.
+/// prlimit(2) would do the same, and look up first who asks whom.
+fn limit_of(limit: usize) -> std::result::Result<[u64; 2], Errno> {
+    let mut now = [0_u64; 2];
+    // SAFETY: there is room for the structure.
     unsafe {
         call(
-            libc::SYS_prlimit64,
-            [0, limit, pointer, old.as_mut_ptr() as usize, 0, 0],
+            libc::SYS_getrlimit,
+            [limit, now.as_mut_ptr() as usize, 0, 0, 0, 0],
         )?
     };
-    Ok(old)
+    Ok(now)
+}
+
+fn set_limit(limit: usize, new: &[u64; 2]) -> std::result::Result<(), Errno> {
+    // SAFETY: a structure that lives until the call is done.
+    unsafe { call(libc::SYS_setrlimit, [limit, new.as_ptr() as usize, 0, 0, 0, 0]).map(|_| ()) }
 }
 
 fn identity() -> std::result::Result<Identity, Errno> {

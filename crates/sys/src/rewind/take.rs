@@ -1,7 +1,7 @@
 //! Taking a snapshot: first the pages that all forked processes have, then what is a process' own.
 
 use super::back::is_same;
-use super::book::{Book, Region, Tools, shared};
+use super::book::{Book, IS_KEPT, Region, Tools, shared};
 use super::kernel::{self, call};
 use super::process_state::open_own;
 use super::regions::{Mapping, PAGE};
@@ -28,7 +28,7 @@ pub struct Pages {
     file: OwnedFd,
     /// Regions and a byte for each page, as in the book of a snapshot.
     regions: Vec<Region>,
-    is_kept: Vec<u8>,
+    marks: Vec<u8>,
     pages: usize,
 }
 
@@ -105,7 +105,7 @@ impl Pages {
         let file = memfile::create(NAME)?;
         let length = ((pages + OWN_PAGES) * PAGE) as i64;
         nix::unistd::ftruncate(&file, length).named("ftruncate", NAME)?;
-        let mut is_kept = vec![0; pages];
+        let mut marks = vec![0; pages];
         let pagemap = book.tools.pagemap;
         for region in &regions {
             for_pages_of(pagemap, region, |page, is_there| {
@@ -113,7 +113,7 @@ impl Pages {
                     return Ok(());
                 }
                 let number = region.first_page + (page - region.start) / PAGE;
-                is_kept[number] = 1;
+                marks[number] = IS_KEPT;
                 let arguments = [file.as_raw_fd() as usize, page, PAGE, number * PAGE, 0, 0];
                 // SAFETY: the page is mapped and can be read.
                 match unsafe { call(libc::SYS_pwrite64, arguments) }? {
@@ -129,7 +129,7 @@ impl Pages {
         Ok(Pages {
             file,
             regions,
-            is_kept,
+            marks,
             pages,
         })
     }
@@ -188,6 +188,7 @@ impl Snapshot {
             pagemap: open_own(c"/proc/self/pagemap")?,
             maps: open_own(c"/proc/self/maps")?,
             statm: open_own(c"/proc/self/statm")?,
+            last_pid: open_own(c"/proc/sys/kernel/ns_last_pid").unwrap_or(-1),
             tracker: -1,
         };
         Ok(snapshot)
@@ -195,7 +196,7 @@ impl Snapshot {
 
     fn forget(self) {
         let tools = self.book().tools;
-        for fd in [tools.pagemap, tools.maps, tools.statm] {
+        for fd in [tools.pagemap, tools.maps, tools.statm, tools.last_pid] {
             // SAFETY: they are this value's own.
             unsafe { libc::close(fd) };
         }
@@ -229,9 +230,10 @@ impl Snapshot {
             return Err(Error::last("mmap", "the copy"));
         }
         book.copy = copy.cast();
-        book.is_kept = shared(book.capacity)?;
+        book.marks = shared(book.capacity)?;
+        book.was_there = shared(book.capacity)?;
         // SAFETY: there is so much room.
-        unsafe { std::ptr::copy_nonoverlapping(pages.is_kept.as_ptr(), book.is_kept, pages.pages) };
+        unsafe { std::ptr::copy_nonoverlapping(pages.marks.as_ptr(), book.marks, pages.pages) };
         Ok(snapshot)
     }
 
@@ -354,7 +356,6 @@ fn add(
     *place = Region {
         start,
         end,
-        mapping,
         is_data: is_data(&book.mappings[..=mapping]),
         ..region(&of, first_page)
     };
@@ -380,7 +381,7 @@ fn is_data(mappings: &[Mapping]) -> bool {
 
 /// Writes what is not in the copy yet, or is different there.
 fn complete_copy(book: &mut Book, pages: &Pages) -> Result<()> {
-    let (pagemap, copy, is_kept, low) = (book.tools.pagemap, book.copy, book.is_kept, book.stack_low);
+    let (pagemap, copy, marks, low) = (book.tools.pagemap, book.copy, book.marks, book.stack_low);
     let known = pages.pages;
     for index in 0..book.count {
         let region = book.regions[index];
@@ -392,8 +393,8 @@ fn complete_copy(book: &mut Book, pages: &Pages) -> Result<()> {
             // SAFETY: the page is mapped and can be read; the copy has a place for it.
             unsafe {
                 let (from, to) = (page as *const u8, copy.add(number * PAGE));
-                let was_there = *is_kept.add(number) == 1;
-                *is_kept.add(number) = u8::from(is_there);
+                let was_there = *marks.add(number) == IS_KEPT;
+                *marks.add(number) = if is_there { IS_KEPT } else { 0 };
                 // A page of the copy that was never written to is zero. Only what is different becomes this process' own.
                 if is_there && !(number < known && was_there && is_same(from, to)) {
                     std::ptr::copy_nonoverlapping(from, to, PAGE);

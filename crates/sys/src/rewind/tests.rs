@@ -41,6 +41,8 @@ fn in_child(act: impl FnOnce() -> i32) -> i32 {
 fn rounds(rounds: u64, disturb: fn(u64, &mut [u8])) -> i32 {
     in_child(|| {
         let large: &mut [u8] = Box::leak(vec![1_u8; LARGE].into_boxed_slice());
+        // libc keeps its stack for the next.
+        let _ = std::thread::spawn(|| ()).join();
         let Ok(pages) = Pages::take() else {
             return NOT_TAKEN;
         };
@@ -253,6 +255,23 @@ fn memory_that_changes_without_a_write_is_put_back() {
                     start.add(64 << 20),
                 )
             };
+        }),
+        OK
+    );
+}
+
+/// Several pages of the program's data, to whose middle nothing else writes.
+static mut APART: [u64; 2048] = [0; 2048];
+
+#[test]
+fn data_that_only_a_thread_which_has_ended_wrote_to_are_put_back() {
+    assert_eq!(
+        rounds(6, |round, _| {
+            if round == 3 {
+                // SAFETY: the only one who uses it.
+                let write = || unsafe { (&raw mut APART).cast::<u64>().add(1024).write_volatile(7) };
+                let _ = std::thread::spawn(write).join();
+            }
         }),
         OK
     );
