@@ -182,21 +182,6 @@ document_source() {
         cargo doc --locked --workspace --no-deps --document-private-items --lib --examples --bin forkyard-load
 }
 
-# Lints and builds everything, tests included, in one pass: clippy's driver is a compiler. Programs of tests are listed in a
-# file, each after the directory of its package.
-build_linted() {
-    local messages
-    messages=$(mktemp)
-    RUSTC_WORKSPACE_WRAPPER="$(rustc --print sysroot)/bin/clippy-driver" \
-        CLIPPY_ARGS="-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__" CARGO_PROFILE_DEV_DEBUG=false \
-        cargo build --locked --workspace --lib --bins --tests --examples --message-format=json-render-diagnostics >"$messages" || {
-        rm -f "$messages"
-        return 1
-    }
-    sed -n 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*/\1 \2/p' "$messages" >"$1"
-    rm -f "$messages"
-}
-
 # run_tests DIRECTORY PROGRAM: runs a program of tests, unless all have passed since it was built, and since anything but Rust's
 # files was changed. What it says is shown if one fails.
 run_tests() {
@@ -217,11 +202,16 @@ run_tests() {
     fi
 }
 
-# The tests that need no other program, as many programs at a time as there are processors; the simulations, which last longest,
-# first. What is on PostgreSQL is tested on a server, what is in the suite needs what scripts/test installs.
-test_alone() {
+# Lints and builds everything in one pass, tests included: clippy's driver is a compiler. The programs of tests that need no other
+# program are run meanwhile, each as soon as it is built: cargo tells of it, with the directory of its package. What is on PostgreSQL
+# is tested on a server, what is in the suite needs what scripts/test installs.
+lint_and_test() {
     export target
     export -f run_tests
-    { grep /simulations- "$1"; grep -v -e /simulations- -e /suite- -e '/jobs-postgresql ' "$1"; } |
+    RUSTC_WORKSPACE_WRAPPER="$(rustc --print sysroot)/bin/clippy-driver" \
+        CLIPPY_ARGS="-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__" CARGO_PROFILE_DEV_DEBUG=false \
+        cargo build --locked --workspace --lib --bins --tests --examples --message-format=json-render-diagnostics |
+        sed -un 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*/\1 \2/p' |
+        sed -u -e '/\/suite-/d' -e '/\/jobs-postgresql /d' |
         xargs -P "$(nproc)" -L 1 bash -c 'run_tests "$@"' run_tests
 }
