@@ -84,8 +84,12 @@ fn further(loaded: &Loaded, directory: &Path) -> Vec<Diagnostic> {
         let pool = loaded.config.pools.iter().find(|pool| pool.name == queue.pool);
         if let Some(pool) = pool.filter(|_| !keeper.exists()) {
             let remedy = match jobs.store {
-                JobsStore::File(_) => "install it: it keeps background jobs, and belongs to forkyard's own programs",
-                JobsStore::Postgresql(_) => "install the package forkyard-jobs-postgresql, or name a file as store",
+                JobsStore::File(_) => {
+                    "install it: it keeps background jobs, and belongs to forkyard's own programs"
+                }
+                JobsStore::Postgresql(_) => {
+                    "install the package forkyard-jobs-postgresql, or name a file as store"
+                }
             };
             let problem = format!("{} is missing", keeper.display());
             found.extend(diagnostic(loaded, pool, Severity::Error, problem, remedy));

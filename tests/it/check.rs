@@ -179,7 +179,9 @@ fn programs_that_are_missing_are_told_once() {
         "{said}"
     );
     assert!(
-        lines[2].contains("alone/forkyard-jobs-postgresql is missing; install the package forkyard-jobs-postgresql"),
+        lines[2].contains(
+            "alone/forkyard-jobs-postgresql is missing; install the package forkyard-jobs-postgresql"
+        ),
         "{said}"
     );
     let (code, said) = run(&["php"]);
