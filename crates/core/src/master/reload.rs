@@ -238,7 +238,7 @@ impl Manager {
         generation.stage = Stage::Serving;
         generation.room_on = None;
         let pm = generation.policy.pm;
-        generation.owed = policy::at_start(pm).saturating_sub(staying);
+        generation.to_replace = policy::at_start(pm).saturating_sub(staying);
         if let Some(old) = old {
             step.note(Fact::Serves(id));
             step.say(Notice::GenerationServes(id));
