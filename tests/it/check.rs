@@ -156,7 +156,8 @@ fn programs_that_are_missing_are_told_once() {
     crate::support::copy_program(env!("CARGO_BIN_EXE_forkyard").as_ref(), &program);
     let application = "runtime = \"php\"\nversion = \"8.2\"\n";
     let status = format!("{ONDEMAND}status_listen = \"{}/status\"\n", path.display());
-    let jobs = "[jobs]\nstore = \"postgresql:///shop\"\n[jobs.queue.mail]\npool = \"a\"\n";
+    let jobs = "[jobs]\nuser = \"nobody\"\nstore = \"postgresql:///shop\"\n\
+                [jobs.queue.mail]\npool = \"a\"\nscript = \"/dev/null\"\n";
     let text = pool(path, "a", ONDEMAND, application) + &pool(path, "b", &status, application) + jobs;
     fs::write(path.join("forkyard.toml"), text).expect("configuration");
     let run = |arguments: &[&str]| {
@@ -175,11 +176,11 @@ fn programs_that_are_missing_are_told_once() {
         "{said}"
     );
     assert!(
-        lines[1].contains("[pool b]") && lines[1].contains("alone/forkyard is missing; install it"),
+        lines[2].contains("[pool b]") && lines[2].contains("alone/forkyard is missing; install it"),
         "{said}"
     );
     assert!(
-        lines[2].contains(
+        lines[1].contains(
             "alone/forkyard-jobs-postgresql is missing; install the package forkyard-jobs-postgresql"
         ),
         "{said}"
