@@ -3,7 +3,7 @@
 //! `cargo run --release --example application_pool_load [APPLICATIONS]`
 
 use forkyard::applications::action::Action;
-use forkyard::applications::event::{Event, Get, Patience, Return, Target, Ticket};
+use forkyard::applications::event::{Event, Get, Return, SessionId, Target, Wait};
 use forkyard::applications::{ApplicationPool, Options};
 use forkyard::tick::Tick;
 use std::num::NonZeroU32;
@@ -42,9 +42,9 @@ fn measure(names: &[Arc<str>], places: u32) -> (Duration, u64) {
         let app = (drawn >> 33) as usize % names.len();
         let now = Tick::from_nanos(round * 1_000);
         let get = Get {
-            ticket: Ticket(round),
+            session: SessionId(round),
             target: Target::Application(Arc::clone(&names[app]), options),
-            patience: Patience::Endless,
+            wait: Wait::Endless,
             lease_holder: None,
             restart_files: None,
             alone: false,
@@ -59,7 +59,7 @@ fn measure(names: &[Arc<str>], places: u32) -> (Duration, u64) {
                         queue.push(Event::Spawned(id));
                     }
                     Action::Stop(id, _) => queue.push(Event::Exited(id)),
-                    Action::CheckOut(ticket, _) => queue.push(Event::Close(ticket, Return::Ok)),
+                    Action::CheckOut(session, _) => queue.push(Event::Close(session, Return::Ok)),
                     _ => {}
                 }
             }

@@ -338,7 +338,7 @@ impl Stand {
             },
             "take" => AdminRequest::Take {
                 of: rest.first().copied().unwrap_or_default().to_owned(),
-                patience: None,
+                wait: None,
             },
             "return" => AdminRequest::Return {
                 lease: rest.first().and_then(|text| text.parse().ok()).unwrap_or(0),

@@ -135,14 +135,16 @@ forget_paths() {
 # build PROFILE WHAT...: builds programs by their names, libforkyard.so, examples/NAME. They are in $target/PROFILE then.
 # forkyard-fpm is forkyard by another name: a hard link, so that the file that a process executes has that name, too.
 build() {
-    local profile=$1 what options=()
+    local profile=$1 what options=(--package forkyard)
     shift
     for what in "$@"; do
         case $what in
         libforkyard.so) options+=(--lib) ;;
         forkyard-fpm) options+=(--bin forkyard) ;;
         examples/*) options+=(--example "${what#examples/}") ;;
-        *) options+=(--bin "$what") ;;
+        forkyard | forkyard-php) options+=(--bin "$what") ;;
+        # In a package of its name, so that nobody else waits for what it alone needs.
+        *) options+=(--package "$what" --bin "$what") ;;
         esac
     done
     # As packages have them: what was built, and the files for versions of PHP beside forkyard-php.
@@ -152,18 +154,23 @@ build() {
         export FORKYARD_COMMIT FORKYARD_SHIM_DIR
         forget_paths
     fi
-    cargo build --profile "$profile" --locked --package forkyard --package forkyard-load --package forkyard-jobs-postgresql "${options[@]}"
+    cargo build --profile "$profile" --locked "${options[@]}"
     for what in "$@"; do
         [ "$what" != forkyard-fpm ] || ln -f "$target/$profile/forkyard" "$target/$profile/forkyard-fpm"
         test -x "$target/$profile/$what" || { echo "$target/$profile/$what was not built" >&2; exit 1; }
     done
 }
 
-# Format and lints.
-check_source() {
+# Format, and what cargo is to find.
+check_format() {
     cargo fmt --all --check
     # The fuzz targets are a workspace of their own, which nothing else builds.
     cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
+}
+
+# Format and lints.
+check_source() {
+    check_format
     cargo clippy --locked --workspace --all-targets -- -D warnings
 }
 
@@ -175,8 +182,36 @@ document_source() {
         cargo doc --locked --workspace --no-deps --document-private-items --lib --examples --bin forkyard-load
 }
 
-# The tests that need no other program.
-test_alone() {
-    # What is on PostgreSQL is tested on a server.
-    cargo test --locked --workspace --exclude forkyard-jobs-postgresql --lib --bins --test pure --test simulations
+# run_tests DIRECTORY PROGRAM: runs a program of tests, unless all have passed since it was built, and since anything but Rust's
+# files was changed. What it says is shown if one fails.
+run_tests() {
+    local name=${2##*/} passed=$2.passed.${FORKYARD_SIM_SEEDS:-}
+    name=${name%-*}
+    # The rules of the source are about files that are not built into it.
+    if [ "$name" != pure ] && [ "$passed" -nt "$2" ] && [ -z "$(find . -path "./${target#./}" -prune -o -path ./.git -prune -o \
+        -type f ! -name '*.rs' -newer "$passed" -print -quit)" ]; then
+        echo "$name: passed before, and nothing has changed"
+    elif (cd "$1" && "$2") >"$2.output" 2>&1; then
+        touch "$passed"
+        echo "$name: $(sed -n 's/^test result: //p' "$2.output")"
+    else
+        rm -f "$passed"
+        cat "$2.output"
+        echo "$name: FAILED"
+        return 1
+    fi
+}
+
+# Lints and builds everything in one pass, tests included: clippy's driver is a compiler. The programs of tests that need no other
+# program are run meanwhile, each as soon as it is built: cargo tells of it, with the directory of its package. What is on PostgreSQL
+# is tested on a server, what is in the suite needs what scripts/test installs.
+lint_and_test() {
+    export target
+    export -f run_tests
+    RUSTC_WORKSPACE_WRAPPER="$(rustc --print sysroot)/bin/clippy-driver" \
+        CLIPPY_ARGS="-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__" CARGO_PROFILE_DEV_DEBUG=false \
+        cargo build --locked --workspace --lib --bins --tests --examples --message-format=json-render-diagnostics |
+        sed -un 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*/\1 \2/p' |
+        sed -u -e '/\/suite-/d' -e '/\/jobs-postgresql /d' |
+        xargs -P "$(nproc)" -L 1 bash -c 'run_tests "$@"' run_tests
 }

@@ -4,7 +4,7 @@ use crate::config::php::set_installed;
 use crate::config::{Config, LogTarget};
 use crate::handover::InheritedState;
 use crate::logs::is_stderr;
-use crate::master::{self, Handlers, Persona, RunError};
+use crate::master::{self, Frontend, Handlers, RunError};
 use crate::sys::{fd, process};
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ const PROGRAMS: &str = "/usr/libexec/forkyard";
 pub(crate) fn run(
     config: Config,
     handlers: Handlers,
-    persona: Persona,
+    frontend: Frontend,
     background: bool,
     programs: &Path,
     inherited: InheritedState,
@@ -50,7 +50,7 @@ pub(crate) fn run(
             log::error!("the standard streams stay open: {error}");
         }
     };
-    master::run(config, handlers, persona, programs, inherited, ready)
+    master::run(config, handlers, frontend, programs, inherited, ready)
 }
 
 /// Whether a log goes to the stream that this process was started with.

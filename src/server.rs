@@ -3,7 +3,7 @@
 use crate::config::{self, Application, LogTarget};
 use crate::daemon;
 use crate::logs::Log;
-use crate::master::{self, Handlers, Persona, RunError};
+use crate::master::{self, Frontend, Handlers, RunError};
 use crate::sys::title;
 use crate::worker::{self, ClientGone};
 use std::fmt;
@@ -103,7 +103,7 @@ impl Server {
         daemon::run(
             config,
             handlers,
-            Persona::forkyard(path),
+            Frontend::forkyard(path),
             background,
             &programs(),
             inherited,

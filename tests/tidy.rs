@@ -384,10 +384,11 @@ fn named_tests() -> Vec<String> {
 fn tests_that_are_named_exist() {
     let files = ["tests", "src", "crates"].map(files).concat();
     let code: String = files.into_iter().map(|(_, text)| text).collect();
+    let functions = crate::mutations::functions(&code);
     let names = named_tests();
     assert!(names.len() > 80, "{} tests are named", names.len());
     for name in names {
-        assert!(code.contains(&format!("fn {name}(")), "there is no test {name}");
+        assert!(functions.contains(name.as_str()), "there is no test {name}");
     }
 }
 
@@ -544,7 +545,7 @@ fn the_unit_is_the_one_in_the_documents() {
 /// The lexicon has at most 40 words, each once. For words that it had before the field's own are used, in code and documents.
 #[test]
 fn the_lexicon_is_short_and_each_word_has_one_meaning() {
-    const GONE: [&str; 10] = [
+    const GONE: [&str; 15] = [
         "estate",
         "heritage",
         "lobby",
@@ -555,6 +556,11 @@ fn the_lexicon_is_short_and_each_word_has_one_meaning() {
         "looker",
         "child_accept",
         "mould",
+        "ticket",
+        "hush",
+        "parked",
+        "persona",
+        "hopeless",
     ];
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let text = fs::read_to_string(root.join("docs/reference/lexicon.md")).expect("the document");

@@ -3,7 +3,7 @@
 
 use super::{EXIT_SOFTWARE, program_directory};
 use crate::config::sharing::is_start_setting;
-use crate::config::{self, Application, Diagnostic, Kind, Loaded, Php, Pool, Severity};
+use crate::config::{self, Application, Diagnostic, JobsStore, Kind, Loaded, Php, Pool, Severity};
 use crate::master;
 use crate::sys::identity::{self, Identity};
 use clap::Args;
@@ -83,7 +83,14 @@ fn further(loaded: &Loaded, directory: &Path) -> Vec<Diagnostic> {
         let keeper = directory.join(jobs.store.program());
         let pool = loaded.config.pools.iter().find(|pool| pool.name == queue.pool);
         if let Some(pool) = pool.filter(|_| !keeper.exists()) {
-            let remedy = "install it: it keeps background jobs, and belongs beside forkyard's own executable";
+            let remedy = match jobs.store {
+                JobsStore::File(_) => {
+                    "install it: it keeps background jobs, and belongs to forkyard's own programs"
+                }
+                JobsStore::Postgresql(_) => {
+                    "install the package forkyard-jobs-postgresql, or name a file as store"
+                }
+            };
             let problem = format!("{} is missing", keeper.display());
             found.extend(diagnostic(loaded, pool, Severity::Error, problem, remedy));
         }

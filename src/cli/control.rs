@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 pub(super) const EXIT_UNAVAILABLE: u8 = 69;
 
 /// How long a new program may take until it answers, and how often it is asked.
-const TAKEOVER_PATIENCE: Duration = Duration::from_secs(30);
+const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(30);
 const TAKEOVER_LOOK: Duration = Duration::from_millis(50);
 
 /// Which daemon is asked.
@@ -77,7 +77,7 @@ pub(super) fn upgrade(daemon: &Daemon) -> ExitCode {
 
 /// The daemon's first words after an upgrade.
 fn new_daemon(socket: &Path) -> CommandOutcome {
-    let end = Instant::now() + TAKEOVER_PATIENCE;
+    let end = Instant::now() + TAKEOVER_TIMEOUT;
     loop {
         match answer_at(socket, &Request::Ping {}) {
             Ok(Answer::Pong { pid, version, .. }) => {

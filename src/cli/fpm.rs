@@ -9,7 +9,7 @@ use crate::config::fpm::{self, Journal, Line, Options};
 use crate::config::{Config, Host, LogLevel, LogTarget, php};
 use crate::control::protocol::Complaint;
 use crate::logs::Log;
-use crate::master::Persona;
+use crate::master::Frontend;
 use crate::sys::title;
 use arguments::Met;
 use std::ffi::{OsStr, OsString};
@@ -166,12 +166,12 @@ fn run(options: Options) -> ExitCode {
         return ExitCode::from(if is_launched { EXIT_SOFTWARE } else { EXIT_CONFIG });
     };
     let background = config.global.daemonize;
-    let persona = Persona {
+    let frontend = Frontend {
         name: "fpm",
         title: "php-fpm",
         read_config: Box::new(move || reload(&options)),
     };
-    start(config, persona, background, inherited, failure::of)
+    start(config, frontend, background, inherited, failure::of)
 }
 
 fn load_for_rehearsal(options: &Options) -> Result<Config, String> {

@@ -1,5 +1,5 @@
 //! `forkyard ping`, `health`, `drain` and `reopen-logs`: what service managers, probes and log rotation ask. No worker is asked,
-//! and no answer is waited for longer than [`PATIENCE`].
+//! and no answer is waited for longer than [`TIMEOUT`].
 
 use super::EXIT_SOFTWARE;
 use super::control::{
@@ -20,7 +20,7 @@ use std::time::Duration;
 /// The daemon is there, and not as it was asked for.
 const EXIT_UNWELL: u8 = 1;
 /// Longest wait for an answer.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What is asked.
 #[derive(Debug, Args)]
@@ -172,10 +172,10 @@ fn success(output: String) -> CommandOutcome {
     }
 }
 
-/// Asks, and gives up after [`PATIENCE`]: connect(2) to a socket whose queue is full has no time limit of its own.
+/// Asks, and gives up after [`TIMEOUT`]: connect(2) to a socket whose queue is full has no time limit of its own.
 fn answer(daemon: &Daemon, request: Request) -> Result<Answer, CommandOutcome> {
     let socket = quick_socket(daemon)?;
-    within(&socket, request, PATIENCE).map_err(|error| match error {
+    within(&socket, request, TIMEOUT).map_err(|error| match error {
         AskError::Lost(..) => CommandOutcome {
             code: EXIT_UNAVAILABLE,
             ..lost(&error)
@@ -184,7 +184,7 @@ fn answer(daemon: &Daemon, request: Request) -> Result<Answer, CommandOutcome> {
     })
 }
 
-fn within(socket: &Path, request: Request, patience: Duration) -> Result<Answer, AskError> {
+fn within(socket: &Path, request: Request, timeout: Duration) -> Result<Answer, AskError> {
     let (sender, receiver) = mpsc::channel();
     let path: PathBuf = socket.to_owned();
     thread::spawn(move || {
@@ -194,11 +194,11 @@ fn within(socket: &Path, request: Request, patience: Duration) -> Result<Answer,
     let late = || {
         let error = io::Error::new(
             io::ErrorKind::TimedOut,
-            format!("the daemon did not answer within {} s", patience.as_secs()),
+            format!("the daemon did not answer within {} s", timeout.as_secs()),
         );
         AskError::Lost(socket.to_owned(), error)
     };
-    receiver.recv_timeout(patience).unwrap_or_else(|_| Err(late()))
+    receiver.recv_timeout(timeout).unwrap_or_else(|_| Err(late()))
 }
 
 #[cfg(test)]

@@ -108,7 +108,7 @@ fn write(arguments: &Init) -> Result<String, String> {
         }
         None => said += "there is no nginx: docs/howto/web-servers.md has what other web servers need\n",
     }
-    said += "next: forkyard check, then start forkyard (systemctl start forkyard) or, if it runs, forkyard reload; and reload nginx\n";
+    said += "next: forkyard check, then service forkyard start or, if it runs, forkyard reload; and service nginx reload\n";
     Ok(said)
 }
 

@@ -28,7 +28,7 @@ use crate::daemon::{self, EXIT_SOFTWARE, look_for_php, program_directory};
 use crate::handover::InheritedState;
 use crate::helper;
 use crate::logs::{self, Log};
-use crate::master::{self, Handlers, Persona, RunError};
+use crate::master::{self, Frontend, Handlers, RunError};
 use crate::runtime::wrapped;
 use crate::slowlog;
 use crate::sys::{identity, invocation, title};
@@ -329,9 +329,9 @@ fn run(path: &Path, background: Option<bool>) -> ExitCode {
     let Some(config) = takeover::or_before(config, &inherited) else {
         return ExitCode::from(EXIT_CONFIG);
     };
-    let persona = Persona::forkyard(path.to_owned());
+    let frontend = Frontend::forkyard(path.to_owned());
     let background = background.unwrap_or(config.global.daemonize);
-    start(config, persona, background, inherited, |error| Failure {
+    start(config, frontend, background, inherited, |error| Failure {
         lines: vec![error.to_string()],
         code: EXIT_CONFIG,
     })
@@ -346,14 +346,21 @@ struct Failure {
 /// Becomes the daemon. `failure`: how an error is reported.
 fn start(
     config: Config,
-    persona: Persona,
+    frontend: Frontend,
     background: bool,
     inherited: InheritedState,
     failure: impl Fn(&RunError) -> Failure,
 ) -> ExitCode {
     let is_seen = config.global.error_log == LogTarget::Stderr;
     let programs = program_directory();
-    match daemon::run(config, Handlers::new(), persona, background, &programs, inherited) {
+    match daemon::run(
+        config,
+        Handlers::new(),
+        frontend,
+        background,
+        &programs,
+        inherited,
+    ) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error @ RunError::Background(_)) => {
             log::error!("{error}");

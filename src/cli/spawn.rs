@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// How long the application has to go once its standard input was closed, and again after SIGTERM.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// sysexits.h, EX_USAGE.
 const EXIT_USAGE: u8 = 64;
 /// sysexits.h, EX_SOFTWARE.
@@ -212,7 +212,7 @@ fn print_failure(arguments: &Spawn, report: &Report) {
 /// Asks, terminates, kills.
 fn stop(mut process: Process) -> sys::Result<()> {
     let handle = process.handle;
-    let gone = || socket::wait(handle.as_fd(), socket::Readiness::Readable, PATIENCE);
+    let gone = || socket::wait(handle.as_fd(), socket::Readiness::Readable, TIMEOUT);
     process.input = None;
     // A short while: many applications do not look at their standard input.
     let asked = socket::wait(

@@ -92,11 +92,8 @@ impl Master {
                         Ok(id) => id,
                         Err(message) => return Some(Answer::refusal(message)),
                     };
-                let patience = wait_ms.map(Duration::from_millis);
-                let order = AdminRequest::Take {
-                    of: of.clone(),
-                    patience,
-                };
+                let wait = wait_ms.map(Duration::from_millis);
+                let order = AdminRequest::Take { of: of.clone(), wait };
                 self.executor.lend(id, asker, order);
             }
             Request::Return { lease, failed } => {
@@ -199,7 +196,7 @@ impl Master {
             let message = format!("there is a pool {} already; nothing was added", pool.name);
             return Err(Answer::refusal(message));
         }
-        super::persona::log_diagnostics(&loaded.warnings);
+        super::frontend::log_diagnostics(&loaded.warnings);
         let mut config = present.clone();
         for pool in loaded.config.pools {
             config.forget_skipped(&pool.name);
@@ -234,7 +231,7 @@ impl Master {
         match self.executor.prepare(config, Extent::Settings) {
             Ok((wanted, mut changes)) => {
                 changes.skipped.retain(|one| !before.contains(one));
-                super::persona::say_skipped(&changes.skipped);
+                super::frontend::say_skipped(&changes.skipped);
                 self.executor.begin_reload(changes, Vec::new(), Some(asker));
                 self.tell(Event::Apply(wanted));
                 Ok(())

@@ -5,7 +5,7 @@
 
 mod commands;
 mod executor;
-mod persona;
+mod frontend;
 mod requests;
 mod run;
 mod service;
@@ -19,6 +19,6 @@ use forkyard_core::master::{
     debounce, exit_causes, failed_starts, heartbeat, instances, lifecycle, manager, program, reload_diff,
     reload_plan, reload_progress, renewal,
 };
-pub use persona::Persona;
-pub(crate) use persona::log_diagnostics;
+pub use frontend::Frontend;
+pub(crate) use frontend::log_diagnostics;
 pub(crate) use start::run;

@@ -7,8 +7,8 @@
 
 use super::event::Event;
 use super::executor::UpgradeError;
+use super::frontend::say_skipped;
 use super::lifecycle::{Asker, LifecycleCause};
-use super::persona::say_skipped;
 use super::reload_diff::Extent;
 use super::run::Master;
 use crate::control::protocol::{Answer, Complaint, Mode, Request};

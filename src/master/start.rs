@@ -2,9 +2,9 @@
 
 use super::event::{Event, Wanted};
 use super::executor::{Executor, Handlers, RunError, SIGNALS};
+use super::frontend::{Frontend, say_skipped};
 use super::lifecycle::Lifecycle;
 use super::manager::Manager;
-use super::persona::{Persona, say_skipped};
 use super::reload_diff::Extent;
 use super::reload_plan::Changes;
 use super::run::{Master, system};
@@ -28,7 +28,7 @@ use std::path::Path;
 pub(crate) fn run(
     config: Config,
     handlers: Handlers,
-    persona: Persona,
+    frontend: Frontend,
     libexec: &Path,
     inherited: InheritedState,
     ready: impl FnOnce(),
@@ -52,10 +52,10 @@ pub(crate) fn run(
     let registry = poll.registry().try_clone().map_err(system("dup"))?;
     let pid_file = config.global.pid.clone();
     let interval = config.global.systemd_interval;
-    let title = format!("{}: master process ({})", persona.title, config.path.display());
+    let title = format!("{}: master process ({})", frontend.title, config.path.display());
     let mut executor = Executor::new(registry, log, config.clone(), handlers, libexec.to_owned(), limit)
         .map_err(system("dup"))?;
-    executor.context.speaks_as_fpm = persona.speaks_as_fpm();
+    executor.context.speaks_as_fpm = frontend.speaks_as_fpm();
     // The variables for this process are not for those that it starts.
     let store = Notifier::from_environment().filter(Notifier::keeps_descriptors);
     executor.context.is_followed = store.is_some();
@@ -96,14 +96,14 @@ pub(crate) fn run(
     say_skipped(&changes.skipped);
     executor.set_jobs();
     title::set(&title);
-    log::info!("{} is running, pid {}", persona.name, std::process::id());
+    log::info!("{} is running, pid {}", frontend.name, std::process::id());
     let mut master = Master {
         poll,
         signals,
         executor,
         manager,
         service: Service::new(notifier),
-        read_config: persona.read_config,
+        read_config: frontend.read_config,
         lifecycle: Lifecycle::resume(stopping),
         mode: Mode::Serving,
         expulsions: super::commands::Expulsions::default(),

@@ -108,7 +108,7 @@ impl Brief {
         Brief {
             title: match pool.title.as_str() {
                 "php-fpm" => format!("php-fpm: pool {}", pool.name),
-                persona => format!("{persona}: stand-in {}", pool.name),
+                frontend => format!("{frontend}: stand-in {}", pool.name),
             },
             status_path: pool.status_path.clone(),
             allowed_clients: pool.listen.allowed_clients.clone(),
@@ -121,17 +121,17 @@ impl Brief {
 }
 
 /// A reporter's title; in php-fpm's name the one that its status pool has.
-fn title(persona: &str, pool: &str) -> String {
-    match persona {
+fn title(frontend: &str, pool: &str) -> String {
+    match frontend {
         "php-fpm" => format!("php-fpm: pool {pool}_status"),
-        persona => format!("{persona}: reporter {pool}"),
+        frontend => format!("{frontend}: reporter {pool}"),
     }
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
-    fn titles_are_in_the_persona_s_style() {
+    fn titles_are_in_the_frontend_s_style() {
         assert_eq!(super::title("forkyard", "www"), "forkyard: reporter www");
         assert_eq!(super::title("php-fpm", "www"), "php-fpm: pool www_status");
     }

@@ -26,9 +26,9 @@ use std::time::Duration;
 /// Connections at once. When one more comes, the one that has waited the longest without being answered is closed.
 const MOST_CONNECTIONS: usize = 128;
 /// How long a request may take to come in, and an answer to be read.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the last answers may take when the reporter has been told to leave.
-const LAST_PATIENCE: Duration = Duration::from_secs(1);
+const LAST_TIMEOUT: Duration = Duration::from_secs(1);
 /// The reporter leaves when no client has been connected for this long; php-fpm's status pool does the same.
 const IDLE: Duration = Duration::from_secs(10);
 /// Pieces read from one connection before the others have their turn.
@@ -242,7 +242,7 @@ impl<'b> Reporter<'b> {
         let raw = self.status.as_raw_fd();
         // A client that connects now waits for the next reporter.
         let _ = self.poll.registry().deregister(&mut SourceFd(&raw));
-        self.leaving.get_or_insert(clock::now() + LAST_PATIENCE);
+        self.leaving.get_or_insert(clock::now() + LAST_TIMEOUT);
         self.clients.retain(|_, client| client.wait != Wait::Idle);
     }
 
@@ -269,7 +269,7 @@ impl<'b> Reporter<'b> {
         client.since
             + match client.wait {
                 Wait::Idle => self.brief.keepalive_timeout,
-                Wait::Request | Wait::Room | Wait::Over => PATIENCE,
+                Wait::Request | Wait::Room | Wait::Over => TIMEOUT,
             }
     }
 

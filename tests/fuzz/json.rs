@@ -1,7 +1,7 @@
 //! Messages that are JSON: what is understood means the same when it is passed on.
 
 use forkyard_fuzz::survives;
-use forkyard_protocol::channel::{self, HEAD_BYTES, MOST_BYTES, ToRouter as Said, ToWorker, Word};
+use forkyard_protocol::channel::{self, HEAD_BYTES, MOST_BYTES, MessageKind, ToRouter as Said, ToWorker};
 use forkyard_protocol::control::{Answer as ControlAnswer, Request};
 use forkyard_protocol::inspector::{self, InspectReply, InspectRequest};
 use forkyard_protocol::preloader::Answer;
@@ -39,10 +39,10 @@ pub(super) fn control_answer(input: &[u8]) {
     survives::<ControlAnswer>(input);
 }
 
-fn word<W: Word>(input: &[u8]) {
-    if let Some((word, ticket, rest)) = channel::parse::<W>(input) {
+fn message<K: MessageKind>(input: &[u8]) {
+    if let Some((kind, session, rest)) = channel::parse::<K>(input) {
         assert!(rest.len() <= MOST_BYTES);
-        let mut again = channel::head(word, ticket).to_vec();
+        let mut again = channel::head(kind, session).to_vec();
         assert_eq!(again.len(), HEAD_BYTES);
         again.extend_from_slice(rest);
         assert_eq!(again, input);
@@ -51,6 +51,6 @@ fn word<W: Word>(input: &[u8]) {
 
 /// What is a message is the message that is written again.
 pub(super) fn router_channel(input: &[u8]) {
-    word::<Said>(input);
-    word::<ToWorker>(input);
+    message::<Said>(input);
+    message::<ToWorker>(input);
 }

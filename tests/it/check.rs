@@ -156,7 +156,9 @@ fn programs_that_are_missing_are_told_once() {
     crate::support::copy_program(env!("CARGO_BIN_EXE_forkyard").as_ref(), &program);
     let application = "runtime = \"php\"\nversion = \"8.2\"\n";
     let status = format!("{ONDEMAND}status_listen = \"{}/status\"\n", path.display());
-    let text = pool(path, "a", ONDEMAND, application) + &pool(path, "b", &status, application);
+    let jobs = "[jobs]\nuser = \"nobody\"\nstore = \"postgresql:///shop\"\n\
+                [jobs.queue.mail]\npool = \"a\"\nscript = \"/dev/null\"\n";
+    let text = pool(path, "a", ONDEMAND, application) + &pool(path, "b", &status, application) + jobs;
     fs::write(path.join("forkyard.toml"), text).expect("configuration");
     let run = |arguments: &[&str]| {
         let mut command = Command::new(&program);
@@ -168,13 +170,19 @@ fn programs_that_are_missing_are_told_once() {
     let (code, said) = run(&["check", "-c", &file.display().to_string()]);
     assert_eq!(code, Some(78), "{said}");
     let lines: Vec<&str> = said.lines().collect();
-    assert_eq!(lines.len(), 2, "{said}");
+    assert_eq!(lines.len(), 3, "{said}");
     assert!(
         lines[0].contains("[pool a]") && lines[0].contains("alone/forkyard-php is missing; install it"),
         "{said}"
     );
     assert!(
-        lines[1].contains("[pool b]") && lines[1].contains("alone/forkyard is missing; install it"),
+        lines[2].contains("[pool b]") && lines[2].contains("alone/forkyard is missing; install it"),
+        "{said}"
+    );
+    assert!(
+        lines[1].contains(
+            "alone/forkyard-jobs-postgresql is missing; install the package forkyard-jobs-postgresql"
+        ),
         "{said}"
     );
     let (code, said) = run(&["php"]);

@@ -81,13 +81,9 @@ pub(crate) fn seeds(count: u64) -> Range<u64> {
     }
 }
 
-/// So many rounds of a test, or the one that `FORKYARD_SEED` names.
+/// So many rounds of a test, or those that [`seeds`] names.
 pub(crate) fn rounds(count: u64, test: impl Fn(&mut Random)) {
-    let seeds = match number("FORKYARD_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..count,
-    };
-    for seed in seeds {
+    for seed in seeds(count) {
         let _round = Round(seed);
         test(&mut Random::new(seed));
     }

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 /// What the daemon's log has when it serves.
 const READY: &str = "ready to handle connections";
 /// How long it may take to end, with all that it runs.
-const PATIENCE: Duration = Duration::from_secs(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long its last lines may take.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
@@ -112,7 +112,7 @@ impl Daemon {
             // One that is gone already is what is wanted.
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
         }
-        if timeout(PATIENCE, self.child.wait()).await.is_err() {
+        if timeout(STOP_TIMEOUT, self.child.wait()).await.is_err() {
             eprintln!("forkyard: the daemon does not end, and is killed");
             let _ = self.child.kill().await;
         }

@@ -21,6 +21,7 @@ mod answer;
 mod configuration;
 mod daemon;
 mod gateway;
+mod kinds;
 mod page;
 mod params;
 mod port;

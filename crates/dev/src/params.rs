@@ -1,9 +1,9 @@
 //! A request's parameters, as a web server sends them.
 
+use crate::kinds::traits;
 use crate::reply::WEBSOCKET;
 use crate::site::Target;
 use crate::subject::{Subject, What};
-use forkyard_protocol::inspector::Kind;
 use forkyard_protocol::upgrade;
 use hyper::Version;
 use hyper::http::request::Parts;
@@ -121,7 +121,7 @@ fn has_own_path(subject: &Subject) -> bool {
     let What::Application { kind, .. } = subject.what else {
         return false;
     };
-    matches!(kind, Kind::Cgi | Kind::Fastcgi)
+    traits(kind).is_plain_cgi
 }
 
 fn bytes(path: &Path) -> &[u8] {

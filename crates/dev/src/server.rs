@@ -3,6 +3,7 @@
 use crate::configuration::{self, Paths};
 use crate::daemon::{self, Daemon};
 use crate::gateway::{self, Begun, Upload};
+use crate::kinds::traits;
 use crate::page::{self, page};
 use crate::params::{self, Ends, params};
 use crate::reply::{self, Reply, Served, WEBSOCKET};
@@ -10,7 +11,6 @@ use crate::site::{self, Target};
 use crate::subject::{self, Subject, What};
 use crate::watch::Watch;
 use crate::{Arguments, Failure, port};
-use forkyard_protocol::inspector::Kind;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::service::service_fn;
@@ -87,12 +87,21 @@ pub(crate) async fn run(arguments: &Arguments, subject: Subject) -> Result<(), F
         }),
     });
     let following = tokio::spawn(follow_changes(Arc::clone(&site)));
+    let mut is_short = false;
     let outcome = loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, client)) => serve_connection(Arc::clone(&site), stream, Ends { client, server: address }),
+                Ok((stream, client)) => {
+                    is_short = false;
+                    serve_connection(Arc::clone(&site), stream, Ends { client, server: address });
+                }
                 // No descriptor is free: connections wait until one is.
-                Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
+                Err(error) => {
+                    if !std::mem::replace(&mut is_short, true) {
+                        eprintln!("forkyard: connections wait: {error}");
+                    }
+                    tokio::time::sleep(LOOK_AGAIN).await;
+                }
             },
             status = daemon.ended() => {
                 let how = status.map_or_else(|error| error.to_string(), |status| status.to_string());
@@ -344,7 +353,7 @@ fn wants_websocket(request: &Request<Incoming>, subject: &Subject) -> bool {
         texts.any(|text| text.split(',').any(|part| part.trim().eq_ignore_ascii_case(word)))
     };
     let can = match &subject.what {
-        What::Application { kind, .. } => matches!(kind, Kind::Asgi | Kind::Node | Kind::Http),
+        What::Application { kind, .. } => traits(*kind).has_websockets,
         What::Documents => false,
     };
     can && request.method() == Method::GET
@@ -390,7 +399,7 @@ fn needs_other_configuration(before: &Subject, now: &Subject) -> bool {
 fn needs_length(subject: &Subject) -> bool {
     match &subject.what {
         What::Documents => true,
-        What::Application { kind, .. } => matches!(kind, Kind::Php | Kind::Cgi | Kind::Fastcgi),
+        What::Application { kind, .. } => traits(*kind).needs_length,
     }
 }
 

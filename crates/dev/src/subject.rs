@@ -1,5 +1,6 @@
 //! What the directory holds, found as an application pool finds it; and whether this machine can run it.
 
+use crate::kinds::traits;
 use forkyard_protocol::inspector::{Found, Kind};
 use forkyard_router::inspector::find::{self, Terms};
 use forkyard_router::inspector::signs;
@@ -53,7 +54,7 @@ impl Subject {
             What::Documents => "PHP and files".to_owned(),
             What::Application { kind, file, .. } => {
                 let file = file.as_ref().map(|file| format!(", {}", file.display()));
-                format!("{}{}", name(*kind), file.unwrap_or_default())
+                format!("{}{}", traits(*kind).name, file.unwrap_or_default())
             }
         }
     }
@@ -161,19 +162,6 @@ fn become_owner(root: &Path) -> Result<(), String> {
     Err(format!("can't run as the owner of {shown}: {}", command.exec()))
 }
 
-fn name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Php => "PHP",
-        Kind::Wsgi => "Python (WSGI)",
-        Kind::Asgi => "Python (ASGI)",
-        Kind::Rack => "Ruby (Rack)",
-        Kind::Node => "Node.js",
-        Kind::Http => "a program that speaks HTTP",
-        Kind::Fastcgi => "a program that speaks FastCGI",
-        Kind::Cgi => "CGI",
-    }
-}
-
 /// Whether what runs the application is installed.
 fn check(subject: &Subject) -> Result<(), String> {
     let What::Application { kind, .. } = subject.what else {
@@ -182,12 +170,10 @@ fn check(subject: &Subject) -> Result<(), String> {
     let has_venv = signs::PYTHONS
         .iter()
         .any(|python| subject.root.join(python).exists());
-    let (programs, packages): (&[&str], &str) = match kind {
-        Kind::Wsgi | Kind::Asgi if !has_venv => (&["/usr/bin/python3"], "python3"),
-        Kind::Rack => (&["/usr/bin/ruby"], "ruby ruby-rack"),
-        Kind::Node => (&["node"], "nodejs"),
-        _ => return Ok(()),
-    };
+    let (programs, packages) = traits(kind).programs;
+    if programs.is_empty() || (has_venv && matches!(kind, Kind::Wsgi | Kind::Asgi)) {
+        return Ok(());
+    }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_there = |program: &&str| match program.starts_with('/') {
         true => Path::new(program).exists(),
@@ -199,7 +185,7 @@ fn check(subject: &Subject) -> Result<(), String> {
     Err(format!(
         "{} is an application in {}, and {} is not installed: apt install {packages}",
         subject.root.display(),
-        name(kind),
+        traits(kind).name,
         programs[0]
     ))
 }

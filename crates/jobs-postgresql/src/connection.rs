@@ -86,17 +86,19 @@ impl Postgresql {
         let is_open = self.client.as_ref().is_some_and(|client| !client.is_closed());
         if !is_open {
             self.close();
-            let mut client = connect(&self.config).map_err(|error| of_server(&error))?;
+            // That there is no other connection is no reason to try at once whether there is one.
+            let unreached = |error| SqlError {
+                trouble: Trouble::Database,
+                ..of_server(&error)
+            };
+            let mut client = connect(&self.config).map_err(unreached)?;
             let backend = client
                 .query_one("SELECT pg_backend_pid()", &[])
-                .map_err(|error| of_server(&error))?;
+                .map_err(unreached)?;
             self.backend.store(backend.get(0), Ordering::Relaxed);
             self.client = Some(client);
         }
-        self.client.as_mut().ok_or_else(|| SqlError {
-            trouble: Trouble::Database,
-            message: "there is no connection".to_owned(),
-        })
+        self.client.as_mut().ok_or_else(ended)
     }
 
     fn close(&mut self) {
@@ -108,10 +110,7 @@ impl Postgresql {
     /// The client, with a statement that it has prepared.
     fn prepared(&mut self, statement: &str) -> Result<(&mut Client, Statement)> {
         let known = self.statements.get(statement).cloned();
-        let client = self.client.as_mut().ok_or_else(|| SqlError {
-            trouble: Trouble::Database,
-            message: "the connection has ended".to_owned(),
-        })?;
+        let client = self.client.as_mut().ok_or_else(ended)?;
         let prepared = match known {
             Some(known) => known,
             None => {
@@ -194,10 +193,8 @@ impl Database for Postgresql {
 
     fn commit(&mut self) -> Result<()> {
         let transaction = self.transaction.take();
-        let done = match self.client.as_mut() {
-            Some(client) => client.batch_execute("COMMIT").map_err(|error| of_server(&error)),
-            None => return self.plain("COMMIT"),
-        };
+        let client = self.client.as_mut().ok_or_else(ended)?;
+        let done = client.batch_execute("COMMIT").map_err(|error| of_server(&error));
         if done.is_err() {
             // The server may have committed it before the connection ended.
             self.doubtful = transaction;
@@ -290,6 +287,13 @@ impl Database for Postgresql {
     }
 }
 
+fn ended() -> SqlError {
+    SqlError {
+        trouble: Trouble::Cut,
+        message: "the connection has ended".to_owned(),
+    }
+}
+
 /// An error of the server, or of the connection to it.
 fn of_server(error: &postgres::Error) -> SqlError {
     let trouble = match error.code() {
@@ -298,12 +302,14 @@ fn of_server(error: &postgres::Error) -> SqlError {
         {
             Trouble::Again
         }
+        Some(code) if *code == SqlState::LOCK_NOT_AVAILABLE => Trouble::Held,
+        // An operator or the server ended the connection.
+        Some(code) if *code == SqlState::ADMIN_SHUTDOWN || *code == SqlState::CRASH_SHUTDOWN => Trouble::Cut,
         // Connection exceptions, resources that are short, what an operator or the system does, internal errors; it is read-only.
         Some(code) if ["08", "53", "57", "58", "XX", "25"].contains(&&code.code()[..2]) => Trouble::Database,
         Some(_) => Trouble::Statement,
-        None if error.is_closed() => Trouble::Database,
-        // A value that can't be converted is the statement's; everything else is the connection's.
-        None => Trouble::Database,
+        // It is the connection's.
+        None => Trouble::Cut,
     };
     let message = match error.as_db_error() {
         Some(of_server) => of_server.message().to_owned(),

@@ -5,11 +5,13 @@ use forkyard_jobs::core::{Becomes, Counters, Outcome, TaskStatus, Verdict};
 use forkyard_jobs::store::*;
 use forkyard_protocol::jobs::{JobView, NewJob};
 use postgres::{Client, NoTls};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 #[path = "../../jobs/src/store/cases.rs"]
@@ -98,6 +100,13 @@ impl Place {
         self.open_of("node", owner)
     }
 
+    /// Ends the connections of stores.
+    fn cut(&self) {
+        let kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'forkyard-jobs' \
+                    AND datname = current_database()";
+        assert!(!self.raw().query(kill, &[]).expect("an end").is_empty());
+    }
+
     /// The name of a process among owners.
     fn owner(&self, name: &str) -> String {
         format!("node {name}")
@@ -172,6 +181,37 @@ fn of_two_machines_each_job_has_one() {
     assert_eq!(claimed, ids);
 }
 
+/// The server plans by what it knows of a table, which may be that it was empty a moment ago.
+#[test]
+fn a_claim_takes_one_job_whatever_the_server_takes_the_table_for() {
+    let place = Place::new();
+    let mut store = place.open("me");
+    let mut raw = place.raw();
+    let mut take_for_empty = || {
+        raw.batch_execute("ANALYZE forkyard.ready; ANALYZE forkyard.later; ANALYZE forkyard.blocked")
+            .expect("statistics");
+    };
+    push(&mut store, job(""));
+    let first = claim(&mut store, "", 1).0.expect("a job");
+    perform(&mut store, finished(&first, Becomes::Done(TaskStatus::Ok)), 1);
+    take_for_empty();
+    let serial = |at_ms| NewJob {
+        serial: Some("s".into()),
+        at_ms,
+        ..job("")
+    };
+    let mut ids: Vec<i64> = (0..20).map(|_| push(&mut store, job(""))).collect();
+    ids.extend((0..5).map(|_| push(&mut store, serial(None))));
+    ids.extend((0..5).map(|_| push(&mut store, serial(Some(5)))));
+    perform(&mut store, Operation::Promote, 6);
+    let mut claimed = Vec::new();
+    while let (Some(job), _) = claim(&mut store, "", 6) {
+        perform(&mut store, finished(&job, Becomes::Done(TaskStatus::Ok)), 6);
+        claimed.push(job.id);
+    }
+    assert_eq!(claimed, ids);
+}
+
 #[test]
 fn a_claim_that_finds_nothing_says_what_there_is() {
     let place = Place::new();
@@ -216,17 +256,9 @@ fn a_transaction_whose_answer_was_lost_counts_as_what_it_was() {
     let mut store = place.open("me");
     let id = push(&mut store, job(""));
     let mut raw = place.raw();
-    let kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'forkyard-jobs' \
-                AND datname = current_database()";
-    // A connection that has ended before: nothing was done, and it is not in doubt.
-    raw.query(kill, &[]).expect("an end");
-    let claim = |store: &mut Store| {
-        let (queue, tenant) = ("q".to_owned(), String::new());
-        store.perform(&[Operation::Claim { queue, tenant }], 1)
-    };
-    while claim(&mut store).is_err() {
-        assert!(!store.is_in_doubt());
-    }
+    // A connection that has ended before: nothing was done, so it is done over another.
+    place.cut();
+    claim(&mut store, "", 1).0.expect("a job");
     let running: i64 = raw
         .query_one("SELECT id FROM forkyard.running", &[])
         .expect("one")
@@ -257,6 +289,143 @@ fn a_transaction_whose_answer_was_lost_counts_as_what_it_was() {
         .expect("a count")
         .get(0);
     assert_eq!(jobs, 1, "the push was undone");
+}
+
+/// What becomes of a COMMIT on its way.
+const PASSES: u8 = 0;
+const IS_LOST: u8 = 1;
+const ANSWER_IS_LOST: u8 = 2;
+
+/// A network between a store and the server: connections end where a COMMIT is to be lost, or its answer.
+struct Network {
+    directory: tempfile::TempDir,
+    commit: Arc<AtomicU8>,
+}
+
+impl Network {
+    fn new() -> Network {
+        let directory = tempfile::tempdir().expect("a directory");
+        let socket = ".s.PGSQL.5432";
+        let listener = UnixListener::bind(directory.path().join(socket)).expect("a socket");
+        let commit = Arc::new(AtomicU8::new(PASSES));
+        let fate = Arc::clone(&commit);
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                let client = client.expect("a connection");
+                let server = UnixStream::connect(server().directory.join(socket)).expect("the server");
+                let fate = Arc::clone(&fate);
+                std::thread::spawn(move || Network::pass(client, server, &fate));
+            }
+        });
+        Network { directory, commit }
+    }
+
+    fn pass(mut client: UnixStream, mut server: UnixStream, commit: &AtomicU8) {
+        let is_mute = Arc::new(AtomicBool::new(false));
+        let back = {
+            let mut client = client.try_clone().expect("a descriptor");
+            let mut server = server.try_clone().expect("a descriptor");
+            let is_mute = Arc::clone(&is_mute);
+            move || {
+                let mut bytes = [0; 4_096];
+                while let Ok(count @ 1..) = server.read(&mut bytes) {
+                    if is_mute.load(Ordering::SeqCst) || client.write_all(&bytes[..count]).is_err() {
+                        break;
+                    }
+                }
+                let _ = client.shutdown(Shutdown::Both);
+            }
+        };
+        std::thread::spawn(back);
+        let mut bytes = [0; 4_096];
+        while let Ok(count @ 1..) = client.read(&mut bytes) {
+            if bytes[..count].ends_with(b"COMMIT\0") {
+                match commit.swap(PASSES, Ordering::SeqCst) {
+                    IS_LOST => break,
+                    ANSWER_IS_LOST => is_mute.store(true, Ordering::SeqCst),
+                    _ => {}
+                }
+            }
+            if server.write_all(&bytes[..count]).is_err() {
+                break;
+            }
+        }
+        let _ = client.shutdown(Shutdown::Both);
+        let _ = server.shutdown(Shutdown::Both);
+    }
+}
+
+#[test]
+fn what_a_commit_brought_is_known_although_it_or_its_answer_was_lost() {
+    let network = Network::new();
+    let place = Place::new();
+    let through = place.url.replace(
+        &server().directory.display().to_string(),
+        &network.directory.path().display().to_string(),
+    );
+    let database = Postgresql::open(&through, "node")
+        .expect("the database")
+        .with_own_time();
+    let mut store = Store::new(Box::new(database), "me", Duration::from_secs(60));
+    let id = push(&mut store, job(""));
+    let mut raw = place.raw();
+    let mut running = || -> Vec<(i64, i64)> {
+        let rows = raw.query("SELECT id, attempt FROM forkyard.running", &[]);
+        rows.expect("rows")
+            .iter()
+            .map(|row| (row.get(0), row.get(1)))
+            .collect()
+    };
+    let mut lose = |commit, operation: Operation| {
+        network.commit.store(commit, Ordering::SeqCst);
+        let failed = store.perform(&[operation], 1);
+        assert!(failed.is_err() && store.is_in_doubt(), "{failed:?}");
+        let begun = Instant::now();
+        loop {
+            match store.resolve() {
+                Ok(brought) => break brought,
+                // The server does not know of the end of the connection yet.
+                Err(error) => assert!(begun.elapsed() < PATIENCE, "{error}"),
+            }
+        }
+    };
+    let claim = || Operation::Claim {
+        queue: "q".into(),
+        tenant: String::new(),
+    };
+    assert!(lose(IS_LOST, claim()).is_none());
+    assert_eq!(running(), []);
+    let brought = lose(ANSWER_IS_LOST, claim()).expect("it was committed");
+    let Reply::Claimed { job: Some(job), .. } = &brought.replies[0] else {
+        panic!("{brought:?}");
+    };
+    assert_eq!((running(), job.id, job.attempt), (vec![(id, 1)], id, 1));
+    assert!(lose(IS_LOST, finished(job, Becomes::Done(TaskStatus::Ok))).is_none());
+    assert_eq!(running(), [(id, 1)]);
+    assert!(lose(ANSWER_IS_LOST, finished(job, Becomes::Done(TaskStatus::Ok))).is_some());
+    assert_eq!(running(), []);
+}
+
+#[test]
+fn how_a_job_ended_is_not_lost_while_another_transaction_has_its_row() {
+    let place = Place::new();
+    let mut store = place.open("me");
+    let id = push(&mut store, job(""));
+    let claimed = claim(&mut store, "", 1).0.expect("a job");
+    let mut other = place.raw();
+    other
+        .batch_execute("BEGIN; SELECT FROM forkyard.job FOR UPDATE")
+        .expect("a lock");
+    let end = finished(&claimed, Becomes::Done(TaskStatus::Ok));
+    let pushed = Operation::Push(vec![job("")]);
+    let refused = store.perform(&[pushed, end], 1);
+    assert!(refused.is_err() && !store.is_in_doubt(), "{refused:?}");
+    other.batch_execute("COMMIT").expect("no lock");
+    perform(&mut store, finished(&claimed, Becomes::Done(TaskStatus::Ok)), 1);
+    let (Reply::Show(Some(shown)), _) = perform(&mut store, Operation::Show(id), 1) else {
+        panic!("no job");
+    };
+    assert_eq!(shown.state, "done");
 }
 
 #[test]

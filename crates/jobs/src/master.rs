@@ -15,8 +15,6 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
-/// Messages of the master taken at once.
-const MESSAGES: usize = 64;
 /// How often is looked at what other processes have, while there are any.
 pub(crate) const FOREIGN_MS: u64 = 500;
 /// How often it says that it is there, where other machines use the store.
@@ -204,7 +202,8 @@ impl Process {
 
     pub(crate) fn hear_master(&mut self) {
         let mut buffer = vec![0; MOST_BYTES];
-        for _ in 0..MESSAGES {
+        // Edge-triggered: all that has come is taken.
+        loop {
             let Some(channel) = &self.channel else { return };
             let received = match receive_with(channel.as_fd(), &mut buffer, false) {
                 Ok(received) if received.bytes > 0 => received,

@@ -64,8 +64,9 @@ pub(crate) struct Process {
     pub(crate) pause: AcceptPause,
     pub(crate) peers: HashMap<usize, Peer>,
     pub(crate) next_peer: usize,
-    /// Connections that there may be more to read from.
+    /// Connections that there may be more to read from; and whether more of them may wait to be accepted.
     pub(crate) again: Vec<usize>,
+    is_more_waiting: bool,
     pub(crate) leases: HashMap<JobId, Lease>,
     pub(crate) doubts: Vec<Doubt>,
     /// How workers ended whose connections still seem to be there: pool, query, in words.
@@ -137,6 +138,7 @@ impl Process {
             peers: HashMap::new(),
             next_peer: FIRST_PEER,
             again: Vec::new(),
+            is_more_waiting: false,
             leases: HashMap::new(),
             doubts: Vec::new(),
             deaths: VecDeque::new(),
@@ -191,7 +193,7 @@ impl Process {
                     Token(peer) => ready.push(peer),
                 }
             }
-            if self.pause.end(clock::now()) {
+            if self.pause.end(clock::now()) || self.is_more_waiting {
                 self.accept();
             }
             ready.sort_unstable();
@@ -235,7 +237,7 @@ impl Process {
     }
 
     fn timeout(&self) -> Option<Duration> {
-        if !self.again.is_empty() {
+        if !self.again.is_empty() || self.is_more_waiting {
             return Some(Duration::ZERO);
         }
         let now = self.now();
@@ -334,12 +336,17 @@ impl Process {
     }
 
     fn accept(&mut self) {
-        // Edge-triggered: all that wait are taken.
+        // Edge-triggered: all that wait are taken, after the others have had their turn.
+        self.is_more_waiting = true;
         for _ in 0..MOST_CLIENTS {
             let accepted = match socket::accept(self.listener.as_fd()) {
                 Ok(Some(accepted)) => accepted,
-                Ok(None) => return,
+                Ok(None) => {
+                    self.is_more_waiting = false;
+                    return;
+                }
                 Err(error) => {
+                    self.is_more_waiting = false;
                     if self.pause.begin(clock::now()) {
                         log::error!("jobs: can't accept a connection: {error}; trying again");
                     }
@@ -438,7 +445,10 @@ impl Process {
         if let Some(Peer::Client(client)) = self.peers.get_mut(&token) {
             client.give_up();
         }
-        let message = "too much is pushed at once; try again, with fewer jobs in a request";
-        self.answer(token, &JobsAnswer::error(message));
+        let refusal = JobsAnswer::Error {
+            message: "too much is pushed at once; try again, with fewer jobs in a request".to_owned(),
+            is_temporary: true,
+        };
+        self.answer(token, &refusal);
     }
 }

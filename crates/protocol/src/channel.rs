@@ -1,6 +1,6 @@
 //! What passes between a router and a worker: messages over a socket of type `SOCK_SEQPACKET`.
 //!
-//! A message is a byte that says what it is, the session's ticket (8 bytes, the least first), and bytes that were read from
+//! A message is a byte that says what it is, the session's number (8 bytes, the least first), and bytes that were read from
 //! the connection already. The router keeps its own descriptor of a connection while a worker serves it: so it can offer
 //! the connection to another instance, or close it, when the worker is gone; and a worker that is done need not send it
 //! back. A worker that closes a connection shuts it down first (shutdown(2)), because the router's copy is still open.
@@ -80,37 +80,37 @@ impl ToRouter {
 }
 
 /// What a message is, as its first byte says it.
-pub trait Word: Copy + PartialEq + 'static {
+pub trait MessageKind: Copy + PartialEq + 'static {
     /// All there are.
     const TABLE: &'static [(u8, Self)];
 }
 
-impl Word for ToWorker {
+impl MessageKind for ToWorker {
     const TABLE: &'static [(u8, ToWorker)] = &ToWorker::ALL;
 }
 
-impl Word for ToRouter {
+impl MessageKind for ToRouter {
     const TABLE: &'static [(u8, ToRouter)] = &ToRouter::ALL;
 }
 
 /// The beginning of a message.
-pub fn head<W: Word>(word: W, ticket: u64) -> [u8; HEAD_BYTES] {
+pub fn head<K: MessageKind>(kind: K, session: u64) -> [u8; HEAD_BYTES] {
     let mut head = [0; HEAD_BYTES];
-    // Every word is in its table.
-    head[0] = W::TABLE
+    // Every kind is in its table.
+    head[0] = K::TABLE
         .iter()
-        .find(|(_, one)| *one == word)
+        .find(|(_, one)| *one == kind)
         .map_or(0, |(byte, _)| *byte);
-    head[1..].copy_from_slice(&ticket.to_le_bytes());
+    head[1..].copy_from_slice(&session.to_le_bytes());
     head
 }
 
-/// A message's word, ticket and bytes. `None`: it is no message.
-pub fn parse<W: Word>(message: &[u8]) -> Option<(W, u64, &[u8])> {
+/// A message's kind, session and bytes. `None`: it is no message.
+pub fn parse<K: MessageKind>(message: &[u8]) -> Option<(K, u64, &[u8])> {
     let (head, rest) = message.split_first_chunk::<HEAD_BYTES>()?;
-    let [byte, ticket @ ..] = head;
-    let (_, word) = W::TABLE.iter().find(|(one, _)| one == byte)?;
-    (rest.len() <= MOST_BYTES).then_some((*word, u64::from_le_bytes(*ticket), rest))
+    let [byte, session @ ..] = head;
+    let (_, kind) = K::TABLE.iter().find(|(one, _)| one == byte)?;
+    (rest.len() <= MOST_BYTES).then_some((*kind, u64::from_le_bytes(*session), rest))
 }
 
 #[cfg(test)]
@@ -119,17 +119,17 @@ mod tests {
 
     #[test]
     fn every_message_is_understood_and_nothing_else() {
-        fn round<W: Word + std::fmt::Debug>() {
-            for (_, word) in W::TABLE {
-                let mut message = head(*word, 0x0102_0304_0506_0708).to_vec();
+        fn round<K: MessageKind + std::fmt::Debug>() {
+            for (_, kind) in K::TABLE {
+                let mut message = head(*kind, 0x0102_0304_0506_0708).to_vec();
                 message.extend_from_slice(b"more");
                 assert_eq!(
-                    parse::<W>(&message),
-                    Some((*word, 0x0102_0304_0506_0708, &b"more"[..]))
+                    parse::<K>(&message),
+                    Some((*kind, 0x0102_0304_0506_0708, &b"more"[..]))
                 );
             }
-            assert_eq!(parse::<W>(b"\0\0\0\0\0\0\0\0\0"), None);
-            assert_eq!(parse::<W>(b"S"), None);
+            assert_eq!(parse::<K>(b"\0\0\0\0\0\0\0\0\0"), None);
+            assert_eq!(parse::<K>(b"S"), None);
         }
         round::<ToWorker>();
         round::<ToRouter>();

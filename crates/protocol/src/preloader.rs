@@ -13,7 +13,7 @@ pub const SOCKET: i32 = 3;
 pub const EXIT_START_FAILED: i32 = 70;
 
 /// How long a preloader waits for [`Command::Warm`] if it was promised.
-pub const WARM_PATIENCE: Duration = Duration::from_secs(2);
+pub const WARM_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long an answer to [`Command::Scripts`] may be, bytes.
 pub const SCRIPTS_BYTES: usize = 60 * 1024;
@@ -31,7 +31,7 @@ pub enum Command<Context> {
         /// What all workers get.
         #[serde(rename = "kit")]
         context: Context,
-        /// A [`Command::Warm`] follows; [`Answer::Ready`] waits for it, within [`WARM_PATIENCE`].
+        /// A [`Command::Warm`] follows; [`Answer::Ready`] waits for it, within [`WARM_TIMEOUT`].
         #[serde(default)]
         warms_up: bool,
         /// The process makes workers of any pool and user: the context has no pool of its own and no descriptors, and each

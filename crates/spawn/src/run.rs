@@ -2,7 +2,7 @@
 
 use super::action::{Action, SpawnOutcome};
 use super::effects::{Context, Effects, PORTS, Process, Sink};
-use super::event::{Event, JourneyId, News, Token};
+use super::event::{Event, JourneyEvent, JourneyId, Token};
 use super::machine::Machine;
 use super::plan::Plan;
 use crate::sys::clock;
@@ -153,14 +153,14 @@ impl Driver {
     }
 
     fn drain(&mut self) {
-        while let Some((id, news)) = self.effects.next_news() {
-            self.happened(id, news);
+        while let Some((id, event)) = self.effects.next_event() {
+            self.happened(id, event);
         }
         self.effects.clear_up();
     }
 
-    fn happened(&mut self, id: JourneyId, news: News) {
-        let event = Event::Happened(id, news);
+    fn happened(&mut self, id: JourneyId, event: JourneyEvent) {
+        let event = Event::Journey(id, event);
         self.step(|machine, now, out| machine.handle(event, now, out));
     }
 

@@ -84,7 +84,7 @@ pub fn start(program: &ExternalProgram) -> Result<i32> {
 ///
 /// # Errors
 /// As [`start`].
-pub fn start_patiently(program: &ExternalProgram) -> Result<i32> {
+pub fn start_retrying(program: &ExternalProgram) -> Result<i32> {
     let mut pauses = BUSY_PAUSES_MS.iter();
     loop {
         match start(program) {

@@ -1,4 +1,4 @@
-//! The only door to the kernel: small wrappers that own what they open and name what failed.
+//! The only way to the kernel: small wrappers that own what they open and name what failed.
 //!
 //! Knows no part of forkyard but plain values. Unsafe code is allowed here, each block with its reason.
 

@@ -26,7 +26,7 @@ pub struct Notifier {
 /// The variables that are meant for this process alone.
 pub const VARIABLES: [&str; 4] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "FDSTORE"];
 /// How long a service manager may take to make room for a message. It is trusted, and reads at once.
-const PATIENCE: Duration = Duration::from_millis(200);
+const TIMEOUT: Duration = Duration::from_millis(200);
 
 impl Notifier {
     /// The notifier that the environment names; `None` without a service manager that can be reached.
@@ -103,7 +103,7 @@ impl Notifier {
                 Ok(_) => return Ok(()),
                 Err(error) if error.errno == Errno::EINTR => {}
                 Err(error) if error.errno == Errno::EAGAIN => {
-                    if !waiting::wait(self.socket.as_fd(), Readiness::Writable, PATIENCE)? {
+                    if !waiting::wait(self.socket.as_fd(), Readiness::Writable, TIMEOUT)? {
                         return Err(Error::new("sendmsg", "the service manager", Errno::EAGAIN));
                     }
                 }

@@ -156,6 +156,8 @@ mod tests {
     fn every_key_is_in_the_page_of_the_configuration() {
         let page = configuration();
         for setting in settings::all() {
+            let has_heading = SECTIONS.iter().any(|(section, ..)| *section == setting.section);
+            assert!(has_heading, "{:?} has no heading", setting.section);
             let name = setting.key.replace('-', "\\-");
             assert!(page.contains(&format!("\\fB{name}\\fR")), "{name}");
         }

@@ -15,7 +15,7 @@ use crate::master::action::WakeOnAccept;
 use crate::master::event::{
     Adopted, AdoptedGeneration, AdoptedWorker, GenerationId, PoolId, SlotIndex, WorkerId,
 };
-use crate::scoreboard::layout::slot as word;
+use crate::scoreboard::layout::slot as field;
 use crate::scoreboard::{Board, header, slot_reader};
 use crate::sys::{Error, pidfd, process};
 use crate::tick::Tick;
@@ -267,7 +267,7 @@ impl Pools {
                 .remove(&names::stop_pipe(left.id))
                 .filter(|_| left.told.is_none()),
             output,
-            first_words: Vec::new(),
+            first_output: Vec::new(),
             begun: Tick::from_nanos(left.begun),
             up: left.up,
             unfinished: false,
@@ -295,7 +295,7 @@ impl Pools {
             .resources
             .as_ref()
             .and_then(|resources| resources.board.slot(gone.slot as usize));
-        let last = page.map_or(0, |page| slot_reader::word(page, word::PID));
+        let last = page.map_or(0, |page| slot_reader::word(page, field::PID));
         if last == 0 || last == gone.pid as u64 {
             generation.free_slot(gone.slot);
         }

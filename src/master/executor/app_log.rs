@@ -8,7 +8,7 @@ use super::{Executor, GenerationId, Pools};
 use crate::config::sharing;
 use crate::indexed::Indexed;
 use crate::logs::{Log, LogError, Speaker};
-use crate::master::persona::FPM_TITLE;
+use crate::master::frontend::FPM_TITLE;
 use crate::sys::file::{open_log_for, open_owned_log};
 use crate::sys::identity;
 use crate::tick::Tick;
@@ -38,12 +38,12 @@ impl Outlet<'_> {
     }
 
     /// Writes a line, or several that belong together.
-    pub(super) fn write(&self, words: &[u8]) {
+    pub(super) fn write(&self, entry: &[u8]) {
         let Some(mut file) = self.file else {
-            return self.log.write_output(&self.speaker, words);
+            return self.log.write_output(&self.speaker, entry);
         };
         // A full disk must not stop the daemon; what can't be written is lost, as it is for the application itself.
-        let _ = file.write_all(&[words, b"\n"].concat());
+        let _ = file.write_all(&[entry, b"\n"].concat());
     }
 }
 
@@ -130,9 +130,9 @@ impl Executor {
         let mut next = None;
         let mut end =
             |lines: &mut Lines, outlet: &Outlet<'_>, besides: &mut dyn FnMut(&[u8])| match lines.due() {
-                Some(due) if due <= now => lines.end_entry(|words| {
-                    outlet.write(words);
-                    besides(words);
+                Some(due) if due <= now => lines.end_entry(|entry| {
+                    outlet.write(entry);
+                    besides(entry);
                 }),
                 due => next = next.into_iter().chain(due).min(),
             };
@@ -141,13 +141,13 @@ impl Executor {
                 continue;
             };
             let pid = super::worker_output::pid(generation, worker);
-            let (first_words, is_up) = (&mut worker.first_words, worker.up);
+            let (first_output, is_up) = (&mut worker.first_output, worker.up);
             for (lines, stream) in &mut worker.output {
                 end(
                     lines,
                     &generation.outlet(log, "child", pid, stream),
-                    &mut |words| {
-                        note(first_words, is_up, words);
+                    &mut |entry| {
+                        note(first_output, is_up, entry);
                     },
                 );
             }
@@ -155,10 +155,10 @@ impl Executor {
         for preloader in self.helpers.preloaders.values_mut() {
             let (name, file) = whose(generations, preloader);
             if let Some(output) = &mut preloader.output {
-                let mut words = Vec::new();
+                let mut entries = Vec::new();
                 let outlet = outlet_of_preloader(log, &name, file, preloader.pid);
-                end(output, &outlet, &mut |entry| words.extend_from_slice(entry));
-                preloader.note_words(&words);
+                end(output, &outlet, &mut |entry| entries.extend_from_slice(entry));
+                preloader.note_output(&entries);
             }
         }
         for (id, program) in &mut self.helpers.programs {

@@ -72,7 +72,7 @@ impl Executor {
             pid: None,
             stop_pipe: Some(stop_pipe),
             output: Vec::new(),
-            first_words: Vec::new(),
+            first_output: Vec::new(),
             begun: clock::now(),
             up: false,
             told: None,

@@ -19,18 +19,18 @@ const ACCEPTS: usize = 16;
 
 /// Which control socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::master) enum Door {
+pub(in crate::master) enum ControlSocket {
     /// The one for root and the daemon's own user.
     Main,
     /// The one for owners of applications. What comes to it makes no queue before the other.
     Owners,
 }
 
-impl Door {
+impl ControlSocket {
     fn mode(self) -> u32 {
         match self {
-            Door::Main => 0o600,
-            Door::Owners => 0o666,
+            ControlSocket::Main => 0o600,
+            ControlSocket::Owners => 0o666,
         }
     }
 }
@@ -66,17 +66,17 @@ impl Control {
         self.sessions.contains_key(&id)
     }
 
-    fn listener(&self, door: Door) -> Option<&Listener> {
-        match door {
-            Door::Main => self.listener.as_ref(),
-            Door::Owners => self.owners_listener.as_ref(),
+    fn listener(&self, which: ControlSocket) -> Option<&Listener> {
+        match which {
+            ControlSocket::Main => self.listener.as_ref(),
+            ControlSocket::Owners => self.owners_listener.as_ref(),
         }
     }
 
-    fn listener_mut(&mut self, door: Door) -> &mut Option<Listener> {
-        match door {
-            Door::Main => &mut self.listener,
-            Door::Owners => &mut self.owners_listener,
+    fn listener_mut(&mut self, which: ControlSocket) -> &mut Option<Listener> {
+        match which {
+            ControlSocket::Main => &mut self.listener,
+            ControlSocket::Owners => &mut self.owners_listener,
         }
     }
 }
@@ -85,7 +85,7 @@ impl Executor {
     /// Listens at this path from now on, and for owners of applications beside it if there are application pools; `None`:
     /// nowhere. On an error it is as before.
     pub(in crate::master) fn open_control(&mut self, path: Option<&Path>) -> Result<(), ListenError> {
-        self.open_door(Door::Main, path)?;
+        self.open_socket(ControlSocket::Main, path)?;
         // Users other than the daemon's own that own applications.
         let is_owned = |pool: &Arc<Pool>| {
             let of_one = pool.user.is_some() && pool.application.root().is_some();
@@ -93,23 +93,23 @@ impl Executor {
         };
         let has_owners = self.reload.config.pools.iter().any(is_owned);
         let owners = path.filter(|_| has_owners).map(owners_socket);
-        self.open_door(Door::Owners, owners.as_deref())
+        self.open_socket(ControlSocket::Owners, owners.as_deref())
     }
 
-    fn open_door(&mut self, door: Door, path: Option<&Path>) -> Result<(), ListenError> {
+    fn open_socket(&mut self, which: ControlSocket, path: Option<&Path>) -> Result<(), ListenError> {
         let wanted = path.map(|path| Address::Unix(path.to_owned()));
-        let mode = door.mode();
-        let listener = self.control.listener(door);
+        let mode = which.mode();
+        let listener = self.control.listener(which);
         let place = listener.filter(|it| it.is_ours()).map(Listener::place);
         let is_lost = matches!(place, Some(SocketPath::Gone | SocketPath::Taken));
         if is_lost {
             // The connections that came before it was gone.
             while self
                 .control
-                .accept_control(&mut self.context, &mut self.applications, door)
+                .accept_control(&mut self.context, &mut self.applications, which)
             {}
         }
-        let listener = self.control.listener(door);
+        let listener = self.control.listener(which);
         let now = listener.map(|listener| &listener.address);
         let is_same = now.is_some() && now == wanted.as_ref();
         if now == wanted.as_ref() && !is_lost {
@@ -121,7 +121,7 @@ impl Executor {
             Some(address) => Some(bind(&private(address, mode), &mut self.handover.inherited)?),
             None => None,
         };
-        if let Some(before) = self.control.listener_mut(door).take() {
+        if let Some(before) = self.control.listener_mut(which).take() {
             self.context.sources.forget(&before.socket);
             before.remove_file();
         }
@@ -129,12 +129,12 @@ impl Executor {
             let watched = self
                 .context
                 .sources
-                .watch(&listener.socket, Source::Control(door));
+                .watch(&listener.socket, Source::Control(which));
             if let Err(error) = watched {
                 log::error!("control: {error}");
             }
         }
-        *self.control.listener_mut(door) = listener;
+        *self.control.listener_mut(which) = listener;
         if is_lost && is_same {
             log::warn!("the control socket's file was gone: it is bound again");
         }
@@ -146,10 +146,10 @@ impl Executor {
         // As many as can have queued up; of later ones the socket tells.
         let rounds = MOST_SESSIONS.div_ceil(ACCEPTS) + 1;
         if self.control.pause.end(now) {
-            for door in [Door::Main, Door::Owners] {
+            for which in [ControlSocket::Main, ControlSocket::Owners] {
                 let _ = (0..rounds).all(|_| {
                     self.control
-                        .accept_control(&mut self.context, &mut self.applications, door)
+                        .accept_control(&mut self.context, &mut self.applications, which)
                 });
             }
         }
@@ -200,14 +200,14 @@ impl Control {
         &mut self,
         context: &mut Context,
         applications: &mut Applications,
-        door: Door,
+        which: ControlSocket,
     ) -> bool {
         for _ in 0..ACCEPTS {
-            let Some(listener) = self.listener(door) else {
+            let Some(listener) = self.listener(which) else {
                 return false;
             };
             match socket::accept(listener.socket.as_fd()) {
-                Ok(Some(connection)) => self.begin_session(context, applications, connection, door),
+                Ok(Some(connection)) => self.begin_session(context, applications, connection, which),
                 Ok(None) => return false,
                 Err(error) => {
                     if self.pause.begin(clock::now()) {
@@ -225,13 +225,13 @@ impl Control {
         context: &mut Context,
         applications: &mut Applications,
         connection: OwnedFd,
-        door: Door,
+        which: ControlSocket,
     ) {
         let who = socket::peer_user(connection.as_fd());
         let mut session = Session::new(connection, clock::now());
         let rights = match who {
             Ok(uid) if uid == 0 || uid == identity::own_user() => Some(Rights::All),
-            Ok(uid) => Some(Rights::Own(uid)).filter(|_| door == Door::Owners),
+            Ok(uid) => Some(Rights::Own(uid)).filter(|_| which == ControlSocket::Owners),
             Err(_) => None,
         };
         let Some(rights) = rights else {

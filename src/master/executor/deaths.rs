@@ -132,9 +132,9 @@ impl Executor {
             // A process that it has started may still have the pipe.
             let (name, file) = whose(&self.pools.generations, &preloader);
             let outlet = outlet_of_preloader(self.context.log, &name, file, pid);
-            output.end_line(|words| {
-                outlet.write(words);
-                preloader.note_words(words);
+            output.end_line(|line| {
+                outlet.write(line);
+                preloader.note_output(line);
             });
             self.context.sources.forget(output.pipe());
         }

@@ -59,9 +59,9 @@ impl Executor {
                 false
             }
             Source::Rehearsal => self.handover.hear_rehearsal(&mut self.context),
-            Source::Control(door) => {
+            Source::Control(which) => {
                 self.control
-                    .accept_control(&mut self.context, &mut self.applications, door)
+                    .accept_control(&mut self.context, &mut self.applications, which)
             }
             Source::Directories => {
                 self.read_watch();
@@ -96,11 +96,11 @@ impl Executor {
                             mold_candidate.extend(worker);
                             continue;
                         }
-                        if let Some((why, moment)) = renewal(word) {
+                        if let Some((why, since)) = renewal(word) {
                             self.reload.ask(Asked {
                                 generation: id,
                                 why,
-                                moment,
+                                since,
                             });
                             continue;
                         }
@@ -132,7 +132,7 @@ impl Executor {
         }
         if generation_is_well {
             if let Some(generation) = self.pools.generations.get_mut(&id) {
-                generation.make.is_ailing = false;
+                generation.make.has_failed = false;
             }
         }
         self.context
@@ -163,7 +163,7 @@ impl Context {
 }
 
 impl Pools {
-    /// The event counts only while the pool is watched: one that was under way when it was parked is void.
+    /// The event counts only while the pool is watched: one that was under way when that ended is void.
     fn work_waits(&self, context: &mut Context, id: PoolId) {
         if self.by_id.get(&id).is_some_and(|pool| pool.watched) {
             context.happened.push_back(Event::SourceReady(id));
@@ -232,9 +232,9 @@ impl Helpers {
         };
         let (name, file) = whose(&pools.generations, preloader);
         let outlet = outlet_of_preloader(context.log, &name, file, pid);
-        let look = output.read(|words| {
-            outlet.write(words);
-            preloader.note_words(words);
+        let look = output.read(|line| {
+            outlet.write(line);
+            preloader.note_output(line);
         });
         context.sources.hold_entry(output.due());
         if look == PipeRead::Ended {
@@ -250,9 +250,9 @@ impl Processes {
     /// What a preloader wrote last, as the end of a sentence.
     pub(super) fn last_lines(&self, id: GenerationId) -> String {
         match self.last_lines.get(&id) {
-            Some(words) if !words.is_empty() => {
-                let words: Vec<&str> = words.iter().map(String::as_str).collect();
-                format!(", having said {:?}", words.join(" / "))
+            Some(lines) if !lines.is_empty() => {
+                let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+                format!(", having said {:?}", lines.join(" / "))
             }
             _ => String::new(),
         }

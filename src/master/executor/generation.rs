@@ -11,7 +11,7 @@ use crate::logs::{Handout, LogError, open_file};
 use crate::master::action::WakeOnAccept;
 use crate::master::event::{GenerationId, PoolId, WorkerId};
 use crate::runtime::http::Share;
-use crate::scoreboard::layout::header as word;
+use crate::scoreboard::layout::header as field;
 use crate::scoreboard::{Board, header};
 use crate::sys::fd::{pipe, socket_pair};
 use crate::sys::{Error, clock};
@@ -314,21 +314,21 @@ impl Generation {
         let (words, index) = (resources.board.header(), slot as usize);
         if let Some(page) = resources.board.slot(index) {
             let entry = crate::scoreboard::slot_reader::read(page);
-            header::add(words, word::PAST_REQUESTS, entry.requests);
+            header::add(words, field::PAST_REQUESTS, entry.requests);
             let accepts =
                 crate::scoreboard::slot_reader::word(page, crate::scoreboard::layout::slot::ACCEPTS);
-            header::add(words, word::PAST_ACCEPTS, accepts);
+            header::add(words, field::PAST_ACCEPTS, accepts);
             header::raise(
                 words,
-                word::PAST_MAX_ACTIVE,
+                field::PAST_MAX_ACTIVE,
                 entry.max_active.min(u64::from(self.settings.slots)),
             );
-            header::raise(words, word::PAST_MAX_QUEUE, entry.max_queue);
-            header::raise(words, word::PAST_MAX_MEMORY, entry.max_memory);
+            header::raise(words, field::PAST_MAX_QUEUE, entry.max_queue);
+            header::raise(words, field::PAST_MAX_MEMORY, entry.max_memory);
             let rewound =
                 crate::scoreboard::slot_reader::rewound(page, crate::scoreboard::layout::slot::REWOUND);
             for (place, more) in rewound.into_iter().enumerate() {
-                header::add(words, word::PAST_REWOUND + place, more);
+                header::add(words, field::PAST_REWOUND + place, more);
             }
         }
         header::set_used(words, index, false);

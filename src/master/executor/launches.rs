@@ -363,7 +363,7 @@ impl Helpers {
         if let Some(preloader) = starting.and_then(|pid| self.preloaders.get_mut(&pid)) {
             let (name, file) = whose(&pools.generations, preloader);
             outlet_of_preloader(context.log, &name, file, preloader.pid).write(&said.line);
-            return preloader.note_words(&said.line);
+            return preloader.note_output(&said.line);
         }
         let program =
             |(id, program): (&GenerationId, &RunningProgram)| program.starts(said.token?).then_some(*id);

@@ -36,7 +36,7 @@ pub(super) struct Make {
     /// Why no zygote can make its workers: it has a preloader of its own.
     pub(super) unfit: Option<String>,
     /// Its processes could not be made, and none was since.
-    pub(super) is_ailing: bool,
+    pub(super) has_failed: bool,
     /// How long its application took to boot, if it boots once and this master has seen it.
     pub(super) boot: Option<BootTimes>,
 }
@@ -138,7 +138,7 @@ impl Pools {
             }
             Fact::Fails(id) => {
                 if let Some(generation) = self.generations.get_mut(&id) {
-                    generation.make.is_ailing = true;
+                    generation.make.has_failed = true;
                 }
             }
             Fact::Gone(_) => {}
@@ -160,7 +160,7 @@ impl Context {
             is_same_user: now.identity == wanted.identity,
             has_same_settings: is_alike(now, wanted),
             is_always_replaced: wanted.pool.reload == ReloadWhen::Always,
-            is_ailing: make.is_ailing,
+            has_failed: make.has_failed,
             is_code_fixed: make.is_code_fixed || matches!(wanted.pool.application, Application::FastCgi(_)),
         };
         comparison.difference(extent, || {

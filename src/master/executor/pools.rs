@@ -15,9 +15,9 @@ use crate::listen::Listener;
 use crate::master::action::{Figures, WakeOnAccept};
 use crate::master::event::{Event, GenerationId, Policy, PoolId, PreloaderPolicy, WorkerId};
 use crate::master::failed_starts::Errors;
-use crate::master::program::START_PATIENCE;
+use crate::master::program::START_TIMEOUT;
 use crate::master::reload_diff::Extent;
-use crate::runtime::php::protocol::WARM_PATIENCE;
+use crate::runtime::php::protocol::WARM_TIMEOUT;
 use crate::scoreboard::counters::PoolCounters;
 use crate::scoreboard::header;
 use crate::scoreboard::layout::header as word;
@@ -39,7 +39,7 @@ use std::time::Duration;
 /// The message that wakes a worker and brings it nothing.
 const WAKE: [u8; 1] = [0];
 /// How much longer than `request_terminate_timeout` a request may run whose worker is to end it itself.
-const LOOP_PATIENCE: Duration = Duration::from_secs(1);
+const LOOP_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long the end of the daemon waits for a control group to become empty.
 const LAST_GROUPS: Duration = Duration::from_millis(500);
 
@@ -547,7 +547,7 @@ pub(super) fn policy(pool: &Pool) -> Policy {
             // It is not late as long as it may warm up.
             start_timeout: match php.warm_up {
                 0 => php.start_timeout,
-                _ => php.start_timeout + WARM_PATIENCE + php.warm_up_time,
+                _ => php.start_timeout + WARM_TIMEOUT + php.warm_up_time,
             },
             idle_timeout: php.preloader_idle_timeout,
             reforks: false,
@@ -560,7 +560,7 @@ pub(super) fn policy(pool: &Pool) -> Policy {
             is_needed_by_workers: false,
         }),
         Application::Program(program) => Some(PreloaderPolicy {
-            start_timeout: program.start_timeout + START_PATIENCE,
+            start_timeout: program.start_timeout + START_TIMEOUT,
             idle_timeout: program.preloader_idle_timeout,
             reforks: false,
             is_needed_by_workers: true,
@@ -569,9 +569,9 @@ pub(super) fn policy(pool: &Pool) -> Policy {
     };
     // A worker with several requests answers one whose time is up, and goes on with the others. One that does not is held up.
     let (by_itself, concurrency) = match &pool.application {
-        Application::Wrapped(wrapped) if wrapped.is_concurrent() => (LOOP_PATIENCE, wrapped.concurrency),
+        Application::Wrapped(wrapped) if wrapped.is_concurrent() => (LOOP_TIMEOUT, wrapped.concurrency),
         // As many requests as there can be connections.
-        Application::Program(_) | Application::Http(_) => (LOOP_PATIENCE, u32::MAX),
+        Application::Program(_) | Application::Http(_) => (LOOP_TIMEOUT, u32::MAX),
         _ => (Duration::ZERO, 1),
     };
     Policy {

@@ -119,8 +119,11 @@ impl Preloader {
     }
 
     /// Keeps what it wrote for the line about its end.
-    pub(super) fn note_words(&mut self, words: &[u8]) {
-        for line in words.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+    pub(super) fn note_output(&mut self, output: &[u8]) {
+        for line in output
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty())
+        {
             if self.last_lines.len() >= LAST_LINES {
                 self.last_lines.pop_front();
             }

@@ -51,8 +51,8 @@ const JUDGED_AGAIN: Duration = Duration::from_secs(1);
 pub(super) struct Asked {
     pub(super) generation: GenerationId,
     pub(super) why: Renewal,
-    /// The moment that it is about ([`renewal::moment`]).
-    pub(super) moment: u32,
+    /// The time that it is about ([`renewal::timestamp`]).
+    pub(super) since: u32,
 }
 
 /// What comes of that.
@@ -212,7 +212,7 @@ impl Executor {
         let Asked {
             generation: id,
             why,
-            moment,
+            since,
         } = asked;
         let generation = self.pools.generations.get(&id)?;
         let pool = self.pools.by_id.get(&generation.pool)?;
@@ -229,7 +229,7 @@ impl Executor {
                 && (latest.pool.max_requests.is_some() || latest.pool.memory_limit.is_some()),
             is_touched: false,
             boots_once: matches!(&latest.pool.application, Application::Php(php) if php.worker.is_some()),
-            is_older: began.is_none_or(|began| renewal::is_older(began, moment)),
+            is_older: began.is_none_or(|began| renewal::is_older(began, since)),
             was_full: self.reload.full.contains_key(&generation.pool),
         };
         if !is_ending && situation.postpones(why) {

@@ -2,7 +2,7 @@
 
 use super::super::event::{GenerationId, PoolId, WorkerId};
 use super::applications::Which;
-use super::control::Door;
+use super::control::ControlSocket;
 use crate::sys::Error;
 use crate::tick::Tick;
 use mio::unix::SourceFd;
@@ -36,7 +36,7 @@ pub(in crate::master) enum Source {
     /// What the new program says while it tries whether it could take over.
     Rehearsal,
     /// A control socket.
-    Control(Door),
+    Control(ControlSocket),
     /// A conversation over a control socket.
     ControlSession(u64),
     /// The address of a pool's status.

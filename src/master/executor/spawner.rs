@@ -269,9 +269,9 @@ impl Spawner {
 
     fn drain(&mut self) {
         self.listen();
-        while let Some((id, news)) = self.effects.next_news() {
+        while let Some((id, event)) = self.effects.next_event() {
             let mut actions = Vec::new();
-            let event = Event::Happened(id, news);
+            let event = Event::Journey(id, event);
             self.machine.handle(event, clock::now(), &mut actions);
             self.perform_all(actions);
         }

@@ -3,7 +3,7 @@
 use super::Pools;
 use super::generation::Generation;
 use crate::scoreboard::counters::PoolCounters;
-use crate::scoreboard::layout::{header as word, slot};
+use crate::scoreboard::layout::{header as field, slot};
 use crate::scoreboard::{Stage, header, slot_reader};
 
 /// Sums over all pools.
@@ -49,10 +49,10 @@ impl Generation {
         };
         let words = resources.board.header();
         let counts = &mut reading.counts;
-        counts.slow = slot_reader::word(words, word::SLOW_REQUESTS);
-        counts.max_children_reached = slot_reader::word(words, word::MAX_CHILDREN_REACHED);
-        counts.queue_max = slot_reader::word(words, word::PAST_MAX_QUEUE);
-        counts.requests = slot_reader::word(words, word::PAST_REQUESTS);
+        counts.slow = slot_reader::word(words, field::SLOW_REQUESTS);
+        counts.max_children_reached = slot_reader::word(words, field::MAX_CHILDREN_REACHED);
+        counts.queue_max = slot_reader::word(words, field::PAST_MAX_QUEUE);
+        counts.requests = slot_reader::word(words, field::PAST_REQUESTS);
         for &index in self.slots.keys() {
             let Some(page) = resources.board.slot(index as usize) else {
                 continue;
@@ -79,7 +79,7 @@ impl Generation {
         let Some(resources) = &self.resources else {
             return Default::default();
         };
-        let mut sums = slot_reader::rewound(resources.board.header(), word::PAST_REWOUND);
+        let mut sums = slot_reader::rewound(resources.board.header(), field::PAST_REWOUND);
         let pages = self
             .slots
             .keys()

@@ -34,7 +34,9 @@ impl Executor {
         let Application::Wrapped(wrapped) = &settings.pool.application else {
             return;
         };
-        let output = String::from_utf8_lossy(&worker.first_words).trim_end().to_owned();
+        let output = String::from_utf8_lossy(&worker.first_output)
+            .trim_end()
+            .to_owned();
         let account = account(settings.identity.clone());
         let command = wrapped.interpreter.display().to_string();
         let mut plan = Plan::new(&settings.pool.name, wrapped.root.clone(), &command, account);

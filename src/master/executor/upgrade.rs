@@ -24,7 +24,7 @@ pub(crate) const OPTION: &str = "--can-take-over=";
 pub(crate) const ANSWER: &str = "forkyard can take over";
 
 /// How long the new program may try, and how long workers that are being made are waited for after that.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const QUIET: Duration = Duration::from_secs(2);
 /// The descriptor on which it finds the document.
 const DOCUMENT: RawFd = 3;
@@ -64,11 +64,7 @@ impl fmt::Display for UpgradeError {
                     write!(f, ", having said {words:?}")
                 }
             }
-            UpgradeError::Mute => write!(
-                f,
-                "the new program did not answer within {} s",
-                PATIENCE.as_secs()
-            ),
+            UpgradeError::Mute => write!(f, "the new program did not answer within {} s", TIMEOUT.as_secs()),
         }
     }
 }
@@ -140,7 +136,7 @@ impl Executor {
             pid,
             output: Lines::new(output),
             words: Vec::new(),
-            state: RehearsalState::Running(clock::now() + PATIENCE),
+            state: RehearsalState::Running(clock::now() + TIMEOUT),
         });
         Ok(())
     }

@@ -20,7 +20,7 @@ pub(super) struct WorkerProcess {
     pub(super) stop_pipe: Option<OwnedFd>,
     pub(super) output: Vec<(Lines, &'static str)>,
     /// The end of what it wrote until it was up.
-    pub(super) first_words: Vec<u8>,
+    pub(super) first_output: Vec<u8>,
     pub(super) begun: crate::tick::Tick,
     pub(super) up: bool,
     /// How it was told to go, and when.

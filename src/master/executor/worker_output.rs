@@ -14,7 +14,7 @@ use crate::scoreboard::{header, slot_reader};
 use std::sync::atomic::AtomicU64;
 
 /// Bytes that are kept of what a worker writes before it is up.
-const MOST_FIRST_WORDS: usize = 16 * 1024;
+const MOST_FIRST_OUTPUT: usize = 16 * 1024;
 /// Looks at what a process that is gone has left in its pipes: 1 MiB of output is logged.
 const LAST_LOOKS: usize = 64;
 
@@ -35,20 +35,20 @@ impl Pools {
         let pid = pid(generation, worker);
         let log = context.log;
         let outlet = |stream| generation.outlet(log, "child", pid, stream);
-        let (first_words, is_up) = (&mut worker.first_words, worker.up);
+        let (first_output, is_up) = (&mut worker.first_output, worker.up);
         // What comes on one stream ends a line of the other, as in php-fpm.
         for (other, (lines, stream)) in worker.output.iter_mut().enumerate() {
             if other != index {
-                lines.end_line(|words| {
-                    outlet(stream).write(words);
-                    note(first_words, is_up, words);
+                lines.end_line(|line| {
+                    outlet(stream).write(line);
+                    note(first_output, is_up, line);
                 });
             }
         }
         let Some((lines, stream)) = worker.output.get_mut(index) else {
             return false;
         };
-        let look = log_lines(&outlet(stream), lines, |words| note(first_words, is_up, words));
+        let look = log_lines(&outlet(stream), lines, |line| note(first_output, is_up, line));
         if look == PipeRead::Ended {
             context.sources.forget(lines.pipe());
         }
@@ -90,17 +90,17 @@ impl Pools {
         };
         for (lines, stream) in &mut worker.output {
             let outlet = generation.outlet(context.log, "child", pid, stream);
-            let (first_words, is_up) = (&mut worker.first_words, worker.up);
+            let (first_output, is_up) = (&mut worker.first_output, worker.up);
             for _ in 0..LAST_LOOKS {
-                let look = log_lines(&outlet, lines, |words| note(first_words, is_up, words));
+                let look = log_lines(&outlet, lines, |line| note(first_output, is_up, line));
                 if look != PipeRead::More {
                     break;
                 }
             }
             // A process that the worker started may still have the pipe.
-            lines.end_line(|words| {
-                outlet.write(words);
-                note(first_words, is_up, words);
+            lines.end_line(|line| {
+                outlet.write(line);
+                note(first_output, is_up, line);
             });
             context.sources.forget(lines.pipe());
         }
@@ -122,19 +122,19 @@ pub(super) fn pid(generation: &Generation, worker: &WorkerProcess) -> i32 {
 }
 
 fn log_lines(outlet: &Outlet<'_>, lines: &mut Lines, mut besides: impl FnMut(&[u8])) -> PipeRead {
-    lines.read_within(outlet.room(), |words| {
-        outlet.write(words);
-        besides(words);
+    lines.read_within(outlet.room(), |line| {
+        outlet.write(line);
+        besides(line);
     })
 }
 
 /// Keeps the end of what a worker writes until it is up.
-pub(super) fn note(kept: &mut Vec<u8>, is_up: bool, words: &[u8]) {
+pub(super) fn note(kept: &mut Vec<u8>, is_up: bool, line: &[u8]) {
     if is_up {
         return;
     }
-    kept.extend_from_slice(words);
+    kept.extend_from_slice(line);
     kept.push(b'\n');
-    let excess = kept.len().saturating_sub(MOST_FIRST_WORDS);
+    let excess = kept.len().saturating_sub(MOST_FIRST_OUTPUT);
     kept.drain(..excess);
 }

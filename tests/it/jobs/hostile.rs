@@ -167,6 +167,10 @@ fn a_flood_of_connections_and_of_half_requests_keeps_no_other_from_pushing() {
     // 100 requests of a megabyte that do not end.
     let said = speak(&jobs, "games", &[format!("half 100 {}", 1 << 20)]);
     assert!(said[0].contains("too much is pushed at once"), "{said:?}");
+    assert!(
+        said[0].contains("\"is_temporary\":true"),
+        "who feeds a sequence asks again: {said:?}"
+    );
     assert_eq!(jobs.done("echo", json!({}))["state"], "done");
     // A user's long request that comes whole is taken.
     let kinds: Vec<Value> = (0..5_000)

@@ -69,9 +69,18 @@ fn what_is_no_expression_is_refused() {
     assert!(is_zone("America/New_York") && !is_zone("Europe/Nowhere"));
 }
 
-/// Ten years in zones with changes by an hour, by half an hour, at midnight, and of a whole day.
+/// In milliseconds.
+const QUARTER: i64 = 15 * 60_000;
+
+/// Ten years in zones with changes by an hour, by half an hour, at midnight, and of a whole day; one where few schedules are wanted.
 #[test]
-fn ten_years_agree_with_a_clock_that_is_looked_at_every_quarter() {
+fn years_agree_with_a_clock_that_is_looked_at_again_and_again() {
+    let is_short = std::env::var_os("FORKYARD_SIM_SEEDS").is_some();
+    let end = if is_short {
+        "2027-01-01T00:00:00Z"
+    } else {
+        "2036-01-01T00:00:00Z"
+    };
     for zone in [
         "Europe/Berlin",
         "America/New_York",
@@ -81,20 +90,28 @@ fn ten_years_agree_with_a_clock_that_is_looked_at_every_quarter() {
     ] {
         let times = Times::new("30 2 * * *", zone).expect("an expression");
         let clock = TimeZone::get(zone).expect("a zone");
-        let (start, end) = (at("2026-01-01T00:00:00Z"), at("2036-01-01T00:00:00Z"));
+        let (start, end) = (at("2026-01-01T00:00:00Z"), at(end));
         let mut expected = Vec::new();
         let mut before = Timestamp::from_millisecond(start)
             .expect("a moment")
             .to_zoned(clock.clone())
             .datetime();
         let mut last: Option<jiff::civil::Date> = None;
+        let look = |at| {
+            Timestamp::from_millisecond(at)
+                .expect("a time")
+                .to_zoned(clock.clone())
+        };
         let mut now = start;
         while now < end {
-            now += 15 * 60_000;
-            let shown = Timestamp::from_millisecond(now)
-                .expect("a moment")
-                .to_zoned(clock.clone())
-                .datetime();
+            now += QUARTER;
+            let mut shown = look(now);
+            // Nothing happens until the next night, unless the clock is changed.
+            if shown.hour() == 4 && look(now + 88 * QUARTER).offset() == shown.offset() {
+                now += 84 * QUARTER;
+                shown = look(now);
+            }
+            let shown = shown.datetime();
             // The clock shows it, or has just passed over it.
             let wanted = shown.date().at(2, 30, 0, 0);
             if before < wanted && wanted <= shown && last != Some(shown.date()) {

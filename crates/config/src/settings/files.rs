@@ -89,6 +89,25 @@ mod tests {
         assert_eq!(with_table(text, 2, "| a |\n| 4 |\n"), None);
     }
 
+    /// The tables of Python and of Ruby are written by hand: the same key means something else in each.
+    #[test]
+    fn each_key_of_python_and_ruby_is_in_their_tables() {
+        let root = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference"));
+        let read = |file: &str| std::fs::read_to_string(root.join(file)).unwrap();
+        let (python, runtimes) = (read("python.md"), read("runtimes.md"));
+        let (_, rack) = runtimes.split_once("\n## Rack\n").unwrap();
+        for setting in crate::settings::of(Section::Wrapped) {
+            let row = format!("\n| `{}` |", setting.key);
+            assert!(python.contains(&row), "python.md lacks {}", setting.key);
+            let is_of_ruby = setting.key != "concurrency";
+            assert!(
+                rack.contains(&row) || !is_of_ruby,
+                "runtimes.md lacks {}",
+                setting.key
+            );
+        }
+    }
+
     #[test]
     fn the_files_show_this_table() {
         let root = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));

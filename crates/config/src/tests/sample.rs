@@ -262,7 +262,10 @@ fn no_text_makes_it_panic() {
         "[global.process]",
     ];
     let sample = whole_sample();
-    for seed in 1..=3_000 {
+    let seeds = std::env::var("FORKYARD_SIM_SEEDS")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    for seed in 1..=seeds.unwrap_or(3_000) {
         let mut random = Random(u64::wrapping_mul(seed, 0x9E37_79B9_7F4A_7C15));
         let mut text: Vec<char> = if random.below(2) == 0 { &sample } else { SAMPLE }
             .chars()

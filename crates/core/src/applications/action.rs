@@ -1,6 +1,6 @@
 //! What the pool can ask for. The router performs each in order and decides nothing.
 
-use super::event::{ErrorId, InstanceId, Ticket};
+use super::event::{ErrorId, InstanceId, SessionId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ pub enum Action {
     Spawn(InstanceId, Arc<str>, u32),
     /// Stop an instance, also one that is still being started; ends in `Exited` (or `SpawnFailed`).
     Stop(InstanceId, Force),
-    /// The ticket has a session on this instance, until it is closed.
-    CheckOut(Ticket, InstanceId),
-    /// The ticket gets no instance.
-    Refuse(Ticket, Refusal),
+    /// The session is on this instance, until it is closed.
+    CheckOut(SessionId, InstanceId),
+    /// The session gets no instance.
+    Refuse(SessionId, Refusal),
     /// The instance of this session is gone or about to be killed. `began` is false for one that still waited in the
     /// instance's private queue and may be asked for again. The session is over: nothing is to be closed.
     Lost {
         /// The session.
-        ticket: Ticket,
+        session: SessionId,
         /// Whether the instance may have begun to work on it.
         began: bool,
     },
@@ -69,7 +69,7 @@ pub enum Refusal {
     /// Everything ends.
     #[error("everything ends")]
     ShuttingDown,
-    /// The ticket's number is not higher than all before.
+    /// The session's number is not higher than all before.
     #[error("the order came too late")]
     Stale,
 }

@@ -1,6 +1,6 @@
 //! Instances of an earlier pool are taken over.
 
-use super::event::{Adopted, InstanceId, Ticket};
+use super::event::{Adopted, InstanceId, SessionId};
 use super::instance::Instance;
 use super::life::Life;
 use super::pool::{ApplicationPool, Step};
@@ -19,11 +19,11 @@ impl ApplicationPool {
 
     fn adopt_one(&mut self, adopted: Adopted, step: &mut Step<'_>) {
         let Adopted { id, session, .. } = adopted;
-        let is_stale = self.last_ticket.is_some_and(|last| last >= session);
+        let is_stale = self.last_session.is_some_and(|last| last >= session);
         if is_stale || self.ending || self.instances.contains_key(&id) {
             return;
         }
-        self.last_ticket = Some(session);
+        self.last_session = Some(session);
         let app = self.merge(adopted.application, adopted.options);
         let Some(application) = self.apps.get_mut(&app) else {
             return;
@@ -41,7 +41,7 @@ impl ApplicationPool {
         self.counts.active += 1;
         self.file(id);
         self.hold(session, app, None, false);
-        if let Some(held) = self.held.get_mut(&session) {
+        if let Some(held) = self.sessions.get_mut(&session) {
             held.instance = Some(id);
         }
         if let Some(most) = most {
@@ -53,8 +53,9 @@ impl ApplicationPool {
 
     /// An instance that was taken over says which sessions it has. Its own numbers are lower than those of this pool, and it
     /// has them even if they are more than it may have.
-    pub(super) fn found(&mut self, id: InstanceId, session: Ticket, step: &Step<'_>) {
-        let is_new = self.last_ticket.is_none_or(|last| session < last) && !self.held.contains_key(&session);
+    pub(super) fn found(&mut self, id: InstanceId, session: SessionId, step: &Step<'_>) {
+        let is_new =
+            self.last_session.is_none_or(|last| session < last) && !self.sessions.contains_key(&session);
         let Some(instance) = self
             .instances
             .get(&id)
@@ -65,7 +66,7 @@ impl ApplicationPool {
         let app = instance.app;
         self.unfile(id);
         self.hold(session, app, None, false);
-        if let (Some(held), Some(instance)) = (self.held.get_mut(&session), self.instances.get_mut(&id)) {
+        if let (Some(held), Some(instance)) = (self.sessions.get_mut(&session), self.instances.get_mut(&id)) {
             held.instance = Some(id);
             instance.running.insert(session);
         }

@@ -1,7 +1,7 @@
 //! One application: its instances, its waiters, and what is known of its code.
 
 use super::action::Trouble;
-use super::event::{InstanceId, Ticket};
+use super::event::{InstanceId, SessionId};
 use super::index::Keys;
 use super::options::Options;
 use super::restart_file::Known;
@@ -43,7 +43,7 @@ pub(super) struct Application {
     /// Those to be disabled as soon as another one serves.
     pub disable_after: BTreeSet<InstanceId>,
     /// The requests that wait, oldest first.
-    pub waiters: BTreeSet<Ticket>,
+    pub waiters: BTreeSet<SessionId>,
     /// Sessions in private queues.
     pub queued: u32,
     /// The queue was full, and the log says so.
@@ -168,7 +168,7 @@ impl Application {
     }
 
     /// Nothing can serve, nothing will, and nothing may be started for a while.
-    pub(super) fn hopeless(&self) -> bool {
+    pub(super) fn is_backing_off(&self) -> bool {
         self.serving() == 0 && self.spawning.is_empty() && self.working == 0 && self.backoff.is_some()
     }
 

@@ -2,7 +2,7 @@
 
 use super::action::{Notice, Reason};
 use super::application::{AppId, length};
-use super::event::Ticket;
+use super::event::SessionId;
 use super::index::Class;
 use super::life::InstanceCause;
 use super::pool::{ApplicationPool, Step};
@@ -97,7 +97,7 @@ impl ApplicationPool {
         }
         // The last instance of an application stays while a request waits for it.
         match self.index.yields.last() {
-            Some(&(serving, oldest, app)) if serving > 1 || oldest == Ticket(u64::MAX) => {
+            Some(&(serving, oldest, app)) if serving > 1 || oldest == SessionId(u64::MAX) => {
                 self.yield_one(app, step)
             }
             _ => false,
@@ -106,7 +106,7 @@ impl ApplicationPool {
 
     /// Gives a place to the application that wants one most, or makes one free for it.
     fn give(&mut self, step: &mut Step<'_>) -> bool {
-        let Some(&(class, _, ticket, app)) = self.index.wants.first() else {
+        let Some(&(class, _, session, app)) = self.index.wants.first() else {
             return false;
         };
         if self.counts.spawning >= self.most_spawning {
@@ -126,7 +126,7 @@ impl ApplicationPool {
         // The application with the most instances gives one up. Of applications with one instance, the one that was
         // asked for last gives it up; one that was asked for before stays.
         match self.index.yields.last() {
-            Some(&(serving, oldest, rich)) if serving > 1 || oldest > ticket => self.yield_one(rich, step),
+            Some(&(serving, oldest, rich)) if serving > 1 || oldest > session => self.yield_one(rich, step),
             _ => false,
         }
     }
@@ -169,8 +169,8 @@ impl ApplicationPool {
         };
         step.say(Notice::Stays(yielding));
         self.change(yielding, InstanceCause::Reprieve, step);
-        let is_owed = self.counts.stopping < self.index.starving || self.is_over();
-        if is_owed && !self.evict(step) && self.apps[&id].may_lose() {
+        let is_needed = self.counts.stopping < self.index.starving || self.is_over();
+        if is_needed && !self.evict(step) && self.apps[&id].may_lose() {
             self.retire(idle, Reason::Evicted, step);
         }
     }
@@ -189,9 +189,9 @@ impl ApplicationPool {
 
     /// No place can be had: the requests that wait for one go into private queues.
     fn queue_privately(&mut self, step: &mut Step<'_>) -> bool {
-        let hopeless = self.count() >= self.places(Class::Growing) && self.counts.stopping == 0;
+        let is_full = self.count() >= self.places(Class::Growing) && self.counts.stopping == 0;
         match self.index.hopes.first().copied() {
-            Some(app) if hopeless => self.dispatch(app, 0, step),
+            Some(app) if is_full => self.dispatch(app, 0, step),
             _ => false,
         }
     }

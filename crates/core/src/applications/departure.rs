@@ -161,12 +161,12 @@ impl ApplicationPool {
         let Some(instance) = self.instances.get(&id) else {
             return;
         };
-        let queued = instance.queued.iter().map(|ticket| (*ticket, false));
-        let running = instance.running.iter().map(|ticket| (*ticket, true));
+        let queued = instance.queued.iter().map(|session| (*session, false));
+        let running = instance.running.iter().map(|session| (*session, true));
         // The private queue first, so that nothing of it begins.
-        for (ticket, began) in queued.chain(running).collect::<Vec<_>>() {
-            self.end_session(ticket, id, step);
-            step.act(Action::Lost { ticket, began });
+        for (session, began) in queued.chain(running).collect::<Vec<_>>() {
+            self.end_session(session, id, step);
+            step.act(Action::Lost { session, began });
         }
     }
 
@@ -241,8 +241,8 @@ impl ApplicationPool {
     }
 
     /// A request has lasted for too long.
-    pub(super) fn lasted(&mut self, ticket: super::event::Ticket, step: &mut Step<'_>) {
-        if let Some(id) = self.held.get(&ticket).and_then(|held| held.instance) {
+    pub(super) fn lasted(&mut self, session: super::event::SessionId, step: &mut Step<'_>) {
+        if let Some(id) = self.sessions.get(&session).and_then(|held| held.instance) {
             step.say(Notice::Leaves(id, Reason::RequestTime));
             self.kill(id, step);
         }

@@ -12,7 +12,7 @@ pub struct InstanceId(pub u64);
 
 /// One request for an instance, while it waits and while it holds one. Given by who asks; each is higher than all before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(pub u64);
+pub struct SessionId(pub u64);
 
 /// The one that asks: all that it holds ends together. A lease holder may wait for and hold several instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,9 +29,9 @@ pub enum Event {
     /// is taken back with `Cancel` before.
     Get(Get),
     /// The client that waits is gone. Nothing if it does not wait.
-    Cancel(Ticket),
-    /// A session is over. Nothing if the ticket holds no instance: closing twice is harmless.
-    Close(Ticket, Return),
+    Cancel(SessionId),
+    /// A session is over. Nothing if it has no instance: closing twice is harmless.
+    Close(SessionId, Return),
     /// A lease holder is gone: all it waits for is taken back, all it holds is closed.
     LeaseHolderGone(LeaseHolder, Return),
     /// An instance asked for with [`super::action::Action::Spawn`] is up.
@@ -80,7 +80,7 @@ pub enum Event {
     /// Its out-of-band work, asked for with [`super::action::Action::Work`], is done or has failed.
     Worked(InstanceId),
     /// An instance that was taken over has this session, which an earlier pool has given out.
-    Found(InstanceId, Ticket),
+    Found(InstanceId, SessionId),
     /// An instance does not get round to what it has been given, or does again (`false`).
     HeldUp(InstanceId, bool),
     /// An instance uses so much memory, in bytes.
@@ -109,19 +109,19 @@ pub struct Adopted {
     /// The application's settings from now on.
     pub options: Options,
     /// A session that it has from the beginning, for whatever it may still be busy with: to be closed when that is over. A
-    /// ticket as for [`Get`].
-    pub session: Ticket,
+    /// session as for [`Get`].
+    pub session: SessionId,
 }
 
 /// A request for an instance.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Get {
     /// Its number, higher than all before.
-    pub ticket: Ticket,
+    pub session: SessionId,
     /// Of what.
     pub target: Target,
     /// How long.
-    pub patience: Patience,
+    pub wait: Wait,
     /// The request that it was checked out for, if that is known.
     pub lease_holder: Option<LeaseHolder>,
     /// What was just seen of the application's restart files, if they were looked at.
@@ -143,7 +143,7 @@ pub enum Target {
 
 /// How long a request waits for an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Patience {
+pub enum Wait {
     /// Not at all.
     None,
     /// Until then.

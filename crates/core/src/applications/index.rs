@@ -1,7 +1,7 @@
 //! Where an application stands among the others, kept so that no decision looks at all of them.
 
 use super::application::{AppId, Application, length};
-use super::event::Ticket;
+use super::event::SessionId;
 use super::pool::{ApplicationPool, Step};
 use super::timers::Timer;
 use crate::timers::SHORTEST;
@@ -26,11 +26,11 @@ pub(super) struct Keys {
     /// It has an idle instance above its minimum, last used then.
     pub evictable: Option<u64>,
     /// It wants instances: why, how many it has, and which request waits longest.
-    pub wants: Option<(Class, u32, Ticket)>,
+    pub wants: Option<(Class, u32, SessionId)>,
     /// How many.
     pub wanted: u32,
     /// It has instances above its minimum: how many serve, and which request waits longest (none: the highest number).
-    pub yields: Option<(u32, Ticket)>,
+    pub yields: Option<(u32, SessionId)>,
     /// Its waiters may have to go into private queues.
     pub hopes: bool,
     /// Its rolling restart needs the next instance.
@@ -43,10 +43,10 @@ pub(super) struct Keys {
 #[derive(Debug, Default)]
 pub(super) struct Index {
     pub evictable: BTreeSet<(u64, AppId)>,
-    pub wants: BTreeSet<(Class, u32, Ticket, AppId)>,
+    pub wants: BTreeSet<(Class, u32, SessionId, AppId)>,
     pub wanted: u32,
     pub starving: u32,
-    pub yields: BTreeSet<(u32, Ticket, AppId)>,
+    pub yields: BTreeSet<(u32, SessionId, AppId)>,
     pub hopes: BTreeSet<AppId>,
     pub rolls: BTreeSet<AppId>,
     pub over: u32,
@@ -78,9 +78,10 @@ pub(super) fn keys(app: &Application) -> Keys {
             .first()
             .filter(|_| may_lose && app.waiters.is_empty())
             .map(|idle| idle.0),
-        wants: wants.then_some((class, app.size(), oldest.unwrap_or(Ticket(u64::MAX)))),
+        wants: wants.then_some((class, app.size(), oldest.unwrap_or(SessionId(u64::MAX)))),
         wanted,
-        yields: (may_lose && !app.busy.is_empty()).then_some((serving, oldest.unwrap_or(Ticket(u64::MAX)))),
+        yields: (may_lose && !app.busy.is_empty())
+            .then_some((serving, oldest.unwrap_or(SessionId(u64::MAX)))),
         hopes: private && app.waiters.len() > app.spawning.len(),
         rolls: app
             .rolling
@@ -97,13 +98,13 @@ impl Index {
         if let Some(used) = keys.evictable {
             self.evictable.remove(&(used, id));
         }
-        if let Some((class, size, ticket)) = keys.wants {
-            self.wants.remove(&(class, size, ticket, id));
+        if let Some((class, size, session)) = keys.wants {
+            self.wants.remove(&(class, size, session, id));
             self.starving -= u32::from(class == Class::Starving);
         }
         self.wanted -= keys.wanted;
-        if let Some((serving, ticket)) = keys.yields {
-            self.yields.remove(&(serving, ticket, id));
+        if let Some((serving, session)) = keys.yields {
+            self.yields.remove(&(serving, session, id));
         }
         self.hopes.remove(&id);
         self.rolls.remove(&id);
@@ -114,13 +115,13 @@ impl Index {
         if let Some(used) = keys.evictable {
             self.evictable.insert((used, id));
         }
-        if let Some((class, size, ticket)) = keys.wants {
-            self.wants.insert((class, size, ticket, id));
+        if let Some((class, size, session)) = keys.wants {
+            self.wants.insert((class, size, session, id));
             self.starving += u32::from(class == Class::Starving);
         }
         self.wanted += keys.wanted;
-        if let Some((serving, ticket)) = keys.yields {
-            self.yields.insert((serving, ticket, id));
+        if let Some((serving, session)) = keys.yields {
+            self.yields.insert((serving, session, id));
         }
         if keys.hopes {
             self.hopes.insert(id);

@@ -1,7 +1,7 @@
 //! One process of an application.
 
 use super::application::AppId;
-use super::event::Ticket;
+use super::event::SessionId;
 use super::life::Life;
 use crate::tick::Tick;
 use std::collections::BTreeSet;
@@ -14,15 +14,15 @@ pub(super) struct Instance {
     /// How often the application had been restarted when it was begun.
     pub restarts: u32,
     /// Sessions that it may work on, oldest first: at most `concurrency`.
-    pub running: BTreeSet<Ticket>,
+    pub running: BTreeSet<SessionId>,
     /// One of them that has it for itself.
-    pub lease: Option<Ticket>,
+    pub lease: Option<SessionId>,
     /// It has sessions, and does not get round to taking up more.
     pub held_up: bool,
     /// Its private queue: sessions that it has not begun.
-    pub queued: BTreeSet<Ticket>,
+    pub queued: BTreeSet<SessionId>,
     /// The session that it was taken over with from an earlier pool, and may still have.
-    pub adopted: Option<Ticket>,
+    pub adopted: Option<SessionId>,
     /// Sessions ever begun and ever ended well.
     pub begun: u32,
     pub processed: u32,

@@ -23,25 +23,29 @@ impl ApplicationPool {
         for id in &self.yielding {
             assert_eq!(self.instances[id].life, Life::Finishing, "it gives its place up");
         }
-        for (ticket, held) in &self.held {
+        for (session, held) in &self.sessions {
             match held.instance {
-                None => assert!(self.apps[&held.app].waiters.contains(ticket), "a waiter waits"),
+                None => assert!(self.apps[&held.app].waiters.contains(session), "a waiter waits"),
                 Some(id) => {
                     let instance = &self.instances[&id];
-                    let there = instance.running.contains(ticket) || instance.queued.contains(ticket);
+                    let there = instance.running.contains(session) || instance.queued.contains(session);
                     assert!(there, "a session is where it is said to be");
                 }
             }
         }
         let sessions: usize = self.instances.values().map(|one| one.busyness() as usize).sum();
         let waiters: usize = self.apps.values().map(|app| app.waiters.len()).sum();
-        assert_eq!(sessions + waiters, self.held.len(), "each ticket is in one place");
+        assert_eq!(
+            sessions + waiters,
+            self.sessions.len(),
+            "each session is in one place"
+        );
         let owned = self
-            .held
+            .sessions
             .values()
             .filter(|held| held.lease_holder.is_some())
             .count();
-        let known: usize = self.lease_holders.values().map(|tickets| tickets.len()).sum();
+        let known: usize = self.lease_holders.values().map(|sessions| sessions.len()).sum();
         assert_eq!(owned, known, "lease holders own what they ask for");
         self.check_groups();
     }
@@ -94,11 +98,11 @@ impl ApplicationPool {
             entries[0] += usize::from(now.evictable.is_some_and(|used| evictable.contains(&(used, *id))));
             let filed = now
                 .wants
-                .is_some_and(|(class, size, ticket)| wants.contains(&(class, size, ticket, *id)));
+                .is_some_and(|(class, size, session)| wants.contains(&(class, size, session, *id)));
             entries[1] += usize::from(filed);
             let filed = now
                 .yields
-                .is_some_and(|(serving, ticket)| yields.contains(&(serving, ticket, *id)));
+                .is_some_and(|(serving, session)| yields.contains(&(serving, session, *id)));
             entries[2] += usize::from(filed);
             entries[3] += usize::from(now.hopes && hopes.contains(id));
             entries[4] += usize::from(now.rolls && rolls.contains(id));
@@ -158,7 +162,10 @@ impl ApplicationPool {
         let lists = app.idle.len() + app.busy.len() + app.spawning.len();
         assert!(lists <= app.instances.len(), "no one is in two lists");
         assert!(self.next_of(app).is_none(), "nobody waits for what is there");
-        assert!(!app.hopeless() || app.waiters.is_empty(), "nobody waits in vain");
+        assert!(
+            !app.is_backing_off() || app.waiters.is_empty(),
+            "nobody waits in vain"
+        );
         assert!(!app.removed || app.waiters.is_empty());
         assert_eq!(app.backoff.is_some(), self.timers.is_set(Timer::Backoff(id)));
         assert!(!app.is_over(), "what is over is forgotten");

@@ -2,7 +2,7 @@
 
 use super::action::{Action, Notice, Reason};
 use super::application::{AppId, Application};
-use super::event::{Event, InstanceId, LeaseHolder, Return, Ticket};
+use super::event::{Event, InstanceId, LeaseHolder, Return, SessionId};
 use super::index::Index;
 use super::instance::Instance;
 use super::timers::{Timer, Timers};
@@ -23,8 +23,8 @@ pub struct ApplicationPool {
     pub(super) names: HashMap<Arc<str>, AppId>,
     pub(super) groups: BTreeMap<Arc<str>, Vec<AppId>>,
     pub(super) instances: BTreeMap<InstanceId, Instance>,
-    pub(super) held: HashMap<Ticket, Held>,
-    pub(super) lease_holders: HashMap<LeaseHolder, BTreeSet<Ticket>>,
+    pub(super) sessions: HashMap<SessionId, Session>,
+    pub(super) lease_holders: HashMap<LeaseHolder, BTreeSet<SessionId>>,
     pub(super) index: Index,
     pub(super) timers: Timers,
     pub(super) counts: Counts,
@@ -34,7 +34,7 @@ pub struct ApplicationPool {
     pub(super) touched: BTreeSet<AppId>,
     pub(super) next_app: u64,
     pub(super) next_instance: u64,
-    pub(super) last_ticket: Option<Ticket>,
+    pub(super) last_session: Option<SessionId>,
     /// Rises with each use of an instance.
     pub(super) uses: u64,
     /// Instances that may exceed the total: the number at the time when the total was last lowered, or the present number if
@@ -57,9 +57,9 @@ pub(super) struct Counts {
     pub spares: u32,
 }
 
-/// What a ticket stands for.
+/// A session that waits for an instance, or has one.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct Session {
     pub app: AppId,
     /// `None`: it waits.
     pub instance: Option<InstanceId>,
@@ -95,7 +95,7 @@ impl ApplicationPool {
             names: HashMap::new(),
             groups: BTreeMap::new(),
             instances: BTreeMap::new(),
-            held: HashMap::new(),
+            sessions: HashMap::new(),
             lease_holders: HashMap::new(),
             index: Index::default(),
             timers: Timers::default(),
@@ -104,7 +104,7 @@ impl ApplicationPool {
             touched: BTreeSet::new(),
             next_app: 0,
             next_instance: 0,
-            last_ticket: None,
+            last_session: None,
             uses: 0,
             excused: 0,
             ending: false,
@@ -123,8 +123,8 @@ impl ApplicationPool {
         let step = &mut Step { now, actions };
         match event {
             Event::Get(get) => self.get(get, step),
-            Event::Cancel(ticket) => self.cancel(ticket),
-            Event::Close(ticket, back) => self.close(ticket, back, step),
+            Event::Cancel(session) => self.cancel(session),
+            Event::Close(session, back) => self.close(session, back, step),
             Event::LeaseHolderGone(lease_holder, back) => self.lease_holder_gone(lease_holder, back, step),
             Event::Spawned(id) => self.spawned(id, step),
             Event::SpawnFailed(id, error) => self.spawn_failed(id, error, step),
@@ -182,8 +182,8 @@ impl ApplicationPool {
     fn deadline(&mut self, step: &mut Step<'_>) {
         while let Some(timer) = self.timers.take_due(step.now) {
             match timer {
-                Timer::Waiter(ticket) => self.waited(ticket, step),
-                Timer::Session(ticket) => self.lasted(ticket, step),
+                Timer::Waiter(session) => self.waited(session, step),
+                Timer::Session(session) => self.lasted(session, step),
                 Timer::Instance(id) => self.instance_due(id, step),
                 Timer::Idle(app) => self.idle_due(app, step),
                 Timer::Backoff(app) => self.backoff_over(app),
@@ -199,9 +199,9 @@ impl ApplicationPool {
     }
 
     fn lease_holder_gone(&mut self, lease_holder: LeaseHolder, back: Return, step: &mut Step<'_>) {
-        for ticket in self.lease_holders.get(&lease_holder).cloned().unwrap_or_default() {
-            self.cancel(ticket);
-            self.close(ticket, back, step);
+        for session in self.lease_holders.get(&lease_holder).cloned().unwrap_or_default() {
+            self.cancel(session);
+            self.close(session, back, step);
         }
     }
 }

@@ -2,28 +2,28 @@
 
 use super::action::{Action, Notice, Reason, Refusal};
 use super::application::{AppId, Application, length};
-use super::event::{Get, InstanceId, LeaseHolder, Patience, Return, Target, Ticket};
+use super::event::{Get, InstanceId, LeaseHolder, Return, SessionId, Target, Wait};
 use super::life::{InstanceCause, Life};
 use super::options::Options;
-use super::pool::{ApplicationPool, Held, Step};
+use super::pool::{ApplicationPool, Session, Step};
 use super::timers::Timer;
 use std::sync::Arc;
 
 impl ApplicationPool {
     pub(super) fn get(&mut self, get: Get, step: &mut Step<'_>) {
-        let ticket = get.ticket;
+        let session = get.session;
         match self.admit(get, step) {
             Ok(()) => {}
-            Err(refusal) => step.act(Action::Refuse(ticket, refusal)),
+            Err(refusal) => step.act(Action::Refuse(session, refusal)),
         }
     }
 
     fn admit(&mut self, get: Get, step: &mut Step<'_>) -> Result<(), Refusal> {
-        let ticket = get.ticket;
-        if self.last_ticket.is_some_and(|last| last >= ticket) {
+        let session = get.session;
+        if self.last_session.is_some_and(|last| last >= session) {
             return Err(Refusal::Stale);
         }
-        self.last_ticket = Some(ticket);
+        self.last_session = Some(session);
         if self.ending {
             return Err(Refusal::ShuttingDown);
         }
@@ -42,11 +42,11 @@ impl ApplicationPool {
         };
         self.touched.insert(id);
         let free = app.free(get.alone).filter(|_| app.waiters.is_empty());
-        if let Some(trouble) = app.trouble.filter(|_| app.hopeless()) {
+        if let Some(trouble) = app.trouble.filter(|_| app.is_backing_off()) {
             return Err(Refusal::Trouble(trouble));
         }
         if free.is_none() {
-            if get.patience == Patience::None {
+            if get.wait == Wait::None {
                 self.grow(id, step);
                 return Err(Refusal::NoneFree);
             }
@@ -58,16 +58,16 @@ impl ApplicationPool {
                 return Err(Refusal::QueueFull);
             }
         }
-        self.hold(ticket, id, get.lease_holder, get.alone);
-        match (free, get.patience) {
-            (Some(instance), _) => self.check_out(ticket, instance, step),
-            (None, patience) => {
-                if let Patience::Until(deadline) = patience {
+        self.hold(session, id, get.lease_holder, get.alone);
+        match (free, get.wait) {
+            (Some(instance), _) => self.check_out(session, instance, step),
+            (None, wait) => {
+                if let Wait::Until(deadline) = wait {
                     self.timers
-                        .set(Timer::Waiter(ticket), step.now, deadline.since(step.now));
+                        .set(Timer::Waiter(session), step.now, deadline.since(step.now));
                 }
                 self.apps.entry(id).and_modify(|app| {
-                    app.waiters.insert(ticket);
+                    app.waiters.insert(session);
                 });
             }
         }
@@ -121,9 +121,9 @@ impl ApplicationPool {
         let drawn = apps.get(first).copied();
         match in_turn.copied().find(|id| free(&id)) {
             Some(id) => {
-                self.hold(get.ticket, id, get.lease_holder, get.alone);
+                self.hold(get.session, id, get.lease_holder, get.alone);
                 if let Some(instance) = self.apps[&id].free(get.alone) {
-                    self.check_out(get.ticket, instance, step);
+                    self.check_out(get.session, instance, step);
                 }
                 Ok(())
             }
@@ -138,32 +138,35 @@ impl ApplicationPool {
 
     pub(super) fn hold(
         &mut self,
-        ticket: Ticket,
+        session: SessionId,
         app: AppId,
         lease_holder: Option<LeaseHolder>,
         alone: bool,
     ) {
-        let held = Held {
+        let held = Session {
             app,
             instance: None,
             lease_holder,
             alone,
         };
-        self.held.insert(ticket, held);
+        self.sessions.insert(session, held);
         if let Some(lease_holder) = lease_holder {
-            self.lease_holders.entry(lease_holder).or_default().insert(ticket);
+            self.lease_holders
+                .entry(lease_holder)
+                .or_default()
+                .insert(session);
         }
     }
 
-    /// Forgets a ticket.
-    pub(super) fn release(&mut self, ticket: Ticket) -> Option<Held> {
-        let held = self.held.remove(&ticket)?;
-        self.timers.clear(Timer::Waiter(ticket));
-        self.timers.clear(Timer::Session(ticket));
+    /// Forgets a session.
+    pub(super) fn release(&mut self, session: SessionId) -> Option<Session> {
+        let held = self.sessions.remove(&session)?;
+        self.timers.clear(Timer::Waiter(session));
+        self.timers.clear(Timer::Session(session));
         if let Some(lease_holder) = held.lease_holder {
-            if let Some(tickets) = self.lease_holders.get_mut(&lease_holder) {
-                tickets.remove(&ticket);
-                if tickets.is_empty() {
+            if let Some(sessions) = self.lease_holders.get_mut(&lease_holder) {
+                sessions.remove(&session);
+                if sessions.is_empty() {
                     self.lease_holders.remove(&lease_holder);
                 }
             }
@@ -175,18 +178,18 @@ impl ApplicationPool {
     /// Gives instances to the requests that wait, oldest first, and refuses those for which there can be none.
     pub(super) fn serve(&mut self, id: AppId, step: &mut Step<'_>) {
         while let Some(app) = self.apps.get(&id) {
-            let Some((ticket, instance)) = self.next_of(app) else {
+            let Some((session, instance)) = self.next_of(app) else {
                 break;
             };
-            self.take_waiter(id, ticket);
-            self.check_out(ticket, instance, step);
+            self.take_waiter(id, session);
+            self.check_out(session, instance, step);
         }
         let Some(app) = self.apps.get_mut(&id) else {
             return;
         };
         if app.waiters.is_empty() {
             app.said_full = false;
-        } else if let Some(trouble) = app.trouble.filter(|_| app.hopeless()) {
+        } else if let Some(trouble) = app.trouble.filter(|_| app.is_backing_off()) {
             self.refuse_all(id, Refusal::Trouble(trouble), step);
         } else {
             let hope = app.wanted().0;
@@ -196,14 +199,14 @@ impl ApplicationPool {
 
     /// The first request that waits for what there is. One that wants an instance for itself keeps no other from an
     /// instance that has room.
-    pub(super) fn next_of(&self, app: &Application) -> Option<(Ticket, InstanceId)> {
-        let alone = |ticket: &Ticket| self.held.get(ticket).is_some_and(|held| held.alone);
+    pub(super) fn next_of(&self, app: &Application) -> Option<(SessionId, InstanceId)> {
+        let alone = |session: &SessionId| self.sessions.get(session).is_some_and(|held| held.alone);
         let first = *app.waiters.first()?;
         if let Some(instance) = app.free(alone(&first)) {
             return Some((first, instance));
         }
         let instance = app.free(false)?;
-        let other = app.waiters.iter().find(|ticket| !alone(ticket))?;
+        let other = app.waiters.iter().find(|session| !alone(session))?;
         Some((*other, instance))
     }
 
@@ -215,30 +218,32 @@ impl ApplicationPool {
             let hope = length(app.spawning.len()).saturating_add(more);
             let waiting = length(app.waiters.len());
             let stays = waiting <= hope.saturating_mul(app.options.at_once());
-            let (Some(ticket), Some(busy)) = (app.waiters.first().copied(), app.busy.first().copied()) else {
+            let (Some(session), Some(busy)) = (app.waiters.first().copied(), app.busy.first().copied())
+            else {
                 break;
             };
             if app.options.use_global_queue || stays {
                 break;
             }
-            self.take_waiter(id, ticket);
-            self.check_out(ticket, busy.1, step);
+            self.take_waiter(id, session);
+            self.check_out(session, busy.1, step);
             checked_out = true;
         }
         checked_out
     }
 
-    fn take_waiter(&mut self, id: AppId, ticket: Ticket) {
-        self.timers.clear(Timer::Waiter(ticket));
+    fn take_waiter(&mut self, id: AppId, session: SessionId) {
+        self.timers.clear(Timer::Waiter(session));
         if let Some(app) = self.apps.get_mut(&id) {
-            app.waiters.remove(&ticket);
+            app.waiters.remove(&session);
         }
     }
 
-    pub(super) fn check_out(&mut self, ticket: Ticket, id: InstanceId, step: &mut Step<'_>) {
+    pub(super) fn check_out(&mut self, session: SessionId, id: InstanceId, step: &mut Step<'_>) {
         self.unfile(id);
         self.uses += 1;
-        let (Some(instance), Some(held)) = (self.instances.get_mut(&id), self.held.get_mut(&ticket)) else {
+        let (Some(instance), Some(held)) = (self.instances.get_mut(&id), self.sessions.get_mut(&session))
+        else {
             return;
         };
         let Some(app) = self.apps.get_mut(&instance.app) else {
@@ -246,16 +251,16 @@ impl ApplicationPool {
         };
         held.instance = Some(id);
         if held.alone {
-            instance.lease = Some(ticket);
+            instance.lease = Some(session);
         }
         self.counts.active += u32::from(instance.busyness() == 0);
         if length(instance.running.len()) < app.options.at_once() {
-            instance.running.insert(ticket);
+            instance.running.insert(session);
             if let Some(most) = app.options.max_request_time {
-                self.timers.set(Timer::Session(ticket), step.now, most);
+                self.timers.set(Timer::Session(session), step.now, most);
             }
         } else {
-            instance.queued.insert(ticket);
+            instance.queued.insert(session);
             app.queued += 1;
         }
         instance.begun = instance.begun.saturating_add(1);
@@ -274,7 +279,7 @@ impl ApplicationPool {
         let finishing = most.is_some_and(|most| begun >= most);
         self.touched.insert(app_id);
         self.file(id);
-        step.act(Action::CheckOut(ticket, id));
+        step.act(Action::CheckOut(session, id));
         if finishing && shares_program {
             self.renew(app_id, Reason::MaxRequests, step);
         } else if finishing {
@@ -283,11 +288,11 @@ impl ApplicationPool {
         }
     }
 
-    pub(super) fn close(&mut self, ticket: Ticket, back: Return, step: &mut Step<'_>) {
-        let Some(id) = self.held.get(&ticket).and_then(|held| held.instance) else {
+    pub(super) fn close(&mut self, session: SessionId, back: Return, step: &mut Step<'_>) {
+        let Some(id) = self.sessions.get(&session).and_then(|held| held.instance) else {
             return;
         };
-        self.end_session(ticket, id, step);
+        self.end_session(session, id, step);
         let Some(instance) = self.instances.get_mut(&id) else {
             return;
         };
@@ -302,8 +307,8 @@ impl ApplicationPool {
     }
 
     /// Takes a session off its instance; the next of the private queue begins.
-    pub(super) fn end_session(&mut self, ticket: Ticket, id: InstanceId, step: &mut Step<'_>) {
-        self.release(ticket);
+    pub(super) fn end_session(&mut self, session: SessionId, id: InstanceId, step: &mut Step<'_>) {
+        self.release(session);
         self.unfile(id);
         self.uses += 1;
         let Some(instance) = self.instances.get_mut(&id) else {
@@ -312,11 +317,11 @@ impl ApplicationPool {
         let Some(app) = self.apps.get_mut(&instance.app) else {
             return;
         };
-        if instance.queued.remove(&ticket) {
+        if instance.queued.remove(&session) {
             app.queued -= 1;
         }
-        instance.running.remove(&ticket);
-        instance.lease = instance.lease.filter(|lease| *lease != ticket);
+        instance.running.remove(&session);
+        instance.lease = instance.lease.filter(|lease| *lease != session);
         instance.held_up &= instance.busyness() > 0;
         if length(instance.running.len()) < app.options.at_once() {
             if let Some(next) = instance.queued.pop_first() {
@@ -333,24 +338,24 @@ impl ApplicationPool {
     }
 
     /// Takes a waiter out of its queue.
-    pub(super) fn cancel(&mut self, ticket: Ticket) {
-        if let Some(held) = self.held.get(&ticket).filter(|held| held.instance.is_none()) {
+    pub(super) fn cancel(&mut self, session: SessionId) {
+        if let Some(held) = self.sessions.get(&session).filter(|held| held.instance.is_none()) {
             let app = held.app;
-            self.take_waiter(app, ticket);
-            self.release(ticket);
+            self.take_waiter(app, session);
+            self.release(session);
         }
     }
 
-    pub(super) fn waited(&mut self, ticket: Ticket, step: &mut Step<'_>) {
-        self.cancel(ticket);
-        step.act(Action::Refuse(ticket, Refusal::TimedOut));
+    pub(super) fn waited(&mut self, session: SessionId, step: &mut Step<'_>) {
+        self.cancel(session);
+        step.act(Action::Refuse(session, Refusal::TimedOut));
     }
 
     pub(super) fn refuse_all(&mut self, id: AppId, refusal: Refusal, step: &mut Step<'_>) {
         let waiters = self.apps.get_mut(&id).map(|app| std::mem::take(&mut app.waiters));
-        for ticket in waiters.unwrap_or_default() {
-            self.release(ticket);
-            step.act(Action::Refuse(ticket, refusal));
+        for session in waiters.unwrap_or_default() {
+            self.release(session);
+            step.act(Action::Refuse(session, refusal));
         }
     }
 }

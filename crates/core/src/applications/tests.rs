@@ -9,7 +9,7 @@ mod reserve;
 mod restarts;
 
 use super::action::{Action, Force, Refusal};
-use super::event::{ErrorId, Event, Get, InstanceId, LeaseHolder, Patience, Removal, Return, Target, Ticket};
+use super::event::{ErrorId, Event, Get, InstanceId, LeaseHolder, Removal, Return, SessionId, Target, Wait};
 use super::{ApplicationPool, Options, RestartFiles};
 use crate::tick::Tick;
 use std::num::NonZeroU32;
@@ -57,10 +57,10 @@ impl Bench {
         (self.now, self.actions) = (until, all);
     }
 
-    fn ask(&mut self, app: &str, options: Options) -> Ticket {
+    fn ask(&mut self, app: &str, options: Options) -> SessionId {
         self.request(
             Target::Application(Arc::from(app), options),
-            Patience::Endless,
+            Wait::Endless,
             None,
             None,
         )
@@ -69,34 +69,34 @@ impl Bench {
     fn request(
         &mut self,
         target: Target,
-        patience: Patience,
+        wait: Wait,
         lease_holder: Option<u64>,
         restart_files: Option<RestartFiles>,
-    ) -> Ticket {
+    ) -> SessionId {
         self.next += 1;
-        let ticket = Ticket(self.next);
+        let session = SessionId(self.next);
         self.tell(Event::Get(Get {
-            ticket,
+            session,
             target,
-            patience,
+            wait,
             lease_holder: lease_holder.map(LeaseHolder),
             restart_files,
             alone: false,
         }));
-        ticket
+        session
     }
 
     /// Asks for an instance, has it started, and gives it back.
     fn warm(&mut self, app: &str, options: Options) -> InstanceId {
-        let ticket = self.ask(app, options);
+        let session = self.ask(app, options);
         let id = self.begun()[0];
         self.tell(Event::Spawned(id));
-        self.close(ticket);
+        self.close(session);
         id
     }
 
-    fn close(&mut self, ticket: Ticket) {
-        self.tell(Event::Close(ticket, Return::Ok));
+    fn close(&mut self, session: SessionId) {
+        self.tell(Event::Close(session, Return::Ok));
     }
 
     /// Instances that the last event had begun.
@@ -108,16 +108,16 @@ impl Bench {
         self.actions.iter().filter_map(begun).collect()
     }
 
-    fn checked_out(&self, ticket: Ticket) -> Option<InstanceId> {
+    fn checked_out(&self, session: SessionId) -> Option<InstanceId> {
         self.actions.iter().find_map(|action| match action {
-            Action::CheckOut(to, id) if *to == ticket => Some(*id),
+            Action::CheckOut(to, id) if *to == session => Some(*id),
             _ => None,
         })
     }
 
-    fn refused(&self, ticket: Ticket) -> Option<Refusal> {
+    fn refused(&self, session: SessionId) -> Option<Refusal> {
         self.actions.iter().find_map(|action| match action {
-            Action::Refuse(to, why) if *to == ticket => Some(*why),
+            Action::Refuse(to, why) if *to == session => Some(*why),
             _ => None,
         })
     }
@@ -152,7 +152,7 @@ fn error(number: u64) -> ErrorId {
 #[test]
 fn shutdown_waits_for_sessions_and_then_for_processes() {
     let mut bench = Bench::new(2);
-    let ticket = bench.ask("a", plain());
+    let session = bench.ask("a", plain());
     let id = bench.begun()[0];
     bench.tell(Event::Spawned(id));
     let waiting = bench.ask("a", plain());
@@ -164,7 +164,7 @@ fn shutdown_waits_for_sessions_and_then_for_processes() {
         "14: still being started"
     );
     assert_eq!(bench.stopped(), []);
-    bench.close(ticket);
+    bench.close(session);
     assert_eq!(bench.stopped(), [id]);
     bench.tell(Event::SpawnFailed(second, error(1)));
     bench.tell(Event::Exited(id));

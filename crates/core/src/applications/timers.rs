@@ -1,7 +1,7 @@
 //! What can be due.
 
 use super::application::AppId;
-use super::event::{InstanceId, Ticket};
+use super::event::{InstanceId, SessionId};
 
 /// All timers.
 pub(super) type Timers = crate::timers::Timers<Timer>;
@@ -10,9 +10,9 @@ pub(super) type Timers = crate::timers::Timers<Timer>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Timer {
     /// A waiter has waited for long enough.
-    Waiter(Ticket),
+    Waiter(SessionId),
     /// A session has lasted for long enough.
-    Session(Ticket),
+    Session(SessionId),
     /// An instance is not up, its work has not ended, it has not drained or not stopped.
     Instance(InstanceId),
     /// Instances may have been idle for long enough.

@@ -11,7 +11,7 @@ use std::time::Duration;
 pub enum Action {
     /// Watch the pool's listening socket and hand-off queue. If either is ready already, `SourceReady` comes at once.
     Watch(PoolId),
-    /// Stop watching them ("park").
+    /// Stop watching them.
     Unwatch(PoolId),
     /// Publish in the generation's scoreboard header when a worker that goes from idle to busy has to write to the
     /// accept-notify pipe. Stored with sequential consistency before any later action.

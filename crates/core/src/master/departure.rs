@@ -2,7 +2,7 @@
 //!
 //! After a worker's end `exited` has the pool count anew (`worker_gone` in `fork.rs`), and the count replaces it: a static pool
 //! is filled up, an ondemand pool looks whether work waits, and a dynamic pool makes another even if enough are idle
-//! (`Generation::owed`). A
+//! (`Generation::to_replace`). A
 //! worker that crashed or failed may have to wait first (`budget.rs`, `crates/core/src/life/backoff.rs`).
 
 use super::action::{Action, Fact, Force, Notice};
@@ -168,7 +168,7 @@ impl Manager {
             if (stayed || expired || worker.replaced)
                 && matches!(generation.policy.pm, ProcessManager::Dynamic { .. })
             {
-                generation.owed = generation.owed.saturating_add(1);
+                generation.to_replace = generation.to_replace.saturating_add(1);
             }
             if worker.life == Life::Up {
                 generation.backoff.lives(worker.forked, step.now);

@@ -1,8 +1,8 @@
 //! Why a dynamic pool forks now: its workers tell the master when they leave fewer than `min_spare_servers` idle, the master
 //! counts them by a snapshot, and forks what `policy::growth` says.
 //!
-//! There is a second reason: a worker that ended by itself, or for its request's time, is owed a successor even if enough
-//! are idle, up to `max_spare_servers` (`Generation::owed`). `exited` in `departure.rs` counts these, `serve` in `reload.rs`
+//! There is a second reason: a worker that ended by itself, or for its request's time, is replaced even if enough
+//! are idle, up to `max_spare_servers` (`Generation::to_replace`). `exited` in `departure.rs` counts these, `serve` in `reload.rs`
 //! counts those of the start, and `policy::growth` weighs them at the count that follows the end.
 //!
 //! ```text
@@ -147,7 +147,7 @@ impl Manager {
             idle: view.ready(),
             born: view.born,
             waiting: view.queued.map(|queued| generation.policy.workers_for(queued)),
-            owed: generation.owed,
+            to_replace: generation.to_replace,
         };
         let wanted = policy::growth(generation.policy.pm, load);
         let (made, block) = self.fork_workers(id, wanted, step);
@@ -155,10 +155,10 @@ impl Manager {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
         };
-        generation.owed = if wanted == 0 && load.born == 0 {
+        generation.to_replace = if wanted == 0 && load.born == 0 {
             0
         } else {
-            generation.owed.saturating_sub(made)
+            generation.to_replace.saturating_sub(made)
         };
         let many = made >= MANY && load.staying > 0;
         if many && !generation.said_busy {

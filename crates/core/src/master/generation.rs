@@ -83,7 +83,7 @@ pub(super) struct Generation {
     /// What stood in the way when workers were last wanted.
     pub block: Option<Block>,
     /// See `policy::Load`.
-    pub owed: u32,
+    pub to_replace: u32,
     /// Orders that have no worker yet, oldest first.
     pub orders: VecDeque<Queued>,
     pub asked: SnapshotNumber,
@@ -138,7 +138,7 @@ impl Generation {
             notify: WakeOnAccept::default(),
             figures: Figures::default(),
             block: None,
-            owed: 0,
+            to_replace: 0,
             orders: VecDeque::new(),
             asked: SnapshotNumber::default(),
             answered: SnapshotNumber::default(),

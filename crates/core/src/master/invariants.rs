@@ -25,7 +25,7 @@ impl Manager {
         }
         for timer in self.timers.iter() {
             let lives = match timer {
-                Timer::Patience(pool) => self.pools.contains_key(&pool),
+                Timer::Accept(pool) => self.pools.contains_key(&pool),
                 Timer::Worker(worker) => self.children.worker(worker).is_some(),
                 Timer::Grant(id)
                 | Timer::Backoff(id)
@@ -131,9 +131,9 @@ impl Manager {
                     .all(|generation| takers.contains(&generation));
                 assert!(known, "{id:?}: from those who take work");
             }
-            Source::Told => assert!(self.timers.is_set(Timer::Patience(id)), "{id:?}: patience ends"),
-            Source::Parked(block) => {
-                let serving = pool.serving.expect("a parked pool serves");
+            Source::Told => assert!(self.timers.is_set(Timer::Accept(id)), "{id:?}: its time ends"),
+            Source::Blocked(block) => {
+                let serving = pool.serving.expect("a blocked pool serves");
                 let generation = self.generations.get(&serving).expect("it is there");
                 self.check_block(serving, generation, block);
             }

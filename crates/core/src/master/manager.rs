@@ -267,7 +267,7 @@ impl Manager {
     fn fire(&mut self, step: &mut Step<'_>) {
         while let Some(timer) = self.timers.take_due(step.now) {
             match timer {
-                Timer::Patience(pool) => self.source_changed(pool, SourceCause::Impatient, step),
+                Timer::Accept(pool) => self.source_changed(pool, SourceCause::TimedOut, step),
                 Timer::Grant(generation) => self.end_grant(generation),
                 Timer::Backoff(generation) => self.freed(generation, step),
                 Timer::Shrink(generation) => self.look_for_surplus(generation, step),

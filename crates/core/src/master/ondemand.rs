@@ -6,16 +6,16 @@
 //!  Watched ───────────▶ Asking ───────▶ Told
 //!   ▲ ▲ ▲                │ │ ▲           │ │
 //!   │ │ └────────────────┘ │ └───────────┘ │
-//!   │ │  Accepted, None,   │   Impatient   │
+//!   │ │  Accepted, None,   │   TimedOut    │
 //!   │ │  Changed           │               │
 //!   │ └────────────────────┼───────────────┘
 //!   │                      │    Accepted, Gone, Freed, Changed
 //!   │ Freed, Gone          ▼ Blocked
-//!   └──────────────────── Parked
+//!   └─────────────────── Blocked
 //! ```
 //!
 //! In Watched the master watches the source of work. In Asking and Told it does not, and every worker that takes up work
-//! tells it: at least one is expected to. In Parked no worker can be made, so the master does not watch, and workers do not
+//! tells it: at least one is expected to. In Blocked no worker can be made, so the master does not watch, and workers do not
 //! tell. Each way out of a state is an event that must come: see the table.
 
 use super::action::Action;
@@ -30,7 +30,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How long a worker that says it is idle may let work wait before it is no longer counted upon.
-const PATIENCE: Duration = Duration::from_secs(1);
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The state of a pool's source of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(super) enum Source {
     /// A worker is expected to take it and to tell.
     Told,
     /// No worker can be made for it.
-    Parked(Block),
+    Blocked(Block),
 }
 
 /// What changes it.
@@ -71,7 +71,7 @@ pub(super) enum SourceCause {
     /// The snapshot: there are too few, and no more can be made.
     Blocked(Block),
     /// No worker has told anything for a while.
-    Impatient,
+    TimedOut,
 }
 
 /// What is to be done.
@@ -82,11 +82,11 @@ pub(super) enum SourceAction {
     /// Let workers be silent, then watch.
     Watch,
     /// Stop watching, let workers tell, then take a snapshot.
-    Park,
+    Snapshot,
     /// Take another snapshot: workers are telling already.
-    Ask,
+    SnapshotAgain,
     /// Let workers be silent.
-    Hush,
+    StopTelling,
     /// Stop watching.
     Unwatch,
 }
@@ -94,34 +94,34 @@ pub(super) enum SourceAction {
 impl Source {
     /// The state after `cause`, and the action that goes with the change.
     pub(super) fn after(self, cause: SourceCause) -> (Source, SourceAction) {
-        use Source::{Asking, Parked, Told, Unused, Watched};
+        use Source::{Asking, Blocked, Told, Unused, Watched};
         match (self, cause) {
             (Unused, SourceCause::Begin) => (Watched, SourceAction::Watch),
             (Watched, SourceCause::End) => (Unused, SourceAction::Unwatch),
-            (Asking | Told | Parked(_), SourceCause::End) => (Unused, SourceAction::Hush),
-            (Watched, SourceCause::Ready) => (Asking, SourceAction::Park),
+            (Asking | Told | Blocked(_), SourceCause::End) => (Unused, SourceAction::StopTelling),
+            (Watched, SourceCause::Ready) => (Asking, SourceAction::Snapshot),
             (Asking, SourceCause::Accepted | SourceCause::None | SourceCause::Changed) => (Watched, SourceAction::Watch),
             (Asking, SourceCause::Enough) => (Told, SourceAction::Nothing),
-            (Asking, SourceCause::Blocked(block)) => (Parked(block), SourceAction::Hush),
+            (Asking, SourceCause::Blocked(block)) => (Blocked(block), SourceAction::StopTelling),
             (Told, SourceCause::Accepted | SourceCause::Gone | SourceCause::Changed | SourceCause::Freed) => (Watched, SourceAction::Watch),
-            (Told, SourceCause::Impatient) => (Asking, SourceAction::Ask),
-            (Parked(_), SourceCause::Freed | SourceCause::Begin) => (Watched, SourceAction::Watch),
-            (Parked(Block::Full), SourceCause::Gone) => (Watched, SourceAction::Watch),
+            (Told, SourceCause::TimedOut) => (Asking, SourceAction::SnapshotAgain),
+            (Blocked(_), SourceCause::Freed | SourceCause::Begin) => (Watched, SourceAction::Watch),
+            (Blocked(Block::Full), SourceCause::Gone) => (Watched, SourceAction::Watch),
             // The snapshot that is on its way will not count the one that is gone.
             (Asking, SourceCause::Gone | SourceCause::Freed)
             // The timer, the fork grant or the preloader will come.
-            | (Parked(Block::ProcessMax | Block::Backoff | Block::Preloader), SourceCause::Gone)
+            | (Blocked(Block::ProcessMax | Block::Backoff | Block::Preloader), SourceCause::Gone)
             // What stands in the way does so still, unless another generation begins to serve.
-            | (Parked(_), SourceCause::Changed)
+            | (Blocked(_), SourceCause::Changed)
             // Ignored: late, or for another state.
             | (Unused, SourceCause::End | SourceCause::Ready | SourceCause::Accepted | SourceCause::Gone | SourceCause::Freed)
-            | (Unused, SourceCause::Changed | SourceCause::None | SourceCause::Enough | SourceCause::Blocked(_) | SourceCause::Impatient)
+            | (Unused, SourceCause::Changed | SourceCause::None | SourceCause::Enough | SourceCause::Blocked(_) | SourceCause::TimedOut)
             | (Watched, SourceCause::Begin | SourceCause::Accepted | SourceCause::Gone | SourceCause::Freed)
-            | (Watched, SourceCause::Changed | SourceCause::None | SourceCause::Enough | SourceCause::Blocked(_) | SourceCause::Impatient)
-            | (Asking, SourceCause::Begin | SourceCause::Ready | SourceCause::Impatient)
+            | (Watched, SourceCause::Changed | SourceCause::None | SourceCause::Enough | SourceCause::Blocked(_) | SourceCause::TimedOut)
+            | (Asking, SourceCause::Begin | SourceCause::Ready | SourceCause::TimedOut)
             | (Told, SourceCause::Begin | SourceCause::Ready | SourceCause::None | SourceCause::Enough | SourceCause::Blocked(_))
-            | (Parked(_), SourceCause::Ready | SourceCause::Accepted | SourceCause::None | SourceCause::Enough)
-            | (Parked(_), SourceCause::Blocked(_) | SourceCause::Impatient) => (self, SourceAction::Nothing),
+            | (Blocked(_), SourceCause::Ready | SourceCause::Accepted | SourceCause::None | SourceCause::Enough)
+            | (Blocked(_), SourceCause::Blocked(_) | SourceCause::TimedOut) => (self, SourceAction::Nothing),
         }
     }
 
@@ -129,7 +129,7 @@ impl Source {
     pub(super) fn wants_telling(self) -> bool {
         match self {
             Source::Asking | Source::Told => true,
-            Source::Unused | Source::Watched | Source::Parked(_) => false,
+            Source::Unused | Source::Watched | Source::Blocked(_) => false,
         }
     }
 }
@@ -145,34 +145,34 @@ impl Manager {
             return;
         }
         pool.source = next;
-        self.timers.clear(Timer::Patience(id));
+        self.timers.clear(Timer::Accept(id));
         if next == Source::Told {
-            self.timers.set(Timer::Patience(id), step.now, PATIENCE);
+            self.timers.set(Timer::Accept(id), step.now, ACCEPT_TIMEOUT);
         }
         match action {
             SourceAction::Nothing => {}
             SourceAction::Watch => {
-                self.hush(id, step);
+                self.stop_telling(id, step);
                 step.act(Action::Watch(id));
             }
-            SourceAction::Park => {
+            SourceAction::Snapshot => {
                 pool.inquiry.open(step.now);
                 step.act(Action::Unwatch(id));
                 self.inquire(id, step);
             }
-            SourceAction::Ask => {
+            SourceAction::SnapshotAgain => {
                 pool.inquiry.doubts = true;
                 self.inquire(id, step);
             }
-            SourceAction::Hush => self.hush(id, step),
+            SourceAction::StopTelling => self.stop_telling(id, step),
             SourceAction::Unwatch => {
                 step.act(Action::Unwatch(id));
-                self.hush(id, step);
+                self.stop_telling(id, step);
             }
         }
     }
 
-    fn hush(&mut self, id: PoolId, step: &mut Step<'_>) {
+    fn stop_telling(&mut self, id: PoolId, step: &mut Step<'_>) {
         let Some(pool) = self.pools.get_mut(&id) else {
             return;
         };
@@ -218,7 +218,7 @@ impl Manager {
         }
         for row in rows
             .iter()
-            .filter(|row| (row.idle || row.has_room) && row.since <= inquiry.parked)
+            .filter(|row| (row.idle || row.has_room) && row.since <= inquiry.unwatched_at)
         {
             self.children.change(row.worker, |worker| {
                 if worker.generation == id {
@@ -228,7 +228,7 @@ impl Manager {
         }
     }
 
-    /// Decides about a parked source, once every generation that takes work was counted.
+    /// Decides about a source that is not watched, once every generation that takes work was counted.
     pub(super) fn source_counted(
         &mut self,
         id: GenerationId,
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn a_full_pool_is_silent_until_a_worker_ends() {
         let (full, action) = Source::Asking.after(SourceCause::Blocked(Block::Full));
-        assert_eq!(action, SourceAction::Hush);
+        assert_eq!(action, SourceAction::StopTelling);
         assert!(!full.wants_telling());
         assert_eq!(full.after(SourceCause::Accepted), (full, SourceAction::Nothing));
         assert_eq!(
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_ends_does_not_cut_a_back_off_short() {
-        let waiting = Source::Parked(Block::Backoff);
+        let waiting = Source::Blocked(Block::Backoff);
         assert_eq!(waiting.after(SourceCause::Gone), (waiting, SourceAction::Nothing));
         assert_eq!(
             waiting.after(SourceCause::Freed),

@@ -26,7 +26,7 @@ pub(super) struct Load {
     pub waiting: Option<u32>,
     /// Workers to be made even if enough are idle: in place of those that ended by themselves, and those of `start_servers` that
     /// could not be made yet.
-    pub owed: u32,
+    pub to_replace: u32,
 }
 
 /// How many workers a generation that serves has from the start.
@@ -74,10 +74,12 @@ pub(super) fn growth(pm: ProcessManager, load: Load) -> u32 {
             // A worker may have died with the wake-up for a connection. The idle ones then do not know of the
             // connection: only a new worker looks without having been woken.
             let unnoticed = load.waiting.unwrap_or(u32::MAX);
-            let owed = load
-                .owed
+            let to_replace = load
+                .to_replace
                 .min(max_spare_servers.saturating_sub(ready).max(unnoticed));
-            missing.max(owed).min(max_spawn_rate.saturating_sub(load.born))
+            missing
+                .max(to_replace)
+                .min(max_spawn_rate.saturating_sub(load.born))
         }
         ProcessManager::Ondemand { .. } => load
             .waiting
@@ -221,8 +223,8 @@ mod tests {
 
     #[test]
     fn dynamic_replaces_what_ended_but_not_beyond_its_spare_workers() {
-        let load = |owed, idle| Load {
-            owed,
+        let load = |to_replace, idle| Load {
+            to_replace,
             idle,
             waiting: Some(0),
             ..Load::default()

@@ -45,8 +45,8 @@ pub(super) struct Inquiry {
     idle: u32,
     born: u32,
     queued: Option<u32>,
-    /// When the source was parked. A worker that has been idle since before and let work wait is not counted upon.
-    pub parked: Tick,
+    /// When the master stopped watching the source. A worker that has been idle since before and let work wait is not counted upon.
+    pub unwatched_at: Tick,
     /// No worker told for a while: is one really there?
     pub doubts: bool,
     /// Then, where the queue can't be measured: when the source was watched again, to see whether it is ready at once.
@@ -103,7 +103,7 @@ impl Inquiry {
             .is_some_and(|since| now.since(since) <= AT_ONCE);
         self.doubts = self.confirmed;
         if !self.confirmed {
-            self.parked = now;
+            self.unwatched_at = now;
         }
     }
 

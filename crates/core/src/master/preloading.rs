@@ -113,7 +113,7 @@ impl Manager {
             ProcessManager::Ondemand { .. } => self
                 .pools
                 .get(&generation.pool)
-                .is_some_and(|pool| matches!(pool.source, Source::Parked(_))),
+                .is_some_and(|pool| matches!(pool.source, Source::Blocked(_))),
         }
     }
 

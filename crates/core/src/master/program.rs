@@ -14,7 +14,7 @@ use crate::tick::Tick;
 use std::time::Duration;
 
 /// Beyond its own start timeout, after which the spawning kit gives a process up and says why.
-pub const START_PATIENCE: Duration = Duration::from_secs(15);
+pub const START_TIMEOUT: Duration = Duration::from_secs(15);
 /// How often in a second a process that dies at work is started again at once.
 const AT_ONCE: u32 = 4;
 

@@ -1,4 +1,10 @@
 //! What is done about configurations: generations come, take over, and leave. And how everything ends.
+//!
+//! A reload of a pool is one path through this file. `apply_pool` puts a new generation beside the one that serves, which goes on
+//! serving and growing. `warm_up` makes as many workers for it as `policy::warm` says, as `process.max` has room. `serve` follows
+//! once they are up (`take_over_if_warm`): the new generation takes the work. `end_generation` then tells the workers of the old
+//! one to finish, each after its request, and has its preloader go; a worker that stays too long is ended as `leave.rs` says.
+//! `drop_if_gone` forgets the generation after its last process. While no worker of the new one comes up, the old one serves on.
 
 use super::action::{Action, ExitOutcome, Fact, Notice};
 use super::dynamic::SpareCause;
@@ -238,7 +244,7 @@ impl Manager {
         generation.stage = Stage::Serving;
         generation.room_on = None;
         let pm = generation.policy.pm;
-        generation.owed = policy::at_start(pm).saturating_sub(staying);
+        generation.to_replace = policy::at_start(pm).saturating_sub(staying);
         if let Some(old) = old {
             step.note(Fact::Serves(id));
             step.say(Notice::GenerationServes(id));

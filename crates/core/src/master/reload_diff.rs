@@ -61,7 +61,7 @@ pub struct Comparison {
     /// `reload = "always"`.
     pub is_always_replaced: bool,
     /// Its processes could not be made, and none was since.
-    pub is_ailing: bool,
+    pub has_failed: bool,
     /// Its processes do not look at the code again.
     pub is_code_fixed: bool,
 }
@@ -82,7 +82,7 @@ impl Comparison {
             Extent::Changed if self.is_always_replaced => return Some(Reason::Always),
             Extent::Changed => {}
         }
-        if self.is_ailing {
+        if self.has_failed {
             return Some(Reason::Trouble);
         }
         if self.is_code_fixed {
@@ -118,7 +118,7 @@ mod tests {
         is_same_user: true,
         has_same_settings: true,
         is_always_replaced: false,
-        is_ailing: false,
+        has_failed: false,
         is_code_fixed: false,
     };
 
@@ -146,7 +146,7 @@ mod tests {
         for step in 0..5 {
             match step {
                 0 => now.is_code_fixed = true,
-                1 => now.is_ailing = true,
+                1 => now.has_failed = true,
                 2 => now.is_always_replaced = true,
                 3 => now.has_same_settings = false,
                 _ => now.is_same_user = false,

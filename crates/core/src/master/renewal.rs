@@ -26,8 +26,8 @@ pub enum Renewal {
 
 /// Bits of a moment in [`Renewal`]'s message: milliseconds of the monotonic clock, without those above them. They last for 37 hours;
 /// what is asked for longer than half of that may be taken for something new.
-pub const MOMENT_BITS: u32 = 27;
-const MOMENT: u64 = (1 << MOMENT_BITS) - 1;
+pub const TIMESTAMP_BITS: u32 = 27;
+const TIMESTAMP: u64 = (1 << TIMESTAMP_BITS) - 1;
 
 impl Renewal {
     /// As a number other than 0 of three bits.
@@ -47,8 +47,8 @@ impl Renewal {
         ALL.into_iter().find(|it| it.bits() == bits)
     }
 
-    /// Whether it is about code that is older than a moment, and so done with once the pool has begun anew after that.
-    pub fn has_moment(self) -> bool {
+    /// Whether it is about code that is older than a time that it names, and so done with once the pool has begun anew after that.
+    pub fn has_timestamp(self) -> bool {
         match self {
             Renewal::CodeReset | Renewal::CodeFull | Renewal::Watched => true,
             Renewal::RestartFile | Renewal::MaxRequests | Renewal::Memory => false,
@@ -65,15 +65,15 @@ const ALL: [Renewal; 6] = [
     Renewal::Watched,
 ];
 
-/// A moment as a message has it.
-pub fn moment(at: Tick) -> u32 {
-    ((at.as_nanos() / 1_000_000) & MOMENT) as u32
+/// A time as a message has it: milliseconds, cut off.
+pub fn timestamp(at: Tick) -> u32 {
+    ((at.as_nanos() / 1_000_000) & TIMESTAMP) as u32
 }
 
-/// Whether a generation that began then was there already at this moment.
+/// Whether a generation that began then was there already at this time.
 pub fn is_older(began: Tick, of: u32) -> bool {
-    let after = u64::from(of).wrapping_sub(u64::from(moment(began))) & MOMENT;
-    after <= MOMENT / 2
+    let after = u64::from(of).wrapping_sub(u64::from(timestamp(began))) & TIMESTAMP;
+    after <= TIMESTAMP / 2
 }
 
 impl fmt::Display for Renewal {
@@ -104,7 +104,7 @@ pub struct Situation {
     pub is_touched: bool,
     /// The pool's application boots once.
     pub boots_once: bool,
-    /// The pool's latest generation began before the moment that it is about.
+    /// The pool's latest generation began before the time that it is about.
     pub is_older: bool,
     /// It was given new processes for [`Renewal::CodeFull`] within [`FULL_INTERVAL`].
     pub was_full: bool,
@@ -115,9 +115,9 @@ pub const FULL_INTERVAL: Duration = Duration::from_secs(600);
 
 impl Situation {
     /// Whether the reason is kept until the pool is no longer busy or young. Workers find other reasons again with each request;
-    /// one of a moment is told once, and there may be no request after it.
+    /// one with a time is told once, and there may be no request after it.
     pub fn postpones(self, why: Renewal) -> bool {
-        (self.is_busy || self.is_young) && why.has_moment() && self.boots_once && self.is_older
+        (self.is_busy || self.is_young) && why.has_timestamp() && self.boots_once && self.is_older
     }
 
     /// Whether the pool is given new processes now.
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_new_boot_is_granted_once_for_a_moment() {
-        for why in ALL.into_iter().filter(|why| why.has_moment()) {
+        for why in ALL.into_iter().filter(|why| why.has_timestamp()) {
             let is_latest = false;
             assert!(CALM.grants(why) && Situation { is_latest, ..CALM }.grants(why));
             let is_older = false;
@@ -187,12 +187,12 @@ mod tests {
             assert_eq!(Situation { was_full, ..CALM }.grants(why), !is_full);
         }
         let at = |ms: u64| Tick::from_nanos(ms * 1_000_000);
-        for began in [100_000_000, u64::from(u32::MAX), (5 << MOMENT_BITS) - 1] {
+        for began in [100_000_000, u64::from(u32::MAX), (5 << TIMESTAMP_BITS) - 1] {
             for after in [0, 1, 86_400, 36_000_000] {
-                assert!(is_older(at(began), moment(at(began + after))));
+                assert!(is_older(at(began), timestamp(at(began + after))));
             }
             for before in [1, 86_400, 36_000_000] {
-                assert!(!is_older(at(began), moment(at(began - before))));
+                assert!(!is_older(at(began), timestamp(at(began - before))));
             }
         }
     }

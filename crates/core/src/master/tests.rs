@@ -128,7 +128,7 @@ const NEVER: WakeOnAccept = WakeOnAccept {
 };
 
 #[test]
-fn ondemand_parks_before_it_counts_and_watches_again_once_told() {
+fn ondemand_stops_watching_before_it_counts_and_watches_again_once_told() {
     let (mut world, actions) = World::with(ondemand(3));
     assert_eq!(actions, [Action::Watch(POOL)]);
     assert_eq!(

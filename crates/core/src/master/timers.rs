@@ -9,7 +9,7 @@ pub(super) type Timers = crate::timers::Timers<Timer>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Timer {
     /// A worker that said it was idle has not taken the work that waits.
-    Patience(PoolId),
+    Accept(PoolId),
     /// A generation that was next when capacity became free has not used it.
     Grant(GenerationId),
     /// The generation may try again to make workers.

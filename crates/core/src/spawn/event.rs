@@ -29,13 +29,13 @@ pub enum Event {
     Expire(Token),
     /// Every journey is called off.
     Shutdown,
-    /// News of a journey.
-    Happened(JourneyId, News),
+    /// What happened on a journey.
+    Journey(JourneyId, JourneyEvent),
 }
 
-/// News of a journey.
+/// What happened on a journey.
 #[derive(Debug, Clone)]
-pub enum News {
+pub enum JourneyEvent {
     /// The work directory and all in it is there.
     Prepared,
     /// It could not be made.

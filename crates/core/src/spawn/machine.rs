@@ -62,8 +62,8 @@ impl Machine {
                     self.step(id, now, out, |attempt, orders| attempt.cancel(now, orders));
                 }
             }
-            Event::Happened(id, news) => {
-                self.step(id, now, out, |attempt, orders| attempt.handle(news, now, orders));
+            Event::Journey(id, event) => {
+                self.step(id, now, out, |attempt, orders| attempt.handle(event, now, orders));
             }
         }
         self.invariants();

@@ -2,7 +2,7 @@
 
 use super::action::{Action, JourneyAction, SpawnOutcome};
 use super::error::{Category, Ended, Fault};
-use super::event::{Event, JourneyId, News, Token};
+use super::event::{Event, JourneyEvent, JourneyId, Token};
 use super::handshake::response::{Complaint, Properties, Response, StepFiles};
 use super::machine::Machine;
 use super::plan::{Internal, Kind, Plan, sample};
@@ -61,7 +61,7 @@ struct World {
     machine: Machine,
     things: BTreeMap<JourneyId, Thing>,
     /// What will happen, in order of time and then of planning.
-    agenda: BTreeMap<(Tick, u64), (JourneyId, News)>,
+    agenda: BTreeMap<(Tick, u64), (JourneyId, JourneyEvent)>,
     planned: u64,
     wanted: BTreeMap<Token, Tick>,
     answered: BTreeMap<Token, SpawnOutcome>,
@@ -121,8 +121,8 @@ impl World {
         };
         if let (true, Some(key)) = (first_is_due, planned) {
             self.now = self.now.max(key.0);
-            if let Some((id, news)) = self.agenda.remove(&key) {
-                self.tell(Event::Happened(id, news));
+            if let Some((id, event)) = self.agenda.remove(&key) {
+                self.tell(Event::Journey(id, event));
             }
         } else if let Some(deadline) = deadline {
             self.now = self.now.max(deadline);
@@ -135,9 +135,9 @@ impl World {
         true
     }
 
-    fn later(&mut self, id: JourneyId, after: Duration, news: News) {
+    fn later(&mut self, id: JourneyId, after: Duration, event: JourneyEvent) {
         self.planned += 1;
-        self.agenda.insert((self.now + after, self.planned), (id, news));
+        self.agenda.insert((self.now + after, self.planned), (id, event));
     }
 
     fn perform(&mut self, actions: Vec<Action>) {
@@ -179,8 +179,8 @@ impl World {
         if let Some(thing) = self.things.get_mut(&id) {
             if thing.lives {
                 thing.lives = false;
-                self.later(id, after, News::Exited(ended));
-                self.later(id, after + millis(1), News::OutputEnded);
+                self.later(id, after, JourneyEvent::Exited(ended));
+                self.later(id, after + millis(1), JourneyEvent::OutputEnded);
             }
         }
     }
@@ -212,7 +212,7 @@ impl World {
             JourneyAction::Ping => self.ping(id),
             JourneyAction::Load => {
                 let response = self.response(id);
-                self.later(id, millis(0), News::Loaded(Box::new(response)));
+                self.later(id, millis(0), JourneyEvent::Loaded(Box::new(response)));
             }
             JourneyAction::Kill => {
                 let killed = Ended::Signal {
@@ -227,7 +227,7 @@ impl World {
                 let is_whole = std::mem::replace(&mut thing.is_looked_for, false);
                 let left = usize::from(is_whole && std::mem::take(&mut thing.stray));
                 thing.is_looked_for = !is_whole;
-                self.later(id, millis(0), News::Swept { left, is_whole });
+                self.later(id, millis(0), JourneyEvent::Swept { left, is_whole });
             }
             JourneyAction::EndHandshake => {
                 let thing = self.things.get_mut(&id).expect("a journey");
@@ -263,23 +263,23 @@ impl World {
 
     fn prepare(&mut self, id: JourneyId) {
         if self.dice.chance(self.faults) {
-            self.later(id, millis(0), News::NotPrepared(fault(28)));
+            self.later(id, millis(0), JourneyEvent::NotPrepared(fault(28)));
             return;
         }
         self.things.get_mut(&id).expect("a journey").has_directory = true;
-        self.later(id, millis(0), News::Prepared);
+        self.later(id, millis(0), JourneyEvent::Prepared);
     }
 
     fn fork(&mut self, id: JourneyId) {
         if self.dice.chance(self.faults) {
-            self.later(id, millis(0), News::NotForked(fault(11)));
+            self.later(id, millis(0), JourneyEvent::NotForked(fault(11)));
             return;
         }
         let stray = self.dice.chance(self.faults);
         let thing = self.things.get_mut(&id).expect("a journey");
         (thing.lives, thing.stray) = (true, stray);
         let pid = 1000 + id.0 as i32;
-        self.later(id, millis(0), News::Forked { pid });
+        self.later(id, millis(0), JourneyEvent::Forked { pid });
         self.live(id);
     }
 
@@ -293,14 +293,14 @@ impl World {
             Behaviour::PortIsTaken if thing.plan.wants_port(thing.route) => {
                 self.die(id, after + millis(100), Ended::Code(98));
             }
-            Behaviour::Aborts => self.later(id, after, News::Finish(Some(b'0'))),
+            Behaviour::Aborts => self.later(id, after, JourneyEvent::Finish(Some(b'0'))),
             Behaviour::Hangs => {}
             Behaviour::Comes | Behaviour::WritesGarbage | Behaviour::HasNoSocket | Behaviour::PortIsTaken => {
                 if talks {
-                    self.later(id, after, News::Finish(Some(b'1')));
+                    self.later(id, after, JourneyEvent::Finish(Some(b'1')));
                 }
                 if self.dice.chance(self.faults) {
-                    self.later(id, after + millis(1), News::OutputEnded);
+                    self.later(id, after + millis(1), JourneyEvent::OutputEnded);
                 }
             }
         }
@@ -308,13 +308,13 @@ impl World {
 
     fn ping(&mut self, id: JourneyId) {
         let answer = match self.things[&id].behaviour {
-            Behaviour::PortIsTaken => News::Taken,
-            Behaviour::Hangs | Behaviour::Exits | Behaviour::Aborts => News::Silent,
+            Behaviour::PortIsTaken => JourneyEvent::Taken,
+            Behaviour::Hangs | Behaviour::Exits | Behaviour::Aborts => JourneyEvent::Silent,
             Behaviour::Comes | Behaviour::WritesGarbage | Behaviour::HasNoSocket => {
                 if self.dice.chance(20) {
-                    News::Pinged
+                    JourneyEvent::Pinged
                 } else {
-                    News::Silent
+                    JourneyEvent::Silent
                 }
             }
         };

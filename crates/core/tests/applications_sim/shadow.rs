@@ -2,7 +2,7 @@
 
 use forkyard_base::tick::Tick;
 use forkyard_core::applications::action::{Action, Disabling, Notice, Reason, Refusal};
-use forkyard_core::applications::event::{Event, InstanceId, LeaseHolder, Patience, Removal, Target, Ticket};
+use forkyard_core::applications::event::{Event, InstanceId, LeaseHolder, Removal, SessionId, Target, Wait};
 use forkyard_core::applications::{Options, RestartMethod};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub(crate) struct Process {
     pub app: usize,
     pub up: bool,
-    pub sessions: Vec<Ticket>,
+    pub sessions: Vec<SessionId>,
     pub begun: u32,
     pub used: u64,
     /// It was told to leave, and why.
@@ -40,18 +40,18 @@ pub(crate) struct Shadow {
     pub reserve: u32,
     pub excused: u32,
     pub processes: BTreeMap<InstanceId, Process>,
-    pub waiters: BTreeMap<Ticket, Waiter>,
-    pub checked_out: BTreeMap<Ticket, InstanceId>,
+    pub waiters: BTreeMap<SessionId, Waiter>,
+    pub checked_out: BTreeMap<SessionId, InstanceId>,
     /// Those that have an instance for themselves.
-    pub leases: BTreeSet<Ticket>,
+    pub leases: BTreeSet<SessionId>,
     /// Sessions that instances were taken over with: they may be out-of-band work.
-    pub adopted: BTreeSet<Ticket>,
+    pub adopted: BTreeSet<SessionId>,
     pub resisting: BTreeSet<usize>,
     pub ever_resisted: BTreeSet<usize>,
     /// Instances whose application was removed.
     pub removed: BTreeSet<InstanceId>,
-    /// Whose each ticket is.
-    pub lease_holders: BTreeMap<Ticket, LeaseHolder>,
+    /// Whose each session is.
+    pub lease_holders: BTreeMap<SessionId, LeaseHolder>,
     pub immediate: bool,
     pub uses: u64,
     pub finished: bool,
@@ -74,12 +74,12 @@ impl Shadow {
                     Target::Application(name, _) | Target::Known(name) => Some(number(name)),
                     Target::Group(..) => None,
                 };
-                let deadline = match get.patience {
-                    Patience::Until(deadline) => Some(deadline),
-                    Patience::None | Patience::Endless => None,
+                let deadline = match get.wait {
+                    Wait::Until(deadline) => Some(deadline),
+                    Wait::None | Wait::Endless => None,
                 };
                 self.waiters.insert(
-                    get.ticket,
+                    get.session,
                     Waiter {
                         app,
                         deadline,
@@ -87,19 +87,19 @@ impl Shadow {
                     },
                 );
                 if let Some(lease_holder) = get.lease_holder {
-                    self.lease_holders.insert(get.ticket, lease_holder);
+                    self.lease_holders.insert(get.session, lease_holder);
                 }
             }
-            Event::Cancel(ticket) => drop(self.waiters.remove(ticket)),
-            Event::Close(ticket, _) => self.end(*ticket),
+            Event::Cancel(session) => drop(self.waiters.remove(session)),
+            Event::Close(session, _) => self.end(*session),
             Event::LeaseHolderGone(lease_holder, _) => {
                 let its = self
                     .lease_holders
                     .iter()
                     .filter(|(_, other)| *other == lease_holder);
-                for ticket in its.map(|(ticket, _)| *ticket).collect::<Vec<_>>() {
-                    self.waiters.remove(&ticket);
-                    self.end(ticket);
+                for session in its.map(|(session, _)| *session).collect::<Vec<_>>() {
+                    self.waiters.remove(&session);
+                    self.end(session);
                 }
             }
             Event::Spawned(id) => {
@@ -164,14 +164,14 @@ impl Shadow {
         }
     }
 
-    fn end(&mut self, ticket: Ticket) {
-        let Some(id) = self.checked_out.remove(&ticket) else {
+    fn end(&mut self, session: SessionId) {
+        let Some(id) = self.checked_out.remove(&session) else {
             return;
         };
         self.uses += 1;
         let used = self.uses;
         if let Some(process) = self.processes.get_mut(&id) {
-            process.sessions.retain(|other| *other != ticket);
+            process.sessions.retain(|other| *other != session);
             process.held_up &= !process.sessions.is_empty();
             process.used = used;
         }
@@ -250,9 +250,9 @@ impl Shadow {
                     return wrong("more than there may be");
                 }
             }
-            Action::CheckOut(ticket, id) => return self.check_lend(*ticket, *id, action),
-            Action::Refuse(ticket, refusal) => {
-                let Some(waiter) = self.waiters.remove(ticket) else {
+            Action::CheckOut(session, id) => return self.check_lend(*session, *id, action),
+            Action::Refuse(session, refusal) => {
+                let Some(waiter) = self.waiters.remove(session) else {
                     return wrong("it does not wait");
                 };
                 match refusal {
@@ -269,8 +269,8 @@ impl Shadow {
                     _ => {}
                 }
             }
-            Action::Lost { ticket, .. } => {
-                let Some(id) = self.checked_out.get(ticket).copied() else {
+            Action::Lost { session, .. } => {
+                let Some(id) = self.checked_out.get(session).copied() else {
                     return wrong("it had no session");
                 };
                 let crashed =
@@ -284,7 +284,7 @@ impl Shadow {
                 if !crashed && !deadline && !removed && !shut {
                     return wrong("nobody may take it");
                 }
-                self.end(*ticket);
+                self.end(*session);
             }
             Action::Stop(id, _) => {
                 let Some(process) = self.processes.get_mut(id) else {
@@ -300,7 +300,7 @@ impl Shadow {
                 let mut earlier = self
                     .adopted
                     .iter()
-                    .filter_map(|ticket| self.checked_out.get(ticket));
+                    .filter_map(|session| self.checked_out.get(session));
                 if earlier.any(|other| self.processes.get(other).is_some_and(|other| other.app == app)) {
                     return wrong("another may work already");
                 }
@@ -355,9 +355,9 @@ impl Shadow {
         Ok(())
     }
 
-    fn check_lend(&mut self, ticket: Ticket, id: InstanceId, action: &Action) -> Result<(), String> {
+    fn check_lend(&mut self, session: SessionId, id: InstanceId, action: &Action) -> Result<(), String> {
         let wrong = |what: &str| Err(format!("{action:?}: {what}"));
-        let Some(waiter) = self.waiters.remove(&ticket) else {
+        let Some(waiter) = self.waiters.remove(&session) else {
             return wrong("it does not wait");
         };
         let Some(process) = self.processes.get(&id) else {
@@ -372,7 +372,7 @@ impl Shadow {
             return wrong("another application was asked for");
         }
         let has_idle = self.serving(app).any(|(_, other)| other.sessions.is_empty());
-        let mut older = self.waiters.range(..ticket);
+        let mut older = self.waiters.range(..session);
         if older.any(|(_, other)| other.app == Some(app) && (has_idle || !other.alone)) {
             return wrong("others have waited longer");
         }
@@ -408,12 +408,12 @@ impl Shadow {
         self.uses += 1;
         let used = self.uses;
         let process = self.processes.get_mut(&id).expect("looked at above");
-        process.sessions.push(ticket);
+        process.sessions.push(session);
         process.begun += 1;
         process.used = used;
-        self.checked_out.insert(ticket, id);
+        self.checked_out.insert(session, id);
         if waiter.alone {
-            self.leases.insert(ticket);
+            self.leases.insert(session);
         }
         Ok(())
     }
@@ -472,15 +472,15 @@ impl Shadow {
         if count > self.max.max(self.excused) && !self.apps.iter().any(rolls) {
             return Err(format!("{count} instances, {} allowed, and none rolls", self.max));
         }
-        for (ticket, waiter) in &self.waiters {
+        for (session, waiter) in &self.waiters {
             if waiter.deadline.is_some_and(|deadline| deadline < now) {
-                return Err(format!("{ticket:?} waits past its deadline"));
+                return Err(format!("{session:?} waits past its deadline"));
             }
             let Some(app) = waiter.app else {
-                return Err(format!("{ticket:?} waits for a group"));
+                return Err(format!("{session:?} waits for a group"));
             };
             if self.serving(app).any(|(_, one)| one.sessions.is_empty()) {
-                return Err(format!("{ticket:?} waits while an instance idles"));
+                return Err(format!("{session:?} waits while an instance idles"));
             }
         }
         for (app, options) in self.apps.iter().enumerate() {

@@ -6,7 +6,7 @@ use crate::random::Random;
 use forkyard_base::tick::Tick;
 use forkyard_core::applications::action::{Action, Force};
 use forkyard_core::applications::event::{
-    Adopted, ErrorId, Event, Get, InstanceId, LeaseHolder, Patience, Removal, Return, Target, Ticket,
+    Adopted, ErrorId, Event, Get, InstanceId, LeaseHolder, Removal, Return, SessionId, Target, Wait,
 };
 use forkyard_core::applications::{ApplicationPool, FileState, Options, RestartFiles, RestartMethod};
 use std::collections::BTreeMap;
@@ -78,10 +78,10 @@ pub(crate) struct World {
     /// When and how it goes on with each process; nothing for one that hangs or serves.
     fates: BTreeMap<InstanceId, (Tick, Fate)>,
     /// When each session ends.
-    ends: BTreeMap<Ticket, Tick>,
+    ends: BTreeMap<SessionId, Tick>,
     deaf: Vec<InstanceId>,
     works: Vec<InstanceId>,
-    next_ticket: u64,
+    next_session: u64,
     stamp: i128,
     calm: bool,
 }
@@ -112,7 +112,7 @@ impl World {
             ends: BTreeMap::new(),
             deaf: Vec::new(),
             works: Vec::new(),
-            next_ticket: 0,
+            next_session: 0,
             stamp: 0,
             calm: false,
         }
@@ -138,9 +138,9 @@ impl World {
         }
         let mut adopted = Vec::new();
         for number in 0..self.scenario.adopted {
-            self.next_ticket += 1;
+            self.next_session += 1;
             let app = self.app();
-            let session = Ticket(self.next_ticket);
+            let session = SessionId(self.next_session);
             let busy = self.random.millis(0, 500);
             self.ends.insert(session, self.now + busy);
             adopted.push(Adopted {
@@ -207,9 +207,9 @@ impl World {
         };
         self.now = self.now.max(due);
         let now = self.now;
-        if let Some((ticket, _)) = self.ends.iter().find(|(_, end)| **end <= now) {
-            let ticket = *ticket;
-            return self.close(ticket);
+        if let Some((session, _)) = self.ends.iter().find(|(_, end)| **end <= now) {
+            let session = *session;
+            return self.close(session);
         }
         if let Some((id, fate)) = self.fates.iter().find(|(_, fate)| fate.0 <= now) {
             let (id, fate) = (*id, fate.1);
@@ -217,7 +217,7 @@ impl World {
             return match fate {
                 Fate::Up => self.tell(Event::Spawned(id)),
                 Fate::Fail => {
-                    let error = ErrorId(self.next_ticket);
+                    let error = ErrorId(self.next_session);
                     self.tell(Event::SpawnFailed(id, error))
                 }
                 Fate::Exit => self.tell(Event::Exited(id)),
@@ -234,7 +234,7 @@ impl World {
     }
 
     fn ask(&mut self) -> Result<(), String> {
-        self.next_ticket += 1;
+        self.next_session += 1;
         let app = self.app();
         let wait = self.random.millis(1, 3_000);
         let target = match self.random.below(10) {
@@ -246,18 +246,18 @@ impl World {
             _ => Target::Application(name(app), self.told(app)),
         };
         let get = Get {
-            ticket: Ticket(self.next_ticket),
+            session: SessionId(self.next_session),
             target,
-            patience: [
-                Patience::None,
-                Patience::Until(self.now + wait),
-                Patience::Endless,
-                Patience::Endless,
+            wait: [
+                Wait::None,
+                Wait::Until(self.now + wait),
+                Wait::Endless,
+                Wait::Endless,
             ][self.random.below(4)],
             lease_holder: self
                 .random
                 .percent(30)
-                .then_some(LeaseHolder(self.next_ticket % 5)),
+                .then_some(LeaseHolder(self.next_session % 5)),
             restart_files: self.random.percent(20).then(|| self.restart_files()),
             alone: self.random.percent(10),
         };
@@ -277,30 +277,30 @@ impl World {
     }
 
     fn end_one(&mut self) -> Result<(), String> {
-        let checked_out: Vec<Ticket> = self.shadow.checked_out.keys().copied().collect();
-        let waiting: Vec<Ticket> = self.shadow.waiters.keys().copied().collect();
+        let checked_out: Vec<SessionId> = self.shadow.checked_out.keys().copied().collect();
+        let waiting: Vec<SessionId> = self.shadow.waiters.keys().copied().collect();
         if !checked_out.is_empty() && self.random.percent(80) {
-            let ticket = self.random.pick(&checked_out);
-            return self.close(ticket);
+            let session = self.random.pick(&checked_out);
+            return self.close(session);
         }
         match waiting.is_empty() {
             true => Ok(()),
             false => {
-                let ticket = self.random.pick(&waiting);
-                self.tell(Event::Cancel(ticket))
+                let session = self.random.pick(&waiting);
+                self.tell(Event::Cancel(session))
             }
         }
     }
 
-    fn close(&mut self, ticket: Ticket) -> Result<(), String> {
-        self.ends.remove(&ticket);
+    fn close(&mut self, session: SessionId) -> Result<(), String> {
+        self.ends.remove(&session);
         if self.scenario.mutant == Some(Mutant::LosesCloses) && self.random.percent(20) {
-            self.shadow.before(&Event::Close(ticket, Return::Ok));
+            self.shadow.before(&Event::Close(session, Return::Ok));
             return Ok(());
         }
         let fails = !self.calm && self.random.percent(self.scenario.faults.fails);
         let back = if fails { Return::Failed } else { Return::Ok };
-        self.tell(Event::Close(ticket, back))
+        self.tell(Event::Close(session, back))
     }
 
     fn instance(&mut self) -> Option<InstanceId> {
@@ -384,7 +384,7 @@ impl World {
         self.note(|| format!("{event:?}"));
         self.shadow.before(&event);
         self.ends
-            .retain(|ticket, _| self.shadow.checked_out.contains_key(ticket));
+            .retain(|session, _| self.shadow.checked_out.contains_key(session));
         if let Event::Exited(id) | Event::SpawnFailed(id, _) = event {
             self.fates.remove(&id);
             self.works.retain(|other| *other != id);
@@ -439,8 +439,8 @@ impl World {
             Mutant::SwapsLends => {
                 let last = self.shadow.waiters.keys().next_back().copied();
                 for action in &mut actions {
-                    if let (Action::CheckOut(ticket, _), Some(last)) = (action, last) {
-                        *ticket = last;
+                    if let (Action::CheckOut(session, _), Some(last)) = (action, last) {
+                        *session = last;
                     }
                 }
             }
@@ -477,7 +477,7 @@ impl World {
                     self.fates.insert(*id, (self.now + takes, Fate::Exit));
                 }
             }
-            Action::CheckOut(ticket, id) => {
+            Action::CheckOut(session, id) => {
                 self.tally.checked_out += 1;
                 let hangs = happens(faults.hangs);
                 if happens(faults.crashes) {
@@ -485,12 +485,12 @@ impl World {
                 }
                 let takes = self.random.millis(0, 400);
                 if !hangs {
-                    self.ends.insert(*ticket, self.now + takes);
+                    self.ends.insert(*session, self.now + takes);
                 }
             }
-            Action::Lost { ticket, .. } => {
+            Action::Lost { session, .. } => {
                 self.tally.lost += 1;
-                self.ends.remove(ticket);
+                self.ends.remove(session);
             }
             Action::Work(id) => {
                 self.tally.works += 1;
@@ -509,8 +509,8 @@ impl World {
         for id in ids {
             self.tell(Event::Enable(id))?;
         }
-        for ticket in self.shadow.checked_out.keys().copied().collect::<Vec<_>>() {
-            self.close(ticket)?;
+        for session in self.shadow.checked_out.keys().copied().collect::<Vec<_>>() {
+            self.close(session)?;
         }
         let kept = |(app, options): (usize, &Options)| {
             let resists = self.shadow.ever_resisted.contains(&app);

@@ -2,7 +2,7 @@
 //!
 //! Kernel, workers, preloaders and the executor are machines of small steps; a seed decides which takes the next one.
 //! So every interleaving can occur of: a worker marks itself busy, looks whether it is to tell, counts its idle
-//! siblings slot by slot, writes to the pipe; the executor parks a source, publishes, reads slot after slot, watches
+//! siblings slot by slot, writes to the pipe; the executor stops watching a source, publishes, reads slot after slot, watches
 //! again; the kernel wakes one sleeper, and one only. Seeds also choose configurations, load, reloads and faults: forks
 //! fail, workers die at any step, freeze, ignore SIGTERM, write nonsense into their slots; preloaders hang, die, fall
 //! silent; the clock jumps.
@@ -35,7 +35,7 @@
 //! | that a preloader is still needed | 1715 |
 //! | what was told while a dynamic generation was being counted | 2259 |
 //! | to look for idle workers that do not take what waits | 6096 |
-//! | to watch again when a worker relied upon ends (patience makes up for it, a second later) | 8189 |
+//! | to watch again when a worker relied upon ends (the time limit makes up for it, a second later) | 8189 |
 //! | to replace a worker that died with a wake-up | 11541 |
 //!
 //! In another run, now and then the master dies and another takes over what is left (`succession`). What noticed that a
@@ -75,6 +75,9 @@ const SEEDS: u64 = 2_000;
 /// Seeds beyond those that once led to a broken promise: a wake-up died with its worker while `process.max` kept others from
 /// taking its place.
 const REMEMBERED: [u64; 2] = [2171, 35238];
+
+/// A seed with a worker that crashes at work and is replaced in the same step, which is rare.
+const REPLACES: u64 = 223;
 
 /// Seeds within which a world that is built wrong must be noticed.
 const SEEDS_FOR_MUTANTS: u64 = 3_000;
@@ -124,9 +127,10 @@ fn report(seed: u64, kind: Kind) -> ! {
 
 #[test]
 fn every_schedule_keeps_the_promises() {
-    let remembered = number("FORKYARD_SEED").map_or(&REMEMBERED[..], |_| &[]);
+    let further = [&REMEMBERED[..], &[REPLACES]].concat();
+    let further = number("FORKYARD_SEED").map_or(further, |_| Vec::new());
     let (mut steps, mut replaced) = (0, 0);
-    for seed in seeds(SEEDS).chain(remembered.iter().copied()) {
+    for seed in seeds(SEEDS).chain(further) {
         let (result, world) = simulate(seed, None, false);
         steps += world.tally.steps;
         replaced += world.replaced_at_once;

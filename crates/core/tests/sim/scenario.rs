@@ -56,7 +56,7 @@ pub(crate) enum Mutant {
     SilentFirstAccept,
     /// The executor forgets to publish what workers are to tell.
     WakeOnAcceptLost,
-    /// The executor does not watch a source again after it was parked.
+    /// The executor does not watch a source again after it ceased to.
     WatchLost,
     /// A listening socket that is ready when it is watched again is not told.
     EdgeTriggered,

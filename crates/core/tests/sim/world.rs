@@ -315,13 +315,13 @@ impl World {
         }
         self.answers
             .push_back(if finish { Event::Finish } else { Event::Terminate });
-        let loses_patience = finish && self.random.percent(30);
-        let mut patience = DEADLINES_TO_REST;
-        while !self.exited && patience > 0 {
+        let terminates = finish && self.random.percent(30);
+        let mut deadlines_left = DEADLINES_TO_REST;
+        while !self.exited && deadlines_left > 0 {
             for _ in 0..self.random.below(30) {
                 self.step()?;
             }
-            if loses_patience && self.random.percent(5) && !self.terminated {
+            if terminates && self.random.percent(5) && !self.terminated {
                 self.terminated = true;
                 self.answers.push_back(Event::Terminate);
             }
@@ -329,7 +329,7 @@ impl World {
             if !self.exited {
                 self.pass_time();
             }
-            patience -= 1;
+            deadlines_left -= 1;
         }
         self.check_end()
     }

@@ -139,10 +139,10 @@ pub fn enter(entrance: BorrowedFd<'_>) -> Result<(), ConfineError> {
         .map_err(|errno| ConfineError::new("cgroup.parent", format!("write 0 to cgroup.procs: {errno}")))
 }
 
-/// Removes a group, if no process is left in it. A process that was reaped may be in it for a moment longer: `patience` is
+/// Removes a group, if no process is left in it. A process that was reaped may be in it for a moment longer: `timeout` is
 /// how long to wait for that.
-pub fn remove(group: &Group, patience: Duration) -> bool {
-    let end = clock::now() + patience;
+pub fn remove(group: &Group, timeout: Duration) -> bool {
+    let end = clock::now() + timeout;
     loop {
         match fs::remove_dir(group) {
             Ok(()) => return true,

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How long a full backlog is watched for its owner to show signs of life before the address is called taken.
-const BUSY_PATIENCE: Duration = Duration::from_secs(2);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// An open listening socket.
 #[derive(Debug)]
@@ -389,7 +389,7 @@ fn owner(path: &Path) -> Result<Owner, ListenError> {
     let subject = path.display().to_string();
     let failed = |call, errno| ListenError::System(sys::Error::new(call, subject.clone(), errno));
     let address = UnixAddr::new(path).map_err(|e| failed("connect", e))?;
-    let until = Instant::now() + BUSY_PATIENCE;
+    let until = Instant::now() + BUSY_TIMEOUT;
     loop {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let probe = make_socket(AddressFamily::Unix, SockType::Stream, flags, None);

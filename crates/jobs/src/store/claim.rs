@@ -56,8 +56,10 @@ impl Work<'_> {
     }
 
     fn claim(&mut self, queue: &str, tenant: &str) -> Result<Option<Claimed>> {
+        // Compared with "=", the row is looked for once. After IN, PostgreSQL may look for it again for each row of the table, and
+        // find the next each time: all would be taken, and all but one lost.
         let take = format!(
-            "DELETE FROM ready WHERE (queue, tenant, priority, id) IN (SELECT queue, tenant, priority, id FROM ready \
+            "DELETE FROM ready WHERE (queue, tenant, priority, id) = (SELECT queue, tenant, priority, id FROM ready \
              WHERE queue = ?1 AND tenant = ?2 ORDER BY priority, id LIMIT 1{}) RETURNING id",
             self.database.skipping_locked()
         );
@@ -98,14 +100,18 @@ impl Work<'_> {
 
     /// Lets in what is due.
     fn promote(&mut self) -> Result<Reply> {
-        let take = format!(
-            "DELETE FROM later WHERE (run_at, id) IN (SELECT run_at, id FROM later WHERE run_at <= ?1 \
-             ORDER BY run_at, id LIMIT ?2{}) RETURNING id",
+        // One after the other: PostgreSQL may compare each of many rows that one statement takes with each of the table.
+        let due = format!(
+            "SELECT run_at, id FROM later WHERE run_at <= ?1 ORDER BY run_at, id LIMIT ?2{}",
             self.database.skipping_locked()
         );
         let values = [self.now_ms.into(), MOST_PROMOTED.into()];
-        let ids = self.database.all(&take, &values, |row| row.number(0))?;
-        for id in ids {
+        let due = (self.database).all(&due, &values, |row| Ok((row.number(0)?, row.number(1)?)))?;
+        for (run_at, id) in due {
+            self.execute(
+                "DELETE FROM later WHERE run_at = ?1 AND id = ?2",
+                &[run_at.into(), id.into()],
+            )?;
             let place = self.place(id)?;
             self.make_ready_again(&place)?;
         }

@@ -5,8 +5,9 @@ use super::sql::{Database, Notice, Present, SqlError, Trouble};
 use super::{Changes, Work};
 use std::fmt;
 
-/// How often a transaction is tried that others stand in the way of.
+/// How often a transaction is tried that others stand in the way of, and over how many further connections.
 const TRIES: u32 = 10;
+const CONNECTIONS: u32 = 2;
 
 /// Why there is no store, or it can't be written to.
 #[derive(Debug)]
@@ -110,6 +111,7 @@ impl Store {
     pub fn perform(&mut self, operations: &[Operation], now_ms: i64) -> Result<Committed, StoreError> {
         // One that fails undoes all. It is rare, so only then each is done so that it can be undone alone.
         let mut is_each_alone = false;
+        let mut cuts = 0;
         for _ in 0..TRIES {
             let error = match self.attempt(operations, now_ms, is_each_alone) {
                 Ok(committed) => return Ok(committed),
@@ -122,7 +124,8 @@ impl Store {
             };
             if !self.database.is_in_doubt() {
                 self.database.roll_back();
-                if error.trouble == Trouble::Again {
+                cuts += u32::from(error.trouble == Trouble::Cut);
+                if error.trouble == Trouble::Again || (error.trouble == Trouble::Cut && cuts <= CONNECTIONS) {
                     continue;
                 }
             }
@@ -164,8 +167,8 @@ impl Store {
             replies.push(match is_each_alone {
                 true => one(&mut work, operation).map_err(of_all)?,
                 false => work.perform(operation).map_err(|error| match error.trouble {
-                    Trouble::Statement => Failure::OfOne,
-                    Trouble::Again | Trouble::Database => Failure::OfAll(error),
+                    Trouble::Statement | Trouble::Held => Failure::OfOne,
+                    Trouble::Again | Trouble::Cut | Trouble::Database => Failure::OfAll(error),
                 })?,
             });
         }
@@ -252,6 +255,11 @@ fn count_waiting(database: &mut dyn Database) -> super::sql::Result<Changes> {
     Ok(rows.into_iter().collect())
 }
 
+/// Whether something is not done because of such a failure, and the rest is. How a job ended has to be written sooner or later.
+fn is_refused(operation: &Operation, trouble: Trouble) -> bool {
+    trouble == Trouble::Statement || (trouble == Trouble::Held && !operation.has_to_be_written())
+}
+
 /// Does one thing so that its failure undoes it alone.
 fn one(work: &mut Work<'_>, operation: &Operation) -> super::sql::Result<Reply> {
     work.database.execute("SAVEPOINT one", &[])?;
@@ -261,7 +269,7 @@ fn one(work: &mut Work<'_>, operation: &Operation) -> super::sql::Result<Reply> 
             work.database.execute("RELEASE SAVEPOINT one", &[])?;
             Ok(reply)
         }
-        Err(error) if error.trouble != Trouble::Statement => Err(error),
+        Err(error) if !is_refused(operation, error.trouble) => Err(error),
         Err(error) => {
             work.database.execute("ROLLBACK TO SAVEPOINT one", &[])?;
             work.database.execute("RELEASE SAVEPOINT one", &[])?;

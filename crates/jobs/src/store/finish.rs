@@ -315,14 +315,14 @@ impl Work<'_> {
 
     /// Forgets jobs that ended before a time, with their steps and earlier ends; and sequences of which nothing is left.
     pub(super) fn clean(&mut self, before_ms: i64) -> Result<Reply> {
-        let delete = format!(
-            "DELETE FROM job WHERE id IN (SELECT id FROM job WHERE state IN (3, 6, 8) AND ended_at < ?1 LIMIT ?2{}) \
-             RETURNING id",
+        let old = format!(
+            "SELECT id FROM job WHERE state IN (3, 6, 8) AND ended_at < ?1 LIMIT ?2{}",
             self.database.skipping_locked()
         );
         let values = [before_ms.into(), MOST_CLEANED.into()];
-        let ids = self.database.all(&delete, &values, |row| row.number(0))?;
+        let ids = self.database.all(&old, &values, |row| row.number(0))?;
         for id in &ids {
+            self.execute("DELETE FROM job WHERE id = ?1", &[(*id).into()])?;
             self.execute("DELETE FROM step WHERE job = ?1", &[(*id).into()])?;
             self.execute("DELETE FROM ended WHERE job = ?1", &[(*id).into()])?;
         }

@@ -206,7 +206,7 @@ impl Work<'_> {
             return Ok(());
         }
         let next = self.database.first(
-            "DELETE FROM blocked WHERE (queue, serial, priority, id) IN (SELECT queue, serial, priority, id FROM blocked \
+            "DELETE FROM blocked WHERE (queue, serial, priority, id) = (SELECT queue, serial, priority, id FROM blocked \
              WHERE queue = ?1 AND serial = ?2 ORDER BY priority, id LIMIT 1) RETURNING id",
             &[(&place.queue).into(), serial.into()],
             |row| row.number(0),

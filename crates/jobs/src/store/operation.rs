@@ -190,6 +190,16 @@ pub enum SequenceOperation {
     },
 }
 
+impl Operation {
+    /// Whether it is kept and tried again as long as the database can't be written to.
+    pub(super) fn has_to_be_written(&self) -> bool {
+        matches!(
+            self,
+            Operation::Finish(_) | Operation::StepDone { .. } | Operation::Promote | Operation::Load
+        )
+    }
+}
+
 impl SequenceOperation {
     /// Whether it changes nothing.
     pub fn is_look(&self) -> bool {

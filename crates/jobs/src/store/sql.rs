@@ -17,8 +17,12 @@ pub enum Value<'v> {
 pub enum Trouble {
     /// What was to be done: nothing else is concerned.
     Statement,
+    /// Another transaction has held for too long what this needs: nothing else is concerned, and it may work later.
+    Held,
     /// Another transaction stood in the way: the same works when it is tried again.
     Again,
+    /// The connection has ended, and with it the transaction: the same may work over another one.
+    Cut,
     /// The database: nothing works until it is well.
     Database,
 }

@@ -176,18 +176,16 @@ impl From<rusqlite::Error> for SqlError {
     fn from(error: rusqlite::Error) -> SqlError {
         use ErrorCode as Code;
         let trouble = match error.sqlite_error_code() {
-            Some(
-                Code::DiskFull
-                | Code::SystemIoFailure
-                | Code::ReadOnly
-                | Code::DatabaseBusy
-                | Code::DatabaseLocked
-                | Code::DatabaseCorrupt
-                | Code::NotADatabase
-                | Code::CannotOpen
-                | Code::OutOfMemory,
-            ) => Trouble::Database,
-            _ => Trouble::Statement,
+            None
+            | Some(
+                Code::ConstraintViolation
+                | Code::TypeMismatch
+                | Code::TooBig
+                | Code::ParameterOutOfRange
+                // All that SQLite has no other number for, such as a statement that is wrong.
+                | Code::Unknown,
+            ) => Trouble::Statement,
+            Some(_) => Trouble::Database,
         };
         SqlError {
             trouble,

@@ -264,8 +264,7 @@ impl Writer {
     fn commit(&mut self, batch: &mut Vec<(u64, Operation)>) -> Result<(), StoreError> {
         let (numbers, operations): (Vec<u64>, Vec<Operation>) = std::mem::take(batch).into_iter().unzip();
         let now_ms = i64::try_from(clock::epoch_micros() / 1_000).unwrap_or(i64::MAX);
-        let done = self.store.perform(&operations, now_ms);
-        let committed = match done.or_else(|error| self.resolve(error)) {
+        let committed = match self.perform(&operations, now_ms) {
             Ok(committed) => committed,
             Err(error) => {
                 *batch = numbers.into_iter().zip(operations).collect();
@@ -277,19 +276,34 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether a transaction was committed whose answer was lost. As long as that is not known nothing else is done: what was
-    /// claimed by it is under way here.
-    fn resolve(&mut self, error: StoreError) -> Result<Committed, StoreError> {
-        while self.store.is_in_doubt() {
-            self.fail(&error.to_string(), &mut Vec::new());
-            pause(RETRY_AFTER);
-            match self.store.resolve() {
-                Ok(Some(committed)) => return Ok(committed),
-                Ok(None) => break,
-                Err(error) => log::debug!("jobs: {error}"),
+    /// Does all of this. What was undone because the connection ended while it was committed is done once more.
+    fn perform(&mut self, operations: &[Operation], now_ms: i64) -> Result<Committed, StoreError> {
+        let mut is_second = false;
+        loop {
+            let error = match self.store.perform(operations, now_ms) {
+                Ok(committed) => return Ok(committed),
+                Err(error) if !self.store.is_in_doubt() => return Err(error),
+                Err(error) => error,
+            };
+            match self.resolve(&error) {
+                Some(committed) => return Ok(committed),
+                None if is_second => return Err(error),
+                None => is_second = true,
             }
         }
-        Err(error)
+    }
+
+    /// What a transaction brought whose answer was lost; `None`: it was undone. As long as that is not known nothing else is
+    /// done: what was claimed by it is under way here.
+    fn resolve(&mut self, error: &StoreError) -> Option<Committed> {
+        loop {
+            match self.store.resolve() {
+                Ok(outcome) => return outcome,
+                Err(why) => log::debug!("jobs: {why}"),
+            }
+            self.fail(&error.to_string(), &mut Vec::new());
+            pause(RETRY_AFTER);
+        }
     }
 
     /// What a transaction brought.
@@ -362,9 +376,7 @@ impl Writer {
         }
         for (number, operation) in std::mem::take(batch) {
             match operation {
-                Operation::Finish(_) | Operation::StepDone { .. } | Operation::Promote | Operation::Load => {
-                    batch.push((number, operation));
-                }
+                operation if operation.has_to_be_written() => batch.push((number, operation)),
                 Operation::Claim { queue, tenant } => self.say(StoreEvent::Reply(
                     number,
                     Reply::Claimed {

@@ -21,7 +21,7 @@ pub const MOST_CHILDREN: usize = 12;
 /// Looks of one asker that wait.
 pub const MOST_WAITING: usize = 64;
 /// The most time for a look, and that a look waits for a child.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+pub const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Which of the two asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,7 +109,7 @@ impl Queue {
             asker,
             look,
             site,
-            until: now + PATIENCE,
+            until: now + TIMEOUT,
         };
         self.waiting[asker as usize].push_back(task);
         self.assign(now, actions);
@@ -214,7 +214,7 @@ impl Queue {
                 Asker::Router => Asker::Master,
                 Asker::Master => Asker::Router,
             };
-            task.until = now + PATIENCE;
+            task.until = now + TIMEOUT;
             actions.push(QueueAction::Give(id, task.look.clone()));
             self.children.insert(id, Child::Busy(task));
         }

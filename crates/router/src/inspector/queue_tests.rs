@@ -148,8 +148,8 @@ fn processes_that_can_not_be_killed_are_bounded() {
     }
     assert_eq!(started, MOST_CHILDREN);
     // Everybody is told, and nothing is left.
-    did(|actions| queue.late(now + PATIENCE, actions));
-    did(|actions| queue.late(now + PATIENCE + PATIENCE, actions));
+    did(|actions| queue.late(now + TIMEOUT, actions));
+    did(|actions| queue.late(now + TIMEOUT + TIMEOUT, actions));
     assert_eq!(queue.next_deadline(), None);
     // When the file system is back, so are they.
     for id in 0..MOST_CHILDREN as u64 {

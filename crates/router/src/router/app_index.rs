@@ -57,7 +57,7 @@ pub(super) enum Lookup {
 
 /// What a look has brought.
 #[derive(Debug, PartialEq)]
-pub(super) struct News {
+pub(super) struct Inspected {
     /// Of what.
     pub root: PathBuf,
     /// The application. `None`: there is none.
@@ -149,7 +149,7 @@ impl AppIndex {
     }
 
     /// The inspector has answered. `None`: that was not asked.
-    pub(super) fn seen(&mut self, seen: InspectReply, pool: &Bounds, now: Tick) -> Option<News> {
+    pub(super) fn seen(&mut self, seen: InspectReply, pool: &Bounds, now: Tick) -> Option<Inspected> {
         let root = self.looks.remove(&seen.number)?;
         let entry = self.entries.get_mut(&root)?;
         entry.asked = None;
@@ -179,7 +179,7 @@ impl AppIndex {
         if seen.is_unknown {
             // The earlier result is still valid.
             let known = entry.known.clone().flatten();
-            return Some(News {
+            return Some(Inspected {
                 root: PathBuf::from(OsStr::from_bytes(&root)),
                 looked: false,
                 known,
@@ -197,7 +197,7 @@ impl AppIndex {
             .filter(|before| Some(before.as_ref()) == known.as_ref());
         let known = same.or(known.map(Arc::new));
         entry.known = Some(known.clone());
-        Some(News {
+        Some(Inspected {
             root: PathBuf::from(OsStr::from_bytes(&root)),
             known,
             looked: true,
@@ -209,12 +209,12 @@ impl AppIndex {
     }
 
     /// The inspector that was asked is gone: what it owes is asked again.
-    pub(super) fn owed(&self) -> Vec<InspectRequest> {
-        let owed = self.looks.iter().map(|(number, root)| InspectRequest {
+    pub(super) fn unanswered(&self) -> Vec<InspectRequest> {
+        let unanswered = self.looks.iter().map(|(number, root)| InspectRequest {
             number: *number,
             root: PathBuf::from(OsStr::from_bytes(root)),
         });
-        owed.collect()
+        unanswered.collect()
     }
 
     /// The settings of all applications that are known, in a pool with these.

@@ -40,18 +40,18 @@ fn several_wait_for_one_look_which_is_good_for_a_while() {
         is_unknown: false,
     };
     let options = Bounds::default();
-    let news = roots
+    let inspected = roots
         .seen(seen(look, "/srv/one"), &options, at(1))
         .expect("it was asked");
-    assert_eq!(news.waiting, [1, 2]);
+    assert_eq!(inspected.waiting, [1, 2]);
     assert_eq!(
-        news.restart_files.restart,
+        inspected.restart_files.restart,
         Some(FileState {
             modified_ns: 5,
             inode: 6
         })
     );
-    let first = news.known.expect("an application");
+    let first = inspected.known.expect("an application");
     assert_eq!(&*first.name, "/srv/one");
     assert_eq!(roots.seen(seen(look, "/srv/one"), &options, at(1)), None, "once");
     assert_eq!(
@@ -61,11 +61,11 @@ fn several_wait_for_one_look_which_is_good_for_a_while() {
     // The link has been switched meanwhile.
     let look = number(roots.ask(b"/srv/current", 4, RATE, at(11)));
     assert_eq!(roots.before(b"/srv/current"), Some(first));
-    let news = roots
+    let inspected = roots
         .seen(seen(look, "/srv/two"), &options, at(11))
         .expect("it was asked");
     assert_eq!(
-        news.known.map(|known| known.name.to_string()),
+        inspected.known.map(|known| known.name.to_string()),
         Some("/srv/two".to_owned())
     );
     // Each time, where nothing is good for any time.
@@ -85,11 +85,11 @@ fn a_refusal_is_said_once_a_minute_and_remembered() {
     for second in 0..120 {
         match roots.ask(b"/srv/none", second, Duration::ZERO, at(second)) {
             Lookup::Wait(Some(look)) => {
-                let news = roots
+                let inspected = roots
                     .seen(refused(look.number), &options, at(second))
                     .expect("it was asked");
-                assert_eq!(news.known, None);
-                said += usize::from(news.say.is_some());
+                assert_eq!(inspected.known, None);
+                said += usize::from(inspected.say.is_some());
             }
             other => panic!("{other:?}"),
         }
@@ -110,10 +110,10 @@ fn a_look_that_failed_says_nothing_of_what_is_there() {
         found: Err("no process could be made".to_owned()),
         is_unknown: true,
     };
-    let news =
+    let inspected =
         |roots: &mut AppIndex, number| roots.seen(failed(number), &options, at(1)).expect("it was asked");
     let look = number(roots.ask(b"/srv/shop", 1, RATE, at(0)));
-    let first = news(&mut roots, look);
+    let first = inspected(&mut roots, look);
     assert_eq!(
         (first.looked, first.known, first.say.is_some()),
         (false, None, true)
@@ -125,9 +125,11 @@ fn a_look_that_failed_says_nothing_of_what_is_there() {
         found: Ok(found("/srv/shop")),
         is_unknown: false,
     };
-    let known = roots.seen(seen, &options, at(2)).and_then(|news| news.known);
+    let known = roots
+        .seen(seen, &options, at(2))
+        .and_then(|inspected| inspected.known);
     let look = number(roots.ask(b"/srv/shop", 3, RATE, at(12)));
-    let second = news(&mut roots, look);
+    let second = inspected(&mut roots, look);
     assert!(!second.looked && second.known.is_some() && second.known == known);
     number(roots.ask(b"/srv/shop", 4, RATE, at(12)));
 }

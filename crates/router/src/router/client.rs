@@ -4,7 +4,7 @@ use super::app_index::Known;
 use super::reading::{Reading, Rest};
 use super::state::{ClientCause, ClientState, next};
 use crate::applications::RestartFiles;
-use crate::applications::event::Ticket;
+use crate::applications::event::SessionId;
 use crate::tick::Tick;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(super) struct Client {
     /// What was just seen of the restart files, for the pool.
     pub(super) restart_files: Option<RestartFiles>,
     /// It waits for an instance, or has one, by this.
-    pub(super) ticket: Option<Ticket>,
+    pub(super) session: Option<SessionId>,
     /// Instances that were tried for the request.
     pub(super) tries: u8,
     /// Since when the kernel does not let it be passed on.
@@ -85,7 +85,7 @@ impl Client {
             root: Vec::new(),
             known: None,
             restart_files: None,
-            ticket: None,
+            session: None,
             tries: 0,
             stuck: None,
             since: Tick::ZERO,

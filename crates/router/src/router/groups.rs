@@ -5,10 +5,10 @@
 //! from their group, as often as `stat_throttle_rate` allows; the client waits for that.
 
 use super::app_index::{Known, Lookup};
-use super::instances::{Holder, Who};
+use super::instances::{Session, Who};
 use super::run::Router;
 use crate::applications::action::Refusal;
-use crate::applications::event::{Event, Get, Patience, Removal, Target};
+use crate::applications::event::{Event, Get, Removal, Target, Wait};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher};
 use std::os::unix::ffi::OsStrExt;
@@ -27,14 +27,14 @@ pub(super) struct Groups {
     /// Members that are in the pool, and the names that they have there.
     joined: BTreeMap<PathBuf, Arc<str>>,
     /// Orders that wait until their group's members were looked at.
-    parked: Vec<Parked>,
+    waiting: Vec<WaitingOrder>,
 }
 
 #[derive(Debug)]
-struct Parked {
+struct WaitingOrder {
     order: u64,
     group: String,
-    patience: Option<Duration>,
+    wait: Option<Duration>,
 }
 
 impl Groups {
@@ -78,7 +78,7 @@ impl Router {
         for root in roots {
             self.look_at_member(&root);
         }
-        self.unpark();
+        self.take_looked_at();
     }
 
     /// Has a member looked at, unless that was done just now. `true`: it is under way.
@@ -109,7 +109,7 @@ impl Router {
                 None => self.leaves_group(root),
             }
         }
-        self.unpark();
+        self.take_looked_at();
     }
 
     fn joins_group(&mut self, root: &Path, known: &Arc<Known>) {
@@ -145,56 +145,56 @@ impl Router {
     }
 
     /// Lends an instance of an application or of a group to the sender of the order.
-    pub(super) fn take(&mut self, order: u64, of: &str, patience: Option<Duration>) {
+    pub(super) fn take(&mut self, order: u64, of: &str, wait: Option<Duration>) {
         if self.groups.has(of) {
             let roots = self.groups.roots_of(of);
             let looks = roots.into_iter().filter(|root| self.look_at_member(root)).count();
             if looks > 0 {
-                return self.groups.parked.push(Parked {
+                return self.groups.waiting.push(WaitingOrder {
                     order,
                     group: of.to_owned(),
-                    patience,
+                    wait,
                 });
             }
         }
-        self.take_now(order, of, patience);
+        self.take_now(order, of, wait);
     }
 
-    fn take_now(&mut self, order: u64, of: &str, patience: Option<Duration>) {
-        let ticket = self.ticket();
+    fn take_now(&mut self, order: u64, of: &str, wait: Option<Duration>) {
+        let session = self.new_session();
         let name: Arc<str> = Arc::from(of);
         let target = match self.app_pool.options(&name) {
             Some(_) => Target::Known(name),
             None => Target::Group(name, drawn()),
         };
         let get = Get {
-            ticket,
+            session,
             target,
-            patience: patience.map_or(Patience::None, |time| Patience::Until(self.now + time)),
+            wait: wait.map_or(Wait::None, |time| Wait::Until(self.now + time)),
             lease_holder: None,
             restart_files: None,
             alone: true,
         };
-        self.holders.insert(ticket, Holder::waiting(Who::Order(order)));
+        self.sessions.insert(session, Session::waiting(Who::Order(order)));
         self.tell(Event::Get(get));
     }
 
     /// Goes on with the orders whose groups' members were all looked at.
-    fn unpark(&mut self) {
-        let parked = std::mem::take(&mut self.groups.parked);
-        for one in parked {
+    fn take_looked_at(&mut self) {
+        let waiting = std::mem::take(&mut self.groups.waiting);
+        for one in waiting {
             let roots = self.groups.roots_of(&one.group);
             let is_looked_at = |root: &PathBuf| self.app_index.is_looked_at(root.as_os_str().as_bytes());
             match roots.iter().any(is_looked_at) {
-                true => self.groups.parked.push(one),
-                false => self.take_now(one.order, &one.group, one.patience),
+                true => self.groups.waiting.push(one),
+                false => self.take_now(one.order, &one.group, one.wait),
             }
         }
     }
 
     /// Nothing is checked out any more.
-    pub(super) fn refuse_parked(&mut self) {
-        for one in std::mem::take(&mut self.groups.parked) {
+    pub(super) fn refuse_waiting(&mut self) {
+        for one in std::mem::take(&mut self.groups.waiting) {
             self.not_leased(one.order, Refusal::ShuttingDown);
         }
     }

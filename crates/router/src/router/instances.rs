@@ -9,7 +9,7 @@ use super::shortage::is_shortage;
 use super::state::{ClientCause, ClientState};
 use crate::applications::RestartMethod;
 use crate::applications::action::{Action, Force, Refusal, Trouble};
-use crate::applications::event::{ErrorId, Event, InstanceId, Return, Ticket};
+use crate::applications::event::{ErrorId, Event, InstanceId, Return, SessionId};
 use crate::origin::Origin;
 use crate::sys::fd::send_gathered_with;
 use crate::sys::socket::{Progress, receive};
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a process has to be gone whose channel has ended.
-const GONE_PATIENCE: Duration = Duration::from_secs(5);
+const GONE_TIMEOUT: Duration = Duration::from_secs(5);
 /// When a client is to come back that met a full queue.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Most sessions that an instance can have from before.
@@ -39,7 +39,7 @@ pub(super) struct InstanceProcess {
     pub up: Tick,
     channel: OwnedFd,
     /// The session that it was adopted with, until it says `Here`.
-    adopted: Option<Ticket>,
+    adopted: Option<SessionId>,
     /// Sessions that it has named meanwhile.
     found: u32,
     /// Its channel has ended; it is taken to be gone then.
@@ -65,28 +65,28 @@ pub(super) enum Who {
     Gone,
 }
 
-/// A ticket's holder.
+/// Who asked for a session.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Holder {
+pub(super) struct Session {
     pub who: Who,
     /// What it has.
     pub instance: Option<u64>,
 }
 
-impl Holder {
-    pub(super) fn waiting(who: Who) -> Holder {
-        Holder { who, instance: None }
+impl Session {
+    pub(super) fn waiting(who: Who) -> Session {
+        Session { who, instance: None }
     }
 }
 
 impl Router {
     /// Tells the pool, and does what it asks for; whatever that leads to is told it afterwards.
     pub(super) fn tell(&mut self, event: Event) {
-        self.news.push_back(event);
+        self.events.push_back(event);
         if std::mem::replace(&mut self.is_telling, true) {
             return;
         }
-        while let Some(event) = self.news.pop_front() {
+        while let Some(event) = self.events.pop_front() {
             let mut actions = std::mem::take(&mut self.actions);
             self.app_pool.handle(event, self.now, &mut actions);
             for action in actions.drain(..) {
@@ -111,12 +111,12 @@ impl Router {
                 instance: id.0,
                 kill: force == Force::Kill,
             }),
-            Action::CheckOut(ticket, id) => self.check_out(ticket, id.0),
-            Action::Refuse(ticket, refusal) => self.refused(ticket, refusal),
-            Action::Lost { ticket, began } => self.lost(ticket, began),
+            Action::CheckOut(session, id) => self.check_out(session, id.0),
+            Action::Refuse(session, refusal) => self.refused(session, refusal),
+            Action::Lost { session, began } => self.lost(session, began),
             Action::Work(id) => {
-                if !self.send_word(id.0, ToWorker::Work) {
-                    self.news.push_back(Event::Worked(id));
+                if !self.send_message(id.0, ToWorker::Work) {
+                    self.events.push_back(Event::Worked(id));
                 }
             }
             Action::Disabled(id, outcome) => self.disabled(id.0, outcome),
@@ -125,37 +125,37 @@ impl Router {
         }
     }
 
-    fn check_out(&mut self, ticket: Ticket, number: u64) {
-        let Some(holder) = self.holders.get_mut(&ticket) else {
-            // Its holder is gone.
-            return self.news.push_back(Event::Close(ticket, Return::Ok));
+    fn check_out(&mut self, session: SessionId, number: u64) {
+        let Some(holder) = self.sessions.get_mut(&session) else {
+            // Who asked for it is gone.
+            return self.events.push_back(Event::Close(session, Return::Ok));
         };
         holder.instance = Some(number);
         match holder.who {
-            Who::Client(id) => self.pass(id, ticket, number),
-            Who::Order(order) => self.leased(order, ticket, number),
-            Who::Starter(order) => self.started(order, ticket),
+            Who::Client(id) => self.pass(id, session, number),
+            Who::Order(order) => self.leased(order, session, number),
+            Who::Starter(order) => self.started(order, session),
             Who::Gone => {}
         }
     }
 
     /// Gives a connection to an instance.
-    pub(super) fn pass(&mut self, id: u64, ticket: Ticket, number: u64) {
+    pub(super) fn pass(&mut self, id: u64, session: SessionId, number: u64) {
         let one_user = self.one_user;
         let Some(client) = self
             .clients
             .get(id)
             .filter(|client| client.state() == ClientState::Waiting)
         else {
-            self.holders.remove(&ticket);
-            return self.tell(Event::Close(ticket, Return::Ok));
+            self.sessions.remove(&session);
+            return self.tell(Event::Close(session, Return::Ok));
         };
-        let word = if one_user {
+        let kind = if one_user {
             ToWorker::Serve
         } else {
             ToWorker::ServeLast
         };
-        let head = head(word, ticket.0);
+        let head = head(kind, session.0);
         let pieces = [IoSlice::new(&head), IoSlice::new(&client.bytes)];
         let descriptors: [RawFd; 1] = [client.socket().as_raw_fd()];
         let instance = self
@@ -166,7 +166,7 @@ impl Router {
             instance.map(|instance| send_gathered_with(instance.channel.as_fd(), &pieces, &descriptors));
         if let Some(Err(error)) = &sent {
             if is_shortage(error) {
-                return self.wait_for_room(id, ticket, error.errno);
+                return self.wait_for_room(id, session, error.errno);
             }
         }
         client.change(ClientCause::CheckedOut);
@@ -179,13 +179,13 @@ impl Router {
             return;
         }
         // It leaves, and the pool is yet to hear of it.
-        self.holders.remove(&ticket);
-        self.tell(Event::Close(ticket, Return::Failed));
+        self.sessions.remove(&session);
+        self.tell(Event::Close(session, Return::Failed));
         self.retry(id);
     }
 
-    fn refused(&mut self, ticket: Ticket, refusal: Refusal) {
-        let Some(holder) = self.holders.remove(&ticket) else {
+    fn refused(&mut self, session: SessionId, refusal: Refusal) {
+        let Some(holder) = self.sessions.remove(&session) else {
             return;
         };
         let id = match holder.who {
@@ -231,8 +231,8 @@ impl Router {
         self.refuse(id, problem);
     }
 
-    fn lost(&mut self, ticket: Ticket, began: bool) {
-        let Some(holder) = self.holders.remove(&ticket) else {
+    fn lost(&mut self, session: SessionId, began: bool) {
+        let Some(holder) = self.sessions.remove(&session) else {
             return;
         };
         let Who::Client(id) = holder.who else { return };
@@ -246,8 +246,8 @@ impl Router {
         self.close(id);
     }
 
-    /// Says a word to an instance; `false`: it is not there.
-    fn send_word(&self, number: u64, word: ToWorker) -> bool {
+    /// Sends a message without bytes to an instance; `false`: it is not there.
+    fn send_message(&self, number: u64, kind: ToWorker) -> bool {
         let Some(instance) = self
             .instances
             .get(&number)
@@ -255,11 +255,11 @@ impl Router {
         else {
             return false;
         };
-        send_gathered_with(instance.channel.as_fd(), &[IoSlice::new(&head(word, 0))], &[]).is_ok()
+        send_gathered_with(instance.channel.as_fd(), &[IoSlice::new(&head(kind, 0))], &[]).is_ok()
     }
 
     /// An instance is up.
-    pub(super) fn is_up(&mut self, instance: Instance, channel: OwnedFd, adopted: Option<Ticket>) {
+    pub(super) fn is_up(&mut self, instance: Instance, channel: OwnedFd, adopted: Option<SessionId>) {
         let number = instance.instance;
         if number & !(INSTANCE - 1) != 0 {
             return;
@@ -290,7 +290,7 @@ impl Router {
         };
         self.instances.insert(number, process);
         if adopted.is_some() {
-            self.send_word(number, ToWorker::Where);
+            self.send_message(number, ToWorker::Where);
         } else {
             self.apps.came_up(name);
             self.tell(Event::Spawned(InstanceId(number)));
@@ -353,7 +353,7 @@ impl Router {
 
     /// Its channel has ended. Its place is free when its process is gone, which the master says.
     fn channel_ended(&mut self, number: u64) {
-        let due = self.now + GONE_PATIENCE;
+        let due = self.now + GONE_TIMEOUT;
         if let Some(process) = self
             .instances
             .get_mut(&number)
@@ -382,9 +382,9 @@ impl Router {
                 return self.channel_ended(number);
             }
             match parse::<ToRouter>(&self.buffer[..count]) {
-                Some((word, ticket, bytes)) => {
+                Some((kind, session, bytes)) => {
                     let bytes = bytes.to_vec();
-                    self.heard(number, word, Ticket(ticket), bytes);
+                    self.heard(number, kind, SessionId(session), bytes);
                 }
                 None => return self.breaks_off(number),
             }
@@ -415,29 +415,29 @@ impl Router {
     }
 
     /// Takes one message. An instance can speak of its own sessions only.
-    fn heard(&mut self, number: u64, word: ToRouter, ticket: Ticket, bytes: Vec<u8>) {
+    fn heard(&mut self, number: u64, kind: ToRouter, session: SessionId, bytes: Vec<u8>) {
         let id = InstanceId(number);
-        let holder = self.holders.get(&ticket).copied();
+        let holder = self.sessions.get(&session).copied();
         let holder = holder.filter(|holder| holder.instance == Some(number));
-        match (word, holder) {
+        match (kind, holder) {
             (ToRouter::Here, _) => {
                 let adopted = self
                     .instances
                     .get_mut(&number)
                     .and_then(|process| process.adopted.take());
-                if let Some(ticket) = adopted {
-                    self.tell(Event::Close(ticket, Return::Ok));
+                if let Some(session) = adopted {
+                    self.tell(Event::Close(session, Return::Ok));
                 }
             }
             (ToRouter::Has, None) => {
                 let process = self.instances.get_mut(&number);
                 let process = process.filter(|it| it.adopted.is_some() && it.found < MOST_FOUND);
-                if let (Some(process), false) = (process, self.holders.contains_key(&ticket)) {
+                if let (Some(process), false) = (process, self.sessions.contains_key(&session)) {
                     process.found += 1;
                     let who = Who::Gone;
                     let instance = Some(number);
-                    self.holders.insert(ticket, Holder { who, instance });
-                    self.tell(Event::Found(id, ticket));
+                    self.sessions.insert(session, Session { who, instance });
+                    self.tell(Event::Found(id, session));
                 }
             }
             (ToRouter::Has, Some(_)) => {}
@@ -455,12 +455,12 @@ impl Router {
             }
             (
                 ToRouter::Released,
-                Some(Holder {
+                Some(Session {
                     who: Who::Client(client),
                     ..
                 }),
             ) => {
-                if let Some(holder) = self.holders.get_mut(&ticket) {
+                if let Some(holder) = self.sessions.get_mut(&session) {
                     holder.who = Who::Gone;
                 }
                 self.is_kept(client, bytes);
@@ -472,17 +472,17 @@ impl Router {
                 if matches!(holder.who, Who::Order(_)) {
                     return;
                 }
-                self.holders.remove(&ticket);
-                let back = match word {
+                self.sessions.remove(&session);
+                let back = match kind {
                     ToRouter::NotBegun | ToRouter::Moved => Return::Failed,
                     _ => Return::Ok,
                 };
-                self.tell(Event::Close(ticket, back));
-                if word == ToRouter::Moved {
+                self.tell(Event::Close(session, back));
+                if kind == ToRouter::Moved {
                     self.instance_moved(number);
                 }
                 let Who::Client(client) = holder.who else { return };
-                match word {
+                match kind {
                     ToRouter::Kept => self.is_kept(client, bytes),
                     ToRouter::NotBegun | ToRouter::Moved => self.retry(client),
                     _ => self.close(client),

@@ -2,14 +2,14 @@
 
 use super::answer::Problem;
 use super::groups::MEMBER;
-use super::instances::{Holder, Who};
+use super::instances::{Session, Who};
 use super::messages::{AdminRequest, ToMaster, ToRouter, Unstarted};
 use super::run::Router;
 use super::settings::Bounds;
 use super::starts::STARTER;
 use super::state::ClientState;
 use crate::applications::action::{Disabling, Notice, Refusal};
-use crate::applications::event::{Adopted, Event, InstanceId, Return, Ticket};
+use crate::applications::event::{Adopted, Event, InstanceId, Return, SessionId};
 use crate::applications::{Options, RestartMethod};
 use crate::inspector::protocol::{InspectReply, InspectRequest};
 use crate::sys::Error;
@@ -194,7 +194,7 @@ impl Router {
             let Some(name) = instance.application.to_str().map(Arc::<str>::from) else {
                 continue;
             };
-            let session = self.ticket();
+            let session = self.new_session();
             self.apps.adopted(&name, instance.restarts, now);
             adopted.push(Adopted {
                 id: InstanceId(instance.instance),
@@ -246,26 +246,30 @@ impl Router {
         if let Err(errno) = self.epoll.add(&self.inspector, event) {
             log::error!("can't watch the inspector: epoll_ctl: {errno}");
         }
-        for look in self.app_index.owed() {
+        for look in self.app_index.unanswered() {
             self.ask_inspector(&look);
         }
     }
 
     fn seen(&mut self, seen: InspectReply) {
-        let Some(news) = self.app_index.seen(seen, &Bounds::of(&self.settings), self.now) else {
+        let Some(inspected) = self.app_index.seen(seen, &Bounds::of(&self.settings), self.now) else {
             return;
         };
-        if let Some(text) = news.say {
-            let what = if news.looked { "no application" } else { "no look" };
+        if let Some(text) = inspected.say {
+            let what = if inspected.looked {
+                "no application"
+            } else {
+                "no look"
+            };
             log::warn!("[pool {}] {what}: {text}", self.pool.name);
         }
-        if let (Some(known), Some(origin)) = (&news.known, &news.origin) {
+        if let (Some(known), Some(origin)) = (&inspected.known, &inspected.origin) {
             self.found_origin(&known.name, origin);
         }
-        let mut waiting = news.waiting;
+        let mut waiting = inspected.waiting;
         waiting.retain(|who| ![MEMBER, STARTER].contains(who));
-        if let (Some(known), true) = (&news.known, waiting.is_empty() && news.looked) {
-            self.tell(Event::Seen(Arc::clone(&known.name), news.restart_files));
+        if let (Some(known), true) = (&inspected.known, waiting.is_empty() && inspected.looked) {
+            self.tell(Event::Seen(Arc::clone(&known.name), inspected.restart_files));
         }
         for (index, id) in waiting.into_iter().enumerate() {
             let Some(client) = self
@@ -275,18 +279,22 @@ impl Router {
             else {
                 continue;
             };
-            match &news.known {
+            match &inspected.known {
                 Some(known) => {
                     // The pool is told once what was seen.
-                    client.restart_files = (index == 0 && news.looked).then_some(news.restart_files);
+                    client.restart_files =
+                        (index == 0 && inspected.looked).then_some(inspected.restart_files);
                     self.found(id, Arc::clone(known));
                 }
-                None if news.looked => self.refuse(id, Problem::NotFound),
+                None if inspected.looked => self.refuse(id, Problem::NotFound),
                 None => self.refuse(id, Problem::Unavailable),
             }
         }
-        self.member_seen(&news.root, news.known.as_ref());
-        self.start_seen(&news.root, news.known.as_ref().filter(|_| news.looked));
+        self.member_seen(&inspected.root, inspected.known.as_ref());
+        self.start_seen(
+            &inspected.root,
+            inspected.known.as_ref().filter(|_| inspected.looked),
+        );
     }
 
     pub(super) fn done(&mut self, order: u64, result: Result<Value, String>) {
@@ -335,15 +343,15 @@ impl Router {
                     Err("a pool of no instances serves nothing: at least 1".to_owned()),
                 ),
             },
-            AdminRequest::Take { of, patience } => self.take(order, &of, patience),
+            AdminRequest::Take { of, wait } => self.take(order, &of, wait),
             AdminRequest::Return { lease, ok } => {
-                let ticket = Ticket(lease);
+                let session = SessionId(lease);
                 let is_lease =
-                    |holder: &Holder| matches!(holder.who, Who::Order(_)) && holder.instance.is_some();
-                if self.holders.get(&ticket).is_some_and(is_lease) {
-                    self.holders.remove(&ticket);
+                    |holder: &Session| matches!(holder.who, Who::Order(_)) && holder.instance.is_some();
+                if self.sessions.get(&session).is_some_and(is_lease) {
+                    self.sessions.remove(&session);
                     let back = if ok { Return::Ok } else { Return::Failed };
-                    self.tell(Event::Close(ticket, back));
+                    self.tell(Event::Close(session, back));
                 }
                 // Returning twice does nothing.
                 self.done(order, Ok(json!({ "lease": lease })));
@@ -383,9 +391,9 @@ impl Router {
     }
 
     /// An order has its instance.
-    pub(super) fn leased(&mut self, order: u64, ticket: Ticket, number: u64) {
+    pub(super) fn leased(&mut self, order: u64, session: SessionId, number: u64) {
         let pid = self.instances.get(&number).map(|process| process.pid);
-        self.done(order, Ok(json!({ "lease": ticket.0, "pid": pid })));
+        self.done(order, Ok(json!({ "lease": session.0, "pid": pid })));
     }
 
     pub(super) fn not_leased(&mut self, order: u64, refusal: Refusal) {

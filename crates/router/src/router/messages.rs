@@ -155,7 +155,8 @@ pub enum AdminRequest {
         /// The application's root, or the name of a group.
         of: String,
         /// How long to wait.
-        patience: Option<Duration>,
+        #[serde(rename = "patience")]
+        wait: Option<Duration>,
     },
     /// Take an instance back that was checked out.
     Return {

@@ -7,7 +7,7 @@ use super::groups::Groups;
 use super::memory::Memory;
 use super::starts::Waits;
 use super::state::{ClientCause, ClientState, Limit};
-use crate::applications::event::{Event, Ticket};
+use crate::applications::event::{Event, SessionId};
 use crate::applications::{ApplicationPool, action::Action};
 use crate::config::{Applications, Pool};
 use crate::listen::{AcceptPause, may_connect};
@@ -29,9 +29,9 @@ const SPARE_DESCRIPTORS: u64 = 64;
 /// Times that a connection is gone on with before others have their turn.
 const ROUNDS: usize = 4;
 /// How long requests may take that were there when the master was gone.
-const ORPHAN_PATIENCE: Duration = Duration::from_secs(30);
+const ORPHAN_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the last bytes may take.
-pub(super) const LOOK_PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 
 const LISTENER: u64 = 0;
 const MASTER: u64 = 1;
@@ -61,13 +61,13 @@ pub(super) struct Router {
     pub(super) apps: Apps,
     pub(super) errors: Errors,
     pub(super) instances: HashMap<u64, super::instances::InstanceProcess>,
-    /// What each ticket is for.
-    pub(super) holders: HashMap<Ticket, super::instances::Holder>,
+    /// Who asked for each session.
+    pub(super) sessions: HashMap<SessionId, super::instances::Session>,
     /// What the pool is still to be told.
-    pub(super) news: VecDeque<Event>,
+    pub(super) events: VecDeque<Event>,
     pub(super) actions: Vec<Action>,
     pub(super) is_telling: bool,
-    pub(super) next_ticket: u64,
+    pub(super) next_session: u64,
     pub(super) next_error: u64,
     pub(super) outbox: VecDeque<Vec<u8>>,
     /// The master has no room for messages.
@@ -143,12 +143,12 @@ impl Router {
             settings: *settings,
             errors: Errors::default(),
             instances: HashMap::new(),
-            holders: HashMap::new(),
-            news: VecDeque::new(),
+            sessions: HashMap::new(),
+            events: VecDeque::new(),
             actions: Vec::new(),
             is_telling: false,
             // Higher than any that an earlier router has given: workers may still name those.
-            next_ticket: clock::epoch_micros(),
+            next_session: clock::epoch_micros(),
             next_error: 0,
             outbox: VecDeque::new(),
             is_stuck: false,
@@ -346,7 +346,7 @@ impl Router {
         let time = match client.state().limit() {
             Limit::Client => Some(client_timeout),
             Limit::Keepalive => Some(keepalive),
-            Limit::Look => Some(LOOK_PATIENCE),
+            Limit::Look => Some(LOOK_TIMEOUT),
             Limit::None => None,
         };
         client.expires = time.map(|time| now + time);
@@ -510,8 +510,8 @@ impl Router {
         if let Some(timer) = client.timer {
             self.timers.remove(&(timer, id));
         }
-        if let Some(ticket) = client.ticket.filter(|_| waits) {
-            self.give_back(ticket);
+        if let Some(session) = client.session.filter(|_| waits) {
+            self.give_back(session);
         }
         self.open();
     }
@@ -521,7 +521,7 @@ impl Router {
         self.shut();
         self.listener = None;
         self.finishing = Some(limit.map(|limit| self.now + limit));
-        self.refuse_parked();
+        self.refuse_waiting();
         for id in self.clients.ids() {
             if self.clients.get(id).is_some_and(|client| client.is_idle()) {
                 self.close(id);
@@ -535,7 +535,7 @@ impl Router {
             self.is_orphan = true;
             let _ = self.epoll.delete(&self.master);
             self.outbox.clear();
-            self.finish(Some(ORPHAN_PATIENCE));
+            self.finish(Some(ORPHAN_TIMEOUT));
         }
     }
 
@@ -545,8 +545,8 @@ impl Router {
     }
 
     /// A number for something that waits for an instance or has one.
-    pub(super) fn ticket(&mut self) -> Ticket {
-        self.next_ticket += 1;
-        Ticket(self.next_ticket)
+    pub(super) fn new_session(&mut self) -> SessionId {
+        self.next_session += 1;
+        SessionId(self.next_session)
     }
 }

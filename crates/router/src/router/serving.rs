@@ -4,12 +4,12 @@ use super::answer::{Problem, to_violation, too_large};
 use super::app_index::{Known, Lookup, is_possible};
 use super::channel::MOST_BYTES;
 use super::client::Interest;
-use super::instances::{Holder, Who};
+use super::instances::{Session, Who};
 use super::reading::{InputEvent, Reading, Rest};
 use super::request::{HeadLook, RequestHead, look, look_early};
 use super::run::Router;
 use super::state::{ClientCause, ClientState};
-use crate::applications::event::{Event, Get, Patience, Target};
+use crate::applications::event::{Event, Get, Target, Wait};
 use crate::sys::socket::{Progress, peek, receive, send, shutdown_write};
 use fastcgi::Limits;
 use nix::sys::epoll::EpollFlags;
@@ -223,9 +223,9 @@ impl Router {
 
     /// Asks the pool for an instance.
     fn ask(&mut self, id: u64) {
-        let ticket = self.ticket();
+        let session = self.new_session();
         let now = self.now;
-        let patience = self.settings.max_request_queue_time;
+        let wait = self.settings.max_request_queue_time;
         let Some(client) = self.clients.get(id) else {
             return;
         };
@@ -236,18 +236,18 @@ impl Router {
         else {
             return;
         };
-        client.ticket = Some(ticket);
+        client.session = Some(session);
         let get = Get {
-            ticket,
+            session,
             target: Target::Application(Arc::clone(&known.name), known.options),
-            patience: patience.map_or(Patience::Endless, |time| Patience::Until(client.since + time)),
+            wait: wait.map_or(Wait::Endless, |time| Wait::Until(client.since + time)),
             lease_holder: None,
             restart_files: client.restart_files.take(),
             alone: false,
         };
-        self.holders.insert(ticket, Holder::waiting(Who::Client(id)));
+        self.sessions.insert(session, Session::waiting(Who::Client(id)));
         if self.apps.asked(&known.name, now) {
-            self.news.push_back(Event::Add {
+            self.events.push_back(Event::Add {
                 name: Arc::clone(&known.name),
                 group: None,
                 options: known.options,
@@ -301,7 +301,7 @@ impl Router {
         };
         client.out = problem.answer(client.id);
         client.sent = 0;
-        client.ticket = None;
+        client.session = None;
         let read = std::mem::take(&mut client.bytes);
         client.rest = Some(Box::new(Rest::new(limits, &read)));
         self.change(id, ClientCause::Said);
@@ -381,7 +381,7 @@ impl Router {
             return self.close(id);
         }
         client.bytes = Vec::new();
-        client.ticket = None;
+        client.session = None;
         let stirred = std::mem::take(&mut client.stirred);
         let watch = client.watch;
         self.count_memory(id);

@@ -7,7 +7,7 @@
 use super::answer::Problem;
 use super::counters::RequestOutcome;
 use super::run::Router;
-use crate::applications::event::{Event, Return, Ticket};
+use crate::applications::event::{Event, Return, SessionId};
 use crate::sys::Error;
 use nix::errno::Errno;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use std::time::Duration;
 /// How long a connection waits before it is tried again.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How long it is tried where `max_request_queue_time` does not say less.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// How often the log is told at most.
 const SAY_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -26,13 +26,13 @@ pub(super) fn is_shortage(error: &Error) -> bool {
 
 impl Router {
     /// A connection can't be passed on now: it waits, with its instance.
-    pub(super) fn wait_for_room(&mut self, id: u64, ticket: Ticket, errno: Errno) {
+    pub(super) fn wait_for_room(&mut self, id: u64, session: SessionId, errno: Errno) {
         let now = self.now;
         let Some(client) = self.clients.get(id) else {
             return;
         };
         let since = *client.stuck.get_or_insert(now);
-        let end = since + PATIENCE;
+        let end = since + TIMEOUT;
         let queue_time = self.settings.max_request_queue_time;
         let due = queue_time
             .map(|time| client.since + time)
@@ -46,7 +46,7 @@ impl Router {
             if let Some(known) = client.known.clone() {
                 self.apps.count(&known.name, outcome);
             }
-            self.give_back(ticket);
+            self.give_back(session);
             return self.refuse(id, problem);
         }
         let next = due.map_or(now + PAUSE, |due| due.min(now + PAUSE));
@@ -68,21 +68,21 @@ impl Router {
 
     /// Tries again what waits for room.
     pub(super) fn pass_again(&mut self, id: u64) {
-        let ticket = self.clients.get(id).and_then(|client| client.ticket);
-        let held = ticket.and_then(|ticket| Some((ticket, self.holders.get(&ticket)?.instance?)));
+        let session = self.clients.get(id).and_then(|client| client.session);
+        let held = session.and_then(|session| Some((session, self.sessions.get(&session)?.instance?)));
         match held {
-            Some((ticket, number)) => self.pass(id, ticket, number),
+            Some((session, number)) => self.pass(id, session, number),
             // The instance has said something of a request that it was not given.
             None => self.refuse(id, Problem::Unavailable),
         }
     }
 
     /// What waits for an instance, or has one without being passed on, does so no more.
-    pub(super) fn give_back(&mut self, ticket: Ticket) {
-        let holder = self.holders.remove(&ticket);
+    pub(super) fn give_back(&mut self, session: SessionId) {
+        let holder = self.sessions.remove(&session);
         self.tell(match holder.and_then(|holder| holder.instance) {
-            Some(_) => Event::Close(ticket, Return::Ok),
-            None => Event::Cancel(ticket),
+            Some(_) => Event::Close(session, Return::Ok),
+            None => Event::Cancel(session),
         });
     }
 }

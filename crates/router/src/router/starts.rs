@@ -2,12 +2,12 @@
 //! broken, before any request meets it.
 
 use super::app_index::{Known, Lookup, is_possible};
-use super::instances::{Holder, Who};
+use super::instances::{Session, Who};
 use super::messages::Unstarted;
 use super::run::Router;
 use crate::applications::RestartMethod;
 use crate::applications::action::{Refusal, Trouble};
-use crate::applications::event::{Event, Get, Patience, Return, Target, Ticket};
+use crate::applications::event::{Event, Get, Return, SessionId, Target, Wait};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -88,10 +88,11 @@ impl Router {
             let why = "permission denied: it is no application of yours".to_owned();
             return self.done(order, Err(why));
         }
-        let ticket = self.ticket();
-        self.holders.insert(ticket, Holder::waiting(Who::Starter(order)));
+        let session = self.new_session();
+        self.sessions
+            .insert(session, Session::waiting(Who::Starter(order)));
         if self.apps.asked(&known.name, self.now) {
-            self.news.push_back(Event::Add {
+            self.events.push_back(Event::Add {
                 name: Arc::clone(&known.name),
                 group: None,
                 options: known.options,
@@ -100,12 +101,12 @@ impl Router {
         // Whatever has kept it from being started may be corrected.
         if !self.has_instances(Path::new(&*known.name)) {
             let restart = Event::Restart(Arc::clone(&known.name), RestartMethod::Blocking);
-            self.news.push_back(restart);
+            self.events.push_back(restart);
         }
         self.tell(Event::Get(Get {
-            ticket,
+            session,
             target: Target::Application(Arc::clone(&known.name), known.options),
-            patience: Patience::Until(self.now + MOST_TIME),
+            wait: Wait::Until(self.now + MOST_TIME),
             lease_holder: None,
             restart_files: None,
             alone: false,
@@ -113,9 +114,9 @@ impl Router {
     }
 
     /// An instance is up, and free for requests again.
-    pub(super) fn started(&mut self, order: u64, ticket: Ticket) {
-        self.holders.remove(&ticket);
-        self.news.push_back(Event::Close(ticket, Return::Ok));
+    pub(super) fn started(&mut self, order: u64, session: SessionId) {
+        self.sessions.remove(&session);
+        self.events.push_back(Event::Close(session, Return::Ok));
         self.done(order, Ok(json!({ "rolling": false, "started": true })));
     }
 

@@ -43,7 +43,7 @@ impl Router {
                 *longest = waits.max(*longest);
             }
         }
-        let leases = self.holders.values();
+        let leases = self.sessions.values();
         let leases = leases.filter(|one| matches!(one.who, Who::Order(_)) && one.instance.is_some());
         let applications = app_pool.applications.iter();
         json!({

@@ -73,14 +73,14 @@ impl Formatter for AsPhp {
 }
 
 /// A moment as `20/Nov/2026:20:01:14 +0000`; its number, if no calendar has it.
-pub(super) fn moment(epoch: i64, utc_offset_s: i32) -> String {
+pub(super) fn timestamp(epoch: i64, utc_offset_s: i32) -> String {
     let format = format_description!(
         "[day]/[month repr:short]/[year]:[hour]:[minute]:[second] [offset_hour sign:mandatory][offset_minute]"
     );
     let offset = UtcOffset::from_whole_seconds(utc_offset_s).unwrap_or(UtcOffset::UTC);
     OffsetDateTime::from_unix_timestamp(epoch)
         .ok()
-        .and_then(|moment| moment.checked_to_offset(offset))
-        .and_then(|moment| moment.format(format).ok())
+        .and_then(|time| time.checked_to_offset(offset))
+        .and_then(|time| time.format(format).ok())
         .unwrap_or_else(|| epoch.to_string())
 }

@@ -30,7 +30,7 @@ fn lines(text: &mut String, snapshot: &Snapshot, fields: &[Field]) {
         let label = format!("{name}:");
         let value = match value {
             Value::Text(value) => escape::plain(value),
-            Value::Time(epoch) => escape::moment(*epoch, snapshot.utc_offset_s),
+            Value::Time(epoch) => escape::timestamp(*epoch, snapshot.utc_offset_s),
             Value::Number(number) => number.to_string(),
             Value::Signed(number) => number.to_string(),
             Value::Share(share) => fields::share(*share),

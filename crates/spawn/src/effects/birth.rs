@@ -3,7 +3,7 @@
 use super::live::Live;
 use super::own_socket::OwnDirectory;
 use super::{Effects, Watched, fault, memory};
-use crate::event::{JourneyId, News};
+use crate::event::{JourneyEvent, JourneyId};
 use crate::handshake::arguments::Arguments;
 use crate::journey::Journey;
 use crate::plan::WORK_DIRECTORY;
@@ -23,8 +23,8 @@ impl Effects {
         let done = self.make_ready(id, &mut live);
         self.live.insert(id, live);
         match done {
-            Ok(()) => self.tell(id, News::Prepared),
-            Err(error) => self.tell(id, News::NotPrepared(fault(&error))),
+            Ok(()) => self.tell(id, JourneyEvent::Prepared),
+            Err(error) => self.tell(id, JourneyEvent::NotPrepared(fault(&error))),
         }
     }
 
@@ -75,11 +75,11 @@ impl Effects {
         let done = self.start(id, &mut live);
         self.live.insert(id, live);
         match done {
-            Ok(pid) => self.tell(id, News::Forked { pid }),
+            Ok(pid) => self.tell(id, JourneyEvent::Forked { pid }),
             Err(error) => {
                 // It may have been made, and can't be watched.
                 self.signal(id, Signal::SIGKILL);
-                self.tell(id, News::NotForked(fault(&error)));
+                self.tell(id, JourneyEvent::NotForked(fault(&error)));
             }
         }
     }

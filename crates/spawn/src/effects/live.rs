@@ -4,7 +4,7 @@ use super::own_socket::OwnDirectory;
 use super::{Effects, Watched, family, translate};
 use crate::capture::Capture;
 use crate::error::{Ended, Fault};
-use crate::event::{JourneyId, News};
+use crate::event::{JourneyEvent, JourneyId};
 use crate::plan::Plan;
 use crate::step::Route;
 use crate::sys::{dir, pidfd, process};
@@ -115,7 +115,7 @@ impl Effects {
             match nix::unistd::read(&output, &mut chunk) {
                 Ok(0) => {
                     let _ = self.registry.deregister(&mut SourceFd(&output.as_raw_fd()));
-                    self.tell(id, News::OutputEnded);
+                    self.tell(id, JourneyEvent::OutputEnded);
                     return;
                 }
                 Ok(count) => {
@@ -129,7 +129,7 @@ impl Effects {
                 }
                 Err(_) => {
                     let _ = self.registry.deregister(&mut SourceFd(&output.as_raw_fd()));
-                    self.tell(id, News::OutputEnded);
+                    self.tell(id, JourneyEvent::OutputEnded);
                     return;
                 }
             }
@@ -156,11 +156,11 @@ impl Effects {
         };
         let Some(finish) = &live.finish else { return };
         let mut byte = [0; 1];
-        let news = match nix::unistd::read(finish, &mut byte) {
-            Ok(0) => News::Finish(None),
-            Ok(_) => News::Finish(Some(byte[0])),
+        let event = match nix::unistd::read(finish, &mut byte) {
+            Ok(0) => JourneyEvent::Finish(None),
+            Ok(_) => JourneyEvent::Finish(Some(byte[0])),
             Err(Errno::EAGAIN | Errno::EINTR) => return,
-            Err(errno) => News::FinishUnreadable(Fault {
+            Err(errno) => JourneyEvent::FinishUnreadable(Fault {
                 text: format!("read response/finish: {}", errno.desc()),
                 errno: errno as i32,
             }),
@@ -168,7 +168,7 @@ impl Effects {
         if let Some(finish) = live.finish.take() {
             let _ = self.registry.deregister(&mut SourceFd(&finish.as_raw_fd()));
         }
-        self.tell(id, news);
+        self.tell(id, event);
     }
 
     /// The process has ended. What it said before counts first.
@@ -200,7 +200,7 @@ impl Effects {
             self.read_finish(id);
         }
         self.read_output(id);
-        self.tell(id, News::Exited(ended));
+        self.tell(id, JourneyEvent::Exited(ended));
     }
 
     pub(super) fn signal(&mut self, id: JourneyId, signal: Signal) {
@@ -255,7 +255,7 @@ impl Effects {
         });
         left = left.max(live.orphans.len());
         let is_whole = live.search.is_complete();
-        self.tell(id, News::Swept { left, is_whole });
+        self.tell(id, JourneyEvent::Swept { left, is_whole });
     }
 
     pub(super) fn ping(&mut self, id: JourneyId) {
@@ -268,13 +268,20 @@ impl Effects {
         }
         if let Some(own) = &live.own {
             let listens = live.ended.is_none() && listens_at(&own.socket(), live.plan.account.uid);
-            return self.tell(id, if listens { News::Pinged } else { News::Silent });
+            return self.tell(
+                id,
+                if listens {
+                    JourneyEvent::Pinged
+                } else {
+                    JourneyEvent::Silent
+                },
+            );
         }
         let Some(port) = live.port else { return };
         let address = SocketAddr::new(reachable(live.plan.bind_address), port);
         match connect(address, &self.registry, token) {
             Some(stream) => live.ping = Some(stream),
-            None => self.tell(id, News::Silent),
+            None => self.tell(id, JourneyEvent::Silent),
         }
     }
 
@@ -298,14 +305,14 @@ impl Effects {
         let alive = live.ended.is_none();
         let mark = live.mark().unwrap_or_default();
         let uid = live.plan.account.uid;
-        let news = if refused || !alive {
-            News::Silent
+        let event = if refused || !alive {
+            JourneyEvent::Silent
         } else if family::listens(pid, &mark, port, uid) {
-            News::Pinged
+            JourneyEvent::Pinged
         } else {
-            News::Taken
+            JourneyEvent::Taken
         };
-        self.tell(id, news);
+        self.tell(id, event);
     }
 }
 

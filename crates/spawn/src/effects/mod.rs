@@ -15,7 +15,7 @@ mod told;
 
 use super::action::JourneyAction;
 use super::error::{Ended, Fault};
-use super::event::{JourneyId, News};
+use super::event::{JourneyEvent, JourneyId};
 use super::handshake::properties::{self, Found};
 use super::handshake::response::{Complaint, Properties, Response};
 use super::journey::Journey;
@@ -94,7 +94,7 @@ pub struct Effects {
     registry: Registry,
     live: BTreeMap<JourneyId, Live>,
     ports: Ports,
-    news: VecDeque<(JourneyId, News)>,
+    events: VecDeque<(JourneyId, JourneyEvent)>,
     sink: Sink,
     /// Work directories of what is up, until [`Effects::clear_up`].
     litter: Vec<WorkDirectory>,
@@ -118,7 +118,7 @@ impl Effects {
             registry,
             live: BTreeMap::new(),
             ports,
-            news: VecDeque::new(),
+            events: VecDeque::new(),
             sink,
             litter: Vec::new(),
         };
@@ -162,11 +162,11 @@ impl Effects {
     }
 
     /// The next thing that happened.
-    pub fn next_news(&mut self) -> Option<(JourneyId, News)> {
-        self.news.pop_front()
+    pub fn next_event(&mut self) -> Option<(JourneyId, JourneyEvent)> {
+        self.events.pop_front()
     }
 
-    /// Carries out an order. Its result is among the news, now or later.
+    /// Carries out an order. Its result is among the events, now or later.
     pub fn perform(&mut self, id: JourneyId, order: JourneyAction) {
         match order {
             JourneyAction::Prepare { plan, route } => {
@@ -263,7 +263,7 @@ impl Effects {
 
     /// The process of a journey has said by another way than its work directory that it is up.
     pub fn is_up(&mut self, id: JourneyId) {
-        self.tell(id, News::Finish(Some(b'1')));
+        self.tell(id, JourneyEvent::Finish(Some(b'1')));
     }
 
     /// It has said by another way than its work directory why it fails.
@@ -272,7 +272,7 @@ impl Effects {
             summary: Some(summary.as_bytes().to_vec()),
             ..Complaint::default()
         };
-        self.tell(id, News::Told(Box::new(complaint)));
+        self.tell(id, JourneyEvent::Told(Box::new(complaint)));
     }
 
     /// Kills every process that is not up yet and removes its work directory: this program is about to become another
@@ -309,8 +309,8 @@ impl Effects {
         done.map_err(|error| sys::Error::from_io("epoll_ctl", "", &error))
     }
 
-    fn tell(&mut self, id: JourneyId, news: News) {
-        self.news.push_back((id, news));
+    fn tell(&mut self, id: JourneyId, event: JourneyEvent) {
+        self.events.push_back((id, event));
     }
 
     fn load(&mut self, id: JourneyId) {
@@ -353,7 +353,7 @@ impl Effects {
             out_of_memory: killed && memory::oom_kills(live.plan.cgroup.as_deref()) > live.oom_kills,
             wall_ahead_ns: wall - i128::from(clock::now().as_nanos()),
         };
-        self.tell(id, News::Loaded(Box::new(response)));
+        self.tell(id, JourneyEvent::Loaded(Box::new(response)));
     }
 }
 

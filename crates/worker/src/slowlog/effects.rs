@@ -15,11 +15,11 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 /// A tracer that takes longer is ended by the kernel, seconds: its log may be on a disk that does not answer.
-const PATIENCE_SECONDS: u32 = 10;
+const TIMEOUT_SECONDS: u32 = 10;
 /// How long a worker may take to tell its calls.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(3);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long an event loop may take to tell its tasks, once the calls are known: one that waits does at once.
-const TASKS_PATIENCE: Duration = Duration::from_millis(500);
+const TASKS_TIMEOUT: Duration = Duration::from_millis(500);
 /// Reads of what an earlier question left behind.
 const MOST_LEFTOVERS: u32 = 64;
 
@@ -97,7 +97,7 @@ pub struct Descriptors {
 /// # Errors
 /// What went wrong. An entry without calls is written nevertheless, unless it can't be.
 pub fn write(job: &Job, descriptors: Descriptors, log: OwnedFd) -> Result<(), TraceError> {
-    nix::unistd::alarm::set(PATIENCE_SECONDS);
+    nix::unistd::alarm::set(TIMEOUT_SECONDS);
     if let Some(identity) = job.identity.as_ref().filter(|_| identity::is_root()) {
         identity::become_user(identity).map_err(TraceError::Identity)?;
     }
@@ -165,7 +165,7 @@ fn ask(
         // Where there is no room, there are questions enough.
         send(telling.socket, request.to_string().as_bytes()).map_err(|_| refused(Silence::Closed))?;
     }
-    let calls = telling.answer(ANSWER_PATIENCE);
+    let calls = telling.answer(ANSWER_TIMEOUT);
     let is_whole = calls.is_ok();
     let text = calls.unwrap_or_else(|told| told);
     if asking == Asking::Threads && is_whole {
@@ -183,7 +183,7 @@ fn ask(
     if asking == Asking::Loop {
         // A loop that does not answer is what the worker is busy with: the calls that it is in are the finding.
         let tasks = telling
-            .answer(TASKS_PATIENCE)
+            .answer(TASKS_TIMEOUT)
             .map(|text| told::tasks(&text, job.depth));
         if let Ok(tasks) = tasks {
             if !tasks.is_empty() {
@@ -230,8 +230,8 @@ impl Telling<'_> {
     }
 
     /// The next answer; or the part of it that came in time.
-    fn answer(&mut self, patience: Duration) -> Result<Vec<u8>, Vec<u8>> {
-        let limit = clock::now() + patience;
+    fn answer(&mut self, timeout: Duration) -> Result<Vec<u8>, Vec<u8>> {
+        let limit = clock::now() + timeout;
         let mut piece = vec![0; 64 * 1024];
         loop {
             if let Some(end) = self.told.iter().position(|byte| *byte == END) {

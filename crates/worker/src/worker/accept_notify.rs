@@ -3,7 +3,7 @@
 use super::context::{GenerationContext, Settings};
 use super::outlook::count;
 use super::restart_file::RestartFile;
-use crate::master::renewal::{MOMENT_BITS, Renewal, moment};
+use crate::master::renewal::{Renewal, TIMESTAMP_BITS, timestamp};
 use crate::scoreboard::slot_writer::SlotWriter;
 use crate::scoreboard::{Reader, header};
 use crate::tick::Tick;
@@ -15,9 +15,9 @@ pub const IS_UP: u32 = 1 << 31;
 /// A bit of such a word: the worker has served enough requests for a preloader to be made from it. The word has no other
 /// meaning then.
 pub const IS_CANDIDATE: u32 = 1 << 30;
-/// Three bits of such a word: why the pool needs new processes ([`renewal`]). In place of the slot the word has a moment then.
+/// Three bits of such a word: why the pool needs new processes ([`renewal`]). In place of the slot the word has a time then.
 const RENEWAL: u32 = 0b111 << RENEWAL_SHIFT;
-const RENEWAL_SHIFT: u32 = MOMENT_BITS;
+const RENEWAL_SHIFT: u32 = TIMESTAMP_BITS;
 /// How often a worker says that at most. The master may wait for good reasons.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -31,7 +31,7 @@ pub fn slot(word: u32) -> u32 {
     word & !(IS_UP | IS_CANDIDATE | RENEWAL)
 }
 
-/// Why the worker's pool needs new processes, and since what moment; `None`: the word says something else.
+/// Why the worker's pool needs new processes, and since when; `None`: the word says something else.
 pub fn renewal(word: u32) -> Option<(Renewal, u32)> {
     let why = Renewal::from_bits((word & RENEWAL) >> RENEWAL_SHIFT)?;
     Some((why, slot(word)))
@@ -45,7 +45,7 @@ pub fn tell_renewal(context: &GenerationContext, why: Renewal, since: Tick) {
 }
 
 fn renewal_word(why: Renewal, since: Tick) -> u32 {
-    moment(since) | why.bits() << RENEWAL_SHIFT
+    timestamp(since) | why.bits() << RENEWAL_SHIFT
 }
 
 /// The worker's end of the pipe.

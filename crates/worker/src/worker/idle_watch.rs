@@ -3,7 +3,7 @@
 //! A worker can't look at its other connections while the application runs, and how long that will take is known only
 //! afterwards. Sending them away before every request would make each request pay for every connection. So a second
 //! thread, started when a worker first begins a request while it holds other connections, watches the time. Once a request
-//! has run for [`PATIENCE`], it passes on what waits for the worker, and from then on every request on a held connection as
+//! has run for [`TIMEOUT`], it passes on what waits for the worker, and from then on every request on a held connection as
 //! soon as it comes. Connections without a request go where a sibling is idle; where none is, they are watched here for
 //! [`WATCH_LIMIT`], so that the order in which their requests come is known, and then go into the hand-off queue in any
 //! case: what ends a request that runs long may end its worker. A request that is done sooner costs nothing. The thread
@@ -11,7 +11,7 @@
 
 use super::keepalive::KeepaliveSet;
 use super::outlook;
-use super::service_order::{self, PATIENCE, Waiting};
+use super::service_order::{self, TIMEOUT, Waiting};
 use crate::scoreboard::Reader;
 use crate::sys::fd::send_with;
 use crate::sys::{clock, signal, socket};
@@ -238,7 +238,7 @@ fn watch_connections(shared: &Shared) {
             if idle_looks > IDLE_LOOKS {
                 shared.awake.store(false, Ordering::SeqCst);
             } else {
-                keepalive = wait(shared, keepalive, PATIENCE);
+                keepalive = wait(shared, keepalive, TIMEOUT);
             }
             continue;
         }
@@ -291,7 +291,7 @@ fn watch<'a>(
         // Nothing is left to watch, or the queue is full.
         return match keepalive.idle() {
             0 => keepalive,
-            _ => wait(shared, keepalive, PATIENCE),
+            _ => wait(shared, keepalive, TIMEOUT),
         };
     }
     shared.watching.store(true, Ordering::SeqCst);

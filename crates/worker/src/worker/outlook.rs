@@ -1,7 +1,7 @@
 //! What a worker sees of its pool: its siblings, and what waits in the listening socket.
 
 use super::service_order::ListenQueueState;
-use crate::scoreboard::layout::{header as word, slot};
+use crate::scoreboard::layout::{header as field, slot};
 use crate::scoreboard::load::Load;
 use crate::scoreboard::{Reader, Stage, header, slot_reader};
 use crate::sys::{diag, socket};
@@ -39,7 +39,7 @@ pub(super) fn siblings(board: &Reader, own: usize) -> impl Iterator<Item = Load>
 /// How many connections the pool has accepted, as its workers say.
 pub(super) fn accepted(board: &Reader) -> u64 {
     let words = board.header();
-    let mut accepted = slot_reader::word(words, word::PAST_ACCEPTS);
+    let mut accepted = slot_reader::word(words, field::PAST_ACCEPTS);
     for index in (0..board.slots()).filter(|index| header::used(words, *index)) {
         let page = board.slot(index);
         accepted = accepted.saturating_add(page.map_or(0, |page| slot_reader::word(page, slot::ACCEPTS)));

@@ -29,7 +29,7 @@ use std::time::Duration;
 /// Bytes that the input has room for: what may come with a connection, and a read.
 const INPUT_BYTES: usize = HEAD_BYTES + MOST_BYTES + 64 * 1024;
 /// How long a router may leave its end of the channel full.
-const ROUTER_PATIENCE: Duration = Duration::from_secs(30);
+const ROUTER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the rest of a body may take that the application did not read, until the connection is closed instead of kept.
 const REST_LIMIT: Duration = Duration::from_secs(1);
 
@@ -38,34 +38,34 @@ const REST_LIMIT: Duration = Duration::from_secs(1);
 pub(super) struct Channel {
     fd: OwnedFd,
     /// The session's.
-    ticket: u64,
-    session: Session,
+    session: u64,
+    state: SessionState,
     /// The connection is to be closed after the answer.
     is_last: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Session {
+enum SessionState {
     Vacant,
     Serving,
     Released,
 }
 
 impl Channel {
-    fn tell(&self, word: ToRouter, ticket: u64, bytes: &[u8]) {
-        tell(self.fd.as_fd(), word, ticket, bytes);
+    fn tell(&self, kind: ToRouter, session: u64, bytes: &[u8]) {
+        tell(self.fd.as_fd(), kind, session, bytes);
     }
 }
 
 /// Says something to the router by a channel. A router that is gone for good ends the worker by the end of its channel.
-pub(super) fn tell(channel: BorrowedFd<'_>, word: ToRouter, ticket: u64, bytes: &[u8]) {
-    let head = head(word, ticket);
+pub(super) fn tell(channel: BorrowedFd<'_>, kind: ToRouter, session: u64, bytes: &[u8]) {
+    let head = head(kind, session);
     let pieces = [IoSlice::new(&head), IoSlice::new(bytes)];
     loop {
         match send_gathered_with(channel, &pieces, &[]) {
             Err(Error {
                 errno: Errno::EAGAIN, ..
-            }) if wait(channel, Readiness::Writable, ROUTER_PATIENCE).is_ok_and(|ready| ready) => {}
+            }) if wait(channel, Readiness::Writable, ROUTER_TIMEOUT).is_ok_and(|ready| ready) => {}
             Err(Error {
                 errno: Errno::EINTR, ..
             }) => {}
@@ -96,8 +96,8 @@ impl Service {
         self.input = vec![0; INPUT_BYTES].into_boxed_slice();
         self.channel = Some(Channel {
             fd: channel,
-            ticket: 0,
-            session: Session::Vacant,
+            session: 0,
+            state: SessionState::Vacant,
             is_last: false,
         });
     }
@@ -115,23 +115,23 @@ impl Service {
         if received.bytes == 0 {
             return Came::End;
         }
-        let Some((word, ticket, bytes)) = parse::<ToWorker>(&self.input[..received.bytes]) else {
+        let Some((kind, session, bytes)) = parse::<ToWorker>(&self.input[..received.bytes]) else {
             log::warn!("the router sent what is no message");
             return Came::Other;
         };
-        match word {
+        match kind {
             ToWorker::Serve | ToWorker::ServeLast => match received.descriptors.into_iter().next() {
                 Some(socket) => {
                     (self.start, self.end) = (HEAD_BYTES, HEAD_BYTES + bytes.len());
-                    (channel.ticket, channel.session) = (ticket, Session::Serving);
-                    channel.is_last = word == ToWorker::ServeLast;
+                    (channel.session, channel.state) = (session, SessionState::Serving);
+                    channel.is_last = kind == ToWorker::ServeLast;
                     return Came::Connection(socket);
                 }
                 // The process has no descriptor left for it.
-                None => channel.tell(ToRouter::NotBegun, ticket, &[]),
+                None => channel.tell(ToRouter::NotBegun, session, &[]),
             },
             ToWorker::Where => {
-                channel.tell(ToRouter::Here, ticket, &[]);
+                channel.tell(ToRouter::Here, session, &[]);
                 // A router that asks this is a new one, and may not have heard it.
                 if self.want == Want::Told {
                     channel.tell(ToRouter::WorkWanted, 0, &[]);
@@ -168,7 +168,7 @@ impl Service {
         if self.can_go_on() {
             self.let_go(ToRouter::Released);
             if let Some(channel) = &mut self.channel {
-                channel.session = Session::Released;
+                channel.state = SessionState::Released;
             }
         }
     }
@@ -192,16 +192,16 @@ impl Service {
                 self.tell_router(ToRouter::Closed, &[]);
             }
         } else {
-            let released = self.channel.as_ref().map(|channel| channel.session) == Some(Session::Released);
-            let word = if released {
+            let released = self.channel.as_ref().map(|channel| channel.state) == Some(SessionState::Released);
+            let kind = if released {
                 ToRouter::Done
             } else {
                 ToRouter::Closed
             };
-            self.tell_router(word, &[]);
+            self.tell_router(kind, &[]);
         }
         if let Some(channel) = &mut self.channel {
-            channel.session = Session::Vacant;
+            channel.state = SessionState::Vacant;
         }
         self.tell_memory();
         self.tell_want();
@@ -227,12 +227,12 @@ impl Service {
         self.current().is_some_and(Connection::is_portable) && self.end - self.start <= MOST_BYTES
     }
 
-    fn let_go(&mut self, word: ToRouter) {
+    fn let_go(&mut self, kind: ToRouter) {
         let Some(mut connection) = self.detach() else {
             return;
         };
         if let Some(channel) = &self.channel {
-            channel.tell(word, channel.ticket, &self.input[self.start..self.end]);
+            channel.tell(kind, channel.session, &self.input[self.start..self.end]);
         }
         (self.start, self.end) = (0, 0);
         connection.shared = false;
@@ -256,9 +256,9 @@ impl Service {
         }
     }
 
-    fn tell_router(&self, word: ToRouter, bytes: &[u8]) {
+    fn tell_router(&self, kind: ToRouter, bytes: &[u8]) {
         if let Some(channel) = &self.channel {
-            channel.tell(word, channel.ticket, bytes);
+            channel.tell(kind, channel.session, bytes);
         }
     }
 

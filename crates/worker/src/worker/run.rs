@@ -29,7 +29,7 @@ use std::time::Duration;
 const EXIT_SOFTWARE: i32 = 70;
 /// How long a new connection may be silent before the worker looks elsewhere. A web server writes right after it has
 /// connected, so this is nearly always long enough and saves registering the connection.
-const FIRST_BYTE_PATIENCE: Duration = Duration::from_millis(1);
+const FIRST_BYTE_TIMEOUT: Duration = Duration::from_millis(1);
 
 /// Serves until told to retire; says the exit code. The process has its signals at their defaults, its identity and
 /// its environment; the application is loaded.
@@ -322,8 +322,8 @@ impl Worker {
                 self.service.attach(connection);
                 self.acceptor.part_with_silent(&mut self.service);
                 let new = self.service.current().is_some_and(|c| !c.spoken);
-                let patience = if new { FIRST_BYTE_PATIENCE } else { Duration::ZERO };
-                match self.service.fill(patience) {
+                let timeout = if new { FIRST_BYTE_TIMEOUT } else { Duration::ZERO };
+                match self.service.fill(timeout) {
                     Ok(()) => WorkerPhase::Connection,
                     Err(none) => self.leave_connection(Err(none)),
                 }
@@ -339,7 +339,7 @@ impl Worker {
                 WorkerPhase::Working
             }
             Work::Attached if self.service.has_input() => WorkerPhase::Connection,
-            Work::Attached => match self.service.fill(FIRST_BYTE_PATIENCE) {
+            Work::Attached => match self.service.fill(FIRST_BYTE_TIMEOUT) {
                 Ok(()) => WorkerPhase::Connection,
                 Err(none) => self.leave_connection(Err(none)),
             },

@@ -8,7 +8,7 @@
 //! are served that waited when it was noticed. It is served when the pool has accepted that many.
 //!
 //! What bounds the time until a request is noticed, and seen by all workers, is a handful of limits, which add up to about a
-//! millisecond: [`LOOK_INTERVAL`], [`STAY`] and [`PATIENCE`]. Nothing here knows sockets, shared memory or a clock, and so
+//! millisecond: [`LOOK_INTERVAL`], [`STAY`] and [`TIMEOUT`]. Nothing here knows sockets, shared memory or a clock, and so
 //! the simulation in `crates/core/tests/sim` runs it.
 
 use crate::tick::Tick;
@@ -19,7 +19,7 @@ pub const LOOK_INTERVAL: Duration = Duration::from_micros(200);
 /// Requests that a worker can, as it seems, serve within this time stay with it; the others it passes on at once.
 pub const STAY: Duration = Duration::from_micros(300);
 /// How long a request runs, or another waits for it, before the worker's other requests are passed on.
-pub const PATIENCE: Duration = Duration::from_micros(600);
+pub const TIMEOUT: Duration = Duration::from_micros(600);
 /// A worker to which new connections come one after the other gives the processor to others at least this often, between two
 /// requests.
 ///
@@ -116,7 +116,7 @@ pub fn stays(takes: Duration, second: Option<Waiting>, now: Tick) -> usize {
 /// others was noticed, if that is sooner.
 pub fn passes_on_at(begun: Tick, oldest: Option<Waiting>) -> Tick {
     let first = oldest.map_or(begun, |oldest| oldest.since.min(begun));
-    first + PATIENCE
+    first + TIMEOUT
 }
 
 #[cfg(test)]
@@ -175,11 +175,11 @@ mod tests {
     #[test]
     fn what_has_waited_is_passed_on_sooner() {
         let begun = Tick::from_nanos(5_000_000);
-        assert_eq!(passes_on_at(begun, None), begun + PATIENCE);
+        assert_eq!(passes_on_at(begun, None), begun + TIMEOUT);
         assert_eq!(
             passes_on_at(begun, at(4_700, 0)),
             begun + Duration::from_micros(300)
         );
-        assert_eq!(passes_on_at(begun, at(6_000, 0)), begun + PATIENCE);
+        assert_eq!(passes_on_at(begun, at(6_000, 0)), begun + TIMEOUT);
     }
 }

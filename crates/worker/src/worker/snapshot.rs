@@ -1,6 +1,6 @@
 //! A pool's status from its scoreboard, for the processes that may read it: its workers and its reporter.
 
-use crate::scoreboard::layout::header as word;
+use crate::scoreboard::layout::header as field;
 use crate::scoreboard::slot_reader::{self, SlotEntry};
 use crate::scoreboard::{Reader, Stage, header};
 use crate::status::{ListenQueue, Snapshot, StatusAnswer, WorkerRow};
@@ -24,11 +24,11 @@ pub fn take(
     let now = clock::now();
     let mut workers = Vec::new();
     let (mut idle, mut active) = (0, 0);
-    let mut accepted = slot_reader::word(words, word::PAST_REQUESTS);
-    let mut max_queue = slot_reader::word(words, word::PAST_MAX_QUEUE);
-    let mut max_active = slot_reader::word(words, word::PAST_MAX_ACTIVE);
+    let mut accepted = slot_reader::word(words, field::PAST_REQUESTS);
+    let mut max_queue = slot_reader::word(words, field::PAST_MAX_QUEUE);
+    let mut max_active = slot_reader::word(words, field::PAST_MAX_ACTIVE);
     let mut in_flight = None;
-    let mut memory_peak = slot_reader::word(words, word::PAST_MAX_MEMORY);
+    let mut memory_peak = slot_reader::word(words, field::PAST_MAX_MEMORY);
     for index in (0..board.slots()).filter(|index| header::used(words, *index)) {
         let Some(page) = board.slot(index) else { continue };
         let entry = slot_reader::read(page);
@@ -68,8 +68,8 @@ pub fn take(
         active,
         total: idle + active,
         max_active: small(max_active).max(active),
-        max_children_reached: slot_reader::word(words, word::MAX_CHILDREN_REACHED),
-        slow: slot_reader::word(words, word::SLOW_REQUESTS),
+        max_children_reached: slot_reader::word(words, field::MAX_CHILDREN_REACHED),
+        slow: slot_reader::word(words, field::SLOW_REQUESTS),
         memory_peak: has_peak.then_some(memory_peak),
         in_flight,
         workers,

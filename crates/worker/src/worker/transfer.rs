@@ -10,18 +10,18 @@ use std::time::Duration;
 /// How long a client that sends more than was read may keep its worker after the answer.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
-/// Writes several pieces, waiting at most `patience` whenever there is no room.
+/// Writes several pieces, waiting at most `timeout` whenever there is no room.
 pub(super) fn send_pieces(
     connection: &Connection,
     mut pieces: &mut [IoSlice<'_>],
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<(), ClientGone> {
     IoSlice::advance_slices(&mut pieces, 0);
     while !pieces.is_empty() {
         match send_gathered(connection.socket(), pieces) {
             Ok(Progress::Done(count)) => IoSlice::advance_slices(&mut pieces, count),
             Ok(Progress::WouldBlock) => {
-                if !wait(connection.socket(), Readiness::Writable, patience).is_ok_and(|ready| ready) {
+                if !wait(connection.socket(), Readiness::Writable, timeout).is_ok_and(|ready| ready) {
                     return Err(ClientGone);
                 }
             }

@@ -17,7 +17,7 @@ use std::time::Duration;
 /// Most questions that a router has not answered.
 const MOST_ASKED: usize = 1000;
 /// How long the status waits for the routers.
-const STATUS_PATIENCE: Duration = Duration::from_secs(2);
+const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Starts whose processes' own words are read for a status: each costs some looks at files.
 const MOST_READ: usize = 32;
@@ -115,7 +115,7 @@ impl Executor {
         self.applications.statuses.retain(|status| status.asker != asker);
         self.applications.statuses.push(PendingStatus {
             asker,
-            until: clock::now() + STATUS_PATIENCE,
+            until: clock::now() + STATUS_TIMEOUT,
             waiting,
             views: Vec::new(),
         });

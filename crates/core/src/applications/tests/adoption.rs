@@ -8,13 +8,13 @@ fn adopted(id: u64, app: &str, session: u64) -> Adopted {
         id: InstanceId(id),
         application: Arc::from(app),
         options: Options::default(),
-        session: Ticket(session),
+        session: SessionId(session),
     }
 }
 
-fn checked_out(actions: &[Action]) -> Vec<(Ticket, InstanceId)> {
+fn checked_out(actions: &[Action]) -> Vec<(SessionId, InstanceId)> {
     let checked_out = actions.iter().filter_map(|action| match action {
-        Action::CheckOut(ticket, id) => Some((*ticket, *id)),
+        Action::CheckOut(session, id) => Some((*session, *id)),
         _ => None,
     });
     checked_out.collect()
@@ -28,11 +28,11 @@ fn an_adopted_instance_serves_when_what_it_was_busy_with_is_over() {
     bench.next = 2;
     let waits = bench.ask("a", Options::default());
     assert_eq!(bench.actions, [], "the pool is full and everything is busy");
-    let actions = bench.tell(Event::Close(Ticket(1), Return::Ok)).to_vec();
+    let actions = bench.tell(Event::Close(SessionId(1), Return::Ok)).to_vec();
     assert_eq!(checked_out(&actions), [(waits, InstanceId(7))]);
     bench.tell(Event::Exited(InstanceId(9)));
     assert!(bench.actions.contains(&Action::Lost {
-        ticket: Ticket(2),
+        session: SessionId(2),
         began: true
     }));
     bench.ask("c", Options::default());
@@ -47,8 +47,8 @@ fn more_may_be_adopted_than_there_may_be_and_idle_ones_go() {
     bench.tell(Event::Adopt(all, InstanceId(4)));
     bench.next = 3;
     let mut stopped = 0;
-    for ticket in 1..=3 {
-        let actions = bench.tell(Event::Close(Ticket(ticket), Return::Ok));
+    for session in 1..=3 {
+        let actions = bench.tell(Event::Close(SessionId(session), Return::Ok));
         stopped += actions
             .iter()
             .filter(|one| matches!(one, Action::Stop(..)))
@@ -72,10 +72,10 @@ fn no_instance_works_while_an_earlier_work_may_go_on() {
         works.collect()
     };
     // The first may be at its out-of-band work: the earlier pool alone has known.
-    bench.tell(Event::Close(Ticket(2), Return::Ok));
+    bench.tell(Event::Close(SessionId(2), Return::Ok));
     assert_eq!(works(bench.tell(Event::WorkWanted(InstanceId(2)))), []);
     assert_eq!(
-        works(bench.tell(Event::Close(Ticket(1), Return::Ok))),
+        works(bench.tell(Event::Close(SessionId(1), Return::Ok))),
         [InstanceId(2)]
     );
 }

@@ -22,8 +22,8 @@ fn slow_requests_of_one_application_take_no_place_from_another() {
     let mut bench = Bench::new(2);
     let first = bench.warm("slow", many(100));
     for _ in 0..6 {
-        let ticket = bench.ask("slow", many(100));
-        assert_eq!(bench.checked_out(ticket), Some(first));
+        let session = bench.ask("slow", many(100));
+        assert_eq!(bench.checked_out(session), Some(first));
     }
     let other = bench.ask("fast", plain());
     let begun = bench.begun();
@@ -93,16 +93,16 @@ fn a_lease_is_alone_on_an_instance_and_keeps_no_request_from_another() {
     assert_eq!(bench.checked_out(request), Some(first));
     let alone = |bench: &mut Bench| {
         bench.next += 1;
-        let ticket = Ticket(bench.next);
+        let session = SessionId(bench.next);
         bench.tell(Event::Get(Get {
-            ticket,
+            session,
             target: Target::Known(Arc::from("a")),
-            patience: Patience::Endless,
+            wait: Wait::Endless,
             lease_holder: None,
             restart_files: None,
             alone: true,
         }));
-        ticket
+        session
     };
     let lease = alone(&mut bench);
     assert_eq!(bench.checked_out(lease), None);
@@ -129,21 +129,21 @@ fn sessions_of_an_instance_that_was_taken_over_count() {
         id: InstanceId(1),
         application: Arc::from("a"),
         options: many(2),
-        session: Ticket(10),
+        session: SessionId(10),
     };
     bench.tell(Event::Adopt(vec![adopted], InstanceId(2)));
-    bench.tell(Event::Found(InstanceId(1), Ticket(3)));
-    bench.tell(Event::Found(InstanceId(1), Ticket(4)));
-    bench.close(Ticket(10));
+    bench.tell(Event::Found(InstanceId(1), SessionId(3)));
+    bench.tell(Event::Found(InstanceId(1), SessionId(4)));
+    bench.close(SessionId(10));
     // Nothing is found any more once it has said that this was all.
-    bench.tell(Event::Found(InstanceId(1), Ticket(5)));
+    bench.tell(Event::Found(InstanceId(1), SessionId(5)));
     let sessions = |bench: &Bench| bench.pool.view().applications[0].instances[0].sessions;
     assert_eq!(sessions(&bench), 2);
     bench.next = 10;
     let waits = bench.ask("a", many(2));
     assert_eq!(bench.checked_out(waits), None);
-    bench.close(Ticket(3));
+    bench.close(SessionId(3));
     assert_eq!(bench.checked_out(waits), Some(InstanceId(1)));
-    bench.close(Ticket(4));
+    bench.close(SessionId(4));
     assert_eq!(sessions(&bench), 1);
 }

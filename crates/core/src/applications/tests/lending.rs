@@ -6,11 +6,11 @@ use crate::applications::action::{Notice, Trouble};
 #[test]
 fn the_first_request_starts_an_instance_and_waits_for_it() {
     let mut bench = Bench::new(3);
-    let ticket = bench.ask("a", plain());
+    let session = bench.ask("a", plain());
     let id = bench.begun()[0];
-    assert_eq!(bench.checked_out(ticket), None);
+    assert_eq!(bench.checked_out(session), None);
     bench.tell(Event::Spawned(id));
-    assert_eq!(bench.checked_out(ticket), Some(id));
+    assert_eq!(bench.checked_out(session), Some(id));
 }
 
 #[test]
@@ -35,12 +35,12 @@ fn what_frees_first_serves_first() {
 #[test]
 fn the_one_used_last_is_lent_first_and_waiters_are_served_in_order() {
     let mut bench = Bench::new(2);
-    let tickets = [bench.ask("a", plain()), bench.ask("a", plain())];
+    let sessions = [bench.ask("a", plain()), bench.ask("a", plain())];
     for id in [InstanceId(0), InstanceId(1)] {
         bench.tell(Event::Spawned(id));
     }
-    bench.close(tickets[1]);
-    bench.close(tickets[0]);
+    bench.close(sessions[1]);
+    bench.close(sessions[0]);
     let first = bench.ask("a", plain());
     assert_eq!(bench.checked_out(first), Some(InstanceId(0)));
     let second = bench.ask("a", plain());
@@ -71,9 +71,9 @@ fn without_the_global_queue_the_least_busy_instance_takes_it() {
     let fifth = bench.ask("a", private);
     assert_eq!(bench.refused(fifth), Some(Refusal::QueueFull));
     bench.tell(Event::Exited(InstanceId(0)));
-    let lost = |ticket, began| Action::Lost { ticket, began };
+    let lost = |session, began| Action::Lost { session, began };
     assert!(bench.actions.contains(&lost(third, false)), "it had not begun");
-    assert!(bench.actions.contains(&lost(Ticket(1), true)));
+    assert!(bench.actions.contains(&lost(SessionId(1), true)));
 }
 
 #[test]
@@ -85,9 +85,9 @@ fn exactly_max_requests_are_served() {
     let mut bench = Bench::new(1);
     let first = bench.warm("a", options);
     for _ in 0..4 {
-        let ticket = bench.ask("a", options);
-        assert_eq!(bench.checked_out(ticket), Some(first));
-        bench.close(ticket);
+        let session = bench.ask("a", options);
+        assert_eq!(bench.checked_out(session), Some(first));
+        bench.close(session);
     }
     assert_eq!(bench.stopped(), [first]);
 }
@@ -96,7 +96,7 @@ fn exactly_max_requests_are_served() {
 fn a_waiter_has_a_deadline_and_may_go() {
     let mut bench = Bench::new(1);
     let known = Target::Application(Arc::from("a"), plain());
-    let until = Patience::Until(bench.now + Duration::from_secs(5));
+    let until = Wait::Until(bench.now + Duration::from_secs(5));
     let waiter = bench.request(known.clone(), until, None, None);
     let gone = bench.ask("a", plain());
     bench.tell(Event::Cancel(gone));
@@ -161,11 +161,11 @@ fn a_failed_start_is_told_to_all_who_wait_and_repeated_ones_back_off() {
 fn a_request_that_ends_its_instance_is_no_failed_start() {
     let mut bench = Bench::new(2);
     for round in 0..5 {
-        let ticket = bench.ask("a", plain());
+        let session = bench.ask("a", plain());
         let id = bench.begun()[0];
         bench.tell(Event::Spawned(id));
         assert_eq!(
-            bench.checked_out(ticket),
+            bench.checked_out(session),
             Some(id),
             "{round}: nothing is waited for"
         );
@@ -174,10 +174,10 @@ fn a_request_that_ends_its_instance_is_no_failed_start() {
         assert!(!bench.actions.iter().any(has_trouble), "{:?}", bench.actions);
     }
     // One that dies before it was given anything is.
-    let ticket = bench.ask("a", plain());
+    let session = bench.ask("a", plain());
     let id = bench.begun()[0];
     bench.tell(Event::Exited(id));
-    assert_eq!(bench.refused(ticket), Some(Refusal::Trouble(Trouble::Died)));
+    assert_eq!(bench.refused(session), Some(Refusal::Trouble(Trouble::Died)));
 }
 
 #[test]
@@ -222,23 +222,23 @@ fn failed_returns_and_crashed_lease_holders_have_the_instance_replaced() {
         bench.tell(Event::Spawned(id));
     }
     let known = Target::Known(Arc::from("db"));
-    let ticket = bench.request(known.clone(), Patience::None, Some(7), None);
-    let id = bench.checked_out(ticket).expect("one is free");
-    bench.tell(Event::Close(ticket, Return::Failed));
+    let session = bench.request(known.clone(), Wait::None, Some(7), None);
+    let id = bench.checked_out(session).expect("one is free");
+    bench.tell(Event::Close(session, Return::Failed));
     assert_eq!(bench.stopped(), [id]);
     bench.tell(Event::Exited(id));
     let new = bench.begun()[0];
     bench.tell(Event::Spawned(new));
-    bench.tell(Event::Close(ticket, Return::Failed));
+    bench.tell(Event::Close(session, Return::Failed));
     assert_eq!(bench.actions, [], "returned twice");
-    let held = bench.request(known.clone(), Patience::None, Some(7), None);
+    let held = bench.request(known.clone(), Wait::None, Some(7), None);
     let id = bench.checked_out(held);
-    bench.request(known.clone(), Patience::None, Some(8), None);
-    let waits = bench.request(known.clone(), Patience::Endless, Some(7), None);
+    bench.request(known.clone(), Wait::None, Some(8), None);
+    let waits = bench.request(known.clone(), Wait::Endless, Some(7), None);
     bench.tell(Event::LeaseHolderGone(LeaseHolder(7), Return::Failed));
     assert_eq!(Some(bench.stopped()[0]), id);
     assert_eq!(bench.checked_out(waits), None);
-    let none = bench.request(known, Patience::None, None, None);
+    let none = bench.request(known, Wait::None, None, None);
     assert_eq!(bench.refused(none), Some(Refusal::NoneFree));
 }
 
@@ -258,14 +258,14 @@ fn a_group_lends_what_is_free_in_any_of_its_pools() {
         bench.tell(Event::Spawned(id));
     }
     let any = |drawn| Target::Group(Arc::from("g"), drawn);
-    let first = bench.request(any(1), Patience::None, None, None);
+    let first = bench.request(any(1), Wait::None, None, None);
     assert_eq!(bench.checked_out(first), Some(InstanceId(1)));
-    let second = bench.request(any(3), Patience::None, None, None);
+    let second = bench.request(any(3), Wait::None, None, None);
     assert_eq!(bench.checked_out(second), Some(InstanceId(0)), "the next in turn");
-    let third = bench.request(any(0), Patience::None, None, None);
+    let third = bench.request(any(0), Wait::None, None, None);
     assert_eq!(bench.refused(third), Some(Refusal::NoneFree));
     bench.tell(Event::RemoveGroup(Arc::from("g"), Removal::Immediate));
-    let fourth = bench.request(any(0), Patience::None, None, None);
+    let fourth = bench.request(any(0), Wait::None, None, None);
     assert_eq!(bench.refused(fourth), Some(Refusal::Unknown));
 }
 
@@ -291,24 +291,24 @@ fn applications_join_groups_and_leave_them() {
     bench.tell(join("old", "g"));
     let of = |group: &str| Target::Group(Arc::from(group), 0);
     let both = [new, old].map(|id| {
-        let ticket = bench.request(of("g"), Patience::None, None, None);
-        assert_eq!(bench.checked_out(ticket), Some(id));
-        ticket
+        let session = bench.request(of("g"), Wait::None, None, None);
+        assert_eq!(bench.checked_out(session), Some(id));
+        session
     });
-    for ticket in both {
-        bench.tell(Event::Close(ticket, Return::Ok));
+    for session in both {
+        bench.tell(Event::Close(session, Return::Ok));
     }
     // From one to another.
     bench.tell(join("old", "h"));
-    let moved = bench.request(of("h"), Patience::None, None, None);
+    let moved = bench.request(of("h"), Wait::None, None, None);
     assert_eq!(bench.checked_out(moved), Some(old));
     bench.tell(Event::Leave(Arc::from("old")));
     bench.tell(Event::Leave(Arc::from("nobody")));
-    let none = bench.request(of("h"), Patience::None, None, None);
+    let none = bench.request(of("h"), Wait::None, None, None);
     assert_eq!(bench.refused(none), Some(Refusal::Unknown), "the group is empty");
     bench.tell(Event::Close(moved, Return::Ok));
     let still = Target::Known(Arc::from("old"));
-    let still = bench.request(still, Patience::None, None, None);
+    let still = bench.request(still, Wait::None, None, None);
     assert_eq!(bench.checked_out(still), Some(old), "it serves on");
 }
 
@@ -320,8 +320,8 @@ fn a_request_that_lasts_too_long_costs_its_instance() {
     };
     let mut bench = Bench::new(1);
     let id = bench.warm("a", options);
-    let ticket = bench.ask("a", options);
+    let session = bench.ask("a", options);
     bench.pass(Duration::from_secs(3));
-    assert!(bench.actions.contains(&Action::Lost { ticket, began: true }));
+    assert!(bench.actions.contains(&Action::Lost { session, began: true }));
     assert!(bench.actions.contains(&Action::Stop(id, Force::Kill)));
 }

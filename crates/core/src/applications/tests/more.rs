@@ -15,7 +15,7 @@ fn two_at_once() -> Options {
 #[test]
 fn the_least_busy_of_several_busy_instances_takes_the_next_8() {
     let mut bench = Bench::new(2);
-    let mut held: Vec<Ticket> = (0..3).map(|_| bench.ask("a", two_at_once())).collect();
+    let mut held: Vec<SessionId> = (0..3).map(|_| bench.ask("a", two_at_once())).collect();
     for id in [0, 1] {
         bench.tell(Event::Spawned(InstanceId(id)));
     }
@@ -31,8 +31,8 @@ fn the_least_busy_of_several_busy_instances_takes_the_next_8() {
     assert_eq!(bench.checked_out(fifth), None);
     bench.close(third);
     assert_eq!(bench.checked_out(fifth), Some(busiest));
-    for ticket in held.into_iter().chain([fourth, fifth]) {
-        bench.close(ticket);
+    for session in held.into_iter().chain([fourth, fifth]) {
+        bench.close(session);
     }
     assert_eq!(bench.pool.view().active, 0);
 }
@@ -48,27 +48,27 @@ fn restart_files_that_are_there_already_are_no_reason_18() {
         always: false,
     };
     let target = Target::Application(Arc::from("a"), plain());
-    let ticket = bench.request(target, Patience::Endless, None, Some(restart_files));
+    let session = bench.request(target, Wait::Endless, None, Some(restart_files));
     let id = bench.begun()[0];
     bench.tell(Event::Spawned(id));
-    assert_eq!(bench.checked_out(ticket), Some(id));
+    assert_eq!(bench.checked_out(session), Some(id));
 }
 
 #[test]
 fn of_an_idle_and_a_busy_instance_the_idle_one_makes_room_21() {
     let mut bench = Bench::new(2);
-    let tickets = [bench.ask("a", plain()), bench.ask("a", plain())];
+    let sessions = [bench.ask("a", plain()), bench.ask("a", plain())];
     for id in [0, 1] {
         bench.tell(Event::Spawned(InstanceId(id)));
     }
-    bench.close(tickets[0]);
+    bench.close(sessions[0]);
     let waiter = bench.ask("b", plain());
     assert_eq!(bench.stopped(), [InstanceId(0)]);
     bench.tell(Event::Exited(InstanceId(0)));
     let new = bench.begun()[0];
     bench.tell(Event::Spawned(new));
     assert_eq!(bench.checked_out(waiter), Some(new));
-    bench.close(tickets[1]);
+    bench.close(sessions[1]);
     assert_eq!(bench.stopped(), [], "the busy one lives on");
 }
 
@@ -110,7 +110,7 @@ fn a_waiter_has_what_was_detached_started_again_31() {
 #[test]
 fn in_a_full_pool_an_instance_is_disabled_without_another_51() {
     let mut bench = Bench::new(2);
-    let tickets = [bench.ask("a", plain()), bench.ask("a", plain())];
+    let sessions = [bench.ask("a", plain()), bench.ask("a", plain())];
     for id in [0, 1] {
         bench.tell(Event::Spawned(InstanceId(id)));
     }
@@ -118,9 +118,9 @@ fn in_a_full_pool_an_instance_is_disabled_without_another_51() {
     assert_eq!(bench.actions, [], "50: it has a request");
     bench.tell(Event::Disable(InstanceId(0)));
     assert_eq!(bench.actions, [], "50: asked for again, it is answered once");
-    bench.close(tickets[0]);
+    bench.close(sessions[0]);
     assert_eq!(bench.actions, [Action::Disabled(InstanceId(0), Disabling::Done)]);
-    bench.close(tickets[1]);
+    bench.close(sessions[1]);
     assert_eq!(bench.begun(), []);
 }
 

@@ -42,9 +42,9 @@ fn neither_busy_ones_nor_minima_are_evicted() {
 }
 
 /// Three places, all with a session of a flooded application, twenty more that wait for it, and then the first of another.
-fn flooded() -> (Bench, Vec<Ticket>, Ticket) {
+fn flooded() -> (Bench, Vec<SessionId>, SessionId) {
     let mut bench = Bench::new(3);
-    let mut held: Vec<Ticket> = (0..3).map(|_| bench.ask("flood", plain())).collect();
+    let mut held: Vec<SessionId> = (0..3).map(|_| bench.ask("flood", plain())).collect();
     for id in 0..3 {
         bench.tell(Event::Spawned(InstanceId(id)));
     }
@@ -57,8 +57,8 @@ fn flooded() -> (Bench, Vec<Ticket>, Ticket) {
 fn a_flood_does_not_starve_anothers_first_request() {
     let (mut bench, held, first) = flooded();
     let mut stopped = Vec::new();
-    for ticket in &held[..3] {
-        bench.close(*ticket);
+    for session in &held[..3] {
+        bench.close(*session);
         stopped.extend(bench.stopped());
     }
     assert_eq!(stopped.len(), 1, "one place is given up, not more");
@@ -128,15 +128,15 @@ fn with_one_place_the_request_that_waits_longest_is_next() {
 #[test]
 fn the_total_may_change_in_both_directions() {
     let mut bench = Bench::new(3);
-    let tickets: Vec<Ticket> = (0..3).map(|_| bench.ask("a", plain())).collect();
+    let sessions: Vec<SessionId> = (0..3).map(|_| bench.ask("a", plain())).collect();
     for id in 0..3 {
         bench.tell(Event::Spawned(InstanceId(id)));
     }
-    bench.close(tickets[0]);
+    bench.close(sessions[0]);
     bench.tell(Event::SetMax(positive(1)));
     assert_eq!(bench.stopped(), [InstanceId(0)], "the idle one goes at once");
-    bench.close(tickets[1]);
-    bench.close(tickets[2]);
+    bench.close(sessions[1]);
+    bench.close(sessions[2]);
     for id in 0..3 {
         bench.tell(Event::Exited(InstanceId(id)));
     }
@@ -157,12 +157,12 @@ fn the_cleaner_keeps_the_minimum() {
         ..plain()
     };
     let mut bench = Bench::new(3);
-    let tickets: Vec<Ticket> = (0..3).map(|_| bench.ask("a", options)).collect();
+    let sessions: Vec<SessionId> = (0..3).map(|_| bench.ask("a", options)).collect();
     for id in 0..3 {
         bench.tell(Event::Spawned(InstanceId(id)));
     }
-    for ticket in tickets {
-        bench.close(ticket);
+    for session in sessions {
+        bench.close(session);
         bench.now = bench.now + Duration::from_secs(1);
     }
     bench.pass(Duration::from_secs(20));
@@ -179,10 +179,10 @@ fn disabling_waits_for_sessions_and_for_a_replacement() {
     let id = bench.warm("a", plain());
     bench.tell(Event::Disable(id));
     let new = bench.begun()[0];
-    let ticket = bench.ask("a", plain());
-    assert_eq!(bench.checked_out(ticket), Some(id), "41: it serves until then");
+    let session = bench.ask("a", plain());
+    assert_eq!(bench.checked_out(session), Some(id), "41: it serves until then");
     bench.tell(Event::Spawned(new));
-    bench.close(ticket);
+    bench.close(session);
     assert!(bench.actions.contains(&Action::Disabled(id, Disabling::Done)));
     bench.tell(Event::Disable(id));
     assert_eq!(bench.actions, [Action::Disabled(id, Disabling::Already)]);
@@ -225,13 +225,13 @@ fn a_detached_instance_drains_until_its_deadline() {
     };
     let mut bench = Bench::new(2);
     let id = bench.warm("a", options);
-    let ticket = bench.ask("a", options);
+    let session = bench.ask("a", options);
     bench.tell(Event::Detach(id));
     assert_eq!(bench.stopped(), [], "34");
     bench.tell(Event::Detach(id));
     assert_eq!(bench.actions, [], "36");
     bench.pass(Duration::from_secs(2));
-    assert!(bench.actions.contains(&Action::Lost { ticket, began: true }));
+    assert!(bench.actions.contains(&Action::Lost { session, began: true }));
     assert_eq!(bench.stopped(), [id]);
     bench.pass(Duration::from_secs(60));
     assert!(bench.actions.contains(&Action::Stop(id, Force::Kill)));
@@ -240,14 +240,14 @@ fn a_detached_instance_drains_until_its_deadline() {
 #[test]
 fn out_of_band_work_is_done_by_one_at_a_time() {
     let mut bench = Bench::new(2);
-    let tickets = [bench.ask("a", plain()), bench.ask("a", plain())];
+    let sessions = [bench.ask("a", plain()), bench.ask("a", plain())];
     for id in 0..2 {
         bench.tell(Event::Spawned(InstanceId(id)));
         bench.tell(Event::WorkWanted(InstanceId(id)));
     }
-    bench.close(tickets[0]);
+    bench.close(sessions[0]);
     assert!(bench.actions.contains(&Action::Work(InstanceId(0))));
-    bench.close(tickets[1]);
+    bench.close(sessions[1]);
     assert!(!bench.actions.contains(&Action::Work(InstanceId(1))), "76");
     bench.tell(Event::Worked(InstanceId(0)));
     assert!(bench.actions.contains(&Action::Work(InstanceId(1))));
@@ -261,12 +261,12 @@ fn too_much_memory_costs_the_instance_after_its_session() {
     };
     let mut bench = Bench::new(1);
     let id = bench.warm("a", options);
-    let ticket = bench.ask("a", options);
+    let session = bench.ask("a", options);
     bench.tell(Event::Measured(id, 1_000));
     assert_eq!(bench.actions, []);
     bench.tell(Event::Measured(id, 1_001));
     assert_eq!(bench.stopped(), []);
-    bench.close(ticket);
+    bench.close(session);
     assert_eq!(bench.stopped(), [id]);
 }
 
@@ -293,7 +293,7 @@ fn a_removed_application_is_gone_after_its_sessions_and_its_name_is_free() {
     assert_eq!(bench.begun(), [InstanceId(1)], "the name is free");
     bench.pass(Duration::from_secs(5));
     assert!(bench.actions.contains(&Action::Lost {
-        ticket: held,
+        session: held,
         began: true
     }));
     bench.tell(Event::Exited(InstanceId(0)));

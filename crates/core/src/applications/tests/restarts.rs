@@ -13,12 +13,12 @@ fn rolling() -> Options {
 /// Two idle instances of `a`.
 fn two(options: Options, max: u32) -> Bench {
     let mut bench = Bench::new(max);
-    let tickets = [bench.ask("a", options), bench.ask("a", options)];
+    let sessions = [bench.ask("a", options), bench.ask("a", options)];
     for id in 0..2 {
         bench.tell(Event::Spawned(InstanceId(id)));
     }
-    for ticket in tickets {
-        bench.close(ticket);
+    for session in sessions {
+        bench.close(session);
     }
     bench
 }
@@ -134,8 +134,8 @@ fn old_instances_go_on_when_new_code_can_not_be_started() {
     assert!(bench.pool.view().applications[0].resisting);
     assert_eq!((bench.begun(), bench.stopped()), (Vec::new(), Vec::new()));
     bench.pass(Duration::from_secs(3_600));
-    let ticket = bench.ask("a", rolling());
-    assert!(bench.checked_out(ticket).is_some(), "they serve");
+    let session = bench.ask("a", rolling());
+    assert!(bench.checked_out(session).is_some(), "they serve");
     restart(&mut bench, RestartMethod::Rolling);
     assert_eq!(bench.begun().len(), 1, "the next restart tries again");
 }
@@ -158,12 +158,12 @@ fn restart_files_restart_when_they_appear_or_change() {
         (RestartFiles::default(), false),
         (look(3, true), true),
     ] {
-        let ticket = bench.request(target(), Patience::Endless, None, Some(restart_files));
+        let session = bench.request(target(), Wait::Endless, None, Some(restart_files));
         assert_eq!(!bench.stopped().is_empty(), restarts, "{restart_files:?}");
         for id in bench.begun() {
             bench.tell(Event::Spawned(id));
         }
-        bench.close(ticket);
+        bench.close(session);
     }
 }
 
@@ -175,8 +175,8 @@ fn requests_do_not_stop_what_the_one_before_started() {
     };
     let mut bench = Bench::new(4);
     let target = || Target::Application(Arc::from("a"), plain());
-    let first = bench.request(target(), Patience::Endless, None, Some(always));
-    bench.request(target(), Patience::Endless, None, Some(always));
+    let first = bench.request(target(), Wait::Endless, None, Some(always));
+    bench.request(target(), Wait::Endless, None, Some(always));
     bench.tell(Event::Spawned(InstanceId(0)));
     assert_eq!(bench.checked_out(first), Some(InstanceId(0)));
 }

@@ -3,7 +3,7 @@
 use super::{Attempt, AttemptProgress, Phase, note};
 use crate::spawn::action::JourneyAction;
 use crate::spawn::error::Trouble;
-use crate::spawn::event::News;
+use crate::spawn::event::JourneyEvent;
 use crate::spawn::handshake::properties::{self, Address, Socket};
 use crate::spawn::handshake::response::{Properties, Response};
 use crate::spawn::step::Step;
@@ -24,7 +24,7 @@ impl Attempt {
         self.phase = Phase::Handshaking;
         note(self.journey.begin(Step::KitHandshakePerform, now));
         if let Some(byte) = self.finish {
-            return self.handle(News::Finish(byte), now, out);
+            return self.handle(JourneyEvent::Finish(byte), now, out);
         }
         if self.plan.wants_ping(self.journey.route()) {
             out.push(JourneyAction::Ping);

@@ -19,7 +19,7 @@ pub(super) use phase::{AttemptProgress, Phase};
 
 use super::action::JourneyAction;
 use super::error::{Ended, Trouble};
-use super::event::{News, Token};
+use super::event::{JourneyEvent, Token};
 use super::handshake::properties::Socket;
 use super::handshake::response::{Complaint, Response};
 use super::journey::{Journey, StepState};
@@ -172,54 +172,58 @@ impl Attempt {
     /// Something happened.
     pub(in crate::spawn) fn handle(
         &mut self,
-        news: News,
+        event: JourneyEvent,
         now: Tick,
         out: &mut Vec<JourneyAction>,
     ) -> AttemptProgress {
         // Facts that are true from now on, whatever the phase.
-        match &news {
-            News::Forked { pid } => self.pid = Some(*pid),
-            News::Exited(ended) => {
+        match &event {
+            JourneyEvent::Forked { pid } => self.pid = Some(*pid),
+            JourneyEvent::Exited(ended) => {
                 // How it ended when it was killed by us says nothing.
                 self.died = self.died.or((self.phase != Phase::Killing).then_some(*ended));
                 self.exited = true;
             }
-            News::OutputEnded => self.output_ended = true,
-            News::Finish(byte) => self.finish = Some(*byte),
-            News::Told(complaint) => self.told = Some((**complaint).clone()),
+            JourneyEvent::OutputEnded => self.output_ended = true,
+            JourneyEvent::Finish(byte) => self.finish = Some(*byte),
+            JourneyEvent::Told(complaint) => self.told = Some((**complaint).clone()),
             _ => {}
         }
-        match (self.phase, news) {
-            (Phase::Preparing, News::Prepared) => self.prepared(now, out),
-            (Phase::Preparing, News::NotPrepared(fault)) => self.fail(Trouble::Preparation(fault), now, out),
-            (Phase::Forking, News::Forked { .. }) => {
+        match (self.phase, event) {
+            (Phase::Preparing, JourneyEvent::Prepared) => self.prepared(now, out),
+            (Phase::Preparing, JourneyEvent::NotPrepared(fault)) => {
+                self.fail(Trouble::Preparation(fault), now, out)
+            }
+            (Phase::Forking, JourneyEvent::Forked { .. }) => {
                 note(self.journey.perform(Step::KitForkSubprocess, now));
                 self.handshake(now, out)
             }
-            (Phase::Forking, News::NotForked(fault)) => self.fail(Trouble::Fork(fault), now, out),
-            (Phase::Handshaking, News::Finish(Some(b'1'))) if self.plan.internal.is_some() => {
+            (Phase::Forking, JourneyEvent::NotForked(fault)) => self.fail(Trouble::Fork(fault), now, out),
+            (Phase::Handshaking, JourneyEvent::Finish(Some(b'1'))) if self.plan.internal.is_some() => {
                 // The master speaks with it by a channel that both have; there is nothing to be read.
                 self.arrive(Vec::new(), now, out)
             }
-            (Phase::Handshaking, News::Finish(Some(b'1')) | News::Pinged) => {
+            (Phase::Handshaking, JourneyEvent::Finish(Some(b'1')) | JourneyEvent::Pinged) => {
                 (self.phase, self.due) = (Phase::Checking, None);
                 out.push(JourneyAction::Load);
                 AttemptProgress::Nothing
             }
-            (Phase::Handshaking, News::Finish(byte)) => self.fail(Trouble::Aborted { byte }, now, out),
-            (Phase::Handshaking, News::FinishUnreadable(fault)) => {
+            (Phase::Handshaking, JourneyEvent::Finish(byte)) => {
+                self.fail(Trouble::Aborted { byte }, now, out)
+            }
+            (Phase::Handshaking, JourneyEvent::FinishUnreadable(fault)) => {
                 self.fail(Trouble::Finish(fault), now, out)
             }
-            (Phase::Handshaking, News::Silent) => {
+            (Phase::Handshaking, JourneyEvent::Silent) => {
                 self.due = Some(now + PING_PAUSE);
                 AttemptProgress::Nothing
             }
-            (Phase::Handshaking, News::Taken) => {
+            (Phase::Handshaking, JourneyEvent::Taken) => {
                 self.taken = true;
                 self.due = Some(now + PING_PAUSE);
                 AttemptProgress::Nothing
             }
-            (Phase::Handshaking, News::Exited(ended)) => {
+            (Phase::Handshaking, JourneyEvent::Exited(ended)) => {
                 if self.taken && self.ports < MOST_PORTS {
                     // It could not have its port: another process was faster.
                     self.ports += 1;
@@ -228,7 +232,7 @@ impl Attempt {
                 }
                 self.fail(Trouble::Exited(ended), now, out)
             }
-            (Phase::Checking, News::Loaded(response)) => {
+            (Phase::Checking, JourneyEvent::Loaded(response)) => {
                 let verdict = self.judge(&response);
                 self.response = Some(response);
                 match verdict {
@@ -236,13 +240,13 @@ impl Attempt {
                     Err(trouble) => self.fail(trouble, now, out),
                 }
             }
-            (Phase::Flushing, News::Exited(_) | News::OutputEnded) => {
+            (Phase::Flushing, JourneyEvent::Exited(_) | JourneyEvent::OutputEnded) => {
                 if self.exited && self.output_ended {
                     return self.examine(out);
                 }
                 AttemptProgress::Nothing
             }
-            (Phase::Examining, News::Loaded(mut response)) => {
+            (Phase::Examining, JourneyEvent::Loaded(mut response)) => {
                 if response.complaint == Complaint::default() {
                     response.complaint = self.told.take().unwrap_or_default();
                 }
@@ -262,9 +266,9 @@ impl Attempt {
                 self.response = Some(response);
                 self.kill(now, out)
             }
-            (Phase::Killing, News::Exited(_)) => self.sweep(out),
-            (Phase::Sweeping, News::Swept { left, is_whole }) => self.swept(left, is_whole, now, out),
-            // Ignored: late news of a phase that is over, or of no use in this one.
+            (Phase::Killing, JourneyEvent::Exited(_)) => self.sweep(out),
+            (Phase::Sweeping, JourneyEvent::Swept { left, is_whole }) => self.swept(left, is_whole, now, out),
+            // Ignored: an event of a phase that is over, or of no use in this one.
             (
                 Phase::Preparing
                 | Phase::Forking
@@ -275,20 +279,20 @@ impl Attempt {
                 | Phase::Killing
                 | Phase::Sweeping
                 | Phase::Over,
-                News::Prepared
-                | News::NotPrepared(_)
-                | News::Forked { .. }
-                | News::NotForked(_)
-                | News::Finish(_)
-                | News::FinishUnreadable(_)
-                | News::Pinged
-                | News::Silent
-                | News::Taken
-                | News::Told(_)
-                | News::OutputEnded
-                | News::Exited(_)
-                | News::Loaded(_)
-                | News::Swept { .. },
+                JourneyEvent::Prepared
+                | JourneyEvent::NotPrepared(_)
+                | JourneyEvent::Forked { .. }
+                | JourneyEvent::NotForked(_)
+                | JourneyEvent::Finish(_)
+                | JourneyEvent::FinishUnreadable(_)
+                | JourneyEvent::Pinged
+                | JourneyEvent::Silent
+                | JourneyEvent::Taken
+                | JourneyEvent::Told(_)
+                | JourneyEvent::OutputEnded
+                | JourneyEvent::Exited(_)
+                | JourneyEvent::Loaded(_)
+                | JourneyEvent::Swept { .. },
             ) => AttemptProgress::Nothing,
         }
     }

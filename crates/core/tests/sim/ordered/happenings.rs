@@ -1,6 +1,6 @@
 //! What happens by itself: orders come and are canceled, preloaders and workers come up and die, time goes by.
 
-use super::{APPLICATIONS, Fate, Generation, Loader, MAX, PATIENCE, World};
+use super::{APPLICATIONS, Fate, Generation, Loader, MAX, TIMEOUT, World};
 use forkyard_core::config::ProcessManager;
 use forkyard_core::master::event::{
     Event, GenerationId, Policy, PoolId, PreloaderPolicy, SpawnRequest, SpawnRequestId, WorkerId,
@@ -185,7 +185,7 @@ impl World {
     /// Without faults everything that was ordered comes to be, or was told to have failed.
     pub(super) fn calm_down(&mut self) {
         self.is_calm = true;
-        let until = self.now + PATIENCE;
+        let until = self.now + TIMEOUT;
         while self.now < until && self.broken.is_none() {
             self.step();
         }
@@ -234,7 +234,7 @@ impl World {
                 self.canceled.insert(order);
                 self.tell(Event::Cancel(order, false));
             }
-            let until = self.now + PATIENCE;
+            let until = self.now + TIMEOUT;
             while self.now < until && self.broken.is_none() {
                 self.step();
             }
@@ -254,7 +254,7 @@ impl World {
         }
         self.canceled.insert(SpawnRequestId(u64::MAX));
         self.tell(Event::Finish);
-        let until = self.now + PATIENCE;
+        let until = self.now + TIMEOUT;
         while self.now < until && self.broken.is_none() && !self.has_exited {
             self.step();
         }

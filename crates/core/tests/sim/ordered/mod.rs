@@ -23,7 +23,7 @@ const SEEDS: u64 = 1_000;
 const SEEDS_FOR_MUTANTS: u64 = 300;
 const MAX: u32 = 5;
 /// What holds workers back is over after this long.
-const PATIENCE: Duration = Duration::from_secs(40);
+const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// What an executor that is built wrong loses now and then, to see whether that is noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// How long the end of an answer waits for that of its program if the access log has processor time or memory in it: a program
 /// ends right after its output, as a rule.
-const USAGE_PATIENCE: Duration = Duration::from_millis(20);
+const USAGE_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Answers each request by a process of its own.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Cgi {
             directory: c_string(directory),
             streams: [input_theirs, output_theirs, errors_theirs],
         };
-        let pid = external::start_patiently(&program)?;
+        let pid = external::start_retrying(&program)?;
         let peer = Peer {
             input: Some(input),
             output,
@@ -121,7 +121,7 @@ impl Running {
         // The answer is on its way; what the program still does concerns the worker only.
         if outcome.is_ok() {
             if request.logs_usage() {
-                reaped = process::reap_within(pid, USAGE_PATIENCE);
+                reaped = process::reap_within(pid, USAGE_TIMEOUT);
                 account(request, reaped.as_ref());
             }
             // A client that has the whole answer finds its line in the access log.

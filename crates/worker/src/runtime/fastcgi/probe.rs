@@ -4,7 +4,7 @@
 //! kernel tells when the program has read it. libfcgi answers and keeps the connection, php-cgi answers and closes it, some
 //! programs say nothing: all three are well.
 
-use super::door::Door;
+use super::program_socket::ProgramSocket;
 use crate::sys::fd::unread_by_peer;
 use crate::sys::socket::{Progress, receive, send};
 use crate::sys::{Error, clock};
@@ -17,9 +17,9 @@ use std::time::Duration;
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// How long a program that has read the question may take to answer it.
-const ANSWER_PATIENCE: Duration = Duration::from_millis(50);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(50);
 /// A program that ends closes its connections a moment before it can be seen to have ended.
-const END_PATIENCE: Duration = Duration::from_millis(5);
+const END_TIMEOUT: Duration = Duration::from_millis(5);
 
 /// A question that was asked.
 #[derive(Debug)]
@@ -54,9 +54,9 @@ pub(super) enum ProbeResult {
 }
 
 impl Probe {
-    /// Asks. As [`Door::connect`].
-    pub(super) fn ask(door: &Door, now: Tick) -> Result<Probe, Error> {
-        let connection = door.connect()?;
+    /// Asks. As [`ProgramSocket::connect`].
+    pub(super) fn ask(socket: &ProgramSocket, now: Tick) -> Result<Probe, Error> {
+        let connection = socket.connect()?;
         // An empty socket takes it as a whole.
         send(connection.as_fd(), &get_values())?;
         Ok(Probe {
@@ -99,8 +99,8 @@ impl Probe {
         }
         let due = match self.seen {
             Seen::Nothing => None,
-            Seen::Read(since) => Some(since + ANSWER_PATIENCE),
-            Seen::Closed(since) => Some(since + END_PATIENCE),
+            Seen::Read(since) => Some(since + ANSWER_TIMEOUT),
+            Seen::Closed(since) => Some(since + END_TIMEOUT),
         };
         if due.is_some_and(|due| due <= now) {
             return (None, ProbeResult::Up(None));

@@ -1,6 +1,6 @@
 //! The process.
 
-use super::door::Door;
+use super::program_socket::ProgramSocket;
 use crate::sys::clock::ProcessClock;
 use crate::sys::external::{self, ExternalProgram};
 use crate::sys::process::Ended;
@@ -18,7 +18,7 @@ const PIECE_BYTES: usize = 8 * 1024;
 /// Pieces read before something else has its turn.
 const PIECES: usize = 16;
 /// How long a program that was asked to end may take.
-const END_PATIENCE: Duration = Duration::from_secs(1);
+const END_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bytes of /proc/PID/statm.
 const STATM_BYTES: usize = 128;
 
@@ -71,7 +71,7 @@ impl RunningProgram {
     ///
     /// # Errors
     /// The step that failed: `execve`, or one before it.
-    pub(super) fn start(recipe: &Recipe, door: &Door) -> Result<RunningProgram, Error> {
+    pub(super) fn start(recipe: &Recipe, socket: &ProgramSocket) -> Result<RunningProgram, Error> {
         let copy = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(|e| Error::from_io("dup", "", &e));
         let (output, theirs) = fd::pipe(false)?;
         fd::set_nonblocking(output.as_fd(), true)?;
@@ -80,9 +80,9 @@ impl RunningProgram {
             arguments: recipe.arguments.clone(),
             environment: recipe.environment.clone(),
             directory: recipe.directory.clone(),
-            streams: [copy(door.listener())?, copy(theirs.as_fd())?, theirs],
+            streams: [copy(socket.listener())?, copy(theirs.as_fd())?, theirs],
         };
-        let pid = external::start_patiently(&foreign)?;
+        let pid = external::start_retrying(&foreign)?;
         let process = pidfd::open(pid).inspect_err(|_| external::kill_group(pid))?;
         Ok(RunningProgram {
             pid,
@@ -128,7 +128,7 @@ impl RunningProgram {
     pub(super) fn kill(self) {
         external::kill_group(self.pid);
         // It may be in a system call that nothing interrupts; it is not waited for any longer then.
-        if self.has_ended_within(END_PATIENCE) {
+        if self.has_ended_within(END_TIMEOUT) {
             let _ = self.reap();
         }
     }
@@ -136,7 +136,7 @@ impl RunningProgram {
     /// Asks it to end; kills it if it does not.
     pub(super) fn end(self) {
         external::terminate_group(self.pid);
-        self.has_ended_within(END_PATIENCE);
+        self.has_ended_within(END_TIMEOUT);
         self.kill();
     }
 

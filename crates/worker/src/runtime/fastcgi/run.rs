@@ -1,8 +1,8 @@
 //! Answers requests by the program.
 
-use super::door::Door;
 use super::exchange::{Exchange, ExchangeOutcome, PIECE_BYTES};
 use super::program::Recipe;
+use super::program_socket::ProgramSocket;
 use super::supervisor::{Means, Refusal, Supervisor};
 use crate::config::{self, Pool, StartCommand};
 use crate::runtime::complaints::Complaints;
@@ -25,7 +25,7 @@ const SHELL: &str = "/bin/sh";
 /// Where programs are looked for if no setting says where.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// A program that ends closes its connections before it can be seen to have ended.
-const END_PATIENCE: Duration = Duration::from_millis(50);
+const END_TIMEOUT: Duration = Duration::from_millis(50);
 /// Connections that a request is tried on.
 const TRIES: u32 = 3;
 
@@ -43,7 +43,7 @@ pub struct FastCgi {
     within: Option<Within>,
     has_elder: bool,
     reports: Option<OwnedFd>,
-    door: Option<Door>,
+    socket: Option<ProgramSocket>,
     supervisor: Option<Supervisor>,
     buffer: Vec<u8>,
 }
@@ -62,7 +62,7 @@ impl FastCgi {
             settings,
             has_elder: false,
             reports,
-            door: None,
+            socket: None,
             supervisor: None,
             buffer: Vec::new(),
         }
@@ -70,8 +70,8 @@ impl FastCgi {
 
     /// The supervisor, made when the worker is what its pool says.
     fn supervisor(&mut self) -> Option<&mut Supervisor> {
-        if let (None, Some(door)) = (&self.supervisor, self.door.take()) {
-            match Supervisor::new(self.means(), door) {
+        if let (None, Some(socket)) = (&self.supervisor, self.socket.take()) {
+            match Supervisor::new(self.means(), socket) {
                 Ok(supervisor) => self.supervisor = Some(supervisor),
                 Err(error) => log::error!("{error}"),
             }
@@ -185,7 +185,7 @@ impl Runtime for FastCgi {
     fn prepare(&mut self, has_elder: bool) -> Result<(), Error> {
         self.has_elder = has_elder;
         session::begin()?;
-        self.door = Some(Door::open(&std::env::temp_dir())?);
+        self.socket = Some(ProgramSocket::open(&std::env::temp_dir())?);
         Ok(())
     }
 
@@ -259,13 +259,13 @@ impl<'p, 'w> Passing<'p, 'w> {
                 && match outcome {
                     // It can't have ended on what it had not read: it was killed when it had just accepted.
                     ExchangeOutcome::Lost { is_unread: true } if self.exchange.is_unheard() => {
-                        self.supervisor.look_for_end(END_PATIENCE);
+                        self.supervisor.look_for_end(END_TIMEOUT);
                         is_repeatable(self.request)
                     }
                     // One that crashed after it had read the request has most likely done so on it.
                     ExchangeOutcome::Lost { is_unread: false } if is_kept && self.exchange.is_unheard() => {
                         matches!(
-                            self.supervisor.look_for_end(END_PATIENCE),
+                            self.supervisor.look_for_end(END_TIMEOUT),
                             None | Some(Ended::Code(0))
                         )
                     }
@@ -341,7 +341,7 @@ impl<'p, 'w> Passing<'p, 'w> {
                 refuse(self.request, UNAVAILABLE, "Retry-After: 1\r\n", why, why)
             }
             ExchangeOutcome::Lost { .. } => {
-                self.supervisor.look_for_end(END_PATIENCE);
+                self.supervisor.look_for_end(END_TIMEOUT);
                 self.give_up("it closed the connection before the end of its answer")
             }
             ExchangeOutcome::Malformed(why) => {

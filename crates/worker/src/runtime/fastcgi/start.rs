@@ -1,8 +1,8 @@
 //! A start that is under way.
 
-use super::door::Door;
 use super::probe::{Probe, ProbeResult};
 use super::program::{Output, Recipe, RunningProgram};
+use super::program_socket::ProgramSocket;
 use crate::spawn::effects::oom_kills;
 use crate::spawn::error::{Ended, Fault};
 use crate::spawn::handshake::response::CommandCheck;
@@ -46,14 +46,14 @@ impl ProgramStart {
     pub(super) fn begin(
         plan: &Arc<Plan>,
         recipe: &Recipe,
-        door: &Door,
+        socket: &ProgramSocket,
         check: &dyn Fn() -> CommandCheck,
     ) -> ProgramProgress {
         let now = clock::now();
         let mut attempt = Attempt::begin(Arc::clone(plan), now);
         attempt.prepared(now);
         let before = oom_kills(None);
-        let program = match RunningProgram::start(recipe, door) {
+        let program = match RunningProgram::start(recipe, socket) {
             Ok(program) => program,
             Err(error) => {
                 let fall = match error.call {
@@ -97,7 +97,7 @@ impl ProgramStart {
     /// Looks how far it is. `log` is given what the program writes.
     pub(super) fn look(
         mut self,
-        door: &Door,
+        socket: &ProgramSocket,
         check: &dyn Fn() -> CommandCheck,
         log: &mut dyn FnMut(&[u8]),
     ) -> ProgramProgress {
@@ -111,7 +111,7 @@ impl ProgramStart {
         }
         let probe = match self.probe.take() {
             Some(probe) => Ok(probe),
-            None => Probe::ask(door, now),
+            None => Probe::ask(socket, now),
         };
         self.next = match probe.map(|probe| probe.look(now)) {
             Ok((_, ProbeResult::Up(connection))) => {

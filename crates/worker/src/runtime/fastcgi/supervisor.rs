@@ -1,8 +1,8 @@
 //! Looks after the program: starts it, sees it end, starts it again.
 
-use super::door::Door;
 use super::probe::Probe;
 use super::program::{Recipe, RunningProgram};
+use super::program_socket::ProgramSocket;
 use super::recorded;
 use super::start::{ProgramProgress, ProgramStart, told};
 use crate::life::backoff::{Backoff, LONGEST, WELL_AFTER};
@@ -65,7 +65,7 @@ pub(super) struct Refusal {
 #[derive(Debug)]
 pub(super) struct Supervisor {
     means: Means,
-    door: Door,
+    socket: ProgramSocket,
     watch: Epoll,
     life: Life,
     /// It could not be started, and has not come up since: requests are refused at once. Otherwise they wait for it.
@@ -94,11 +94,11 @@ impl Supervisor {
     ///
     /// # Errors
     /// No descriptor.
-    pub(super) fn new(means: Means, door: Door) -> Result<Supervisor, Error> {
+    pub(super) fn new(means: Means, socket: ProgramSocket) -> Result<Supervisor, Error> {
         let watch = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC);
         Ok(Supervisor {
             means,
-            door,
+            socket,
             watch: watch.map_err(|errno| Error::new("epoll_create1", "", errno))?,
             life: Life::Absent,
             refuses: false,
@@ -152,7 +152,7 @@ impl Supervisor {
         if self.life == Life::Absent && !self.refuses {
             self.changed(LifeCause::Needed);
             let means = &self.means;
-            let progress = ProgramStart::begin(&means.plan, &means.recipe, &self.door, &|| check(means));
+            let progress = ProgramStart::begin(&means.plan, &means.recipe, &self.socket, &|| check(means));
             let progress = match progress {
                 ProgramProgress::Pending(start) => {
                     self.oom_kills = start.oom_kills();
@@ -206,11 +206,11 @@ impl Supervisor {
         self.kept = Some(connection);
     }
 
-    /// A new connection. As [`Door::connect`].
+    /// A new connection. As [`ProgramSocket::connect`].
     pub(super) fn connect(&mut self) -> Result<OwnedFd, Error> {
         // A program with one thread does not accept as long as it has another.
         self.kept = None;
-        self.door.connect()
+        self.socket.connect()
     }
 
     /// The program has read of a request. If it ends now, that says nothing of the next one.
@@ -237,7 +237,7 @@ impl Supervisor {
         // What is on it can still be read; what is written to it fails.
         drop(connection);
         let Some(program) = &self.program else { return };
-        let free = Probe::ask(&self.door, clock::now())
+        let free = Probe::ask(&self.socket, clock::now())
             .ok()
             .and_then(|probe| probe.wait(program.process(), limit));
         match free {
@@ -270,10 +270,10 @@ impl Supervisor {
     }
 
     fn begin(&mut self) {
-        self.door.clear();
+        self.socket.clear();
         self.changed(LifeCause::Needed);
         let means = &self.means;
-        let progress = ProgramStart::begin(&means.plan, &means.recipe, &self.door, &|| check(means));
+        let progress = ProgramStart::begin(&means.plan, &means.recipe, &self.socket, &|| check(means));
         self.follow(progress);
     }
 
@@ -285,7 +285,7 @@ impl Supervisor {
                 complaints.log(bytes, NAME);
             }
         };
-        let progress = start.look(&self.door, &|| check(means), &mut log);
+        let progress = start.look(&self.socket, &|| check(means), &mut log);
         self.follow(progress);
     }
 

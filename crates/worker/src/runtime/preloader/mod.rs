@@ -14,7 +14,7 @@ use crate::config::PathPattern;
 use crate::config::sharing;
 use crate::logs::Log;
 use crate::master::renewal::Renewal;
-use crate::runtime::php::protocol::{Answer, Command, WARM_PATIENCE};
+use crate::runtime::php::protocol::{Answer, Command, WARM_TIMEOUT};
 use crate::spawn::error::Category;
 use crate::spawn::setupper::{Notes, SetupComplaint};
 use crate::spawn::step::Step;
@@ -243,7 +243,7 @@ impl Preloader {
     /// # Errors
     /// The connection to the master is broken.
     pub fn warm_up(&mut self, cache: &mut dyn CodeCache) -> Result<(), Error> {
-        let end = clock::now() + WARM_PATIENCE;
+        let end = clock::now() + WARM_TIMEOUT;
         while self.warms_up {
             let Some(message) = self.socket.receive_within(end.since(clock::now()))? else {
                 break;

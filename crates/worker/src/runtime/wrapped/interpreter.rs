@@ -25,7 +25,7 @@ pub const SETTLED: &str = "FORKYARD_SETTLED";
 /// The longest line that is looked at, as in [`Socket`].
 const MAX_LINE_BYTES: usize = 4 << 20;
 /// A line that is longer than the socket's buffer comes in parts; each is waited for this long, this often.
-const PART_PATIENCE: Duration = Duration::from_millis(1);
+const PART_TIMEOUT: Duration = Duration::from_millis(1);
 const MAX_WAITS: u32 = 10_000;
 /// As many links in a row as the kernel follows.
 const MOST_LINKS: usize = 40;
@@ -152,7 +152,7 @@ fn peek() -> Result<Option<Settings>, String> {
             };
         }
         if count < buffer.len() {
-            std::thread::sleep(PART_PATIENCE);
+            std::thread::sleep(PART_TIMEOUT);
         } else if buffer.len() < MAX_LINE_BYTES {
             buffer.resize(buffer.len() * 2, 0);
         } else {

@@ -154,7 +154,7 @@ impl WorkerState {
     }
 
     /// As [`WorkerState::mind_listener`]; what the worker alone was told of goes to its siblings.
-    pub(super) fn mind_door(&mut self, now: Tick) {
+    pub(super) fn update_listening(&mut self, now: Tick) {
         let was_listening = self.is_listening;
         if let Err(errno) = self.mind_listener() {
             log::error!("the listening socket can't be watched: epoll_ctl: {errno}");

@@ -80,7 +80,7 @@ pub(super) struct Client {
     /// It goes on for as long as both ends want, as a WebSocket does: no time is set for it.
     pub is_endless: bool,
     /// By which a router knows the session.
-    pub ticket: Option<u64>,
+    pub session: Option<u64>,
 }
 
 /// What a piece of input came to.

@@ -53,7 +53,7 @@ impl WorkerState {
         if self.router.is_none() {
             let _ = self.epoll.delete(&self.queue_out);
         }
-        self.mind_door(now);
+        self.update_listening(now);
         let idle = |index: &usize| self.clients[*index].phase == ClientPhase::Idle;
         let idle: Vec<usize> = (0..self.clients.len()).filter(idle).collect();
         self.send_away(&idle, now);

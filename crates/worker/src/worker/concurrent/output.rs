@@ -194,7 +194,7 @@ impl WorkerState {
         self.publish_load();
         self.show_end(took, now);
         self.count_served(now);
-        self.mind_door(now);
+        self.update_listening(now);
     }
 
     /// The answer is sent: the connection is kept or closed.
@@ -220,7 +220,7 @@ impl WorkerState {
                 self.linger(index, now)
             };
         }
-        if client.ticket.is_some() {
+        if client.session.is_some() {
             return self.rest(index, now);
         }
         connection.asked = true;
@@ -240,7 +240,7 @@ impl WorkerState {
     pub(super) fn keep(&mut self, index: usize, now: Tick) {
         let limit = now + self.settings.pool.keepalive_timeout;
         let client = &mut self.clients[index];
-        if client.ticket.is_some() {
+        if client.session.is_some() {
             return self.rest(index, now);
         }
         client.phase = ClientPhase::Idle;
@@ -334,8 +334,8 @@ impl WorkerState {
             let Some(connection) = self.clients[index].connection.as_deref() else {
                 break;
             };
-            let patience = self.settings.pool.client_timeout;
-            if !wait(connection.socket(), Readiness::Writable, patience).is_ok_and(|ready| ready) {
+            let timeout = self.settings.pool.client_timeout;
+            if !wait(connection.socket(), Readiness::Writable, timeout).is_ok_and(|ready| ready) {
                 break;
             }
             self.flush(index, now);

@@ -61,25 +61,25 @@ impl WorkerState {
                     return self.leave(now);
                 }
             };
-            let Some((word, ticket, bytes)) = parse::<ToWorker>(&self.scratch[..received.bytes]) else {
+            let Some((kind, session, bytes)) = parse::<ToWorker>(&self.scratch[..received.bytes]) else {
                 log::warn!("the router sent what is no message");
                 continue;
             };
             let length = bytes.len();
-            match word {
+            match kind {
                 ToWorker::Serve | ToWorker::ServeLast => {
                     match received.descriptors.into_iter().next() {
                         Some(socket) if !self.is_leaving() => {
-                            self.serve(socket, ticket, length, word == ToWorker::ServeLast, now);
+                            self.serve(socket, session, length, kind == ToWorker::ServeLast, now);
                         }
                         // The worker leaves, or has no descriptor left for it.
-                        _ => self.tell_router(ToRouter::NotBegun, ticket, &[]),
+                        _ => self.tell_router(ToRouter::NotBegun, session, &[]),
                     }
                 }
                 ToWorker::Where => {
                     self.name_sessions();
                     if let Some(router) = &mut self.router {
-                        router.asked.push(ticket);
+                        router.asked.push(session);
                     }
                     self.answer_where();
                 }
@@ -94,11 +94,11 @@ impl WorkerState {
     }
 
     /// A connection with the first bytes of a request, which are in the scratch memory behind a message's head.
-    fn serve(&mut self, socket: OwnedFd, ticket: u64, length: usize, is_last: bool, now: Tick) {
+    fn serve(&mut self, socket: OwnedFd, session: u64, length: usize, is_last: bool, now: Tick) {
         let origin = self.settings.pool.origin.as_ref();
         if origin.is_some_and(|origin| !is_there(origin)) {
             drop(socket);
-            self.tell_router(ToRouter::Moved, ticket, &[]);
+            self.tell_router(ToRouter::Moved, session, &[]);
             return self.leave(now);
         }
         let bytes = self.scratch[HEAD_BYTES..HEAD_BYTES + length].to_vec();
@@ -107,7 +107,7 @@ impl WorkerState {
             router.sessions += 1;
         }
         let client = &mut self.clients[index];
-        client.ticket = Some(ticket);
+        client.session = Some(session);
         client.input = bytes;
         if let Some(connection) = &mut client.connection {
             (connection.shared, connection.spoken, connection.last) = (true, true, is_last);
@@ -149,12 +149,12 @@ impl WorkerState {
 
     /// A session is over: the connection was kept, with bytes of a next request, or is closed.
     pub(super) fn end_session(&mut self, index: usize, kept: Option<&[u8]>) {
-        let Some(ticket) = self.clients[index].ticket.take() else {
+        let Some(session) = self.clients[index].session.take() else {
             return;
         };
         match kept {
-            Some(bytes) => self.tell_router(ToRouter::Kept, ticket, bytes),
-            None => self.tell_router(ToRouter::Closed, ticket, &[]),
+            Some(bytes) => self.tell_router(ToRouter::Kept, session, bytes),
+            None => self.tell_router(ToRouter::Closed, session, &[]),
         }
         if let Some(router) = &mut self.router {
             router.sessions = router.sessions.saturating_sub(1);
@@ -167,16 +167,16 @@ impl WorkerState {
         self.begin_ordered_work(clock::now());
     }
 
-    fn tell_router(&self, word: ToRouter, ticket: u64, bytes: &[u8]) {
+    fn tell_router(&self, kind: ToRouter, session: u64, bytes: &[u8]) {
         if let Some(router) = &self.router {
-            tell(router.channel(), word, ticket, bytes);
+            tell(router.channel(), kind, session, bytes);
         }
     }
 
     /// Names the sessions that are not over to a router that has not begun them.
     fn name_sessions(&self) {
-        for ticket in self.clients.iter().filter_map(|client| client.ticket) {
-            self.tell_router(ToRouter::Has, ticket, &[]);
+        for session in self.clients.iter().filter_map(|client| client.session) {
+            self.tell_router(ToRouter::Has, session, &[]);
         }
     }
 
@@ -191,8 +191,8 @@ impl WorkerState {
         let Some(router) = self.router.as_mut().filter(|router| !router.works && !is_working) else {
             return;
         };
-        for ticket in std::mem::take(&mut router.asked) {
-            self.tell_router(ToRouter::Here, ticket, &[]);
+        for session in std::mem::take(&mut router.asked) {
+            self.tell_router(ToRouter::Here, session, &[]);
             // A router that asks this is a new one, and may not have heard it.
             if self.want == Want::Told {
                 self.tell_router(ToRouter::WorkWanted, 0, &[]);
@@ -242,16 +242,16 @@ impl WorkerState {
         let Some(router) = &self.router else { return };
         shutdown_read(router.channel());
         while let Ok(received) = receive_with(router.channel(), &mut self.scratch, false) {
-            let Some((word, ticket, _)) = parse::<ToWorker>(&self.scratch[..received.bytes]) else {
+            let Some((kind, session, _)) = parse::<ToWorker>(&self.scratch[..received.bytes]) else {
                 break;
             };
-            match word {
+            match kind {
                 ToWorker::Serve | ToWorker::ServeLast => {
                     drop(received.descriptors);
-                    self.tell_router(ToRouter::NotBegun, ticket, &[]);
+                    self.tell_router(ToRouter::NotBegun, session, &[]);
                 }
                 ToWorker::Work => self.tell_router(ToRouter::Worked, 0, &[0]),
-                ToWorker::Where => self.tell_router(ToRouter::Here, ticket, &[]),
+                ToWorker::Where => self.tell_router(ToRouter::Here, session, &[]),
             }
         }
     }

@@ -292,7 +292,7 @@ impl WorkerState {
         self.take_work(now);
         self.look_for_work(ready.len(), now);
         self.look_if_done();
-        self.mind_door(now);
+        self.update_listening(now);
     }
 
     /// The event loop is told, or the threads.

@@ -85,7 +85,7 @@ impl WorkerState {
 
     /// A client has been idle, silent or deaf for too long.
     fn deadline(&mut self, index: usize) {
-        let patience = self.settings.pool.client_timeout.as_secs_f64();
+        let timeout = self.settings.pool.client_timeout.as_secs_f64();
         match self.clients[index].phase {
             ClientPhase::Idle => {
                 self.close(index);
@@ -93,7 +93,7 @@ impl WorkerState {
             }
             ClientPhase::Reading => {
                 log::warn!(
-                    "a connection was closed: the client did not complete its request within {patience} s"
+                    "a connection was closed: the client did not complete its request within {timeout} s"
                 );
                 self.close(index);
             }

@@ -22,8 +22,8 @@ enum InputPart {
 }
 
 impl Service {
-    /// Reads what is there, waiting at most `patience` for it.
-    pub(in crate::worker) fn fill(&mut self, patience: Duration) -> Result<(), NoRequest> {
+    /// Reads what is there, waiting at most `timeout` for it.
+    pub(in crate::worker) fn fill(&mut self, timeout: Duration) -> Result<(), NoRequest> {
         let Some(connection) = self.current.as_deref_mut() else {
             return Err(NoRequest::Closed);
         };
@@ -45,9 +45,9 @@ impl Service {
                     self.end += count;
                     return Ok(());
                 }
-                Ok(Progress::WouldBlock) if patience.is_zero() => return Err(NoRequest::Silent),
+                Ok(Progress::WouldBlock) if timeout.is_zero() => return Err(NoRequest::Silent),
                 Ok(Progress::WouldBlock) => {
-                    if !wait(connection.socket(), Readiness::Readable, patience).map_err(failed)? {
+                    if !wait(connection.socket(), Readiness::Readable, timeout).map_err(failed)? {
                         return Err(NoRequest::Silent);
                     }
                 }
@@ -101,14 +101,14 @@ impl Service {
                         return Err(NoRequest::Silent);
                     }
                     let now = clock::now();
-                    let patience = self.settings.pool.client_timeout;
-                    let left = limit.get_or_insert(now + patience).since(now);
+                    let timeout = self.settings.pool.client_timeout;
+                    let left = limit.get_or_insert(now + timeout).since(now);
                     match self.fill(left) {
                         Ok(()) => {}
                         Err(NoRequest::Silent) => {
                             return Err(NoRequest::Failed(format!(
                                 "the client did not complete its request within {} s",
-                                patience.as_secs_f64()
+                                timeout.as_secs_f64()
                             )));
                         }
                         Err(NoRequest::Closed) => {

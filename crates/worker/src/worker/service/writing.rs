@@ -71,7 +71,7 @@ impl Service {
         let Some(connection) = self.current.as_deref() else {
             return Err(ClientGone);
         };
-        let patience = self.settings.pool.client_timeout;
+        let timeout = self.settings.pool.client_timeout;
         loop {
             let pending = self.output.pending();
             if pending.is_empty() {
@@ -80,7 +80,7 @@ impl Service {
             self.timeout_response.begin_output();
             match send(connection.socket(), pending) {
                 Ok(Progress::Done(count)) => self.output.consume(count),
-                Ok(Progress::WouldBlock) => match wait(connection.socket(), Readiness::Writable, patience) {
+                Ok(Progress::WouldBlock) => match wait(connection.socket(), Readiness::Writable, timeout) {
                     Ok(true) => {}
                     Ok(false) | Err(_) => return Err(ClientGone),
                 },
@@ -128,8 +128,8 @@ impl Service {
             match send(connection.socket(), bytes) {
                 Ok(Progress::Done(count)) => bytes = &bytes[count..],
                 Ok(Progress::WouldBlock) => {
-                    let patience = self.settings.pool.client_timeout;
-                    if !wait(connection.socket(), Readiness::Writable, patience).is_ok_and(|ready| ready) {
+                    let timeout = self.settings.pool.client_timeout;
+                    if !wait(connection.socket(), Readiness::Writable, timeout).is_ok_and(|ready| ready) {
                         return Err(ClientGone);
                     }
                 }

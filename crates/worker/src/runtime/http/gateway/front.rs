@@ -62,7 +62,7 @@ pub(super) struct Visit {
 
 impl Gateway {
     /// Begins or ceases to take connections, as there is room.
-    pub(super) fn mind_door(&mut self) {
+    pub(super) fn update_listening(&mut self) {
         let is_open = self.worker.has_room();
         if is_open == self.is_open {
             return;
@@ -308,7 +308,7 @@ impl Gateway {
         };
         visit.tried.clear();
         let now = clock::now();
-        let until = *visit.until.get_or_insert(now + self.patience);
+        let until = *visit.until.get_or_insert(now + self.connect_timeout);
         if until <= now {
             let why = visit.why.take().unwrap_or_else(|| "it is not up".to_owned());
             log::error!("the application can't be reached: {why}");

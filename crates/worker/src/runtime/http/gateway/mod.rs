@@ -24,7 +24,7 @@ use std::time::Duration;
 /// Exit code of a worker that could not begin or go on (sysexits.h, EX_SOFTWARE).
 const EXIT_SOFTWARE: i32 = 70;
 /// How long a request waits for a program that is being started, at most.
-const MOST_PATIENCE: Duration = Duration::from_secs(30);
+const MOST_CONNECT_TIME: Duration = Duration::from_secs(30);
 
 /// What events are about: a connection to the program, by its number and place.
 const LINK: u64 = OWN | 1 << 61;
@@ -45,9 +45,9 @@ pub fn is_for(pool: &Pool) -> bool {
 /// what its pool says.
 pub fn serve(context: GenerationContext, own: WorkerContext, share: Option<&Share>) -> i32 {
     let pool = &context.settings.pool;
-    let patience = match &pool.application {
-        Application::Program(program) => program.start_timeout.min(MOST_PATIENCE),
-        _ => MOST_PATIENCE,
+    let connect_timeout = match &pool.application {
+        Application::Program(program) => program.start_timeout.min(MOST_CONNECT_TIME),
+        _ => MOST_CONNECT_TIME,
     };
     let server = match (&pool.application, share) {
         (Application::Http(http), _) => Server::There(http.address.clone()),
@@ -67,7 +67,7 @@ pub fn serve(context: GenerationContext, own: WorkerContext, share: Option<&Shar
         }
     }
     match Concurrent::begin(context, own) {
-        Ok(worker) => Gateway::new(worker, links, patience).run(),
+        Ok(worker) => Gateway::new(worker, links, connect_timeout).run(),
         Err(error) => {
             log::error!("worker failed to initialize: {error}");
             EXIT_SOFTWARE

@@ -56,7 +56,7 @@ pub(super) struct Gateway {
     pub(super) due: BTreeSet<(Tick, User)>,
     /// Requests that had their turn and have more to do.
     pub(super) more: Vec<User>,
-    pub(super) patience: Duration,
+    pub(super) connect_timeout: Duration,
     pub(super) scratch: Box<[u8]>,
     piece: Vec<u8>,
     /// What the worker has said last.
@@ -64,7 +64,7 @@ pub(super) struct Gateway {
 }
 
 impl Gateway {
-    pub(super) fn new(worker: Concurrent, links: Links, patience: Duration) -> Gateway {
+    pub(super) fn new(worker: Concurrent, links: Links, connect_timeout: Duration) -> Gateway {
         Gateway {
             epoll: worker.epoll(),
             worker,
@@ -79,7 +79,7 @@ impl Gateway {
             by_token: HashMap::new(),
             due: BTreeSet::new(),
             more: Vec::new(),
-            patience,
+            connect_timeout,
             scratch: vec![0; PIECE_BYTES].into_boxed_slice(),
             piece: Vec::new(),
             told: Vec::new(),
@@ -92,7 +92,7 @@ impl Gateway {
         let mut ready = vec![EpollEvent::empty(); EVENTS];
         let mut workers_own = Vec::new();
         loop {
-            self.mind_door();
+            self.update_listening();
             let count = match self.epoll.wait(&mut ready, self.timeout(has_more)) {
                 Ok(count) => count,
                 Err(Errno::EINTR) => 0,
@@ -278,7 +278,7 @@ impl Gateway {
         };
         exchange.tried.clear();
         let now = clock::now();
-        let until = *exchange.until.get_or_insert(now + self.patience);
+        let until = *exchange.until.get_or_insert(now + self.connect_timeout);
         if until <= now {
             let why = exchange.why.take().unwrap_or_else(|| "it is not up".to_owned());
             log::error!("the application can't be reached: {why}");

@@ -1,4 +1,4 @@
-//! What is the daemon's own when the same master runs under different names.
+//! The command that the daemon was started by: the same master runs as forkyard and in php-fpm's place.
 
 use crate::config::{self, Config, Diagnostic, Severity, Skipped};
 use crate::control::protocol::Complaint;
@@ -10,8 +10,8 @@ pub type ReadConfig = Box<dyn FnMut() -> Result<Config, Vec<Complaint>>>;
 /// The title of a daemon that is in php-fpm's place.
 pub(super) const FPM_TITLE: &str = "php-fpm";
 
-/// What is the daemon's own when the same master runs under different names.
-pub struct Persona {
+/// The command that the daemon was started by: its name, its titles, its configuration.
+pub struct Frontend {
     /// Its name in the log.
     pub name: &'static str,
     /// The word before the colon in process titles.
@@ -20,15 +20,15 @@ pub struct Persona {
     pub read_config: ReadConfig,
 }
 
-impl Persona {
+impl Frontend {
     /// Whether it is in php-fpm's place.
     pub(super) fn speaks_as_fpm(&self) -> bool {
         self.title == FPM_TITLE
     }
 
     /// forkyard itself, with the configuration file that it reads anew.
-    pub fn forkyard(path: PathBuf) -> Persona {
-        Persona {
+    pub fn forkyard(path: PathBuf) -> Frontend {
+        Frontend {
             name: "forkyard",
             title: "forkyard",
             read_config: Box::new(move || read_config(&path)),

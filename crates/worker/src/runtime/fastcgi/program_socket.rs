@@ -20,30 +20,30 @@ const MODE: u32 = 0o666;
 /// The file that it was bound to is gone; it is held by a descriptor that stands for nothing but the file's inode (`O_PATH`),
 /// through which it can still be connected to. So nothing is left behind, however the worker ends.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct ProgramSocket {
     listener: OwnedFd,
     place: Held,
 }
 
-impl Door {
+impl ProgramSocket {
     /// A new socket, made in `parent`, where no trace of it stays.
-    pub(super) fn open(parent: &Path) -> Result<Door, Error> {
+    pub(super) fn open(parent: &Path) -> Result<ProgramSocket, Error> {
         let (directory, _) = dir::make_temporary(parent, PREFIX)?;
         let path = directory.join(NAME);
-        let made = Door::open_at(&path);
+        let made = ProgramSocket::open_at(&path);
         // Only this process knows the name, so there is nothing else in the directory.
         let _ = std::fs::remove_file(&path);
         let _ = std::fs::remove_dir(&directory);
         made
     }
 
-    fn open_at(path: &Path) -> Result<Door, Error> {
+    fn open_at(path: &Path) -> Result<ProgramSocket, Error> {
         let failed = |error: std::io::Error| Error::from_io("bind", path.display().to_string(), &error);
         // Blocking: most programs expect accept(2) to wait.
         let listener = UnixListener::bind(path).map_err(failed)?;
         let place = Held::open(path)?;
         place.change_mode(MODE)?;
-        Ok(Door {
+        Ok(ProgramSocket {
             listener: listener.into(),
             place,
         })
@@ -87,19 +87,19 @@ mod tests {
     use crate::sys::socket::{Progress, receive, send};
 
     #[test]
-    fn a_door_leaves_no_trace_and_can_be_gone_through() {
+    fn the_socket_leaves_no_trace_and_can_be_gone_through() {
         let parent = tempfile::tempdir().unwrap();
-        let door = Door::open(parent.path()).unwrap();
+        let socket = ProgramSocket::open(parent.path()).unwrap();
         assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 0);
-        let connection = door.connect().unwrap();
+        let connection = socket.connect().unwrap();
         assert_eq!(send(connection.as_fd(), b"words"), Ok(Progress::Done(5)));
         assert_ne!(unread_by_peer(connection.as_fd()), Some(0));
-        let other = accept(door.listener()).unwrap().unwrap();
+        let other = accept(socket.listener()).unwrap().unwrap();
         let mut bytes = [0; 8];
         assert_eq!(receive(other.as_fd(), &mut bytes), Ok(Progress::Done(5)));
         assert_eq!(unread_by_peer(connection.as_fd()), Some(0));
-        let given_up = door.connect().unwrap();
-        door.clear();
+        let given_up = socket.connect().unwrap();
+        socket.clear();
         assert_eq!(receive(given_up.as_fd(), &mut bytes), Ok(Progress::Done(0)));
     }
 }
