@@ -68,12 +68,13 @@ def run(bench):
                 if clients > 1:
                     yield list(latencies(comparison, work))[1]
             memory[mode] = processes.pss_mib(server.processes())
-        yield from _beside_preload(bench, modes["snapshot"], symfony, start, rounds, seconds)
         own, others = memory["snapshot"], processes.pss_mib(php_fpm.processes())
         yield Row(
             f"a Symfony page, snapshot: memory of {WORKERS} workers", own, others, "MiB", f"≤ {MOST_MEMORY} x",
             own <= MOST_MEMORY * others, own / others, note="PSS of all processes",
         )
+        # After that: another php-fpm would share the pages of its program.
+        yield from _beside_preload(bench, modes["snapshot"], symfony, start, rounds, seconds)
     yield from _hello(bench, rounds, seconds)
 
 
