@@ -342,6 +342,12 @@ impl Router {
 
     /// Its process is gone.
     pub(super) fn instance_gone(&mut self, number: u64) {
+        // The master may tell so before the last messages were read: a connection that it gave back is not lost.
+        for _ in 0..MESSAGES {
+            if self.hear_message(number).is_none() {
+                break;
+            }
+        }
         if let Some(process) = self.instances.remove(&number) {
             let _ = self.epoll.delete(&process.channel);
             if let Some(due) = process.ended {
@@ -368,29 +374,37 @@ impl Router {
     /// Takes what an instance has said.
     pub(super) fn hear_instance(&mut self, number: u64) {
         for _ in 0..MESSAGES {
-            let live = self
-                .instances
-                .get(&number)
-                .filter(|process| process.ended.is_none());
-            let Some(process) = live else { return };
-            let count = match receive(process.channel.as_fd(), &mut self.buffer) {
-                Ok(Progress::Done(count)) => count,
-                Ok(Progress::WouldBlock) => return,
-                Err(_) => 0,
-            };
-            if count == 0 {
-                return self.channel_ended(number);
-            }
-            match parse::<ToRouter>(&self.buffer[..count]) {
-                Some((kind, session, bytes)) => {
-                    let bytes = bytes.to_vec();
-                    self.heard(number, kind, SessionId(session), bytes);
-                }
-                None => return self.breaks_off(number),
-            }
             // It mostly says one thing at a time, and epoll tells if there is more.
-            if count == HEAD_BYTES {
+            if self.hear_message(number).is_none_or(|count| count == HEAD_BYTES) {
                 return;
+            }
+        }
+    }
+
+    /// Takes one message; its length, if there was one.
+    fn hear_message(&mut self, number: u64) -> Option<usize> {
+        let live = self
+            .instances
+            .get(&number)
+            .filter(|process| process.ended.is_none());
+        let count = match receive(live?.channel.as_fd(), &mut self.buffer) {
+            Ok(Progress::Done(count)) => count,
+            Ok(Progress::WouldBlock) => return None,
+            Err(_) => 0,
+        };
+        if count == 0 {
+            self.channel_ended(number);
+            return None;
+        }
+        match parse::<ToRouter>(&self.buffer[..count]) {
+            Some((kind, session, bytes)) => {
+                let bytes = bytes.to_vec();
+                self.heard(number, kind, SessionId(session), bytes);
+                Some(count)
+            }
+            None => {
+                self.breaks_off(number);
+                None
             }
         }
     }
