@@ -2,8 +2,7 @@
 //!
 //! After a worker's end `exited` has the pool count anew (`worker_gone` in `fork.rs`), and the count replaces it: a static pool
 //! is filled up, an ondemand pool looks whether work waits, and a dynamic pool makes another even if enough are idle
-//! (`Generation::to_replace`). A
-//! worker that crashed or failed may have to wait first (`budget.rs`, `crates/core/src/life/backoff.rs`).
+//! (`Generation::to_replace`; `growth` in `policy.rs` has the bounds). A worker that crashed or failed may have to wait first (`budget.rs`, `crates/core/src/life/backoff.rs`).
 
 use super::action::{Action, Fact, Force, Notice};
 use super::children::Life;
