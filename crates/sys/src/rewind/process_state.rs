@@ -45,6 +45,8 @@ pub(super) struct ProcessState {
     changed_limits: u32,
     identity: Identity,
     priority: usize,
+    /// The number that the next timer of timer_create(2) had: the kernel counts them.
+    next_timer: i32,
     /// The working directory.
     directory: i32,
     /// `/proc/self/task`.
@@ -73,6 +75,7 @@ impl ProcessState {
         }
         self.identity = identity().map_err(failed)?;
         self.priority = priority().map_err(failed)?;
+        self.next_timer = next_timer().map_err(failed)?;
         Ok(())
     }
 
@@ -110,7 +113,7 @@ impl ProcessState {
     }
 
     /// Puts it back. Signals are held.
-    pub(super) fn put_back(&self) -> std::result::Result<(), Unrewindable> {
+    pub(super) fn put_back(&mut self) -> std::result::Result<(), Unrewindable> {
         let failed = |call| move |errno| Unrewindable::Failed(call, errno);
         for timer in TIMERS {
             let never = [0_u64; 4];
@@ -123,6 +126,12 @@ impl ProcessState {
             }
             .map_err(failed("setitimer"))?;
         }
+        let next = next_timer().map_err(failed("timer_create"))?;
+        for timer in self.next_timer + 1..next {
+            // The request may have deleted it.
+            let _ = delete_timer(timer);
+        }
+        self.next_timer = next;
         drop_pending();
         for signal in 1..=SIGNALS {
             let before = &self.actions[signal - 1];
@@ -165,6 +174,26 @@ fn change_mask(mask: Option<u64>) -> std::result::Result<u64, Errno> {
         )?
     };
     Ok(old)
+}
+
+/// Makes a timer, to see its number.
+fn next_timer() -> std::result::Result<i32, Errno> {
+    let mut timer = 0_i32;
+    let clock = libc::CLOCK_MONOTONIC as usize;
+    // SAFETY: there is room for a number; without a `sigevent` the kernel has a default.
+    unsafe {
+        call(
+            libc::SYS_timer_create,
+            [clock, 0, &raw mut timer as usize, 0, 0, 0],
+        )?
+    };
+    delete_timer(timer)?;
+    Ok(timer)
+}
+
+fn delete_timer(timer: i32) -> std::result::Result<(), Errno> {
+    // SAFETY: a number.
+    unsafe { call(libc::SYS_timer_delete, [timer as usize, 0, 0, 0, 0, 0]).map(|_| ()) }
 }
 
 fn set_umask(mask: usize) -> usize {

@@ -307,6 +307,31 @@ fn the_kernels_state_is_put_back() {
 }
 
 #[test]
+fn timers_that_were_created_are_gone() {
+    assert_eq!(
+        rounds(4, |_, _| {
+            // SAFETY: plain calls of one thread; there is room for what they write.
+            unsafe {
+                let mut setting = [0_i64; 4];
+                let mut is_left =
+                    |id: i32| libc::syscall(libc::SYS_timer_gettime, id, setting.as_mut_ptr()) == 0;
+                if (0..64).any(&mut is_left) {
+                    libc::_exit(LEFT);
+                }
+                let (mut deleted, mut armed) = (0_i32, 0_i32);
+                for id in [&raw mut deleted, &raw mut armed] {
+                    libc::syscall(libc::SYS_timer_create, libc::CLOCK_MONOTONIC, 0, id);
+                }
+                libc::syscall(libc::SYS_timer_delete, deleted);
+                let soon = [0_i64, 20_000_000, 0, 20_000_000];
+                libc::syscall(libc::SYS_timer_settime, armed, 0, soon.as_ptr(), 0);
+            }
+        }),
+        OK
+    );
+}
+
+#[test]
 fn what_can_not_be_put_back_is_told() {
     // SAFETY: plain calls of one thread.
     let child = |_: u64, _: &mut [u8]| unsafe {
