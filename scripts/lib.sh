@@ -143,7 +143,7 @@ build() {
         forkyard-fpm) options+=(--bin forkyard) ;;
         examples/*) options+=(--example "${what#examples/}") ;;
         forkyard | forkyard-php) options+=(--bin "$what") ;;
-        # In a package of its name, so that nobody else waits for what it alone needs.
+        # In a package of its name, so that no other build waits for what it alone needs.
         *) options+=(--package "$what" --bin "$what") ;;
         esac
     done

@@ -72,7 +72,7 @@ mod tests {
         assert!(!load(16, true).yields_to([load(14, true)]) && load(16, true).yields_to([load(13, true)]));
         assert!(
             !load(0, true).yields_to([load(0, true)]),
-            "nobody waits for nobody"
+            "a worker leaves nothing to one that has as little to do"
         );
     }
 }

@@ -158,7 +158,7 @@ pub(super) const ROWS: &[Setting] = &[
         "what starts the program, as a shell reads it after `exec`; it has to listen on `$PORT`, or on `$SOCKET` with `handshake = \"socket\"`")
         .sample(Off(r#""node server.js""#)),
     key(Http, "handshake", "flag, or `\"socket\"`", "`false`",
-        "`\"socket\"`: the program listens on the unix socket `$SOCKET`, which nobody else can reach; `true`: it speaks the \
+        "`\"socket\"`: the program listens on the unix socket `$SOCKET`, which only forkyard can reach; `true`: it speaks the \
          [handshake](spawning.md#the-handshake) and chooses its sockets itself"),
     key(Http, "instances", "number, 1 to 256", "`1`",
         "how many processes are started of the program; a request goes to the least busy one"),

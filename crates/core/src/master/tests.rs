@@ -459,7 +459,7 @@ fn a_worker_that_was_up_may_still_turn_out_not_to_be_known() {
     let actions = world.tell(Event::Terminate);
     assert!(
         !actions.contains(&Action::Kill(worker, Force::Terminate)),
-        "nobody knows its process yet: {actions:?}"
+        "its process is not known yet: {actions:?}"
     );
     let actions = world.tell(Event::ForkFailed(worker));
     assert_eq!(actions.last(), Some(&Action::Exit(ExitOutcome::Stopped)));

@@ -282,7 +282,7 @@ impl Shadow {
                 let removed = self.immediate && self.removed.contains(&id);
                 let shut = matches!(event, Event::Shutdown(Removal::Immediate));
                 if !crashed && !deadline && !removed && !shut {
-                    return wrong("nobody may take it");
+                    return wrong("no instance may take it");
                 }
                 self.end(*session);
             }

@@ -83,7 +83,7 @@ impl World {
             };
             let latest = due + LATE;
             if self.manager.next_deadline().is_none_or(|due| due > latest) {
-                return Err(format!("the request of {id:?} runs and nobody looks"));
+                return Err(format!("the request of {id:?} runs and the master does not look"));
             }
         }
         Ok(())
@@ -108,15 +108,15 @@ impl World {
         // Capacity may be kept for a pool that turns out to need it no more.
         let kept_back = self.scenario.process_max.is_some() && now.since(since) <= GRANTS;
         if strict && !kept_back {
-            return Err(format!("{id:?}: work waits and nobody is told: {pool:?}"));
+            return Err(format!("{id:?}: work waits and the master is not told: {pool:?}"));
         }
         if !strict && now.since(since) > NEGLECT && now.since(self.tally.last_fault) > NEGLECT {
             return Err(format!(
-                "{id:?}: work has waited since {since:?} and nobody is told: {pool:?}"
+                "{id:?}: work has waited since {since:?} and the master is not told: {pool:?}"
             ));
         }
         if self.manager.next_deadline().is_none() {
-            return Err(format!("{id:?}: work waits, nobody is told, and nothing is due"));
+            return Err(format!("{id:?}: work waits, the master is not told, and nothing is due"));
         }
         Ok(())
     }
@@ -387,7 +387,7 @@ impl World {
                     self.fail(format!("{id:?} is dropped and not empty"));
                 }
             }
-            Action::Fill(..) | Action::Fail(_) => self.fail("nobody ordered anything"),
+            Action::Fill(..) | Action::Fail(_) => self.fail("there was no order"),
             Action::Watch(_)
             | Action::Unwatch(_)
             | Action::SetWakeOnAccept(..)

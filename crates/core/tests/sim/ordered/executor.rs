@@ -65,7 +65,7 @@ impl World {
                 }
             }
             Action::Exit(_) => self.has_exited = true,
-            Action::Say(Notice::NoWorkerPossible(..)) => self.fail("nobody waits in a socket".to_owned()),
+            Action::Say(Notice::NoWorkerPossible(..)) => self.fail("no request waits in a socket".to_owned()),
             Action::Watch(_)
             | Action::Unwatch(_)
             | Action::RespondTimeout(_)
@@ -149,7 +149,7 @@ impl World {
         worker.was_dismissed = true;
         let order = worker.order;
         if !self.canceled.contains(&order) && !self.has_exited && !self.is_ending() {
-            self.fail(format!("{id:?} is {how} and nobody dismissed it"));
+            self.fail(format!("{id:?} is {how} without being dismissed"));
         }
     }
 

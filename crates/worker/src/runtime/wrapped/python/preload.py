@@ -209,7 +209,7 @@ def work_out_of_band(library, worker):
 def is_copy_for_preloader(library, worker):
     """Forks the next preloader from this worker. True in the copy, which is a worker yet."""
     prepare()
-    # Any of them may hold a lock that nobody would ever give back in the copy.
+    # Any of them may hold a lock, which is never released in the copy.
     if others := other_threads():
         why = f"it has threads besides the first one: {', '.join(others)}".encode("utf-8", "backslashreplace")
         library.refuse(worker, why, len(why))
@@ -336,5 +336,5 @@ def flush():
         try:
             stream.flush()
         except (AttributeError, OSError, ValueError):
-            # Closed, or nobody reads it.
+            # Closed, or it has no reader.
             pass

@@ -16,7 +16,7 @@ END_SECONDS = 1
 
 
 def begin(library, preloader):
-    """The descriptor of the socket over which questions come; None: nobody asks.
+    """The descriptor of the socket over which questions come; None: no process asks.
 
     faulthandler writes the calls of the thread that serves, in C: no Python runs for it, no sleep ends early."""
     descriptor = library.questions(preloader, 1)
