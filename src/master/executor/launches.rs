@@ -461,8 +461,6 @@ fn plan(name: &str, settings: &Settings, launch: &Launch) -> Plan {
     plan.inherited = Some(worker::environment(settings, std::env::vars_os().collect()));
     plan.no_new_privileges = pool.no_new_privs;
     plan.cgroup = confine::group(pool);
-    // The master has a back-off of its own.
-    plan.is_held_back = false;
     if let Some(policy) = super::pools::policy(pool).preloader {
         plan.start_timeout = policy.start_timeout;
     }

@@ -161,7 +161,10 @@ impl ApplicationPool {
         assert_eq!(queued, app.queued);
         let lists = app.idle.len() + app.busy.len() + app.spawning.len();
         assert!(lists <= app.instances.len(), "no one is in two lists");
-        assert!(self.next_of(app).is_none(), "a request waits although an instance is free");
+        assert!(
+            self.next_of(app).is_none(),
+            "a request waits although an instance is free"
+        );
         assert!(
             !app.is_backing_off() || app.waiters.is_empty(),
             "requests wait although the application is not tried again yet"

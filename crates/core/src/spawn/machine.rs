@@ -6,7 +6,6 @@
 
 use super::action::{Action, JourneyAction, SpawnOutcome, Up};
 use super::attempt::{Attempt, AttemptProgress, Phase};
-use super::backoff::Backoff;
 use super::error::{Trouble, explain};
 use super::event::{Event, JourneyId, Token};
 use super::handshake::response::Surroundings;
@@ -22,8 +21,6 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Machine {
     attempts: BTreeMap<JourneyId, Attempt>,
-    /// By group; a group without failures has none.
-    backoffs: BTreeMap<String, Backoff>,
     next: u64,
     seed: u64,
     stopping: bool,
@@ -34,7 +31,6 @@ impl Machine {
     pub fn new(seed: u64) -> Machine {
         Machine {
             attempts: BTreeMap::new(),
-            backoffs: BTreeMap::new(),
             next: 0,
             seed,
             stopping: false,
@@ -112,18 +108,9 @@ impl Machine {
 
     fn spawn(&mut self, token: Token, plan: Arc<Plan>, now: Tick, out: &mut Vec<Action>) {
         let faults = plan.faults();
-        let held = self
-            .backoffs
-            .get(&plan.group)
-            .filter(|_| plan.is_held_back)
-            .and_then(|backoff| backoff.holds(now));
-        let trouble = match held {
-            _ if !faults.is_empty() => Some(Trouble::BadPlan(faults)),
-            _ if self.stopping => Some(Trouble::Cancelled),
-            Some(last) => Some(Trouble::HeldBack {
-                last: last.to_string(),
-            }),
-            None => None,
+        let trouble = match faults.is_empty() {
+            false => Some(Trouble::BadPlan(faults)),
+            true => self.stopping.then_some(Trouble::Cancelled),
         };
         if let Some(trouble) = trouble {
             let report = Arc::new(self.refusal(plan, &trouble, now));
@@ -171,7 +158,6 @@ impl Machine {
         let Some(attempt) = self.attempts.remove(&id) else {
             return;
         };
-        self.backoffs.remove(&attempt.plan.group);
         let surroundings = attempt.response.map(|response| response.surroundings);
         let up = Up {
             id,
@@ -189,14 +175,10 @@ impl Machine {
         let Some(attempt) = self.attempts.remove(&id) else {
             return;
         };
-        let (token, blamed, started) = (attempt.token, attempt.is_to_blame(), attempt.started);
+        let (token, blamed) = (attempt.token, attempt.is_to_blame());
         let report = Arc::new(self.report(id, attempt, now));
         if blamed {
             out.push(Action::Report(Arc::clone(&report)));
-        }
-        if blamed && report.plan.is_held_back {
-            let backoff = self.backoffs.entry(report.plan.group.clone()).or_default();
-            backoff.fail(started, now, report.id);
         }
         out.push(Action::Deliver(token, SpawnOutcome::Failed(report)));
     }

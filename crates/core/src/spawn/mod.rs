@@ -7,7 +7,6 @@
 
 pub mod action;
 mod attempt;
-mod backoff;
 pub mod capture;
 pub mod error;
 pub mod event;

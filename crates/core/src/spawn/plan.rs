@@ -118,8 +118,6 @@ pub struct Plan {
     pub cgroup: Option<PathBuf>,
     /// What it inherits; `None`: the environment of forkyard itself. Not in reports.
     pub inherited: Option<Vec<(OsString, OsString)>>,
-    /// Not tried again at once when it has failed; otherwise the caller sees to that.
-    pub is_held_back: bool,
     /// What a wrapper loads; absolute.
     pub startup_file: Option<PathBuf>,
     /// Process title, for wrappers.
@@ -185,7 +183,6 @@ impl Plan {
             internal: None,
             cgroup: None,
             inherited: None,
-            is_held_back: true,
             startup_file: None,
             process_title: None,
             app_type: String::new(),

@@ -502,35 +502,3 @@ fn one_that_hangs_delays_no_one() {
     assert_eq!(report.failure.category, Category::Timeout);
     world.end();
 }
-
-#[test]
-fn an_application_that_keeps_failing_is_held_back_with_the_last_error() {
-    let mut world = World::new(2, 0);
-    let mut last = String::new();
-    let mut held = 0;
-    for number in 0..20 {
-        let mut plan = sample();
-        plan.group = "hang".to_owned();
-        plan.start_timeout = millis(10);
-        world.spawn(Token(number), plan);
-        while !world.answered.contains_key(&Token(number)) {
-            assert!(world.step());
-        }
-        let SpawnOutcome::Failed(report) = &world.answered[&Token(number)] else {
-            panic!("it came");
-        };
-        if report.pid.is_none() {
-            held += 1;
-            assert!(
-                report.failure.summary.contains(&last),
-                "{}",
-                report.failure.summary
-            );
-        } else {
-            last = report.id.to_string();
-        }
-    }
-    // The first two are tried; the clock of this world then only moves when something is tried.
-    assert_eq!(held, 18);
-    world.end();
-}

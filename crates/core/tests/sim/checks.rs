@@ -116,7 +116,9 @@ impl World {
             ));
         }
         if self.manager.next_deadline().is_none() {
-            return Err(format!("{id:?}: work waits, the master is not told, and nothing is due"));
+            return Err(format!(
+                "{id:?}: work waits, the master is not told, and nothing is due"
+            ));
         }
         Ok(())
     }

@@ -58,8 +58,6 @@ pub(super) fn plan(settings: &Settings) -> Option<Plan> {
     plan.no_new_privileges = pool.no_new_privs;
     plan.origin.clone_from(&pool.origin);
     plan.start_timeout = program.start_timeout;
-    // The program has a back-off of its own.
-    plan.is_held_back = false;
     plan.dies_with_parent = true;
     Some(plan)
 }

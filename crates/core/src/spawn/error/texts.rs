@@ -64,7 +64,6 @@ fn ours(trouble: &Trouble, journey: &Journey, plan: &Plan, response: Option<&Res
     let what = subject(route);
     let blamed = Step::of_application(plan.kind.has_wrapper());
     let guessed = || reported(journey).unwrap_or_else(|| journey.likely_failed());
-    let root = plan.app_root.display();
     match trouble {
         Trouble::BadPlan(faults) => say(
             Category::Internal,
@@ -157,13 +156,6 @@ fn ours(trouble: &Trouble, journey: &Journey, plan: &Plan, response: Option<&Res
                 "{} has to write the file before it writes to response/finish.",
                 capital(plan.kind.writer())
             ),
-        ),
-        Trouble::HeldBack { last } => say(
-            Category::Internal,
-            Step::KitPreparation,
-            format!("{root} failed to start a moment ago (error {last}) and is not tried again yet."),
-            "After repeated failure forkyard waits longer and longer between two tries.".to_owned(),
-            format!("See the report of error {last}."),
         ),
         Trouble::Cancelled => say(
             Category::Internal,

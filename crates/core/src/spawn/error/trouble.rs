@@ -48,11 +48,6 @@ pub enum Trouble {
     Properties(Vec<String>),
     /// It wrote no `properties.json`.
     NoProperties,
-    /// It failed before, and is not tried again yet.
-    HeldBack {
-        /// Id of the last report.
-        last: String,
-    },
     /// It is not wanted any more.
     Cancelled,
 }
