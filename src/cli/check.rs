@@ -95,10 +95,17 @@ fn further(loaded: &Loaded, directory: &Path) -> Vec<Diagnostic> {
             found.extend(diagnostic(loaded, pool, Severity::Error, problem, remedy));
         }
     }
+    // A warning: others than this pool are not to do without a start because of it, and its user may have caused it.
     for barred in reach::barred(&loaded.config.pools) {
         let problem = barred.barrier.summary.trim_end_matches('.').to_owned();
         let remedy = as_remedy(&barred.barrier.solution);
-        found.extend(diagnostic(loaded, barred.pool, Severity::Error, problem, remedy));
+        found.extend(diagnostic(
+            loaded,
+            barred.pool,
+            Severity::Warning,
+            problem,
+            remedy,
+        ));
     }
     let program = directory.join("forkyard-php");
     if !missing.contains(&program) {
