@@ -28,7 +28,7 @@ def main():
         os.chmod(work, 0o755)
         bench = Bench(work, arguments.quick)
         shutil.copytree(SCRIPTS, bench.scripts)
-        about = {"machine": machine(), "programs": str(PROGRAMS), "quick": arguments.quick, "load_before": load_average()}
+        about = {"machine": machine(), "programs": PROGRAMS.name, "forkyard": version(), "quick": arguments.quick, "load_before": load_average()}
         print(f"{about['machine']}; load average {about['load_before']}", file=sys.stderr)
         rows, broken = [], []
         for name in arguments.cases or CASES:
@@ -85,6 +85,12 @@ def machine():
         php = subprocess.run([PHP_FPM, "-v"], capture_output=True, text=True, check=True)
         about.append(php.stdout.split("(")[0].strip())
     return ", ".join(about)
+
+
+def version():
+    """What is measured: version and commit."""
+    said = subprocess.run([PROGRAMS / "forkyard", "--version"], capture_output=True, text=True, check=True)
+    return said.stdout.splitlines()[0]
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def picture(case, rows, about):
         parts.append(text(WIDTH - 10, top + 16, f"{ratio}{row.must}: {verdict}", 'class="small" text-anchor="end"'))
     height = HEAD + len(rows) * LINE
     quick = "; a quick run, not to be quoted" if about.get("quick") else ""
-    said = f"{about['machine']}; load average {about['load_before']} before, {about['load_after']} after{quick}"
+    said = f"{about['forkyard']}; {about['machine']}; load average {about['load_before']} before, {about['load_after']} after{quick}"
     summary = "; ".join(f"{row.work}: {figure(row.forkyard, row.unit)}, other {figure(row.php_fpm, row.unit)}" for row in rows)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">'

@@ -5,7 +5,7 @@ use crate::support::daemon::directory;
 use std::fs;
 use std::process::Command;
 
-const FIGURES: &str = r#"{"machine": "2 processors", "programs": "dist", "quick": true, "load_before": 0.5, "load_after": 1.5, "rows": [
+const FIGURES: &str = r#"{"forkyard": "forkyard 0.1.0", "machine": "2 processors", "programs": "dist", "quick": true, "load_before": 0.5, "load_after": 1.5, "rows": [
     {"work": "1 client", "forkyard": 1500.0, "php_fpm": 1000.0, "unit": "/s", "must": "≥ 1.3 x", "met": true, "ratio": 1.5,
      "note": "", "rounds": {}, "case": "hello"},
     {"work": "p99 < 1 ms", "forkyard": 3.0, "php_fpm": null, "unit": "ms", "must": "≤ 1 ms", "met": false, "ratio": null,
@@ -35,7 +35,7 @@ fn figures_of_a_benchmark_become_pictures() {
         "1.50; ≥ 1.3 x: met<",
         "p99 &lt; 1 ms<",
         "≤ 1 ms: NOT MET<",
-        "load average 0.5 before, 1.5 after; a quick run",
+        "forkyard 0.1.0; 2 processors; load average 0.5 before, 1.5 after; a quick run",
     ] {
         assert!(hello.contains(part), "{part}: {hello}");
     }
