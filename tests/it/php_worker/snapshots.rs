@@ -70,6 +70,13 @@ fn each_request_begins_with_what_has_booted_after_any_end_of_the_one_before() {
         ("memory", "Allowed memory size of 8388608 bytes exhausted"),
         ("time limit", "Maximum execution time of 1 second exceeded"),
         ("in shutdown", "Cannot declare class Noted"),
+        ("throws in shutdown", "Uncaught RuntimeException: thrown late"),
+        ("exits in shutdown", ""),
+        (
+            "exception handler throws",
+            "Uncaught RuntimeException: instead of it",
+        ),
+        ("throws in output", "Uncaught RuntimeException: thrown in output"),
         ("destructor", ""),
         ("shutdown", ""),
         ("directory", ""),
