@@ -112,9 +112,9 @@ function handle(): void
             $_SESSION['token'] ?? '', $_COOKIE['token'] ?? '', $_SERVER['PHP_AUTH_USER'] ?? '', $_POST['token'] ?? '',
             isset($_FILES['f']) ? file_get_contents($_FILES['f']['tmp_name']) : '',
         ],
+        'mt_rand' => mt_rand() . ' ' . rand() . ' ' . str_shuffle('abcdefghijklmnopqrstuvwxyz'),
         'random' => [
-            mt_rand() . '-' . mt_rand(), rand() . '/' . rand(), uniqid('', true), bin2hex(random_bytes(8)),
-            lcg_value() . ' ' . lcg_value(), str_shuffle('abcdefghijklmnopqrstuvwxyz'),
+            uniqid('', true), bin2hex(random_bytes(8)), lcg_value() . ' ' . lcg_value(),
             bin2hex(openssl_random_pseudo_bytes(8)), session_create_id(),
         ],
         'used' => $used,

@@ -3,7 +3,7 @@
 
 Wanted: all memory of the worker is what it was before the first request after 1, 10, 100 ... of them, but for words that are named,
 and nowhere in it is a token of a user; its memory and the preloader's do not grow; no answer has anything of another user's, and
-no random value comes twice, neither after a reload; one process serves all requests of a generation; what APCu has, in shared
+no random value comes twice, neither after a reload (but for those of mt_rand(), whose seed PHP draws out of 2^32); one process serves all requests of a generation; what APCu has, in shared
 memory, stays. Run by scripts/soak boot-once; tests/it/php_worker/soak.rs runs a small sample.
 """
 
@@ -153,6 +153,7 @@ class Requests:
 
     def __init__(self):
         self.number, self.seen, self.kinds, self.used, self.stored = 0, set(), {}, set(), None
+        self.seeds, self.same_seeds = set(), 0
 
     def one(self, worker):
         self.number += 1
@@ -203,11 +204,21 @@ class Requests:
             if value in self.seen:
                 sys.exit(f"{what}: {value} came before")
             self.seen.add(value)
+        self.same_seeds += said["mt_rand"] in self.seeds
+        self.seeds.add(said["mt_rand"])
         if None not in (said["stored"], self.stored) and said["stored"] != self.stored + 1:
             sys.exit(f"{what}: APCu has lost a count: {self.stored}, {said['stored']}")
         self.stored = said["stored"]
         self.kinds[kind or "plain"] = self.kinds.get(kind or "plain", 0) + 1
         self.used.update(said["used"])
+
+
+    def tell_random(self):
+        # Of so many numbers that are drawn out of 2^32, so many are equal on average.
+        average = self.number**2 / 2**33
+        print(f"{len(self.seen)} random values of two boots, each once; mt_rand() began {self.same_seeds} times as before, {average:.1f} on average")
+        if self.same_seeds > 4 * average + 8:
+            sys.exit("mt_rand() does not begin by chance")
 
 
 class Generation:
@@ -285,7 +296,7 @@ def run(arguments, directory):
     second.end()
     print(f"of two users: {requests.kinds}")
     print(f"used: {', '.join(sorted(requests.used))}")
-    print(f"{len(requests.seen)} random values of two boots, each once")
+    requests.tell_random()
 
 
 def expected(line):
