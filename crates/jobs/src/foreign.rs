@@ -122,6 +122,7 @@ mod tests {
             kind: "k".into(),
             counters: Counters::default(),
             expires_ms: None,
+            is_cancelled: false,
         }
     }
 

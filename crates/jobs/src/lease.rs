@@ -84,7 +84,7 @@ impl Process {
                 let is_well = matches!(verdict.becomes, Becomes::Done(_));
                 let error = lease.last.error.filter(|_| !is_well);
                 self.figures
-                    .ended(&lease.job.queue, verdict.outcome, lease.total_ms);
+                    .ended(&lease.job.queue, &lease.job.kind, verdict.outcome, lease.total_ms);
                 if matches!(verdict.becomes, Becomes::Failed | Becomes::Quarantined) {
                     let why = error.as_deref().unwrap_or("its time was over");
                     let what = match verdict.becomes {

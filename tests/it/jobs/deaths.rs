@@ -44,6 +44,13 @@ fn a_reload_and_an_upgrade_let_a_long_job_finish() {
         let upgrade = forkyard(&["upgrade"], &jobs.dir()).output().expect("upgrade");
         assert!(upgrade.status.success(), "{upgrade:?}");
     });
+    // A job that the process before still has is cancelled by its successor.
+    let kept = jobs.push("gate", json!({"payload": "never"}));
+    jobs.wait_for_start(kept, 1);
+    let upgrade = forkyard(&["upgrade"], &jobs.dir()).output().expect("upgrade");
+    assert!(upgrade.status.success(), "{upgrade:?}");
+    jobs.ask(&json!({"command": "cancel", "id": kept}));
+    assert_eq!(jobs.wait(kept)["state"], "cancelled");
     // The process of the master before ends when its last job has.
     until("the end of the old process", || {
         (!process::runs(before)).then_some(())

@@ -155,7 +155,7 @@ impl Work<'_> {
             )?);
             jobs.extend(self.database.all(
                 "SELECT running.id, running.attempt, running.owner, job.queue, job.tenant, job.kind, job.failures, \
-                 job.crashes, job.snoozes, job.expires_at FROM running JOIN job ON job.id = running.id \
+                 job.crashes, job.snoozes, job.expires_at, running.cancel FROM running JOIN job ON job.id = running.id \
                  WHERE running.owner <> ?1 AND substr(running.owner, 1, ?2) = ?3 ORDER BY running.id",
                 &values,
                 |row| {
@@ -168,12 +168,23 @@ impl Work<'_> {
                         kind: row.word(5)?,
                         counters: counters(row, 6)?,
                         expires_ms: row.int(9)?,
+                        is_cancelled: row.number(10)? != 0,
                     })
                 },
             )?);
         }
         let paused = self.paused()?;
-        Ok(Reply::Foreign { jobs, owners, paused })
+        let cancelled = self.database.all(
+            "SELECT id FROM running WHERE owner = ?1 AND cancel <> 0 ORDER BY id",
+            &[owner.into()],
+            |row| row.number(0),
+        )?;
+        Ok(Reply::Foreign {
+            jobs,
+            owners,
+            paused,
+            cancelled,
+        })
     }
 
     fn paused(&mut self) -> Result<Vec<String>> {

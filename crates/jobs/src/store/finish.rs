@@ -205,7 +205,8 @@ impl Work<'_> {
         for (id, state) in self.selected(selection)? {
             match state {
                 State::Running => {
-                    // It may be another machine's.
+                    // It may be another machine's, which does not hear at every moment, or of a process that is to end.
+                    self.execute("UPDATE running SET cancel = 1 WHERE id = ?1", &[id.into()])?;
                     self.database.notify(&Notice::Cancel(id))?;
                     running.push(id);
                 }

@@ -63,6 +63,8 @@ pub struct ForeignJob {
     pub kind: String,
     pub counters: Counters,
     pub expires_ms: Option<i64>,
+    /// It is not wanted any more.
+    pub is_cancelled: bool,
 }
 
 /// Which jobs are meant.
@@ -249,6 +251,8 @@ pub enum Reply {
         owners: Vec<String>,
         /// The queues that are paused.
         paused: Vec<String>,
+        /// This process' own jobs that are to give up.
+        cancelled: Vec<JobId>,
     },
     Loaded {
         paused: Vec<String>,
