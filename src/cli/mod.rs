@@ -14,6 +14,7 @@ mod metrics;
 mod overview;
 mod php;
 mod programs;
+mod reach;
 mod settings;
 mod skipped;
 mod spawn;
