@@ -29,6 +29,7 @@ const COMMANDS: &[&str] = &[
     "curl",
     "docker",
     "git",
+    "head",
     "install",
     "journalctl",
     "kill",

@@ -26,7 +26,9 @@ impl fmt::Display for SecretError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let make = |path: &Path| {
             let path = path.display();
-            format!("make one: (umask 077; head -c 32 /dev/urandom | base64 -w 0 > {path})")
+            format!(
+                "make one: install -m 600 /dev/null {path} && head -c 32 /dev/urandom | base64 -w 0 > {path}"
+            )
         };
         match self {
             SecretError::Unread(path, error) => {

@@ -345,6 +345,15 @@ impl Process {
                         query: call.query(),
                         is_forced,
                     };
+                    if self.is_draining {
+                        // The process after this one has a master.
+                        let (id, attempt) = (call.id, call.attempt);
+                        self.store.ask(Operation::Press {
+                            id,
+                            attempt,
+                            is_forced,
+                        });
+                    }
                     self.tell_master(&order);
                 }
                 Press::GiveUp => {

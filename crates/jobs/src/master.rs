@@ -6,7 +6,7 @@ use crate::run::{LISTENER, Peer, Process};
 use crate::start::is_there;
 use crate::store::{Finished, Fired, ForeignJob, Operation};
 use forkyard_config::{Jobs, JobsTold, Overlap, Queue};
-use forkyard_protocol::jobs::{FromJobs, MOST_BYTES, NewJob, ToJobs};
+use forkyard_protocol::jobs::{FromJobs, MOST_BYTES, NewJob, ToJobs, query};
 use forkyard_sys::fd::{receive_with, send_with};
 use mio::Interest;
 use mio::unix::SourceFd;
@@ -142,9 +142,18 @@ impl Process {
             queue.map(|queue| queue.pool.clone())
         };
         let (pools, homeless) = self.foreign.ask(pool_of);
+        let pressed = self.foreign.pressed().filter_map(|(job, is_forced)| {
+            Some(FromJobs::Terminate {
+                pool: pool_of(&job.queue)?,
+                query: query(job.id, job.attempt),
+                is_forced,
+            })
+        });
+        let pressed: Vec<FromJobs> = pressed.collect();
         for pool in pools {
             self.tell_master(&FromJobs::Running { pool });
         }
+        pressed.iter().for_each(|order| self.tell_master(order));
         homeless.into_iter().for_each(|job| self.end_orphan(job));
     }
 
@@ -159,7 +168,7 @@ impl Process {
             jitter_percent: 0,
         };
         // Nobody wants it any more, however its last start ended.
-        let end = if job.is_cancelled {
+        let end = if job.ending.is_cancelled() {
             End::Cancelled
         } else {
             End::Lost
@@ -180,7 +189,7 @@ impl Process {
             job.id,
             job.queue,
             job.kind,
-            if job.is_cancelled {
+            if job.ending.is_cancelled() {
                 "is cancelled"
             } else {
                 "waits again"
@@ -261,8 +270,9 @@ impl Process {
     fn drain(&mut self) {
         self.channel = None;
         self.is_draining = true;
-        // The next process has the same socket.
+        // The next process has the same socket, and clients cancel there what is under way here.
         self.listen_tcp(None);
+        self.foreign_due_ms = Some(0);
         self.events.push_back(Event::Drain);
         for (token, peer) in &mut self.peers {
             if let Peer::Client(client) = peer {

@@ -101,7 +101,7 @@ CREATE TABLE ready (
   PRIMARY KEY (queue, tenant, priority, id)
 ) {index_only};
 CREATE TABLE later (run_at {int} NOT NULL, id {int} NOT NULL, PRIMARY KEY (run_at, id)) {index_only};
-CREATE TABLE running (id {own_key}, attempt {int} NOT NULL, owner TEXT NOT NULL, cancel {int} NOT NULL DEFAULT 0) {busy};
+CREATE TABLE running (id {own_key}, attempt {int} NOT NULL, owner TEXT NOT NULL, ending {int} NOT NULL DEFAULT 0) {busy};
 CREATE TABLE lane (
   queue TEXT NOT NULL, serial TEXT NOT NULL, id {int} NOT NULL, PRIMARY KEY (queue, serial)
 ) {index_only};
