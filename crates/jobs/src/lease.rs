@@ -140,6 +140,7 @@ impl Process {
                 if let Some(lease) = self.leases.get_mut(&id) {
                     lease.call = Some(token);
                 }
+                self.begin_call(token);
             }
             Ok(None) => self.answered(id, attempt, Answer::Unreached, "the pool's listen queue is full"),
             Err(error) => self.unreached(id, attempt, &error),

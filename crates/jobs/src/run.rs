@@ -330,16 +330,35 @@ impl Process {
     pub(crate) fn add(&mut self, peer: Peer) -> Result<usize, Error> {
         let token = self.next_peer;
         self.next_peer += 1;
-        let raw = match &peer {
-            Peer::Client(client) => client.socket().as_raw_fd(),
-            Peer::Call(call) => call.socket().as_raw_fd(),
-        };
         let both = Interest::READABLE | Interest::WRITABLE;
+        let (raw, interest) = match &peer {
+            Peer::Client(client) => (client.socket().as_raw_fd(), both),
+            Peer::Call(call) if call.is_connecting() => (call.socket().as_raw_fd(), both),
+            // The request is sent at once.
+            Peer::Call(call) => (call.socket().as_raw_fd(), Interest::READABLE),
+        };
         (self.poll.registry())
-            .register(&mut SourceFd(&raw), Token(token), both)
+            .register(&mut SourceFd(&raw), Token(token), interest)
             .map_err(|error| Error::from_io("epoll_ctl", "", &error))?;
         self.peers.insert(token, peer);
         Ok(token)
+    }
+
+    /// Sends a request; what does not fit is sent when there is room.
+    pub(crate) fn begin_call(&mut self, token: usize) {
+        let Some(Peer::Call(call)) = self.peers.get_mut(&token) else {
+            return;
+        };
+        if call.is_connecting() || call.begin() {
+            return;
+        }
+        let raw = call.socket().as_raw_fd();
+        let both = Interest::READABLE | Interest::WRITABLE;
+        let watched = (self.poll.registry()).reregister(&mut SourceFd(&raw), Token(token), both);
+        if let Err(error) = watched {
+            log::error!("jobs: epoll_ctl: {error}");
+        }
+        self.again.push(token);
     }
 
     /// Lets go of a connection.

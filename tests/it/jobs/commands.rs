@@ -87,6 +87,12 @@ fn the_command_line_does_what_the_socket_does() {
         metrics.contains("forkyard_jobs_ended_total{queue=\"mail\",outcome=\"done\"} 3"),
         "{metrics}"
     );
+    assert!(
+        metrics.contains("# TYPE forkyard_jobs_run_seconds histogram")
+            && metrics.contains("forkyard_jobs_run_seconds_count{queue=\"mail\"} 4")
+            && metrics.contains("forkyard_jobs_wait_seconds_bucket{le=\"+Inf\",queue=\"mail\"} 4"),
+        "{metrics}"
+    );
     let (code, _, errors) = command(&jobs, &["push", "nowhere", "echo"]);
     assert_eq!(
         (
