@@ -106,7 +106,7 @@ pub(super) fn times_of(status: &Status) -> Vec<Times> {
 fn buckets(times: &Histogram) -> Buckets {
     let ends = BUCKETS_MS.iter().map(|millis| *millis as f64 / 1_000.0);
     // The last has no end.
-    let ends = ends.chain([f64::MAX]);
+    let ends = ends.chain([f64::INFINITY]);
     Buckets {
         sum: times.sum_ms as f64 / 1_000.0,
         counts: ends.zip(times.buckets).collect(),
