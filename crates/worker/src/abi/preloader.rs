@@ -238,7 +238,7 @@ pub unsafe extern "C" fn forkyard_preloader_ready(
         loaded: Vec::new(),
         powered_by: None,
         // It has loaded the application, and does not look whether that was changed.
-        is_code_fixed: true,
+        is_code_cached: true,
         stack: None,
         has_memory: false,
         boot: None,
