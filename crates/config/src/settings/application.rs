@@ -196,6 +196,8 @@ pub(super) const ROWS: &[Setting] = &[
     key(Wrapped, "refork_after", "number, or array of numbers", "`0`",
         "once a worker has served so many requests, workers are forked from it; of an array, each number is for one time and the last for all that follow; 0: no more")
         .sample(Off("[50, 100, 1000]")),
+    key(Wrapped, "huge_code_pages", "flag", "`false`",
+        "put the interpreter's code into huge pages, as `opcache.huge_code_pages` does with PHP's: see [Python](python.md#huge-pages)"),
     key(Wrapped, "start_timeout", "duration, not 0", r#"`"90s"`"#,
         "how long the application may take to start"),
 ];
