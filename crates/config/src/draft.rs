@@ -243,6 +243,7 @@ draft! {
             threads: Whole = "application.threads",
             preloader_idle_timeout: Time = "application.preloader_idle_timeout",
             refork_after: Counts = "application.refork_after",
+            huge_code_pages: Flag = "application.huge_code_pages",
             start_timeout: Time = "application.start_timeout",
         }
         tables {}

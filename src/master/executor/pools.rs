@@ -16,7 +16,7 @@ use crate::master::action::{Figures, WakeOnAccept};
 use crate::master::event::{Event, GenerationId, Policy, PoolId, PreloaderPolicy, WorkerId};
 use crate::master::failed_starts::Errors;
 use crate::master::program::START_TIMEOUT;
-use crate::master::reload_diff::Extent;
+use crate::master::reload_diff::ReloadScope;
 use crate::runtime::php::protocol::WARM_TIMEOUT;
 use crate::scoreboard::counters::PoolCounters;
 use crate::scoreboard::header;
@@ -130,7 +130,7 @@ pub(in crate::master) struct Pools {
 impl Executor {
     /// Makes everything anew with the configuration that is in force.
     pub(super) fn renew(&mut self) {
-        match self.prepare(self.reload.config.clone(), Extent::All) {
+        match self.prepare(self.reload.config.clone(), ReloadScope::All) {
             Ok((wanted, _)) => self.context.happened.push_back(Event::Apply(wanted)),
             Err(error) => log::error!("the old processes stay: {error}"),
         }
