@@ -299,6 +299,8 @@ draft! {
             machine_timeout: Time = "machine_timeout",
             user: Text = "user",
             listen: Text = "listen",
+            listen_tcp: Text = "listen_tcp",
+            secret_file: Text = "secret_file",
             keep_done: Time = "keep_done",
             max_payload: Size = "max_payload",
             max_result: Size = "max_result",

@@ -18,6 +18,7 @@ mod handover;
 mod helper;
 mod helpers;
 mod jobs;
+mod jobs_tcp;
 mod launches;
 mod make;
 mod needs;

@@ -83,12 +83,14 @@ impl RunningPool {
     }
 
     /// The same, with how many may wait in the listening socket.
-    /// Connections to its unix socket that have lost their client, and are held by a process: by a worker of its own, or of a
+    /// Connections to its socket that have lost their client, and are held by a process: by a worker of its own, or of a
     /// daemon that was killed.
     pub(super) fn abandoned(&self) -> u32 {
         match self.listener.as_ref().map(|listener| &listener.address) {
             Some(Address::Unix(path)) => diag::abandoned_connections(path).unwrap_or(0),
-            Some(Address::Tcp(_) | Address::TcpAny(_)) | None => 0,
+            Some(Address::Tcp(address)) => diag::abandoned_tcp_connections(address.port()).unwrap_or(0),
+            Some(Address::TcpAny(port)) => diag::abandoned_tcp_connections(*port).unwrap_or(0),
+            None => 0,
         }
     }
 

@@ -53,7 +53,17 @@ impl Executor {
         self.handover.measure_store(&config);
         config.go_on_with(&self.reload.config);
         let _accounts = accounts::hold();
-        let prospects = self.prospects(&mut config, extent)?;
+        self.prepare_jobs_tcp(&config)?;
+        let prospects = match self.prospects(&mut config, extent) {
+            Ok(prospects) => prospects,
+            Err(error) => {
+                // At the daemon's start the configuration of before may want the same socket.
+                if self.reload.count > 1 {
+                    self.helpers.jobs_tcp.give_up();
+                }
+                return Err(error);
+            }
+        };
         let mut changes = Changes::default();
         let mut fingerprints = FingerprintCache::default();
         let mut groups = Vec::new();

@@ -20,6 +20,7 @@ mod generation;
 pub mod heartbeat;
 pub mod instances;
 mod invariants;
+pub mod job_crash;
 mod leave;
 pub mod lifecycle;
 pub mod manager;
