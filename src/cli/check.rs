@@ -1,7 +1,7 @@
 //! `forkyard check`: what a configuration says, and whether what it names can be had: PHP is started once for each kind
 //! of start that the pools ask for.
 
-use super::{EXIT_SOFTWARE, program_directory};
+use super::{EXIT_SOFTWARE, program_directory, reach};
 use crate::config::sharing::is_start_setting;
 use crate::config::{self, Application, Diagnostic, JobsStore, Kind, Loaded, Php, Pool, Severity};
 use crate::master;
@@ -94,6 +94,18 @@ fn further(loaded: &Loaded, directory: &Path) -> Vec<Diagnostic> {
             let problem = format!("{} is missing", keeper.display());
             found.extend(diagnostic(loaded, pool, Severity::Error, problem, remedy));
         }
+    }
+    // A warning: others than this pool are not to do without a start because of it, and its user may have caused it.
+    for barred in reach::barred(&loaded.config.pools) {
+        let problem = barred.barrier.summary.trim_end_matches('.').to_owned();
+        let remedy = as_remedy(&barred.barrier.solution);
+        found.extend(diagnostic(
+            loaded,
+            barred.pool,
+            Severity::Warning,
+            problem,
+            remedy,
+        ));
     }
     let program = directory.join("forkyard-php");
     if !missing.contains(&program) {

@@ -14,6 +14,7 @@ mod metrics;
 mod overview;
 mod php;
 mod programs;
+mod reach;
 mod settings;
 mod skipped;
 mod spawn;
@@ -132,7 +133,7 @@ enum Command {
         #[command(flatten)]
         daemon: control::Daemon,
     },
-    /// Show why an application could not be started
+    /// Show why an application could not be started, or how a worker died under a job
     Error {
         #[command(flatten)]
         daemon: control::Daemon,

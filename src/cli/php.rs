@@ -30,9 +30,47 @@ pub(super) fn lines() -> Result<Vec<String>, String> {
 pub(super) fn newest_that_runs() -> Result<String, String> {
     let mut built = ask()?.into_iter().filter(|(_, library)| library.is_some());
     let newest = built.next_back().map(|(version, _)| version);
-    newest.ok_or_else(|| {
-        "no version of PHP can be run: install a package such as forkyard-php8.2, which brings its library".to_owned()
-    })
+    newest.ok_or_else(|| format!("no version of PHP can be run: {}", remedy()))
+}
+
+/// What there is to install.
+fn remedy() -> String {
+    let names = Command::new("apt-cache").args(["pkgnames"]).output();
+    let names = names.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    what_to_install(&files::libraries(), &names.unwrap_or_default())
+}
+
+/// The same where these libraries of PHP are there, and apt knows packages of these names: the version that this release of
+/// the distribution has.
+fn what_to_install(libraries: &[String], names: &str) -> String {
+    let packaged = |before: &str, after: &str| {
+        let versions = names
+            .lines()
+            .filter_map(|name| name.strip_prefix(before)?.strip_suffix(after));
+        newest(versions.map(str::to_owned))
+    };
+    let version = packaged("forkyard-php", "")
+        .or_else(|| newest(libraries.iter().cloned()))
+        .or_else(|| packaged("libphp", "-embed"));
+    match version {
+        Some(version) => format!("install the package forkyard-php{version}, which brings its library"),
+        None => {
+            "install the package forkyard-phpX.Y of the version X.Y of PHP that this system has packages of"
+                .to_owned()
+        }
+    }
+}
+
+/// The newest of versions such as 8.2.
+fn newest(versions: impl Iterator<Item = String>) -> Option<String> {
+    let numbers = |version: &String| {
+        let (major, minor) = version.split_once('.')?;
+        Some((major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?))
+    };
+    versions
+        .filter_map(|version| Some((numbers(&version)?, version)))
+        .max()
+        .map(|(_, version)| version)
 }
 
 /// Prints a line for each version; fails if none can be run.
@@ -62,7 +100,7 @@ pub(super) fn list() -> ExitCode {
     if can_run {
         return ExitCode::SUCCESS;
     }
-    eprintln!("forkyard: no version of PHP can be run");
+    eprintln!("forkyard: no version of PHP can be run: {}", remedy());
     ExitCode::from(EXIT_SOFTWARE)
 }
 
@@ -92,6 +130,20 @@ fn line(version: &str, library: Option<&str>, ini: Option<&Path>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_to_be_installed_is_what_this_release_has() {
+        let says = |libraries: &[&str], names| {
+            let libraries: Vec<String> = libraries.iter().map(|it| (*it).to_owned()).collect();
+            what_to_install(&libraries, names)
+        };
+        let of_debian_13 = "php8.4-fpm\nlibphp8.4-embed\nlibphp-embed\nforkyard-python3\n";
+        assert!(says(&[], of_debian_13).contains("forkyard-php8.4,"));
+        // What is installed already, and what is known to be packaged, comes first.
+        assert!(says(&["8.2"], of_debian_13).contains("forkyard-php8.2,"));
+        assert!(says(&["8.2"], "forkyard-php8.9\nforkyard-php8.10\n").contains("forkyard-php8.10,"));
+        assert!(says(&[], "").contains("forkyard-phpX.Y"));
+    }
 
     #[test]
     fn each_version_has_a_line() {

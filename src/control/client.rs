@@ -26,18 +26,33 @@ impl fmt::Display for AskError {
         match self {
             AskError::Connect(path, error) => {
                 write!(f, "{}: {error}; ", path.display())?;
-                f.write_str(match error.kind() {
+                match error.kind() {
                     io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                        "is the daemon running, and does its configuration have this as control?"
+                        f.write_str("is the daemon running")?;
+                        if let Some(command) = start_command(Path::new("/")) {
+                            write!(f, " ({command} starts it)")?;
+                        }
+                        f.write_str(", and does its configuration have this as control?")
                     }
-                    io::ErrorKind::PermissionDenied => "root and the daemon's own user may ask",
-                    _ => "it must be the daemon's control socket",
-                })
+                    io::ErrorKind::PermissionDenied => f.write_str("root and the daemon's own user may ask"),
+                    _ => f.write_str("it must be the daemon's control socket"),
+                }
             }
             AskError::Lost(path, error) => write!(f, "{}: no answer: {error}", path.display()),
             AskError::Nonsense(path, error) => write!(f, "{}: this is no answer: {error}", path.display()),
         }
     }
+}
+
+/// What starts the daemon where a package has installed it, below this directory: the root of the file system.
+fn start_command(root: &Path) -> Option<&'static str> {
+    let has = |path: &str| root.join(path).exists();
+    let units = ["etc", "usr/lib", "lib"].map(|place| format!("{place}/systemd/system/forkyard.service"));
+    // systemd is what runs (sd_booted(3)).
+    if has("run/systemd/system") && units.iter().any(|unit| has(unit)) {
+        return Some("systemctl start forkyard");
+    }
+    has("etc/init.d/forkyard").then_some("service forkyard start")
 }
 
 impl std::error::Error for AskError {
@@ -107,4 +122,27 @@ impl Conversation {
 /// As [`AskError`] says. A request that the daemon does not carry out is an [`Answer::Error`].
 pub fn ask(path: &Path, request: &Request) -> Result<Answer, AskError> {
     Conversation::begin(path)?.ask(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn what_starts_the_daemon_is_what_the_package_brought() {
+        let root = tempfile::tempdir().unwrap();
+        let make = |path: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        };
+        assert_eq!(start_command(root.path()), None);
+        make("lib/systemd/system/forkyard.service");
+        assert_eq!(start_command(root.path()), None);
+        make("etc/init.d/forkyard");
+        assert_eq!(start_command(root.path()), Some("service forkyard start"));
+        fs::create_dir_all(root.path().join("run/systemd/system")).unwrap();
+        assert_eq!(start_command(root.path()), Some("systemctl start forkyard"));
+    }
 }

@@ -193,6 +193,47 @@ fn programs_that_are_missing_are_told_once() {
     );
 }
 
+/// The application is where root can read it and the pool's user can't, as below /root.
+#[test]
+fn a_closed_directory_on_the_way_to_an_application_is_named() {
+    let dir = directory();
+    let path = dir.path();
+    let closed = path.join("closed");
+    let root = closed.join("shop");
+    fs::create_dir_all(&root).expect("directories");
+    fs::write(root.join("wsgi.py"), "application = None\n").expect("application");
+    let applications = [
+        (
+            "python",
+            format!("runtime = \"wsgi\"\nroot = \"{}\"", root.display()),
+        ),
+        (
+            "php",
+            format!(
+                "runtime = \"php\"\nversion = \"8.2\"\nscript_root = \"{}\"",
+                root.display()
+            ),
+        ),
+    ];
+    let mode = |mode| fs::set_permissions(&closed, fs::Permissions::from_mode(mode)).expect("chmod");
+    for (name, application) in applications {
+        let text = pool(path, name, ONDEMAND, &application);
+        mode(0o755);
+        let (code, said) = check(path, &text, &[]);
+        assert_eq!(code, Some(0), "{said}");
+        if is_root() {
+            mode(0o700);
+            let (code, said) = check(path, &text, &[]);
+            assert_eq!(code, Some(0), "{said}");
+            let wanted = format!(
+                "warning: [pool {name}] application: The directory closed can't be entered by user www-data; let user www-data \
+                 enter it (chmod o+x closed), put"
+            );
+            assert!(said.contains(&wanted), "{said}");
+        }
+    }
+}
+
 #[test]
 fn strict_takes_warnings_for_errors() {
     let dir = directory();

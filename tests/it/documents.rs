@@ -9,6 +9,7 @@ mod deploy;
 mod first;
 mod hosts;
 mod plots;
+mod readme;
 pub(crate) mod served;
 
 use crate::support::daemon::{directory, php_pool};
@@ -29,6 +30,7 @@ const COMMANDS: &[&str] = &[
     "curl",
     "docker",
     "git",
+    "head",
     "install",
     "journalctl",
     "kill",

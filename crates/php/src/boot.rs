@@ -22,7 +22,7 @@ use forkyard_sys::memfile::Placed;
 use forkyard_sys::process::{self, exit_now};
 use forkyard_worker::runtime::php::protocol::{BootTimes, EXIT_START_FAILED};
 use forkyard_worker::runtime::preloader::Preloader;
-use forkyard_worker::worker::Renewal;
+use forkyard_worker::worker::RestartReason;
 use requests::WarmUp;
 use snapshot::Booted;
 pub(crate) use snapshot::Survivors;
@@ -481,7 +481,7 @@ unsafe extern "C" fn code_reset(context: *mut c_void) {
     // SAFETY: see `run`.
     let boot = unsafe { &mut *context.cast::<Boot<'_>>() };
     if let Place::Worker(serving) = &mut boot.place {
-        serving.ask_boot(Renewal::CodeReset);
+        serving.ask_boot(RestartReason::CodeReset);
     }
 }
 

@@ -135,7 +135,9 @@ fn resolve(
     let mut config = whole(&global, &texts, jobs.as_ref(), path, world, diagnostics)?;
     if texts.is_empty() && config.global.watch.is_empty() && !diagnostics.has_errors() {
         let write =
-            "a table [pool.NAME] with listen, pm, max_children and [pool.NAME.application]".to_owned();
+            "a table [pool.NAME] with listen, pm, max_children and [pool.NAME.application], or let forkyard init php \
+             (python, ruby, node, sites) write it"
+                .to_owned();
         loose(diagnostics, source.whole(), "pool", Kind::Missing { write });
     }
     config.included = skip::included(&mentions);

@@ -129,7 +129,8 @@ fn rules_of_the_file() {
     for (text, expected) in [
         (
             String::new(),
-            " error: pool: missing; write a table [pool.NAME] with listen, pm, max_children and [pool.NAME.application]",
+            " error: pool: missing; write a table [pool.NAME] with listen, pm, max_children and [pool.NAME.application], or let \
+             forkyard init php (python, ruby, node, sites) write it",
         ),
         (
             at_the_end("[www]\na = 1"),

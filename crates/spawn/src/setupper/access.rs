@@ -26,7 +26,8 @@ pub fn barrier(directory: &Path, user: &str) -> Option<Barrier> {
             ErrorKind::PermissionDenied => Barrier {
                 summary: format!("The directory {parent} can't be entered by user {user}."),
                 solution: format!(
-                    "Let user {user} enter it (chmod o+x {parent}), or run the application as a user who may."
+                    "Let user {user} enter it (chmod o+x {parent}), put the application where {user} may go, such as below /srv, \
+                     or run it as a user who may."
                 ),
             },
             ErrorKind::NotFound => Barrier {

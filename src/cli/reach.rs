@@ -1,0 +1,99 @@
+//! Whether the users of pools can reach the directories of their applications.
+
+use crate::config::{Application, Pool};
+use crate::spawn::setupper::{Barrier, barrier};
+use crate::sys::error::Error;
+use crate::sys::identity::{self, Identity};
+use crate::sys::process::{fork_child, reap_pid};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What bars the way to an application.
+#[derive(Debug)]
+pub(super) struct Barred<'c> {
+    /// The pool that it belongs to.
+    pub(super) pool: &'c Pool,
+    /// What is wrong, and what would be right.
+    pub(super) barrier: Barrier,
+}
+
+/// A pool, and a directory that its user has to reach.
+type Wanted<'c> = (&'c Pool, &'c Path);
+
+/// What bars the ways of these pools. Each way is walked with the rights of the pool's user, by a process for each user.
+/// What an application of an application pool needs is its own affair, and the ways below a chroot are others.
+pub(super) fn barred(pools: &[Arc<Pool>]) -> Vec<Barred<'_>> {
+    let mut wanted: BTreeMap<(Option<&str>, Option<&str>), Vec<Wanted<'_>>> = BTreeMap::new();
+    for pool in pools {
+        if pool.applications.is_none() && pool.chroot.is_none() {
+            let user = pool.user.as_deref().filter(|_| identity::is_root());
+            let of_user = wanted.entry((user, pool.group.as_deref())).or_default();
+            of_user.extend(directories(&pool.application).map(|directory| (&**pool, directory)));
+        }
+    }
+    let found = wanted.into_iter().map(|((user, group), ways)| match user {
+        Some(user) => walk_as(user, group, &ways).unwrap_or_else(|error| {
+            log::debug!(target: "forkyard::check", "can't look with the rights of {user}: {error}");
+            Vec::new()
+        }),
+        None => walk(&Identity::current(), &ways),
+    });
+    found.flatten().collect()
+}
+
+/// The directories of an application.
+fn directories(application: &Application) -> impl Iterator<Item = &Path> {
+    let scripts = match application {
+        Application::Php(php) => php.script_root.as_ref(),
+        Application::FastCgi(fastcgi) => fastcgi.script_root.as_ref(),
+        _ => None,
+    };
+    let scripts = scripts.map(|root| root.path.as_path());
+    application.root().into_iter().chain(scripts)
+}
+
+/// What is in the way for this process.
+fn walk<'c>(identity: &Identity, ways: &[Wanted<'c>]) -> Vec<Barred<'c>> {
+    let user = identity.name.clone().unwrap_or_else(|| identity.uid.to_string());
+    let found = ways
+        .iter()
+        .filter_map(|(pool, directory)| Some((pool, barrier(directory, &user)?)));
+    found.map(|(pool, barrier)| Barred { pool, barrier }).collect()
+}
+
+/// The same for a process that is another user.
+fn walk_as<'c>(user: &str, group: Option<&str>, ways: &[Wanted<'c>]) -> Result<Vec<Barred<'c>>, Error> {
+    let identity = Identity::look_up(user, group)?;
+    let failed = |error: std::io::Error| Error::from_io("socketpair", user, &error);
+    let (mut ours, mut theirs) = UnixStream::pair().map_err(failed)?;
+    let child = fork_child(&[theirs.as_raw_fd()], || {
+        if identity::become_user(&identity).is_err() {
+            return 1;
+        }
+        let found = ways
+            .iter()
+            .map(|(_, directory)| barrier(directory, user).map(|found| (found.summary, found.solution)));
+        let found: Vec<Option<(String, String)>> = found.collect();
+        let said = serde_json::to_vec(&found).unwrap_or_default();
+        i32::from(theirs.write_all(&said).is_err())
+    })?;
+    drop(theirs);
+    let mut said = Vec::new();
+    let read = ours.read_to_end(&mut said);
+    reap_pid(child)?;
+    read.map_err(failed)?;
+    let found: Vec<Option<(String, String)>> = serde_json::from_slice(&said).unwrap_or_default();
+    let found = ways
+        .iter()
+        .zip(found)
+        .filter_map(|((pool, _), found)| Some((pool, found?)));
+    let found = found.map(|(pool, (summary, solution))| Barred {
+        pool,
+        barrier: Barrier { summary, solution },
+    });
+    Ok(found.collect())
+}

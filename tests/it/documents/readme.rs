@@ -1,0 +1,64 @@
+//! The picture in the README is what users see, and it comes before anything that leads elsewhere.
+
+use super::blocks::{self, root};
+use crate::support::daemon::{Daemon, directory, pool};
+use crate::support::fcgi::Params;
+use crate::support::{place_library, until};
+use std::fs;
+use std::process::Command;
+
+/// Words, by single spaces: the README breaks lines where a terminal would.
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn the_picture_in_the_readme_is_what_users_see() {
+    place_library();
+    let shop = directory();
+    fs::write(shop.path().join("wsgi.py"), "import stripe\n").expect("application");
+    let place = shop.path().display().to_string();
+    let daemon = Daemon::start(|dir| {
+        let application = format!("runtime = \"wsgi\"\nroot = \"{place}\"");
+        let settings = "pm = \"ondemand\"\nmax_children = 10\n";
+        let global = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+        global + &pool(dir, "shop", settings, &application)
+    });
+    let said = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
+        let control = daemon.dir.join("control.sock");
+        let output = command.args(arguments).arg("--socket").arg(control).output();
+        String::from_utf8(output.expect("forkyard").stdout).expect("text")
+    };
+    let params = Params::get(&daemon.dir, "x", "");
+    daemon.client("shop").request(&params, b"").expect("an answer");
+    let status = until("the refusal", || {
+        let status = said(&["status"]);
+        status.contains("refusing").then_some(status)
+    });
+    let (_, rest) = status.split_once("last error ").expect("the error's id");
+    let id = rest.split(',').next().expect("id");
+    let error = said(&["error", id]).replace(&place, "/srv/shop");
+
+    let picture = blocks::find("README.md", "", "$ forkyard status");
+    let (shown_status, shown_error) = picture.split_once("$ forkyard error").expect("two commands");
+    let (shown_id, shown_error) = shown_error.split_once('\n').expect("an id");
+    let heads = |text: &str| text.lines().find(|line| line.starts_with("POOL")).map(words);
+    assert_eq!(heads(shown_status), heads(&status), "{status}");
+    let (_, message) = shown_status.split_once("shop: last").expect("a message");
+    let message = words(message).replace(shown_id.trim(), id);
+    assert!(words(&status).contains(&message), "{message}: {status}");
+    // Left out are whole lines, and where the rest of modules is looked for.
+    let error = words(&error);
+    for part in shown_error.split("...") {
+        let part = part.trim_matches(['\n', ',', ' ', '>']);
+        assert!(error.contains(&words(part)), "{part}: {error}");
+    }
+}
+
+#[test]
+fn a_screen_of_the_readme_comes_before_its_first_link() {
+    let text = fs::read_to_string(root().join("README.md")).expect("README.md");
+    let lines = text.lines().take_while(|line| !line.contains("](")).count();
+    assert!((30..=50).contains(&lines), "{lines}");
+}
