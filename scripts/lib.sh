@@ -202,16 +202,16 @@ run_tests() {
     fi
 }
 
-# Lints and builds everything in one pass, tests included: clippy's driver is a compiler. The programs of tests that need no other
-# program are run meanwhile, each as soon as it is built: cargo tells of it, with the directory of its package. What is on PostgreSQL
-# is tested on a server, what is in the suite needs what scripts/test installs.
+# Lints and builds everything in one pass, tests included. Tests that start no program are run meanwhile, each program of tests as
+# soon as it is built: cargo tells of it, with the directory of its package. What is on PostgreSQL is tested on a server, the load
+# generator's reports with its program, and the suite with what scripts/test installs.
 lint_and_test() {
     export target
     export -f run_tests
-    RUSTC_WORKSPACE_WRAPPER="$(rustc --print sysroot)/bin/clippy-driver" \
+    RUSTC_WORKSPACE_WRAPPER=$PWD/scripts/lint-rustc \
         CLIPPY_ARGS="-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__" CARGO_PROFILE_DEV_DEBUG=false \
         cargo build --locked --workspace --lib --bins --tests --examples --message-format=json-render-diagnostics |
         sed -un 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*/\1 \2/p' |
-        sed -u -e '/\/suite-/d' -e '/\/jobs-postgresql /d' |
+        sed -u -e '/\/suite-/d' -e '/\/reports-/d' -e '/\/jobs-postgresql /d' |
         xargs -P "$(nproc)" -L 1 bash -c 'run_tests "$@"' run_tests
 }

@@ -45,7 +45,7 @@ pub use forkyard_config as config;
 #[doc(hidden)]
 pub use forkyard_core::applications;
 #[doc(hidden)]
-pub use forkyard_host::{confine, listen, logs};
+pub use forkyard_host::{confine, listen, logs, secret};
 #[doc(hidden)]
 pub use forkyard_router::{inspector, router};
 #[doc(hidden)]

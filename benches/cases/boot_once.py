@@ -1,21 +1,28 @@
-"""A Symfony page and hello world by a worker script, put back after each request and in a loop, beside php-fpm."""
+"""Pages of Symfony and WordPress and hello world by a worker script, put back after each request and in a loop, beside php-fpm."""
 
 import contextlib
 import os
+import shutil
 import subprocess
 
-from harness import processes
+from harness import mariadb, processes
 from harness.needs import BOTH, PHP_BUILDS
 from harness.servers import PHP_VERSION, Forkyard, PhpFpm, Pool
 from harness.table import Row, at_least, latencies, processor_time
 
-PACKAGES = (*BOTH, "php-symfony-framework-bundle")
+SYMFONY = ("framework-bundle", "twig-bundle", "twig-bridge", "form", "validator")
+PACKAGES = (
+    *BOTH, *(f"php-symfony-{part}" for part in SYMFONY),
+    "wordpress", "wordpress-theme-twentytwentythree", "mariadb-server", "php8.2-mysql",
+)  # fmt: skip
 BUILDS = PHP_BUILDS
 
 WORKERS = 8
 # What a page may cost in processor time, of php-fpm's with OPcache.
 MOST_CPU = {"snapshot": 0.65, "loop": 0.48}
 LEAST_RATE = 1.8
+MOST_CPU_OF_FORM = 0.62
+MOST_CPU_OF_WORDPRESS = 0.82
 # The same beside php-fpm with opcache.preload.
 MOST_CPU_BESIDE_PRELOAD = 0.85
 # A worker that is put back, beside one that goes on: µs for each request.
@@ -46,13 +53,14 @@ class PhpFpmWithPreload(PhpFpmWithFixedCode):
 
 def run(bench):
     symfony = bench.scripts / "symfony"
-    subprocess.run(["chmod", "-R", "a+rwX", symfony], check=True)
+    _make_caches(bench, symfony)
     rounds, seconds = (5, 1) if bench.quick else (11, 2)
     memory = {}
     with contextlib.ExitStack() as stack:
         start = lambda server, pool: stack.enter_context(bench.start(server, pool))
         php_fpm = start(PhpFpmWithFixedCode, Pool(max_children=WORKERS))
-        modes = {mode: start(Forkyard, _pool(symfony / "worker.php", mode, ["/", "/"])) for mode in MOST_CPU}
+        warm_up = ["/", "/form", "/", "/form"]
+        modes = {mode: start(Forkyard, _pool(symfony / "worker.php", mode, warm_up)) for mode in MOST_CPU}
         for server in (php_fpm, *modes.values()):
             server.wait_for_workers(WORKERS)
             bench.load(server, symfony / "index.php", clients=WORKERS, requests=20 * WORKERS, uri="/")
@@ -75,7 +83,22 @@ def run(bench):
         )
         # After that: another php-fpm would share the pages of its program.
         yield from _beside_preload(bench, modes["snapshot"], symfony, start, rounds, seconds)
+        # At last: pages of memory that it writes to are put back after the requests that follow, too.
+        comparison = bench.rate([modes["snapshot"], php_fpm], symfony / "index.php", seconds, rounds, clients=1, uri="/form")
+        yield processor_time(comparison, "a page with a form, snapshot, 1 client", MOST_CPU_OF_FORM)
     yield from _hello(bench, rounds, seconds)
+    yield from _wordpress(bench, rounds, seconds)
+
+
+def _make_caches(bench, symfony):
+    """As a deployment does, and before there is anything that could compile them for itself alone."""
+    subprocess.run(["chmod", "-R", "a+rwX", symfony], check=True)
+    with bench.start(PhpFpmWithFixedCode, Pool(max_children=1)) as php_fpm:
+        for uri in ("/", "/form"):
+            bench.load(php_fpm, symfony / "index.php", requests=1, uri=uri)
+    # OPcache takes no file that is younger than 2 seconds.
+    for path in symfony.rglob("*.php"):
+        os.utime(path, (0, 1_000_000_000))
 
 
 def _beside_preload(bench, snapshot, symfony, start, rounds, seconds):
@@ -106,15 +129,35 @@ def _hello(bench, rounds, seconds):
         )
 
 
+def _wordpress(bench, rounds, seconds):
+    """Its front page, without a user."""
+    directory = bench.directory("wordpress")
+    site, database = directory / "site", directory / "database"
+    shutil.copytree("/usr/share/wordpress", site, symlinks=False, ignore_dangling_symlinks=True)
+    for script in (bench.scripts / "wordpress").iterdir():
+        shutil.copy(script, site)
+    database.mkdir()
+    subprocess.run(["chmod", "-R", "a+rX", directory], check=True)
+    pool = _pool(site / "worker.php", "snapshot", [], server='{ HTTP_HOST = "localhost" }')
+    with mariadb.running(database), bench.start(PhpFpmWithFixedCode, Pool(max_children=WORKERS)) as php_fpm:
+        bench.load(php_fpm, site / "install.php", requests=1)
+        with bench.start(Forkyard, pool) as snapshot:
+            for server in (php_fpm, snapshot):
+                server.wait_for_workers(WORKERS)
+                bench.load(server, site / "index.php", clients=WORKERS, requests=2 * WORKERS, uri="/")
+            comparison = bench.rate([snapshot, php_fpm], site / "index.php", seconds, rounds, clients=1, uri="/")
+            yield processor_time(comparison, "WordPress' front page, snapshot, 1 client", MOST_CPU_OF_WORDPRESS)
+
+
 class Loop(Forkyard):
     name = "loop"
 
 
-def _pool(script, mode, warm_up):
+def _pool(script, mode, warm_up, server="{}"):
     requests = ", ".join(f'"{path}"' for path in warm_up)
     application = (
         f'{{ runtime = "php", version = "{PHP_VERSION}", worker = "{script}", worker_mode = "{mode}",'
-        f' warm_up_requests = [{requests}],'
+        f' warm_up_requests = [{requests}], warm_up_server = {server},'
         ' php_admin_value = { "opcache.validate_timestamps" = "0" } }'
     )
     # A worker that is replaced can't be measured.

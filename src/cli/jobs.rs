@@ -1,28 +1,28 @@
 //! `forkyard jobs`: pushes background jobs, and looks after them.
 
+mod conversation;
 mod feed;
 mod shown;
 
 use super::control::CommandOutcome;
 use super::{CONFIG, EXIT_SOFTWARE};
-use crate::config::{self, duration};
+use crate::config::duration;
 use crate::control::protocol::Status;
 use crate::jobs::{JobsAnswer, JobsRequest, NewJob, PushRequest, Stats};
 use crate::sys::clock;
 use clap::{Args, Subcommand};
+use conversation::Conversation;
 use feed::Source;
-use shown::{Bar, age, aligned, details, job_bar, queues_table, sequences_table};
+use shown::{
+    Bar, age, aligned, connections_table, details, job_bar, kinds_table, queues_table, sequences_table,
+};
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::io::Read;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// sysexits.h, EX_UNAVAILABLE: there is no process to ask.
-const EXIT_UNAVAILABLE: u8 = 69;
-/// Where the socket is by default.
-const SOCKET: &str = "/run/forkyard-jobs.sock";
 /// How often a progress bar is drawn.
 const LOOK: Duration = Duration::from_millis(300);
 /// How long the status waits for the figures of jobs.
@@ -35,8 +35,14 @@ pub(super) struct JobsArguments {
     #[arg(short, long, value_name = "FILE", default_value = CONFIG, global = true)]
     config: PathBuf,
     /// The jobs' socket
-    #[arg(long, value_name = "PATH", global = true)]
+    #[arg(long, value_name = "PATH", global = true, conflicts_with = "connect")]
     socket: Option<PathBuf>,
+    /// The jobs' TCP socket, such as 127.0.0.1:4422
+    #[arg(long, value_name = "ADDRESS", global = true)]
+    connect: Option<SocketAddr>,
+    /// The file with what has to be known there; the configuration's if it is not said
+    #[arg(long, value_name = "FILE", global = true)]
+    secret_file: Option<PathBuf>,
     /// Answer as JSON
     #[arg(long, global = true)]
     json: bool,
@@ -83,6 +89,10 @@ enum What {
     RunNow { schedule: String },
     /// Show figures of all queues
     Stats,
+    /// Show which kinds of jobs there are, what runs them, and how they did
+    Kinds,
+    /// Show who is connected
+    Connections,
     /// Show the sequences, the newest first
     Sequences,
     /// Show how far a sequence is
@@ -206,12 +216,7 @@ fn said(output: String) -> CommandOutcome {
 
 /// The figures of the process behind a socket, for the status; `None`: it does not answer.
 pub(super) fn stats(socket: &Path) -> Option<Stats> {
-    let stream = UnixStream::connect(socket).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    let mut conversation = Conversation {
-        path: socket.to_owned(),
-        stream: BufReader::new(stream),
-    };
+    let mut conversation = Conversation::begin_within(socket, PATIENCE)?;
     match conversation.ask(&request(&What::Stats)).ok()? {
         JobsAnswer::Stats(stats) => Some(*stats),
         _ => None,
@@ -294,76 +299,12 @@ fn request(what: &What) -> JobsRequest {
             ..command("run-now")
         },
         What::Stats => command("stats"),
-    }
-}
-
-/// A conversation with the process that keeps jobs.
-struct Conversation {
-    path: PathBuf,
-    stream: BufReader<UnixStream>,
-}
-
-/// The socket that a configuration names, or the usual one where that can't be read.
-fn socket_of(config: &Path) -> Result<PathBuf, CommandOutcome> {
-    match config::load(config) {
-        Ok(loaded) => match loaded.config.jobs {
-            Some(jobs) => Ok(jobs.listen),
-            None => Err(failed(
-                super::EXIT_CONFIG,
-                &format!("{} has no [jobs]", config.display()),
-            )),
-        },
-        Err(errors) if config.exists() && std::fs::File::open(config).is_ok() => {
-            Err(failed(super::EXIT_CONFIG, &errors.to_string()))
-        }
-        Err(_) => Ok(PathBuf::from(SOCKET)),
+        What::Kinds => command("kinds"),
+        What::Connections => command("connections"),
     }
 }
 
 impl Conversation {
-    fn begin(arguments: &JobsArguments) -> Result<Conversation, CommandOutcome> {
-        let path = match &arguments.socket {
-            Some(path) => path.clone(),
-            None => socket_of(&arguments.config)?,
-        };
-        Conversation::begin_at(path)
-    }
-
-    fn begin_at(path: PathBuf) -> Result<Conversation, CommandOutcome> {
-        let stream = UnixStream::connect(&path).map_err(|error| {
-            let advice = "does the daemon run, and does its configuration have [jobs] with this as listen?";
-            failed(
-                EXIT_UNAVAILABLE,
-                &format!("{}: {error}; {advice}", path.display()),
-            )
-        })?;
-        Ok(Conversation {
-            path,
-            stream: BufReader::new(stream),
-        })
-    }
-
-    fn ask(&mut self, request: &impl serde::Serialize) -> Result<JobsAnswer, CommandOutcome> {
-        match self.try_ask(request)? {
-            JobsAnswer::Error { message, .. } => Err(failed(EXIT_SOFTWARE, &message)),
-            answer => Ok(answer),
-        }
-    }
-
-    /// Asks; an error is that there is no answer.
-    fn try_ask(&mut self, request: &impl serde::Serialize) -> Result<JobsAnswer, CommandOutcome> {
-        let lost = |path: &Path, error: &dyn std::fmt::Display| {
-            failed(EXIT_SOFTWARE, &format!("{}: no answer: {error}", path.display()))
-        };
-        let mut line = serde_json::to_vec(request).unwrap_or_default();
-        line.push(b'\n');
-        let sent = self.stream.get_mut().write_all(&line);
-        sent.map_err(|error| lost(&self.path, &error))?;
-        let mut answer = Vec::new();
-        (self.stream.read_until(b'\n', &mut answer)).map_err(|error| lost(&self.path, &error))?;
-        serde_json::from_slice(&answer).map_err(|error| lost(&self.path, &error))
-    }
-
     fn push(&mut self, push: &Push, json: bool) -> Result<CommandOutcome, CommandOutcome> {
         let request = PushRequest {
             command: "push".to_owned(),
@@ -501,6 +442,8 @@ impl Conversation {
                 }
                 text
             }
+            JobsAnswer::Kinds { kinds } => kinds_table(&kinds),
+            JobsAnswer::Connections { connections } => connections_table(&connections),
             JobsAnswer::Done {} => "done\n".to_owned(),
             JobsAnswer::Error { message, .. } => return Err(failed(EXIT_SOFTWARE, &message)),
         }))

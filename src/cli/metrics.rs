@@ -7,7 +7,7 @@ use crate::control::protocol::{Pool, Process, Status};
 use clap::ValueEnum;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -44,7 +44,7 @@ pub(super) fn metrics(status: &Status, form: MetricsForm) -> String {
         .map(|family| format!("forkyard_{}", family.name))
         .collect();
     let mut registry = Registry::with_prefix("forkyard");
-    registry.register_collector(Box::new(Families(families)));
+    registry.register_collector(Box::new(Families(families, jobs::times_of(status))));
     let mut text = String::new();
     // Writing to a string can't fail.
     let _ = encode(&mut text, &registry);
@@ -368,8 +368,22 @@ fn families<T, B: Borrow<T>>(prefix: &str, rows: &[Row<T>], things: &[(Labels, B
     rows.iter().map(family).collect()
 }
 
+/// Times of each thing, in buckets: with the end of each bucket in seconds how many are in it.
 #[derive(Debug)]
-struct Families(Vec<Family>);
+struct Times {
+    name: &'static str,
+    help: &'static str,
+    of: Vec<(Labels, Buckets)>,
+}
+
+#[derive(Debug)]
+struct Buckets {
+    sum: f64,
+    counts: Vec<(f64, u64)>,
+}
+
+#[derive(Debug)]
+struct Families(Vec<Family>, Vec<Times>);
 
 impl Collector for Families {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
@@ -387,6 +401,15 @@ impl Collector for Families {
                     (Counter, Some(number)) => ConstCounter::new(number).encode(one)?,
                     (Counter, None) => ConstCounter::new(*number).encode(one)?,
                 }
+            }
+        }
+        for times in &self.1 {
+            let mut metric =
+                encoder.encode_descriptor(times.name, times.help, None, MetricType::Histogram)?;
+            for (labels, Buckets { sum, counts }) in &times.of {
+                let count = counts.iter().map(|(_, count)| count).sum();
+                let mut one = metric.encode_family(labels)?;
+                one.encode_histogram::<NoLabelSet>(*sum, count, counts, None)?;
             }
         }
         Ok(())

@@ -133,7 +133,7 @@ enum Command {
         #[command(flatten)]
         daemon: control::Daemon,
     },
-    /// Show why an application could not be started
+    /// Show why an application could not be started, or how a worker died under a job
     Error {
         #[command(flatten)]
         daemon: control::Daemon,

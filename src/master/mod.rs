@@ -3,10 +3,10 @@
 //! The core ([`manager::Manager`]) turns events into actions; `run` turns the world into events and `executor` turns
 //! actions into system calls. What the daemon itself is about, serving, an upgrade or its end, is [`lifecycle`].
 
-mod commands;
+mod control_requests;
 mod executor;
 mod frontend;
-mod requests;
+mod pool_requests;
 mod run;
 mod service;
 mod signals;
@@ -16,8 +16,8 @@ pub use executor::{ApplyError, Handlers, RunError};
 pub(crate) use executor::{REHEARSAL_ANSWER, REHEARSAL_OPTION, needed_programs};
 pub use forkyard_core::master::{action, event};
 use forkyard_core::master::{
-    debounce, exit_causes, failed_starts, heartbeat, instances, lifecycle, manager, program, reload_diff,
-    reload_plan, reload_progress, renewal,
+    debounce, exit_causes, failed_starts, heartbeat, instances, job_crash, lifecycle, manager, pool_restart,
+    program, reload_diff, reload_plan, reload_progress,
 };
 pub use frontend::Frontend;
 pub(crate) use frontend::log_diagnostics;

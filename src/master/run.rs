@@ -1,13 +1,13 @@
 //! The master's loop: the world to events, events to the core, the core's actions to the executor.
 
 use super::action::{Action, ExitOutcome};
-use super::commands::Expulsions;
 use super::event::{Event, Wanted};
 use super::executor::{Executor, RunError, SIGNALS, Source};
 use super::frontend::ReadConfig;
 use super::lifecycle::{Lifecycle, LifecycleAction, LifecycleCause};
 use super::manager::Manager;
-use super::reload_diff::Extent;
+use super::pool_requests::Expulsions;
+use super::reload_diff::ReloadScope;
 use super::service::Service;
 use crate::control::protocol::Mode;
 use crate::handover::document::Stopping;
@@ -76,8 +76,8 @@ impl Master {
             }
             // What workers wrote before a signal came is in the log before what the signal leads to.
             self.take_signals(signals);
-            self.obey_some();
-            self.renew_if_asked();
+            self.handle_requests();
+            self.restart_if_asked();
             self.executor.tend(clock::now(), &self.manager);
             self.perform_actions();
             self.expel();
@@ -89,7 +89,7 @@ impl Master {
             self.follow_lifecycle();
             if self.executor.take_changes() {
                 log::info!("files of pools have changed");
-                if let Err(answer) = self.reload(Extent::Settings, None) {
+                if let Err(answer) = self.reload(ReloadScope::Settings, None) {
                     log::debug!("{answer:?}");
                 }
             }
@@ -145,15 +145,15 @@ impl Master {
     }
 
     /// Does what is asked for over the control sockets: guests have one request in a turn.
-    fn obey_some(&mut self) {
+    fn handle_requests(&mut self) {
         for _ in 0..REQUESTS {
-            let Some((asker, request)) = self.executor.control.next_order() else {
+            let Some((asker, request)) = self.executor.control.next_request() else {
                 break;
             };
-            self.obey(asker, &request);
+            self.handle_request(asker, &request);
         }
-        if let Some((asker, request)) = self.executor.control.next_order_of_guests() {
-            self.obey(asker, &request);
+        if let Some((asker, request)) = self.executor.control.next_request_of_guests() {
+            self.handle_request(asker, &request);
         }
     }
 

@@ -1,7 +1,7 @@
-//! What each signal has the master do; `requests.rs` has how.
+//! What each signal has the master do; `control_requests.rs` has how.
 
 use super::lifecycle::LifecycleCause;
-use super::reload_diff::Extent;
+use super::reload_diff::ReloadScope;
 use super::run::Master;
 use crate::config::OnSigterm;
 use crate::control::protocol::Mode;
@@ -23,14 +23,14 @@ impl Master {
                 SIGUSR1 => self.reopen_logs(),
                 SIGUSR2 => {
                     let ends = self.lifecycle.stopping().is_some();
-                    // The service manager was told that the daemon stops.
+                    // systemd has had STOPPING=1 by then, and is sent no RELOADING=1.
                     if !ends {
                         self.service.tell_reloading();
                     }
                     if invocation::get().is_some_and(Invocation::is_replaced) {
                         self.upgrade(None);
                     } else {
-                        if let Err(answer) = self.reload(Extent::Changed, None) {
+                        if let Err(answer) = self.reload(ReloadScope::Changed, None) {
                             log::debug!("{answer:?}");
                         }
                         if !ends {

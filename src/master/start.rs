@@ -5,7 +5,7 @@ use super::executor::{Executor, Handlers, RunError, SIGNALS};
 use super::frontend::{Frontend, say_skipped};
 use super::lifecycle::Lifecycle;
 use super::manager::Manager;
-use super::reload_diff::Extent;
+use super::reload_diff::ReloadScope;
 use super::reload_plan::Changes;
 use super::run::{Master, system};
 use super::service::Service;
@@ -106,7 +106,7 @@ pub(crate) fn run(
         read_config: frontend.read_config,
         lifecycle: Lifecycle::resume(stopping),
         mode: Mode::Serving,
-        expulsions: super::commands::Expulsions::default(),
+        expulsions: super::pool_requests::Expulsions::default(),
     };
     master.begin(wanted);
     log::info!("ready to handle connections");
@@ -138,11 +138,13 @@ fn open(
     is_adopted: bool,
 ) -> Result<(Wanted, Changes), RunError> {
     let (control, pid_file) = (config.global.control.clone(), config.global.pid.clone());
-    let opened = match (executor.prepare(config, Extent::All), before) {
+    let opened = match (executor.prepare(config, ReloadScope::All), before) {
         (Ok(opened), _) => opened,
         (Err(error), Some(before)) => {
             log::error!("the configuration can't be applied, the one before it stays in force: {error}");
-            executor.prepare(before, Extent::All).map_err(RunError::Apply)?
+            executor
+                .prepare(before, ReloadScope::All)
+                .map_err(RunError::Apply)?
         }
         (Err(error), None) => return Err(RunError::Apply(error)),
     };

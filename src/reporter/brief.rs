@@ -104,11 +104,11 @@ impl Brief {
     }
 
     /// What a process has to know that stands in for the pool's workers.
-    pub fn standing_in(self, pool: &Pool, refusal: Refusal, log_limit: usize) -> Brief {
+    pub fn answering_503(self, pool: &Pool, refusal: Refusal, log_limit: usize) -> Brief {
         Brief {
             title: match pool.title.as_str() {
                 "php-fpm" => format!("php-fpm: pool {}", pool.name),
-                frontend => format!("{frontend}: stand-in {}", pool.name),
+                frontend => format!("{frontend}: 503 responder {}", pool.name),
             },
             status_path: pool.status_path.clone(),
             allowed_clients: pool.listen.allowed_clients.clone(),

@@ -171,7 +171,7 @@ fn what_is_no_fastcgi_ends_the_connection() {
 }
 
 #[test]
-fn a_stand_in_refuses_and_closes_but_shows_the_status() {
+fn a_503_responder_refuses_and_closes_but_shows_the_status() {
     let mut brief = brief();
     brief.status_path = Some("/status".to_owned());
     brief.refusal = Some(Refusal {

@@ -13,8 +13,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 # As text: a checkout below /tmp is not seen where /tmp is another.
 INSIDE = (HERE / "inside.py").read_text()
-# Of the suite `loop`.
-LOOP_SCRIPTS = ("handler.php", "ordinary.php", "worker.php", "loop-probe.php")
+# Of the suites with a worker script.
+WORKER_SCRIPTS = ("handler.php", "ordinary.php", "worker.php", "loop-probe.php", "facts.php")
 # Longer than a server takes to start.
 PATIENCE_S = 30
 # A request that takes longer is ended.
@@ -46,6 +46,13 @@ opcache.max_accelerated_files = 65000
 """
 
 
+# A worker of a loop never ends by itself; one that is put back does, after so many requests as if nothing were set.
+MODES = {
+    "loop": 'worker_mode = "loop"\nloop_requests = 0\nloop_memory = 0\n',
+    "snapshot": 'worker_mode = "snapshot"\nisolation = "rewind"\n',
+}
+
+
 class Home:
     """Where a server has its files: the tests, /tmp, a socket. All servers see their tests at `site`, and themselves and
     what belongs to them in `programs`, by the same names."""
@@ -59,7 +66,7 @@ class Home:
             (path / name).mkdir()
         (path / "tmp").chmod(0o1777)
         subprocess.run(["cp", "-a", str(source), str(path / "tree")], check=True)
-        for script in ("probe.php", *LOOP_SCRIPTS):
+        for script in ("probe.php", *WORKER_SCRIPTS):
             shutil.copy(HERE / script, path / "tree" / script)
         subprocess.run(["chown", "-R", "www-data:", str(path / "tree")], check=True)
         (path / "tree/php.ini").write_text(PHP_INI)
@@ -145,8 +152,12 @@ env[PATH] = /usr/bin:/bin
         self.output.close()
 
 
-class LoopServer(Server):
+class WorkerScriptServer(Server):
     """forkyard, whose worker script includes the test that a request names."""
+
+    def __init__(self, program, home, mode, version):
+        self.mode = mode
+        super().__init__(program, home, True, version)
 
     def name(self):
         return "forkyard"
@@ -171,7 +182,4 @@ runtime = "php"
 version = "{self.version}"
 php_ini = "{self.home.site}/php.ini"
 worker = "{self.home.site}/worker.php"
-worker_mode = "loop"
-loop_requests = 0
-loop_memory = 0
-"""
+{MODES[self.mode]}"""

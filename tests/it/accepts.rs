@@ -139,12 +139,12 @@ fn a_reporter_s() {
 
 /// Of one that stands in for workers that can't be started.
 #[test]
-fn a_stand_in_s() {
+fn a_503_responder_s() {
     let daemon = start();
     let params = Params::get(&daemon.dir, "x", "");
     is_tried_again(
         &daemon,
-        "forkyard: stand-in broken",
+        "forkyard: 503 responder broken",
         &daemon.socket("broken"),
         &params,
         "503 Service Unavailable",

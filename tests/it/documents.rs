@@ -30,6 +30,7 @@ const COMMANDS: &[&str] = &[
     "curl",
     "docker",
     "git",
+    "head",
     "install",
     "journalctl",
     "kill",

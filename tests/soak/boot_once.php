@@ -47,7 +47,7 @@ function use_extensions(string $token): array
         'openssl' => fn () => openssl_encrypt($token, 'aes-256-gcm', str_repeat('k', 32), 0, str_repeat('i', 12), $tag),
         'sodium' => fn () => sodium_crypto_secretbox($token, str_repeat('n', 24), str_repeat('k', 32)),
         'zlib' => fn () => gzcompress(str_repeat($token, 500)),
-        'apcu' => fn () => apcu_enabled() && apcu_store('number', 1),
+        'apcu' => fn () => apcu_store('token', $token) . apcu_fetch('token'),
         'readline' => fn () => readline_info('line_buffer', $token) . readline_add_history($token),
         'xsl' => fn () => new XSLTProcessor(),
         'gettext' => fn () => textdomain('other') . bindtextdomain('other', '/tmp'),
@@ -92,26 +92,34 @@ function handle(): void
         echo json_encode([getmypid(), $libc->__errno_location(), $libc->pthread_self() + $libc->__rseq_offset]);
         return;
     }
+    if ($what === 'hello') {
+        echo 'hello';
+        return;
+    }
     if ($what === 'facts') {
         echo json_encode(forkyard_worker());
         return;
     }
     $token = $_GET['token'];
     $used = $what === 'mixture' ? use_extensions($token) : [];
-    session_start();
-    $_SESSION['token'] ??= $token;
+    if (isset($_COOKIE['PHPSESSID']) || $what === 'session') {
+        session_start();
+        $_SESSION['token'] ??= $token;
+    }
     echo json_encode([
         'fresh' => $is_fresh,
         'tokens' => [
-            $_SESSION['token'], $_COOKIE['token'] ?? '', $_SERVER['PHP_AUTH_USER'] ?? '', $_POST['token'] ?? '',
+            $_SESSION['token'] ?? '', $_COOKIE['token'] ?? '', $_SERVER['PHP_AUTH_USER'] ?? '', $_POST['token'] ?? '',
             isset($_FILES['f']) ? file_get_contents($_FILES['f']['tmp_name']) : '',
         ],
+        'mt_rand' => mt_rand() . ' ' . rand() . ' ' . str_shuffle('abcdefghijklmnopqrstuvwxyz'),
         'random' => [
-            mt_rand() . '-' . mt_rand(), rand() . '/' . rand(), uniqid('', true), bin2hex(random_bytes(8)),
-            lcg_value() . ' ' . lcg_value(), str_shuffle('abcdefghijklmnopqrstuvwxyz'),
+            uniqid('', true), bin2hex(random_bytes(8)), lcg_value() . ' ' . lcg_value(),
             bin2hex(openssl_random_pseudo_bytes(8)), session_create_id(),
         ],
         'used' => $used,
+        // In memory that all workers of the pool share, and keep.
+        'stored' => function_exists('apcu_inc') ? apcu_inc('count') : null,
     ]);
     if ($what === 'exit') {
         exit;

@@ -41,6 +41,16 @@ ACTIONS = [
 PATIENCE_SECONDS = 120
 
 
+def prepare(directory):
+    """Makes what the jobs need; says the script's path."""
+    for name in ("store", "out", "out/locks"):
+        os.mkdir(f"{directory}/{name}")
+        os.chmod(f"{directory}/{name}", 0o777)
+    with open(f"{directory}/job.php", "w") as file:
+        file.write(SCRIPT)
+    return f"{directory}/job.php"
+
+
 def children(pid):
     """The child processes of one, with their titles."""
     found = []
@@ -82,24 +92,21 @@ def until(what, look):
 class Daemon:
     """forkyard under a keeper, and whatever of it is left."""
 
-    def __init__(self, program, directory, php, seed):
-        self.program, self.directory, self.seed = program, directory, seed
+    def __init__(self, program, directory, php, store=None):
+        self.program, self.directory = program, directory
         self.keeper = None
         self.counts = collections.Counter()
         self.log = open(f"{directory}/log", "ab")
-        for name in ("store", "out", "out/locks"):
-            os.mkdir(f"{directory}/{name}")
-            os.chmod(f"{directory}/{name}", 0o777)
-        with open(f"{directory}/job.php", "w") as file:
-            file.write(SCRIPT)
+        script = prepare(directory) if store is None else f"{os.path.dirname(directory)}/job.php"
+        store = store or f"{directory}/store/jobs.db"
         user = 'user = "www-data"\n' if os.getuid() == 0 else ""
         with open(f"{directory}/forkyard.toml", "w") as file:
             file.write(
                 f'[global]\npid = "{directory}/pid"\ncontrol = "{directory}/control.sock"\nprocess_control_timeout = "5s"\n'
                 f'[pool.www]\nlisten = {{ address = "{directory}/www.sock", mode = "0666" }}\n{user}pm = "static"\n'
                 f'max_children = 4\nreload = "always"\n[pool.www.application]\nruntime = "php"\nversion = "{php}"\n'
-                f'[jobs]\nstore = "{directory}/store/jobs.db"\nlisten = "{directory}/jobs.sock"\ndurability = "normal"\n{user}'
-                f'[jobs.queue.q]\npool = "www"\nscript = "{directory}/job.php"\nattempts = 1000\ncrashes = 100\n'
+                f'[jobs]\nstore = "{store}"\nmachine_timeout = "20s"\nlisten = "{directory}/jobs.sock"\ndurability = "normal"\n{user}'
+                f'[jobs.queue.q]\npool = "www"\nscript = "{script}"\nattempts = 1000\ncrashes = 100\n'
                 'backoff = { first = "5ms", factor = 1 }\n'
             )
 
@@ -191,11 +198,11 @@ class Daemon:
         if self.keeper.poll() is None:
             self.keeper.wait(PATIENCE_SECONDS)
 
-    def push(self, count):
+    def push(self, count, prefix="k"):
         """Adds jobs, and says their numbers. What is not answered was perhaps added: keys make it known."""
         first = self.pushed = getattr(self, "pushed", 0)
         self.pushed += count
-        jobs = [{"queue": "q", "kind": "k", "key": f"k{first + number}"} for number in range(count)]
+        jobs = [{"queue": "q", "kind": "k", "key": f"{prefix}{first + number}"} for number in range(count)]
         line = json.dumps({"command": "push", "jobs": jobs}).encode() + b"\n"
 
         def ask():
@@ -223,6 +230,13 @@ def done(path):
 
 def judge(directory, ids):
     """What is not as it has to be, and what is worth knowing."""
+    with sqlite3.connect(f"file:{directory}/store/jobs.db?mode=ro", uri=True) as store:
+        ends = {(job, attempt): outcome for job, attempt, outcome in store.execute("SELECT job, attempt, outcome FROM ended")}
+        states = dict(store.execute("SELECT id, state FROM job"))
+    return judge_by(directory, ids, ends, states)
+
+
+def judge_by(directory, ids, ends, states):
     starts = collections.defaultdict(list)
     with open(f"{directory}/out/starts") as file:
         for line in file:
@@ -233,9 +247,6 @@ def judge(directory, ids):
             overlaps = file.read().split("\n")[:-1]
     except OSError:
         overlaps = []
-    with sqlite3.connect(f"file:{directory}/store/jobs.db?mode=ro", uri=True) as store:
-        ends = {(job, attempt): outcome for job, attempt, outcome in store.execute("SELECT job, attempt, outcome FROM ended")}
-        states = dict(store.execute("SELECT id, state FROM job"))
     wrong = {
         "missing": [job for job in ids if not starts.get(job) or states.get(job) != 3],
         "unknown": [job for job in starts if job not in ids],
@@ -267,7 +278,7 @@ def main():
     print(f"seed {options.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="forkyard-soak-") as directory:
         os.chmod(directory, 0o755)
-        daemon = Daemon(os.path.abspath(options.program), directory, options.php, options.seed)
+        daemon = Daemon(os.path.abspath(options.program), directory, options.php)
         begun = time.monotonic()
         daemon.start()
         try:
@@ -281,13 +292,17 @@ def main():
             raise
         daemon.stop()
         seconds = time.monotonic() - begun
-        wrong, known = judge(directory, ids)
-        print(f"{known['jobs']} jobs, {known['starts']} starts, {known['started again']} jobs started again, {seconds:.0f} s")
-        print("deeds: " + ", ".join(f"{count} {name}" for name, count in sorted(daemon.counts.items())))
-        print("ends before another start: " + (", ".join(f"{count} {name}" for name, count in sorted(known["ends"].items())) or "none"))
-        for name, found in wrong.items():
-            print(f"{name}: {len(found)}{' ' + str(found[:10]) if found else ''}")
-        sys.exit(any(wrong.values()))
+        tell(*judge(directory, ids), daemon.counts, seconds)
+
+
+def tell(wrong, known, counts, seconds):
+    """Says how it went, and ends."""
+    print(f"{known['jobs']} jobs, {known['starts']} starts, {known['started again']} jobs started again, {seconds:.0f} s")
+    print("deeds: " + ", ".join(f"{count} {name}" for name, count in sorted(counts.items())))
+    print("ends before another start: " + (", ".join(f"{count} {name}" for name, count in sorted(known["ends"].items())) or "none"))
+    for name, found in wrong.items():
+        print(f"{name}: {len(found)}{' ' + str(found[:10]) if found else ''}")
+    sys.exit(any(wrong.values()))
 
 
 def run(daemon, options):
@@ -316,4 +331,5 @@ def run(daemon, options):
             daemon.do(random.choices(names, weights)[0])
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -3,6 +3,7 @@
 
 pub mod daemon;
 pub mod fcgi;
+pub mod mariadb;
 pub mod nginx;
 pub mod process;
 pub mod strace;

@@ -1,6 +1,8 @@
 <?php
-// For opcache.preload: what a page needs, by answering one.
+// For opcache.preload: what pages need, by answering them.
 require __DIR__ . '/app.php';
 $kernel = new Kernel('prod', false);
-$request = Symfony\Component\HttpFoundation\Request::create('/');
-$kernel->terminate($request, $kernel->handle($request));
+foreach (['/', '/form'] as $path) {
+    $request = Symfony\Component\HttpFoundation\Request::create($path);
+    $kernel->terminate($request, $kernel->handle($request));
+}

@@ -192,6 +192,9 @@ pub struct Wrapped {
     /// for all that follow. Zero, or none: not at all.
     #[serde(default)]
     pub refork_after: Vec<u64>,
+    /// The interpreter's code is put into huge pages.
+    #[serde(default)]
+    pub huge_code_pages: bool,
 }
 
 fn one() -> u32 {

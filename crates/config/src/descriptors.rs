@@ -39,6 +39,7 @@ pub fn descriptors(config: &Config) -> Descriptors {
         used: OWN,
         left: LEFT,
     };
+    all.left += u64::from(config.jobs.as_ref().is_some_and(|jobs| jobs.tcp.is_some()));
     for pool in &config.pools {
         let (unused, used) = (unused(pool), used(pool));
         all.least += if workers_at_rest(pool.pm) > 0 {

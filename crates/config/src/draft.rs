@@ -243,6 +243,7 @@ draft! {
             threads: Whole = "application.threads",
             preloader_idle_timeout: Time = "application.preloader_idle_timeout",
             refork_after: Counts = "application.refork_after",
+            huge_code_pages: Flag = "application.huge_code_pages",
             start_timeout: Time = "application.start_timeout",
         }
         tables {}
@@ -298,6 +299,8 @@ draft! {
             machine_timeout: Time = "machine_timeout",
             user: Text = "user",
             listen: Text = "listen",
+            listen_tcp: Text = "listen_tcp",
+            secret_file: Text = "secret_file",
             keep_done: Time = "keep_done",
             max_payload: Size = "max_payload",
             max_result: Size = "max_result",

@@ -2,6 +2,8 @@
 
 use crate::model::{Address, LogLevel, Pool};
 use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -35,6 +37,9 @@ pub struct Jobs {
     pub user: Option<String>,
     /// Where it listens for commands: a unix socket.
     pub listen: PathBuf,
+    /// Where it listens for commands over TCP.
+    #[serde(default)]
+    pub tcp: Option<JobsTcp>,
     /// Jobs that are done are forgotten after this time.
     pub keep_done: Duration,
     /// Most bytes of a job's payload.
@@ -45,6 +50,53 @@ pub struct Jobs {
     pub queues: Vec<Queue>,
     /// What is pushed at certain times.
     pub schedules: Vec<Schedule>,
+}
+
+/// A TCP socket for commands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobsTcp {
+    /// Where it listens: an address of this machine that no other can reach.
+    pub address: SocketAddr,
+    /// The file with what a client has to know.
+    pub secret_file: PathBuf,
+}
+
+/// What a client has to know. Nothing shows it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl Secret {
+    /// How long one is, in bytes.
+    pub const LENGTHS: std::ops::RangeInclusive<usize> = 16..=255;
+
+    /// The secret in a file's text: its only line. `None`: it is too short or too long, or has characters that can't be seen.
+    pub fn read(text: &str) -> Option<Secret> {
+        let word = text.trim_ascii_end();
+        let is_plain = word.bytes().all(|byte| byte.is_ascii_graphic());
+        (is_plain && Secret::LENGTHS.contains(&word.len())).then(|| Secret(word.to_owned()))
+    }
+
+    /// The word itself, to be sent.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether this is it. How long that takes says nothing of where the two differ.
+    pub fn is(&self, word: &str) -> bool {
+        let (own, other) = (self.0.as_bytes(), word.as_bytes());
+        let differences = own
+            .iter()
+            .zip(other)
+            .fold(0, |all, (own, other)| std::hint::black_box(all | (own ^ other)));
+        own.len() == other.len() && differences == 0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
 }
 
 /// Where jobs are kept.
@@ -184,4 +236,34 @@ pub struct JobsStart {
     pub log_level: LogLevel,
     /// What it keeps.
     pub jobs: Jobs,
+    /// What a client has to know that comes over TCP; the socket is passed, too.
+    pub secret: Option<Secret>,
+}
+
+/// What it is told later: what it keeps, and what a client has to know that comes over TCP.
+pub type JobsTold = (Jobs, Option<Secret>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_one_word_and_never_shown() {
+        for wrong in [
+            "",
+            "short",
+            "0123456789abcde",
+            "0123456789 abcdef",
+            "0123456789abcdef\nmore",
+        ] {
+            assert_eq!(Secret::read(wrong), None, "{wrong}");
+        }
+        assert_eq!(Secret::read(&"x".repeat(256)), None);
+        let secret = Secret::read("0123456789abcdef\r\n").expect("a secret");
+        assert!(secret.is("0123456789abcdef"));
+        for wrong in ["", "0123456789abcdeF", "0123456789abcde", "0123456789abcdef0"] {
+            assert!(!secret.is(wrong), "{wrong}");
+        }
+        assert_eq!(format!("{secret:?}"), "Secret");
+    }
 }

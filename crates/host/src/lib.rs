@@ -6,6 +6,7 @@ pub mod confine;
 pub mod fuzz;
 pub mod listen;
 pub mod logs;
+pub mod secret;
 
 use forkyard_base::{remedy, tick};
 use forkyard_config as config;

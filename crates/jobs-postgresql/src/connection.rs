@@ -1,34 +1,28 @@
 //! The connection that works: statements, transactions, and what becomes of one whose end is not known.
 
+use crate::session::{Session, of_server};
 use crate::{listen, schema};
 use forkyard_jobs::store::sql::{Database, Notice, Result, Row, SqlError, Trouble, Value};
 use forkyard_jobs::store::{StoreError, tables};
-use postgres::error::SqlState;
-use postgres::types::private::BytesMut;
-use postgres::types::{IsNull, ToSql, Type, to_sql_checked};
-use postgres::{Client, Config, NoTls, Statement};
 use std::collections::HashMap;
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
+use tokio_postgres::types::private::BytesMut;
+use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
+use tokio_postgres::{Config, Statement};
 
 /// How long the server may take to answer a new connection, and may leave bytes unacknowledged.
 const CONNECT: Duration = Duration::from_secs(5);
 const UNACKNOWLEDGED: Duration = Duration::from_secs(15);
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
-/// What every connection has set. A transaction of an application may have a key that a job is pushed with here: it is not waited
-/// for without end. What a machine that is gone has locked is let go of.
-const SESSION: &str = "SET search_path = forkyard, pg_catalog; SET lock_timeout = '5s'; \
-     SET idle_in_transaction_session_timeout = '30s'; SET default_transaction_isolation = 'read committed'; \
-     SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
-
 /// A database of a PostgreSQL server.
 pub struct Postgresql {
     config: Config,
     node: String,
-    client: Option<Client>,
+    session: Option<Session>,
     statements: HashMap<String, Statement>,
     /// The server's process of this connection: what it tells others is not news here.
     backend: Arc<AtomicI32>,
@@ -58,7 +52,7 @@ impl Postgresql {
         let mut opened = Postgresql {
             config,
             node: node.to_owned(),
-            client: None,
+            session: None,
             statements: HashMap::new(),
             backend: Arc::default(),
             transaction: None,
@@ -67,11 +61,11 @@ impl Postgresql {
         };
         let name = opened.name();
         let failed = |error| StoreError::Database(name.clone(), error);
-        let client = opened.connected().map_err(failed)?;
-        match schema::prepare(client) {
+        let session = opened.connected().map_err(failed)?;
+        match schema::prepare(session) {
             Ok(tables::VERSION) => Ok(opened),
             Ok(version) => Err(StoreError::Version(name, version)),
-            Err(error) => Err(failed(of_server(&error))),
+            Err(error) => Err(failed(error)),
         }
     }
 
@@ -82,60 +76,48 @@ impl Postgresql {
         self
     }
 
-    fn connected(&mut self) -> Result<&mut Client> {
-        let is_open = self.client.as_ref().is_some_and(|client| !client.is_closed());
+    fn connected(&mut self) -> Result<&Session> {
+        let is_open = self.session.as_ref().is_some_and(|session| !session.is_over());
         if !is_open {
             self.close();
             // That there is no other connection is no reason to try at once whether there is one.
             let unreached = |error| SqlError {
                 trouble: Trouble::Database,
-                ..of_server(&error)
+                ..error
             };
-            let mut client = connect(&self.config).map_err(unreached)?;
-            let backend = client
-                .query_one("SELECT pg_backend_pid()", &[])
-                .map_err(unreached)?;
+            let session = Session::connect(&self.config).map_err(unreached)?;
+            let backend = session.one("SELECT pg_backend_pid()", &[]).map_err(unreached)?;
             self.backend.store(backend.get(0), Ordering::Relaxed);
-            self.client = Some(client);
+            self.session = Some(session);
         }
-        self.client.as_mut().ok_or_else(ended)
+        self.session.as_ref().ok_or_else(ended)
     }
 
     fn close(&mut self) {
-        self.client = None;
+        self.session = None;
         self.statements.clear();
         self.transaction = None;
     }
 
-    /// The client, with a statement that it has prepared.
-    fn prepared(&mut self, statement: &str) -> Result<(&mut Client, Statement)> {
+    /// The connection, with a statement that it has prepared.
+    fn prepared(&mut self, statement: &str) -> Result<(&Session, Statement)> {
         let known = self.statements.get(statement).cloned();
-        let client = self.client.as_mut().ok_or_else(ended)?;
+        let session = self.session.as_ref().ok_or_else(ended)?;
         let prepared = match known {
             Some(known) => known,
             None => {
                 // Numbers of values are written in another way.
-                let prepared = client
-                    .prepare(&statement.replace('?', "$"))
-                    .map_err(|error| of_server(&error))?;
+                let prepared = session.prepare(&statement.replace('?', "$"))?;
                 self.statements.insert(statement.to_owned(), prepared.clone());
                 prepared
             }
         };
-        Ok((client, prepared))
+        Ok((session, prepared))
     }
 
     fn plain(&mut self, statement: &str) -> Result<()> {
-        let client = self.connected()?;
-        client.batch_execute(statement).map_err(|error| of_server(&error))
+        self.connected()?.batch(statement)
     }
-}
-
-/// A connection as every one has to be.
-pub(crate) fn connect(config: &Config) -> std::result::Result<Client, postgres::Error> {
-    let mut client = config.connect(NoTls)?;
-    client.batch_execute(SESSION)?;
-    Ok(client)
 }
 
 impl Database for Postgresql {
@@ -143,8 +125,8 @@ impl Database for Postgresql {
         // Without the password.
         let hosts: Vec<String> = (self.config.get_hosts().iter())
             .map(|host| match host {
-                postgres::config::Host::Tcp(name) => name.clone(),
-                postgres::config::Host::Unix(path) => path.display().to_string(),
+                tokio_postgres::config::Host::Tcp(name) => name.clone(),
+                tokio_postgres::config::Host::Unix(path) => path.display().to_string(),
             })
             .collect();
         let database = self.config.get_dbname().unwrap_or_default();
@@ -154,10 +136,8 @@ impl Database for Postgresql {
     fn execute(&mut self, statement: &str, values: &[Value<'_>]) -> Result<u64> {
         let values: Vec<Parameter<'_>> = values.iter().map(|value| Parameter(*value)).collect();
         let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|value| value as _).collect();
-        let (client, statement) = self.prepared(statement)?;
-        client
-            .execute(&statement, &values)
-            .map_err(|error| of_server(&error))
+        let (session, statement) = self.prepared(statement)?;
+        session.execute(&statement, &values)
     }
 
     fn query(
@@ -167,34 +147,32 @@ impl Database for Postgresql {
         each: &mut dyn FnMut(&dyn Row) -> Result<()>,
     ) -> Result<()> {
         let values: Vec<Parameter<'_>> = values.iter().map(|value| Parameter(*value)).collect();
+        let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|value| value as _).collect();
         if self.transaction.is_none() {
             self.connected()?;
         }
-        let (client, statement) = self.prepared(statement)?;
-        let mut rows = client
-            .query_raw(&statement, &values)
-            .map_err(|error| of_server(&error))?;
-        use postgres::fallible_iterator::FallibleIterator;
-        while let Some(row) = rows.next().map_err(|error| of_server(&error))? {
-            each(&Found(row))?;
-        }
-        Ok(())
+        let (session, statement) = self.prepared(statement)?;
+        let rows = session.query(&statement, &values)?;
+        rows.into_iter().try_for_each(|row| each(&Found(row)))
     }
 
     fn begin(&mut self) -> Result<()> {
         self.plain("BEGIN")?;
-        let (client, number) = self.prepared("SELECT txid_current()")?;
-        let row = client
-            .query_one(&number, &[])
-            .map_err(|error| of_server(&error))?;
-        self.transaction = Some(row.get(0));
+        // From here on no other connection takes this one's place.
+        self.transaction = Some(0);
+        let mut number = None;
+        self.query("SELECT txid_current()", &[], &mut |row| {
+            number = row.int(0)?;
+            Ok(())
+        })?;
+        self.transaction = number;
         Ok(())
     }
 
     fn commit(&mut self) -> Result<()> {
         let transaction = self.transaction.take();
-        let client = self.client.as_mut().ok_or_else(ended)?;
-        let done = client.batch_execute("COMMIT").map_err(|error| of_server(&error));
+        let session = self.session.as_ref().ok_or_else(ended)?;
+        let done = session.batch("COMMIT");
         if done.is_err() {
             // The server may have committed it before the connection ended.
             self.doubtful = transaction;
@@ -205,10 +183,7 @@ impl Database for Postgresql {
 
     fn roll_back(&mut self) {
         self.transaction = None;
-        let rolled_back = self
-            .client
-            .as_mut()
-            .is_some_and(|client| client.batch_execute("ROLLBACK").is_ok());
+        let rolled_back = (self.session.as_ref()).is_some_and(|session| session.batch("ROLLBACK").is_ok());
         if !rolled_back {
             self.close();
         }
@@ -226,10 +201,7 @@ impl Database for Postgresql {
         let Some(doubtful) = self.doubtful else {
             return Ok(false);
         };
-        let client = self.connected()?;
-        let row = client
-            .query_one("SELECT txid_status($1)", &[&doubtful])
-            .map_err(|error| of_server(&error))?;
+        let row = self.connected()?.one("SELECT txid_status($1)", &[&doubtful])?;
         let status: Option<String> = row.get(0);
         let was_committed = match status.as_deref() {
             Some("committed") => true,
@@ -253,10 +225,13 @@ impl Database for Postgresql {
         if self.is_own_time {
             return Ok(own_ms);
         }
-        let (client, time) =
-            self.prepared("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")?;
-        let row = client.query_one(&time, &[]).map_err(|error| of_server(&error))?;
-        Ok(row.get(0))
+        let mut time = None;
+        let statement = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+        self.query(statement, &[], &mut |row| {
+            time = row.int(0)?;
+            Ok(())
+        })?;
+        time.ok_or_else(ended)
     }
 
     fn node(&self) -> Option<&str> {
@@ -294,37 +269,10 @@ fn ended() -> SqlError {
     }
 }
 
-/// An error of the server, or of the connection to it.
-fn of_server(error: &postgres::Error) -> SqlError {
-    let trouble = match error.code() {
-        Some(code)
-            if *code == SqlState::T_R_SERIALIZATION_FAILURE || *code == SqlState::T_R_DEADLOCK_DETECTED =>
-        {
-            Trouble::Again
-        }
-        Some(code) if *code == SqlState::LOCK_NOT_AVAILABLE => Trouble::Held,
-        // An operator or the server ended the connection.
-        Some(code) if *code == SqlState::ADMIN_SHUTDOWN || *code == SqlState::CRASH_SHUTDOWN => Trouble::Cut,
-        // Connection exceptions, resources that are short, what an operator or the system does, internal errors; it is read-only.
-        Some(code) if ["08", "53", "57", "58", "XX", "25"].contains(&&code.code()[..2]) => Trouble::Database,
-        Some(_) => Trouble::Statement,
-        // It is the connection's.
-        None => Trouble::Cut,
-    };
-    let message = match error.as_db_error() {
-        Some(of_server) => of_server.message().to_owned(),
-        None => match error.source() {
-            Some(source) => format!("{error}: {source}"),
-            None => error.to_string(),
-        },
-    };
-    SqlError { trouble, message }
-}
-
-struct Found(postgres::Row);
+struct Found(tokio_postgres::Row);
 
 impl Found {
-    fn refused(error: &postgres::Error) -> SqlError {
+    fn refused(error: &tokio_postgres::Error) -> SqlError {
         SqlError {
             trouble: Trouble::Statement,
             message: error.to_string(),

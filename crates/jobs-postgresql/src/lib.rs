@@ -7,6 +7,7 @@
 mod connection;
 mod listen;
 mod schema;
+mod session;
 #[cfg(test)]
 mod tests;
 

@@ -1,12 +1,12 @@
 //! What machines tell each other: a connection of its own hears it, because the one that works is not looked at meanwhile.
 
-use crate::connection::connect;
-use forkyard_jobs::store::sql::Notice;
-use postgres::Config;
-use postgres::fallible_iterator::FallibleIterator;
+use crate::session::{SILENCE, in_time, of_server, runtime, set_up};
+use forkyard_jobs::store::sql::{Notice, SqlError};
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
+use tokio_postgres::{AsyncMessage, Config, NoTls};
 
 /// How long it waits until it connects again.
 const REST: Duration = Duration::from_secs(1);
@@ -30,22 +30,9 @@ pub(crate) fn start(
     own: Arc<AtomicI32>,
     hear: Box<dyn Fn(Notice) + Send>,
 ) -> std::io::Result<()> {
-    let listen = move || -> Result<(), postgres::Error> {
-        let mut client = connect(&config)?;
-        client.batch_execute("LISTEN forkyard_jobs")?;
-        // What was said before was not heard.
-        hear(Notice::News);
-        let mut notices = client.notifications();
-        let mut notices = notices.blocking_iter();
-        while let Some(notice) = notices.next()? {
-            if notice.process_id() != own.load(Ordering::Relaxed) {
-                hear(read(notice.payload()));
-            }
-        }
-        Ok(())
-    };
+    let runtime = runtime()?;
     let forever = move || loop {
-        if let Err(error) = listen() {
+        if let Err(error) = runtime.block_on(listen(&config, &own, &*hear)) {
             log::debug!("jobs: other machines are not heard: {error}");
         }
         std::thread::sleep(REST);
@@ -54,4 +41,38 @@ pub(crate) fn start(
         .name("listen".into())
         .spawn(forever)
         .map(|_| ())
+}
+
+/// Hears until the connection is over. It is asked something now and then: of a network that forwards nothing more nothing else
+/// is seen.
+async fn listen(config: &Config, own: &AtomicI32, hear: &(dyn Fn(Notice) + Send)) -> Result<(), SqlError> {
+    let (client, mut connection) = in_time(config.connect(NoTls)).await?;
+    let hears = async {
+        loop {
+            match poll_fn(|context| connection.poll_message(context)).await {
+                Some(Ok(AsyncMessage::Notification(notice))) => {
+                    if notice.process_id() != own.load(Ordering::Relaxed) {
+                        hear(read(notice.payload()));
+                    }
+                }
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(of_server(&error)),
+                None => return Ok(()),
+            }
+        }
+    };
+    let asks = async {
+        set_up(&client).await?;
+        in_time(client.batch_execute("LISTEN forkyard_jobs")).await?;
+        // What was said before was not heard.
+        hear(Notice::News);
+        loop {
+            tokio::time::sleep(SILENCE).await;
+            in_time(client.batch_execute("")).await?;
+        }
+    };
+    tokio::select! {
+        ended = hears => ended,
+        ended = asks => ended,
+    }
 }

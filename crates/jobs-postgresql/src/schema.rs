@@ -1,7 +1,8 @@
 //! What the database has beside the tables of every store.
 
+use crate::session::Session;
+use forkyard_jobs::store::sql::SqlError;
 use forkyard_jobs::store::tables;
-use postgres::{Client, Error};
 
 /// One daemon makes the tables.
 const LOCK: i64 = 0x6679_6A62;
@@ -57,28 +58,20 @@ REVOKE ALL ON FUNCTION push FROM PUBLIC;
 CREATE TABLE store (version INTEGER NOT NULL);
 ";
 
-/// Makes what is missing; says the version of what is there.
-pub(crate) fn prepare(client: &mut Client) -> Result<i32, Error> {
-    let mut transaction = client.transaction()?;
-    transaction.query("SELECT pg_advisory_xact_lock($1)", &[&LOCK])?;
-    let is_there: bool = transaction
-        .query_one("SELECT to_regclass('forkyard.store') IS NOT NULL", &[])?
-        .get(0);
-    if !is_there {
+/// Makes what is missing; says the version of what is there. What fails is undone with the connection.
+pub(crate) fn prepare(session: &Session) -> Result<i32, SqlError> {
+    session.batch(&format!("BEGIN; SELECT pg_advisory_xact_lock({LOCK})"))?;
+    let is = |question: &str| -> Result<bool, SqlError> { Ok(session.one(question, &[])?.get(0)) };
+    if !is("SELECT to_regclass('forkyard.store') IS NOT NULL")? {
         // A schema that an administrator made for this user needs no right to make one.
-        let has_schema: bool = transaction
-            .query_one("SELECT to_regnamespace('forkyard') IS NOT NULL", &[])?
-            .get(0);
-        if !has_schema {
-            transaction.batch_execute("CREATE SCHEMA forkyard")?;
+        if !is("SELECT to_regnamespace('forkyard') IS NOT NULL")? {
+            session.batch("CREATE SCHEMA forkyard")?;
         }
-        transaction.batch_execute(&tables::statements(&tables::POSTGRESQL))?;
-        transaction.batch_execute(MORE)?;
-        transaction.execute("INSERT INTO store VALUES ($1)", &[&tables::VERSION])?;
+        session.batch(&tables::statements(&tables::POSTGRESQL))?;
+        session.batch(MORE)?;
+        session.batch(&format!("INSERT INTO store VALUES ({})", tables::VERSION))?;
     }
-    let version = transaction
-        .query_one("SELECT version FROM forkyard.store", &[])?
-        .get(0);
-    transaction.commit()?;
+    let version = session.one("SELECT version FROM forkyard.store", &[])?.get(0);
+    session.batch("COMMIT")?;
     Ok(version)
 }

@@ -2,20 +2,20 @@
 
 use super::Postgresql;
 use forkyard_jobs::core::{Becomes, Counters, Outcome, TaskStatus, Verdict};
+use forkyard_jobs::store::sql::Notice;
 use forkyard_jobs::store::*;
 use forkyard_protocol::jobs::{JobView, NewJob};
 use postgres::{Client, NoTls};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::Shutdown;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 #[path = "../../jobs/src/store/cases.rs"]
 mod cases;
+mod network;
 use cases::finished;
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -291,121 +291,6 @@ fn a_transaction_whose_answer_was_lost_counts_as_what_it_was() {
     assert_eq!(jobs, 1, "the push was undone");
 }
 
-/// What becomes of a COMMIT on its way.
-const PASSES: u8 = 0;
-const IS_LOST: u8 = 1;
-const ANSWER_IS_LOST: u8 = 2;
-
-/// A network between a store and the server: connections end where a COMMIT is to be lost, or its answer.
-struct Network {
-    directory: tempfile::TempDir,
-    commit: Arc<AtomicU8>,
-}
-
-impl Network {
-    fn new() -> Network {
-        let directory = tempfile::tempdir().expect("a directory");
-        let socket = ".s.PGSQL.5432";
-        let listener = UnixListener::bind(directory.path().join(socket)).expect("a socket");
-        let commit = Arc::new(AtomicU8::new(PASSES));
-        let fate = Arc::clone(&commit);
-        std::thread::spawn(move || {
-            for client in listener.incoming() {
-                let client = client.expect("a connection");
-                let server = UnixStream::connect(server().directory.join(socket)).expect("the server");
-                let fate = Arc::clone(&fate);
-                std::thread::spawn(move || Network::pass(client, server, &fate));
-            }
-        });
-        Network { directory, commit }
-    }
-
-    fn pass(mut client: UnixStream, mut server: UnixStream, commit: &AtomicU8) {
-        let is_mute = Arc::new(AtomicBool::new(false));
-        let back = {
-            let mut client = client.try_clone().expect("a descriptor");
-            let mut server = server.try_clone().expect("a descriptor");
-            let is_mute = Arc::clone(&is_mute);
-            move || {
-                let mut bytes = [0; 4_096];
-                while let Ok(count @ 1..) = server.read(&mut bytes) {
-                    if is_mute.load(Ordering::SeqCst) || client.write_all(&bytes[..count]).is_err() {
-                        break;
-                    }
-                }
-                let _ = client.shutdown(Shutdown::Both);
-            }
-        };
-        std::thread::spawn(back);
-        let mut bytes = [0; 4_096];
-        while let Ok(count @ 1..) = client.read(&mut bytes) {
-            if bytes[..count].ends_with(b"COMMIT\0") {
-                match commit.swap(PASSES, Ordering::SeqCst) {
-                    IS_LOST => break,
-                    ANSWER_IS_LOST => is_mute.store(true, Ordering::SeqCst),
-                    _ => {}
-                }
-            }
-            if server.write_all(&bytes[..count]).is_err() {
-                break;
-            }
-        }
-        let _ = client.shutdown(Shutdown::Both);
-        let _ = server.shutdown(Shutdown::Both);
-    }
-}
-
-#[test]
-fn what_a_commit_brought_is_known_although_it_or_its_answer_was_lost() {
-    let network = Network::new();
-    let place = Place::new();
-    let through = place.url.replace(
-        &server().directory.display().to_string(),
-        &network.directory.path().display().to_string(),
-    );
-    let database = Postgresql::open(&through, "node")
-        .expect("the database")
-        .with_own_time();
-    let mut store = Store::new(Box::new(database), "me", Duration::from_secs(60));
-    let id = push(&mut store, job(""));
-    let mut raw = place.raw();
-    let mut running = || -> Vec<(i64, i64)> {
-        let rows = raw.query("SELECT id, attempt FROM forkyard.running", &[]);
-        rows.expect("rows")
-            .iter()
-            .map(|row| (row.get(0), row.get(1)))
-            .collect()
-    };
-    let mut lose = |commit, operation: Operation| {
-        network.commit.store(commit, Ordering::SeqCst);
-        let failed = store.perform(&[operation], 1);
-        assert!(failed.is_err() && store.is_in_doubt(), "{failed:?}");
-        let begun = Instant::now();
-        loop {
-            match store.resolve() {
-                Ok(brought) => break brought,
-                // The server does not know of the end of the connection yet.
-                Err(error) => assert!(begun.elapsed() < PATIENCE, "{error}"),
-            }
-        }
-    };
-    let claim = || Operation::Claim {
-        queue: "q".into(),
-        tenant: String::new(),
-    };
-    assert!(lose(IS_LOST, claim()).is_none());
-    assert_eq!(running(), []);
-    let brought = lose(ANSWER_IS_LOST, claim()).expect("it was committed");
-    let Reply::Claimed { job: Some(job), .. } = &brought.replies[0] else {
-        panic!("{brought:?}");
-    };
-    assert_eq!((running(), job.id, job.attempt), (vec![(id, 1)], id, 1));
-    assert!(lose(IS_LOST, finished(job, Becomes::Done(TaskStatus::Ok))).is_none());
-    assert_eq!(running(), [(id, 1)]);
-    assert!(lose(ANSWER_IS_LOST, finished(job, Becomes::Done(TaskStatus::Ok))).is_some());
-    assert_eq!(running(), []);
-}
-
 #[test]
 fn how_a_job_ended_is_not_lost_while_another_transaction_has_its_row() {
     let place = Place::new();
@@ -471,7 +356,6 @@ fn an_application_pushes_in_its_own_transaction() {
 
 #[test]
 fn what_one_machine_does_another_hears() {
-    use forkyard_jobs::store::sql::Notice;
     let place = Place::new();
     let (mut one, mut two) = (place.open_of("one", "a"), place.open_of("two", "b"));
     let (said, heard) = std::sync::mpsc::channel();
@@ -494,6 +378,22 @@ fn what_one_machine_does_another_hears() {
     perform(&mut one, pause, 1);
     assert_eq!(next(), Notice::News);
     assert_eq!(foreign(&mut two, 1).1, ["q"]);
+}
+
+#[test]
+fn what_is_to_be_cancelled_is_known_to_a_machine_that_did_not_hear_of_it() {
+    let place = Place::new();
+    let (mut one, mut two) = (place.open_of("one", "a"), place.open_of("two", "b"));
+    let ids = [push(&mut one, job("")), push(&mut one, job(""))];
+    claim(&mut one, "", 1).0.expect("a job");
+    claim(&mut two, "", 1).0.expect("a job");
+    perform(&mut two, Operation::Cancel(Selection::One(ids[0], None)), 1);
+    let cancelled = |store: &mut Store| match perform(store, Operation::Foreign, 2).0 {
+        Reply::Foreign { cancelled, .. } => cancelled,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((cancelled(&mut one), cancelled(&mut two)), (vec![ids[0]], vec![]));
+    assert_eq!(cancelled(&mut one), [ids[0]], "until it has ended");
 }
 
 #[test]

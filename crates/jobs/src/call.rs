@@ -30,6 +30,7 @@ pub(crate) struct Call {
     pub(crate) attempt: u32,
     pub(crate) pool: String,
     socket: OwnedFd,
+    is_connecting: bool,
     output: Vec<u8>,
     sent: usize,
     wire: Wire,
@@ -104,6 +105,7 @@ impl Call {
             attempt: job.attempt,
             pool: queue.pool.clone(),
             socket,
+            is_connecting: !matches!(queue.address, Address::Unix(_)),
             output: request(queue, job, step),
             sent: 0,
             wire: Wire::new(),
@@ -129,6 +131,19 @@ impl Call {
     /// The query by which its worker shows it.
     pub(crate) fn query(&self) -> String {
         jobs::query(self.id, self.attempt)
+    }
+
+    /// Sends what can be sent at once; says whether that was all. What goes wrong is seen by the first look.
+    pub(crate) fn begin(&mut self) -> bool {
+        if let Ok(Progress::Done(count)) = socket::send(self.socket.as_fd(), &self.output) {
+            self.sent = count;
+        }
+        self.sent == self.output.len()
+    }
+
+    /// Whether it is not known yet if there is a connection.
+    pub(crate) fn is_connecting(&self) -> bool {
+        self.is_connecting
     }
 
     /// Whether anything of the request was sent: the pool may have begun with it.
@@ -189,7 +204,7 @@ impl Call {
 
     /// Writes and reads what can be.
     pub(crate) fn look(&mut self) -> Look {
-        if !self.has_begun() && socket::take_error(self.socket.as_fd()).is_err() {
+        if std::mem::take(&mut self.is_connecting) && socket::take_error(self.socket.as_fd()).is_err() {
             return Look::Over(Box::new((Answer::Unreached, Output::default())));
         }
         while self.sent < self.output.len() {

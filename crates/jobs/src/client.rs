@@ -1,8 +1,12 @@
 //! A client's connection: lines of JSON in, lines of JSON out. It never waits.
 
-use forkyard_protocol::jobs::{JobsAnswer, LONGEST_REQUEST};
+use forkyard_protocol::jobs::{ConnectionView, JobsAnswer, LONGEST_REQUEST};
 use forkyard_sys::socket::{self, Progress};
 use std::os::fd::{AsFd, OwnedFd};
+
+/// Bytes read at once, and the longest line of a client that has not told the secret.
+const READ_BYTES: usize = 16 * 1024;
+const LONGEST_FIRST: usize = 1_024;
 
 /// What a client may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,7 +15,33 @@ pub(crate) enum Rights {
     All,
     /// What concerns queues that this user may push into.
     Own(u32),
+    /// Nothing but to tell the secret.
+    Stranger,
 }
+
+/// Where a client comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// This user's process, as the kernel says.
+    Unix { uid: u32, pid: i32 },
+    /// This address, which says nothing of who it is.
+    Tcp(String),
+}
+
+/// What is remembered of a conversation, for who asks.
+#[derive(Debug)]
+pub(crate) struct Conversation {
+    pub(crate) origin: Origin,
+    /// When it began, and when the last request came.
+    pub(crate) since_ms: u64,
+    pub(crate) last_ms: u64,
+    /// Requests so far, and the last one's word.
+    pub(crate) requests: u64,
+    pub(crate) last: String,
+}
+
+/// What is kept of a command's word, in characters: what is no command is shown, too.
+const LONGEST_WORD: usize = 20;
 
 /// What came of a look at a client.
 #[derive(Debug)]
@@ -33,12 +63,13 @@ pub(crate) struct Client {
     output: Vec<u8>,
     sent: usize,
     is_waiting: bool,
+    pub(crate) conversation: Conversation,
     /// It is to go once it has its answer.
     pub(crate) is_last: bool,
 }
 
 impl Client {
-    pub(crate) fn new(socket: OwnedFd, rights: Rights) -> Client {
+    pub(crate) fn new(socket: OwnedFd, rights: Rights, origin: Origin, now_ms: u64) -> Client {
         Client {
             socket,
             rights,
@@ -47,6 +78,13 @@ impl Client {
             output: Vec::new(),
             sent: 0,
             is_waiting: false,
+            conversation: Conversation {
+                origin,
+                since_ms: now_ms,
+                last_ms: now_ms,
+                requests: 0,
+                last: String::new(),
+            },
             is_last: false,
         }
     }
@@ -69,6 +107,43 @@ impl Client {
     pub(crate) fn give_up(&mut self) {
         self.is_last = true;
         (self.input, self.searched) = (Vec::new(), 0);
+    }
+
+    /// A request has come.
+    pub(crate) fn note(&mut self, command: &str, now_ms: u64) {
+        let conversation = &mut self.conversation;
+        conversation.requests += 1;
+        conversation.last_ms = now_ms;
+        if conversation.last != command {
+            let shown = command.chars().filter(|c| !c.is_control());
+            conversation.last = shown.take(LONGEST_WORD).collect();
+        }
+    }
+
+    /// What is told of it.
+    pub(crate) fn view(&self, id: usize, now_ms: u64) -> ConnectionView {
+        let conversation = &self.conversation;
+        let (uid, pid, address) = match &conversation.origin {
+            Origin::Unix { uid, pid } => (Some(*uid), Some(*pid), None),
+            Origin::Tcp(address) => (None, None, Some(address.clone())),
+        };
+        let rights = match self.rights {
+            Rights::All => "all",
+            Rights::Own(_) => "own",
+            Rights::Stranger => "none",
+        };
+        ConnectionView {
+            id: id as u64,
+            uid,
+            pid,
+            address,
+            rights: rights.to_owned(),
+            age_ms: now_ms.saturating_sub(conversation.since_ms),
+            idle_ms: now_ms.saturating_sub(conversation.last_ms),
+            requests: conversation.requests,
+            last: conversation.last.clone(),
+            waits: self.is_waiting,
+        }
     }
 
     pub(crate) fn answer(&mut self, answer: &JobsAnswer) {
@@ -105,15 +180,18 @@ impl Client {
                 return Heard::Line(self.input.drain(..=end).collect());
             }
             self.searched = self.input.len();
-            if self.input.len() > LONGEST_REQUEST {
+            let (most, room) = match self.rights {
+                Rights::Stranger => (LONGEST_FIRST, LONGEST_FIRST),
+                Rights::All | Rights::Own(_) => (LONGEST_REQUEST, READ_BYTES),
+            };
+            if self.input.len() > most {
                 self.give_up();
-                self.answer(&JobsAnswer::error(format!(
-                    "a request has at most {LONGEST_REQUEST} bytes"
-                )));
+                self.answer(&JobsAnswer::error(format!("a request has at most {most} bytes")));
                 continue;
             }
-            let mut buffer = [0; 16 * 1024];
-            match socket::receive(self.socket.as_fd(), &mut buffer) {
+            let mut buffer = [0; READ_BYTES];
+            let buffer = &mut buffer[..room];
+            match socket::receive(self.socket.as_fd(), buffer) {
                 Ok(Progress::Done(count)) if count > 0 => self.input.extend_from_slice(&buffer[..count]),
                 Ok(Progress::WouldBlock) => return Heard::Nothing,
                 Ok(Progress::Done(_)) | Err(_) => return Heard::Gone,

@@ -25,6 +25,8 @@ pub(crate) enum Wanted {
     Wait(i64),
     Schedules,
     RunNow(String),
+    Kinds,
+    Connections,
 }
 
 /// What a reply of the store is for.
@@ -47,8 +49,24 @@ pub(crate) enum For {
 ///
 /// # Errors
 /// Why it is refused, for the client.
+#[cfg(any(test, fuzzing))]
 pub(crate) fn read(line: &[u8], rights: Rights, jobs: &Jobs) -> Result<Wanted, String> {
-    let command: Command = parse(line)?;
+    read_as(&word(line)?, line, rights, jobs)
+}
+
+/// Which command a line has.
+///
+/// # Errors
+/// It is none.
+pub(crate) fn word(line: &[u8]) -> Result<Command, String> {
+    parse(line)
+}
+
+/// Reads the rest of a line.
+///
+/// # Errors
+/// Why it is refused, for the client.
+pub(crate) fn read_as(command: &Command, line: &[u8], rights: Rights, jobs: &Jobs) -> Result<Wanted, String> {
     if command.command == "push" {
         let request: PushRequest = parse(line)?;
         return push(request, rights, jobs);
@@ -142,6 +160,14 @@ pub(crate) fn read(line: &[u8], rights: Rights, jobs: &Jobs) -> Result<Wanted, S
             may(false)?;
             Ok(Wanted::Schedules)
         }
+        "kinds" => {
+            may(false)?;
+            Ok(Wanted::Kinds)
+        }
+        "connections" => {
+            may(false)?;
+            Ok(Wanted::Connections)
+        }
         "run-now" => {
             may(false)?;
             Ok(Wanted::RunNow(
@@ -162,7 +188,7 @@ pub(crate) fn read(line: &[u8], rights: Rights, jobs: &Jobs) -> Result<Wanted, S
         )),
         other => Err(format!(
             "there is no command \"{other}\"; there are push, list, show, wait, retry, cancel, discard, pause, resume, queues, \
-             schedules, run-now, stats, progress, and sequence-begin, -add, -end, -show, -cancel and -list"
+             schedules, run-now, stats, kinds, connections, progress, and sequence-begin, -add, -end, -show, -cancel and -list"
         )),
     }
 }
@@ -173,17 +199,21 @@ fn parse<'l, T: Deserialize<'l>>(line: &'l [u8]) -> Result<T, String> {
 
 /// The queues that a client may push into; `None`: all.
 fn own_queues(rights: Rights, jobs: &Jobs) -> Option<Vec<String>> {
-    let Rights::Own(uid) = rights else {
-        return None;
-    };
-    let own = jobs.queues.iter().filter(|queue| queue.users.contains(&uid));
-    Some(own.map(|queue| queue.name.clone()).collect())
+    match rights {
+        Rights::All => None,
+        Rights::Stranger => Some(Vec::new()),
+        Rights::Own(uid) => {
+            let own = jobs.queues.iter().filter(|queue| queue.users.contains(&uid));
+            Some(own.map(|queue| queue.name.clone()).collect())
+        }
+    }
 }
 
 /// Whether a client may see or change jobs of a queue.
 pub(crate) fn may_use(rights: Rights, jobs: &Jobs, queue: &str) -> bool {
     match rights {
         Rights::All => true,
+        Rights::Stranger => false,
         Rights::Own(uid) => {
             let mut queues = jobs.queues.iter();
             queues.any(|known| known.name == queue && known.users.contains(&uid))

@@ -3,21 +3,38 @@
 use crate::core::{Outcome, Scheduler};
 use crate::store::StateCount;
 use forkyard_config::Jobs;
-use forkyard_protocol::jobs::{Histogram, QueueView};
-use std::collections::BTreeMap;
+use forkyard_protocol::jobs::{Histogram, KindView, QueueView};
+use std::collections::{BTreeMap, HashMap};
+
+/// Kinds that are counted each; those that come later are counted together.
+const MOST_KINDS: usize = 1_000;
+/// What these are called.
+const OTHERS: &str = "(others)";
+
+/// How many starts ended in which way.
+type Ended = BTreeMap<Outcome, u64>;
 
 /// What is counted of a queue.
 #[derive(Debug, Clone, Default)]
 struct OfQueue {
-    ended: BTreeMap<String, u64>,
+    ended: Ended,
     wait: Histogram,
     run: Histogram,
+    kinds: HashMap<String, OfKind>,
+}
+
+/// What is counted of a kind of jobs.
+#[derive(Debug, Clone, Default)]
+struct OfKind {
+    ended: Ended,
+    took_ms: u64,
 }
 
 /// What is counted of all.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     queues: BTreeMap<String, OfQueue>,
+    kinds: usize,
 }
 
 impl Figures {
@@ -27,18 +44,60 @@ impl Figures {
     }
 
     /// A start has ended.
-    pub(crate) fn ended(&mut self, queue: &str, outcome: Outcome, ran_ms: u64) {
-        let word = match serde_json::to_value(outcome) {
-            Ok(serde_json::Value::String(word)) => word,
-            _ => return,
-        };
+    pub(crate) fn ended(&mut self, queue: &str, kind: &str, outcome: Outcome, ran_ms: u64) {
+        let has_room = self.kinds < MOST_KINDS;
         let figures = self.of(queue);
-        *figures.ended.entry(word).or_default() += 1;
+        *figures.ended.entry(outcome).or_default() += 1;
         figures.run.add(ran_ms);
+        let is_known = figures.kinds.contains_key(kind);
+        let name = if is_known || has_room { kind } else { OTHERS };
+        let figures = figures.kinds.entry(name.to_owned()).or_default();
+        *figures.ended.entry(outcome).or_default() += 1;
+        figures.took_ms = figures.took_ms.saturating_add(ran_ms);
+        self.kinds += usize::from(!is_known && has_room);
     }
 
     fn of(&mut self, queue: &str) -> &mut OfQueue {
         self.queues.entry(queue.to_owned()).or_default()
+    }
+
+    /// The kinds that are known: of starts that ended, and of schedules. A queue of which none is known is shown, too.
+    pub(crate) fn kinds(&self, jobs: &Jobs) -> Vec<KindView> {
+        let mut views: BTreeMap<(String, Option<String>), KindView> = BTreeMap::new();
+        for (queue, figures) in &self.queues {
+            for (kind, counted) in &figures.kinds {
+                let view = KindView {
+                    ended: words(&counted.ended),
+                    took_ms: counted.took_ms,
+                    ..KindView::default()
+                };
+                views.insert((queue.clone(), Some(kind.clone())), view);
+            }
+        }
+        for schedule in &jobs.schedules {
+            let name = (schedule.queue.clone(), Some(schedule.kind.clone()));
+            views
+                .entry(name)
+                .or_default()
+                .schedules
+                .push(schedule.name.clone());
+        }
+        for queue in &jobs.queues {
+            if views.keys().all(|(name, _)| *name != queue.name) {
+                views.insert((queue.name.clone(), None), KindView::default());
+            }
+        }
+        let shown = views.into_iter().map(|((name, kind), view)| {
+            let queue = jobs.queues.iter().find(|queue| queue.name == name);
+            KindView {
+                queue: name,
+                kind,
+                pool: queue.map(|queue| queue.pool.clone()),
+                script: queue.and_then(|queue| queue.script.clone()),
+                ..view
+            }
+        });
+        shown.collect()
     }
 
     /// Every queue that is configured or has jobs.
@@ -83,7 +142,7 @@ impl Figures {
         }
         for (name, figures) in &self.queues {
             view(name, &mut |view| {
-                view.ended = figures.ended.clone();
+                view.ended = words(&figures.ended);
                 view.wait = figures.wait.clone();
                 view.run = figures.run.clone();
             });
@@ -94,5 +153,55 @@ impl Figures {
             view.pool.is_some() || jobs > 0 || view.paused
         };
         views.into_values().filter(is_of_use).collect()
+    }
+}
+
+/// The outcomes by their words.
+fn words(ended: &Ended) -> BTreeMap<String, u64> {
+    let word = |outcome: Outcome| match serde_json::to_value(outcome) {
+        Ok(serde_json::Value::String(word)) => word,
+        _ => String::new(),
+    };
+    ended
+        .iter()
+        .map(|(outcome, count)| (word(*outcome), *count))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    #[test]
+    fn kinds_are_shown_with_what_runs_them_and_there_is_an_end_of_them() {
+        let jobs = sample::jobs();
+        let mut figures = Figures::default();
+        figures.ended("mail", "welcome", Outcome::Done, 20);
+        figures.ended("mail", "welcome", Outcome::Failed, 10);
+        figures.ended("gone", "old", Outcome::Lost, 0);
+        let shown = |figures: &Figures| -> Vec<String> {
+            let row = |view: KindView| {
+                let count: u64 = view.ended.values().sum();
+                let words = [Some(view.queue), view.kind, view.pool].map(|word| word.unwrap_or("-".into()));
+                format!("{} {count} {}", words.join(" "), view.took_ms)
+            };
+            figures.kinds(&jobs).into_iter().map(row).collect()
+        };
+        assert_eq!(
+            shown(&figures),
+            ["gone old - 1 0", "mail welcome www 2 30", "other - www 0 0"]
+        );
+        for number in 0..2 * MOST_KINDS {
+            figures.ended("mail", &format!("kind {number}"), Outcome::Done, 1);
+        }
+        let known = shown(&figures);
+        // Those that had no room, and a queue without any.
+        assert_eq!(known.len(), MOST_KINDS + 2);
+        assert!(
+            known.contains(&format!("mail {OTHERS} www 1002 1002")),
+            "{:?}",
+            &known[..3]
+        );
     }
 }

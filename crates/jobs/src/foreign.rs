@@ -42,6 +42,12 @@ impl Foreign {
         (changes.collect(), ended)
     }
 
+    /// Those whose worker is to be ended by this process' master, and whether by force: theirs is gone.
+    pub(crate) fn pressed(&self) -> impl Iterator<Item = (&ForeignJob, bool)> {
+        let pressed = |job: &ForeignJob| job.ending.press();
+        (self.jobs.values()).filter_map(move |job| pressed(job).map(|is_forced| (job, is_forced)))
+    }
+
     /// Whether there are any.
     pub(crate) fn is_empty(&self) -> bool {
         self.jobs.is_empty()
@@ -111,6 +117,7 @@ impl Foreign {
 mod tests {
     use super::*;
     use crate::core::Counters;
+    use crate::store::Ending;
 
     fn job(id: i64, owner: &str) -> ForeignJob {
         ForeignJob {
@@ -122,6 +129,7 @@ mod tests {
             kind: "k".into(),
             counters: Counters::default(),
             expires_ms: None,
+            ending: Ending::default(),
         }
     }
 

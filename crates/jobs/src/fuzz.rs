@@ -63,7 +63,9 @@ fn requests(line: &[u8]) {
             assert!(is_own, "{operation:?}");
         }
         Ok(Wanted::Wait(_)) | Err(_) => {}
-        Ok(Wanted::Schedules | Wanted::RunNow(_)) => panic!("a user does what is root's"),
+        Ok(Wanted::Schedules | Wanted::RunNow(_) | Wanted::Kinds | Wanted::Connections) => {
+            panic!("a user does what is root's")
+        }
     }
     let _ = commands::read(line, Rights::All, &jobs);
 }

@@ -84,7 +84,7 @@ impl Process {
                 let is_well = matches!(verdict.becomes, Becomes::Done(_));
                 let error = lease.last.error.filter(|_| !is_well);
                 self.figures
-                    .ended(&lease.job.queue, verdict.outcome, lease.total_ms);
+                    .ended(&lease.job.queue, &lease.job.kind, verdict.outcome, lease.total_ms);
                 if matches!(verdict.becomes, Becomes::Failed | Becomes::Quarantined) {
                     let why = error.as_deref().unwrap_or("its time was over");
                     let what = match verdict.becomes {
@@ -140,6 +140,7 @@ impl Process {
                 if let Some(lease) = self.leases.get_mut(&id) {
                     lease.call = Some(token);
                 }
+                self.begin_call(token);
             }
             Ok(None) => self.answered(id, attempt, Answer::Unreached, "the pool's listen queue is full"),
             Err(error) => self.unreached(id, attempt, &error),
@@ -345,6 +346,15 @@ impl Process {
                         query: call.query(),
                         is_forced,
                     };
+                    if self.is_draining {
+                        // The process after this one has a master.
+                        let (id, attempt) = (call.id, call.attempt);
+                        self.store.ask(Operation::Press {
+                            id,
+                            attempt,
+                            is_forced,
+                        });
+                    }
                     self.tell_master(&order);
                 }
                 Press::GiveUp => {

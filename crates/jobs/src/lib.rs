@@ -20,5 +20,6 @@ mod run;
 mod sample;
 mod start;
 pub mod store;
+mod tcp;
 
 pub use start::{main, node, serve_on};

@@ -5,8 +5,8 @@ use crate::core::{End, Event, Limits, PoolSettings, QueueSettings, verdict};
 use crate::run::{LISTENER, Peer, Process};
 use crate::start::is_there;
 use crate::store::{Finished, Fired, ForeignJob, Operation};
-use forkyard_config::{Jobs, Overlap, Queue};
-use forkyard_protocol::jobs::{FromJobs, MOST_BYTES, NewJob, ToJobs};
+use forkyard_config::{Jobs, JobsTold, Overlap, Queue};
+use forkyard_protocol::jobs::{FromJobs, MOST_BYTES, NewJob, ToJobs, query};
 use forkyard_sys::fd::{receive_with, send_with};
 use mio::Interest;
 use mio::unix::SourceFd;
@@ -116,6 +116,11 @@ impl Process {
             }
         }
         let now_ms = self.now().mono_ms;
+        if self.is_draining {
+            // The process after this one looks after the rest.
+            self.foreign_due_ms = Some(now_ms + FOREIGN_MS);
+            return;
+        }
         if self.store.is_shared() {
             // Another machine may have ended what is waited for here.
             let waited: Vec<i64> = self.waiters.keys().copied().collect();
@@ -137,9 +142,18 @@ impl Process {
             queue.map(|queue| queue.pool.clone())
         };
         let (pools, homeless) = self.foreign.ask(pool_of);
+        let pressed = self.foreign.pressed().filter_map(|(job, is_forced)| {
+            Some(FromJobs::Terminate {
+                pool: pool_of(&job.queue)?,
+                query: query(job.id, job.attempt),
+                is_forced,
+            })
+        });
+        let pressed: Vec<FromJobs> = pressed.collect();
         for pool in pools {
             self.tell_master(&FromJobs::Running { pool });
         }
+        pressed.iter().for_each(|order| self.tell_master(order));
         homeless.into_iter().for_each(|job| self.end_orphan(job));
     }
 
@@ -153,6 +167,12 @@ impl Process {
             most_ms: 0,
             jitter_percent: 0,
         };
+        // Nobody wants it any more, however its last start ended.
+        let end = if job.ending.is_cancelled() {
+            End::Cancelled
+        } else {
+            End::Lost
+        };
         let now = self.now();
         let verdict = verdict(
             job.id,
@@ -160,15 +180,20 @@ impl Process {
             &limits,
             None,
             job.expires_ms,
-            End::Lost,
+            end,
             now.wall_ms,
         );
-        self.figures.ended(&job.queue, verdict.outcome, 0);
+        self.figures.ended(&job.queue, &job.kind, verdict.outcome, 0);
         log::warn!(
-            "jobs: job {} ({}/{}) was under way when the process that kept it died: it waits again",
+            "jobs: job {} ({}/{}) was under way when the process that kept it died: it {}",
             job.id,
             job.queue,
-            job.kind
+            job.kind,
+            if job.ending.is_cancelled() {
+                "is cancelled"
+            } else {
+                "waits again"
+            }
         );
         let number = self.store.ask(Operation::Finish(Box::new(Finished {
             id: job.id,
@@ -210,9 +235,16 @@ impl Process {
                 Err(error) if error.errno == Errno::EAGAIN => return,
                 Ok(_) | Err(_) => return self.drain(),
             };
-            match serde_json::from_slice::<ToJobs<Jobs>>(&buffer[..received.bytes]) {
-                Ok(ToJobs::Settings(jobs)) => {
-                    self.take_settings(*jobs, received.descriptors.into_iter().next())
+            match serde_json::from_slice::<ToJobs<JobsTold>>(&buffer[..received.bytes]) {
+                Ok(ToJobs::Settings(told)) => {
+                    let (jobs, secret) = *told;
+                    let mut sockets = received.descriptors.into_iter();
+                    self.take_settings(jobs, sockets.next());
+                    let tcp = sockets.next().zip(secret);
+                    if tcp.is_none() {
+                        self.end_tcp_clients();
+                    }
+                    self.listen_tcp(tcp);
                 }
                 Ok(ToJobs::Stopping) => {
                     self.is_stopping = true;
@@ -238,6 +270,9 @@ impl Process {
     fn drain(&mut self) {
         self.channel = None;
         self.is_draining = true;
+        // The next process has the same socket, and clients cancel there what is under way here.
+        self.listen_tcp(None);
+        self.foreign_due_ms = Some(0);
         self.events.push_back(Event::Drain);
         for (token, peer) in &mut self.peers {
             if let Peer::Client(client) = peer {

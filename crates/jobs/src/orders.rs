@@ -65,6 +65,21 @@ impl Process {
                 let schedules = self.schedules.all().iter().map(view).collect();
                 self.answer(client, &JobsAnswer::Schedules { schedules });
             }
+            Wanted::Kinds => {
+                let kinds = self.figures.kinds(&self.jobs);
+                self.answer(client, &JobsAnswer::Kinds { kinds });
+            }
+            Wanted::Connections => {
+                let now_ms = self.now().mono_ms;
+                let mut connections: Vec<_> = (self.peers.iter())
+                    .filter_map(|(token, peer)| match peer {
+                        Peer::Client(other) => Some(other.view(*token, now_ms)),
+                        Peer::Call(_) => None,
+                    })
+                    .collect();
+                connections.sort_by_key(|connection| connection.id);
+                self.answer(client, &JobsAnswer::Connections { connections });
+            }
             Wanted::RunNow(name) => match self.schedules.find(&name) {
                 Some(planned) => {
                     let schedule = &planned.schedule;
@@ -141,7 +156,16 @@ impl Process {
                 return;
             }
             Reply::Loaded { paused, schedules } => return self.loaded(paused, schedules),
-            Reply::Foreign { jobs, owners, paused } => return self.see_foreign(jobs, owners, &paused),
+            Reply::Foreign {
+                jobs,
+                owners,
+                paused,
+                cancelled,
+            } => {
+                // One that is told twice goes on giving up.
+                self.events.extend(cancelled.into_iter().map(Event::Cancel));
+                return self.see_foreign(jobs, owners, &paused);
+            }
             Reply::Cleaned { is_more } => {
                 if is_more {
                     self.clean_due_ms = 0;

@@ -1,7 +1,7 @@
 //! The loop: clients, pools, the master and the store to events, and what is decided to requests and answers.
 
 use crate::call::{Call, Look};
-use crate::client::{Client, Heard, Rights};
+use crate::client::{Client, Heard, Origin, Rights};
 use crate::commands::{self, For};
 use crate::core::schedule::Schedules;
 use crate::core::{Action, Event, JobId, Moment, Scheduler};
@@ -10,6 +10,7 @@ use crate::foreign::Foreign;
 use crate::lease::{Doubt, Lease};
 use crate::master::configured;
 use crate::store::{Operation, Store, StoreThread};
+use crate::tcp::Tcp;
 use forkyard_config::{Durability, Jobs};
 use forkyard_host::listen::AcceptPause;
 use forkyard_protocol::jobs::JobsAnswer;
@@ -24,6 +25,7 @@ use std::time::Duration;
 const CHANNEL: Token = Token(0);
 pub(crate) const LISTENER: Token = Token(1);
 const STORE: Token = Token(2);
+pub(crate) const TCP: Token = Token(3);
 const FIRST_PEER: usize = 16;
 /// Events taken at once.
 const EVENTS: usize = 256;
@@ -62,6 +64,7 @@ pub(crate) struct Process {
     pub(crate) channel: Option<OwnedFd>,
     pub(crate) listener: OwnedFd,
     pub(crate) pause: AcceptPause,
+    pub(crate) tcp: Tcp,
     pub(crate) peers: HashMap<usize, Peer>,
     pub(crate) next_peer: usize,
     /// Connections that there may be more to read from; and whether more of them may wait to be accepted.
@@ -135,6 +138,7 @@ impl Process {
             channel: Some(channel),
             listener,
             pause: AcceptPause::default(),
+            tcp: Tcp::default(),
             peers: HashMap::new(),
             next_peer: FIRST_PEER,
             again: Vec::new(),
@@ -189,12 +193,17 @@ impl Process {
                 match event.token() {
                     CHANNEL => self.hear_master(),
                     LISTENER => self.accept(),
+                    TCP => self.accept_tcp(),
                     STORE => {}
                     Token(peer) => ready.push(peer),
                 }
             }
-            if self.pause.end(clock::now()) || self.is_more_waiting {
+            let is_pause_over = self.pause.end(clock::now());
+            if is_pause_over || self.is_more_waiting {
                 self.accept();
+            }
+            if is_pause_over || self.tcp.is_more_waiting() {
+                self.accept_tcp();
             }
             ready.sort_unstable();
             ready.dedup();
@@ -227,7 +236,7 @@ impl Process {
         let has_client = || {
             self.peers
                 .values()
-                .any(|peer| matches!(peer, Peer::Client(client) if !client.is_idle()))
+                .any(|peer| matches!(peer, Peer::Client(client) if !client.is_idle() && client.rights != Rights::Stranger))
         };
         is_leaving
             && self.scheduler.is_idle()
@@ -237,7 +246,7 @@ impl Process {
     }
 
     fn timeout(&self) -> Option<Duration> {
-        if !self.again.is_empty() || self.is_more_waiting {
+        if !self.again.is_empty() || self.is_more_waiting || self.tcp.is_more_waiting() {
             return Some(Duration::ZERO);
         }
         let now = self.now();
@@ -265,6 +274,7 @@ impl Process {
             .chain(foreign)
             .chain(cut_off)
             .chain(clean)
+            .chain(self.tcp.deadline())
             .min();
         let mono = mono.map(|due| due.saturating_sub(now.mono_ms));
         // Rounded up: the deadline has come when it returns. The wall's clock may be set meanwhile.
@@ -272,11 +282,12 @@ impl Process {
         Some(Duration::from_millis(left.saturating_add(1).min(60_000)))
     }
 
-    /// Whether it may be looked at what other processes have. Where other machines use the store, that says that this one is
-    /// there, which it has to do as long as it has jobs.
+    /// Whether it may be looked at what other processes have and want. Where other machines use the store, that says that this one
+    /// is there, which it has to do as long as it has jobs.
     fn may_ask_foreign(&self) -> bool {
         let is_leaving = self.is_draining || self.is_stopping;
-        let is_needed = !is_leaving || self.store.is_shared();
+        // A job of a process that is about to end can be cancelled by the next one.
+        let is_needed = !is_leaving || self.store.is_shared() || !self.leases.is_empty();
         self.is_loaded && self.store_up && is_needed && !self.is_foreign_asked
     }
 
@@ -291,6 +302,7 @@ impl Process {
         let now = self.now();
         self.store.push();
         self.tend_calls(now.mono_ms);
+        self.tend_strangers(now.mono_ms);
         if self.may_ask_foreign() && self.foreign_due_ms.is_some_and(|due| due <= now.mono_ms) {
             self.is_foreign_asked = true;
             self.foreign_asked_ms = now.mono_ms;
@@ -318,16 +330,35 @@ impl Process {
     pub(crate) fn add(&mut self, peer: Peer) -> Result<usize, Error> {
         let token = self.next_peer;
         self.next_peer += 1;
-        let raw = match &peer {
-            Peer::Client(client) => client.socket().as_raw_fd(),
-            Peer::Call(call) => call.socket().as_raw_fd(),
-        };
         let both = Interest::READABLE | Interest::WRITABLE;
+        let (raw, interest) = match &peer {
+            Peer::Client(client) => (client.socket().as_raw_fd(), both),
+            Peer::Call(call) if call.is_connecting() => (call.socket().as_raw_fd(), both),
+            // The request is sent at once.
+            Peer::Call(call) => (call.socket().as_raw_fd(), Interest::READABLE),
+        };
         (self.poll.registry())
-            .register(&mut SourceFd(&raw), Token(token), both)
+            .register(&mut SourceFd(&raw), Token(token), interest)
             .map_err(|error| Error::from_io("epoll_ctl", "", &error))?;
         self.peers.insert(token, peer);
         Ok(token)
+    }
+
+    /// Sends a request; what does not fit is sent when there is room.
+    pub(crate) fn begin_call(&mut self, token: usize) {
+        let Some(Peer::Call(call)) = self.peers.get_mut(&token) else {
+            return;
+        };
+        if call.is_connecting() || call.begin() {
+            return;
+        }
+        let raw = call.socket().as_raw_fd();
+        let both = Interest::READABLE | Interest::WRITABLE;
+        let watched = (self.poll.registry()).reregister(&mut SourceFd(&raw), Token(token), both);
+        if let Err(error) = watched {
+            log::error!("jobs: epoll_ctl: {error}");
+        }
+        self.again.push(token);
     }
 
     /// Lets go of a connection.
@@ -353,9 +384,11 @@ impl Process {
                     return;
                 }
             };
-            let rights = match socket::peer_user(accepted.as_fd()) {
-                Ok(uid) if uid == 0 || uid == identity::own_user() => Rights::All,
-                Ok(uid) => Rights::Own(uid),
+            let (rights, origin) = match socket::peer_process(accepted.as_fd()) {
+                Ok((uid, pid)) if uid == 0 || uid == identity::own_user() => {
+                    (Rights::All, Origin::Unix { uid, pid })
+                }
+                Ok((uid, pid)) => (Rights::Own(uid), Origin::Unix { uid, pid }),
                 Err(error) => {
                     log::error!("jobs: {error}");
                     continue;
@@ -365,7 +398,7 @@ impl Process {
                 // It sees the end of the connection, and may come again.
                 continue;
             }
-            let mut client = Client::new(accepted, rights);
+            let mut client = Client::new(accepted, rights, origin, self.now().mono_ms);
             client.is_last = self.is_draining;
             match self.add(Peer::Client(client)) {
                 Ok(token) => self.again.push(token),
@@ -383,7 +416,10 @@ impl Process {
 
     fn has_place(&self, rights: Rights) -> bool {
         let (mut all, mut own) = (0, 0);
-        for client in self.clients().filter(|client| client.rights != Rights::All) {
+        for client in self
+            .clients()
+            .filter(|client| matches!(client.rights, Rights::Own(_)))
+        {
             all += 1;
             own += usize::from(client.rights == rights);
         }
@@ -402,7 +438,7 @@ impl Process {
                 > MOST_BUFFERED
     }
 
-    fn attend(&mut self, token: usize) {
+    pub(crate) fn attend(&mut self, token: usize) {
         match self.peers.get_mut(&token) {
             Some(Peer::Call(call)) => match call.look() {
                 Look::Waits => {}
@@ -428,9 +464,14 @@ impl Process {
                     }
                 }
                 Heard::Gone => _ = self.remove(token),
+                Heard::Line(line) if client.rights == Rights::Stranger => self.hear_stranger(token, &line),
                 Heard::Line(line) => {
                     let rights = client.rights;
-                    match commands::read(&line, rights, &self.jobs) {
+                    let wanted = commands::word(&line).and_then(|command| {
+                        client.note(&command.command, clock::now().as_nanos() / 1_000_000);
+                        commands::read_as(&command, &line, rights, &self.jobs)
+                    });
+                    match wanted {
                         Ok(wanted) => self.want(token, wanted),
                         Err(message) => self.answer(token, &JobsAnswer::error(message)),
                     }

@@ -33,6 +33,7 @@ pub(crate) fn jobs() -> Jobs {
         durability: Durability::Full,
         user: None,
         listen: PathBuf::from("/run/jobs.sock"),
+        tcp: None,
         keep_done: second,
         max_payload: 100,
         max_result: 100,

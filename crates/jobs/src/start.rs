@@ -19,6 +19,8 @@ const EXIT_SOFTWARE: u8 = 70;
 const DOCUMENT: RawFd = 3;
 /// The channel to the master, where the log goes, and the socket for clients.
 const DESCRIPTORS: [RawFd; 3] = [4, 5, 6];
+/// The socket for clients over TCP, where there is one.
+const TCP: RawFd = 7;
 const MOST_BYTES: usize = 16 << 20;
 
 /// Runs on SQLite until the master has gone or says so, and no job is under way.
@@ -80,6 +82,10 @@ fn serve(
     listener: OwnedFd,
     open: impl FnOnce(&Jobs) -> Result<Box<dyn Database>, StoreError>,
 ) -> Result<(), Box<dyn std::error::Error>> {
+    let tcp = match start.secret {
+        Some(secret) => Some((fd::adopt_passed(TCP)?, secret)),
+        None => None,
+    };
     if let (Some(identity), true) = (identity, identity::is_root()) {
         identity::become_user(identity)?;
     }
@@ -89,9 +95,11 @@ fn serve(
     if let Err(error) = fd::raise_descriptor_limit() {
         log::debug!("jobs: {error}");
     }
-    let database = open(&start.jobs).map_err(|error| remedied(&start, identity, &error))?;
+    let database = open(&start.jobs).map_err(|error| remedied(&start.jobs, identity, &error))?;
     let store = Store::new(database, &own_name(), start.jobs.machine_timeout);
-    run::Process::begin(start.jobs, store, channel, listener)?.serve()?;
+    let mut process = run::Process::begin(start.jobs, store, channel, listener)?;
+    process.listen_tcp(tcp);
+    process.serve()?;
     Ok(())
 }
 
@@ -135,8 +143,8 @@ pub(crate) fn is_there(owner: &str) -> bool {
 }
 
 /// An error of the store with what to do about it.
-fn remedied(start: &JobsStart, identity: Option<&Identity>, error: &dyn Display) -> String {
-    let JobsStore::File(store) = &start.jobs.store else {
+fn remedied(jobs: &Jobs, identity: Option<&Identity>, error: &dyn Display) -> String {
+    let JobsStore::File(store) = &jobs.store else {
         return error.to_string();
     };
     let directory = store.parent().unwrap_or(store).display();

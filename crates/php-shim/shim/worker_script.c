@@ -307,6 +307,14 @@ static void leave_if_fatal(void)
     }
 }
 
+/* After exhausted memory nothing is called any more, until this is taken back as at the end of PHP's requests. */
+static void forget_exhausted_memory(void)
+{
+#ifdef ZEND_HAS_OOM
+    EG(delayed_oom).state = ZEND_OOM_STATE_NONE;
+#endif
+}
+
 /* Those of the request. Those of the boot are called when the worker ends. */
 static void call_shutdown_functions(void)
 {
@@ -337,6 +345,7 @@ static void handle(zend_fcall_info *handler, zend_fcall_info_cache *cache)
         zend_call_function(handler, cache);
     }
     leave_if_fatal();
+    EG(current_execute_data) = NULL;
     if (EG(exception)) {
         settle_exception();
         leave_if_fatal();
@@ -404,8 +413,12 @@ static PHP_FUNCTION(forkyard_handle_request)
     is_handling = true;
     request_count++;
     begin_request_in_script(request);
+    /* What comes after the handler is called by nothing, as at the end of PHP's requests: an exception of it is an error of this
+     * request, and not the script's. */
+    zend_execute_data *frame = EG(current_execute_data);
     handle(&handler, &cache);
     end_request_in_script();
+    EG(current_execute_data) = frame;
     is_handling = false;
     has_answered = is_rewinding;
     RETURN_BOOL(!is_rewinding);
@@ -615,6 +628,7 @@ static int run_worker_script(void)
     if (functions_of_boot) {
         /* A request has ended by a fatal error. Its functions come before the boot's. */
         EG(current_execute_data) = NULL;
+        forget_exhausted_memory();
         php_call_shutdown_functions();
         php_free_shutdown_functions();
         BG(user_shutdown_function_names) = functions_of_boot;

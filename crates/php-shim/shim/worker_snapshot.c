@@ -302,15 +302,18 @@ static void go_back(void)
 {
     EG(flags) |= EG_FLAGS_IN_SHUTDOWN;
     EG(current_execute_data) = NULL;
+    forget_exhausted_memory();
     if (functions_of_boot) {
         /* A request has ended by a fatal error. */
         php_call_shutdown_functions();
         BG(user_shutdown_function_names) = functions_of_boot;
     }
     php_call_shutdown_functions();
+    forget_exhausted_memory();
     zend_try {
         zend_objects_store_call_destructors(&EG(objects_store));
     } zend_end_try();
+    forget_exhausted_memory();
     if (is_handling) {
         end_failed_request();
     }

@@ -22,7 +22,7 @@ use forkyard_sys::memfile::Placed;
 use forkyard_sys::process::{self, exit_now};
 use forkyard_worker::runtime::php::protocol::{BootTimes, EXIT_START_FAILED};
 use forkyard_worker::runtime::preloader::Preloader;
-use forkyard_worker::worker::Renewal;
+use forkyard_worker::worker::RestartReason;
 use requests::WarmUp;
 use snapshot::Booted;
 pub(crate) use snapshot::Survivors;
@@ -273,17 +273,13 @@ impl<'p> Boot<'p> {
 
     /// Makes workers, for as long as the master wants some. Comes back in each of them.
     fn become_worker(&mut self) {
-        let left_open = match self.check() {
+        let left_open = match self.keep() {
             Ok(left_open) => left_open,
             Err(failure) => {
                 self.failure = Some(failure);
                 return;
             }
         };
-        if let Err(failure) = self.keep() {
-            self.failure = Some(failure);
-            return;
-        }
         let Place::Preloader(preloader, notes) = std::mem::replace(&mut self.place, Place::Nowhere) else {
             return;
         };
@@ -305,8 +301,8 @@ impl<'p> Boot<'p> {
         }
     }
 
-    /// What is to be kept of the boot for workers.
-    fn keep(&mut self) -> Result<(), Failure> {
+    /// What is to be kept of the boot for workers, and what is not.
+    fn keep(&mut self) -> Result<connections::LeftOpen, Failure> {
         let is_to_rewind = matches!(self.booted.after, After::IsPutBack | After::Ends);
         if !self.php.before_snapshot(is_to_rewind) {
             return Err(Failure {
@@ -315,11 +311,14 @@ impl<'p> Boot<'p> {
                 details: None,
             });
         }
+        // These functions close what the boot has opened.
+        let left_open = self.check()?;
         self.booted.keep().map_err(|error| Failure {
             summary: format!("the snapshot could not be taken: {error}"),
             solution: "Check that the machine has memory to spare, and the service's limits.",
             details: None,
-        })
+        })?;
+        Ok(left_open)
     }
 
     /// Whether workers can be forked of the process.
@@ -482,7 +481,7 @@ unsafe extern "C" fn code_reset(context: *mut c_void) {
     // SAFETY: see `run`.
     let boot = unsafe { &mut *context.cast::<Boot<'_>>() };
     if let Place::Worker(serving) = &mut boot.place {
-        serving.ask_boot(Renewal::CodeReset);
+        serving.ask_boot(RestartReason::CodeReset);
     }
 }
 

@@ -187,7 +187,7 @@ pub(crate) fn ready(php: &Php, has_memory: bool, boot: Option<BootTimes>) -> Ans
         extensions: php.ini(c"extension_dir").map(PathBuf::from),
         loaded: loaded(php),
         powered_by: powered_by(php),
-        is_code_fixed: boot.is_some() || warm::is_code_fixed(php),
+        is_code_cached: boot.is_some() || warm::is_code_cached(php),
         stack: Some(StackSource::Php(php.stack())),
         has_memory,
         boot,

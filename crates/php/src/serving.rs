@@ -9,7 +9,7 @@ use forkyard_sys::rewind::{Rewound, Unrewindable};
 use forkyard_sys::{clock, signal};
 use forkyard_worker::abi;
 use forkyard_worker::runtime::preloader::{Preloader, Wanted};
-use forkyard_worker::worker::{self, Renewal, Request, Tick, Worker};
+use forkyard_worker::worker::{self, Request, RestartReason, Tick, Worker};
 use std::ffi::{CString, c_void};
 
 /// What the memory of a worker is called that changes while it waits for a request. Nothing else does, so that it can be told
@@ -30,7 +30,7 @@ pub(crate) struct Serving<'p> {
     /// Requests that the script was given.
     given: u64,
     /// Why the application is to boot again, and since when.
-    wants_boot: Option<(Renewal, Tick)>,
+    wants_boot: Option<(RestartReason, Tick)>,
     /// The script was told that there is no further request.
     is_over: bool,
     /// The process is put back after each request.
@@ -121,7 +121,7 @@ impl<'p> Serving<'p> {
         self.has_refused = *survivors.has_refused != 0;
         self.given = *survivors.given;
         let [why, since] = [*survivors.wants_boot[0], *survivors.wants_boot[1]];
-        let why = u32::try_from(why).ok().and_then(Renewal::from_bits);
+        let why = u32::try_from(why).ok().and_then(RestartReason::from_bits);
         self.wants_boot = why.map(|why| (why, Tick::from_nanos(since)));
         self.looked = *survivors.looked;
         let worker = self.worker();
@@ -153,7 +153,7 @@ impl<'p> Serving<'p> {
             let worker = self.worker();
             worker.limit_heap(heap);
             if let Some((why, since)) = self.wants_boot {
-                worker.ask_renewal(why, since);
+                worker.ask_restart(why, since);
             }
             while !worker.advance() {
                 // Nothing of this kind is asked of PHP.
@@ -177,7 +177,7 @@ impl<'p> Serving<'p> {
     }
 
     /// The application is to boot again. The worker serves on, and says so until it is replaced.
-    pub(crate) fn ask_boot(&mut self, why: Renewal) {
+    pub(crate) fn ask_boot(&mut self, why: RestartReason) {
         self.wants_boot = Some((why, clock::now()));
     }
 
@@ -188,7 +188,7 @@ impl<'p> Serving<'p> {
         }
         self.looked = second;
         if self.php.is_code_full() {
-            self.ask_boot(Renewal::CodeFull);
+            self.ask_boot(RestartReason::CodeFull);
         }
     }
 

@@ -26,7 +26,7 @@ const LONGEST_SCRIPT: u64 = 8 << 20;
 const CRASHES: usize = 5;
 
 /// Whether PHP, once it has compiled a script, does not look by itself whether that was changed.
-pub(crate) fn is_code_fixed(php: &Php) -> bool {
+pub(crate) fn is_code_cached(php: &Php) -> bool {
     let is_on = |name| {
         php.ini(name)
             .is_some_and(|value| match value.to_ascii_lowercase().as_str() {

@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// The longest line that a client may send, bytes: a thousand jobs of usual size.
 pub const LONGEST_REQUEST: usize = 32 << 20;
@@ -24,6 +25,14 @@ pub struct Command {
     pub command: String,
 }
 
+/// `secret`, the first request of a connection over TCP.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SecretRequest {
+    pub command: String,
+    pub secret: String,
+}
+
 /// `push`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -38,7 +47,7 @@ pub struct PushRequest {
 }
 
 /// `show`, `wait`; `retry`, `cancel` and `discard`, which may mean all jobs of a queue; `list`; `pause`, `resume`; `run-now`;
-/// `progress`; `queues`, `schedules`, `stats`.
+/// `progress`; `queues`, `schedules`, `stats`, `kinds`, `connections`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobsRequest {
@@ -123,6 +132,12 @@ pub enum JobsAnswer {
         schedules: Vec<ScheduleView>,
     },
     Stats(Box<Stats>),
+    Kinds {
+        kinds: Vec<KindView>,
+    },
+    Connections {
+        connections: Vec<ConnectionView>,
+    },
     Done {},
     Error {
         message: String,
@@ -244,6 +259,52 @@ pub struct ScheduleView {
     pub next_ms: Option<i64>,
 }
 
+/// Jobs of one kind, and what runs them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KindView {
+    pub queue: String,
+    /// Nothing: none is known of the queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// The pool that runs them; nothing: the queue is not configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<PathBuf>,
+    /// The schedules that push them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub schedules: Vec<String>,
+    /// How starts ended since this process began, by outcome, and how long they took in all.
+    #[serde(default)]
+    pub ended: BTreeMap<String, u64>,
+    #[serde(default)]
+    pub took_ms: u64,
+}
+
+/// A conversation of a client.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConnectionView {
+    pub id: u64,
+    /// Over the unix socket: the user and process, as the kernel says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<i32>,
+    /// Over TCP: the other end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// `all`; `own`: what concerns queues that the user may push into; `none`: it has not told the secret.
+    pub rights: String,
+    pub age_ms: u64,
+    /// How long ago its last request came, or it did.
+    pub idle_ms: u64,
+    pub requests: u64,
+    /// The last one's command.
+    pub last: String,
+    /// It waits for an answer.
+    pub waits: bool,
+}
+
 /// What there is in all.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stats {
@@ -258,7 +319,7 @@ pub struct Stats {
 /// What the master tells the process that keeps jobs. `S`: its settings.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToJobs<S> {
-    /// What it keeps from now on. With the socket at which it listens, if that is another.
+    /// What it keeps from now on. With the sockets at which it listens: the unix socket, and the one for TCP if there is one.
     Settings(Box<S>),
     /// The daemon ends: workers that end now were told to.
     Stopping,

@@ -113,7 +113,8 @@ pub enum Answer {
         powered_by: Option<String>,
         /// Nothing looks by itself whether code that was loaded has changed since.
         #[serde(default)]
-        is_code_fixed: bool,
+        #[serde(alias = "is_code_fixed")]
+        is_code_cached: bool,
         /// Where its workers' calls are; absent: that is not known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         stack: Option<StackSource>,
@@ -243,12 +244,12 @@ mod tests {
                 extensions: Some("/usr/lib/php/20220829".into()),
                 loaded: vec!["/opt/a.so".into()],
                 powered_by: None,
-                is_code_fixed: false,
+                is_code_cached: false,
                 stack: None,
                 has_memory: false,
                 boot: None,
             }),
-            r#"{"result":"ready","version":"8.2.35","extensions":"/usr/lib/php/20220829","loaded":["/opt/a.so"],"is_code_fixed":false}"#
+            r#"{"result":"ready","version":"8.2.35","extensions":"/usr/lib/php/20220829","loaded":["/opt/a.so"],"is_code_cached":false}"#
         );
         let times = BootTimes {
             boot_ms: 31,

@@ -67,6 +67,29 @@ pub fn abandoned_connections(listener: &Path) -> Option<u32> {
     }
 }
 
+/// The same for a TCP port. A connection over which the server wrote after its client had gone is not there any more: the client's
+/// kernel has refused it.
+pub fn abandoned_tcp_connections(port: u16) -> Option<u32> {
+    // The kernel may have no IPv6.
+    let tables =
+        ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| std::fs::read_to_string(path).unwrap_or_default());
+    let is_read = !tables[0].is_empty();
+    is_read.then(|| tables.iter().map(|table| count_abandoned_tcp(table, port)).sum())
+}
+
+/// The lines of such a table whose local port this is, whose client has ended its side, and that a process holds or may accept.
+fn count_abandoned_tcp(table: &str, port: u16) -> u32 {
+    /// CLOSE_WAIT, as the kernel numbers it.
+    const CLOSE_WAIT: &str = "08";
+    let own = format!(":{port:04X}");
+    let is_abandoned = |line: &&str| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let (local, state) = (words.next().unwrap_or_default(), words.nth(1).unwrap_or_default());
+        local.ends_with(&own) && state == CLOSE_WAIT
+    };
+    u32::try_from(table.lines().skip(1).filter(is_abandoned).count()).unwrap_or(u32::MAX)
+}
+
 /// Of a part of a dump: how many connections have this name and no peer, and whether it was the last part.
 fn count_abandoned(mut answer: &[u8], name: &[u8]) -> Option<(u32, bool)> {
     let mut count = 0;
@@ -217,6 +240,25 @@ mod tests {
         held.remove(0);
         assert_eq!(abandoned_connections(&path), Some(1));
         assert_eq!(abandoned_connections(&dir.path().join("other")), Some(0));
+    }
+
+    #[test]
+    fn a_tcp_connection_is_abandoned_in_the_same_way() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(listener) = TcpListener::bind(address) else {
+                continue;
+            };
+            let address = listener.local_addr().unwrap();
+            let clients: Vec<_> = (0..2).map(|_| TcpStream::connect(address).unwrap()).collect();
+            let held: Vec<_> = (0..2).map(|_| listener.accept().unwrap()).collect();
+            let count = || abandoned_tcp_connections(address.port());
+            assert_eq!(count(), Some(0));
+            drop(clients);
+            // The end of a connection of this machine is there when it was sent.
+            assert_eq!(count(), Some(2));
+            drop(held);
+            assert_eq!(count(), Some(0));
+        }
     }
 
     #[test]

@@ -13,8 +13,9 @@
 
 use super::error::{Error, Result};
 use super::memfile;
-use super::shared_mappings::{Segment, head, map_over, page_bytes};
+use super::shared_mappings::{Segment, describe, head, map_over, page_bytes};
 use nix::fcntl::SealFlag;
+use std::ffi::CStr;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
@@ -48,21 +49,53 @@ pub unsafe fn put_data_into_file(description: &str, name: &str) -> Result<()> {
         }
         memfile::seal(&file, SealFlag::F_SEAL_WRITE, name)?;
     }
-    for constants in beside_code(description) {
+    join_to_code(&beside_code(description));
+    Ok(())
+}
+
+/// Makes one mapping of constants and the code that they lie beside.
+fn join_to_code(constants: &[Segment]) {
+    for part in constants {
         // SAFETY: the mapping may be read as before. A kernel that does not allow it leaves it as it is.
         unsafe {
             libc::mprotect(
-                constants.start as *mut libc::c_void,
-                constants.bytes,
+                part.start as *mut libc::c_void,
+                part.bytes,
                 libc::PROT_READ | libc::PROT_EXEC,
             )
         };
     }
-    Ok(())
 }
 
 /// Bytes of a huge page.
 const HUGE: usize = 2 << 20;
+
+/// The same as [`put_code_into_huge_pages`], of the program or library that has the first of these symbols that there is, and
+/// whose constants are mappings of their own.
+///
+/// # Safety
+/// As there. The process has one thread.
+///
+/// # Errors
+/// As there; and smaps can't be read.
+pub unsafe fn put_program_into_huge_pages(symbols: &[&CStr], name: &str) -> Result<bool> {
+    // SAFETY: it only looks for the symbol.
+    let find = |symbol: &&CStr| unsafe { libc::dlsym(libc::RTLD_DEFAULT, symbol.as_ptr()) } as usize;
+    let Some(address) = symbols.iter().map(find).find(|address| *address != 0) else {
+        return Ok(false);
+    };
+    let description = describe()?;
+    let code = mappings(&description)
+        .map(|mapping| mapping.segment)
+        .find(|it| (it.start..it.start + it.bytes).contains(&address));
+    if let Some(code) = code {
+        let mut constants = beside_code(&description);
+        constants.retain(|it| it.start == code.start + code.bytes || it.start + it.bytes == code.start);
+        join_to_code(&constants);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { put_code_into_huge_pages(address, name) }
+}
 
 /// Puts the code of the library that has this address, with its constants, into a file of huge pages, and maps that in its
 /// place. A child finds it with a page fault for each 2 MB, where it would have one for each 64 KB, and lets go of it as fast.

@@ -242,9 +242,17 @@ pub fn listener_pid(connected: BorrowedFd<'_>) -> Result<i32> {
 /// # Errors
 /// getsockopt(2).
 pub fn peer_user(connected: BorrowedFd<'_>) -> Result<u32> {
+    peer_process(connected).map(|(uid, _)| uid)
+}
+
+/// The same, and that process; 0: it is in another space of pids.
+///
+/// # Errors
+/// getsockopt(2).
+pub fn peer_process(connected: BorrowedFd<'_>) -> Result<(u32, i32)> {
     let credentials = nix::sys::socket::getsockopt(&connected, nix::sys::socket::sockopt::PeerCredentials)
         .named("getsockopt SO_PEERCRED", "")?;
-    Ok(credentials.uid())
+    Ok((credentials.uid(), credentials.pid()))
 }
 
 /// Begins a connection that never waits, to a unix socket. `None`: more wait there than it has taken up; to be tried again.

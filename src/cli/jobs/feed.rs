@@ -278,9 +278,7 @@ fn ask(
             Ok(JobsAnswer::Error { message, .. }) => return Err(failed(EXIT_SOFTWARE, &message)),
             Ok(_) => return Err(failed(EXIT_SOFTWARE, "the answer is about something else")),
             Err(error) => {
-                if let Ok(next) = Conversation::begin_at(conversation.path.clone()) {
-                    *conversation = next;
-                }
+                conversation.begin_again();
                 error
             }
         };

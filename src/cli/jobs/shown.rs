@@ -1,6 +1,7 @@
 //! How jobs, queues and times are shown to people.
 
-use crate::jobs::{JobView, QueueView, SequenceView};
+use crate::jobs::{ConnectionView, JobView, KindView, QueueView, SequenceView};
+use crate::sys::accounts;
 use crate::sys::terminal;
 use std::fmt::Write as _;
 
@@ -80,6 +81,69 @@ pub(super) fn queues_table(queues: &[QueueView]) -> String {
             } else {
                 String::new()
             },
+        ]
+    }));
+    aligned(&rows)
+}
+
+/// Kinds of jobs, a line each.
+pub(super) fn kinds_table(kinds: &[KindView]) -> String {
+    let head = [
+        "QUEUE",
+        "KIND",
+        "POOL",
+        "SCRIPT",
+        "DONE",
+        "OTHERWISE",
+        "MEAN",
+        "SCHEDULES",
+    ];
+    let mut rows = vec![head.map(str::to_owned)];
+    rows.extend(kinds.iter().map(|kind| {
+        let starts: u64 = kind.ended.values().sum();
+        let done = kind.ended.get("done").copied().unwrap_or(0);
+        [
+            kind.queue.clone(),
+            kind.kind.clone().unwrap_or_else(|| "-".to_owned()),
+            kind.pool.clone().unwrap_or_else(|| "(not configured)".to_owned()),
+            kind.script
+                .as_ref()
+                .map_or_else(|| "-".to_owned(), |script| script.display().to_string()),
+            done.to_string(),
+            (starts - done).to_string(),
+            kind.took_ms
+                .checked_div(starts)
+                .map_or_else(|| "-".to_owned(), |mean| format!("{mean}ms")),
+            kind.schedules.join(", "),
+        ]
+    }));
+    aligned(&rows)
+}
+
+/// Conversations, a line each.
+pub(super) fn connections_table(connections: &[ConnectionView]) -> String {
+    let head = ["ID", "WHO", "MAY", "AGE", "IDLE", "REQUESTS", "LAST", ""];
+    let mut rows = vec![head.map(str::to_owned)];
+    rows.extend(connections.iter().map(|connection| {
+        let user = connection.uid.map(|uid| match accounts::numbered(uid) {
+            Ok(Some(account)) => account.name,
+            _ => uid.to_string(),
+        });
+        let who = match (user, connection.pid, &connection.address) {
+            (Some(user), Some(pid), _) => format!("{user}, pid {pid}"),
+            (_, _, Some(address)) => address.clone(),
+            (user, ..) => user.unwrap_or_default(),
+        };
+        let waits = if connection.waits { "waits" } else { "" };
+        [
+            connection.id.to_string(),
+            who,
+            connection.rights.clone(),
+            age(i64::try_from(connection.age_ms).unwrap_or(i64::MAX)),
+            age(i64::try_from(connection.idle_ms).unwrap_or(i64::MAX)),
+            connection.requests.to_string(),
+            connection.last.clone(),
+            waits.to_owned(),
         ]
     }));
     aligned(&rows)

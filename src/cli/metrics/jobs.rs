@@ -1,6 +1,6 @@
 //! Background jobs in numbers.
 
-use super::{Counter, Family, Gauge, Labels, Row, families};
+use super::{Buckets, Counter, Family, Gauge, Labels, Row, Times, families};
 use crate::control::protocol::Status;
 use crate::jobs::{BUCKETS_MS, Histogram, QueueView, Stats};
 
@@ -48,15 +48,6 @@ const QUEUE: &[Row<QueueView>] = &[
         "Whether no further job of the queue starts.",
         |it| Some(f64::from(u8::from(it.paused))),
     ),
-    (
-        "wait_seconds_sum",
-        Gauge,
-        "How long jobs waited for their start, in all.",
-        |it| Some(it.wait.sum_ms as f64 / 1_000.0),
-    ),
-    ("run_seconds_sum", Gauge, "How long jobs took, in all.", |it| {
-        Some(it.run.sum_ms as f64 / 1_000.0)
-    }),
 ];
 
 /// Starts that ended in a way.
@@ -64,20 +55,6 @@ const ENDED: &[Row<u64>] = &[(
     "ended",
     Counter,
     "Starts of jobs that have ended, by outcome.",
-    |it| Some(*it as f64),
-)];
-
-const WAIT: &[Row<u64>] = &[(
-    "wait_within",
-    Counter,
-    "Jobs that waited for their start at most so many seconds.",
-    |it| Some(*it as f64),
-)];
-
-const RUN: &[Row<u64>] = &[(
-    "run_within",
-    Counter,
-    "Jobs that took at most so many seconds.",
     |it| Some(*it as f64),
 )];
 
@@ -95,49 +72,43 @@ pub(super) fn families_of(status: &Status) -> Vec<Family> {
         })
     });
     let ended: Vec<(Labels, u64)> = ended.collect();
-    let within = |times: fn(&QueueView) -> &Histogram| -> Vec<(Labels, u64)> {
-        let queues = stats.queues.iter();
-        queues
-            .flat_map(|queue| cumulated(&queue.name, times(queue)))
-            .collect()
-    };
     let mut all: Vec<Family> = families("jobs", ALL, &[(Labels::new(), stats)]);
     all.extend(families("jobs", QUEUE, &queues));
     all.extend(families("jobs", ENDED, &ended));
-    all.extend(families("jobs", WAIT, &within(|queue| &queue.wait)));
-    all.extend(families("jobs", RUN, &within(|queue| &queue.run)));
     all
 }
 
-/// A histogram as Prometheus counts: each bucket has what is in those before it.
-fn cumulated(queue: &str, times: &Histogram) -> Vec<(Labels, u64)> {
-    let ends = BUCKETS_MS
-        .iter()
-        .map(|millis| (*millis as f64 / 1_000.0).to_string());
-    let ends = ends.chain(["+Inf".to_owned()]);
-    let mut sum = 0;
-    ends.zip(times.buckets)
-        .map(|(end, count)| {
-            sum += count;
-            (vec![("queue", queue.to_owned()), ("le", end)], sum)
-        })
-        .collect()
+/// How long jobs waited and took.
+pub(super) fn times_of(status: &Status) -> Vec<Times> {
+    let Some(stats) = status.jobs.as_ref().and_then(|jobs| jobs.stats.as_ref()) else {
+        return Vec::new();
+    };
+    let of = |times: fn(&QueueView) -> &Histogram| -> Vec<(Labels, Buckets)> {
+        let queues = stats.queues.iter();
+        queues
+            .map(|queue| (vec![("queue", queue.name.clone())], buckets(times(queue))))
+            .collect()
+    };
+    vec![
+        Times {
+            name: "jobs_wait_seconds",
+            help: "How long jobs waited for their start.",
+            of: of(|queue| &queue.wait),
+        },
+        Times {
+            name: "jobs_run_seconds",
+            help: "How long jobs took.",
+            of: of(|queue| &queue.run),
+        },
+    ]
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn buckets_have_what_is_in_those_before_them() {
-        let mut times = Histogram::default();
-        [3, 20, 20, 9_000_000]
-            .into_iter()
-            .for_each(|millis| times.add(millis));
-        let counts: Vec<u64> = cumulated("q", &times)
-            .into_iter()
-            .map(|(_, count)| count)
-            .collect();
-        assert_eq!(counts, [1, 3, 3, 3, 3, 3, 3, 3, 3, 3, 4]);
+fn buckets(times: &Histogram) -> Buckets {
+    let ends = BUCKETS_MS.iter().map(|millis| *millis as f64 / 1_000.0);
+    // The last has no end.
+    let ends = ends.chain([f64::INFINITY]);
+    Buckets {
+        sum: times.sum_ms as f64 / 1_000.0,
+        counts: ends.zip(times.buckets).collect(),
     }
 }

@@ -4,6 +4,7 @@ use crate::confine::ConfineError;
 use crate::listen::ListenError;
 use crate::logs::LogError;
 use crate::remedy;
+use crate::secret::SecretError;
 use crate::sys::Error;
 use nix::errno::Errno;
 use std::fmt;
@@ -29,16 +30,23 @@ pub enum ApplyError {
     AppLog(String, LogError),
     /// A pool's compiled scripts can't be kept.
     OpcacheCache(String, Error),
+    /// What clients of jobs have to know can't be had.
+    Secret(SecretError),
+    /// The TCP socket of jobs can't be had.
+    JobsListen(ListenError),
 }
 
 impl fmt::Display for ApplyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "[pool {}] {}", self.pool(), self.matter())
+        match self.pool() {
+            Some(pool) => write!(f, "[pool {pool}] {}", self.matter()),
+            None => f.write_str(&self.matter()),
+        }
     }
 }
 
 impl ApplyError {
-    fn pool(&self) -> &str {
+    fn pool(&self) -> Option<&str> {
         match self {
             ApplyError::Listen(pool, _)
             | ApplyError::Identity(pool, _)
@@ -48,7 +56,8 @@ impl ApplyError {
             | ApplyError::Handler(pool)
             | ApplyError::AccessLog(pool, _)
             | ApplyError::AppLog(pool, _)
-            | ApplyError::OpcacheCache(pool, _) => pool,
+            | ApplyError::OpcacheCache(pool, _) => Some(pool),
+            ApplyError::Secret(_) | ApplyError::JobsListen(_) => None,
         }
     }
 
@@ -56,6 +65,8 @@ impl ApplyError {
     pub(super) fn matter(&self) -> String {
         match self {
             ApplyError::Listen(_, error) => format!("listen: {error}"),
+            ApplyError::Secret(error) => format!("jobs.secret_file: {error}"),
+            ApplyError::JobsListen(error) => format!("jobs.listen_tcp: {error}"),
             ApplyError::Identity(_, error) if error.errno == nix::errno::Errno::EPERM => {
                 format!("user: {error}: PHP is started for pools of all users as that one; choose another")
             }
@@ -89,7 +100,8 @@ impl ApplyError {
 impl std::error::Error for ApplyError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            ApplyError::Listen(_, error) => Some(error),
+            ApplyError::Listen(_, error) | ApplyError::JobsListen(error) => Some(error),
+            ApplyError::Secret(error) => Some(error),
             ApplyError::Identity(_, error) | ApplyError::OpcacheCache(_, error) => Some(error),
             ApplyError::Confine(_, error) => Some(error),
             ApplyError::AccessLog(_, error) | ApplyError::AppLog(_, error) => Some(error),

@@ -173,12 +173,12 @@ impl Control {
     }
 
     /// What root or the daemon's own user has asked next.
-    pub(in crate::master) fn next_order(&mut self) -> Option<(u64, Request)> {
+    pub(in crate::master) fn next_request(&mut self) -> Option<(u64, Request)> {
         self.asked.pop_front()
     }
 
     /// What an owner of applications has asked next and still waits for.
-    pub(in crate::master) fn next_order_of_guests(&mut self) -> Option<(u64, Request)> {
+    pub(in crate::master) fn next_request_of_guests(&mut self) -> Option<(u64, Request)> {
         // A conversation that had to make room takes what it asked with it: the queue is no longer than there are places.
         let sessions = &self.sessions;
         self.asked_by_guests.retain(|(id, _)| sessions.contains_key(id));

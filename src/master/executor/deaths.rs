@@ -189,14 +189,14 @@ impl Executor {
                 extensions,
                 loaded,
                 powered_by,
-                is_code_fixed,
+                is_code_cached,
                 stack,
                 has_memory: _,
                 boot,
             } => {
                 log::debug!("[pool {}] the preloader is ready: {version}", name());
                 self.note_loaded(pid, loaded.as_slice());
-                let facts = Executor::facts(extensions, &loaded, powered_by, is_code_fixed, boot);
+                let facts = Executor::facts(extensions, &loaded, powered_by, is_code_cached, boot);
                 let Some(preloader) = self.helpers.preloaders.get_mut(&pid) else {
                     return;
                 };

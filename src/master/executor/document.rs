@@ -117,6 +117,8 @@ impl Executor {
         for (id, reporter) in &self.helpers.reporters {
             all.push((names::status(id.0), &reporter.listener.socket));
         }
+        let jobs = self.helpers.jobs_tcp.socket();
+        all.extend(jobs.map(|socket| (names::JOBS.to_owned(), socket)));
         for (id, generation) in self.pools.generations.iter().filter(|(_, it)| !it.is_ordered()) {
             if let Some(resources) = &generation.resources {
                 let descriptors = resources.descriptors();

@@ -8,7 +8,7 @@ use super::sources::Source;
 use super::{Context, Executor, GenerationId, Helpers, PoolId, Pools, Processes, WorkerId};
 use crate::logs::parse_message;
 use crate::master::event::Event;
-use crate::worker::{IS_CANDIDATE, IS_UP, renewal, slot};
+use crate::worker::{IS_CANDIDATE, IS_UP, restart_reason, slot};
 use mio::Token;
 use nix::errno::Errno;
 
@@ -96,7 +96,7 @@ impl Executor {
                             mold_candidate.extend(worker);
                             continue;
                         }
-                        if let Some((why, since)) = renewal(word) {
+                        if let Some((why, since)) = restart_reason(word) {
                             self.reload.ask(Asked {
                                 generation: id,
                                 why,

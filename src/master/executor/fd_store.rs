@@ -256,6 +256,13 @@ impl Handover {
         }
     }
 
+    /// Keeps the TCP socket of jobs.
+    pub(super) fn keep_jobs(&mut self, socket: &OwnedFd) {
+        if let Some(store) = &mut self.fd_store {
+            store.keep(names::JOBS, socket.as_fd());
+        }
+    }
+
     pub(super) fn keep_generation(&mut self, pools: &Pools, id: GenerationId) {
         let generation = pools.generations.get(&id).filter(|it| !it.is_ordered());
         let resources = generation.and_then(|it| it.resources.as_ref());

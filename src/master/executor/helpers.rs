@@ -1,6 +1,6 @@
 //! The processes that are neither workers nor of an application pool.
 
-use super::{jobs, preloader, programs, reporter, spawner, unavailable, zygote};
+use super::{jobs, jobs_tcp, preloader, programs, reporter, spawner, unavailable, zygote};
 use crate::master::event::{GenerationId, PoolId};
 use std::collections::HashMap;
 
@@ -24,6 +24,7 @@ pub(in crate::master) struct Helpers {
     pub(super) unavailable_responders: HashMap<PoolId, unavailable::UnavailableResponder>,
     /// What keeps background jobs.
     pub(super) jobs: Option<jobs::JobsState>,
+    pub(super) jobs_tcp: jobs_tcp::JobsTcp,
     /// Programs that speak HTTP.
     pub(super) programs: HashMap<GenerationId, programs::RunningProgram>,
     /// What is being started by the spawning kit.
@@ -43,6 +44,7 @@ impl Helpers {
             reporters: HashMap::new(),
             unavailable_responders: HashMap::new(),
             jobs: None,
+            jobs_tcp: jobs_tcp::JobsTcp::default(),
             programs: HashMap::new(),
             spawner,
         }

@@ -5,20 +5,24 @@
 
 use super::control::private;
 use super::helper::zone;
+use super::launches::account;
 use super::output::{Lines, PipeRead};
 use super::pools::RunningPool;
 use super::sources::Source;
 use super::{Context, Executor, Helpers, Pools, Who};
-use crate::config::{Address, Jobs, JobsStart};
+use crate::config::{Address, Jobs, JobsStart, JobsTold};
 use crate::control::protocol::JobsStatus;
 use crate::jobs::{FromJobs, MOST_BYTES, PATH, ToJobs};
 use crate::life::{Happened, Helper, HelperAction, Rules};
 use crate::listen::{ListenError, Listener, bind};
 use crate::logs::parse_message;
 use crate::master::action::Force;
-use crate::master::event::{Exit, WorkerId};
+use crate::master::event::{Exit, StopRequest, WorkerId};
+use crate::master::job_crash::JobCrash;
 use crate::scoreboard::Stage;
 use crate::scoreboard::slot_reader::{self, SlotEntry};
+use crate::spawn::error as spawn_error;
+use crate::spawn::self_spawn::error_id;
 use crate::sys::entry::HeldEntry;
 use crate::sys::fd::{receive_with, send_with, socket_pair};
 use crate::sys::identity::{self, Identity};
@@ -60,6 +64,7 @@ struct JobsProcess {
 impl Executor {
     /// Takes up what the configuration in force says of jobs.
     pub(in crate::master) fn set_jobs(&mut self) {
+        let is_tcp_changed = self.helpers.jobs_tcp.take_up(&mut self.handover);
         let wanted = self.reload.config.jobs.clone();
         let Some(wanted) = wanted else {
             if let Some(state) = self.helpers.jobs.take() {
@@ -102,12 +107,15 @@ impl Executor {
         if let Some(listener) = listener {
             state.listener.remove_file();
             state.listener = listener;
-        } else if state.settings == *wanted {
+        } else if state.settings == *wanted && !is_tcp_changed {
             return;
         }
         state.settings = *wanted;
-        let socket = state.listener.socket.as_raw_fd();
-        state.tell(&ToJobs::Settings(Box::new(state.settings.clone())), &[socket]);
+        let tcp = &self.helpers.jobs_tcp;
+        let told = (state.settings.clone(), tcp.secret().cloned());
+        let sockets = std::iter::once(&state.listener.socket).chain(tcp.socket());
+        let sockets: Vec<i32> = sockets.map(AsRawFd::as_raw_fd).collect();
+        state.tell(&ToJobs::Settings(Box::new(told)), &sockets);
     }
 
     fn listen_for_jobs(&mut self, path: &Path) -> Result<Listener, ListenError> {
@@ -185,18 +193,24 @@ impl Executor {
             title: TITLE.to_owned(),
             log_level: self.reload.config.global.log_level,
             jobs: state.settings.clone(),
+            secret: self.helpers.jobs_tcp.secret().cloned(),
         };
         let (channel, theirs) = socket_pair(SockType::SeqPacket)?;
         let (messages, messages_in) = socket_pair(SockType::Stream)?;
-        let listener = (state.listener.socket)
-            .try_clone()
-            .map_err(|error| Error::from_io("dup", "", &error))?;
+        let copy = |socket: &OwnedFd| {
+            let copied = socket.try_clone();
+            copied.map_err(|error| Error::from_io("dup", "", &error))
+        };
+        let mut passed = vec![theirs, messages_in, copy(&state.listener.socket)?];
+        if let Some(socket) = self.helpers.jobs_tcp.socket() {
+            passed.push(copy(socket)?);
+        }
         let environment: Vec<_> = zone().into_iter().collect();
         let pid = self.context.start_program(
             state.settings.store.program(),
             TITLE,
             &(start, identity),
-            vec![theirs, messages_in, listener],
+            passed,
             &environment,
         )?;
         self.context.sources.watch(&channel, Source::Jobs)?;
@@ -314,7 +328,7 @@ impl Executor {
     }
 
     /// Tells of a worker that ended with a job.
-    pub(super) fn tell_jobs_of_death(&self, id: WorkerId, pid: i32, exit: Exit) {
+    pub(super) fn tell_jobs_of_death(&mut self, id: WorkerId, pid: i32, exit: Exit) {
         let Some(state) = &self.helpers.jobs else { return };
         let Some(worker) = self.pools.workers.get(&id) else {
             return;
@@ -326,9 +340,10 @@ impl Executor {
             .resources
             .as_ref()
             .and_then(|it| it.board.slot(worker.slot as usize));
-        let Some(query) = page.map(slot_reader::read).as_ref().and_then(shown) else {
+        let Some(entry) = page.map(slot_reader::read) else {
             return;
         };
+        let Some(query) = shown(&entry) else { return };
         let how = match exit {
             Exit::Code(code) => format!("worker {pid} exited with code {code}"),
             Exit::Signal { signal, core } => {
@@ -339,7 +354,32 @@ impl Executor {
             Exit::Unknown => format!("worker {pid} ended"),
         };
         let pool = generation.settings.pool.name.clone();
+        // One that was told to end did not crash: its time was over, or the job was cancelled.
+        let is_told = (worker.told.as_ref()).is_some_and(|(told, _)| *told != StopRequest::Retire);
+        let crash = (!is_told).then(|| JobCrash {
+            id: error_id(clock::now().as_nanos() ^ u64::from(pid.unsigned_abs())),
+            epoch_s: clock::epoch_seconds(),
+            pool: pool.clone(),
+            uid: account(generation.settings.identity.clone()).uid,
+            path: String::from_utf8_lossy(&entry.texts[1]).into_owned(),
+            query: query.clone(),
+            script: String::from_utf8_lossy(&entry.texts[3]).into_owned(),
+            pid,
+            ended: match exit {
+                Exit::Code(code) => spawn_error::Ended::Code(code),
+                Exit::Signal { signal, core } => spawn_error::Ended::Signal { number: signal, core },
+                Exit::Unknown => spawn_error::Ended::Unknown,
+            },
+            after: clock::now().since(entry.since),
+        });
+        let how = match &crash {
+            Some(crash) => format!("{how}; see: forkyard error {}", crash.id),
+            None => how,
+        };
         state.tell(&ToJobs::Died { pool, query, how }, &[]);
+        if let Some(crash) = crash {
+            self.pools.errors.keep_crash(crash);
+        }
     }
 
     /// Passes on what the process says for the log. `true`: there may be more.
@@ -381,7 +421,7 @@ impl Context {
 }
 
 impl JobsState {
-    fn tell(&self, message: &ToJobs<Jobs>, descriptors: &[i32]) {
+    fn tell(&self, message: &ToJobs<JobsTold>, descriptors: &[i32]) {
         let Some(process) = &self.process else { return };
         // Plain values to memory: it can't fail.
         let bytes = serde_json::to_vec(message).unwrap_or_default();
@@ -421,7 +461,7 @@ impl Pools {
     /// Which starts of jobs a pool's workers show, and whether one may be on its way to a worker. The queue is looked at first:
     /// what leaves it then is seen with a worker. So are connections that were abandoned: one that ends meanwhile is one more than
     /// is needed.
-    fn running_jobs(&self, pool: String) -> ToJobs<Jobs> {
+    fn running_jobs(&self, pool: String) -> ToJobs<JobsTold> {
         let (mut is_settled, mut abandoned) = (true, 0);
         for id in self.pools_named(&pool) {
             abandoned += self.by_id.get(&id).map_or(0, RunningPool::abandoned);

@@ -8,7 +8,7 @@ use super::{Context, Executor, Pools};
 use crate::config::{Application, Pool, ReloadWhen};
 use crate::master::action::Fact;
 use crate::master::event::{GenerationId, PoolId};
-use crate::master::reload_diff::{self, Comparison, Extent, Reason};
+use crate::master::reload_diff::{self, Comparison, Reason, ReloadScope};
 use crate::runtime::php::files::{self, Fingerprint, FingerprintCache, Origin};
 use crate::runtime::php::protocol::BootTimes;
 use crate::runtime::php::settings as php_settings;
@@ -32,7 +32,7 @@ pub(super) struct Make {
     /// Some of its workers come from a preloader that was started from other files.
     is_mixed: bool,
     /// Its processes do not look at the code again.
-    is_code_fixed: bool,
+    is_code_cached: bool,
     /// Why no zygote can make its workers: it has a preloader of its own.
     pub(super) unfit: Option<String>,
     /// Its processes could not be made, and none was since.
@@ -58,7 +58,7 @@ impl Executor {
         extensions: Option<PathBuf>,
         loaded: &[PathBuf],
         powered_by: Option<String>,
-        is_code_fixed: bool,
+        is_code_cached: bool,
         boot: Option<BootTimes>,
     ) -> Facts {
         let is_credible =
@@ -67,7 +67,7 @@ impl Executor {
         let places = extensions.iter().chain(loaded.iter().filter(is_elsewhere));
         let mut fingerprints = FingerprintCache::default();
         Facts {
-            is_code_fixed,
+            is_code_cached,
             boot,
             powered_by: powered_by.filter(is_credible),
             extensions: places
@@ -85,7 +85,7 @@ impl Pools {
         context: &Context,
         pool: PoolId,
         settings: &Settings,
-        extent: Extent,
+        extent: ReloadScope,
         fingerprints: &mut FingerprintCache,
     ) -> Result<GenerationId, Reason> {
         let Some(running) = self.by_id.get(&pool) else {
@@ -107,7 +107,7 @@ impl Pools {
     /// Notes what a generation's preloader has told of the code that it loaded.
     pub(super) fn note_facts(&mut self, id: GenerationId, facts: Facts) {
         if let Some(generation) = self.generations.get_mut(&id) {
-            generation.make.is_code_fixed = facts.is_code_fixed;
+            generation.make.is_code_cached = facts.is_code_cached;
             generation.make.powered_by = facts.powered_by;
             generation.make.boot = facts.boot;
             // A zygote knows nothing of what its workers set.
@@ -118,7 +118,7 @@ impl Pools {
             };
             let (looks, exposes) = (own("opcache.validate_timestamps"), own("expose_php"));
             if let Some(looks) = looks {
-                generation.make.is_code_fixed = !looks;
+                generation.make.is_code_cached = !looks;
             }
             if exposes == Some(false) {
                 generation.make.powered_by = None;
@@ -151,7 +151,7 @@ impl Context {
         &self,
         generation: &Generation,
         wanted: &Settings,
-        extent: Extent,
+        extent: ReloadScope,
         fingerprints: &mut FingerprintCache,
     ) -> Option<Reason> {
         let (now, make) = (&generation.settings, &generation.make);
@@ -161,7 +161,7 @@ impl Context {
             has_same_settings: is_alike(now, wanted),
             is_always_replaced: wanted.pool.reload == ReloadWhen::Always,
             has_failed: make.has_failed,
-            is_code_fixed: make.is_code_fixed || matches!(wanted.pool.application, Application::FastCgi(_)),
+            is_code_cached: make.is_code_cached || matches!(wanted.pool.application, Application::FastCgi(_)),
         };
         comparison.difference(extent, || {
             let is_other_origin = match (self.origin(&wanted.pool), make.origin) {

@@ -18,6 +18,7 @@ mod handover;
 mod helper;
 mod helpers;
 mod jobs;
+mod jobs_tcp;
 mod launches;
 mod make;
 mod needs;
@@ -157,7 +158,7 @@ impl Executor {
             self.handover.upgrade_deadline(),
             self.context.sources.entries_deadline(),
             self.watch_deadline(),
-            self.renewal_deadline(),
+            self.restart_deadline(),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -186,7 +187,7 @@ impl Executor {
             Action::UnavailableResponder(pool, generation, wait) => {
                 self.unavailable_responder(pool, generation, wait)
             }
-            Action::StandDown(pool) => self.helpers.stand_down(pool),
+            Action::StopUnavailableResponder(pool) => self.helpers.stop_unavailable_responder(pool),
             Action::Promote(worker, generation) => {
                 self.helpers
                     .promote(&mut self.context, &self.pools, worker, generation)

@@ -16,7 +16,7 @@ use crate::master::action::{Figures, WakeOnAccept};
 use crate::master::event::{Event, GenerationId, Policy, PoolId, PreloaderPolicy, WorkerId};
 use crate::master::failed_starts::Errors;
 use crate::master::program::START_TIMEOUT;
-use crate::master::reload_diff::Extent;
+use crate::master::reload_diff::ReloadScope;
 use crate::runtime::php::protocol::WARM_TIMEOUT;
 use crate::scoreboard::counters::PoolCounters;
 use crate::scoreboard::header;
@@ -83,12 +83,14 @@ impl RunningPool {
     }
 
     /// The same, with how many may wait in the listening socket.
-    /// Connections to its unix socket that have lost their client, and are held by a process: by a worker of its own, or of a
+    /// Connections to its socket that have lost their client, and are held by a process: by a worker of its own, or of a
     /// daemon that was killed.
     pub(super) fn abandoned(&self) -> u32 {
         match self.listener.as_ref().map(|listener| &listener.address) {
             Some(Address::Unix(path)) => diag::abandoned_connections(path).unwrap_or(0),
-            Some(Address::Tcp(_) | Address::TcpAny(_)) | None => 0,
+            Some(Address::Tcp(address)) => diag::abandoned_tcp_connections(address.port()).unwrap_or(0),
+            Some(Address::TcpAny(port)) => diag::abandoned_tcp_connections(*port).unwrap_or(0),
+            None => 0,
         }
     }
 
@@ -128,7 +130,7 @@ pub(in crate::master) struct Pools {
 impl Executor {
     /// Makes everything anew with the configuration that is in force.
     pub(super) fn renew(&mut self) {
-        match self.prepare(self.reload.config.clone(), Extent::All) {
+        match self.prepare(self.reload.config.clone(), ReloadScope::All) {
             Ok((wanted, _)) => self.context.happened.push_back(Event::Apply(wanted)),
             Err(error) => log::error!("the old processes stay: {error}"),
         }

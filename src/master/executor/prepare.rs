@@ -9,7 +9,7 @@ use crate::config::{Config, OnError, Pool, ReloadWhen};
 use crate::confine::{self, Group};
 use crate::logs::open_file;
 use crate::master::event::{GenerationId, PoolId, Wanted, WantedPool};
-use crate::master::reload_diff::Extent;
+use crate::master::reload_diff::ReloadScope;
 use crate::master::reload_plan::{self, Changes, Found, Next};
 use crate::runtime::php::files::FingerprintCache;
 use crate::sys::accounts;
@@ -46,14 +46,24 @@ impl Executor {
     pub(in crate::master) fn prepare(
         &mut self,
         mut config: Config,
-        extent: Extent,
+        extent: ReloadScope,
     ) -> Result<(Wanted, Changes), ApplyError> {
         self.reload.count += 1;
         self.context.make_room(&config);
         self.handover.measure_store(&config);
         config.go_on_with(&self.reload.config);
         let _accounts = accounts::hold();
-        let prospects = self.prospects(&mut config, extent)?;
+        self.prepare_jobs_tcp(&config)?;
+        let prospects = match self.prospects(&mut config, extent) {
+            Ok(prospects) => prospects,
+            Err(error) => {
+                // At the daemon's start the configuration of before may want the same socket.
+                if self.reload.count > 1 {
+                    self.helpers.jobs_tcp.give_up();
+                }
+                return Err(error);
+            }
+        };
         let mut changes = Changes::default();
         let mut fingerprints = FingerprintCache::default();
         let mut groups = Vec::new();
@@ -103,10 +113,10 @@ impl Executor {
         let always = config.pools.iter().any(|pool| pool.reload == ReloadWhen::Always);
         match extent {
             // The daemon's start: zygotes of a configuration before this one can't be there.
-            Extent::All if self.reload.count == 1 => self.helpers.zygotes_to_start = true,
-            Extent::All => self.outdate_zygotes(true),
-            Extent::Changed => self.outdate_zygotes(always),
-            Extent::Settings | Extent::One(_) => {}
+            ReloadScope::All if self.reload.count == 1 => self.helpers.zygotes_to_start = true,
+            ReloadScope::All => self.outdate_zygotes(true),
+            ReloadScope::Changed => self.outdate_zygotes(always),
+            ReloadScope::Settings | ReloadScope::One(_) => {}
         }
         self.watch_directories(&config.global.watch);
         self.reload.take(config);
@@ -115,7 +125,7 @@ impl Executor {
     }
 
     /// Opens what each pool needs. `config` becomes what can be had of it.
-    fn prospects(&mut self, config: &mut Config, extent: Extent) -> Result<Vec<Prospect>, ApplyError> {
+    fn prospects(&mut self, config: &mut Config, extent: ReloadScope) -> Result<Vec<Prospect>, ApplyError> {
         let mut written = std::mem::take(&mut config.pools);
         // Pools that have not changed keep their settings in the memory of before, so that a reload of many costs none.
         for pool in &mut written {
@@ -205,7 +215,7 @@ impl Executor {
     fn begin(
         &mut self,
         opened: Opened,
-        extent: Extent,
+        extent: ReloadScope,
         fingerprints: &mut FingerprintCache,
         changes: &mut Changes,
     ) -> Option<WantedPool> {

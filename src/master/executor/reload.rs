@@ -1,5 +1,5 @@
 //! The configuration in force, and the reload that brought it ([`ReloadProgress`] decides when that is done). And which pool
-//! gets new processes without a reload, because a worker asks for them (`pool_to_renew`).
+//! is reloaded alone, because a worker asks for it (`pool_to_restart`).
 
 use super::generation::Generation;
 use super::{Executor, starts};
@@ -8,9 +8,9 @@ use crate::control::protocol::Answer;
 use crate::listen::Listener;
 use crate::master::action::Fact;
 use crate::master::event::{GenerationId, PoolId};
+use crate::master::pool_restart::{self, FULL_INTERVAL, RestartReason, Situation};
 use crate::master::reload_plan::Changes;
 use crate::master::reload_progress::{self, ReloadProgress};
-use crate::master::renewal::{self, FULL_INTERVAL, Renewal, Situation};
 use crate::scoreboard::{Stage, slot_reader};
 use crate::sys::socket::{self, Bound};
 use crate::sys::{clock, invocation};
@@ -50,8 +50,8 @@ const JUDGED_AGAIN: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked {
     pub(super) generation: GenerationId,
-    pub(super) why: Renewal,
-    /// The time that it is about ([`renewal::timestamp`]).
+    pub(super) why: RestartReason,
+    /// The time that it is about ([`pool_restart::timestamp`]).
     pub(super) since: u32,
 }
 
@@ -174,13 +174,13 @@ impl Executor {
     }
 
     /// A reason is kept for later.
-    pub(super) fn renewal_deadline(&self) -> Option<Tick> {
+    pub(super) fn restart_deadline(&self) -> Option<Tick> {
         let is_asked = !self.reload.asked.is_empty();
         is_asked.then(|| clock::now() + JUDGED_AGAIN)
     }
 
     /// The pool that is to have new processes because one of its workers asks for them.
-    pub(in crate::master) fn pool_to_renew(&mut self, is_ending: bool) -> Option<PoolId> {
+    pub(in crate::master) fn pool_to_restart(&mut self, is_ending: bool) -> Option<PoolId> {
         let now = clock::now();
         self.reload
             .full
@@ -197,7 +197,7 @@ impl Executor {
         let (pool, why) = granted?;
         let name = &self.pools.by_id.get(&pool)?.name;
         log::info!("[pool {name}] {why}: it gets new processes");
-        if why == Renewal::CodeFull {
+        if why == RestartReason::CodeFull {
             log::warn!(
                 "[pool {name}] an OPcache that is full keeps no more code: raise opcache.memory_consumption or \
                  opcache.max_accelerated_files if that comes again"
@@ -229,7 +229,7 @@ impl Executor {
                 && (latest.pool.max_requests.is_some() || latest.pool.memory_limit.is_some()),
             is_touched: false,
             boots_once: matches!(&latest.pool.application, Application::Php(php) if php.worker.is_some()),
-            is_older: began.is_none_or(|began| renewal::is_older(began, since)),
+            is_older: began.is_none_or(|began| pool_restart::is_older(began, since)),
             was_full: self.reload.full.contains_key(&generation.pool),
         };
         if !is_ending && situation.postpones(why) {
@@ -240,7 +240,7 @@ impl Executor {
             let mark = latest.restart_file().and_then(|path| RestartMark::of(&path));
             mark.is_some() && mark != latest.restart_mark
         };
-        let is_touched = why == Renewal::RestartFile && !situation.is_busy && is_touched();
+        let is_touched = why == RestartReason::RestartFile && !situation.is_busy && is_touched();
         let situation = Situation {
             is_touched,
             ..situation

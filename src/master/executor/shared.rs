@@ -68,7 +68,7 @@ pub(super) struct MadeFrom {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Facts {
     /// Nothing looks by itself whether code that it has loaded was changed.
-    pub(super) is_code_fixed: bool,
+    pub(super) is_code_cached: bool,
     /// How long its application took to boot, if it boots once.
     pub(super) boot: Option<BootTimes>,
     /// What it says of itself to clients.

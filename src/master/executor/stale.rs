@@ -76,7 +76,7 @@ impl Handover {
             | Action::TakeSnapshot(_)
             | Action::StartPreloader(_)
             | Action::UnavailableResponder(..)
-            | Action::StandDown(_)
+            | Action::StopUnavailableResponder(_)
             | Action::Promote(..)
             | Action::SwitchMold(_)
             | Action::StopNextMold(..)

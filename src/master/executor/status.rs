@@ -8,7 +8,7 @@ use crate::config::{Address, Application, ProcessManager, WorkerMode};
 use crate::control::protocol::{self, Answer, Format, LastError, Status, WorkerLimits};
 use crate::listen::{Listener, SocketPath};
 use crate::master::event::PoolId;
-use crate::master::failed_starts::Kept;
+use crate::master::failed_starts::Found;
 use crate::scoreboard::{Stage, slot_reader};
 use crate::sys::clock::{self, ProcessClock};
 use crate::sys::process;
@@ -88,19 +88,22 @@ impl Executor {
         }
     }
 
-    /// Why an application could not be started: the report, for root and for the user that the application runs as.
+    /// Why an application could not be started, or how a worker died under a job: the report, for root and for the user that the application runs as.
     pub(in crate::master) fn error_report(&self, rights: Rights, id: Option<&str>, format: Format) -> Answer {
-        let may_read = |kept: &Kept| match rights {
+        let may_read = |found: &Found<'_>| match rights {
             Rights::All => true,
-            Rights::Own(uid) => kept.report.plan.account.uid == uid,
+            Rights::Own(uid) => found.uid() == uid,
         };
-        let Some(kept) = self.pools.errors.find(id, may_read) else {
+        let Some(found) = self.pools.errors.find(id, may_read) else {
             return Answer::refusal(self.why_no_report(rights, id));
         };
-        let report = match format {
-            Format::Json => kept.report.json(kept.epoch_s),
-            Format::Text => kept.report.text().into(),
-            Format::Html => kept.report.html().into(),
+        let report = match (format, found) {
+            (Format::Json, Found::Start(kept)) => kept.report.json(kept.epoch_s),
+            (Format::Text, Found::Start(kept)) => kept.report.text().into(),
+            (Format::Html, Found::Start(kept)) => kept.report.html().into(),
+            (Format::Json, Found::Job(crash)) => crash.json(),
+            (Format::Text, Found::Job(crash)) => crash.text().into(),
+            (Format::Html, Found::Job(crash)) => crash.html().into(),
         };
         Answer::Report { report }
     }

@@ -42,7 +42,7 @@ impl Executor {
                 return;
             }
         }
-        self.helpers.stand_down(pool);
+        self.helpers.stop_unavailable_responder(pool);
         match self.start_unavailable_responder(pool, id, refusal) {
             Ok(standing) => {
                 self.processes
@@ -87,7 +87,7 @@ impl Executor {
             settings.started,
             settings.descriptor_limit,
         )
-        .standing_in(&settings.pool, refusal, settings.log_limit);
+        .answering_503(&settings.pool, refusal, settings.log_limit);
         let (channel, theirs) = socket_pair(SockType::SeqPacket)?;
         set_nonblocking(theirs.as_fd(), true)?;
         let message = serde_json::to_vec(&brief).unwrap_or_default();
@@ -115,7 +115,7 @@ impl Executor {
 
 impl Helpers {
     /// Lets it go: it ends what it has begun to say.
-    pub(super) fn stand_down(&mut self, pool: PoolId) {
+    pub(super) fn stop_unavailable_responder(&mut self, pool: PoolId) {
         self.unavailable_responders.remove(&pool);
     }
 

@@ -1,73 +1,8 @@
 //! PHP with a real MariaDB: mysqli and PDO, and connections that a worker keeps from request to request.
 
-use crate::support::daemon::{Daemon, directory, php_pool};
-use crate::support::{is_root, until};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-
-/// A database server with a directory and a socket of its own.
-struct MariaDb {
-    child: Child,
-    socket: PathBuf,
-    _dir: tempfile::TempDir,
-}
-
-impl MariaDb {
-    fn start() -> MariaDb {
-        let dir = directory();
-        let data = dir.path().join("data");
-        let user = if is_root() {
-            "--user=root"
-        } else {
-            "--skip-name-resolve"
-        };
-        let made = Command::new("mariadb-install-db")
-            .args([
-                "--no-defaults",
-                "--auth-root-authentication-method=normal",
-                "--skip-test-db",
-                user,
-            ])
-            .arg(format!("--datadir={}", data.display()))
-            .output()
-            .expect("mariadb-install-db (Debian package mariadb-server)");
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        let socket = dir.path().join("db.sock");
-        let child = Command::new("mariadbd")
-            .args([
-                "--no-defaults",
-                "--skip-networking",
-                "--skip-grant-tables",
-                "--innodb-buffer-pool-size=16M",
-                user,
-            ])
-            .arg(format!("--datadir={}", data.display()))
-            .arg(format!("--socket={}", socket.display()))
-            .arg(format!("--pid-file={}", dir.path().join("pid").display()))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("mariadbd");
-        let database = MariaDb {
-            child,
-            socket,
-            _dir: dir,
-        };
-        until("the database to listen", || {
-            UnixStream::connect(&database.socket).ok()
-        });
-        database
-    }
-}
-
-impl Drop for MariaDb {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+use crate::support::daemon::{Daemon, php_pool};
+use crate::support::mariadb::MariaDb;
+use std::path::Path;
 
 fn daemon(script: &str, socket: &Path) -> Daemon {
     let daemon = Daemon::start(|dir| php_pool(dir, "pm = \"static\"\nmax_children = 1\n", ""));

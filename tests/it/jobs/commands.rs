@@ -87,6 +87,12 @@ fn the_command_line_does_what_the_socket_does() {
         metrics.contains("forkyard_jobs_ended_total{queue=\"mail\",outcome=\"done\"} 3"),
         "{metrics}"
     );
+    assert!(
+        metrics.contains("# TYPE forkyard_jobs_run_seconds histogram")
+            && metrics.contains("forkyard_jobs_run_seconds_count{queue=\"mail\"} 4")
+            && metrics.contains("forkyard_jobs_wait_seconds_bucket{le=\"+Inf\",queue=\"mail\"} 4"),
+        "{metrics}"
+    );
     let (code, _, errors) = command(&jobs, &["push", "nowhere", "echo"]);
     assert_eq!(
         (
@@ -144,4 +150,87 @@ fn jobs_wait_for_their_time_and_for_each_other() {
     let done = jobs.wait(later);
     let waited = done["started_ms"].as_i64().unwrap_or(0) - done["pushed_ms"].as_i64().unwrap_or(0);
     assert!(waited >= 300, "{done}");
+}
+
+/// The table of the manual has a command for each word of such a monitor: each of them works as it is written there.
+#[test]
+fn the_equivalents_of_a_services_monitor_work() {
+    let schedule = "[jobs.schedule.nightly]\nqueue = \"mail\"\nkind = \"echo\"\ncron = \"30 2 * * *\"\n";
+    let jobs = Jobs::start_with(CONTROL, "max_children = 2", "", schedule);
+    let lines = jobs.daemon.write("lines", "a\nb\n").display().to_string();
+    let id = jobs.push("line", json!({"tenant": "t", "payload": "x"}));
+    jobs.wait(id);
+    let begun = command(
+        &jobs,
+        &["--json", "push", "mail", "line", "--each-line", &lines, "--wait"],
+    );
+    let sequence: Value = serde_json::from_str(&begun.1).unwrap_or_else(|_| panic!("{begun:?}"));
+    let sequence = sequence["sequence"]["id"].to_string();
+    let page = include_str!("../../../docs/reference/jobs.md");
+    let (_, table) = page
+        .split_once("### For who knows a services monitor")
+        .expect("the section");
+    let rows = table
+        .lines()
+        .skip_while(|line| !line.starts_with('|'))
+        .take_while(|line| line.starts_with('|'));
+    let rows: Vec<&str> = rows.skip(2).collect();
+    for word in [
+        "CHECK",
+        "QUERY",
+        "JOBLIST",
+        "REGTASKS",
+        "QTASK",
+        "QSERVICE",
+        "LSSERV",
+        "ENTITIES",
+        "WHOS",
+        "FORMAT HR",
+        "FORMAT JSON",
+        "NOOP",
+        "STOP",
+        "SHUTDWN",
+        "EXIT",
+        "HELP",
+    ] {
+        assert!(
+            rows.iter().any(|row| row.contains(&format!("`{word}`"))),
+            "{word}"
+        );
+    }
+    let mut count = 0;
+    for row in rows {
+        for written in row.split('`').filter(|text| text.starts_with("forkyard ")) {
+            let id = if written.contains("sequence") {
+                sequence.clone()
+            } else {
+                id.to_string()
+            };
+            let words = written.split(' ').skip(1).map(|word| match word {
+                "QUEUE" => "mail",
+                "KIND" => "line",
+                "FILE" => &lines,
+                "NAME" => "t",
+                "ID" => &id,
+                word => word,
+            });
+            let words: Vec<&str> = words.collect();
+            let output = forkyard(&words, &jobs.dir()).output().expect("forkyard");
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(
+                output.status.success() && !said.is_empty(),
+                "{written}: {output:?}"
+            );
+            let shows = match written {
+                "forkyard jobs kinds" => vec!["mail", "line", "jobs.php", "nightly", "DONE"],
+                "forkyard jobs connections" => vec!["pid ", "connections", "all"],
+                "forkyard jobs list --tenant NAME" => vec!["line", "done"],
+                "forkyard jobs sequences" => vec!["complete"],
+                _ => Vec::new(),
+            };
+            assert!(shows.iter().all(|text| said.contains(text)), "{written}: {said}");
+            count += 1;
+        }
+    }
+    assert!(count >= 13, "{count}");
 }

@@ -44,6 +44,26 @@ fn a_reload_and_an_upgrade_let_a_long_job_finish() {
         let upgrade = forkyard(&["upgrade"], &jobs.dir()).output().expect("upgrade");
         assert!(upgrade.status.success(), "{upgrade:?}");
     });
+    // A job that the process before still has is cancelled by its successor.
+    let kept = jobs.push("gate", json!({"payload": "never"}));
+    let late = jobs.push(
+        "gate",
+        json!({"payload": "never", "timeout_ms": 2_000, "attempts": 1}),
+    );
+    let workers = [jobs.wait_for_start(kept, 1), jobs.wait_for_start(late, 1)];
+    let upgrade = forkyard(&["upgrade"], &jobs.dir()).output().expect("upgrade");
+    assert!(upgrade.status.success(), "{upgrade:?}");
+    jobs.ask(&json!({"command": "cancel", "id": kept}));
+    assert_eq!(jobs.wait(kept)["state"], "cancelled");
+    let late = jobs.wait(late);
+    assert_eq!(
+        (&late["state"], &late["outcome"]),
+        (&json!("failed"), &json!("timed_out"))
+    );
+    assert!(
+        workers.iter().all(|pid| !process::runs(*pid)),
+        "their workers are ended"
+    );
     // The process of the master before ends when its last job has.
     until("the end of the old process", || {
         (!process::runs(before)).then_some(())

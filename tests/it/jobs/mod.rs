@@ -10,6 +10,7 @@ mod postgresql;
 mod recipes;
 mod runtimes;
 mod sequences;
+mod tcp;
 
 use crate::support::daemon::{Daemon, make_writable, php_pool};
 use crate::support::{is_root, process, until};

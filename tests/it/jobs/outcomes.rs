@@ -1,6 +1,7 @@
 //! How jobs end.
 
 use super::Jobs;
+use crate::support::daemon::forkyard;
 use crate::support::until;
 use serde_json::{Value, json};
 
@@ -34,7 +35,7 @@ fn a_job_ends_as_its_answer_says() {
 
 #[test]
 fn a_crash_is_no_failure_and_the_second_in_a_row_quarantines() {
-    let jobs = Jobs::start("max_children = 2", "");
+    let jobs = Jobs::start_with("control = \"@DIR/control.sock\"\n", "max_children = 2", "", "");
     let once = jobs.done("crash-once", json!({}));
     assert_eq!(ended(&once), ("done", 2, ""));
     assert_eq!((&once["failures"], &once["crashes"]), (&json!(0), &json!(0)));
@@ -42,8 +43,41 @@ fn a_crash_is_no_failure_and_the_second_in_a_row_quarantines() {
     let (state, attempts, error) = ended(&twice);
     assert_eq!((state, attempts), ("quarantined", 2));
     assert!(
-        error.starts_with("worker ") && error.ends_with("exited on signal 9 (SIGKILL)"),
+        error.starts_with("worker ") && error.contains("exited on signal 9 (SIGKILL); see: forkyard error "),
         "{error}"
+    );
+    // The report that it names, in the three forms; root's is every one, and another user's none.
+    let id = error.rsplit(' ').next().expect("an id").to_owned();
+    let report = |arguments: &[&str]| {
+        let all: Vec<&str> = ["error", &id].iter().chain(arguments).copied().collect();
+        let output = forkyard(&all, &jobs.dir()).output().expect("forkyard");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let text = report(&[]);
+    for expected in [
+        &format!("id        {id}"),
+        "pool      www",
+        "/jobs/mail/crash?job=",
+        "SIGKILL",
+        "jobs.php",
+        "How to solve it",
+    ] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    let json: Value = serde_json::from_str(&report(&["--json"])).expect("JSON");
+    assert_eq!(json["error"]["id"], id.as_str());
+    // It is no start that failed.
+    let status = forkyard(&["status", "--json"], &jobs.dir())
+        .output()
+        .expect("status");
+    let status: Value = serde_json::from_slice(&status.stdout).expect("JSON");
+    assert_eq!(
+        (
+            &status["pools"][0]["failed_starts"],
+            &status["pools"][0]["last_error"]
+        ),
+        (&json!(0), &Value::Null)
     );
     jobs.daemon.wait_for("is quarantined at start 2: worker");
     // It can be tried again by hand.

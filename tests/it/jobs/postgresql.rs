@@ -141,6 +141,19 @@ fn two_daemons_on_postgresql_do_each_job_once_although_their_connections_are_cut
     other.ask(&json!({"command": "cancel", "id": long}));
     assert_eq!(other.wait(long)["state"], "cancelled");
 
+    // The one that has it does not hear anything at that moment.
+    let deaf = one.push("gate", json!({"payload": "never"}));
+    let holder = until("its start", || {
+        let holds = |jobs: &&&Jobs| jobs.starts().iter().any(|(id, ..)| *id == deaf);
+        [one, two].iter().find(holds).copied()
+    });
+    let other = if std::ptr::eq(holder, one) { two } else { one };
+    server.sql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'forkyard-jobs' AND query LIKE 'LISTEN%'",
+    );
+    other.ask(&json!({"command": "cancel", "id": deaf}));
+    assert_eq!(other.wait(deaf)["state"], "cancelled");
+
     // The process of one dies: its successor finds what no worker has any more.
     let kept = one.push("gate", json!({"payload": "kept"}));
     let holder = until("its start", || {

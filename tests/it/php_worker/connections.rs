@@ -1,6 +1,6 @@
 //! Connections that the boot leaves open.
 
-use super::{ONE, worker_pool};
+use super::{ONE, mode_pool, worker_pool};
 use crate::support::daemon::{Daemon, make_writable};
 use std::fs;
 use std::io::{Read, Write};
@@ -60,4 +60,48 @@ fn they_are_cut_refused_or_kept() {
     assert!(refusal.text().starts_with("Status: 503"), "{}", refusal.text());
     let line = daemon.wait_for("the boot has left connections open: ");
     assert!(line.contains("server.sock"), "{line}");
+}
+
+/// Closes the connection of the boot before workers are made, and opens one in each request.
+const CLOSED: &str = r#"<?php
+$connection = stream_socket_client('unix://' . __DIR__ . '/server.sock');
+forkyard_before_snapshot(function () use (&$connection) {
+    fclose($connection);
+});
+while (forkyard_handle_request(function () use (&$connection) {
+    $connection = stream_socket_client('unix://' . __DIR__ . '/server.sock');
+    echo fwrite($connection, 'own');
+}));
+"#;
+
+#[test]
+fn those_that_a_function_before_the_snapshot_closes_are_not_left_open() {
+    let dir = crate::support::daemon::directory();
+    let listener = UnixListener::bind(dir.path().join("server.sock")).expect("bind");
+    make_writable(&dir.path().join("server.sock"));
+    fs::write(dir.path().join("worker.php"), CLOSED).expect("write");
+    let text = ["loop", "snapshot"].map(|mode| {
+        let application = format!("worker_mode = \"{mode}\"\nboot_connections = \"refuse\"\n");
+        mode_pool(dir.path(), mode, "worker.php", ONE, &application)
+    });
+    fs::write(dir.path().join("forkyard.toml"), text.concat()).expect("configuration");
+    let path = dir.path().to_owned();
+    let mut daemon = Daemon::start_in(&path);
+    daemon.keep(dir);
+    for pool in ["loop", "snapshot"] {
+        for _ in 0..2 {
+            assert_eq!(daemon.get(pool, "any.php").body(), "3", "{pool}");
+        }
+    }
+    let mut said = Vec::new();
+    for _ in 0..6 {
+        let (mut connection, _) = listener.accept().expect("accept");
+        let mut one = String::new();
+        // The last one of a loop lasts as long as its worker.
+        connection.set_nonblocking(true).expect("fcntl");
+        let _ = connection.read_to_string(&mut one);
+        said.push(one);
+    }
+    said.sort();
+    assert_eq!(said, ["", "", "own", "own", "own", "own"]);
 }

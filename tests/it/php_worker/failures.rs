@@ -15,9 +15,28 @@ fn after_each_kind_of_failure_the_next_request_is_served() {
     );
     for (name, problem, body) in [
         ("fatal", "Cannot declare class Noted", "printed"),
-        ("memory", "Allowed memory size of 8388608 bytes exhausted", ""),
+        (
+            "memory",
+            "Allowed memory size of 8388608 bytes exhausted",
+            "shutdown",
+        ),
         ("time limit", "Maximum execution time of 1 second exceeded", ""),
         ("in shutdown", "Cannot declare class Noted", "body first"),
+        (
+            "throws in shutdown",
+            "Uncaught RuntimeException: thrown late",
+            "body",
+        ),
+        (
+            "exception handler throws",
+            "Uncaught RuntimeException: instead of it",
+            "",
+        ),
+        (
+            "throws in output",
+            "Uncaught RuntimeException: thrown in output",
+            "",
+        ),
     ] {
         let mut answers = Vec::new();
         for pool in ["www", "loop"] {

@@ -12,6 +12,7 @@ mod lives;
 mod snapshots;
 mod soak;
 mod states;
+mod wordpress;
 
 use crate::support::daemon::{Daemon, make_writable, pool};
 use crate::support::fcgi::{Answer, Params};

@@ -70,6 +70,13 @@ fn each_request_begins_with_what_has_booted_after_any_end_of_the_one_before() {
         ("memory", "Allowed memory size of 8388608 bytes exhausted"),
         ("time limit", "Maximum execution time of 1 second exceeded"),
         ("in shutdown", "Cannot declare class Noted"),
+        ("throws in shutdown", "Uncaught RuntimeException: thrown late"),
+        ("exits in shutdown", ""),
+        (
+            "exception handler throws",
+            "Uncaught RuntimeException: instead of it",
+        ),
+        ("throws in output", "Uncaught RuntimeException: thrown in output"),
         ("destructor", ""),
         ("shutdown", ""),
         ("directory", ""),
@@ -422,6 +429,39 @@ fn a_new_worker_for_each_request_only_where_it_is_asked_for() {
     let refusal = daemon.get("rewind", "any.php");
     assert!(refusal.text().starts_with("Status: 503"), "{}", refusal.text());
     daemon.wait_for("userfaultfd: Operation not permitted");
+}
+
+/// A database that the boot has opened, and requests that leave a transaction in it.
+const DATABASE: &str = r#"<?php
+$database = new SQLite3(__DIR__ . '/data/base');
+$database->exec('create table entry (text)');
+while (forkyard_handle_request(function () use ($database) {
+    $database->exec('begin immediate');
+    $database->exec("insert into entry values ('never')");
+    echo $database->querySingle('select count(*) from entry');
+}));
+"#;
+const OTHER: &str = r#"<?php
+$database = new SQLite3(__DIR__ . '/data/base');
+$database->busyTimeout(60000);
+$database->exec("insert into entry values ('other')");
+echo $database->querySingle('select count(*) from entry');
+"#;
+
+#[test]
+fn a_transaction_that_a_request_leaves_in_a_database_of_the_boot_locks_nobody_out() {
+    let daemon = Daemon::start(|dir| {
+        fs::create_dir(dir.join("data")).expect("mkdir");
+        make_writable(&dir.join("data"));
+        fs::write(dir.join("worker.php"), DATABASE).expect("write");
+        fs::write(dir.join("other.php"), OTHER).expect("write");
+        snapshot_pool(dir, "snap", "worker.php", ONE, "") + &ordinary_pool(dir, "www", ONE, "")
+    });
+    for round in 0..3 {
+        assert_eq!(daemon.get("snap", "any.php").body(), (round + 1).to_string());
+        let other = daemon.get("www", "other.php");
+        assert_eq!(other.body(), (round + 1).to_string(), "{}", other.error_text());
+    }
 }
 
 /// Counts boots and what is called before and after the snapshot; keeps what its warm-up requests have made.

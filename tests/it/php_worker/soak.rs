@@ -20,9 +20,11 @@ fn memory_is_what_it_was_after_a_mixture_of_all_extensions() {
     assert!(output.status.success(), "{said}{errors}");
     for part in [
         "40 requests in ",
+        "4 requests in ",
         "memory is what it was after [1, 10, 40] requests",
         "curl",
         "dom",
+        "apcu",
         "each once",
     ] {
         assert!(said.contains(part), "{part} is not in {said}{errors}");

@@ -307,6 +307,7 @@ function handle(): void
             eval('class Noted {}');
             break;
         case 'memory':
+            register_shutdown_function(fn () => print('shutdown'));
             ini_set('memory_limit', '8M');
             $all = [];
             while (true) {
@@ -322,6 +323,23 @@ function handle(): void
         case 'in shutdown':
             register_shutdown_function(fn () => print(' first'));
             register_shutdown_function(fn () => eval('class Noted {}'));
+            echo 'body';
+            break;
+        case 'throws in shutdown':
+            register_shutdown_function(fn () => throw new RuntimeException('thrown late'));
+            register_shutdown_function(fn () => print(' second'));
+            echo 'body';
+            break;
+        case 'exits in shutdown':
+            register_shutdown_function(fn () => exit(' left'));
+            register_shutdown_function(fn () => print(' second'));
+            echo 'body';
+            break;
+        case 'exception handler throws':
+            set_exception_handler(fn (Throwable $e) => throw new RuntimeException('instead of ' . $e->getMessage()));
+            throw new RuntimeException('it');
+        case 'throws in output':
+            ob_start(fn () => throw new RuntimeException('thrown in output'));
             echo 'body';
             break;
         case 'flood':

@@ -388,3 +388,41 @@ fn the_connections_of_the_documents_example_are_each_workers_own() {
         );
     }
 }
+
+/// Python's code lies in huge pages in each worker, and the application runs; where the kernel has none, the log says so.
+#[test]
+fn code_is_in_huge_pages_where_the_settings_say_so() {
+    const WSGI: &str = "def application(environ, start):\n    start('200 OK', [])\n    return [b'well']\n";
+    const ASGI: &str = "async def application(scope, receive, send):\n    \
+        if scope['type'] == 'http':\n        \
+        await send({'type': 'http.response.start', 'status': 200})\n        \
+        await send({'type': 'http.response.body', 'body': b'well'})\n";
+    let has_them = std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists();
+    for (interface, source, more) in [
+        ("wsgi", WSGI, ""),
+        ("wsgi", WSGI, "threads = 2\n"),
+        ("asgi", ASGI, ""),
+    ] {
+        let file = format!("{interface}.py");
+        for wanted in [true, false] {
+            let application = format!("huge_code_pages = {wanted}\n{more}");
+            let (daemon, _root) = start_as(interface, &[(&file, source)], STATIC, &application);
+            let mut client = daemon.client("www");
+            let params = crate::support::fcgi::Params::get(&daemon.dir, "x", "");
+            assert_eq!(client.request(&params, b"").expect("answer").body(), "well");
+            let worker = daemon.workers("www")[0];
+            let maps = fs::read_to_string(format!("/proc/{worker}/maps")).expect("maps");
+            let moved: Vec<&str> = maps
+                .lines()
+                .filter(|line| line.contains("/memfd:forkyard code"))
+                .collect();
+            if wanted && !has_them {
+                daemon.wait_for("huge_code_pages: the interpreter's code can't be put into huge pages here");
+            } else {
+                assert_eq!(moved.len(), usize::from(wanted), "{interface}: {maps}");
+            }
+            let may_write = |line: &&str| line.split(' ').nth(1).is_some_and(|rights| rights.contains('w'));
+            assert!(!moved.iter().any(may_write), "{maps}");
+        }
+    }
+}

@@ -129,7 +129,7 @@ def preloader(master, kit, directory):
         lambda order: master.answer(result="ok", worker=random.choice(EDGES[:12]) % 2**64, pid=random.choice(quiet)),
         lambda order: master.answer(result="error", worker=order.get("worker", 0), message="x" * random.choice([0, 5000])),
         lambda order: master.answer(result="error", message="\u001b[31mforged\n[pool quiet] forged"),
-        lambda order: master.answer(result="ready", version="9" * random.randrange(3000), extensions="/etc", is_code_fixed=True, stack=stack),
+        lambda order: master.answer(result="ready", version="9" * random.randrange(3000), extensions="/etc", is_code_cached=True, stack=stack),
         lambda order: master.answer(result="scripts", scripts=["/etc/shadow", "../x"] * random.randrange(200)),
         lambda order: master.answer(result="forgotten", generation=random.choice(EDGES[:3])),
         lambda order: master.answer(result="promoted", pid=random.choice(quiet)),

@@ -80,7 +80,7 @@ fn refusals_are_in_the_access_log() {
     assert!(words[6].parse::<u64>().is_ok_and(|seconds| seconds > 0), "{line}");
     assert_eq!(words[7..9], ["shop.example", "ann"]);
     let pid = words[9].parse::<u32>().expect("a pid");
-    assert!(process::title(pid).contains("stand-in www"), "{line}");
+    assert!(process::title(pid).contains("503 responder www"), "{line}");
     assert!(words[10].parse::<u64>().is_ok_and(|micros| micros > 0), "{line}");
     assert_eq!(words[11], "-");
     assert_eq!(written.lines().count(), 2, "{written}");

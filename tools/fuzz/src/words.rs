@@ -125,7 +125,7 @@ pub const PRELOADER: &[&str] = &[
     "runtime",
     "php",
     "generation",
-    "is_code_fixed",
+    "is_code_cached",
 ];
 
 pub const PROPERTIES: &[&str] = &[

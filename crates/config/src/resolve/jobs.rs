@@ -1,5 +1,7 @@
 //! `[jobs]`, its queues and its schedules.
 
+mod places;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,7 +16,7 @@ use crate::draft::{JobQueueDraft, JobScheduleDraft, JobsDraft, JobsText, PoolTex
 use crate::error::{Kind, Location};
 use crate::flat_keys::{Field, FlatKeys, Written};
 use crate::jobs::{
-    Backoff, Durability, JOBS_USER, JOBS_VARIABLE, Jobs, JobsStore, Missed, Overlap, Queue, Rate, Schedule,
+    Backoff, Durability, JOBS_USER, JOBS_VARIABLE, Jobs, Missed, Overlap, Queue, Rate, Schedule,
 };
 use crate::known::{self, Section};
 use crate::model::{Address, Pool};
@@ -22,10 +24,8 @@ use crate::report::{Diagnostics, Report};
 use crate::source::Source;
 use crate::units::{Size, Text, Time, Whole};
 use crate::value::quoted;
+use places::{store, tcp};
 
-const DEFAULT_STORE: &str = "/var/lib/forkyard/jobs.db";
-/// What a store begins with that is a database of PostgreSQL.
-const POSTGRESQL: [&str; 2] = ["postgresql://", "postgres://"];
 const DEFAULT_MACHINE_TIMEOUT: Duration = Duration::from_secs(60);
 /// A machine that is cut off asks its workers to give up after three quarters of it. They are terminated and killed in 4 s.
 const LEAST_MACHINE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -174,6 +174,7 @@ pub(super) fn resolve(
             report.rule(written, problem, "give the jobs a socket of their own");
         }
     }
+    let tcp = tcp(draft, &text.location, pools, world, report);
     let user = user(&draft.user, &text.location, world, report);
     let max_payload = size(&draft.max_payload, DEFAULT_PAYLOAD, report);
     Some(Jobs {
@@ -186,6 +187,7 @@ pub(super) fn resolve(
         ),
         user,
         listen,
+        tcp,
         keep_done: time(&draft.keep_done, DEFAULT_KEEP, report),
         max_payload,
         max_result: size(&draft.max_result, DEFAULT_RESULT, report),
@@ -216,19 +218,6 @@ pub(super) fn prepare_pools(jobs: &Jobs, pools: &mut [(&PoolText, Pool)]) {
                 pool.listen.acl_users.push(user.clone());
             }
         }
-    }
-}
-
-/// A file, or how a PostgreSQL server is reached.
-fn store(field: &Field<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<JobsStore> {
-    let url = field.written().filter(|written| {
-        POSTGRESQL
-            .iter()
-            .any(|scheme| written.value.0.starts_with(scheme))
-    });
-    match url {
-        Some(url) => Some(JobsStore::Postgresql(url.value.0.clone())),
-        None => path(field, DEFAULT_STORE, world, report).map(JobsStore::File),
     }
 }
 

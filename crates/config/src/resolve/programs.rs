@@ -148,6 +148,7 @@ pub(super) fn wrapped(
         start_timeout: positive(&draft.start_timeout, DEFAULT_START_TIMEOUT, report),
         preloader_idle_timeout: draft.preloader_idle_timeout.or(DEFAULT_PRELOADER_IDLE_TIMEOUT),
         refork_after: draft.refork_after.or(Vec::new()),
+        huge_code_pages: draft.huge_code_pages.or(false),
     })
 }
 

@@ -13,84 +13,84 @@ pub(super) const ROWS: &[Setting] = &[
     key(Php, "version", "string", "required",
         r#"which PHP: `"8.2"`"#)
         .sample(On(r#""8.2""#))
-        .unlike("the binary is the version"),
+        .in_php_fpm("the binary is the version"),
     key(Php, "library", "path", "found from `version`",
         "the library libphp")
         .sample(Off(r#""/usr/lib/libphp8.2.so""#)),
     key(Php, "php_ini", "path", "`/etc/php/VERSION/fpm`, or else `/etc/php/VERSION/embed`",
         "php.ini, or the directory it is in")
         .sample(Off(r#""/etc/php/8.2/fpm""#))
-        .unlike("the option `-c`"),
+        .in_php_fpm("the option `-c`"),
     key(Php, "limit_extensions", "list", r#"`[".php", ".phar"]`"#,
         "endings of the scripts that may be run; an empty list: any")
         .fpm("security.limit_extensions", Blanks, "").note("with blanks between them; unset: `.php .phar`"),
     key(Php, "script_root", "path", "",
         "scripts that a request names are below this directory, links resolved; others are answered with 403")
         .sample(Off(r#""/srv/app""#))
-        .unlike("not there"),
+        .in_php_fpm("not there"),
     key(Php, "request_settings", r#"`"harmless"`, `"all"`, `"none"`, or a list"#, r#"`"harmless"`"#,
         "which php.ini settings a request may bring along in `PHP_VALUE` and `PHP_ADMIN_VALUE`; see [Security](../explain/security.md#settings-that-come-with-a-request)")
-        .unlike("all"),
+        .in_php_fpm("all"),
     key(Php, "preloader_idle_timeout", "duration", r#"`"5m"`"#,
         "a preloader whose pool has had no worker for this long is stopped")
-        .unlike("not there"),
+        .in_php_fpm("not there"),
     key(Php, "start_timeout", "duration, not 0", r#"`"30s"`"#,
         "how long PHP may take to start")
-        .unlike("not there"),
+        .in_php_fpm("not there"),
     key(Php, "warm_up", "number, 0 to 1000", "`100`",
         "at a reload, how many of the scripts that the old workers ran most are compiled before the new ones serve; 0: none")
-        .unlike("not there"),
+        .in_php_fpm("not there"),
     key(Php, "warm_up_time", "duration, not 0", r#"`"5s"`"#,
         "the most time for `warm_up`")
-        .unlike("not there"),
+        .in_php_fpm("not there"),
     key(Php, "preloader", r#"`"own"`, `"zygote"`"#, r#"`"zygote"` or `"own"`"#,
         "a preloader of the pool's own, or workers of [one start of PHP for pools of all users](../explain/process-management.md#one-start-of-php-for-all-users), which `ondemand` pools of users and application pools have; with each an OPcache of the pool's own")
         .sample(Off(r#""zygote""#))
-        .unlike("all pools share one"),
+        .in_php_fpm("all pools share one"),
     key(Php, "opcache_cache", "path", "none",
         "a directory in which compiled scripts are kept over reloads and reboots, in a directory for each user, named after its number, that no other user can enter; it is made if the one that it is in is there")
         .sample(Off(r#""/var/cache/forkyard""#))
-        .unlike("`php_admin_value[opcache.file_cache]`, which is one for all users"),
+        .in_php_fpm("`php_admin_value[opcache.file_cache]`, which is one for all users"),
     key(Php, "worker", "path", "",
         "the worker script of an application that [boots once](../howto/boot-once.md): it runs in the preloader up to its first request, and answers all requests")
         .sample(Nowhere)
-        .unlike("not there"),
+        .in_php_fpm("not there"),
     key(Php, "worker_mode", r#"`"loop"`, `"snapshot"`"#, "required with `worker`",
         "how the worker script answers: `\"loop\"`, one request after the other in a process that keeps what the application keeps; `\"snapshot\"`, each request in a process that is as it was after the boot")
         .sample(Nowhere)
-        .unlike("not there"),
+        .in_php_fpm("not there"),
     key(Php, "isolation", r#"`"auto"`, `"rewind"`, `"fork"`"#, r#"`"auto"` with `worker_mode = "snapshot"`"#,
         "how a worker gets rid of a request: it is put back, it ends and another is forked, or `\"auto\"`: it is put back where the kernel can, and elsewhere each request boots the application")
         .sample(Nowhere)
-        .unlike("not there"),
+        .in_php_fpm("not there"),
     key(Php, "loop_requests", "number", "`500` with `worker`",
         "`max_requests`, with a tenth as `max_requests_jitter` if that is not set; 0: no limit")
         .sample(Nowhere)
-        .unlike("not there"),
+        .in_php_fpm("not there"),
     key(Php, "loop_memory", "size", r#"`"128M"` with `worker`"#,
         "`memory_limit`; 0: no limit")
         .sample(Nowhere)
-        .unlike("not there"),
+        .in_php_fpm("not there"),
     key(Php, "boot_timeout", "duration, not 0", r#"`"30s"` with `worker`"#,
         "how long PHP's start, the boot and the warm-up requests may take together")
         .sample(Nowhere)
-        .unlike("not there"),
+        .in_php_fpm("not there"),
     key(Php, "boot_connections", r#"`"cut"`, `"refuse"`, `"keep"`"#, r#"`"cut"` with `worker`"#,
         "what becomes of connections that the boot leaves open: workers find them closed, the boot has failed, or all workers share them")
         .sample(Nowhere)
-        .unlike("not there"),
+        .in_php_fpm("not there"),
     key(Php, "warm_up_requests", "list", "`[]` with `worker`",
         "paths that are asked for in the preloader before the first worker is made; an answer of 500 or more is a failed boot")
         .sample(Nowhere)
-        .unlike("not there"),
+        .in_php_fpm("not there"),
     key(Php, "warm_up_server", "table", "`{}` with `worker`",
         "what the boot and the warm-up requests find in `$_SERVER`")
         .sample(Nowhere)
-        .unlike("not there"),
+        .in_php_fpm("not there"),
     key(Php, "watch", "list", "`[]` with `worker`",
         "patterns of files, in which `**` stands for any number of directories: when one of them changes, the pool is reloaded; for development")
         .sample(Nowhere)
-        .unlike("not there"),
+        .in_php_fpm("not there"),
     key(Pool, "env", "table", "`{}`",
         r#"the workers' environment; a value `"$NAME"` is taken from that variable of the master's"#)
         .same(List, "")
@@ -102,7 +102,7 @@ pub(super) const ROWS: &[Setting] = &[
     key(Php, "php_flag", "table", "`{}`",
         "the same as `php_value`, for flags: `true` or `false`")
         .sample(Off("{ display_errors = false }"))
-        .unlike("`php_flag[…]`"),
+        .in_php_fpm("`php_flag[…]`"),
     key(Php, "php_admin_value", "table", "`{}`",
         "php.ini settings that scripts may not change")
         .same(List, "").note("also `php_admin_flag`")
@@ -110,11 +110,11 @@ pub(super) const ROWS: &[Setting] = &[
     key(Php, "php_admin_flag", "table", "`{}`",
         "the same as `php_admin_value`, for flags")
         .sample(Off("{ log_errors = true }"))
-        .unlike("`php_admin_flag[…]`"),
+        .in_php_fpm("`php_admin_flag[…]`"),
     key(Pool, "application.runtime", "string", "required",
         "what the pool runs: see [Runtimes](runtimes.md)")
         .sample(Nowhere)
-        .unlike("always PHP"),
+        .in_php_fpm("always PHP"),
     key(Cgi, "script", "path", "",
         "the program that answers every request")
         .sample(Off(r#""/usr/lib/cgit/cgit.cgi""#)),
@@ -196,6 +196,8 @@ pub(super) const ROWS: &[Setting] = &[
     key(Wrapped, "refork_after", "number, or array of numbers", "`0`",
         "once a worker has served so many requests, workers are forked from it; of an array, each number is for one time and the last for all that follow; 0: no more")
         .sample(Off("[50, 100, 1000]")),
+    key(Wrapped, "huge_code_pages", "flag", "`false`",
+        "put the interpreter's code into huge pages, as `opcache.huge_code_pages` does with PHP's: see [Python](python.md#huge-pages)"),
     key(Wrapped, "start_timeout", "duration, not 0", r#"`"90s"`"#,
         "how long the application may take to start"),
 ];

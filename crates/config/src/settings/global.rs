@@ -19,11 +19,11 @@ pub(super) const ROWS: &[Setting] = &[
     key(Global, "error_log", r#"path, `"stderr"` or `"syslog"`"#, r#"`"stderr"`"#,
         "where log lines go; SIGUSR1 opens the file again")
         .same(Text, "log/php-fpm.log").note("a path, or `syslog`")
-        .unlike("the default is a file there"),
+        .in_php_fpm("a file by default"),
     key(Global, "syslog.ident", "string", r#"`"forkyard"`"#,
         "the name in syslog")
         .same(Text, "php-fpm")
-        .unlike("`php-fpm` there"),
+        .in_php_fpm("`php-fpm` by default"),
     key(Global, "syslog.facility", "name of a facility", r#"`"daemon"`"#,
         "the facility in syslog")
         .same(Facility, "DAEMON"),
@@ -36,22 +36,22 @@ pub(super) const ROWS: &[Setting] = &[
         .same(Level, "notice"),
     key(Global, "log_format", r#"`"text"` or `"json"`"#, r#"`"text"`"#,
         "how log lines look: see [Logging](logging.md)")
-        .unlike("not there"),
+        .in_php_fpm("not there"),
     key(Global, "log_limit", "number, 512 or more", "`1024`",
         "longest line of caught output and of the access log, bytes")
         .same(Number, "1024").limit(512, i32::MAX, Error, "log_limit must be greater than 512")
-        .unlike("the access log has always 1024 there, before PHP 8.5"),
+        .in_php_fpm("for the access log always 1024 before PHP 8.5"),
     key(Global, "emergency_restart_interval", "duration", "`0`",
         "the time for `emergency_restart_threshold`; 0: never")
         .same(Time, "0").shown(Seconds)
-        .unlike("a machine that was booted a moment ago counts right"),
+        .in_php_fpm("may restart for one crash on a machine that was booted less than this ago"),
     key(Global, "emergency_restart_threshold", "number", "`0`",
         "this many workers killed by SIGSEGV or SIGBUS within `emergency_restart_interval` give every pool new processes, as a reload does; 0: never")
         .same(Number, "0"),
     key(Global, "process_control_timeout", "duration", r#"`"60s"`"#,
         "how long a worker that has to leave may work on its request before it is terminated")
         .same(Time, "0").shown(Seconds).note("unset: 60 s")
-        .unlike("0 is the default there, and requests are cut off"),
+        .in_php_fpm("0 by default: requests are cut off"),
     key(Global, "process.max", "number", "`0`",
         "most workers over all pools; 0: no limit")
         .same(Number, "0").limit(0, i32::MAX, Error, "process_max can't be negative"),
@@ -62,7 +62,7 @@ pub(super) const ROWS: &[Setting] = &[
     key(Global, "daemonize", "flag", "`false`",
         "go to the background after start-up")
         .same(Flag, "yes")
-        .unlike("`yes` is the default there"),
+        .in_php_fpm("`yes` by default"),
     key(Global, "rlimit_files", "number", "`0`",
         "most open files of the master; 0: as inherited, the soft limit raised to the hard one")
         .same(Number, "0"),
@@ -70,7 +70,7 @@ pub(super) const ROWS: &[Setting] = &[
         "largest core file of the master")
         .same(Core, "0").note("0: as inherited")
         .sample(Off(r#""unlimited""#))
-        .unlike(r#"0 means none here, and "as inherited" there"#),
+        .in_php_fpm("0 means as inherited"),
     without_key(Global, "events.mechanism", Text, "",
         "how to wait for events",
         "always epoll", "leave it out: epoll is always used")
@@ -81,21 +81,21 @@ pub(super) const ROWS: &[Setting] = &[
         .same(Time, "10").shown(Seconds),
     key(Global, "allow_root", "flag", "`false`",
         "let pools run as root, which is refused otherwise")
-        .unlike("the option `-R` there"),
+        .in_php_fpm("the option `-R`"),
     key(Global, "on_error", r#"`"fail"`, `"skip"`"#, r#"`"fail"`"#,
         "what a pool with errors means for the others: with `fail` nothing starts or is reloaded, with `skip` the others serve \
          without it: see [Pools with errors](configuration.md#pools-with-errors)")
-        .unlike("`fail` always"),
+        .in_php_fpm("always `fail`"),
     key(Global, "control", "path", "none",
         "the [control socket](control.md), for `forkyard reload`, `forkyard status` and others")
         .sample(On(r#""/run/forkyard.sock""#))
-        .unlike("not there"),
+        .in_php_fpm("not there"),
     key(Global, "include", "list", "`[]`",
         "more files that hold `[pool.NAME]` tables: paths or patterns with `*`, `?` and `[a-z]`, relative to this file")
         .sample(Off(r#"["pools/*.toml"]"#))
-        .unlike("only in `[global]`, and only pools in the files; a pool that is defined twice is an error and is not merged"),
+        .in_php_fpm("anywhere, with any directive in the files; a pool that is defined twice is merged"),
     key(Global, "watch", "flag", "`false`",
         "reload when a file that `include` matches appears, changes or goes; `on_error` is `\"skip\"` then: see \
          [Watched directories](configuration.md#watched-directories)")
-        .unlike("not there"),
+        .in_php_fpm("not there"),
 ];

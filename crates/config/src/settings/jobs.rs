@@ -16,6 +16,12 @@ pub(super) const ROWS: &[Setting] = &[
         "user of the process that keeps the jobs; ignored without root, with a notice"),
     key(Jobs, "listen", "path", r#"`"/run/forkyard-jobs.sock"`"#,
         "the unix socket for commands; every user may connect, and whose queues each may use is decided by its user id"),
+    key(Jobs, "listen_tcp", "loopback address and port", "none",
+        "a TCP socket for the same commands, such as `\"127.0.0.1:4422\"`; who knows the secret of `secret_file` may do everything there")
+        .sample(Off(r#""127.0.0.1:4422""#)),
+    key(Jobs, "secret_file", "path", "required with `listen_tcp`",
+        "a file with the secret of `listen_tcp`, 16 to 255 characters without blanks; it belongs to root or the daemon's user, and no other user may read it")
+        .sample(Off(r#""/etc/forkyard/jobs.secret""#)),
     key(Jobs, "keep_done", "duration, not 0", r#"`"24h"`"#,
         "jobs that are done or were cancelled are forgotten after this time; those that failed stay"),
     key(Jobs, "max_payload", "size, 1 to 16M", r#"`"256K"`"#,

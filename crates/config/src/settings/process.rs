@@ -15,12 +15,12 @@ pub(super) const ROWS: &[Setting] = &[
         "largest core file of a worker")
         .same(Core, "0").note("0: as inherited")
         .sample(Off(r#""unlimited""#))
-        .unlike("0 means none here"),
+        .in_php_fpm("0 means as inherited"),
     key(Pool, "chroot", "path", "none",
         "root directory of the workers; ignored without root, with a notice")
         .same(Text, "")
         .sample(Off(r#""/srv/www""#))
-        .unlike("no `$prefix`"),
+        .in_php_fpm("`$prefix` stands for the pool's prefix"),
     key(Pool, "chdir", "path", "the master's; `/` in a chroot",
         "working directory of the workers, seen from inside the chroot")
         .same(Text, "")
@@ -35,11 +35,11 @@ pub(super) const ROWS: &[Setting] = &[
         "file for what the application writes, in place of the daemon's log; it belongs to the pool's user. In an application \
          pool the path is below each application's root. See [Logging](logging.md#what-workers-write)")
         .sample(Off(r#""/var/log/$pool.app""#))
-        .unlike("not there"),
+        .in_php_fpm("not there"),
     key(Pool, "friendly_error_pages", "flag", "`false`",
         "when the application can't be started, answer requests with its report, including environment and output; \
          for development. See [How applications are started](spawning.md#what-clients-see)")
-        .unlike("not there"),
+        .in_php_fpm("not there"),
     key(Pool, "clear_env", "flag", "`true`",
         "start the workers' environment empty, so that it holds nothing of the master's")
         .same(Flag, "yes"),
@@ -47,52 +47,52 @@ pub(super) const ROWS: &[Setting] = &[
         "file with variables of the environment, over those of `env`; it is read at each start of the application. See \
          [Secrets](../howto/deploy.md#secrets)")
         .sample(Off(r#""/srv/app/.env""#))
-        .unlike("not there"),
+        .in_php_fpm("not there"),
     key(Pool, "no_new_privs", "flag", "`false`",
         "keep workers, and all they start, from gaining privileges, for example through set-user-id programs")
-        .unlike("not there"),
+        .in_php_fpm("not there"),
     key(Pool, "apparmor_hat", "string", "none",
         "the workers change to the AppArmor profile `CURRENT//HAT`. Without AppArmor in the kernel the daemon does not start")
         .same(Text, "").shown(Never)
         .sample(Off(r#""www""#))
-        .unlike("workers fail one by one"),
+        .in_php_fpm("a wrong one fails each worker"),
     key(Pool, "confine.read", "list of paths", "everything",
         "the only paths, beside those of `confine.write` and of the system, that may be read and executed; see [Security](../explain/security.md#paths)")
         .sample(Off(r#"["/"]"#))
-        .unlike("not there"),
+        .in_php_fpm("not there"),
     key(Pool, "confine.write", "list of paths", "everything",
         "the only paths that may be written to; at least one directory if one of the two is set")
         .sample(Off(r#"["/app"]"#))
-        .unlike("not there"),
+        .in_php_fpm("not there"),
     key(Pool, "confine.deny_system_calls", "flag", "`false`",
         "refuse system calls that attacks use; see [Security](../explain/security.md#system-calls)")
-        .unlike("not there"),
+        .in_php_fpm("not there"),
     key(Pool, "confine.private_tmp", "flag", "`false`",
         "a `/tmp` and `/var/tmp` of the pool's own, in memory; needs root")
-        .unlike("not there"),
+        .in_php_fpm("not there"),
     key(Pool, "cpu_weight", "number, 1 to 10000", "as the others",
         "share of processor time where pools want more than there is; 100 is what a pool without it has: see \
          [Fair shares](../howto/many-users.md#fair-shares)")
         .sample(Off("50"))
-        .unlike("not there"),
+        .in_php_fpm("not there"),
     key(Pool, "memory_max", r#"size, `"4M"` or more"#, "no limit",
         "most memory of all processes of the pool; without control groups, of each process")
         .sample(Off(r#""512M""#))
-        .unlike("not there"),
+        .in_php_fpm("not there"),
     key(Pool, "cgroup.parent", "path", "none",
         "a control group (cgroup v2) in which the pool's own is made, under the pool's name; see [Security](../explain/security.md#control-groups)")
         .sample(Off(r#""/sys/fs/cgroup/forkyard""#))
-        .unlike("not there"),
+        .in_php_fpm("not there"),
     key(Pool, "cgroup.memory_max", r#"size, `"4M"` or more"#, "no limit",
         "most memory of all processes of the pool")
         .sample(Off(r#""512M""#))
-        .unlike("not there"),
+        .in_php_fpm("not there"),
     key(Pool, "cgroup.cpu_percent", "number, 1 to 100000", "no limit",
         "share of processor time of all processes of the pool; 100: one processor")
         .sample(Off("150"))
-        .unlike("not there"),
+        .in_php_fpm("not there"),
     key(Pool, "cgroup.pids_max", "number, 2 or more", "no limit",
         "most processes and threads of the pool, its preloader among them")
         .sample(Off("100"))
-        .unlike("not there"),
+        .in_php_fpm("not there"),
 ];

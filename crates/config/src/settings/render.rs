@@ -6,9 +6,8 @@ use super::{directives, of, rows};
 
 /// The table of a section.
 pub fn render(section: Section) -> String {
-    let mut text = String::from(
-        "| key | type | default | meaning | difference from php-fpm |\n| --- | --- | --- | --- | --- |\n",
-    );
+    let mut text =
+        String::from("| key | type | default | meaning | in php-fpm |\n| --- | --- | --- | --- | --- |\n");
     for setting in of(section) {
         let Setting {
             key,
@@ -21,10 +20,10 @@ pub fn render(section: Section) -> String {
             Some(directive) if directive.name != *key => format!("`{}`", directive.name),
             _ => String::new(),
         };
-        let difference = joined(&[&name, setting.difference]);
-        let space = if difference.is_empty() { "" } else { " " };
+        let there = joined(&[&name, setting.in_php_fpm]);
+        let space = if there.is_empty() { "" } else { " " };
         text.push_str(&format!(
-            "| `{key}` | {values} | {default} | {meaning} |{space}{difference} |\n"
+            "| `{key}` | {values} | {default} | {meaning} |{space}{there} |\n"
         ));
     }
     text

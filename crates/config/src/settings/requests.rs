@@ -16,7 +16,7 @@ pub(super) const ROWS: &[Setting] = &[
         "another address, as in `listen`, that answers status and ping only, also while every worker is busy; see [The status page](status.md). Owner, group, mode and allowed clients are those of `listen`; `status_path` is `/` if it is not given")
         .fpm("pm.status_listen", Text, "")
         .sample(Off(r#""/run/forkyard-$pool-status.sock""#))
-        .unlike("runs no scripts"),
+        .in_php_fpm("the status pool runs scripts, too"),
     key(Pool, "http_listen", "string", "none",
         "another address, as in `listen`, at which workers speak HTTP/1.1 to the web server's `proxy_pass`, with WebSocket and other upgrades: for Node.js, programs that speak HTTP, and ASGI; see [WebSocket](runtimes.md#websocket-and-other-upgrades). Owner, group, mode and allowed clients are those of `listen`")
         .sample(Beside(r#""/run/forkyard-$pool-http.sock""#)),
@@ -24,7 +24,7 @@ pub(super) const ROWS: &[Setting] = &[
         "the path at which the pool answers that it lives")
         .same(Text, "")
         .sample(Off(r#""/ping""#))
-        .unlike("an error if it is the same as `status_path`"),
+        .in_php_fpm("may be the same as `pm.status_path`"),
     key(Pool, "ping.response", "string", r#"`"pong"`"#,
         "what is answered at `ping.path`")
         .same(Text, "").note("unset: `pong`"),
@@ -35,7 +35,7 @@ pub(super) const ROWS: &[Setting] = &[
     key(Pool, "access.format", "string", r#"`"%R - %u %t \"%m %r\" %s"`"#,
         "what a line of `access.log` holds: a format, or `json`; see [Logging](logging.md#the-access-log)")
         .same(Text, "").note(r#"unset: `%R - %u %t "%m %r" %s`"#)
-        .unlike("`json` is an object with named fields, and a format may begin with `escape=json`"),
+        .in_php_fpm("no `json`, and no `escape=json`"),
     key(Pool, "access.suppress_path", "list", "`[]`",
         "URIs whose successful requests leave no line in `access.log`")
         .same(List, "")
@@ -51,22 +51,22 @@ pub(super) const ROWS: &[Setting] = &[
         "calls of a slow request that are written down, the innermost first. Needs `slowlog`")
         .same(Number, "20"),
     key(Pool, "request_terminate_timeout", "duration", "`0`",
-        "a request that takes longer is ended, and its worker with it, unless that serves several requests at a time; 0: never ([Slow requests](../howto/slow-requests.md))")
+        "a request that takes longer is answered with 504 and ended, and its worker with it, unless that serves several requests at a time; 0: never ([Slow requests](../howto/slow-requests.md))")
         .same(Time, "0").shown(Seconds)
-        .unlike("the client is answered with 504"),
+        .in_php_fpm("the connection is cut"),
     key(Pool, "request_terminate_timeout_track_finished", "flag", "`false`",
         "also count while the application works on after it has ended its answer (`fastcgi_finish_request`)")
         .same(Flag, "no"),
     key(Pool, "client_timeout", "duration, not 0", r#"`"60s"`"#,
         "how long a client that is silent in the middle of a request may keep a worker waiting")
-        .unlike("waits for ever"),
+        .in_php_fpm("none: a worker waits for ever"),
     key(Pool, "keepalive_timeout", "duration, not 0", r#"`"75s"`"#,
         "how long an idle connection that the web server keeps stays open")
-        .unlike("for ever, and it holds a worker"),
+        .in_php_fpm("none: a connection holds its worker for ever"),
     key(Pool, "limits.params_bytes", r#"size, `"4K"` to `"1G"`"#, r#"`"1M"`"#,
         "most bytes of the names and values of one request's parameters")
-        .unlike("fixed"),
+        .in_php_fpm("fixed"),
     key(Pool, "limits.params_count", "number, 32 to 10000000", "`10000`",
         "most parameters of one request")
-        .unlike("none"),
+        .in_php_fpm("none"),
 ];

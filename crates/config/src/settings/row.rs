@@ -94,8 +94,8 @@ pub struct Setting {
     pub default: &'static str,
     /// What it means. Other settings are named by their keys.
     pub meaning: &'static str,
-    /// How the key differs from php-fpm, beside its name.
-    pub difference: &'static str,
+    /// What php-fpm has in its place, or does otherwise, beside the directive's name.
+    pub in_php_fpm: &'static str,
     /// How the sample shows it.
     pub sample: Sample,
     /// The directive that is the same in php-fpm; `None`: there is none.
@@ -118,7 +118,7 @@ pub(super) const fn key(
         values,
         default,
         meaning,
-        difference: "",
+        in_php_fpm: "",
         sample: Sample::Default,
         directive: None,
         absence: None,
@@ -211,8 +211,11 @@ impl Setting {
         Setting { sample, ..self }
     }
 
-    /// How the key differs from php-fpm.
-    pub(super) const fn unlike(self, difference: &'static str) -> Setting {
-        Setting { difference, ..self }
+    /// What php-fpm has in its place, or does otherwise.
+    pub(super) const fn in_php_fpm(self, there: &'static str) -> Setting {
+        Setting {
+            in_php_fpm: there,
+            ..self
+        }
     }
 }

@@ -8,5 +8,5 @@ pub(super) const ROWS: &[Setting] = &[
     key(Global, "on_sigterm", r#"`"terminate"`, `"finish"`"#, r#"`"terminate"`"#,
         "what SIGTERM means: with `terminate` requests that run end, with `finish` it is taken as SIGQUIT, and they are finished; a \
          second SIGTERM ends them")
-        .unlike("`terminate` always"),
+        .in_php_fpm("`terminate` always"),
 ];

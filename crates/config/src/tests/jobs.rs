@@ -57,10 +57,64 @@ fn a_store_may_be_a_server_of_several_machines_which_have_time_to_end_their_jobs
         (jobs.store.program(), jobs.machine_timeout.as_secs()),
         ("forkyard-jobs", 60)
     );
+    for (mode, is_refused) in [
+        ("disable", false),
+        ("prefer", false),
+        ("require", true),
+        ("verify-full", true),
+    ] {
+        let found = found(&with(&format!("store = \"{url}&sslmode={mode}\"\n")), &ROOT).join("\n");
+        assert_eq!(
+            found.contains("can't be encrypted"),
+            is_refused,
+            "{mode}: {found}"
+        );
+    }
     let found = found(&with("machine_timeout = \"19s\"\n"), &ROOT).join("\n");
     assert!(found.contains("write at least \"20s\""), "{found}");
     let found = self::found(&with("store = \"mysql://localhost\"\n"), &ROOT).join("\n");
     assert!(found.contains("jobs.store"), "{found}");
+}
+
+#[test]
+fn a_tcp_socket_is_this_machine_s_alone_and_has_a_secret() {
+    let with = |lines: &str| jobs(QUEUE, "").replace("[jobs]\n", &format!("[jobs]\n{lines}"));
+    let secret = "secret_file = \"/etc/jobs.secret\"\n";
+    for address in ["127.0.0.1:4422", "[::1]:4422"] {
+        let jobs = valid(&with(&format!("listen_tcp = \"{address}\"\n{secret}")))
+            .jobs
+            .expect("jobs");
+        let tcp = jobs.tcp.expect("a socket");
+        assert_eq!(
+            (tcp.address.to_string(), tcp.secret_file.to_str()),
+            (address.to_owned(), Some("/etc/jobs.secret"))
+        );
+    }
+    for address in [
+        "0.0.0.0:4422",
+        "192.0.2.1:4422",
+        "[::]:4422",
+        "127.0.0.1",
+        "127.0.0.1:0",
+        "localhost:4422",
+        "4422",
+    ] {
+        let found = found(&with(&format!("listen_tcp = \"{address}\"\n{secret}")), &ROOT).join("\n");
+        assert!(
+            found.contains("jobs.listen_tcp") && found.contains("is no address of this machine alone"),
+            "{found}"
+        );
+    }
+    let found = |lines: &str| self::found(&with(lines), &ROOT).join("\n");
+    assert!(found("listen_tcp = \"127.0.0.1:4422\"\n").contains("jobs.secret_file: missing"));
+    assert!(found(secret).contains("it has no effect without listen_tcp"));
+    let pool =
+        with(&format!("listen_tcp = \"127.0.0.1:4422\"\n{secret}")).replace("/run/a.sock", "127.0.0.1:4422");
+    assert!(
+        self::found(&pool, &ROOT)
+            .join("\n")
+            .contains("pool www listens on it")
+    );
 }
 
 #[test]

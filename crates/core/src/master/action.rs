@@ -27,7 +27,7 @@ pub enum Action {
     /// `UnavailableResponderGone`.
     UnavailableResponder(PoolId, GenerationId, Duration),
     /// Refuse them no more.
-    StandDown(PoolId),
+    StopUnavailableResponder(PoolId),
     /// Have a worker, which may be gone, make its generation's next mold; ends in `NextMoldReady` or `NextMoldGone`.
     Promote(WorkerId, GenerationId),
     /// The next mold makes the generation's workers from now on. The first, if there is one, becomes the second. An

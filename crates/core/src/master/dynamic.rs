@@ -1,5 +1,6 @@
-//! Why a dynamic pool forks now: its workers tell the master when they leave fewer than `min_spare_servers` idle, the master
-//! counts them by a snapshot, and forks what `policy::growth` says.
+//! Why a dynamic pool forks now: its workers tell the master when they leave fewer than `min_spare_servers` idle (`take_up`),
+//! the master counts them by a snapshot (`spare_changed`), and forks what `policy::growth` says, unless something is in the way
+//! (`fork_workers`).
 //!
 //! There is a second reason: a worker that ended by itself, or for its request's time, is replaced even if enough
 //! are idle, up to `max_spare_servers` (`Generation::to_replace`). `exited` in `departure.rs` counts these, `serve` in `reload.rs`

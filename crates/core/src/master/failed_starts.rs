@@ -1,5 +1,6 @@
-//! The reports of starts that failed: the last few, in memory, for the control socket.
+//! The reports of starts that failed, and of workers that died under a job: the last few, in memory, for the control socket.
 
+use super::job_crash::JobCrash;
 use crate::spawn::report::Report;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -23,7 +24,40 @@ pub struct Kept {
 #[derive(Debug, Default)]
 pub struct Errors {
     kept: VecDeque<Kept>,
+    /// Those of jobs, kept apart: a job that crashes again and again pushes out no report of a start.
+    crashes: VecDeque<JobCrash>,
     counts: Counts,
+}
+
+/// A report that was asked for.
+#[derive(Debug, Clone, Copy)]
+pub enum Found<'e> {
+    Start(&'e Kept),
+    Job(&'e JobCrash),
+}
+
+impl Found<'_> {
+    /// The user whose matter it is.
+    pub fn uid(&self) -> u32 {
+        match self {
+            Found::Start(kept) => kept.report.plan.account.uid,
+            Found::Job(crash) => crash.uid,
+        }
+    }
+
+    fn is(&self, id: &str) -> bool {
+        match self {
+            Found::Start(kept) => kept.report.id.to_string() == id,
+            Found::Job(crash) => crash.id.to_string() == id,
+        }
+    }
+
+    fn epoch_s(&self) -> u64 {
+        match self {
+            Found::Start(kept) => kept.epoch_s,
+            Found::Job(crash) => crash.epoch_s,
+        }
+    }
 }
 
 /// How many there have been of each pool that the status shows. What else fails, applications of application pools for
@@ -80,6 +114,20 @@ impl Errors {
         self.kept.push_back(kept);
     }
 
+    /// Keeps the report of a worker that died under a job, and forgets one that is too many.
+    pub fn keep_crash(&mut self, crash: JobCrash) {
+        let of_pool = |other: &JobCrash| other.pool == crash.pool;
+        let full = self.crashes.iter().filter(|other| of_pool(other)).count() >= MOST_OF_A_POOL;
+        let place = match full {
+            true => self.crashes.iter().position(of_pool),
+            false => (self.crashes.len() >= MOST).then_some(0),
+        };
+        if let Some(place) = place {
+            self.crashes.remove(place);
+        }
+        self.crashes.push_back(crash);
+    }
+
     /// Keeps a report that a worker tells of, unless there is one by its name: a worker must not speak for others.
     pub fn keep_told(&mut self, kept: Kept) {
         if self.kept.iter().all(|other| other.report.id != kept.report.id) {
@@ -99,15 +147,56 @@ impl Errors {
     }
 
     /// The one with this id; `None`: the last of all. Only one that may be read.
-    pub fn find(&self, id: Option<&str>, may_read: impl Fn(&Kept) -> bool) -> Option<&Kept> {
-        let mut kept = self.kept.iter().rev().filter(|kept| may_read(kept));
-        kept.find(|kept| id.is_none_or(|id| kept.report.id.to_string() == id))
+    pub fn find(&self, id: Option<&str>, may_read: impl Fn(&Found<'_>) -> bool) -> Option<Found<'_>> {
+        let is_it = |found: &Found<'_>| may_read(found) && id.is_none_or(|id| found.is(id));
+        let start = self.kept.iter().rev().map(Found::Start).find(is_it);
+        let job = self.crashes.iter().rev().map(Found::Job).find(is_it);
+        start.into_iter().chain(job).max_by_key(Found::epoch_s)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn crashes_of_jobs_are_kept_beside_starts_and_are_their_user_s() {
+        use crate::spawn::error::Ended;
+        use crate::spawn::report::ErrorId;
+        let mut errors = Errors::default();
+        let crash = |number: u32, pool: &str, uid| JobCrash {
+            id: ErrorId(number),
+            epoch_s: number.into(),
+            pool: pool.to_owned(),
+            uid,
+            path: "/jobs/mail/k".into(),
+            query: "job=1&attempt=1".into(),
+            script: String::new(),
+            pid: 1,
+            ended: Ended::Code(1),
+            after: std::time::Duration::ZERO,
+        };
+        errors.keep_crash(crash(1, "shop", 33));
+        for number in 2..9 {
+            errors.keep_crash(crash(number, "www", 34));
+        }
+        let found = |id: Option<&str>, uid: u32| {
+            let found = errors.find(id, |found| found.uid() == uid);
+            found.map(|found| found.epoch_s())
+        };
+        assert_eq!(found(None, 34), Some(8), "the last");
+        assert_eq!(found(Some("00000002"), 34), None, "it had to make room");
+        assert_eq!(
+            found(Some("00000001"), 33),
+            Some(1),
+            "it did not, for another pool's"
+        );
+        assert_eq!(found(Some("00000001"), 34), None, "it is another user's");
+        assert!(
+            errors.last("www").is_none() && errors.count("www") == 0,
+            "no start failed"
+        );
+    }
 
     #[test]
     fn what_is_counted_is_bounded_by_the_pools_that_are_there() {

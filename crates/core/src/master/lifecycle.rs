@@ -3,12 +3,12 @@
 //!
 //! ```text
 //!                 Upgrade            Able, routers        RoutersGone
-//!  ┌─▶ Serving ───────────▶ Rehearsing ───────▶ Yielding ───────▶ (hand over)
+//!  ┌─▶ Serving ───────────▶ Rehearsing ───────▶ WaitingForRouters ───────▶ (hand over)
 //!  │    │ │ ▲                 │ │ │ Able, no routers: (hand over)   │
 //!  │    │ │ └─────────────────┘ │ └──────────────────────┬──────────┘
 //!  │    │ │   Unable            │                        │ Unable
 //!  └────┼─┼─────────────────────┼────────────────────────┘
-//!       │ │ Quit, from each of the three
+//!       │ │ Quit, from each but Terminating
 //!       │ ├───────────▶ Draining ────────────▶ Finishing ┐
 //!       │ │   routers              RoutersGone     ▲     │ Terminate, from each
 //!       │ └────────────────────────────────────────┘     ▼
@@ -33,7 +33,7 @@ pub enum Lifecycle {
     /// As Serving; the new program tries whether it could take over.
     Rehearsing(Asker),
     /// The new program can. Routers finish first; until they have, connections wait in the listening sockets.
-    Yielding(Asker),
+    WaitingForRouters(Asker),
     /// The daemon ends once the routers have finished: they have applications started as long as a request waits.
     Draining,
     /// It ends after the requests that run.
@@ -89,7 +89,7 @@ pub enum LifecycleAction {
 impl Lifecycle {
     /// Where the daemon is after `cause`, and what follows.
     pub fn after(self, cause: LifecycleCause) -> (Lifecycle, LifecycleAction) {
-        use Lifecycle::{Draining, Finishing, Rehearsing, Serving, Terminating, Yielding};
+        use Lifecycle::{Draining, Finishing, Rehearsing, Serving, Terminating, WaitingForRouters};
         match (self, cause) {
             (Serving, LifecycleCause::Upgrade(asker)) => (Rehearsing(asker), LifecycleAction::Rehearse),
             (Serving, LifecycleCause::Able { .. } | LifecycleCause::Unable | LifecycleCause::RoutersGone) => {
@@ -100,28 +100,28 @@ impl Lifecycle {
                 (self, LifecycleAction::Nothing)
             }
             (Rehearsing(asker), LifecycleCause::Able { routers: true }) => {
-                (Yielding(asker), LifecycleAction::FinishRouters)
+                (WaitingForRouters(asker), LifecycleAction::FinishRouters)
             }
             (Rehearsing(asker), LifecycleCause::Able { routers: false }) => {
-                (Yielding(None), LifecycleAction::HandOver(asker))
+                (WaitingForRouters(None), LifecycleAction::HandOver(asker))
             }
             (Rehearsing(_), LifecycleCause::Unable) => (Serving, LifecycleAction::GoOn),
 
-            (Yielding(_), LifecycleCause::Upgrade(_) | LifecycleCause::Able { .. }) => {
+            (WaitingForRouters(_), LifecycleCause::Upgrade(_) | LifecycleCause::Able { .. }) => {
                 (self, LifecycleAction::Nothing)
             }
             // The client that asked is answered before this program is gone.
-            (Yielding(asker), LifecycleCause::RoutersGone) => {
-                (Yielding(None), LifecycleAction::HandOver(asker))
+            (WaitingForRouters(asker), LifecycleCause::RoutersGone) => {
+                (WaitingForRouters(None), LifecycleAction::HandOver(asker))
             }
-            (Yielding(_), LifecycleCause::Unable) => (Serving, LifecycleAction::GoOn),
+            (WaitingForRouters(_), LifecycleCause::Unable) => (Serving, LifecycleAction::GoOn),
 
             (
-                Serving | Rehearsing(_) | Yielding(_) | Draining | Finishing,
+                Serving | Rehearsing(_) | WaitingForRouters(_) | Draining | Finishing,
                 LifecycleCause::Quit { routers: true },
             ) => (Draining, LifecycleAction::Drain),
             (
-                Serving | Rehearsing(_) | Yielding(_) | Draining | Finishing,
+                Serving | Rehearsing(_) | WaitingForRouters(_) | Draining | Finishing,
                 LifecycleCause::Quit { routers: false },
             ) => (Finishing, LifecycleAction::Finish),
 
@@ -138,7 +138,7 @@ impl Lifecycle {
             ) => (Finishing, LifecycleAction::Nothing),
 
             (
-                Serving | Rehearsing(_) | Yielding(_) | Draining | Finishing | Terminating,
+                Serving | Rehearsing(_) | WaitingForRouters(_) | Draining | Finishing | Terminating,
                 LifecycleCause::Terminate,
             ) => (Terminating, LifecycleAction::Terminate),
             (
@@ -164,7 +164,7 @@ impl Lifecycle {
     /// How the daemon ends; `None`: it goes on.
     pub fn stopping(self) -> Option<Stopping> {
         match self {
-            Lifecycle::Serving | Lifecycle::Rehearsing(_) | Lifecycle::Yielding(_) => None,
+            Lifecycle::Serving | Lifecycle::Rehearsing(_) | Lifecycle::WaitingForRouters(_) => None,
             Lifecycle::Draining | Lifecycle::Finishing => Some(Stopping::Finish),
             Lifecycle::Terminating => Some(Stopping::Terminate),
         }
@@ -173,7 +173,7 @@ impl Lifecycle {
     /// Whether it is to be told that there is no router any more.
     pub fn waits_for_routers(self) -> bool {
         match self {
-            Lifecycle::Yielding(_) | Lifecycle::Draining => true,
+            Lifecycle::WaitingForRouters(_) | Lifecycle::Draining => true,
             Lifecycle::Serving | Lifecycle::Rehearsing(_) | Lifecycle::Finishing | Lifecycle::Terminating => {
                 false
             }
@@ -183,7 +183,7 @@ impl Lifecycle {
     /// The client that waits for an answer about the upgrade that is under way.
     pub fn asker(self) -> Asker {
         match self {
-            Lifecycle::Rehearsing(asker) | Lifecycle::Yielding(asker) => asker,
+            Lifecycle::Rehearsing(asker) | Lifecycle::WaitingForRouters(asker) => asker,
             Lifecycle::Serving | Lifecycle::Draining | Lifecycle::Finishing | Lifecycle::Terminating => None,
         }
     }
@@ -192,7 +192,7 @@ impl Lifecycle {
     pub fn why_no_upgrade(self) -> Option<&'static str> {
         match self {
             Lifecycle::Serving => None,
-            Lifecycle::Rehearsing(_) | Lifecycle::Yielding(_) => Some("an upgrade is under way"),
+            Lifecycle::Rehearsing(_) | Lifecycle::WaitingForRouters(_) => Some("an upgrade is under way"),
             Lifecycle::Draining | Lifecycle::Finishing | Lifecycle::Terminating => {
                 Some("the daemon is ending, there is no upgrade")
             }
@@ -208,7 +208,7 @@ mod tests {
     const ALL: [Lifecycle; 6] = [
         Lifecycle::Serving,
         Lifecycle::Rehearsing(ASKER),
-        Lifecycle::Yielding(ASKER),
+        Lifecycle::WaitingForRouters(ASKER),
         Lifecycle::Draining,
         Lifecycle::Finishing,
         Lifecycle::Terminating,
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_new_program_that_fails_leaves_the_old_one_serving() {
-        for lifecycle in [Lifecycle::Rehearsing(ASKER), Lifecycle::Yielding(ASKER)] {
+        for lifecycle in [Lifecycle::Rehearsing(ASKER), Lifecycle::WaitingForRouters(ASKER)] {
             assert_eq!(lifecycle.asker(), ASKER);
             assert_eq!(
                 lifecycle.after(LifecycleCause::Unable),

@@ -1,16 +1,16 @@
-//! Which pools a reload replaces. A pool in which nothing changed keeps its workers, its counters and its OPcache.
+//! Which pools a reload replaces: those with a [`Reason`]. Every other one keeps its workers, its counters and its OPcache.
 
 use super::event::{GenerationId, PoolId};
 use std::fmt;
 
 /// How much a reload replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Extent {
+pub enum ReloadScope {
     /// Pools in which something changed.
     Changed,
     /// Every pool.
     All,
-    /// Pools whose settings changed; nothing else is looked at.
+    /// Pools whose settings or ids changed; files and code are not looked at.
     Settings,
     /// The same, and this pool whether anything changed or not.
     One(PoolId),
@@ -63,12 +63,16 @@ pub struct Comparison {
     /// Its processes could not be made, and none was since.
     pub has_failed: bool,
     /// Its processes do not look at the code again.
-    pub is_code_fixed: bool,
+    pub is_code_cached: bool,
 }
 
 impl Comparison {
     /// Why the generation is replaced; `None`: it goes on. `have_files_changed` looks at files, so it is asked last.
-    pub fn difference(&self, extent: Extent, have_files_changed: impl FnOnce() -> bool) -> Option<Reason> {
+    pub fn difference(
+        &self,
+        extent: ReloadScope,
+        have_files_changed: impl FnOnce() -> bool,
+    ) -> Option<Reason> {
         if !self.is_same_user {
             return Some(Reason::Identity);
         }
@@ -76,16 +80,16 @@ impl Comparison {
             return Some(Reason::Settings);
         }
         match extent {
-            Extent::One(pool) if pool == self.pool => return Some(Reason::Asked),
-            Extent::One(_) | Extent::Settings => return None,
-            Extent::All => return Some(Reason::Always),
-            Extent::Changed if self.is_always_replaced => return Some(Reason::Always),
-            Extent::Changed => {}
+            ReloadScope::One(pool) if pool == self.pool => return Some(Reason::Asked),
+            ReloadScope::One(_) | ReloadScope::Settings => return None,
+            ReloadScope::All => return Some(Reason::Always),
+            ReloadScope::Changed if self.is_always_replaced => return Some(Reason::Always),
+            ReloadScope::Changed => {}
         }
         if self.has_failed {
             return Some(Reason::Trouble);
         }
-        if self.is_code_fixed {
+        if self.is_code_cached {
             return Some(Reason::Code);
         }
         have_files_changed().then_some(Reason::Files)
@@ -119,21 +123,24 @@ mod tests {
         has_same_settings: true,
         is_always_replaced: false,
         has_failed: false,
-        is_code_fixed: false,
+        is_code_cached: false,
     };
 
     #[test]
     fn a_pool_of_which_nothing_changed_goes_on() {
-        assert_eq!(SAME.difference(Extent::Changed, || false), None);
-        assert_eq!(SAME.difference(Extent::Changed, || true), Some(Reason::Files));
-        assert_eq!(SAME.difference(Extent::All, || false), Some(Reason::Always));
+        assert_eq!(SAME.difference(ReloadScope::Changed, || false), None);
         assert_eq!(
-            SAME.difference(Extent::One(PoolId(1)), || false),
+            SAME.difference(ReloadScope::Changed, || true),
+            Some(Reason::Files)
+        );
+        assert_eq!(SAME.difference(ReloadScope::All, || false), Some(Reason::Always));
+        assert_eq!(
+            SAME.difference(ReloadScope::One(PoolId(1)), || false),
             Some(Reason::Asked)
         );
-        assert_eq!(SAME.difference(Extent::One(PoolId(2)), || true), None);
+        assert_eq!(SAME.difference(ReloadScope::One(PoolId(2)), || true), None);
         assert_eq!(
-            SAME.difference(Extent::Settings, || unreachable!("files are not looked at")),
+            SAME.difference(ReloadScope::Settings, || unreachable!("files are not looked at")),
             None
         );
     }
@@ -145,13 +152,13 @@ mod tests {
         // From the last that is looked at to the first.
         for step in 0..5 {
             match step {
-                0 => now.is_code_fixed = true,
+                0 => now.is_code_cached = true,
                 1 => now.has_failed = true,
                 2 => now.is_always_replaced = true,
                 3 => now.has_same_settings = false,
                 _ => now.is_same_user = false,
             }
-            reasons.extend(now.difference(Extent::Changed, || unreachable!("files are looked at last")));
+            reasons.extend(now.difference(ReloadScope::Changed, || unreachable!("files are looked at last")));
         }
         let expected = [
             Reason::Code,
@@ -169,7 +176,7 @@ mod tests {
             has_same_settings: false,
             ..SAME
         };
-        for extent in [Extent::Changed, Extent::All, Extent::Settings] {
+        for extent in [ReloadScope::Changed, ReloadScope::All, ReloadScope::Settings] {
             assert_eq!(now.difference(extent, || false), Some(Reason::Settings));
         }
     }

@@ -4,7 +4,7 @@
 //! everything as it was; or, with `on_error = "skip"`, it is left out, or goes on as it was if it runs.
 
 use super::event::{GenerationId, PoolId};
-use super::reload_diff::{Extent, Reason};
+use super::reload_diff::{Reason, ReloadScope};
 use forkyard_protocol::skipped::Skipped;
 use std::collections::HashSet;
 
@@ -22,8 +22,8 @@ pub struct Found {
 impl Found {
     /// Whether the pool goes on as it is, and nothing is opened for it. When everything is replaced, its processes are made
     /// anew if that is possible; a socket that is lost is bound again.
-    pub fn stays(self, extent: Extent) -> bool {
-        self.goes_on && self.runs && extent != Extent::All && !self.has_lost_socket
+    pub fn stays(self, extent: ReloadScope) -> bool {
+        self.goes_on && self.runs && extent != ReloadScope::All && !self.has_lost_socket
     }
 }
 
@@ -93,8 +93,8 @@ mod tests {
             runs: true,
             has_lost_socket: false,
         };
-        assert!(found.stays(Extent::Changed) && found.stays(Extent::Settings));
-        assert!(!found.stays(Extent::All));
+        assert!(found.stays(ReloadScope::Changed) && found.stays(ReloadScope::Settings));
+        assert!(!found.stays(ReloadScope::All));
         for other in [
             Found {
                 goes_on: false,
@@ -106,7 +106,7 @@ mod tests {
                 ..found
             },
         ] {
-            assert!(!other.stays(Extent::Changed), "{other:?}");
+            assert!(!other.stays(ReloadScope::Changed), "{other:?}");
         }
     }
 

@@ -33,7 +33,7 @@ impl Manager {
         match refusing {
             None => {
                 if std::mem::take(&mut pool.is_refused) {
-                    step.act(Action::StandDown(pool_id));
+                    step.act(Action::StopUnavailableResponder(pool_id));
                 }
             }
             Some((id, PreloaderStart::Failed)) => {

@@ -397,7 +397,7 @@ impl World {
             | Action::StartPreloader(_)
             | Action::StopPreloader(..)
             | Action::UnavailableResponder(..)
-            | Action::StandDown(_)
+            | Action::StopUnavailableResponder(_)
             | Action::Promote(..)
             | Action::SwitchMold(_)
             | Action::StopNextMold(..)

@@ -272,7 +272,7 @@ impl World {
                 }
             }
             Action::UnavailableResponder(id, _, _) => self.unavailable_responder(id),
-            Action::StandDown(id) => {
+            Action::StopUnavailableResponder(id) => {
                 if let Some(pool) = self.pools.get_mut(&id) {
                     pool.unavailable_responder = false;
                 }

@@ -1,6 +1,6 @@
 //! Takes jobs out of their queues, and lets in what is due.
 
-use super::operation::{Claimed, ForeignJob, Operation, Reply};
+use super::operation::{Claimed, Ending, ForeignJob, Operation, Reply};
 use super::sql::{Present, Result, Row};
 use super::{State, Work};
 use crate::core::Counters;
@@ -35,6 +35,11 @@ impl Work<'_> {
                 percent,
                 text,
             } => self.progress((*id, *attempt), queues.as_deref(), *percent, text),
+            Operation::Press {
+                id,
+                attempt,
+                is_forced,
+            } => self.press(*id, *attempt, *is_forced),
             Operation::Promote => self.promote(),
             Operation::Fire(fired) => self.fire(fired),
             Operation::List(filter) => Ok(Reply::List(self.list(filter)?)),
@@ -155,7 +160,7 @@ impl Work<'_> {
             )?);
             jobs.extend(self.database.all(
                 "SELECT running.id, running.attempt, running.owner, job.queue, job.tenant, job.kind, job.failures, \
-                 job.crashes, job.snoozes, job.expires_at FROM running JOIN job ON job.id = running.id \
+                 job.crashes, job.snoozes, job.expires_at, running.ending FROM running JOIN job ON job.id = running.id \
                  WHERE running.owner <> ?1 AND substr(running.owner, 1, ?2) = ?3 ORDER BY running.id",
                 &values,
                 |row| {
@@ -168,12 +173,23 @@ impl Work<'_> {
                         kind: row.word(5)?,
                         counters: counters(row, 6)?,
                         expires_ms: row.int(9)?,
+                        ending: Ending::from(row.number(10)?),
                     })
                 },
             )?);
         }
         let paused = self.paused()?;
-        Ok(Reply::Foreign { jobs, owners, paused })
+        let cancelled = self.database.all(
+            "SELECT id FROM running WHERE owner = ?1 AND ending & ?2 <> 0 ORDER BY id",
+            &[owner.into(), i64::from(Ending::CANCELLED).into()],
+            |row| row.number(0),
+        )?;
+        Ok(Reply::Foreign {
+            jobs,
+            owners,
+            paused,
+            cancelled,
+        })
     }
 
     fn paused(&mut self) -> Result<Vec<String>> {

@@ -1,6 +1,6 @@
 //! Writes down how jobs and their steps ended.
 
-use super::operation::{Finished, Reply, Selection};
+use super::operation::{Ending, Finished, Reply, Selection};
 use super::sql::{Notice, Present, Result, Row};
 use super::{Place, State, Work};
 use crate::core::{Becomes, Outcome, TaskStatus};
@@ -205,7 +205,12 @@ impl Work<'_> {
         for (id, state) in self.selected(selection)? {
             match state {
                 State::Running => {
-                    // It may be another machine's.
+                    // It may be another machine's, which does not hear at every moment, or of a process that is to end.
+                    let order = i64::from(Ending::CANCELLED);
+                    self.execute(
+                        "UPDATE running SET ending = ending | ?2 WHERE id = ?1",
+                        &[id.into(), order.into()],
+                    )?;
                     self.database.notify(&Notice::Cancel(id))?;
                     running.push(id);
                 }
@@ -218,6 +223,21 @@ impl Work<'_> {
             }
         }
         Ok(Reply::Changed { count, running })
+    }
+
+    /// Has another process see to it that the worker of a start ends: this one has no master any more.
+    pub(super) fn press(&mut self, id: i64, attempt: u32, is_forced: bool) -> Result<Reply> {
+        let order = if is_forced {
+            Ending::KILLED
+        } else {
+            Ending::TERMINATED
+        };
+        self.execute(
+            "UPDATE running SET ending = ending | ?3 WHERE id = ?1 AND attempt = ?2",
+            &[id.into(), attempt.into(), i64::from(order).into()],
+        )?;
+        self.is_news = true;
+        Ok(Reply::Done)
     }
 
     pub(super) fn discard(&mut self, selection: &Selection) -> Result<Reply> {

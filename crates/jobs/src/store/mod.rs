@@ -21,7 +21,8 @@ mod thread;
 
 pub use commit::{Committed, Store, StoreError};
 pub use operation::{
-    Claimed, Filter, Finished, Fired, ForeignJob, Operation, Reply, Selection, SequenceOperation, StateCount,
+    Claimed, Ending, Filter, Finished, Fired, ForeignJob, Operation, Reply, Selection, SequenceOperation,
+    StateCount,
 };
 pub use sqlite::Sqlite;
 pub use thread::{StoreEvent, StoreThread};

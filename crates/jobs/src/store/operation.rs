@@ -63,6 +63,41 @@ pub struct ForeignJob {
     pub kind: String,
     pub counters: Counters,
     pub expires_ms: Option<i64>,
+    /// How it is to end.
+    pub ending: Ending,
+}
+
+/// How a start is to end, as it is written beside it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Ending(i64);
+
+impl Ending {
+    /// It is not wanted any more.
+    pub(super) const CANCELLED: u8 = 1;
+    /// Its worker does not end, and its process has no master that could end that; or kill it.
+    pub(super) const TERMINATED: u8 = 2;
+    pub(super) const KILLED: u8 = 4;
+
+    fn has(self, order: u8) -> bool {
+        self.0 & i64::from(order) != 0
+    }
+
+    /// Whether nobody wants it any more.
+    pub fn is_cancelled(self) -> bool {
+        self.has(Ending::CANCELLED)
+    }
+
+    /// Whether its worker is to be ended, and by force.
+    pub fn press(self) -> Option<bool> {
+        let is_forced = self.has(Ending::KILLED);
+        (is_forced || self.has(Ending::TERMINATED)).then_some(is_forced)
+    }
+}
+
+impl From<i64> for Ending {
+    fn from(orders: i64) -> Ending {
+        Ending(orders)
+    }
 }
 
 /// Which jobs are meant.
@@ -125,6 +160,12 @@ pub enum Operation {
     },
     /// Let in what is due.
     Promote,
+    /// Another process is to have the worker of a start ended, whose own process has no master any more.
+    Press {
+        id: JobId,
+        attempt: u32,
+        is_forced: bool,
+    },
     Fire(Box<Fired>),
     List(Filter),
     Show(JobId),
@@ -249,6 +290,8 @@ pub enum Reply {
         owners: Vec<String>,
         /// The queues that are paused.
         paused: Vec<String>,
+        /// This process' own jobs that are to give up.
+        cancelled: Vec<JobId>,
     },
     Loaded {
         paused: Vec<String>,

@@ -1,7 +1,7 @@
 //! The tables, as each database writes them.
 
 /// The version of the tables that this program writes, and the only one that it reads.
-pub const VERSION: i32 = 2;
+pub const VERSION: i32 = 3;
 
 /// The words that databases have for the same.
 #[derive(Debug)]
@@ -101,7 +101,7 @@ CREATE TABLE ready (
   PRIMARY KEY (queue, tenant, priority, id)
 ) {index_only};
 CREATE TABLE later (run_at {int} NOT NULL, id {int} NOT NULL, PRIMARY KEY (run_at, id)) {index_only};
-CREATE TABLE running (id {own_key}, attempt {int} NOT NULL, owner TEXT NOT NULL) {busy};
+CREATE TABLE running (id {own_key}, attempt {int} NOT NULL, owner TEXT NOT NULL, ending {int} NOT NULL DEFAULT 0) {busy};
 CREATE TABLE lane (
   queue TEXT NOT NULL, serial TEXT NOT NULL, id {int} NOT NULL, PRIMARY KEY (queue, serial)
 ) {index_only};

@@ -5,6 +5,8 @@
 pub const COPIES: [&str; 2] = ["estate-a", "estate-b"];
 /// The configuration that was applied last.
 pub const CONFIG: &str = "estate-config";
+/// The TCP socket at which jobs are asked for. No pool has the number 0.
+pub const JOBS: &str = "p0.j";
 
 /// A pool's listening socket.
 pub fn listener(pool: u32) -> String {

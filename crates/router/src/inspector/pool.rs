@@ -316,6 +316,7 @@ fn wrapped(
         start_timeout: start_timeout(applications, own),
         preloader_idle_timeout: idle_timeout(template),
         refork_after: Vec::new(),
+        huge_code_pages: false,
         concurrency: concurrency(found.kind, applications, own),
     })
 }

@@ -128,8 +128,8 @@ fn it_runs_as_its_owner() {
         (33, "www-data (user 33)", "min_uid is 1000"),
         (4711, "user 4711", "there is no such user"),
     ];
-    let mut standing_in = template();
-    applications(&mut standing_in).default_user = Some("nobody".to_owned());
+    let mut answering_503 = template();
+    applications(&mut answering_503).default_user = Some("nobody".to_owned());
     for (uid, who, why) in refusals {
         let error = make(&template(), &owned(uid)).unwrap_err();
         let text = format!(
@@ -137,21 +137,21 @@ fn it_runs_as_its_owner() {
              applications.default_user"
         );
         assert_eq!(error, text);
-        let pool = make(&standing_in, &owned(uid)).unwrap();
+        let pool = make(&answering_503, &owned(uid)).unwrap();
         assert_eq!(pool.user.as_deref(), Some("65534"));
     }
     assert_eq!(
-        make(&standing_in, &owned(1001)).unwrap().user.as_deref(),
+        make(&answering_503, &owned(1001)).unwrap().user.as_deref(),
         Some("1001")
     );
-    applications(&mut standing_in).user_switching = false;
+    applications(&mut answering_503).user_switching = false;
     assert_eq!(
-        make(&standing_in, &owned(1001)).unwrap().user.as_deref(),
+        make(&answering_503, &owned(1001)).unwrap().user.as_deref(),
         Some("65534")
     );
     for wrong in ["root", "ghost", "wheel", "0"] {
-        applications(&mut standing_in).default_user = Some(wrong.to_owned());
-        let error = make(&standing_in, &owned(0)).unwrap_err();
+        applications(&mut answering_503).default_user = Some(wrong.to_owned());
+        let error = make(&answering_503, &owned(0)).unwrap_err();
         assert!(error.contains(&format!("default_user = \"{wrong}\"")), "{error}");
     }
     assert!(

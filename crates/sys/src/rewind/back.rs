@@ -129,7 +129,7 @@ fn put_all_back(book: &mut Book, rewound: &mut Rewound) -> Result<(), Unrewindab
     if !is_known {
         book.note_pages();
     }
-    book.faults = book.faults_now()?;
+    book.faults = book.own_faults_now()?;
     Ok(())
 }
 

@@ -2,42 +2,77 @@
 
 use super::book::{Book, MOST_TEXT, Region};
 use super::kernel::call;
+use super::regions::PAGE;
 
 impl Book {
     /// Whether the same pages are there as when the process was last put back. Also no, if that can't be told.
     pub(super) fn has_same_pages(&mut self) -> bool {
         let room = self.text.as_mut_ptr();
-        self.droppable().all(|region| {
+        self.droppable().all(|run| {
             // SAFETY: there is so much room, and a byte for each page.
             unsafe {
-                region.pages() <= MOST_TEXT
-                    && look(region, room)
-                    && is_same(room, self.was_there.add(region.first_page), region.pages())
+                run.pages <= MOST_TEXT
+                    && look(&run, room)
+                    && is_same(room, self.was_there.add(run.first_page), run.pages)
             }
         })
     }
 
     /// Notes which pages are there.
     pub(super) fn note_pages(&mut self) {
-        for region in self.droppable() {
+        for run in self.droppable() {
             // SAFETY: there is a byte for each page. What can't be told is not the same the next time.
-            unsafe { look(region, self.was_there.add(region.first_page)) };
+            unsafe { look(&run, self.was_there.add(run.first_page)) };
         }
     }
 
-    fn droppable(&self) -> impl Iterator<Item = &Region> {
-        self.regions[..self.count].iter().filter(|region| !region.is_data)
+    /// Regions that are beside each other, with their pages in order, are looked at as one.
+    fn droppable(&self) -> impl Iterator<Item = Run> {
+        let mut regions = self.regions[..self.count]
+            .iter()
+            .filter(|region| !region.is_data)
+            .peekable();
+        std::iter::from_fn(move || {
+            let mut run = Run::of(regions.next()?);
+            while let Some(next) = regions.next_if(|next| run.goes_on_with(next)) {
+                run.pages += next.pages();
+            }
+            Some(run)
+        })
     }
 }
 
-/// Writes a byte for each page of a region. False: not all of it is mapped.
+/// Pages that are beside each other.
+struct Run {
+    start: usize,
+    first_page: usize,
+    pages: usize,
+}
+
+impl Run {
+    fn of(region: &Region) -> Run {
+        Run {
+            start: region.start,
+            first_page: region.first_page,
+            pages: region.pages(),
+        }
+    }
+
+    fn goes_on_with(&self, next: &Region) -> bool {
+        next.start == self.start + self.pages * PAGE
+            && next.first_page == self.first_page + self.pages
+            && self.pages + next.pages() <= MOST_TEXT
+    }
+}
+
+/// Writes a byte for each page. False: not all of them are mapped.
 ///
 /// # Safety
 /// There is room.
-unsafe fn look(region: &Region, room: *mut u8) -> bool {
-    let bytes = region.end - region.start;
+unsafe fn look(run: &Run, room: *mut u8) -> bool {
+    let arguments = [run.start, run.pages * PAGE, room as usize, 0, 0, 0];
     // SAFETY: the caller's promise.
-    unsafe { call(libc::SYS_mincore, [region.start, bytes, room as usize, 0, 0, 0]).is_ok() }
+    unsafe { call(libc::SYS_mincore, arguments).is_ok() }
 }
 
 /// # Safety

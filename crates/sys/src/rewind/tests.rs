@@ -306,6 +306,49 @@ fn the_kernels_state_is_put_back() {
     );
 }
 
+/// A file that is open before the snapshot.
+static mut FILE: i32 = -1;
+
+/// Locks the file, and says whether it was locked already: by fcntl(2), whose locks are the process', seen by one that is of the open
+/// file.
+fn lock_file() -> bool {
+    // SAFETY: plain calls of one thread; zeroes are a `flock`.
+    unsafe {
+        let mut lock: libc::flock = std::mem::zeroed();
+        (lock.l_type, lock.l_whence) = (libc::F_WRLCK as i16, libc::SEEK_SET as i16);
+        let mut seen = lock;
+        let asked = libc::fcntl(FILE, libc::F_OFD_GETLK, &raw mut seen);
+        let locked = libc::fcntl(FILE, libc::F_SETLK, &raw const lock);
+        if asked != 0 || locked != 0 {
+            libc::_exit(NOT_TAKEN);
+        }
+        seen.l_type != libc::F_UNLCK as i16
+    }
+}
+
+#[test]
+fn locks_of_the_process_on_a_file_of_the_snapshot_are_let_go_of() {
+    let code = in_child(|| {
+        // SAFETY: plain calls of one thread, and a C string.
+        unsafe {
+            FILE = libc::memfd_create(c"locked".as_ptr(), 0);
+            // It tells one that is there.
+            if lock_file() || !lock_file() {
+                return NOT_TAKEN;
+            }
+            libc::close(FILE);
+            FILE = libc::memfd_create(c"locked".as_ptr(), 0);
+        }
+        rounds(4, |_, _| {
+            if lock_file() {
+                // SAFETY: the end of the process.
+                unsafe { libc::_exit(LEFT) };
+            }
+        })
+    });
+    assert_eq!(code, OK);
+}
+
 #[test]
 fn timers_that_were_created_are_gone() {
     assert_eq!(

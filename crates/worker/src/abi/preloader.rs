@@ -1,6 +1,7 @@
 //! A preloader by the C ABI: an application's process, in whatever language, forks workers from itself.
 
 use super::{Handle, Text};
+use crate::config::Application;
 use crate::runtime::php::protocol::{Answer, EXIT_START_FAILED, SOCKET};
 use crate::runtime::preloader::{Preloader, Socket, Wanted};
 use crate::runtime::wrapped::SETTLED;
@@ -8,9 +9,9 @@ use crate::spawn::error::Category;
 use crate::spawn::setupper::{self, Notes, SetupComplaint};
 use crate::spawn::step::Step;
 use crate::sys::process::{Side, change_environment, forget_variables, fork_sibling, peak_memory_bytes};
-use crate::sys::{Error, fd, signal, title};
+use crate::sys::{Error, fd, image, signal, title};
 use crate::worker::{self, GenerationContext, Request, Runtime, WorkerContext};
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::os::fd::OwnedFd;
 
 /// `forkyard_preloader`.
@@ -47,6 +48,8 @@ pub(super) struct Usage {
     peak_memory_bytes: u64,
 }
 
+/// What an interpreter runs an application's code by: Python, Ruby.
+const INTERPRETERS: [&CStr; 2] = [c"_PyEval_EvalFrameDefault", c"ruby_init"];
 /// The peak of memory is looked at once in so many requests: it only grows, and asking is a system call.
 const REQUESTS_A_LOOK: u64 = 16;
 
@@ -106,6 +109,22 @@ impl CPreloader {
         let details = self.details.as_deref().map(|details| format!("\n{details}"));
         self.preloader
             .failed(&format!("{message}{}", details.unwrap_or_default()));
+    }
+
+    /// Puts the interpreter's code into huge pages, if the pool's settings say so and it can be had.
+    fn take_huge_pages(&self) {
+        let application = &self.preloader.settings.pool.application;
+        if !matches!(application, Application::Wrapped(wrapped) if wrapped.huge_code_pages) {
+            return;
+        }
+        // SAFETY: the application is not loaded yet, so there is one thread; it is here, in a library of its own.
+        match unsafe { image::put_program_into_huge_pages(&INTERPRETERS, "forkyard code") } {
+            Ok(true) => log::debug!("the interpreter's code is in huge pages"),
+            Ok(false) => {
+                log::warn!("huge_code_pages: the interpreter's code can't be put into huge pages here")
+            }
+            Err(error) => log::warn!("huge_code_pages: {error}"),
+        }
     }
 
     /// In a worker: the socket over which it is asked what it is busy with.
@@ -196,6 +215,7 @@ pub unsafe extern "C" fn forkyard_preloader_settle(preloader: *mut CPreloader) -
     change_environment(&[], &mark.into_iter().collect::<Vec<_>>());
     match result {
         Ok(()) => {
+            preloader.take_huge_pages();
             if let Some(notes) = &preloader.notes {
                 let next = Step::SubprocessAppLoadOrExec;
                 if !preloader.is_settled {
@@ -238,7 +258,7 @@ pub unsafe extern "C" fn forkyard_preloader_ready(
         loaded: Vec::new(),
         powered_by: None,
         // It has loaded the application, and does not look whether that was changed.
-        is_code_fixed: true,
+        is_code_cached: true,
         stack: None,
         has_memory: false,
         boot: None,

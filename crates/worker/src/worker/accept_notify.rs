@@ -3,7 +3,7 @@
 use super::context::{GenerationContext, Settings};
 use super::outlook::count;
 use super::restart_file::RestartFile;
-use crate::master::renewal::{Renewal, TIMESTAMP_BITS, timestamp};
+use crate::master::pool_restart::{RestartReason, TIMESTAMP_BITS, timestamp};
 use crate::scoreboard::slot_writer::SlotWriter;
 use crate::scoreboard::{Reader, header};
 use crate::tick::Tick;
@@ -15,11 +15,11 @@ pub const IS_UP: u32 = 1 << 31;
 /// A bit of such a word: the worker has served enough requests for a preloader to be made from it. The word has no other
 /// meaning then.
 pub const IS_CANDIDATE: u32 = 1 << 30;
-/// Three bits of such a word: why the pool needs new processes ([`renewal`]). In place of the slot the word has a time then.
-const RENEWAL: u32 = 0b111 << RENEWAL_SHIFT;
-const RENEWAL_SHIFT: u32 = TIMESTAMP_BITS;
+/// Three bits of such a word: why the pool needs new processes ([`restart_reason`]). In place of the slot the word has a time then.
+const RESTART: u32 = 0b111 << RESTART_SHIFT;
+const RESTART_SHIFT: u32 = TIMESTAMP_BITS;
 /// How often a worker says that at most. The master may wait for good reasons.
-const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
+const RESTART_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often a worker counts the busy ones for the status page alone, in a pool of more workers than this. A count looks
 /// at a page of every worker.
@@ -28,24 +28,24 @@ const COUNT_ALWAYS: usize = 16;
 
 /// The slot that a word of the pipe is about.
 pub fn slot(word: u32) -> u32 {
-    word & !(IS_UP | IS_CANDIDATE | RENEWAL)
+    word & !(IS_UP | IS_CANDIDATE | RESTART)
 }
 
 /// Why the worker's pool needs new processes, and since when; `None`: the word says something else.
-pub fn renewal(word: u32) -> Option<(Renewal, u32)> {
-    let why = Renewal::from_bits((word & RENEWAL) >> RENEWAL_SHIFT)?;
+pub fn restart_reason(word: u32) -> Option<(RestartReason, u32)> {
+    let why = RestartReason::from_bits((word & RESTART) >> RESTART_SHIFT)?;
     Some((why, slot(word)))
 }
 
 /// For a preloader: the pool needs new processes, for code that is as old as this moment. A full pipe is no loss:
 /// it says so again.
-pub fn tell_renewal(context: &GenerationContext, why: Renewal, since: Tick) {
-    let word = renewal_word(why, since);
+pub fn tell_restart(context: &GenerationContext, why: RestartReason, since: Tick) {
+    let word = restart_word(why, since);
     let _ = nix::unistd::write(&context.accept_notify, &word.to_ne_bytes());
 }
 
-fn renewal_word(why: Renewal, since: Tick) -> u32 {
-    timestamp(since) | why.bits() << RENEWAL_SHIFT
+fn restart_word(why: RestartReason, since: Tick) -> u32 {
+    timestamp(since) | why.bits() << RESTART_SHIFT
 }
 
 /// The worker's end of the pipe.
@@ -116,17 +116,17 @@ impl AcceptNotifier {
         }
         let is_touched = self.restart_file.as_mut().is_some_and(|it| it.has_changed(now));
         if is_touched {
-            self.ask_renewal(Renewal::RestartFile, now, now);
+            self.ask_restart(RestartReason::RestartFile, now, now);
         }
     }
 
     /// The worker's pool needs new processes. The worker repeats this as long as it is true: the master may have had no
     /// time for it. `since`: the moment that it is about.
-    pub(super) fn ask_renewal(&mut self, why: Renewal, now: Tick, since: Tick) {
-        let is_due = |asked: Tick| now.since(asked) >= RENEWAL_INTERVAL;
+    pub(super) fn ask_restart(&mut self, why: RestartReason, now: Tick, since: Tick) {
+        let is_due = |asked: Tick| now.since(asked) >= RESTART_INTERVAL;
         if self.asked_renewal.is_none_or(is_due) {
             self.asked_renewal = Some(now);
-            self.send(renewal_word(why, since));
+            self.send(restart_word(why, since));
         }
     }
 

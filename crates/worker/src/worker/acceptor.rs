@@ -9,7 +9,7 @@ use super::said;
 use super::service::Service;
 use super::service_order::{LOOK_INTERVAL, ListenQueueState, RUN_INTERVAL};
 use crate::listen::{AcceptPause, disallowed};
-use crate::master::renewal::Renewal;
+use crate::master::pool_restart::RestartReason;
 use crate::scoreboard::header;
 use crate::sys::{clock, socket};
 use crate::tick::Tick;
@@ -292,9 +292,9 @@ impl Acceptor {
         self.notifier.tell_first();
     }
 
-    /// As [`AcceptNotifier::ask_renewal`].
-    pub(super) fn ask_renewal(&mut self, why: Renewal, since: Tick) {
-        self.notifier.ask_renewal(why, clock::now(), since);
+    /// As [`AcceptNotifier::ask_restart`].
+    pub(super) fn ask_restart(&mut self, why: RestartReason, since: Tick) {
+        self.notifier.ask_restart(why, clock::now(), since);
     }
 
     /// As [`AcceptNotifier::tell_mold_candidate`].

@@ -39,9 +39,9 @@ pub mod snapshot;
 pub(crate) mod timeout_response;
 mod transfer;
 
-pub use crate::master::renewal::Renewal;
+pub use crate::master::pool_restart::RestartReason;
 pub use crate::tick::Tick;
-pub use accept_notify::{IS_CANDIDATE, IS_UP, renewal, slot, tell_renewal};
+pub use accept_notify::{IS_CANDIDATE, IS_UP, restart_reason, slot, tell_restart};
 pub use access::Recorder;
 pub use backend::{Backend, BackendStage, BackendState, BackendStatus};
 pub use begin::{begin, begin_concurrent};

@@ -1,4 +1,7 @@
-//! `tmp/restart.txt` of a pool of one application: workers look at it now and then, as they take up work.
+//! `tmp/restart.txt` of a pool of one application: workers look at it now and then, as they take up work. One that finds it
+//! changed (`has_changed`) asks the master for new processes (`ask_restart` in `accept_notify.rs`). The master looks at the file
+//! itself (`pool_to_restart` in `src/master/executor/reload.rs`, `grants` in `crates/core/src/master/pool_restart.rs`), and
+//! reloads the pool (`begin_restart` in `src/master/pool_requests.rs`).
 
 use super::context::Settings;
 use crate::config::{Application, ProcessManager};

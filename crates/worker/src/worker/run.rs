@@ -12,7 +12,7 @@ use super::said;
 use super::service::{NoRequest, Service};
 use super::timeout_response::install_timeout_response;
 use crate::config::Pool;
-use crate::master::renewal::Renewal;
+use crate::master::pool_restart::RestartReason;
 use crate::scoreboard::counters::ExitCause;
 use crate::scoreboard::{Reader, Slot, Stage, header};
 use crate::sys::fd::unread;
@@ -261,8 +261,8 @@ impl Worker {
 
     /// The pool needs new processes, for its code is as old as this moment. To be said again as long as that is
     /// so, between two requests: the master may have no time for it.
-    pub fn ask_renewal(&mut self, why: Renewal, since: Tick) {
-        self.acceptor.ask_renewal(why, since);
+    pub fn ask_restart(&mut self, why: RestartReason, since: Tick) {
+        self.acceptor.ask_restart(why, since);
     }
 
     /// Why it ends by itself, if it is about to: it has served as many requests as it may, or uses too much memory.

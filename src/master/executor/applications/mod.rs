@@ -18,7 +18,7 @@ use crate::inspector::protocol::Found;
 use crate::life::{Happened, HelperAction};
 use crate::master::event::{Event, GenerationId, PoolId, SpawnRequestId, WorkerId};
 use crate::master::instances::InstanceRegistry;
-use crate::master::reload_diff::Extent;
+use crate::master::reload_diff::ReloadScope;
 use crate::router::messages::{AdminRequest, ToRouter, Unstarted};
 use crate::sys::{clock, process};
 use crate::tick::Tick;
@@ -131,7 +131,7 @@ impl Executor {
     }
 
     /// Takes up what a configuration says of a pool that may be one of applications.
-    pub(super) fn set_router(&mut self, id: PoolId, wanted: &Pool, extent: Extent) {
+    pub(super) fn set_router(&mut self, id: PoolId, wanted: &Pool, extent: ReloadScope) {
         let Some(applications) = &wanted.applications else {
             return self.dismiss_router(id, Duration::ZERO);
         };
@@ -142,7 +142,7 @@ impl Executor {
             }
             return;
         };
-        if app_pool.template == *wanted && extent == Extent::Changed {
+        if app_pool.template == *wanted && extent == ReloadScope::Changed {
             return;
         }
         let before = app_pool.template.applications.as_ref();
@@ -158,7 +158,7 @@ impl Executor {
             app_pool.inspector.kill();
         }
         let changed = app_pool.applications.iter().filter(|(_, application)| {
-            extent == Extent::All
+            extent == ReloadScope::All
                 || instances::resolve(&app_pool.template, app_pool.max, &application.found)
                     .is_ok_and(|now| !application.settings.has_instances_for(&now))
         });
@@ -239,7 +239,7 @@ impl Executor {
             .collect();
         for pool in pools {
             if let Some(id) = self.pools.pools_named(&pool.name).first() {
-                self.set_router(*id, &pool, Extent::Changed);
+                self.set_router(*id, &pool, ReloadScope::Changed);
             }
         }
     }

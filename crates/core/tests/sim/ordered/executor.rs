@@ -71,7 +71,7 @@ impl World {
             | Action::RespondTimeout(_)
             | Action::Trace(_)
             | Action::UnavailableResponder(..)
-            | Action::StandDown(_)
+            | Action::StopUnavailableResponder(_)
             | Action::Promote(..)
             | Action::SwitchMold(_)
             | Action::StopNextMold(..) => {

@@ -13,7 +13,7 @@ pub use socket::{Message, Socket};
 use crate::config::PathPattern;
 use crate::config::sharing;
 use crate::logs::Log;
-use crate::master::renewal::Renewal;
+use crate::master::pool_restart::RestartReason;
 use crate::runtime::php::protocol::{Answer, Command, WARM_TIMEOUT};
 use crate::spawn::error::Category;
 use crate::spawn::setupper::{Notes, SetupComplaint};
@@ -306,7 +306,7 @@ impl Preloader {
     fn receive(&mut self) -> Result<Option<Message>, Error> {
         while let (Some(watch), Some(context)) = (&mut self.watch, &self.context) {
             if let Some(changed) = watch.attend(clock::now()) {
-                worker::tell_renewal(context, Renewal::Watched, changed);
+                worker::tell_restart(context, RestartReason::Watched, changed);
             }
             if self.socket.wait_beside(watch.as_fd(), watch.deadline())? {
                 break;

@@ -84,7 +84,7 @@ impl WorkerState {
             return false;
         }
         let insists = self.insists_at.is_some_and(|due| due <= now);
-        if let Some(time) = self.yields().filter(|_| !insists) {
+        if let Some(time) = self.leaves_to_sibling().filter(|_| !insists) {
             if self.insists_at.is_none() {
                 self.insists_at = Some(now + time);
                 // The next thread that watches waits no longer.
@@ -218,7 +218,7 @@ impl WorkerState {
     }
 
     /// How long a connection is left to a sibling; `None`: this worker takes it.
-    fn yields(&self) -> Option<Duration> {
+    fn leaves_to_sibling(&self) -> Option<Duration> {
         if self.is_native || self.in_flight == 0 {
             return None;
         }

@@ -7,7 +7,7 @@ use super::client::ClientPhase;
 use super::dispatch::Dispatch;
 use super::events::EventKind;
 use super::state::{WorkerState, has_program};
-use crate::master::renewal::Renewal;
+use crate::master::pool_restart::RestartReason;
 use crate::scoreboard::{Stage, header};
 use crate::sys::clock;
 use crate::tick::Tick;
@@ -59,8 +59,8 @@ impl WorkerState {
         self.send_away(&idle, now);
     }
 
-    /// Counts a request that is over.
-    pub(super) fn count_served(&mut self, now: Tick) {
+    /// After a request: the worker leaves if `max_requests` or `memory_limit` is reached.
+    pub(super) fn check_limits(&mut self, now: Tick) {
         let refork_at = self.settings.refork_at;
         if refork_at.is_some_and(|requests| requests > 0 && self.served % requests == 0) {
             self.notifier.tell_mold_candidate();
@@ -72,7 +72,7 @@ impl WorkerState {
         let beyond = scale.and_then(|scale| scale.beyond_limit(pool, self.program));
         if let Some(used) = beyond.filter(|_| has_program(pool)) {
             log::info!("the application uses {used} MiB, more than memory_limit");
-            return self.notifier.ask_renewal(Renewal::Memory, now, now);
+            return self.notifier.ask_restart(RestartReason::Memory, now, now);
         }
         if let Some(used) = beyond {
             memory::say_replaced(used);

@@ -3,7 +3,7 @@
 
 use super::Concurrent;
 use super::events::{EventKind, HEAD_BYTES};
-use crate::master::renewal::Renewal;
+use crate::master::pool_restart::RestartReason;
 use crate::sys::clock;
 use fastcgi::Params;
 use nix::sys::epoll::{Epoll, EpollEvent};
@@ -99,9 +99,9 @@ impl Concurrent {
     }
 
     /// The pool needs new processes.
-    pub fn ask_renewal(&mut self, why: Renewal) {
+    pub fn ask_restart(&mut self, why: RestartReason) {
         let now = clock::now();
-        self.shared.lock().notifier.ask_renewal(why, now, now);
+        self.shared.lock().notifier.ask_restart(why, now, now);
     }
 
     /// Whether another request may be taken up.

@@ -193,7 +193,7 @@ impl WorkerState {
         self.served += 1;
         self.publish_load();
         self.show_end(took, now);
-        self.count_served(now);
+        self.check_limits(now);
         self.update_listening(now);
     }
 

@@ -6,7 +6,7 @@ use super::exchange::{Exchange, Fed};
 use super::front::Visit;
 use super::links::{Attempt, Choice, Links, Reuse, User};
 use super::{EXIT_SOFTWARE, FRONT, KIND, LINK, VISIT};
-use crate::master::renewal::Renewal;
+use crate::master::pool_restart::RestartReason;
 use crate::sys::clock;
 use crate::sys::socket::{self, Progress, receive, send};
 use crate::tick::Tick;
@@ -366,7 +366,7 @@ impl Gateway {
     /// Gives a process back, and asks for another if it has had its last request.
     pub(super) fn give(&mut self, place: Option<ProcessEntry>) {
         if self.links.give(place) {
-            self.worker.ask_renewal(Renewal::MaxRequests);
+            self.worker.ask_restart(RestartReason::MaxRequests);
         }
     }
 

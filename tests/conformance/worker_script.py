@@ -1,11 +1,17 @@
-"""loop.py: sends php-src's .phpt tests to php-fpm and to a worker script of forkyard's (worker_mode = "loop"), and compares the answers.
+"""worker_script.py: sends php-src's .phpt tests to php-fpm and to a worker script of forkyard's, and compares the answers.
 
 Both include the test in a function: php-fpm in a script that begins anew with each request, the worker script in its handler, one
-test after the other in one process. A test whose answer differs there is sent once more to a worker of its own: what differs then
-as well must be listed with its reason in loop-differences.txt. What differs only in the long sequence is the test's own doing: it
-finds functions, classes or settings of an earlier one, which an application that boots once keeps. After each test a probe shows
-what is each request's own; that must never differ."""
+test after the other. What may differ is listed with its reason in loop-differences.txt and snapshot-differences.txt.
 
+With worker_mode = "loop" all tests have one process. A test whose answer differs there is sent once more to a worker of its own:
+what differs then as well must be listed. What differs only in the long sequence is the test's own doing: it finds functions,
+classes or settings of an earlier one, which an application that boots once keeps. After each test a probe shows what is each
+request's own; that must never differ.
+
+With "snapshot" a worker is put back after each test: whatever differs must be listed, and all that a probe shows of the process
+must be what a new worker shows."""
+
+import json
 import re
 import sys
 from pathlib import Path
@@ -14,7 +20,7 @@ from comparison import compare, without_chance
 from fastcgi import Client
 from phpt_file import Phpt, parameters
 from program import add_choice_of_phpt, suite_parser
-from servers import Home, LoopServer, Server
+from servers import Home, Server, WorkerScriptServer
 from phpt import PATIENCE_S, body, names_of, on_sources, shown
 
 HERE = Path(__file__).resolve().parent
@@ -25,17 +31,21 @@ FRAMES = re.compile(
 )
 # The names of these scripts, where a test shows which is the first.
 NAMES = re.compile(rb"/(?:ordinary|worker)\.php")
+# What a worker shows after each test.
+PROBES = {"loop": "loop-probe.php", "snapshot": "probe.php"}
 
 
 def arguments():
-    parser = suite_parser("loop", "php-src's .phpt tests, sent to php-fpm and to a worker script", "forkyard's program")
+    parser = suite_parser("loop|snapshot", "php-src's .phpt tests, sent to php-fpm and to a worker script", "forkyard's program")
     parser.set_defaults(binary="target/release/forkyard")
+    parser.add_argument("mode", choices=PROBES, help="worker_mode of the worker script")
     add_choice_of_phpt(parser, sample="only so many tests, always the same ones")
     return parser.parse_args()
 
 
 def main():
-    return on_sources(arguments(), "loop-", run_in_sequence)
+    asked = arguments()
+    return on_sources(asked, f"{asked.mode}-", run_in_sequence)
 
 
 def run_in_sequence(work, asked, binary, origin):
@@ -45,8 +55,8 @@ def run_in_sequence(work, asked, binary, origin):
     servers = []
     try:
         servers.append(Server(Path(f"/usr/sbin/php-fpm{asked.php_version}"), homes[0], True, asked.php_version))
-        servers.append(LoopServer(binary, homes[1], True, asked.php_version))
-        return Sequence(servers, asked.out).run(tests)
+        servers.append(WorkerScriptServer(binary, homes[1], asked.mode, asked.php_version))
+        return Sequence(servers, asked).run(tests)
     finally:
         for server in servers:
             server.stop()
@@ -74,8 +84,8 @@ def chosen(root, asked):
 class Sequence:
     """Both servers, and what came of the tests."""
 
-    def __init__(self, servers, out):
-        self.site, self.out = str(servers[0].home.site), out
+    def __init__(self, servers, asked):
+        self.site, self.out, self.mode = str(servers[0].home.site), asked.out, asked.mode
         self.clients = [Client(str(server.home.socket), True, PATIENCE_S) for server in servers]
         self.tally, self.different = {}, {}
 
@@ -87,6 +97,7 @@ class Sequence:
             if state != first:
                 changed = [line for line in state if line not in first]
                 self.different[test.name] = f"leaves something to the next request: {changed[:2]}"[:400]
+        self.tell_facts()
         return self.judge({test.name for test in tests})
 
     def ask(self, asked, content=b"", is_last=False):
@@ -102,16 +113,18 @@ class Sequence:
                 return self.count("skipped by the test itself")
         asked, content = test.request(self.site)
         tries = []
-        for is_last in (False, True, True):
+        for is_again in (False, True, True):
+            # A worker that is put back is one of its own anyway.
+            is_last = is_again and self.mode == "loop"
             answers = [plain(answer) for answer in self.ask(asked, content, is_last)]
             if test.sections.get("CLEAN", b"").strip():
                 self.ask(test.parameters(self.site, ".clean.php"))
             tries.append(answers)
             verdict, cause = compare(tries, is_sequence=True)
             if verdict != "different":
-                place = "" if len(tries) == 1 else ", in a worker of its own"
+                place = ", in a worker of its own" if is_last else ""
                 return self.count(verdict.removesuffix(" at another try") + place)
-            if not is_last:
+            if self.mode == "loop" and not is_again:
                 # The next one is the last of this worker, and then there is another.
                 self.ask(parameters(self.site, f"{self.site}/loop-probe.php"), is_last=True)
         self.count("different")
@@ -122,8 +135,16 @@ class Sequence:
 
     def probe(self):
         """What the worker script's process shows to a request of nothing."""
-        answer = self.ask(parameters(self.site, f"{self.site}/loop-probe.php"))[1]
+        answer = self.ask(parameters(self.site, f"{self.site}/{PROBES[self.mode]}"))[1]
         return body(answer).decode(errors="replace").splitlines()
+
+    def tell_facts(self):
+        """How often workers were put back, and why some could not be."""
+        answer = self.ask(parameters(self.site, f"{self.site}/facts.php"))[1]
+        facts = json.loads(body(answer))
+        if "rewound" in facts:
+            given_up = ", ".join(f"{reason} {count}" for reason, count in facts["given_up"].items() if count)
+            print(f"{facts['rewound']:7} times a worker was put back; replaced instead: {given_up or 'never'}")
 
     def count(self, what):
         self.tally[what] = self.tally.get(what, 0) + 1
@@ -131,7 +152,7 @@ class Sequence:
     def judge(self, names):
         for what, count in sorted(self.tally.items(), key=lambda entry: -entry[1]):
             print(f"{count:7} {what}")
-        listed = differences()
+        listed = differences(self.mode)
         bad = 0
         for name, cause in sorted(self.different.items()):
             if name not in listed:
@@ -139,7 +160,7 @@ class Sequence:
                 bad += 1
         for name in sorted(names & listed.keys() - self.different.keys()):
             if not listed[name].startswith("sometimes: "):
-                print(f"NO LONGER DIFFERENT: {name}; remove it from loop-differences.txt")
+                print(f"NO LONGER DIFFERENT: {name}; remove it from {self.mode}-differences.txt")
                 bad += 1
         if bad and not self.out:
             print("with --only NAME --out DIRECTORY you see how")
@@ -152,10 +173,10 @@ def plain(answer):
     return answer
 
 
-def differences():
+def differences(mode):
     """What may differ: for each test the reason."""
     found = {}
-    for line in (HERE / "loop-differences.txt").read_text().splitlines():
+    for line in (HERE / f"{mode}-differences.txt").read_text().splitlines():
         if line and not line.startswith("#"):
             name, reason = line.split(None, 1)
             found[name] = reason

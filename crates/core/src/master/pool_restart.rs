@@ -1,6 +1,6 @@
 //! Whether a pool of one application is given new processes because one of its workers has found a reason to.
 //!
-//! What a worker says may be wrong: so the master grants no more than one renewal of a pool in a second, and looks at
+//! What a worker says may be wrong: so the master grants no more than one restart of a pool in a second of the clock, and looks at
 //! `restart.txt` itself. What is refused for now is asked for again.
 
 use crate::tick::Tick;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// What a worker has found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Renewal {
+pub enum RestartReason {
     /// `tmp/restart.txt` is another than when the worker's generation began.
     RestartFile,
     /// A process of the program behind it has answered `max_requests`.
@@ -24,45 +24,45 @@ pub enum Renewal {
     Watched,
 }
 
-/// Bits of a moment in [`Renewal`]'s message: milliseconds of the monotonic clock, without those above them. They last for 37 hours;
+/// Bits of a moment in [`RestartReason`]'s message: milliseconds of the monotonic clock, without those above them. They last for 37 hours;
 /// what is asked for longer than half of that may be taken for something new.
 pub const TIMESTAMP_BITS: u32 = 27;
 const TIMESTAMP: u64 = (1 << TIMESTAMP_BITS) - 1;
 
-impl Renewal {
+impl RestartReason {
     /// As a number other than 0 of three bits.
     pub fn bits(self) -> u32 {
         match self {
-            Renewal::RestartFile => 1,
-            Renewal::MaxRequests => 2,
-            Renewal::Memory => 3,
-            Renewal::CodeReset => 4,
-            Renewal::CodeFull => 5,
-            Renewal::Watched => 6,
+            RestartReason::RestartFile => 1,
+            RestartReason::MaxRequests => 2,
+            RestartReason::Memory => 3,
+            RestartReason::CodeReset => 4,
+            RestartReason::CodeFull => 5,
+            RestartReason::Watched => 6,
         }
     }
 
     /// The one with this number.
-    pub fn from_bits(bits: u32) -> Option<Renewal> {
+    pub fn from_bits(bits: u32) -> Option<RestartReason> {
         ALL.into_iter().find(|it| it.bits() == bits)
     }
 
     /// Whether it is about code that is older than a time that it names, and so done with once the pool has begun anew after that.
     pub fn has_timestamp(self) -> bool {
         match self {
-            Renewal::CodeReset | Renewal::CodeFull | Renewal::Watched => true,
-            Renewal::RestartFile | Renewal::MaxRequests | Renewal::Memory => false,
+            RestartReason::CodeReset | RestartReason::CodeFull | RestartReason::Watched => true,
+            RestartReason::RestartFile | RestartReason::MaxRequests | RestartReason::Memory => false,
         }
     }
 }
 
-const ALL: [Renewal; 6] = [
-    Renewal::RestartFile,
-    Renewal::MaxRequests,
-    Renewal::Memory,
-    Renewal::CodeReset,
-    Renewal::CodeFull,
-    Renewal::Watched,
+const ALL: [RestartReason; 6] = [
+    RestartReason::RestartFile,
+    RestartReason::MaxRequests,
+    RestartReason::Memory,
+    RestartReason::CodeReset,
+    RestartReason::CodeFull,
+    RestartReason::Watched,
 ];
 
 /// A time as a message has it: milliseconds, cut off.
@@ -76,15 +76,15 @@ pub fn is_older(began: Tick, of: u32) -> bool {
     after <= TIMESTAMP / 2
 }
 
-impl fmt::Display for Renewal {
+impl fmt::Display for RestartReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Renewal::RestartFile => "tmp/restart.txt has changed",
-            Renewal::MaxRequests => "its program has had max_requests",
-            Renewal::Memory => "its program uses more than memory_limit",
-            Renewal::CodeReset => "opcache_reset() was called",
-            Renewal::CodeFull => "its OPcache has no memory left for new code",
-            Renewal::Watched => "a watched file has changed",
+            RestartReason::RestartFile => "tmp/restart.txt has changed",
+            RestartReason::MaxRequests => "its program has had max_requests",
+            RestartReason::Memory => "its program uses more than memory_limit",
+            RestartReason::CodeReset => "opcache_reset() was called",
+            RestartReason::CodeFull => "its OPcache has no memory left for new code",
+            RestartReason::Watched => "a watched file has changed",
         })
     }
 }
@@ -106,7 +106,7 @@ pub struct Situation {
     pub boots_once: bool,
     /// The pool's latest generation began before the time that it is about.
     pub is_older: bool,
-    /// It was given new processes for [`Renewal::CodeFull`] within [`FULL_INTERVAL`].
+    /// It was given new processes for [`RestartReason::CodeFull`] within [`FULL_INTERVAL`].
     pub was_full: bool,
 }
 
@@ -116,22 +116,22 @@ pub const FULL_INTERVAL: Duration = Duration::from_secs(600);
 impl Situation {
     /// Whether the reason is kept until the pool is no longer busy or young. Workers find other reasons again with each request;
     /// one with a time is told once, and there may be no request after it.
-    pub fn postpones(self, why: Renewal) -> bool {
+    pub fn postpones(self, why: RestartReason) -> bool {
         (self.is_busy || self.is_young) && why.has_timestamp() && self.boots_once && self.is_older
     }
 
     /// Whether the pool is given new processes now.
-    pub fn grants(self, why: Renewal) -> bool {
+    pub fn grants(self, why: RestartReason) -> bool {
         if self.is_busy || self.is_young {
             return false;
         }
         match why {
             // The code that the latest generation can't be made from may have been mended.
-            Renewal::RestartFile => self.is_touched,
+            RestartReason::RestartFile => self.is_touched,
             // As long as new processes don't come up, the old ones go on.
-            Renewal::MaxRequests | Renewal::Memory => self.is_latest && self.is_limited,
-            Renewal::CodeReset | Renewal::Watched => self.boots_once && self.is_older,
-            Renewal::CodeFull => self.boots_once && self.is_older && !self.was_full,
+            RestartReason::MaxRequests | RestartReason::Memory => self.is_latest && self.is_limited,
+            RestartReason::CodeReset | RestartReason::Watched => self.boots_once && self.is_older,
+            RestartReason::CodeFull => self.boots_once && self.is_older && !self.was_full,
         }
     }
 }
@@ -153,20 +153,20 @@ mod tests {
 
     #[test]
     fn limits_count_for_the_latest_generation_and_the_file_if_it_is_another() {
-        for why in [Renewal::MaxRequests, Renewal::Memory] {
+        for why in [RestartReason::MaxRequests, RestartReason::Memory] {
             assert!(CALM.grants(why));
             let is_latest = false;
             assert!(!Situation { is_latest, ..CALM }.grants(why));
             let is_limited = false;
             assert!(!Situation { is_limited, ..CALM }.grants(why));
         }
-        assert!(!CALM.grants(Renewal::RestartFile));
+        assert!(!CALM.grants(RestartReason::RestartFile));
         let touched = Situation {
             is_touched: true,
             is_latest: false,
             ..CALM
         };
-        assert!(touched.grants(Renewal::RestartFile));
+        assert!(touched.grants(RestartReason::RestartFile));
     }
 
     #[test]
@@ -183,7 +183,7 @@ mod tests {
             let boots_once = false;
             assert!(!Situation { boots_once, ..CALM }.grants(why));
             let was_full = true;
-            let is_full = why == Renewal::CodeFull;
+            let is_full = why == RestartReason::CodeFull;
             assert_eq!(Situation { was_full, ..CALM }.grants(why), !is_full);
         }
         let at = |ms: u64| Tick::from_nanos(ms * 1_000_000);
@@ -209,8 +209,8 @@ mod tests {
             assert!(!Situation { is_busy, ..touched }.grants(why));
             let is_young = true;
             assert!(!Situation { is_young, ..touched }.grants(why));
-            assert_eq!(Renewal::from_bits(why.bits()), Some(why));
+            assert_eq!(RestartReason::from_bits(why.bits()), Some(why));
         }
-        assert_eq!(Renewal::from_bits(0), None);
+        assert_eq!(RestartReason::from_bits(0), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::event::{Event, PoolId};
 use super::executor::{ApplyError, Rights};
-use super::reload_diff::Extent;
+use super::reload_diff::ReloadScope;
 use super::run::Master;
 use crate::config::{self, Config, Pool, Severity};
 use crate::control::protocol::{Answer, Complaint, Request};
@@ -27,7 +27,7 @@ impl Expulsions {
 
 impl Master {
     /// Carries out a request that is about applications or single pools. `None`: it is answered later, or was already.
-    pub(super) fn command(&mut self, asker: u64, request: &Request) -> Option<Answer> {
+    pub(super) fn pool_request(&mut self, asker: u64, request: &Request) -> Option<Answer> {
         match request {
             Request::Restart {
                 application,
@@ -137,16 +137,16 @@ impl Master {
         if self.lifecycle.stopping().is_some() {
             return Some(Answer::refusal("the daemon is ending".to_owned()));
         }
-        match self.replace_pool(id, Some(asker).filter(|_| waits)) {
+        match self.begin_restart(id, Some(asker).filter(|_| waits)) {
             Ok(()) => (!waits).then_some(Answer::Done { value: Value::Null }),
             Err(error) => Some(Answer::refusal(format!("nothing was changed: {error}"))),
         }
     }
 
     /// Gives a pool new processes; the old ones go on until these serve. `asker` is answered then.
-    fn replace_pool(&mut self, id: PoolId, asker: Option<u64>) -> Result<(), ApplyError> {
+    fn begin_restart(&mut self, id: PoolId, asker: Option<u64>) -> Result<(), ApplyError> {
         let config = self.executor.reload.config().clone();
-        let (wanted, mut changes) = self.executor.prepare(config, Extent::One(id))?;
+        let (wanted, mut changes) = self.executor.prepare(config, ReloadScope::One(id))?;
         changes.kept.clear();
         changes.skipped.clear();
         self.executor.begin_reload(changes, Vec::new(), asker);
@@ -155,12 +155,12 @@ impl Master {
     }
 
     /// Gives a pool of one application new processes, if a worker has found a reason.
-    pub(super) fn renew_if_asked(&mut self) {
+    pub(super) fn restart_if_asked(&mut self) {
         let is_ending = self.lifecycle.stopping().is_some();
-        let Some(id) = self.executor.pool_to_renew(is_ending) else {
+        let Some(id) = self.executor.pool_to_restart(is_ending) else {
             return;
         };
-        if let Err(error) = self.replace_pool(id, None) {
+        if let Err(error) = self.begin_restart(id, None) {
             log::error!("the old processes stay: {error}");
         }
     }
@@ -228,7 +228,7 @@ impl Master {
             return Err(Answer::refusal("the daemon is ending".to_owned()));
         }
         let before = self.executor.reload.config().skipped.clone();
-        match self.executor.prepare(config, Extent::Settings) {
+        match self.executor.prepare(config, ReloadScope::Settings) {
             Ok((wanted, mut changes)) => {
                 changes.skipped.retain(|one| !before.contains(one));
                 super::frontend::say_skipped(&changes.skipped);

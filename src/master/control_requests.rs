@@ -9,7 +9,7 @@ use super::event::Event;
 use super::executor::UpgradeError;
 use super::frontend::say_skipped;
 use super::lifecycle::{Asker, LifecycleCause};
-use super::reload_diff::Extent;
+use super::reload_diff::ReloadScope;
 use super::run::Master;
 use crate::control::protocol::{Answer, Complaint, Mode, Request};
 use crate::logs::Log;
@@ -17,8 +17,8 @@ use crate::sys;
 use serde_json::Value;
 
 impl Master {
-    /// Lets the program that is on disk now take this one's place, if it can: it tries first. It reads the configuration; if it
-    /// can't take over, this program reloads. A daemon that ends, or is at an upgrade already, only says so.
+    /// Lets the program that is on disk now take this one's place, if it can. In a rehearsal it reads the configuration; if it
+    /// can't take over, this program goes on, and reloads. A daemon that ends, or is at an upgrade already, only says so.
     pub(super) fn upgrade(&mut self, asker: Asker) {
         match self.lifecycle.why_no_upgrade() {
             Some(why) => log::info!("{why}"),
@@ -69,7 +69,7 @@ impl Master {
 
     pub(super) fn go_on(&mut self) {
         self.executor.raise_routers();
-        if let Err(answer) = self.reload(Extent::Changed, None) {
+        if let Err(answer) = self.reload(ReloadScope::Changed, None) {
             log::debug!("{answer:?}");
         }
         self.service.tell_ready();
@@ -98,7 +98,7 @@ impl Master {
 
     /// Reads, checks and prepares the new configuration; whatever is wrong with it, the old one goes on, and the answer
     /// is given back. Otherwise `asker` is answered once the reload is done.
-    pub(super) fn reload(&mut self, extent: Extent, asker: Option<u64>) -> Result<(), Answer> {
+    pub(super) fn reload(&mut self, extent: ReloadScope, asker: Option<u64>) -> Result<(), Answer> {
         if self.lifecycle.stopping().is_some() {
             let why = "the daemon is ending, its configuration is not reloaded";
             log::info!("{why}");
@@ -144,7 +144,7 @@ impl Master {
     }
 
     /// Carries out a request that came over the control socket.
-    pub(super) fn obey(&mut self, asker: u64, request: &Request) {
+    pub(super) fn handle_request(&mut self, asker: u64, request: &Request) {
         let rights = self.executor.control.rights(asker);
         if !Master::is_for_owners(request, rights) {
             let message = "permission denied: root and the daemon's own user may ask for that";
@@ -160,7 +160,7 @@ impl Master {
             | Request::Take { .. }
             | Request::Return { .. }
             | Request::PoolAdd { .. }
-            | Request::PoolRemove { .. } => match self.command(asker, request) {
+            | Request::PoolRemove { .. } => match self.pool_request(asker, request) {
                 Some(answer) => answer,
                 None => return,
             },
@@ -197,7 +197,11 @@ impl Master {
                 return self.upgrade(Some(asker));
             }
             Request::Reload { all } => {
-                let extent = if *all { Extent::All } else { Extent::Changed };
+                let extent = if *all {
+                    ReloadScope::All
+                } else {
+                    ReloadScope::Changed
+                };
                 self.service.tell_reloading();
                 let result = self.reload(extent, Some(asker));
                 self.service.tell_ready();

@@ -1,0 +1,103 @@
+//! Where jobs are kept, and where they are asked for over TCP.
+
+use std::net::SocketAddr;
+
+use super::{absolute_file, path};
+use crate::World;
+use crate::draft::{JobsDraft, PoolText};
+use crate::error::Location;
+use crate::flat_keys::{Field, Written};
+use crate::jobs::{JobsStore, JobsTcp};
+use crate::model::{Address, Pool};
+use crate::report::Report;
+use crate::units::Text;
+use crate::value::quoted;
+
+const DEFAULT_STORE: &str = "/var/lib/forkyard/jobs.db";
+/// What a store begins with that is a database of PostgreSQL.
+const POSTGRESQL: [&str; 2] = ["postgresql://", "postgres://"];
+
+/// Where commands come over TCP: nobody on another machine is to reach it, because what is said there is not encrypted.
+pub(super) fn tcp(
+    draft: &JobsDraft,
+    location: &Location,
+    pools: &[(&PoolText, Pool)],
+    world: &dyn World,
+    report: &mut Report<'_>,
+) -> Option<JobsTcp> {
+    let Some(written) = draft.listen_tcp.written() else {
+        if let Some(secret) = draft.secret_file.written() {
+            let problem = "it has no effect without listen_tcp";
+            report.rule(
+                secret,
+                problem,
+                "remove it, or write listen_tcp = \"127.0.0.1:PORT\"",
+            );
+        }
+        return None;
+    };
+    if draft.secret_file.is_absent() {
+        report.missing(
+            location,
+            "secret_file",
+            "secret_file = followed by the path of a file with the secret of listen_tcp",
+        );
+    }
+    let secret_file = draft.secret_file.written();
+    let secret_file = secret_file.and_then(|written| absolute_file(written, world, report));
+    let address = written.value.0.parse::<SocketAddr>().ok();
+    let Some(address) = address.filter(|address| address.ip().is_loopback() && address.port() != 0) else {
+        let problem = format!(
+            "{} is no address of this machine alone with a port",
+            quoted(&written.value.0)
+        );
+        let remedy = "write \"127.0.0.1:PORT\" or \"[::1]:PORT\"; others reach it through ssh, or by a web application that pushes";
+        report.rule(written, problem, remedy);
+        return None;
+    };
+    let is_same = |pool: &Pool| match pool.listen.address {
+        Address::Tcp(other) => {
+            other.port() == address.port() && (other.ip() == address.ip() || other.ip().is_unspecified())
+        }
+        Address::TcpAny(port) => port == address.port(),
+        Address::Unix(_) => false,
+    };
+    if let Some((_, pool)) = pools.iter().find(|(_, pool)| is_same(pool)) {
+        let problem = format!("pool {} listens on it", pool.name);
+        report.rule(written, problem, "give the jobs a port of their own");
+    }
+    Some(JobsTcp {
+        address,
+        secret_file: secret_file?,
+    })
+}
+
+/// A file, or how a PostgreSQL server is reached.
+pub(super) fn store(field: &Field<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<JobsStore> {
+    let url = field.written().filter(|written| {
+        POSTGRESQL
+            .iter()
+            .any(|scheme| written.value.0.starts_with(scheme))
+    });
+    match url {
+        Some(url) => {
+            without_tls(url, report);
+            Some(JobsStore::Postgresql(url.value.0.clone()))
+        }
+        None => path(field, DEFAULT_STORE, world, report).map(JobsStore::File),
+    }
+}
+
+/// The connection to the server is not encrypted. Who asks for that is told so, and not left with one that is open.
+fn without_tls(url: &Written<Text>, report: &mut Report<'_>) {
+    let (_, options) = url.value.0.split_once('?').unwrap_or_default();
+    let mode = options
+        .split('&')
+        .find_map(|option| option.strip_prefix("sslmode="));
+    if let Some(mode) = mode.filter(|mode| !["disable", "prefer"].contains(mode)) {
+        let problem = format!("sslmode={mode}: the connection to PostgreSQL can't be encrypted");
+        let remedy = "reach the server by its unix socket, or through a tunnel that encrypts (ssh, stunnel, WireGuard) or a pooler \
+                      on this machine that does, and leave sslmode out";
+        report.rule(url, problem, remedy);
+    }
+}

@@ -1,0 +1,127 @@
+//! A file with a secret, which nobody else may know.
+
+use crate::config::Secret;
+use crate::sys::identity;
+use std::fmt;
+use std::fs::OpenOptions;
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// More than any secret has, with the end of its line.
+const MOST_BYTES: u64 = 1_024;
+
+/// Why a file is no secret.
+#[derive(Debug)]
+pub enum SecretError {
+    /// It can't be read.
+    Unread(PathBuf, io::Error),
+    /// Others may read or write it, or it belongs to another user.
+    Open(PathBuf),
+    /// What is in it is too short, too long, or more than a word.
+    Unfit(PathBuf),
+}
+
+impl fmt::Display for SecretError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let make = |path: &Path| {
+            let path = path.display();
+            format!(
+                "make one: install -m 600 /dev/null {path} && head -c 32 /dev/urandom | base64 -w 0 > {path}"
+            )
+        };
+        match self {
+            SecretError::Unread(path, error) => {
+                write!(f, "{}: {error}", path.display())?;
+                match error.kind() {
+                    io::ErrorKind::NotFound => write!(f, "; {}", make(path)),
+                    _ => Ok(()),
+                }
+            }
+            SecretError::Open(path) => write!(
+                f,
+                "{} is no secret: it has to be a file of root or of this user that no other may read or write; \
+                 {}",
+                path.display(),
+                make(path)
+            ),
+            SecretError::Unfit(path) => write!(
+                f,
+                "{} has no secret: it has to be one word of {} to {} characters; {}",
+                path.display(),
+                Secret::LENGTHS.start(),
+                Secret::LENGTHS.end(),
+                make(path)
+            ),
+        }
+    }
+}
+
+impl std::error::Error for SecretError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            SecretError::Unread(_, error) => Some(error),
+            SecretError::Open(_) | SecretError::Unfit(_) => None,
+        }
+    }
+}
+
+/// Reads a file that belongs to root or to this process' user, and that no other user can read or write.
+///
+/// # Errors
+/// It is no such file, or has no secret.
+pub fn read(path: &Path) -> Result<Secret, SecretError> {
+    let unread = |error| SecretError::Unread(path.to_owned(), error);
+    // What is opened is looked at, so that nothing can take its place; a pipe does not hold this up.
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)
+        .map_err(unread)?;
+    let data = file.metadata().map_err(unread)?;
+    let is_owned = data.uid() == 0 || data.uid() == identity::own_user();
+    if !data.is_file() || !is_owned || data.mode() & 0o077 != 0 {
+        return Err(SecretError::Open(path.to_owned()));
+    }
+    let mut text = Vec::new();
+    file.take(MOST_BYTES).read_to_end(&mut text).map_err(unread)?;
+    let secret = String::from_utf8(text).ok().and_then(|text| Secret::read(&text));
+    secret.ok_or_else(|| SecretError::Unfit(path.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn only_a_file_that_nobody_else_reads_has_a_secret() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("secret");
+        let read = || super::read(&path).map_err(|error| error.to_string());
+        let missing = read().expect_err("there is none");
+        assert!(missing.contains("/dev/urandom"), "{missing}");
+        fs::write(&path, "0123456789abcdef\n").expect("a file");
+        for (mode, is_read) in [
+            (0o600, true),
+            (0o400, true),
+            (0o640, false),
+            (0o604, false),
+            (0o620, false),
+        ] {
+            fs::set_permissions(&path, Permissions::from_mode(mode)).expect("a mode");
+            assert_eq!(read().is_ok(), is_read, "{mode:o}");
+        }
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("a mode");
+        if identity::is_root() {
+            std::os::unix::fs::chown(&path, Some(1), None).expect("an owner");
+            assert!(read().expect_err("another user's").contains("is no secret"));
+            std::os::unix::fs::chown(&path, Some(0), None).expect("an owner");
+        }
+        fs::write(&path, "short\n").expect("a file");
+        assert!(read().expect_err("too short").contains("16 to 255"));
+        let other = super::read(directory.path()).expect_err("a directory");
+        assert!(matches!(other, SecretError::Open(_)), "{other}");
+    }
+}

@@ -1,0 +1,158 @@
+//! A connection whose server has to answer within a time: a network that forwards nothing more tells nobody, and neither does a
+//! server that hangs.
+
+use forkyard_jobs::store::sql::{SqlError, Trouble};
+use std::cell::Cell;
+use std::error::Error as _;
+use std::future::Future;
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Config, Connection, Error, NoTls, Row, Socket, Statement};
+
+/// How long the server may take to answer. It is longer than what a statement waits for another transaction, and a machine that is
+/// cut off counts at least half as much again until it ends its jobs.
+pub(crate) const SILENCE: Duration = Duration::from_secs(10);
+
+/// What every connection has set. A transaction of an application may have a key that a job is pushed with here: it is not waited
+/// for without end. What a machine that is gone has locked is let go of.
+const SESSION: &str = "SET search_path = forkyard, pg_catalog; SET lock_timeout = '5s'; \
+     SET idle_in_transaction_session_timeout = '30s'; SET default_transaction_isolation = 'read committed'; \
+     SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
+
+type Link = Connection<Socket, tokio_postgres::tls::NoTlsStream>;
+
+/// A connection, and what drives it while something is waited for.
+pub(crate) struct Session {
+    client: Client,
+    runtime: Runtime,
+    /// An answer did not come in time.
+    is_silent: Cell<bool>,
+}
+
+impl Session {
+    /// Connects.
+    pub(crate) fn connect(config: &Config) -> Result<Session, SqlError> {
+        let runtime = runtime().map_err(|error| SqlError {
+            trouble: Trouble::Database,
+            message: error.to_string(),
+        })?;
+        let connected = runtime.block_on(in_time(config.connect(NoTls)));
+        let (client, connection): (Client, Link) = connected?;
+        // Its end is seen by what is asked next.
+        runtime.spawn(async move { _ = connection.await });
+        let session = Session {
+            client,
+            runtime,
+            is_silent: Cell::new(false),
+        };
+        session.batch(SESSION)?;
+        Ok(session)
+    }
+
+    /// Whether nothing can be asked any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_silent.get() || self.client.is_closed()
+    }
+
+    fn wait<T>(&self, asked: impl Future<Output = Result<T, Error>>) -> Result<T, SqlError> {
+        if self.is_silent.get() {
+            return Err(silent());
+        }
+        let answer = self.runtime.block_on(async { timeout(SILENCE, asked).await });
+        match answer {
+            Ok(answer) => answer.map_err(|error| of_server(&error)),
+            Err(_) => {
+                self.is_silent.set(true);
+                Err(silent())
+            }
+        }
+    }
+
+    /// Executes statements without values.
+    pub(crate) fn batch(&self, statements: &str) -> Result<(), SqlError> {
+        self.wait(self.client.batch_execute(statements))
+    }
+
+    /// Prepares a statement.
+    pub(crate) fn prepare(&self, statement: &str) -> Result<Statement, SqlError> {
+        self.wait(self.client.prepare(statement))
+    }
+
+    /// Executes a prepared statement; says how many rows it changed.
+    pub(crate) fn execute(
+        &self,
+        statement: &Statement,
+        values: &[&(dyn ToSql + Sync)],
+    ) -> Result<u64, SqlError> {
+        self.wait(self.client.execute(statement, values))
+    }
+
+    /// The rows of a prepared statement.
+    pub(crate) fn query(
+        &self,
+        statement: &Statement,
+        values: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, SqlError> {
+        self.wait(self.client.query(statement, values))
+    }
+
+    /// The one row of a statement.
+    pub(crate) fn one(&self, statement: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Row, SqlError> {
+        self.wait(self.client.query_one(statement, values))
+    }
+}
+
+/// What drives a connection.
+pub(crate) fn runtime() -> std::io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build()
+}
+
+/// The same as [`Session::connect`] for who drives the connection himself.
+pub(crate) async fn in_time<T>(asked: impl Future<Output = Result<T, Error>>) -> Result<T, SqlError> {
+    match timeout(SILENCE, asked).await {
+        Ok(answer) => answer.map_err(|error| of_server(&error)),
+        Err(_) => Err(silent()),
+    }
+}
+
+/// Sets what every connection has.
+pub(crate) async fn set_up(client: &Client) -> Result<(), SqlError> {
+    in_time(client.batch_execute(SESSION)).await
+}
+
+fn silent() -> SqlError {
+    SqlError {
+        trouble: Trouble::Cut,
+        message: format!("the server did not answer within {} s", SILENCE.as_secs()),
+    }
+}
+
+/// An error of the server, or of the connection to it.
+pub(crate) fn of_server(error: &Error) -> SqlError {
+    let trouble = match error.code() {
+        Some(code)
+            if *code == SqlState::T_R_SERIALIZATION_FAILURE || *code == SqlState::T_R_DEADLOCK_DETECTED =>
+        {
+            Trouble::Again
+        }
+        Some(code) if *code == SqlState::LOCK_NOT_AVAILABLE => Trouble::Held,
+        // An operator or the server ended the connection.
+        Some(code) if *code == SqlState::ADMIN_SHUTDOWN || *code == SqlState::CRASH_SHUTDOWN => Trouble::Cut,
+        // Connection exceptions, resources that are short, what an operator or the system does, internal errors; it is read-only.
+        Some(code) if ["08", "53", "57", "58", "XX", "25"].contains(&&code.code()[..2]) => Trouble::Database,
+        Some(_) => Trouble::Statement,
+        // It is the connection's.
+        None => Trouble::Cut,
+    };
+    let message = match error.as_db_error() {
+        Some(of_server) => of_server.message().to_owned(),
+        None => match error.source() {
+            Some(source) => format!("{error}: {source}"),
+            None => error.to_string(),
+        },
+    };
+    SqlError { trouble, message }
+}

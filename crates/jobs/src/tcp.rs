@@ -1,0 +1,171 @@
+//! Clients that come over TCP. The kernel does not say who they are: until one has told the secret nothing else is heard of it, and
+//! it has no place for long.
+
+use crate::client::{Client, Origin, Rights};
+use crate::run::{Peer, Process, TCP};
+use forkyard_config::Secret;
+use forkyard_protocol::jobs::{JobsAnswer, SecretRequest};
+use forkyard_sys::{clock, socket};
+use mio::Interest;
+use mio::unix::SourceFd;
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+/// How long a client may take to tell the secret.
+const PATIENCE_MS: u64 = 10_000;
+/// Clients at a time that have not told it: the one that came first makes room.
+const MOST_STRANGERS: usize = 64;
+/// Connections taken at once.
+const ACCEPTS: usize = 64;
+
+/// The socket, and who has not told the secret yet.
+#[derive(Debug, Default)]
+pub(crate) struct Tcp {
+    listening: Option<OwnedFd>,
+    secret: Option<Secret>,
+    /// Their tokens, and until when each has time: the first comes first.
+    strangers: VecDeque<(usize, u64)>,
+    is_more_waiting: bool,
+}
+
+impl Tcp {
+    /// Whether more clients may wait to be accepted.
+    pub(crate) fn is_more_waiting(&self) -> bool {
+        self.is_more_waiting
+    }
+
+    /// When the time of the next stranger is over.
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        self.strangers.front().map(|(_, until_ms)| *until_ms)
+    }
+}
+
+impl Process {
+    /// Listens at this socket from now on; `None`: at none.
+    pub(crate) fn listen_tcp(&mut self, listening: Option<(OwnedFd, Secret)>) {
+        if let Some(before) = self.tcp.listening.take() {
+            let raw = before.as_raw_fd();
+            let _ = self.poll.registry().deregister(&mut SourceFd(&raw));
+        }
+        let Some((socket, secret)) = listening else { return };
+        // Who has told another secret does not know this one.
+        if self.tcp.secret.as_ref().is_some_and(|before| *before != secret) {
+            self.end_tcp_clients();
+        }
+        self.tcp.secret = Some(secret);
+        let raw = socket.as_raw_fd();
+        let watched = (self.poll.registry()).register(&mut SourceFd(&raw), TCP, Interest::READABLE);
+        match watched {
+            Ok(()) => {
+                self.tcp.listening = Some(socket);
+                self.tcp.is_more_waiting = true;
+            }
+            Err(error) => log::error!("jobs: epoll_ctl: {error}"),
+        }
+    }
+
+    /// Lets go of all clients that came over TCP.
+    pub(crate) fn end_tcp_clients(&mut self) {
+        self.peers.retain(|_, peer| match peer {
+            Peer::Client(client) => matches!(client.conversation.origin, Origin::Unix { .. }),
+            Peer::Call(_) => true,
+        });
+    }
+
+    pub(crate) fn accept_tcp(&mut self) {
+        // Edge-triggered: all that wait are taken, after the others have had their turn.
+        self.tcp.is_more_waiting = true;
+        for _ in 0..ACCEPTS {
+            let Some(listener) = &self.tcp.listening else {
+                self.tcp.is_more_waiting = false;
+                return;
+            };
+            let accepted = match socket::accept(listener.as_fd()) {
+                Ok(Some(accepted)) => accepted,
+                Ok(None) => {
+                    self.tcp.is_more_waiting = false;
+                    return;
+                }
+                Err(error) => {
+                    self.tcp.is_more_waiting = false;
+                    if self.pause.begin(clock::now()) {
+                        log::error!("jobs: can't accept a connection: {error}; trying again");
+                    }
+                    return;
+                }
+            };
+            let from = socket::peer_name(accepted.as_fd()).unwrap_or_default();
+            let now_ms = self.now().mono_ms;
+            let client = Client::new(accepted, Rights::Stranger, Origin::Tcp(from), now_ms);
+            match self.add(Peer::Client(client)) {
+                Ok(token) => {
+                    self.tcp.strangers.push_back((token, now_ms + PATIENCE_MS));
+                    // One that has told it already is no stranger any more when others want its place.
+                    self.attend(token);
+                    self.again.push(token);
+                }
+                Err(error) => log::error!("jobs: {error}"),
+            }
+            self.make_room();
+        }
+    }
+
+    fn is_stranger(&self, token: usize) -> bool {
+        matches!(self.peers.get(&token), Some(Peer::Client(client)) if client.rights == Rights::Stranger)
+    }
+
+    fn make_room(&mut self) {
+        if self.tcp.strangers.len() <= MOST_STRANGERS {
+            return;
+        }
+        let strangers = std::mem::take(&mut self.tcp.strangers);
+        self.tcp.strangers = strangers
+            .into_iter()
+            .filter(|(token, _)| self.is_stranger(*token))
+            .collect();
+        while self.tcp.strangers.len() > MOST_STRANGERS {
+            if let Some((token, _)) = self.tcp.strangers.pop_front() {
+                self.remove(token);
+            }
+        }
+    }
+
+    /// Lets go of those that did not tell the secret in time.
+    pub(crate) fn tend_strangers(&mut self, now_ms: u64) {
+        while let Some((token, _)) = self
+            .tcp
+            .strangers
+            .front()
+            .copied()
+            .filter(|(_, until)| *until <= now_ms)
+        {
+            self.tcp.strangers.pop_front();
+            if self.is_stranger(token) {
+                self.remove(token);
+            }
+        }
+    }
+
+    /// A stranger's first line: it is the secret, or the last line of the conversation.
+    pub(crate) fn hear_stranger(&mut self, token: usize, line: &[u8]) {
+        let told = serde_json::from_slice::<SecretRequest>(line).ok();
+        let told = told.filter(|told| told.command == "secret");
+        let own = self.tcp.secret.as_ref();
+        let is_right = matches!((&told, own), (Some(told), Some(own)) if own.is(&told.secret));
+        let Some(Peer::Client(client)) = self.peers.get_mut(&token) else {
+            return;
+        };
+        if is_right {
+            client.rights = Rights::All;
+            return self.answer(token, &JobsAnswer::Done {});
+        }
+        client.give_up();
+        let why = match told {
+            Some(_) => "this is not the secret",
+            None => {
+                "over TCP the first request of a connection is the secret: {\"command\":\"secret\",\"secret\":\"…\"}"
+            }
+        };
+        self.answer(token, &JobsAnswer::error(why));
+    }
+}

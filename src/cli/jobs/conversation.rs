@@ -1,0 +1,183 @@
+//! A conversation with the process that keeps jobs: over its unix socket, or over TCP with a secret.
+
+use super::{JobsArguments, failed};
+use crate::cli::control::CommandOutcome;
+use crate::cli::{EXIT_CONFIG, EXIT_SOFTWARE};
+use crate::config::{self, Secret};
+use crate::jobs::{JobsAnswer, SecretRequest};
+use crate::secret;
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// sysexits.h, EX_UNAVAILABLE: there is no process to ask.
+const EXIT_UNAVAILABLE: u8 = 69;
+/// Where the socket is by default.
+const SOCKET: &str = "/run/forkyard-jobs.sock";
+
+/// Where the process listens.
+#[derive(Debug, Clone)]
+pub(super) enum Place {
+    Unix(PathBuf),
+    /// With what has to be known there.
+    Tcp(SocketAddr, Secret),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Unix(path) => path.display().fmt(f),
+            Place::Tcp(address, _) => address.fmt(f),
+        }
+    }
+}
+
+/// A conversation with the process that keeps jobs.
+pub(super) struct Conversation {
+    place: Place,
+    stream: BufReader<Stream>,
+}
+
+enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Unix(stream) => stream.read(buffer),
+            Stream::Tcp(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Unix(stream) => stream.write(bytes),
+            Stream::Tcp(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Stream::Unix(stream) => stream.flush(),
+            Stream::Tcp(stream) => stream.flush(),
+        }
+    }
+}
+
+/// The socket that a configuration names, or the usual one where that can't be read.
+fn socket_of(config: &Path) -> Result<PathBuf, CommandOutcome> {
+    match config::load(config) {
+        Ok(loaded) => match loaded.config.jobs {
+            Some(jobs) => Ok(jobs.listen),
+            None => Err(failed(
+                EXIT_CONFIG,
+                &format!("{} has no [jobs]", config.display()),
+            )),
+        },
+        Err(errors) if config.exists() && std::fs::File::open(config).is_ok() => {
+            Err(failed(EXIT_CONFIG, &errors.to_string()))
+        }
+        Err(_) => Ok(PathBuf::from(SOCKET)),
+    }
+}
+
+/// The file with the secret that a configuration names.
+fn secret_file_of(config: &Path) -> Result<PathBuf, CommandOutcome> {
+    let loaded = config::load(config).ok();
+    let tcp = loaded
+        .and_then(|loaded| loaded.config.jobs)
+        .and_then(|jobs| jobs.tcp);
+    let missing = "name the file with the secret: --secret-file FILE";
+    tcp.map(|tcp| tcp.secret_file)
+        .ok_or_else(|| failed(EXIT_CONFIG, missing))
+}
+
+impl Conversation {
+    /// Begins one as the command line says.
+    pub(super) fn begin(arguments: &JobsArguments) -> Result<Conversation, CommandOutcome> {
+        let place = match (&arguments.connect, &arguments.socket) {
+            (Some(address), _) => {
+                let file = match &arguments.secret_file {
+                    Some(file) => file.clone(),
+                    None => secret_file_of(&arguments.config)?,
+                };
+                let secret = secret::read(&file).map_err(|error| failed(EXIT_CONFIG, &error.to_string()))?;
+                Place::Tcp(*address, secret)
+            }
+            (None, Some(path)) => Place::Unix(path.clone()),
+            (None, None) => Place::Unix(socket_of(&arguments.config)?),
+        };
+        Conversation::begin_at(place)
+    }
+
+    fn begin_at(place: Place) -> Result<Conversation, CommandOutcome> {
+        let connected = match &place {
+            Place::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
+            Place::Tcp(address, _) => TcpStream::connect(address).map(Stream::Tcp),
+        };
+        let stream = connected.map_err(|error| {
+            let key = match &place {
+                Place::Unix(_) => "listen",
+                Place::Tcp(..) => "listen_tcp",
+            };
+            let advice =
+                format!("does the daemon run, and does its configuration have [jobs] with this as {key}?");
+            failed(EXIT_UNAVAILABLE, &format!("{place}: {error}; {advice}"))
+        })?;
+        let mut conversation = Conversation {
+            place,
+            stream: BufReader::new(stream),
+        };
+        if let Place::Tcp(_, secret) = &conversation.place {
+            let secret = secret.reveal().to_owned();
+            let command = "secret".to_owned();
+            conversation.ask(&SecretRequest { command, secret })?;
+        }
+        Ok(conversation)
+    }
+
+    /// The same with the process that is there now.
+    pub(super) fn begin_again(&mut self) {
+        if let Ok(next) = Conversation::begin_at(self.place.clone()) {
+            *self = next;
+        }
+    }
+
+    /// One whose answers come within a time; `None`: there is no process.
+    pub(super) fn begin_within(socket: &Path, limit: Duration) -> Option<Conversation> {
+        let stream = UnixStream::connect(socket).ok()?;
+        stream.set_read_timeout(Some(limit)).ok()?;
+        Some(Conversation {
+            place: Place::Unix(socket.to_owned()),
+            stream: BufReader::new(Stream::Unix(stream)),
+        })
+    }
+
+    pub(super) fn ask(&mut self, request: &impl serde::Serialize) -> Result<JobsAnswer, CommandOutcome> {
+        match self.try_ask(request)? {
+            JobsAnswer::Error { message, .. } => Err(failed(EXIT_SOFTWARE, &message)),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Asks; an error is that there is no answer.
+    pub(super) fn try_ask(&mut self, request: &impl serde::Serialize) -> Result<JobsAnswer, CommandOutcome> {
+        let lost = |place: &Place, error: &dyn fmt::Display| {
+            failed(EXIT_SOFTWARE, &format!("{place}: no answer: {error}"))
+        };
+        let mut line = serde_json::to_vec(request).unwrap_or_default();
+        line.push(b'\n');
+        let sent = self.stream.get_mut().write_all(&line);
+        sent.map_err(|error| lost(&self.place, &error))?;
+        let mut answer = Vec::new();
+        (self.stream.read_until(b'\n', &mut answer)).map_err(|error| lost(&self.place, &error))?;
+        serde_json::from_slice(&answer).map_err(|error| lost(&self.place, &error))
+    }
+}

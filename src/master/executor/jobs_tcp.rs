@@ -1,0 +1,108 @@
+//! The TCP socket at which jobs are asked for. The master holds it, so that no other process can have the port while the one that
+//! keeps jobs is started again, or while one master follows another.
+
+use super::apply_error::ApplyError;
+use super::control::private;
+use super::{Executor, Handover};
+use crate::config::{Address, Config, Secret};
+use crate::handover::names;
+use crate::listen::{Listener, bind};
+use crate::secret;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+/// The socket, and what a client has to know.
+#[derive(Debug)]
+pub(super) struct Tcp {
+    listener: Listener,
+    secret: Secret,
+}
+
+/// What there is, and what a configuration wants that is not in force yet.
+#[derive(Debug, Default)]
+pub(super) struct JobsTcp {
+    present: Option<Tcp>,
+    prepared: Option<Prepared>,
+}
+
+#[derive(Debug)]
+struct Prepared {
+    address: SocketAddr,
+    /// Nothing: the present one is at this address.
+    listener: Option<Listener>,
+    secret: Secret,
+}
+
+impl JobsTcp {
+    /// The socket.
+    pub(super) fn socket(&self) -> Option<&OwnedFd> {
+        self.present.as_ref().map(|tcp| &tcp.listener.socket)
+    }
+
+    /// What a client has to know.
+    pub(super) fn secret(&self) -> Option<&Secret> {
+        self.present.as_ref().map(|tcp| &tcp.secret)
+    }
+
+    /// What was prepared is not going to be in force.
+    pub(super) fn give_up(&mut self) {
+        self.prepared = None;
+    }
+
+    /// What was prepared is in force; says whether anything has changed.
+    pub(super) fn take_up(&mut self, handover: &mut Handover) -> bool {
+        let Some(prepared) = self.prepared.take() else {
+            let before = self.present.take();
+            if before.is_some() {
+                handover.unkeep([names::JOBS.to_owned()]);
+            }
+            return before.is_some();
+        };
+        let before = self.present.take();
+        let is_changed = prepared.listener.is_some()
+            || (before.as_ref()).is_none_or(|before| before.secret != prepared.secret);
+        if prepared.listener.is_some() && before.is_some() {
+            handover.unkeep([names::JOBS.to_owned()]);
+        }
+        let is_new = prepared.listener.is_some();
+        let listener = prepared.listener.or(before.map(|before| before.listener));
+        self.present = listener.map(|listener| Tcp {
+            listener,
+            secret: prepared.secret,
+        });
+        if let Some(socket) = self.socket().filter(|_| is_new) {
+            handover.keep_jobs(socket);
+        }
+        is_changed
+    }
+}
+
+impl Executor {
+    /// Opens what a configuration wants that is not there, and reads the secret. What there is goes on.
+    pub(super) fn prepare_jobs_tcp(&mut self, config: &Config) -> Result<(), ApplyError> {
+        let Some(wanted) = config.jobs.as_ref().and_then(|jobs| jobs.tcp.as_ref()) else {
+            self.helpers.jobs_tcp.prepared = None;
+            return Ok(());
+        };
+        let secret = secret::read(&wanted.secret_file).map_err(ApplyError::Secret)?;
+        let address = Address::Tcp(wanted.address);
+        // The daemon's start may prepare twice.
+        let before = self.helpers.jobs_tcp.prepared.take();
+        let opened = before.filter(|before| before.address == wanted.address);
+        let is_there = |tcp: &Tcp| tcp.listener.address == address;
+        let listener = match opened.and_then(|opened| opened.listener) {
+            Some(listener) => Some(listener),
+            None if self.helpers.jobs_tcp.present.as_ref().is_some_and(is_there) => None,
+            None => {
+                let bound = bind(&private(address, 0), &mut self.handover.inherited);
+                Some(bound.map_err(ApplyError::JobsListen)?)
+            }
+        };
+        self.helpers.jobs_tcp.prepared = Some(Prepared {
+            address: wanted.address,
+            listener,
+            secret,
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,3 @@
+<?php
+// What forkyard says of the workers of a worker script.
+echo json_encode(forkyard_worker());

@@ -1,0 +1,325 @@
+//! The TCP socket, at which the kernel does not say who asks: who has not told the secret gets nothing.
+
+use super::{Jobs, configuration};
+use crate::support::daemon::{Daemon, directory, forkyard};
+use crate::support::nginx::free_port;
+use crate::support::{PATIENCE, process, until};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+const SECRET: &str = "0123456789abcdefghij";
+
+struct Place {
+    jobs: Jobs,
+    address: SocketAddr,
+}
+
+/// Lines of JSON over TCP.
+struct Line(BufReader<TcpStream>);
+
+impl Line {
+    fn connect(address: SocketAddr) -> Line {
+        let stream = until("the TCP socket", || TcpStream::connect(address).ok());
+        stream.set_read_timeout(Some(PATIENCE)).expect("a time limit");
+        Line(BufReader::new(stream))
+    }
+
+    fn say(&mut self, bytes: &[u8]) {
+        // Who is not wanted any more sees it when it reads.
+        let _ = self.0.get_mut().write_all(bytes);
+    }
+
+    /// The next answer; `None`: the conversation is over.
+    fn hear(&mut self) -> Option<Value> {
+        let mut line = String::new();
+        let _ = self.0.read_line(&mut line);
+        serde_json::from_str(&line).ok()
+    }
+
+    fn ask(&mut self, request: &Value) -> Option<Value> {
+        self.say(format!("{request}\n").as_bytes());
+        self.hear()
+    }
+
+    fn tell(&mut self, secret: &str) -> Option<Value> {
+        self.ask(&json!({"command": "secret", "secret": secret}))
+    }
+
+    /// Whether nothing but the end comes.
+    fn is_over(&mut self) -> bool {
+        let mut rest = Vec::new();
+        let read = self.0.read_to_end(&mut rest);
+        rest.is_empty() && read.is_ok_or(|error| error.kind() == std::io::ErrorKind::ConnectionReset)
+    }
+}
+
+trait IsOkOr {
+    fn is_ok_or(&self, holds: impl Fn(&std::io::Error) -> bool) -> bool;
+}
+
+impl<T> IsOkOr for std::io::Result<T> {
+    fn is_ok_or(&self, holds: impl Fn(&std::io::Error) -> bool) -> bool {
+        self.as_ref().map_or_else(holds, |_| true)
+    }
+}
+
+fn write_secret(dir: &Path, secret: &str, mode: u32) -> PathBuf {
+    let path = dir.join("secret");
+    fs::write(&path, format!("{secret}\n")).expect("a secret");
+    fs::set_permissions(&path, Permissions::from_mode(mode)).expect("a mode");
+    path
+}
+
+fn text(dir: &Path, address: SocketAddr) -> String {
+    let global = format!("control = \"{}/control.sock\"\n", dir.display());
+    let text = configuration(dir, &global, "max_children = 2\n", "", "");
+    let secret = write_secret(dir, SECRET, 0o600);
+    let tcp = format!(
+        "[jobs]\nlisten_tcp = \"{address}\"\nsecret_file = \"{}\"\n",
+        secret.display()
+    );
+    text.replace("[jobs]\n", &tcp)
+}
+
+fn address() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], free_port()))
+}
+
+fn start() -> Place {
+    let address = address();
+    let daemon = Daemon::start(|dir| text(dir, address));
+    Place {
+        jobs: Jobs { daemon },
+        address,
+    }
+}
+
+impl Place {
+    fn trusted(&self) -> Line {
+        let mut line = Line::connect(self.address);
+        assert_eq!(line.tell(SECRET), Some(json!({"result": "done"})));
+        line
+    }
+
+    fn command(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let address = self.address.to_string();
+        let mut all = vec!["jobs", "--connect", &address];
+        all.extend(arguments);
+        let output = forkyard(&all, &self.jobs.dir()).output().expect("forkyard");
+        let said =
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        (output.status.code(), said)
+    }
+}
+
+#[test]
+fn the_secret_opens_the_tcp_socket_and_nothing_else_does() {
+    let place = start();
+    let mut trusted = place.trusted();
+    let pushed =
+        trusted.ask(&json!({"command": "push", "job": {"queue": "mail", "kind": "echo", "payload": 7}}));
+    let id = pushed.expect("an answer")["jobs"][0]["id"].clone();
+    let waited = trusted
+        .ask(&json!({"command": "wait", "id": id}))
+        .expect("an answer");
+    assert_eq!(waited["job"]["result"], "7 mail ");
+    // Several lines at once, the secret first.
+    let mut at_once = Line::connect(place.address);
+    at_once.say(
+        format!("{{\"command\":\"secret\",\"secret\":\"{SECRET}\"}}\n{{\"command\":\"queues\"}}\n")
+            .as_bytes(),
+    );
+    assert_eq!(at_once.hear().expect("an answer")["result"], "done");
+    assert_eq!(at_once.hear().expect("an answer")["result"], "queues");
+
+    let long = format!("{{\"command\":\"secret\",\"secret\":\"{}", "x".repeat(5_000));
+    for (said, expected) in [
+        (
+            "{\"command\":\"queues\"}\n",
+            "the first request of a connection is the secret",
+        ),
+        (
+            "{\"command\":\"push\",\"job\":{\"queue\":\"mail\",\"kind\":\"echo\"}}\n",
+            "the first request",
+        ),
+        (
+            "{\"command\":\"queues\",\"secret\":\"0123456789abcdefghij\"}\n",
+            "the first request",
+        ),
+        ("GET / HTTP/1.1\r\n\r\n", "the first request"),
+        ("\n", "the first request"),
+        (
+            "{\"command\":\"secret\",\"secret\":\"\"}\n",
+            "this is not the secret",
+        ),
+        (
+            "{\"command\":\"secret\",\"secret\":\"0123456789abcdefghi\"}\n",
+            "this is not the secret",
+        ),
+        (
+            "{\"command\":\"secret\",\"secret\":\"0123456789abcdefghijk\"}\n",
+            "this is not the secret",
+        ),
+        (&long, "a request has at most"),
+    ] {
+        let mut stranger = Line::connect(place.address);
+        stranger.say(said.as_bytes());
+        let answer = stranger.hear().unwrap_or_else(|| panic!("no answer to {said:?}"));
+        assert!(
+            answer["message"]
+                .as_str()
+                .is_some_and(|why| why.contains(expected)),
+            "{said:?}: {answer}"
+        );
+        // What follows is not heard any more.
+        stranger.say(format!("{{\"command\":\"secret\",\"secret\":\"{SECRET}\"}}\n").as_bytes());
+        assert!(stranger.is_over(), "{said:?}");
+    }
+    let listed = place.jobs.ask(&json!({"command": "list"}));
+    assert_eq!(listed["jobs"].as_array().map(Vec::len), Some(1), "{listed}");
+
+    // The command line, with the configuration's file and with its own.
+    let (code, said) = place.command(&["push", "mail", "echo", "--payload", "8", "--wait"]);
+    assert!(code == Some(0) && said.contains("8 mail"), "{said}");
+    let (code, said) = place.command(&["connections"]);
+    assert!(
+        code == Some(0) && said.contains("127.0.0.1:") && said.contains("queues"),
+        "{said}"
+    );
+    fs::write(place.jobs.dir().join("other"), "another secret, which is wrong").expect("a file");
+    let other = place.jobs.dir().join("other").display().to_string();
+    let (code, said) = place.command(&["--secret-file", &other, "queues"]);
+    assert!(code == Some(78) && said.contains("is no secret"), "{said}");
+    fs::set_permissions(&other, Permissions::from_mode(0o600)).expect("a mode");
+    let (code, said) = place.command(&["--secret-file", &other, "queues"]);
+    assert!(code == Some(78) && said.contains("has no secret"), "{said}");
+    fs::write(&other, "another-secret-which-is-wrong").expect("a file");
+    let (code, said) = place.command(&["--secret-file", &other, "queues"]);
+    assert!(
+        code == Some(70) && said.contains("this is not the secret"),
+        "{said}"
+    );
+}
+
+/// Who connects over TCP has no user, so this is what every user of the machine can do.
+#[test]
+fn a_flood_of_strangers_keeps_nobody_out_who_knows_the_secret() {
+    let place = start();
+    let mut before = place.trusted();
+    let mut strangers: Vec<Line> = Vec::new();
+    for round in 0..4 {
+        for _ in 0..100 {
+            let mut stranger = Line::connect(place.address);
+            stranger.say(b"{\"command\":\"secret\",\"sec");
+            strangers.push(stranger);
+        }
+        let queues = json!({"command": "queues"});
+        assert_eq!(
+            before.ask(&queues).expect("an answer")["result"],
+            "queues",
+            "round {round}"
+        );
+        assert_eq!(
+            place.trusted().ask(&queues).expect("an answer")["result"],
+            "queues"
+        );
+    }
+    // Only the last ones have a place.
+    let shown = before.ask(&json!({"command": "connections"})).expect("an answer");
+    let all = shown["connections"].as_array().cloned().unwrap_or_default();
+    let count = all.iter().filter(|one| one["rights"] == "none").count();
+    assert!((1..=64).contains(&count), "{count}");
+    assert!(strangers[0].is_over());
+    let last = strangers.last_mut().expect("the last");
+    last.say(format!("ret\":\"{SECRET}\"}}\n").as_bytes());
+    assert_eq!(last.hear(), Some(json!({"result": "done"})), "it was only slow");
+    // One that says nothing more has no place for long.
+    let mut silent = Line::connect(place.address);
+    silent.say(b"{");
+    assert!(silent.is_over());
+}
+
+#[test]
+fn nobody_gets_the_port_while_processes_are_killed_and_replaced() {
+    let dir = directory();
+    let path = dir.path().to_owned();
+    let address = address();
+    fs::write(path.join("forkyard.toml"), text(&path, address)).expect("configuration");
+    let mut command = forkyard(&["run", "--keeper"], &path);
+    command.env_remove("NOTIFY_SOCKET");
+    let mut daemon = Daemon::launch(&path, command);
+    daemon.keep(dir);
+    daemon.wait_for("ready to handle connections");
+    let jobs = Jobs { daemon };
+    let place = Place { jobs, address };
+    let children = |pid| process::children(pid).into_iter();
+    let master = || {
+        until("the master", || {
+            children(place.jobs.daemon.pid()).find(|pid| process::title(*pid).contains("master process"))
+        })
+    };
+    let is_taken = || TcpListener::bind(address).is_err();
+    let goes_on = |what: &str| {
+        assert!(is_taken(), "{what}");
+        // The process may be about to be replaced.
+        let done = until("an answer", || {
+            let mut line = Line::connect(address);
+            line.tell(SECRET)?;
+            line.ask(&json!({"command": "push", "job": {"queue": "mail", "kind": "echo"}}))
+        });
+        assert_eq!(done["result"], "pushed", "{what}: {done}");
+        assert!(is_taken(), "{what}");
+    };
+    goes_on("the start");
+    let keeper = place.jobs.keeper_of_jobs(master());
+    process::signal(keeper, Signal::SIGKILL);
+    goes_on("the process that keeps jobs is killed");
+    process::signal(master(), Signal::SIGKILL);
+    assert!(is_taken());
+    place.jobs.daemon.wait_for_count("ready to handle connections", 2);
+    goes_on("the master is killed");
+    let upgrade = forkyard(&["upgrade"], &place.jobs.dir())
+        .output()
+        .expect("upgrade");
+    assert!(upgrade.status.success(), "{upgrade:?}");
+    goes_on("an upgrade");
+    let reload = || forkyard(&["reload"], &place.jobs.dir()).output().expect("reload");
+
+    // A secret that others could read is refused, and the one before holds.
+    let mut told_before = place.trusted();
+    write_secret(&place.jobs.dir(), "the-next-secret-of-all", 0o644);
+    let refused = reload();
+    assert!(!refused.status.success(), "{refused:?}");
+    assert!(place.jobs.daemon.log().contains("is no secret"));
+    goes_on("a reload that is refused");
+    // A changed one ends what knew the old one alone.
+    write_secret(&place.jobs.dir(), "the-next-secret-of-all", 0o600);
+    assert!(reload().status.success());
+    assert!(told_before.is_over());
+    let mut line = Line::connect(address);
+    assert_eq!(
+        line.tell(SECRET).expect("an answer")["message"],
+        "this is not the secret"
+    );
+    let mut line = Line::connect(address);
+    assert_eq!(
+        line.tell("the-next-secret-of-all"),
+        Some(json!({"result": "done"}))
+    );
+    // Without the key there is no socket.
+    let file = place.jobs.dir().join("forkyard.toml");
+    let text = fs::read_to_string(&file).expect("configuration");
+    let without: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.contains("listen_tcp") && !line.contains("secret_file"))
+        .collect();
+    fs::write(&file, without.join("\n")).expect("configuration");
+    assert!(reload().status.success());
+    until("the port is free", || TcpListener::bind(address).ok());
+    assert!(line.is_over());
+}
