@@ -24,7 +24,7 @@ const MAPS: &str = "/proc/self/maps";
 
 /// Replaces the data of this process' libraries, and its heap, by private mappings of files of the same bytes, at the same
 /// addresses, and makes one mapping of each library's code and constants. The stack stays. `description`: what
-/// [`describe`](super::shared_mappings::describe) has just said of this process.
+/// [`describe`] has just said of this process.
 ///
 /// # Safety
 /// The process has one thread, and no handler of a signal runs meanwhile. Since it was described its heap has not shrunk, and
