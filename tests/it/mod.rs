@@ -5,6 +5,7 @@ mod access;
 mod applications;
 mod births;
 mod check;
+mod computing;
 mod control;
 mod dev;
 mod documents;

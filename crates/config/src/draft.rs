@@ -101,6 +101,7 @@ draft! {
             request_slowlog_trace_depth: Whole = "request_slowlog_trace_depth",
             client_timeout: Time = "client_timeout",
             keepalive_timeout: Time = "keepalive_timeout",
+            wait_for_cpu: Flag = "wait_for_cpu",
             params_bytes: Size = "limits.params_bytes",
             params_count: Whole = "limits.params_count",
             status_path: Text = "status_path",

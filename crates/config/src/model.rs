@@ -185,6 +185,9 @@ pub struct Pool {
     pub client_timeout: Duration,
     /// How long an idle kept connection stays open.
     pub keepalive_timeout: Duration,
+    /// New connections stay in the listening socket while as many workers compute as there are processors.
+    #[serde(default)]
+    pub wait_for_cpu: bool,
     /// Limits on what a client may send.
     pub limits: Limits,
     /// Working directory of the workers (inside `chroot` if that is set).

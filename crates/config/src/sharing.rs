@@ -152,6 +152,7 @@ pub fn common(pool: &Pool) -> Pool {
         slow_log: None,
         client_timeout: Duration::ZERO,
         keepalive_timeout: Duration::ZERO,
+        wait_for_cpu: false,
         limits: Limits {
             params_bytes: 0,
             params_count: 0,

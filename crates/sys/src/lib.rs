@@ -29,6 +29,7 @@ pub mod program;
 pub mod question;
 pub mod rewind;
 pub mod rights;
+pub mod sched;
 pub mod session;
 pub mod shared_mappings;
 pub mod shm;

@@ -240,6 +240,7 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         slow_log: None,
         client_timeout: Duration::from_secs(20),
         keepalive_timeout: Duration::from_secs(20),
+        wait_for_cpu: true,
         limits: Limits {
             params_bytes: 1 << 20,
             params_count: 10_000,

@@ -204,6 +204,11 @@ fn without_effect(text: &PoolText, report: &mut Report<'_>) {
     report.refuse(&draft.process_idle_timeout, problem, &remedy);
     report.refuse(&draft.memory_limit, problem, &remedy);
     report.refuse(&draft.max_children, problem, &remedy);
+    report.refuse(
+        &draft.wait_for_cpu,
+        problem,
+        "leave it out: `concurrency` says how many requests an application has at once",
+    );
     for field in [
         &draft.start_servers,
         &draft.min_spare_servers,

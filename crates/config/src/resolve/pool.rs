@@ -105,6 +105,7 @@ pub(super) fn resolve(
         slow_log: super::slow::resolve(draft, world, report),
         client_timeout: positive(&draft.client_timeout, DEFAULT_CLIENT_TIMEOUT, report),
         keepalive_timeout: positive(&draft.keepalive_timeout, DEFAULT_KEEPALIVE_TIMEOUT, report),
+        wait_for_cpu: draft.wait_for_cpu.or(true),
         limits: limits(draft, report),
         chdir,
         chroot,

@@ -63,6 +63,9 @@ pub(super) const ROWS: &[Setting] = &[
     key(Pool, "keepalive_timeout", "duration, not 0", r#"`"75s"`"#,
         "how long an idle connection that the web server keeps stays open")
         .in_php_fpm("none: a connection holds its worker for ever"),
+    key(Pool, "wait_for_cpu", "flag", "`true`",
+        "leave new connections in the listening socket while as many of the pool's workers compute as there are processors ([Process management](../explain/process-management.md#requests-that-compute))")
+        .in_php_fpm("every idle worker accepts"),
     key(Pool, "limits.params_bytes", r#"size, `"4K"` to `"1G"`"#, r#"`"1M"`"#,
         "most bytes of the names and values of one request's parameters")
         .in_php_fpm("fixed"),

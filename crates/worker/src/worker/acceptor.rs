@@ -91,6 +91,8 @@ pub(super) struct Acceptor {
     pub(super) expired: Tick,
     /// The listening socket as it was last measured, and when that was.
     pub(super) line: (ListenQueueState, Tick),
+    /// How many the worker may use, once that has mattered.
+    pub(super) processors: Option<usize>,
     /// Connections that it has accepted.
     pub(super) accepted: u64,
     pub(super) gauge: Gauge,
@@ -117,6 +119,7 @@ impl Acceptor {
         }
         epoll.add(&stop_pipe, EpollEvent::new(EpollFlags::EPOLLIN, STOP_PIPE))?;
         Ok(Acceptor {
+            processors: None,
             notifier: AcceptNotifier::new(slot as usize, accept_notify, &service.settings),
             stop_pipe,
             promotion: None,
@@ -171,8 +174,10 @@ impl Acceptor {
             return self.next_routed(service, backend);
         }
         let has_run = idle_since.since(self.runs_since) >= RUN_INTERVAL;
-        // A request on a connection that this worker holds would wait for it.
-        if self.eager && has_run && service.idle_watch.keepalive().idle() == 0 {
+        // A request on a connection that this worker holds would wait for it. With long requests, the processor's caches would be
+        // the others' then.
+        let is_short = !service.cost.usual.is_long();
+        if self.eager && has_run && is_short && service.idle_watch.keepalive().idle() == 0 {
             self.runs_since = idle_since;
             std::thread::yield_now();
         }
@@ -325,7 +330,7 @@ impl Acceptor {
     }
 }
 
-fn poll_timeout(limit: Duration) -> PollTimeout {
+pub(super) fn poll_timeout(limit: Duration) -> PollTimeout {
     PollTimeout::try_from(millis(limit)).unwrap_or(PollTimeout::MAX)
 }
 

@@ -7,16 +7,19 @@
 
 use super::acceptor::{
     Acceptor, BACKEND, EVENTS, EXCLUSIVE, FIRST_KEEPALIVE, LISTENER, PROMPT, QUEUE, STOP_PIPE, Work, millis,
+    poll_timeout,
 };
 use super::connection::Connection;
 use super::keepalive;
 use super::outlook::{self, count};
 use super::promotion;
+use super::run_queue;
 use super::service::Service;
 use super::service_order::{self, ListenQueueState, Next, Waiting};
 use crate::sys::clock;
 use crate::tick::Tick;
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::epoll::{EpollEvent, EpollTimeout};
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -83,6 +86,14 @@ impl Acceptor {
             Err(errno) => return Some(Work::Failed(format!("epoll_wait: {errno}"))),
         };
         let now = clock::now();
+        if may_sleep {
+            if let Some(pause) = self.leaves(service, &events[..count], now) {
+                // What comes of it, the next look tells.
+                let mut told = [PollFd::new(self.stop_pipe.as_fd(), PollFlags::POLLIN)];
+                let _ = poll(&mut told, poll_timeout(pause));
+                return None;
+            }
+        }
         self.looked = now;
         if self.pause.end(now) {
             let watched = EpollEvent::new(EXCLUSIVE, LISTENER);
@@ -147,6 +158,20 @@ impl Acceptor {
             return Some(Work::OutOfBand);
         }
         (ready.backend || backend.is_some_and(|due| due <= now)).then_some(Work::Backend)
+    }
+
+    /// Whether new connections, and nothing else, have come, and siblings that are busy shall take them; for how long.
+    fn leaves(&mut self, service: &Service, events: &[EpollEvent], now: Tick) -> Option<Duration> {
+        let usual = service.cost.usual;
+        let is_new = !events.is_empty() && events.iter().all(|event| event.data() == LISTENER);
+        if !is_new || !usual.is_long() || service.idle_watch.keepalive().idle() > 0 {
+            return None;
+        }
+        let processors = *self.processors.get_or_insert_with(|| {
+            std::thread::available_parallelism().map_or(usize::MAX, std::num::NonZero::get)
+        });
+        let (idle, begun) = outlook::begun_within(&service.board, usual.counts_for(), now);
+        (begun >= usual.at_once(processors)).then(|| run_queue::look_again(idle))
     }
 
     /// Serves what has waited longest, as far as can be told; `None`: it is a sibling's by now.

@@ -1,17 +1,66 @@
 //! How much CPU time a request used.
 
+use super::run_queue::{LEAST, UsualRequest};
 use super::service::Service;
 use crate::sys::clock;
+use crate::sys::sched::{SchedStat, SchedTimes};
 use crate::tick::Tick;
+use std::time::Duration;
 
 /// Requests shorter than this are not measured: their CPU time is below what php-fpm's clock tick could show.
 const CPU_THRESHOLD_MICROS: u64 = 1_000;
+
+/// Of so many short requests, and one more, one is measured.
+const FEW: u32 = 31;
+
+/// What the worker's requests cost, for `run_queue`.
+#[derive(Debug, Default)]
+pub(super) struct Cost {
+    /// `None`: the worker accepts whatever comes.
+    stat: Option<SchedStat>,
+    /// As the current request began, if it is measured.
+    at_begin: Option<SchedTimes>,
+    pub(super) usual: UsualRequest,
+    /// Requests since the last that was measured.
+    passed_over: u32,
+}
+
+impl Cost {
+    /// Measures from now on, if that can be done.
+    pub(super) fn measure(&mut self) {
+        self.stat = SchedStat::open();
+    }
+
+    /// A request begins. `before`: how long the one before took; short ones are not measured, and few of those that took long
+    /// because others had the processors.
+    pub(super) fn begin(&mut self, before: Duration) {
+        let is_known = !self.usual.run.is_zero() && !self.usual.is_long();
+        self.passed_over = match is_known && self.passed_over < FEW {
+            true => self.passed_over + 1,
+            false => 0,
+        };
+        self.at_begin = match before >= LEAST && self.passed_over == 0 {
+            true => self.stat.as_ref().and_then(SchedStat::read),
+            false => None,
+        };
+    }
+
+    fn end(&mut self, took: Duration) {
+        let Some(begun) = self.at_begin.take() else { return };
+        if let Some(now) = self.stat.as_ref().and_then(SchedStat::read) {
+            let run = now.run.saturating_sub(begun.run);
+            self.usual
+                .note(took, run, now.waited.saturating_sub(begun.waited));
+        }
+    }
+}
 
 impl Service {
     /// Accounts for the request that was being served.
     pub(super) fn account(&mut self, now: Tick) {
         let took = now.since(self.taken);
         self.took = [took, self.took[0]];
+        self.cost.end(took);
         let micros = took.as_micros() as u64;
         let (mut centipercent, program) = (0, std::mem::take(&mut self.program_micros));
         if micros >= CPU_THRESHOLD_MICROS {

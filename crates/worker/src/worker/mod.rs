@@ -32,6 +32,7 @@ mod restart_file;
 mod rewound;
 mod routed;
 mod run;
+mod run_queue;
 mod said;
 mod service;
 pub mod service_order;

@@ -5,6 +5,7 @@ use crate::scoreboard::layout::{header as field, slot};
 use crate::scoreboard::load::Load;
 use crate::scoreboard::{Reader, Stage, header, slot_reader};
 use crate::sys::{diag, socket};
+use crate::tick::Tick;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -28,6 +29,28 @@ pub(super) fn count(board: &Reader) -> (u64, u64) {
         }
     }
     (idle, busy)
+}
+
+/// How many workers of the generation are idle, and how many have begun a request within this time and have not ended it.
+pub(super) fn begun_within(board: &Reader, time: Duration, now: Tick) -> (usize, usize) {
+    let words = board.header();
+    let (mut idle, mut begun) = (0, 0);
+    for page in (0..board.slots())
+        .filter(|index| header::used(words, *index))
+        .filter_map(|index| board.slot(index))
+    {
+        match slot_reader::stage(page) {
+            Stage::Accepting => idle += 1,
+            Stage::Creating => {}
+            _ => {
+                // The words of the request before stand until this one's first bytes are there.
+                let words = [slot::TAKEN, slot::SINCE].map(|word| slot_reader::word(page, word));
+                let since = Tick::from_nanos(words[0].max(words[1]));
+                begun += usize::from(now.since(since) < time);
+            }
+        }
+    }
+    (idle, begun)
 }
 
 /// What the worker's siblings of the generation have to do, those that are up.

@@ -6,7 +6,7 @@ use crate::tick::Tick;
 use std::time::Duration;
 
 /// Words that [`Worker::carry`] writes.
-pub const CARRIED: usize = 24;
+pub const CARRIED: usize = 26;
 
 /// Writes or reads one number after the other.
 struct Words<'w> {
@@ -158,6 +158,8 @@ impl Worker {
             words.duration(duration);
         }
         words.number(&mut service.cpu_micros);
+        words.duration(&mut service.cost.usual.run);
+        words.duration(&mut service.cost.usual.took);
         if let Some(scale) = &mut service.scale {
             words.tick(scale.measured_mut());
         }

@@ -11,7 +11,7 @@ use super::request::Request;
 use super::said;
 use super::service::{NoRequest, Service};
 use super::timeout_response::install_timeout_response;
-use crate::config::Pool;
+use crate::config::{Pool, ProcessManager};
 use crate::master::pool_restart::RestartReason;
 use crate::scoreboard::counters::ExitCause;
 use crate::scoreboard::{Reader, Slot, Stage, header};
@@ -138,6 +138,14 @@ impl Worker {
         let mut service = Service::new(context.settings, listener, board, slot, idle_watch, recorder);
         if let Some(channel) = own.channel {
             service.route(channel);
+        } else if service.settings.pool.wait_for_cpu
+            && matches!(
+                service.settings.pool.pm,
+                ProcessManager::Static { .. } | ProcessManager::Dynamic { .. }
+            )
+        {
+            // Where a master forks because a connection waits, none is to wait on purpose.
+            service.cost.measure();
         }
         service
             .slot_writer()

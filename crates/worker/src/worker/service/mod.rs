@@ -6,6 +6,7 @@ mod writing;
 use super::access::Recorder;
 use super::connection::Connection;
 use super::context::Settings;
+use super::cpu::Cost;
 use super::idle_watch::IdleWatch;
 use super::memory::Scale;
 use super::out_of_band::Want;
@@ -75,6 +76,7 @@ pub(super) struct Service {
     /// How long the last two requests took.
     pub(super) took: [Duration; 2],
     pub(super) cpu_micros: u64,
+    pub(super) cost: Cost,
     /// Used by a program on behalf of the request.
     pub(super) program_micros: u64,
     /// The access log, if there is one.
@@ -133,6 +135,7 @@ impl Service {
             took: [Duration::ZERO; 2],
             cpu_micros: clock::process_cpu_micros(),
             program_micros: 0,
+            cost: Cost::default(),
             recorder,
             app_status: 0,
             timeout_response: TimeoutResponse::default(),
@@ -198,6 +201,7 @@ impl Service {
     /// A request begins with the bytes that were just read.
     pub(super) fn begin(&mut self, now: Tick) {
         self.taken = now;
+        self.cost.begin(self.took[0]);
         self.app_status = 0;
         self.slot_writer().reading(now);
         if let Some(recorder) = &mut self.recorder {

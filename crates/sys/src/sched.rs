@@ -1,0 +1,71 @@
+//! What the scheduler has done with a process: /proc/self/schedstat (Documentation/scheduler/sched-stats.rst of Linux).
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+/// Longest text of the file: three numbers of 20 digits, and what separates them.
+const TEXT_BYTES: usize = 64;
+
+/// How long a thread has run, and how long it was ready to run while others had the processors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SchedTimes {
+    /// CPU time.
+    pub run: Duration,
+    /// Time in the run queue.
+    pub waited: Duration,
+}
+
+/// The times of the main thread of the process that has opened it.
+#[derive(Debug)]
+pub struct SchedStat(File);
+
+impl SchedStat {
+    /// `None`: there is no /proc here, or the kernel does not count.
+    pub fn open() -> Option<SchedStat> {
+        let opened = SchedStat(File::open("/proc/self/schedstat").ok()?);
+        opened.read().is_some().then_some(opened)
+    }
+
+    /// The times so far. Enters the kernel.
+    pub fn read(&self) -> Option<SchedTimes> {
+        let mut text = [0; TEXT_BYTES];
+        let length = self.0.read_at(&mut text, 0).ok()?;
+        parse(text.get(..length)?)
+    }
+}
+
+fn parse(text: &[u8]) -> Option<SchedTimes> {
+    let mut numbers = std::str::from_utf8(text).ok()?.split_ascii_whitespace();
+    let mut time = || numbers.next()?.parse().ok().map(Duration::from_nanos);
+    let (run, waited) = (time()?, time()?);
+    // A process that asks has run: the kernel does not count.
+    (!run.is_zero()).then_some(SchedTimes { run, waited })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_is_read() {
+        let times = |run, waited| {
+            let (run, waited) = (Duration::from_nanos(run), Duration::from_nanos(waited));
+            Some(SchedTimes { run, waited })
+        };
+        assert_eq!(parse(b"264522 17 2\n"), times(264_522, 17));
+        for wrong in [&b"0 0 0\n"[..], b"", b"12", b"x 1 2", b"\xff"] {
+            assert_eq!(parse(wrong), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_computes_has_run_longer() {
+        // Where the kernel does not count, there is nothing to compare.
+        let Some(stat) = SchedStat::open() else { return };
+        let main = || std::process::id() as i32 == nix::unistd::gettid().as_raw();
+        let before = stat.read().expect("times");
+        let after = stat.read().expect("times");
+        assert!(after.run >= before.run || !main(), "{before:?} {after:?}");
+    }
+}
