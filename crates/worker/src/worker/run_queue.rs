@@ -1,8 +1,7 @@
 //! Whether a worker that sees a new connection accepts it, or leaves it to siblings that are busy.
 //!
 //! Where more workers compute than there are processors, the kernel takes the processor from one in the middle of its request,
-//! and each finds the processor's caches full of the others' memory. Measured with a page of Django, 16 workers, 8 clients and 2
-//! processors: 1.5 ms of CPU time for a request, and 1.0 ms where 2 workers serve all of them.
+//! and each finds the processor's caches full of the others' memory.
 //!
 //! So while as many workers as can compute at once have begun a request a short time ago, a new connection stays in the listening
 //! socket, where the first of them that is done takes it. Requests that wait for something else than a processor, a database for
