@@ -5,6 +5,7 @@ mod access;
 mod applications;
 mod births;
 mod check;
+mod closed_pipes;
 mod control;
 mod dev;
 mod documents;
