@@ -1,6 +1,7 @@
 //! `forkyard check`: what a configuration says, and whether what it names can be had: PHP is started once for each kind
 //! of start that the pools ask for.
 
+use super::output::refuse;
 use super::{EXIT_SOFTWARE, program_directory, reach};
 use crate::config::sharing::is_start_setting;
 use crate::config::{self, Application, Diagnostic, JobsStore, Kind, Loaded, Php, Pool, Severity};
@@ -61,7 +62,13 @@ pub(super) fn run(check: &Check) -> ExitCode {
     let directory = program_directory();
     let further = |loaded: &Loaded| further(loaded, &directory);
     let code = config::check(&check.config, check.strict, &further, &mut std::io::stdout());
-    code.map_or(ExitCode::from(EXIT_SOFTWARE), ExitCode::from)
+    match code {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            refuse(&error, "standard output");
+            ExitCode::from(EXIT_SOFTWARE)
+        }
+    }
 }
 
 /// What is wrong with what the pools need.

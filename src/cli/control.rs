@@ -173,7 +173,7 @@ fn show(mut status: Status, wanted: &StatusArguments) -> CommandOutcome {
             jobs.stats = super::jobs::stats(&jobs.socket);
         }
     }
-    let columns = terminal::columns();
+    let columns = terminal::columns(&std::io::stdout());
     CommandOutcome {
         output: match (wanted.json, wanted.metrics) {
             // Serialising plain values to memory can't fail.

@@ -1,5 +1,6 @@
 //! `forkyard import`: a php-fpm configuration as TOML.
 
+use super::output::refuse;
 use super::{EXIT_CONFIG, EXIT_SOFTWARE};
 use crate::config::fpm::{Journal, Line, Options};
 use crate::config::import::{apart, import};
@@ -83,7 +84,7 @@ pub(super) fn run(arguments: &Import) -> ExitCode {
         }),
     };
     if let Err((name, error)) = written {
-        eprintln!("write {}: {error}", name.display());
+        refuse(&error, &name.display().to_string());
         return ExitCode::from(EXIT_SOFTWARE);
     }
     let name = arguments.output.as_deref().unwrap_or(Path::new("-"));

@@ -1,5 +1,9 @@
 //! The command lines of `forkyard` and, in [`fpm`], of `forkyard-fpm`.
 
+// First: its macros take the place of Rust's in all that follow.
+#[macro_use]
+mod output;
+
 mod applications;
 mod boot;
 mod check;

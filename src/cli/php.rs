@@ -19,11 +19,12 @@ fn ask() -> Result<Vec<Built>, String> {
 
 /// A line for each version that forkyard-php was built for.
 pub(super) fn lines() -> Result<Vec<String>, String> {
-    let shown = |(version, library): &Built| {
-        let ini = files::usual_php_ini(version);
-        line(version, library.as_deref(), ini.as_deref())
-    };
     Ok(ask()?.iter().map(shown).collect())
+}
+
+fn shown((version, library): &Built) -> String {
+    let ini = files::usual_php_ini(version);
+    line(version, library.as_deref(), ini.as_deref())
 }
 
 /// The newest version that can be run.
@@ -83,10 +84,7 @@ pub(super) fn list() -> ExitCode {
         }
     };
     let can_run = built.iter().any(|(_, library)| library.is_some());
-    for (version, library) in &built {
-        let ini = files::usual_php_ini(version);
-        println!("{}", line(version, library.as_deref(), ini.as_deref()));
-    }
+    built.iter().for_each(|one| println!("{}", shown(one)));
     let known: BTreeSet<&str> = built.iter().map(|(version, _)| version.as_str()).collect();
     for version in files::libraries()
         .iter()

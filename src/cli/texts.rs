@@ -2,6 +2,7 @@
 
 mod pages;
 
+use super::output::refuse;
 use super::{Arguments, EXIT_SOFTWARE, php};
 use crate::config::settings;
 use clap::{Command, CommandFactory};
@@ -103,7 +104,7 @@ fn written(result: io::Result<()>, to: &str) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("forkyard: write {to}: {error}");
+            refuse(&error, to);
             ExitCode::from(EXIT_SOFTWARE)
         }
     }

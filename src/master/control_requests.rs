@@ -13,8 +13,10 @@ use super::reload_diff::ReloadScope;
 use super::run::Master;
 use crate::control::protocol::{Answer, Complaint, Mode, Request};
 use crate::logs::Log;
+use crate::router::messages::AdminRequest;
 use crate::sys;
 use serde_json::Value;
+use std::time::Duration;
 
 impl Master {
     /// Lets the program that is on disk now take this one's place, if it can. In a rehearsal it reads the configuration; if it
@@ -143,7 +145,7 @@ impl Master {
         }
     }
 
-    /// Carries out a request that came over the control socket.
+    /// Carries out a request that came over the control socket. What is not answered here is answered later, or was already.
     pub(super) fn handle_request(&mut self, asker: u64, request: &Request) {
         let rights = self.executor.control.rights(asker);
         if !Master::is_for_owners(request, rights) {
@@ -151,51 +153,61 @@ impl Master {
             return self.executor.answer(asker, &Answer::refusal(message.to_owned()));
         }
         let answer = match request {
-            Request::Restart { .. }
-            | Request::RestartPool { .. }
-            | Request::Detach { .. }
-            | Request::Disable { .. }
-            | Request::Enable { .. }
-            | Request::Resize { .. }
-            | Request::Take { .. }
-            | Request::Return { .. }
-            | Request::PoolAdd { .. }
-            | Request::PoolRemove { .. } => match self.pool_request(asker, request) {
-                Some(answer) => answer,
-                None => return,
-            },
-            Request::Ping {} => Answer::Pong {
+            Request::Restart {
+                application,
+                rolling,
+                start,
+            } => self.restart_application(asker, application, *rolling, *start),
+            Request::RestartPool { pool, wait } => self.restart_pool(asker, pool, *wait),
+            Request::Detach { pid } => self.about_instance(asker, *pid, AdminRequest::Detach { pid: *pid }),
+            Request::Disable { pid } => self.disable(asker, *pid, false),
+            Request::Enable { pid } => self.disable(asker, *pid, true),
+            Request::Resize { pool, max } => self.resize(asker, pool, *max),
+            Request::Take { of, wait_ms } => self.lend(asker, of, wait_ms.map(Duration::from_millis)),
+            Request::Return { lease, failed } => {
+                let given = self.executor.give_back(asker, *lease, !failed);
+                given.err().map(Answer::refusal)
+            }
+            Request::PoolAdd { file } => self.add_pools(asker, file).err(),
+            Request::PoolRemove {
+                name,
+                immediate,
+                deadline_ms,
+            } => {
+                let limit = match (immediate, deadline_ms) {
+                    (true, _) => Some(Duration::ZERO),
+                    (false, limit) => limit.map(Duration::from_millis),
+                };
+                self.remove_pool(asker, name, limit).err()
+            }
+            Request::Ping {} => Some(Answer::Pong {
                 pid: std::process::id(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 mode: match self.lifecycle.stopping() {
                     Some(_) => Mode::Ending,
                     None => self.mode,
                 },
-            },
+            }),
             Request::Drain { end } => {
-                self.mode = if *end { Mode::Serving } else { Mode::Draining };
-                log::info!(
-                    "{}",
-                    if *end {
-                        "ready again"
-                    } else {
-                        "drained: not ready, and requests are served"
-                    }
-                );
-                Answer::Done { value: Value::Null }
+                self.drain(*end);
+                Some(Answer::Done { value: Value::Null })
             }
             Request::ReopenLogs {} => {
                 self.reopen_logs();
-                Answer::Done { value: Value::Null }
+                Some(Answer::Done { value: Value::Null })
             }
-            Request::Status {} => return self.executor.begin_status(asker),
-            Request::Error { id, format } => self.executor.error_report(rights, id.as_deref(), *format),
-            Request::Upgrade {} => {
-                if let Some(why) = self.lifecycle.why_no_upgrade() {
-                    return self.executor.answer(asker, &Answer::refusal(why.to_owned()));
+            Request::Status {} => {
+                self.executor.begin_status(asker);
+                None
+            }
+            Request::Error { id, format } => Some(self.executor.error_report(rights, id.as_deref(), *format)),
+            Request::Upgrade {} => match self.lifecycle.why_no_upgrade() {
+                Some(why) => Some(Answer::refusal(why.to_owned())),
+                None => {
+                    self.upgrade(Some(asker));
+                    None
                 }
-                return self.upgrade(Some(asker));
-            }
+            },
             Request::Reload { all } => {
                 let extent = if *all {
                     ReloadScope::All
@@ -205,12 +217,20 @@ impl Master {
                 self.service.tell_reloading();
                 let result = self.reload(extent, Some(asker));
                 self.service.tell_ready();
-                match result {
-                    Ok(()) => return,
-                    Err(answer) => answer,
-                }
+                result.err()
             }
         };
-        self.executor.answer(asker, &answer);
+        if let Some(answer) = answer {
+            self.executor.answer(asker, &answer);
+        }
+    }
+
+    fn drain(&mut self, ends: bool) {
+        let (mode, said) = match ends {
+            true => (Mode::Serving, "ready again"),
+            false => (Mode::Draining, "drained: not ready, and requests are served"),
+        };
+        self.mode = mode;
+        log::info!("{said}");
     }
 }

@@ -26,108 +26,71 @@ impl Expulsions {
 }
 
 impl Master {
-    /// Carries out a request that is about applications or single pools. `None`: it is answered later, or was already.
-    pub(super) fn pool_request(&mut self, asker: u64, request: &Request) -> Option<Answer> {
-        match request {
-            Request::Restart {
-                application,
-                rolling,
-                start,
-            } => {
-                let id = match self.executor.applications.router_for(application) {
-                    Ok(id) => id,
-                    Err(message) => return Some(Answer::refusal(message)),
-                };
-                // The router learns whose application it is, if it does not run.
-                let unstarted = match (start, self.executor.control.rights(asker)) {
-                    (false, _) => Unstarted::Stays,
-                    (true, Rights::All) => Unstarted::Starts,
-                    (true, Rights::Own(uid)) => Unstarted::StartsFor(uid),
-                };
-                let is_known = self.executor.knows_application(id, application);
-                if is_known || !start {
-                    if let Err(message) = self.executor.may_touch(asker, id, application) {
-                        return Some(Answer::refusal(message));
-                    }
-                }
-                let order = AdminRequest::Restart {
-                    application: application.clone(),
-                    rolling: *rolling,
-                    unstarted,
-                };
-                self.executor.pass_on(id, asker, order);
+    /// Has an application's router restart it. `starts`: it is started if it does not run. `None` here and below: it is answered
+    /// later, or was already.
+    pub(super) fn restart_application(
+        &mut self,
+        asker: u64,
+        application: &Path,
+        rolling: Option<bool>,
+        starts: bool,
+    ) -> Option<Answer> {
+        let id = match self.executor.applications.router_for(application) {
+            Ok(id) => id,
+            Err(message) => return Some(Answer::refusal(message)),
+        };
+        // The router learns whose application it is, if it does not run.
+        let unstarted = match (starts, self.executor.control.rights(asker)) {
+            (false, _) => Unstarted::Stays,
+            (true, Rights::All) => Unstarted::Starts,
+            (true, Rights::Own(uid)) => Unstarted::StartsFor(uid),
+        };
+        let is_known = self.executor.knows_application(id, application);
+        if is_known || !starts {
+            if let Err(message) = self.executor.may_touch(asker, id, application) {
+                return Some(Answer::refusal(message));
             }
-            Request::RestartPool { pool, wait } => return self.restart_pool(asker, pool, *wait),
-            Request::Detach { pid } => {
-                return self.about_instance(asker, *pid, AdminRequest::Detach { pid: *pid });
-            }
-            Request::Disable { pid } => {
-                let order = AdminRequest::Disable {
-                    pid: *pid,
-                    enable: false,
-                };
-                return self.about_instance(asker, *pid, order);
-            }
-            Request::Enable { pid } => {
-                let order = AdminRequest::Disable {
-                    pid: *pid,
-                    enable: true,
-                };
-                return self.about_instance(asker, *pid, order);
-            }
-            Request::Resize { pool, max } => {
-                let Some(id) = self.executor.applications.router_named(pool) else {
-                    return Some(no_pool(pool));
-                };
-                if let Err(message) = self.executor.applications.resize(id, *max) {
-                    return Some(Answer::refusal(message));
-                }
-                self.executor
-                    .pass_on(id, asker, AdminRequest::SetMax { max: *max });
-            }
-            Request::Take { of, wait_ms } => {
-                let of_group = self.executor.applications.router_of_group(of).transpose();
-                let id =
-                    match of_group.unwrap_or_else(|| self.executor.applications.router_for(Path::new(of))) {
-                        Ok(id) => id,
-                        Err(message) => return Some(Answer::refusal(message)),
-                    };
-                let wait = wait_ms.map(Duration::from_millis);
-                let order = AdminRequest::Take { of: of.clone(), wait };
-                self.executor.lend(id, asker, order);
-            }
-            Request::Return { lease, failed } => {
-                return self
-                    .executor
-                    .give_back(asker, *lease, !failed)
-                    .err()
-                    .map(Answer::refusal);
-            }
-            Request::PoolAdd { file } => return self.add_pools(asker, file).err(),
-            Request::PoolRemove {
-                name,
-                immediate,
-                deadline_ms,
-            } => {
-                let limit = match (immediate, deadline_ms) {
-                    (true, _) => Some(Duration::ZERO),
-                    (false, limit) => limit.map(Duration::from_millis),
-                };
-                return self.remove_pool(asker, name, limit).err();
-            }
-            Request::Ping {}
-            | Request::Status {}
-            | Request::Error { .. }
-            | Request::Drain { .. }
-            | Request::ReopenLogs {}
-            | Request::Upgrade {}
-            | Request::Reload { .. } => {}
         }
+        let order = AdminRequest::Restart {
+            application: application.to_owned(),
+            rolling,
+            unstarted,
+        };
+        self.executor.pass_on(id, asker, order);
         None
     }
 
+    /// Changes how many instances an application pool may have.
+    pub(super) fn resize(&mut self, asker: u64, pool: &str, max: u32) -> Option<Answer> {
+        let Some(id) = self.executor.applications.router_named(pool) else {
+            return Some(no_pool(pool));
+        };
+        if let Err(message) = self.executor.applications.resize(id, max) {
+            return Some(Answer::refusal(message));
+        }
+        self.executor.pass_on(id, asker, AdminRequest::SetMax { max });
+        None
+    }
+
+    /// Gives an instance away, of an application or of a group.
+    pub(super) fn lend(&mut self, asker: u64, of: &str, wait: Option<Duration>) -> Option<Answer> {
+        let of_group = self.executor.applications.router_of_group(of).transpose();
+        let id = match of_group.unwrap_or_else(|| self.executor.applications.router_for(Path::new(of))) {
+            Ok(id) => id,
+            Err(message) => return Some(Answer::refusal(message)),
+        };
+        let of = of.to_owned();
+        self.executor.lend(id, asker, AdminRequest::Take { of, wait });
+        None
+    }
+
+    /// Gives an instance no more requests; `enable`: gives it requests again.
+    pub(super) fn disable(&mut self, asker: u64, pid: i32, enable: bool) -> Option<Answer> {
+        self.about_instance(asker, pid, AdminRequest::Disable { pid, enable })
+    }
+
     /// Gives a pool of one application new processes. `None`: it is answered when they serve, or have failed to.
-    fn restart_pool(&mut self, asker: u64, name: &str, waits: bool) -> Option<Answer> {
+    pub(super) fn restart_pool(&mut self, asker: u64, name: &str, waits: bool) -> Option<Answer> {
         let (rights, config) = (self.executor.control.rights(asker), self.executor.reload.config());
         let found = self.executor.pools.pool_to_restart(config, rights, name);
         let id = match found {
@@ -165,7 +128,8 @@ impl Master {
         }
     }
 
-    fn about_instance(&mut self, asker: u64, pid: i32, order: AdminRequest) -> Option<Answer> {
+    /// Tells a router something of one of its instances.
+    pub(super) fn about_instance(&mut self, asker: u64, pid: i32, order: AdminRequest) -> Option<Answer> {
         let Some((id, application)) = self.executor.instance_with_pid(pid) else {
             let message = format!("process {pid} is no instance of an application");
             return Some(Answer::refusal(message));
@@ -178,7 +142,7 @@ impl Master {
     }
 
     /// Adds the pools of a file to those that run. They last until the daemon reads its own file again.
-    fn add_pools(&mut self, asker: u64, file: &Path) -> Result<(), Answer> {
+    pub(super) fn add_pools(&mut self, asker: u64, file: &Path) -> Result<(), Answer> {
         let loaded = config::load(file).map_err(|errors| Answer::Error {
             message: "nothing was added".to_owned(),
             errors: errors.complaints(),
@@ -205,7 +169,13 @@ impl Master {
         self.apply_other(config, asker)
     }
 
-    fn remove_pool(&mut self, asker: u64, name: &str, limit: Option<Duration>) -> Result<(), Answer> {
+    /// Removes a pool. `limit`: how long its workers have.
+    pub(super) fn remove_pool(
+        &mut self,
+        asker: u64,
+        name: &str,
+        limit: Option<Duration>,
+    ) -> Result<(), Answer> {
         let mut config = self.executor.reload.config().clone();
         let before = config.pools.len();
         config.pools.retain(|pool| pool.name != name);

@@ -38,12 +38,7 @@ impl Kept {
 
     /// The master, as soon as there is one.
     fn master(&self) -> u32 {
-        until("a master", || {
-            let children = process::children(self.keeper());
-            children
-                .into_iter()
-                .find(|pid| process::title(*pid).starts_with("forkyard: master process"))
-        })
+        self.daemon.kept_master()
     }
 
     /// All workers, whichever process is their parent.

@@ -6,6 +6,7 @@ mod applications;
 mod births;
 mod check;
 mod computing;
+mod closed_pipes;
 mod control;
 mod dev;
 mod documents;

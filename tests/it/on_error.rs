@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, directory, forkyard, pool};
 use crate::support::fcgi::Params;
-use crate::support::{is_root, process, until};
+use crate::support::{is_root, process};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::os::unix::net::UnixListener;
@@ -382,15 +382,10 @@ fn a_new_master_lets_a_bad_pool_go_on() {
     );
     fs::write(file("bad"), wrong).expect("pool");
     fs::write(file("gone"), "[pool.gone").expect("pool");
-    let master = || {
-        process::children(daemon.pid())
-            .into_iter()
-            .find(|pid| process::title(*pid).starts_with("forkyard: master process"))
-    };
-    let first = until("a master", master);
+    let first = daemon.kept_master();
     process::signal(first, Signal::SIGKILL);
     daemon.wait_for_count("ready to handle connections", 2);
-    assert_ne!(until("a master", master), first);
+    assert_ne!(daemon.kept_master(), first);
     daemon.wait_for("[pool bad] goes on with the settings that it had");
     daemon.wait_for("[pool gone] goes on with the settings that it had");
     daemon.write("end.php", "<?php posix_kill(getmypid(), 9);");

@@ -1,6 +1,6 @@
 //! Sockets whose files are deleted, or replaced by something else, while the daemon runs.
 
-use crate::support::daemon::{Daemon, directory, pool};
+use crate::support::daemon::{Daemon, pool};
 use crate::support::fcgi::{Client, Params};
 use crate::support::{process, until};
 use nix::sys::signal::Signal;
@@ -197,20 +197,11 @@ fn the_sockets_of_status_and_control_come_back_too() {
 
 #[test]
 fn the_next_master_binds_a_deleted_socket_again() {
-    let dir = directory();
-    let path = dir.path().to_owned();
-    fs::write(path.join("forkyard.toml"), pool(&path, "www", ONE, PHP)).expect("configuration");
-    let command = crate::support::daemon::forkyard(&["run", "--keeper"], &path);
-    let mut daemon = Daemon::launch(&path, command);
-    daemon.keep(dir);
-    daemon.wait_for("ready to handle connections");
+    let daemon = Daemon::start_kept(|dir| pool(dir, "www", ONE, PHP));
     daemon.write("ok.php", "<?php echo 'fine';");
     assert_eq!(daemon.get("www", "ok.php").body(), "fine");
     fs::remove_file(daemon.socket("www")).expect("remove");
-    let master = process::children(daemon.pid())
-        .into_iter()
-        .find(|pid| process::title(*pid).starts_with("forkyard: master process"));
-    process::signal(master.expect("a master"), Signal::SIGKILL);
+    process::signal(daemon.kept_master(), Signal::SIGKILL);
     daemon.wait_for_count("ready to handle connections", 2);
     assert_eq!(daemon.get("www", "ok.php").body(), "fine");
 }

@@ -88,12 +88,7 @@ impl Storm {
     }
 
     fn master(&self) -> u32 {
-        until("a master", || {
-            let children = process::children(self.daemon.pid());
-            children
-                .into_iter()
-                .find(|pid| process::title(*pid).starts_with("forkyard: master process"))
-        })
+        self.daemon.kept_master()
     }
 
     /// The master, if there is one at the moment, however far it has come.

@@ -8,6 +8,7 @@ the daemon is reloaded and upgraded in between. Run by scripts/soak jobs; tests/
 
 import argparse
 import collections
+import contextlib
 import json
 import os
 import random
@@ -144,7 +145,8 @@ class Daemon:
                 pass
         for pid in pids:
             until("the end of a killed process", lambda: not runs(pid))
-        self.keeper.poll()
+        if self.keeper:
+            self.keeper.poll()
 
     def of(self, words):
         return [pid for pid, name in children(self.master() or 0) if words in name]
@@ -265,31 +267,46 @@ def judge_by(directory, ids, ends, states):
     return wrong, known
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("count", type=int, nargs="?", default=100_000)
-    parser.add_argument("--program", default="target/debug/forkyard")
+def arguments(description, count, pause, has_deeds=False):
+    """Reads the arguments, and says what they are."""
+    parser = argparse.ArgumentParser(description=description.split("\n")[0])
+    parser.add_argument("count", type=int, nargs="?", default=count)
+    parser.add_argument("--program", type=os.path.abspath, default=os.path.abspath("target/debug/forkyard"))
     parser.add_argument("--php", default=os.environ.get("FORKYARD_PHP", "8.2"))
-    parser.add_argument("--pause", type=float, default=0.4, help="seconds between two deeds, at most")
-    parser.add_argument("--deeds", help="the deeds, in order, with commas, in place of random ones")
+    parser.add_argument("--pause", type=float, default=pause, help="seconds between two deeds, at most")
+    if has_deeds:
+        parser.add_argument("--deeds", help="the deeds, in order, with commas, in place of random ones")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     options = parser.parse_args()
     random.seed(options.seed)
     print(f"seed {options.seed}", flush=True)
+    return options
+
+
+@contextlib.contextmanager
+def shown(daemons):
+    """Shows what the daemons have said last, and kills them, if it goes wrong."""
+    try:
+        yield
+    except BaseException:
+        for daemon in daemons:
+            with open(f"{daemon.directory}/log", errors="replace") as file:
+                sys.stderr.write("".join(file.readlines()[-60:]))
+            master, keeper = daemon.master(), daemon.keeper and daemon.keeper.pid
+            sys.stderr.write(f"keeper {keeper}, master {master}: {children(master)}\n")
+            daemon.kill(*filter(None, [keeper, master, *daemon.of("forkyard")]))
+        raise
+
+
+def main():
+    options = arguments(__doc__, 100_000, 0.4, has_deeds=True)
     with tempfile.TemporaryDirectory(prefix="forkyard-soak-") as directory:
         os.chmod(directory, 0o755)
-        daemon = Daemon(os.path.abspath(options.program), directory, options.php)
+        daemon = Daemon(options.program, directory, options.php)
         begun = time.monotonic()
-        daemon.start()
-        try:
+        with shown([daemon]):
+            daemon.start()
             ids = run(daemon, options)
-        except BaseException:
-            with open(f"{directory}/log", errors="replace") as file:
-                sys.stderr.write("".join(file.readlines()[-60:]))
-            master = daemon.master()
-            sys.stderr.write(f"keeper {daemon.keeper.pid}, master {master}: {children(master)}\n")
-            daemon.kill(*filter(None, [daemon.keeper.pid, daemon.master(), *daemon.of("forkyard")]))
-            raise
         daemon.stop()
         seconds = time.monotonic() - begun
         tell(*judge(directory, ids), daemon.counts, seconds)

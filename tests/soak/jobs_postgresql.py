@@ -6,12 +6,10 @@ Wanted as of tests/soak/jobs.py: no job is missing, none runs twice at once, att
 follows has an end in the store. Run by scripts/soak jobs-postgresql.
 """
 
-import argparse
 import os
 import random
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -98,15 +96,7 @@ class Database:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("count", type=int, nargs="?", default=10_000)
-    parser.add_argument("--program", default="target/debug/forkyard")
-    parser.add_argument("--php", default=os.environ.get("FORKYARD_PHP", "8.2"))
-    parser.add_argument("--pause", type=float, default=1.5, help="seconds between two deeds, at most")
-    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
-    options = parser.parse_args()
-    random.seed(options.seed)
-    print(f"seed {options.seed}", flush=True)
+    options = jobs.arguments(__doc__, 10_000, 1.5)
     with tempfile.TemporaryDirectory(prefix="forkyard-soak-") as directory:
         os.chmod(directory, 0o755)
         prepare(directory)
@@ -118,19 +108,13 @@ def main():
             os.chmod(f"{directory}/{name}", 0o755)
             network = Network(f"{directory}/server/.s.PGSQL.5432")
             url = f"postgresql://forkyard@127.0.0.1:{network.port}/postgres"
-            daemons.append(Daemon(os.path.abspath(options.program), f"{directory}/{name}", options.php, url))
+            daemons.append(Daemon(options.program, f"{directory}/{name}", options.php, url))
             networks.append(network)
         begun = time.monotonic()
-        try:
+        with jobs.shown(daemons):
             for daemon in daemons:
                 daemon.start()
             ids = run(database, daemons, networks, options)
-        except BaseException:
-            for daemon in daemons:
-                with open(f"{daemon.directory}/log", errors="replace") as file:
-                    sys.stderr.write("".join(file.readlines()[-40:]))
-                daemon.kill(*filter(None, [daemon.keeper and daemon.keeper.pid, daemon.master(), *daemon.of("forkyard")]))
-            raise
         for daemon in daemons:
             daemon.stop()
         seconds = time.monotonic() - begun

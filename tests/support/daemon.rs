@@ -116,6 +116,19 @@ impl Daemon {
         daemon
     }
 
+    /// The same as `start`, under a keeper.
+    pub fn start_kept(configure: impl FnOnce(&Path) -> String) -> Daemon {
+        let dir = directory();
+        let path = dir.path().to_owned();
+        fs::write(path.join("forkyard.toml"), configure(&path)).expect("configuration");
+        let mut command = forkyard(&["run", "--keeper"], &path);
+        command.env_remove("NOTIFY_SOCKET");
+        let mut daemon = Daemon::launch(&path, command);
+        daemon._dir = Some(dir);
+        daemon.wait_for("ready to handle connections");
+        daemon
+    }
+
     /// Starts on the configuration that is there, as root with these capabilities (as `setpriv --bounding-set` has them).
     pub fn start_bounded(dir: &Path, capabilities: &str) -> Daemon {
         let mut command = Command::new("setpriv");
@@ -171,9 +184,26 @@ impl Daemon {
         self._dir = Some(directory);
     }
 
-    /// The master's pid.
+    /// The master's pid, or its keeper's.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// The master below the keeper, as soon as there is one.
+    pub fn kept_master(&self) -> u32 {
+        until("a master", || self.find_kept_master())
+    }
+
+    /// The same, once it is another than this one.
+    pub fn next_kept_master(&self, before: u32) -> u32 {
+        until("another master", || {
+            self.find_kept_master().filter(|pid| *pid != before)
+        })
+    }
+
+    fn find_kept_master(&self) -> Option<u32> {
+        let mut children = process::children(self.pid()).into_iter();
+        children.find(|pid| process::title(*pid).starts_with("forkyard: master process"))
     }
 
     /// Everything logged so far.

@@ -1,4 +1,4 @@
-//! A file with a secret, which nobody else may know.
+//! A file with a secret, which no other user may read.
 
 use crate::config::Secret;
 use crate::sys::identity;

@@ -1,6 +1,6 @@
 //! What machines tell each other: a connection of its own hears it, because the one that works is not looked at meanwhile.
 
-use crate::session::{SILENCE, in_time, of_server, runtime, set_up};
+use crate::session::{SILENCE, in_time, of_server, runtime};
 use forkyard_jobs::store::sql::{Notice, SqlError};
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -62,7 +62,6 @@ async fn listen(config: &Config, own: &AtomicI32, hear: &(dyn Fn(Notice) + Send)
         }
     };
     let asks = async {
-        set_up(&client).await?;
         in_time(client.batch_execute("LISTEN forkyard_jobs")).await?;
         // What was said before was not heard.
         hear(Notice::News);

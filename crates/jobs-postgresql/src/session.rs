@@ -1,5 +1,5 @@
-//! A connection whose server has to answer within a time: a network that forwards nothing more tells nobody, and neither does a
-//! server that hangs.
+//! A connection whose server has to answer within a time: a network that forwards nothing more ends no connection, and neither
+//! does a server that hangs.
 
 use forkyard_jobs::store::sql::{SqlError, Trouble};
 use std::cell::Cell;
@@ -7,6 +7,7 @@ use std::error::Error as _;
 use std::future::Future;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
@@ -16,7 +17,7 @@ use tokio_postgres::{Client, Config, Connection, Error, NoTls, Row, Socket, Stat
 /// cut off counts at least half as much again until it ends its jobs.
 pub(crate) const SILENCE: Duration = Duration::from_secs(10);
 
-/// What every connection has set. A transaction of an application may have a key that a job is pushed with here: it is not waited
+/// What a connection has set that changes something. A transaction of an application may have a key that a job is pushed with here: it is not waited
 /// for without end. What a machine that is gone has locked is let go of.
 const SESSION: &str = "SET search_path = forkyard, pg_catalog; SET lock_timeout = '5s'; \
      SET idle_in_transaction_session_timeout = '30s'; SET default_transaction_isolation = 'read committed'; \
@@ -62,13 +63,8 @@ impl Session {
             return Err(silent());
         }
         let answer = self.runtime.block_on(async { timeout(SILENCE, asked).await });
-        match answer {
-            Ok(answer) => answer.map_err(|error| of_server(&error)),
-            Err(_) => {
-                self.is_silent.set(true);
-                Err(silent())
-            }
-        }
+        self.is_silent.set(answer.is_err());
+        told(answer)
     }
 
     /// Executes statements without values.
@@ -110,17 +106,16 @@ pub(crate) fn runtime() -> std::io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
 }
 
-/// The same as [`Session::connect`] for who drives the connection himself.
+/// What a server answers, for who drives the connection himself.
 pub(crate) async fn in_time<T>(asked: impl Future<Output = Result<T, Error>>) -> Result<T, SqlError> {
-    match timeout(SILENCE, asked).await {
+    told(timeout(SILENCE, asked).await)
+}
+
+fn told<T>(answer: Result<Result<T, Error>, Elapsed>) -> Result<T, SqlError> {
+    match answer {
         Ok(answer) => answer.map_err(|error| of_server(&error)),
         Err(_) => Err(silent()),
     }
-}
-
-/// Sets what every connection has.
-pub(crate) async fn set_up(client: &Client) -> Result<(), SqlError> {
-    in_time(client.batch_execute(SESSION)).await
 }
 
 fn silent() -> SqlError {

@@ -167,7 +167,7 @@ impl Process {
             most_ms: 0,
             jitter_percent: 0,
         };
-        // Nobody wants it any more, however its last start ended.
+        // A cancelled job is not started again, however its last start ended.
         let end = if job.ending.is_cancelled() {
             End::Cancelled
         } else {
@@ -240,11 +240,7 @@ impl Process {
                     let (jobs, secret) = *told;
                     let mut sockets = received.descriptors.into_iter();
                     self.take_settings(jobs, sockets.next());
-                    let tcp = sockets.next().zip(secret);
-                    if tcp.is_none() {
-                        self.end_tcp_clients();
-                    }
-                    self.listen_tcp(tcp);
+                    self.set_tcp(sockets.next().zip(secret));
                 }
                 Ok(ToJobs::Stopping) => {
                     self.is_stopping = true;
@@ -271,7 +267,7 @@ impl Process {
         self.channel = None;
         self.is_draining = true;
         // The next process has the same socket, and clients cancel there what is under way here.
-        self.listen_tcp(None);
+        self.stop_listening_tcp();
         self.foreign_due_ms = Some(0);
         self.events.push_back(Event::Drain);
         for (token, peer) in &mut self.peers {

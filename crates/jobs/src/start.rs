@@ -98,7 +98,7 @@ fn serve(
     let database = open(&start.jobs).map_err(|error| remedied(&start.jobs, identity, &error))?;
     let store = Store::new(database, &own_name(), start.jobs.machine_timeout);
     let mut process = run::Process::begin(start.jobs, store, channel, listener)?;
-    process.listen_tcp(tcp);
+    process.set_tcp(tcp);
     process.serve()?;
     Ok(())
 }

@@ -41,13 +41,12 @@ impl Tcp {
 }
 
 impl Process {
-    /// Listens at this socket from now on; `None`: at none.
-    pub(crate) fn listen_tcp(&mut self, listening: Option<(OwnedFd, Secret)>) {
-        if let Some(before) = self.tcp.listening.take() {
-            let raw = before.as_raw_fd();
-            let _ = self.poll.registry().deregister(&mut SourceFd(&raw));
-        }
-        let Some((socket, secret)) = listening else { return };
+    /// Goes by new settings: listens at this socket. `None`: at none, and lets go of all clients that came over TCP.
+    pub(crate) fn set_tcp(&mut self, listening: Option<(OwnedFd, Secret)>) {
+        self.stop_listening_tcp();
+        let Some((socket, secret)) = listening else {
+            return self.end_tcp_clients();
+        };
         // Who has told another secret does not know this one.
         if self.tcp.secret.as_ref().is_some_and(|before| *before != secret) {
             self.end_tcp_clients();
@@ -64,8 +63,16 @@ impl Process {
         }
     }
 
+    /// Takes no more clients over TCP; those that are there stay.
+    pub(crate) fn stop_listening_tcp(&mut self) {
+        if let Some(before) = self.tcp.listening.take() {
+            let raw = before.as_raw_fd();
+            let _ = self.poll.registry().deregister(&mut SourceFd(&raw));
+        }
+    }
+
     /// Lets go of all clients that came over TCP.
-    pub(crate) fn end_tcp_clients(&mut self) {
+    fn end_tcp_clients(&mut self) {
         self.peers.retain(|_, peer| match peer {
             Peer::Client(client) => matches!(client.conversation.origin, Origin::Unix { .. }),
             Peer::Call(_) => true,

@@ -42,6 +42,19 @@ pub fn reset_in_child() {
     restore(&SigSet::empty());
 }
 
+/// Ends this process as a program that writes to a closed pipe, and does not ignore SIGPIPE.
+pub fn end_by_pipe() -> ! {
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    // SAFETY: the default action runs no code of ours.
+    let _ = unsafe { sigaction(Signal::SIGPIPE, &default) };
+    let mut pipe = SigSet::empty();
+    pipe.add(Signal::SIGPIPE);
+    let _ = pipe.thread_unblock();
+    let _ = nix::sys::signal::raise(Signal::SIGPIPE);
+    // What a shell says of such an end.
+    std::process::exit(128 + Signal::SIGPIPE as i32)
+}
+
 /// Writing to a closed pipe or socket is an error, not a signal.
 pub fn ignore_pipe() {
     let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());

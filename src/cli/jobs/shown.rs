@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 /// Columns of a progress bar.
 const BAR: usize = 30;
 
-/// A line on a terminal that is written again and again; nothing where there is none, or the answer is JSON.
+/// A line on the terminal that standard error is, written again and again; nothing where there is none, or the answer is JSON.
 pub(super) struct Bar {
     columns: Option<usize>,
 }
@@ -16,7 +16,7 @@ pub(super) struct Bar {
 impl Bar {
     pub(super) fn new(json: bool) -> Bar {
         Bar {
-            columns: terminal::columns().filter(|_| !json),
+            columns: terminal::columns(&std::io::stderr()).filter(|_| !json),
         }
     }
 

@@ -142,24 +142,10 @@ fn a_job_is_not_started_again_as_long_as_its_worker_has_it() {
 
 #[test]
 fn a_killed_master_lets_jobs_go_on() {
-    let dir = directory();
-    let path = dir.path().to_owned();
-    let text = configuration(&path, "", "max_children = 2\n", "", "");
-    std::fs::write(path.join("forkyard.toml"), text).expect("configuration");
-    let mut command = forkyard(&["run", "--keeper"], &path);
-    command.env_remove("NOTIFY_SOCKET");
-    let mut daemon = Daemon::launch(&path, command);
-    daemon.keep(dir);
-    daemon.wait_for("ready to handle connections");
+    let daemon = Daemon::start_kept(|dir| configuration(dir, "", "max_children = 2\n", "", ""));
     let jobs = Jobs { daemon };
     goes_on(&jobs, "kept", |jobs| {
-        let master = until("the master", || {
-            let children = process::children(jobs.daemon.pid()).into_iter();
-            children
-                .into_iter()
-                .find(|pid| process::title(*pid).contains("master process"))
-        });
-        process::signal(master, Signal::SIGKILL);
+        process::signal(jobs.daemon.kept_master(), Signal::SIGKILL);
         jobs.daemon.wait_for_count("ready to handle connections", 2);
     });
 }

@@ -7,6 +7,7 @@ mod faults;
 mod hostile;
 mod outcomes;
 mod postgresql;
+mod progress;
 mod recipes;
 mod runtimes;
 mod sequences;

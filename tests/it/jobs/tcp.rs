@@ -1,7 +1,7 @@
 //! The TCP socket, at which the kernel does not say who asks: who has not told the secret gets nothing.
 
 use super::{Jobs, configuration};
-use crate::support::daemon::{Daemon, directory, forkyard};
+use crate::support::daemon::{Daemon, forkyard};
 use crate::support::nginx::free_port;
 use crate::support::{PATIENCE, process, until};
 use nix::sys::signal::Signal;
@@ -246,23 +246,10 @@ fn a_flood_of_strangers_keeps_nobody_out_who_knows_the_secret() {
 
 #[test]
 fn nobody_gets_the_port_while_processes_are_killed_and_replaced() {
-    let dir = directory();
-    let path = dir.path().to_owned();
     let address = address();
-    fs::write(path.join("forkyard.toml"), text(&path, address)).expect("configuration");
-    let mut command = forkyard(&["run", "--keeper"], &path);
-    command.env_remove("NOTIFY_SOCKET");
-    let mut daemon = Daemon::launch(&path, command);
-    daemon.keep(dir);
-    daemon.wait_for("ready to handle connections");
+    let daemon = Daemon::start_kept(|dir| text(dir, address));
     let jobs = Jobs { daemon };
     let place = Place { jobs, address };
-    let children = |pid| process::children(pid).into_iter();
-    let master = || {
-        until("the master", || {
-            children(place.jobs.daemon.pid()).find(|pid| process::title(*pid).contains("master process"))
-        })
-    };
     let is_taken = || TcpListener::bind(address).is_err();
     let goes_on = |what: &str| {
         assert!(is_taken(), "{what}");
@@ -276,10 +263,10 @@ fn nobody_gets_the_port_while_processes_are_killed_and_replaced() {
         assert!(is_taken(), "{what}");
     };
     goes_on("the start");
-    let keeper = place.jobs.keeper_of_jobs(master());
+    let keeper = place.jobs.keeper_of_jobs(place.jobs.daemon.kept_master());
     process::signal(keeper, Signal::SIGKILL);
     goes_on("the process that keeps jobs is killed");
-    process::signal(master(), Signal::SIGKILL);
+    process::signal(place.jobs.daemon.kept_master(), Signal::SIGKILL);
     assert!(is_taken());
     place.jobs.daemon.wait_for_count("ready to handle connections", 2);
     goes_on("the master is killed");

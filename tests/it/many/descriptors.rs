@@ -67,13 +67,7 @@ fn a_pool_at_rest_goes_on_with_the_next_master() {
     let daemon = Daemon::launch(path, forkyard(&["run", "--keeper"], path));
     daemon.wait_for("ready to handle connections");
     daemon.write("pid.php", "<?php echo getmypid();");
-    let master = || {
-        until("a master", || {
-            let mut children = process::children(daemon.pid()).into_iter();
-            children.find(|pid| process::title(*pid).starts_with("forkyard: master process"))
-        })
-    };
-    let first = master();
+    let first = daemon.kept_master();
     let worker: u32 = daemon.get("p1", "pid.php").body().parse().expect("a pid");
     until("no worker", || process::state(worker).is_none().then_some(()));
     let unused = open(first);
@@ -84,7 +78,7 @@ fn a_pool_at_rest_goes_on_with_the_next_master() {
     });
     process::signal(first, Signal::SIGKILL);
     daemon.wait_for_count("ready to handle connections", 2);
-    assert_ne!(master(), first);
+    assert_ne!(daemon.kept_master(), first);
     for pool in ["p0", "p1"] {
         let body = daemon.get(pool, "pid.php").body();
         assert!(body.parse::<u32>().is_ok(), "{body}");

@@ -96,13 +96,6 @@ fn a_master_that_is_killed_leaves_no_socket_either() {
     let first: u32 = daemon.get("www", "x").body().parse().expect("a pid");
     let own = |pid: u32| root.join(format!("{pid}.sock"));
     assert_eq!(sockets(&root), [own(first)]);
-    let master = || {
-        let children = process::children(daemon.pid());
-        let found = children
-            .into_iter()
-            .find(|pid| process::title(*pid).starts_with("forkyard: master"));
-        found.expect("a master")
-    };
     let document = || {
         let fds = fs::read_dir(format!("/proc/{}/fd", daemon.pid())).expect("/proc");
         let texts = fds.filter_map(|fd| {
@@ -115,7 +108,7 @@ fn a_master_that_is_killed_leaves_no_socket_either() {
     until("the document", || {
         document().contains(&format!("{first}.sock")).then_some(())
     });
-    let old = master();
+    let old = daemon.kept_master();
     process::signal(old, Signal::SIGKILL);
     daemon.wait_for("taking over from process");
     // Also one that an old worker takes up is answered, by the new program.

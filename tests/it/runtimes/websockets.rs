@@ -338,11 +338,7 @@ fn a_killed_keeper_leaves_websockets_open() {
     socket.hear();
     let before = socket.ask("x");
     let keeper = site.daemon.pid();
-    let master = until("the master", || {
-        let children = process::children(keeper).into_iter();
-        let mut masters = children.filter(|pid| process::title(*pid).starts_with("forkyard: master process"));
-        masters.next()
-    });
+    let master = site.daemon.kept_master();
     process::signal(keeper, Signal::SIGKILL);
     until("the keeper's end", || (!process::runs(keeper)).then_some(()));
     assert!(process::runs(master));

@@ -129,11 +129,10 @@ fn after_a_killed_master_another_serves_and_nothing_of_the_old_one_stays() {
     sites.php("app", 0, "echo 'fine';");
     sites.body("/app/");
     let of = |pid: u32| process::children(pid).into_iter();
-    let master = || of(sites.daemon.pid()).find(|pid| process::title(*pid).starts_with("forkyard: master"));
-    let first = until("a master", master);
+    let first = sites.daemon.kept_master();
     let old: Vec<u32> = of(first).collect();
     process::signal(first, Signal::SIGKILL);
-    let next = until("another master", || master().filter(|pid| *pid != first));
+    let next = sites.daemon.next_kept_master(first);
     sites.daemon.wait_for_count("ready to handle connections", 2);
     assert_eq!(sites.body("/app/"), "fine");
     for pid in old {

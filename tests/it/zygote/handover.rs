@@ -134,18 +134,14 @@ fn masters_killed_under_load_lose_no_request() {
     let daemon = Daemon::launch(&path, forkyard(&["run", "--keeper"], &path));
     daemon.wait_for("ready to handle connections");
     daemon.write("code.php", CODE);
-    let master = || {
-        let mut children = process::children(daemon.pid()).into_iter();
-        children.find(|pid| process::title(*pid).starts_with("forkyard: master process"))
-    };
     let load = Load::start(&path, &["a", "b"]);
     load.wait_for(50);
     for round in 1..=3 {
-        let first = until("a master", master);
+        let first = daemon.kept_master();
         // It knows its workers: one that it has not heard of ends with it.
         load.wait_for(20);
         process::signal(first, Signal::SIGKILL);
-        until("another master", || master().filter(|pid| *pid != first));
+        daemon.next_kept_master(first);
         daemon.wait_for_count("workers go on", round);
         load.wait_for(50);
     }

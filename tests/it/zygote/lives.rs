@@ -166,11 +166,7 @@ fn workers_go_on_when_their_master_is_killed_and_the_next_one_has_a_zygote_of_it
     fs::write(path.join("forkyard.toml"), text).expect("configuration");
     let daemon = Daemon::launch(&path, forkyard(&["run", "--keeper"], &path));
     daemon.write("pid.php", "<?php echo getmypid();");
-    let master = || {
-        let mut children = process::children(daemon.pid()).into_iter();
-        children.find(|pid| process::title(*pid).starts_with("forkyard: master process"))
-    };
-    let first = until("a master", master);
+    let first = daemon.kept_master();
     let of = |pool: &str| {
         let title = format!("forkyard: pool {pool}");
         let masters: Vec<u32> = process::children(daemon.pid());
@@ -188,7 +184,7 @@ fn workers_go_on_when_their_master_is_killed_and_the_next_one_has_a_zygote_of_it
     until("workers", || Some(of("b")).filter(|own| own.len() == 2));
     crate::it::keeper::until_known(daemon.pid(), 4);
     process::signal(first, Signal::SIGKILL);
-    until("another master", || master().filter(|pid| *pid != first));
+    daemon.next_kept_master(first);
     daemon.wait_for("4 workers go on");
     let served: u32 = daemon.get("a", "pid.php").body().parse().expect("a pid");
     assert!(workers.contains(&served), "{served} of {workers:?}");

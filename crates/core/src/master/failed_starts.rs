@@ -102,29 +102,13 @@ impl Errors {
         for pool in &kept.pools {
             self.counts.add(pool);
         }
-        let is_alike = |other: &&Kept| other.pools == kept.pools;
-        let full = self.kept.iter().filter(is_alike).count() >= MOST_OF_A_POOL;
-        let place = match full {
-            true => self.kept.iter().position(|other| is_alike(&other)),
-            false => (self.kept.len() >= MOST).then_some(0),
-        };
-        if let Some(place) = place {
-            self.kept.remove(place);
-        }
+        make_room(&mut self.kept, |other| other.pools == kept.pools);
         self.kept.push_back(kept);
     }
 
     /// Keeps the report of a worker that died under a job, and forgets one that is too many.
     pub fn keep_crash(&mut self, crash: JobCrash) {
-        let of_pool = |other: &JobCrash| other.pool == crash.pool;
-        let full = self.crashes.iter().filter(|other| of_pool(other)).count() >= MOST_OF_A_POOL;
-        let place = match full {
-            true => self.crashes.iter().position(of_pool),
-            false => (self.crashes.len() >= MOST).then_some(0),
-        };
-        if let Some(place) = place {
-            self.crashes.remove(place);
-        }
+        make_room(&mut self.crashes, |other| other.pool == crash.pool);
         self.crashes.push_back(crash);
     }
 
@@ -152,6 +136,18 @@ impl Errors {
         let start = self.kept.iter().rev().map(Found::Start).find(is_it);
         let job = self.crashes.iter().rev().map(Found::Job).find(is_it);
         start.into_iter().chain(job).max_by_key(Found::epoch_s)
+    }
+}
+
+/// Forgets the oldest report that is too many beside one that comes: of its pool's, or of all.
+fn make_room<T>(kept: &mut VecDeque<T>, is_alike: impl Fn(&T) -> bool) {
+    let full = kept.iter().filter(|other| is_alike(other)).count() >= MOST_OF_A_POOL;
+    let place = match full {
+        true => kept.iter().position(is_alike),
+        false => (kept.len() >= MOST).then_some(0),
+    };
+    if let Some(place) = place {
+        kept.remove(place);
     }
 }
 

@@ -47,7 +47,7 @@
 //! | which numbers workers have had | 1 |
 //! | how long those who were told to go have | 80 |
 //! | to look what runs already | 170 |
-//! | slots of workers that nobody knows | 584 |
+//! | slots of workers that are not known | 584 |
 //!
 //! In a third, preloaders are made from workers (`refork`), with and without masters that die. While it was written it noticed
 //! that a preloader's end was told of the one whose place it had just given up, that a worker may be gone when it is to make a

@@ -110,10 +110,7 @@ impl Network {
 fn what_a_commit_brought_is_known_although_it_or_its_answer_was_lost() {
     let network = Network::new();
     let place = Place::new();
-    let database = Postgresql::open(&place.through(&network), "node")
-        .expect("the database")
-        .with_own_time();
-    let mut store = Store::new(Box::new(database), "me", Duration::from_secs(60));
+    let mut store = place.through(&network).open("me");
     let id = push(&mut store, job(""));
     let mut raw = place.raw();
     let mut running = || -> Vec<(i64, i64)> {
@@ -155,10 +152,12 @@ fn what_a_commit_brought_is_known_although_it_or_its_answer_was_lost() {
 
 impl Place {
     /// The same database through a network.
-    fn through(&self, network: &Network) -> String {
+    fn through(&self, network: &Network) -> Place {
         let own = server().directory.display().to_string();
-        self.url
-            .replace(&own, &network.directory.path().display().to_string())
+        let through = network.directory.path().display().to_string();
+        Place {
+            url: self.url.replace(&own, &through),
+        }
     }
 }
 
@@ -167,10 +166,7 @@ impl Place {
 fn a_network_that_forwards_nothing_more_is_noticed_and_what_was_done_meanwhile_is_known() {
     let network = Network::new();
     let place = Place::new();
-    let database = Postgresql::open(&place.through(&network), "node")
-        .expect("the database")
-        .with_own_time();
-    let mut store = Store::new(Box::new(database), "me", Duration::from_secs(60));
+    let mut store = place.through(&network).open("me");
     let (said, heard) = std::sync::mpsc::channel();
     store
         .listen(Box::new(move |notice| _ = said.send(notice)))

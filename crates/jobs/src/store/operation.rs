@@ -82,7 +82,7 @@ impl Ending {
         self.0 & i64::from(order) != 0
     }
 
-    /// Whether nobody wants it any more.
+    /// Whether it is cancelled.
     pub fn is_cancelled(self) -> bool {
         self.has(Ending::CANCELLED)
     }

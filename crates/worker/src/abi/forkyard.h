@@ -209,7 +209,7 @@ void forkyard_worker_settle_output(forkyard_preloader *preloader);
 /*
  * What a worker is busy with, for the log of slow requests. In the worker, before it serves:
  *
- *   s = forkyard_worker_questions(p, by_signal);      -1: nobody asks
+ *   s = forkyard_worker_questions(p, by_signal);      -1: there are no questions
  *
  * The socket is the caller's, does not block, and is to stay open as long as the worker answers. Whatever byte comes on it is a
  * question. Of a runtime that answers by_signal, instead or besides, FORKYARD_QUESTION is one: its handler writes to the socket,

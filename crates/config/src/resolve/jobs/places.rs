@@ -17,7 +17,7 @@ const DEFAULT_STORE: &str = "/var/lib/forkyard/jobs.db";
 /// What a store begins with that is a database of PostgreSQL.
 const POSTGRESQL: [&str; 2] = ["postgresql://", "postgres://"];
 
-/// Where commands come over TCP: nobody on another machine is to reach it, because what is said there is not encrypted.
+/// Where commands come over TCP: an address that other machines do not reach, because what is said there is not encrypted.
 pub(super) fn tcp(
     draft: &JobsDraft,
     location: &Location,

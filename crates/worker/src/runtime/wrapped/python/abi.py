@@ -7,7 +7,7 @@ READ_BYTES = 64 * 1024
 
 
 class ClientGone(ConnectionError):
-    """Nobody is there to read the answer."""
+    """The client has closed the connection: it reads no answer."""
 
 
 class Text(ctypes.Structure):

@@ -35,7 +35,7 @@ def begin(library, preloader):
 
 
 def end(descriptor):
-    """Nobody is to ask this process any more, which is a copy of the one that was asked."""
+    """This process answers no questions any more: it is a copy of the one that was asked."""
     if descriptor is not None:
         faulthandler.unregister(QUESTION)
         os.close(descriptor)
@@ -60,7 +60,7 @@ class Threads:
         self._thread.join(END_SECONDS)
 
     def close(self):
-        """Nobody is to ask this process, which is a copy of the worker."""
+        """This process answers no questions: it is a copy of the worker."""
         self._socket.close()
 
     def _wait(self):

@@ -261,7 +261,7 @@ class Server:
         """The worker serves no more."""
 
     def end_copy(self):
-        """Nobody is to ask this process what it is busy with: it is a copy of the worker."""
+        """This process does not say what it is busy with: it is a copy of the worker."""
         slow.end(self._questions)
 
     def answer(self, request):

@@ -1,6 +1,6 @@
 
 module Forkyard
-  # Nobody is there to read the answer, or to send the rest of the request.
+  # The client has closed the connection: it reads no answer, and sends no more of the request.
   class ClientGone < IOError
   end
 

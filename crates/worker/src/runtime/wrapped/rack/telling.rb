@@ -26,7 +26,7 @@ module Forkyard
       thread.report_on_exception = false
     end
 
-    # Nobody is to ask this process any more, which is a copy of the one that was asked, without its thread.
+    # This process answers no questions any more: it is a copy of the one that was asked, without its thread.
     def self.end
       @socket&.close
       @socket = nil
