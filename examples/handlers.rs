@@ -21,7 +21,7 @@ fn good(request: &mut Request<'_>, held: &mut Vec<u8>) {
                 std::thread::sleep(Duration::from_millis(2));
             }
         }
-        b"hoard" => held.resize(HOARD_BYTES, 1),
+        b"hoard" => *held = vec![1; HOARD_BYTES],
         b"panic" => panic!("it was asked to"),
         _ => {}
     }

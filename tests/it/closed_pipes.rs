@@ -4,12 +4,11 @@ use super::jobs::Jobs;
 use crate::support::daemon::{directory, forkyard, php_pool};
 use crate::support::{process, until};
 use nix::sys::signal::Signal;
-use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
 fn closed_pipe() -> Stdio {
-    let (reader, writer) = io::pipe().expect("a pipe");
+    let (reader, writer) = nix::unistd::pipe().expect("a pipe");
     drop(reader);
     writer.into()
 }

@@ -106,6 +106,17 @@ pub(super) enum WorkerPhase {
     Ended(i32),
 }
 
+/// Whether workers of the pool leave new connections to siblings. Where the master forks because a connection waits, none is to
+/// wait on purpose.
+fn may_leave_connections(pool: &Pool) -> bool {
+    let has_siblings = pool.pm.max_children() > 1;
+    let forks_for_connections = match pool.pm {
+        ProcessManager::Static { .. } | ProcessManager::Dynamic { .. } => false,
+        ProcessManager::Ondemand { .. } | ProcessManager::Ordered { .. } => true,
+    };
+    pool.wait_for_cpu && has_siblings && !forks_for_connections
+}
+
 impl Worker {
     /// Takes the contexts. As for [`run`].
     ///
@@ -138,13 +149,7 @@ impl Worker {
         let mut service = Service::new(context.settings, listener, board, slot, idle_watch, recorder);
         if let Some(channel) = own.channel {
             service.route(channel);
-        } else if service.settings.pool.wait_for_cpu
-            && matches!(
-                service.settings.pool.pm,
-                ProcessManager::Static { .. } | ProcessManager::Dynamic { .. }
-            )
-        {
-            // Where a master forks because a connection waits, none is to wait on purpose.
+        } else if may_leave_connections(&service.settings.pool) {
             service.cost.measure();
         }
         service
