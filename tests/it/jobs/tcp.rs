@@ -11,6 +11,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 const SECRET: &str = "0123456789abcdefghij";
 
@@ -244,15 +246,63 @@ fn a_flood_of_strangers_keeps_nobody_out_who_knows_the_secret() {
     assert!(silent.is_over());
 }
 
+/// Another program that wants a port, all the time.
+struct Thief {
+    is_over: Arc<AtomicBool>,
+    listener: Arc<OnceLock<TcpListener>>,
+}
+
+impl Thief {
+    fn start(address: SocketAddr) -> Thief {
+        let thief = Thief {
+            is_over: Arc::default(),
+            listener: Arc::default(),
+        };
+        let (is_over, listener) = (Arc::clone(&thief.is_over), Arc::clone(&thief.listener));
+        std::thread::spawn(move || {
+            while !is_over.load(Ordering::Relaxed) && listener.get().is_none() {
+                if let Ok(got) = TcpListener::bind(address) {
+                    let _ = listener.set(got);
+                }
+                std::thread::yield_now();
+            }
+        });
+        thief
+    }
+
+    fn has_it(&self) -> bool {
+        self.listener.get().is_some()
+    }
+}
+
+impl Drop for Thief {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn nobody_gets_the_port_in_an_upgrade() {
+    let place = start();
+    let thief = Thief::start(place.address);
+    let upgrade = forkyard(&["upgrade"], &place.jobs.dir())
+        .output()
+        .expect("upgrade");
+    assert!(upgrade.status.success(), "{upgrade:?}");
+    assert!(!thief.has_it());
+    let mut line = Line::connect(place.address);
+    assert_eq!(line.tell(SECRET), Some(json!({"result": "done"})));
+    assert!(!thief.has_it());
+}
+
 #[test]
 fn nobody_gets_the_port_while_processes_are_killed_and_replaced() {
     let address = address();
     let daemon = Daemon::start_kept(|dir| text(dir, address));
     let jobs = Jobs { daemon };
     let place = Place { jobs, address };
-    let is_taken = || TcpListener::bind(address).is_err();
+    let thief = Thief::start(address);
     let goes_on = |what: &str| {
-        assert!(is_taken(), "{what}");
         // The process may be about to be replaced.
         let done = until("an answer", || {
             let mut line = Line::connect(address);
@@ -260,14 +310,13 @@ fn nobody_gets_the_port_while_processes_are_killed_and_replaced() {
             line.ask(&json!({"command": "push", "job": {"queue": "mail", "kind": "echo"}}))
         });
         assert_eq!(done["result"], "pushed", "{what}: {done}");
-        assert!(is_taken(), "{what}");
+        assert!(!thief.has_it(), "{what}");
     };
     goes_on("the start");
     let keeper = place.jobs.keeper_of_jobs(place.jobs.daemon.kept_master());
     process::signal(keeper, Signal::SIGKILL);
     goes_on("the process that keeps jobs is killed");
     process::signal(place.jobs.daemon.kept_master(), Signal::SIGKILL);
-    assert!(is_taken());
     place.jobs.daemon.wait_for_count("ready to handle connections", 2);
     goes_on("the master is killed");
     let upgrade = forkyard(&["upgrade"], &place.jobs.dir())
@@ -284,6 +333,7 @@ fn nobody_gets_the_port_while_processes_are_killed_and_replaced() {
     assert!(!refused.status.success(), "{refused:?}");
     assert!(place.jobs.daemon.log().contains("is no secret"));
     goes_on("a reload that is refused");
+    drop(thief);
     // A changed one ends what knew the old one alone.
     write_secret(&place.jobs.dir(), "the-next-secret-of-all", 0o600);
     assert!(reload().status.success());
