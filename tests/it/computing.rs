@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, php_pool, pool};
 use crate::support::fcgi::Params;
-use crate::support::{place_library, until};
+use crate::support::{StopAtEnd, place_library, until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::sync::Barrier;
@@ -178,6 +178,7 @@ fn nothing_is_lost_while_workers_that_leave_connections_are_replaced() {
     });
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _stop = StopAtEnd(&is_over);
         for _ in 0..2 * WORKERS {
             scope.spawn(|| {
                 while !is_over.load(Ordering::SeqCst) {
@@ -189,6 +190,5 @@ fn nothing_is_lost_while_workers_that_leave_connections_are_replaced() {
             daemon.signal(Signal::SIGUSR2);
             daemon.wait_for_count("the new workers serve", reloads);
         }
-        is_over.store(true, Ordering::SeqCst);
     });
 }

@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::Params;
-use crate::support::until;
+use crate::support::{StopAtEnd, until};
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -176,6 +176,7 @@ fn noise_in_a_workers_pipes_disturbs_no_other_pool() {
     assert!(pipes.len() >= 3, "child_accept, standard output, standard error");
     let stop = AtomicBool::new(false);
     let written = std::thread::scope(|scope| {
+        let end = StopAtEnd(&stop);
         let flood = scope.spawn(|| {
             let (mut state, mut written) = (5_u64, 0);
             while !stop.load(Ordering::Relaxed) {
@@ -189,7 +190,7 @@ fn noise_in_a_workers_pipes_disturbs_no_other_pool() {
         for _ in 0..50 {
             assert_eq!(daemon.get("quiet", "ok.php").body(), "fine");
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(end);
         flood.join().expect("the flood")
     });
     assert!(written > 100_000, "{written} bytes are no flood");

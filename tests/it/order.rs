@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, directory, php_pool, pool};
 use crate::support::fcgi::{Client, Params};
-use crate::support::place_library;
+use crate::support::{StopAtEnd, place_library};
 use nix::time::{ClockId, clock_gettime};
 use std::fs;
 use std::sync::Mutex;
@@ -61,6 +61,7 @@ fn saturate(daemon: &Daemon, script: &str) -> Vec<Request> {
     let params = Params::get(&daemon.dir, script, "");
     let (is_over, requests) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
+        let stop = StopAtEnd(&is_over);
         for _ in 0..GREEDY {
             scope.spawn(|| {
                 let (mut client, mut own) = (daemon.client("www").kept(), Vec::new());
@@ -72,7 +73,7 @@ fn saturate(daemon: &Daemon, script: &str) -> Vec<Request> {
         }
         let newcomers = (0..NEWCOMERS).map(|_| ask(&mut daemon.client("www"), &params, true));
         let newcomers: Vec<Request> = newcomers.collect();
-        is_over.store(true, Ordering::SeqCst);
+        drop(stop);
         requests.lock().expect("lock").extend(newcomers);
     });
     requests.into_inner().expect("lock")

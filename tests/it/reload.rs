@@ -7,7 +7,7 @@ mod warm;
 
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::Params;
-use crate::support::until;
+use crate::support::{StopAtEnd, until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -184,12 +184,4 @@ fn no_request_is_lost_over_many_reloads() {
         }
     });
     assert!(served.load(Ordering::Relaxed) > 200);
-}
-
-struct StopAtEnd<'s>(&'s AtomicBool);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }

@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::Params;
-use crate::support::until;
+use crate::support::{StopAtEnd, until};
 use std::os::unix::fs::FileExt;
 
 const SETTINGS: &str =
@@ -89,7 +89,9 @@ fn the_longest_listen_queue_of_a_full_pool_is_remembered() {
 fn nonsense_in_slots_makes_nonsense_in_the_status_and_nothing_else() {
     let daemon = Daemon::start(|dir| php_pool(dir, SETTINGS, ""));
     let workers = daemon.wait_for_workers("www", 4);
-    daemon.write("pid.php", "<?php echo getmypid();");
+    // Long enough for the workers to look whether others compute.
+    let script = "<?php $begun = hrtime(true); while (hrtime(true) - $begun < 1e6); echo getmypid();";
+    daemon.write("pid.php", script);
     let board = std::fs::read_dir(format!("/proc/{}/fd", daemon.pid()))
         .expect("the master's descriptors")
         .filter_map(Result::ok)
@@ -105,6 +107,7 @@ fn nonsense_in_slots_makes_nonsense_in_the_status_and_nothing_else() {
         .expect("open");
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _stop = StopAtEnd(&stop);
         scope.spawn(|| {
             let mut state = 7_u64;
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
@@ -130,7 +133,6 @@ fn nonsense_in_slots_makes_nonsense_in_the_status_and_nothing_else() {
                 assert!(text.contains("www"), "{text}");
             }
         }
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
     assert_eq!(daemon.workers("www"), workers, "nobody was killed or replaced");
 }

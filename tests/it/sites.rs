@@ -31,7 +31,7 @@ mod zygote;
 
 use crate::support::daemon::Daemon;
 use crate::support::nginx::Nginx;
-use crate::support::{is_root, process, until};
+use crate::support::{StopAtEnd, is_root, process, until};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -246,7 +246,7 @@ fn get(port: u16, path: &str) -> std::io::Result<(u16, String)> {
 
 /// Clients that ask for paths, over and over, until they are told to stop.
 struct Load {
-    stop: Arc<AtomicBool>,
+    stop: StopAtEnd<Arc<AtomicBool>>,
     clients: Vec<std::thread::JoinHandle<()>>,
     answers: Arc<Mutex<Vec<(u16, String)>>>,
 }
@@ -269,7 +269,7 @@ impl Load {
         });
         let clients = clients.collect();
         Load {
-            stop,
+            stop: StopAtEnd(stop),
             clients,
             answers,
         }
@@ -296,7 +296,7 @@ impl Load {
 
     /// All answers.
     fn end(self) -> Vec<(u16, String)> {
-        self.stop.store(true, Ordering::Relaxed);
+        drop(self.stop);
         for client in self.clients {
             client.join().expect("client");
         }

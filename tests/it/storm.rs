@@ -5,7 +5,7 @@
 use crate::random::{Random, number};
 use crate::support::daemon::{Daemon, directory, pool};
 use crate::support::fcgi::{Client, Params};
-use crate::support::{process, until};
+use crate::support::{StopAtEnd, process, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
@@ -255,13 +255,5 @@ fn no_request_is_lost_and_nothing_is_left_behind() {
                 "{kind}: {count}, {had} before\n{before:?}\n{after:?}"
             );
         }
-    }
-}
-
-struct StopAtEnd<'s>(&'s AtomicBool);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }

@@ -9,11 +9,13 @@ pub mod process;
 pub mod strace;
 
 use std::io::Write;
+use std::ops::Deref;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long anything may take before a test gives up: a loaded machine is slow.
@@ -58,6 +60,15 @@ pub fn once_in(attempts: u32, mut attempt: impl FnMut() -> Result<(), String>) {
         }
     }
     panic!("none of {attempts} attempts came out well: {spoilt:#?}");
+}
+
+/// Tells threads to end, also when an assertion fails: they would go on for ever, and a scope would wait for them.
+pub struct StopAtEnd<T: Deref<Target = AtomicBool>>(pub T);
+
+impl<T: Deref<Target = AtomicBool>> Drop for StopAtEnd<T> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 /// Writes a file that may be executed.

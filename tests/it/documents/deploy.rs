@@ -3,7 +3,7 @@
 use super::blocks;
 use crate::support::daemon::{Daemon, directory, make_writable, pool};
 use crate::support::nginx::{Nginx, curl};
-use crate::support::until;
+use crate::support::{StopAtEnd, until};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -161,6 +161,7 @@ impl Shop {
         assert!(self.page().ends_with("v1 0"), "{}", self.page());
         let is_over = Arc::new(AtomicBool::new(false));
         let (over, url) = (Arc::clone(&is_over), self.nginx.url("/"));
+        let end = StopAtEnd(is_over);
         let visitor = std::thread::spawn(move || {
             let mut seen = Vec::new();
             while !over.load(Ordering::Relaxed) {
@@ -183,7 +184,7 @@ impl Shop {
         let (code, said) = run_text(&self.place, back, "");
         assert_eq!(code, Some(0), "{said}");
         until("the old release", || self.page().ends_with("v1 0").then_some(()));
-        is_over.store(true, Ordering::Relaxed);
+        drop(end);
         let seen = visitor.join().expect("visitor");
         assert!(
             seen.iter().all(|page| ["v1 0", "v2 0"].contains(&page.as_str())),

@@ -2,7 +2,7 @@
 
 use super::{LOOP, ONE, ask, case, say, status_of, worker_pool, write_script};
 use crate::support::daemon::{Daemon, make_writable};
-use crate::support::{process, until};
+use crate::support::{StopAtEnd, process, until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -224,6 +224,7 @@ fn a_reload_changes_over_without_a_lost_request_and_a_boot_that_fails_changes_no
 
     let (stop, answered) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
+        let end = StopAtEnd(&stop);
         let clients: Vec<_> = (0..2)
             .map(|_| {
                 scope.spawn(|| {
@@ -249,7 +250,7 @@ fn a_reload_changes_over_without_a_lost_request_and_a_boot_that_fails_changes_no
             (daemon.get("www", "any.php").body() == "two").then_some(())
         });
         more(10);
-        stop.store(true, Ordering::Relaxed);
+        drop(end);
         for client in clients {
             let said = client.join().expect("a client");
             assert!(said.iter().all(|text| text == "one" || text == "two"), "{said:?}");

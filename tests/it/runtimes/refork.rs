@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, directory, make_writable, pool};
 use crate::support::fcgi::{Answer, Client, Params};
-use crate::support::{place_library, process, until};
+use crate::support::{StopAtEnd, place_library, process, until};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -235,15 +235,6 @@ fn the_last_number_is_for_all_further_times() {
     assert!(!site.daemon.log().contains("ERROR"), "{}", site.daemon.log());
 }
 
-/// Tells clients to end, also when the test has failed: else it would wait for them for ever.
-struct End<'a>(&'a AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-}
-
 /// Runs something while three clients ask; every request has to be answered. Says how many were. One client keeps its
 /// connection, which is handed from worker to worker.
 pub(super) fn under_load(site: &Site, act: impl FnOnce()) -> usize {
@@ -267,7 +258,7 @@ pub(super) fn under_load(site: &Site, act: impl FnOnce()) -> usize {
                 })
             })
             .collect();
-        let end = End(&ends);
+        let end = StopAtEnd(&ends);
         act();
         drop(end);
         clients

@@ -5,7 +5,7 @@ use super::fastcgi_programs::compiled;
 use super::programs::Site;
 use crate::support::daemon::{Daemon, make_writable, pool};
 use crate::support::fcgi::Params;
-use crate::support::{place_library, process, until};
+use crate::support::{StopAtEnd, place_library, process, until};
 use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,6 +21,7 @@ fn under_load(site: &Site, mut done: impl FnMut(&BTreeSet<u32>) -> bool) -> BTre
     let is_over = AtomicBool::new(false);
     let seen = std::sync::Mutex::new(BTreeSet::new());
     std::thread::scope(|scope| {
+        let _stop = StopAtEnd(&is_over);
         for _ in 0..4 {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
@@ -36,7 +37,6 @@ fn under_load(site: &Site, mut done: impl FnMut(&BTreeSet<u32>) -> bool) -> BTre
         until("what the load is for", || {
             done(&seen.lock().expect("pids")).then_some(())
         });
-        is_over.store(true, Ordering::Relaxed);
     });
     seen.into_inner().expect("pids")
 }

@@ -5,7 +5,7 @@ use super::needs_root;
 use crate::random::number;
 use crate::support::daemon::{Daemon, directory, make_writable, pool};
 use crate::support::fcgi::Params;
-use crate::support::{pause, process, until};
+use crate::support::{StopAtEnd, pause, process, until};
 use nix::sys::signal::Signal;
 use std::fmt::Write as _;
 use std::fs;
@@ -124,21 +124,21 @@ fn of_application(dir: &Path, name: &str) -> Params {
 
 /// Clients that ask for one thing until they are told to stop.
 struct Load {
-    stop: Arc<AtomicBool>,
+    stop: StopAtEnd<Arc<AtomicBool>>,
     clients: Vec<JoinHandle<Vec<Duration>>>,
 }
 
 impl Load {
     fn new() -> Load {
         Load {
-            stop: Arc::default(),
+            stop: StopAtEnd(Arc::default()),
             clients: Vec::new(),
         }
     }
 
     /// Each answer has to have this body; `None`: it may be any, or none.
     fn ask(&mut self, socket: PathBuf, params: Params, body: Option<&'static str>) {
-        let stop = Arc::clone(&self.stop);
+        let stop = Arc::clone(&self.stop.0);
         self.clients.push(std::thread::spawn(move || {
             let mut times = Vec::new();
             while !stop.load(Ordering::Relaxed) {
@@ -159,7 +159,7 @@ impl Load {
 
     /// How long answers took, the shortest first.
     fn end(self) -> Vec<Duration> {
-        self.stop.store(true, Ordering::Relaxed);
+        drop(self.stop);
         let clients = self.clients.into_iter();
         let mut times: Vec<Duration> = clients
             .flat_map(|client| client.join().expect("every answer is right"))

@@ -4,7 +4,7 @@ use super::{needs_root, python_as};
 use crate::support::daemon::{Daemon, directory, forkyard, pool};
 use crate::support::fcgi::{Client, Params};
 use crate::support::nginx::free_port;
-use crate::support::{pause, until};
+use crate::support::{StopAtEnd, pause, until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::io::Read;
@@ -269,6 +269,7 @@ fn a_connection_that_is_handed_over_is_given_no_more_time() {
     let (begun, is_over) = (Instant::now(), AtomicBool::new(false));
     let mut ended = [false, false];
     std::thread::scope(|scope| {
+        let _stop = StopAtEnd(&is_over);
         for _ in 0..3 {
             scope.spawn(|| {
                 while !is_over.load(Ordering::SeqCst) {
@@ -281,7 +282,6 @@ fn a_connection_that_is_handed_over_is_given_no_more_time() {
             ended[1] |= kept.send_raw(&[1, 6, 0, 7, 0, 0, 0, 0]).is_err();
             pause();
         }
-        is_over.store(true, Ordering::SeqCst);
     });
     assert_eq!(ended, [true, true], "the silent one, the kept one");
 }

@@ -4,7 +4,7 @@
 
 use super::{Sites, get};
 use crate::random::{Random, number};
-use crate::support::until;
+use crate::support::{StopAtEnd, until};
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -92,6 +92,7 @@ fn many_applications_under_one_socket() {
         Arc::new(Mutex::new(Vec::<String>::new())),
         Arc::new(AtomicUsize::new(0)),
     );
+    let stop_load = StopAtEnd(Arc::clone(&stop));
     let clients: Vec<_> = (0..CLIENTS)
         .map(|client| {
             let (known, stop, wrong) = (Arc::clone(&known), Arc::clone(&stop), Arc::clone(&wrong));
@@ -159,7 +160,7 @@ fn many_applications_under_one_socket() {
             _ => crate::support::pause(),
         }
     }
-    stop.store(true, Ordering::Relaxed);
+    drop(stop_load);
     for client in clients {
         client.join().expect("client");
     }

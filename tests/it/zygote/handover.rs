@@ -5,7 +5,7 @@ use crate::it::upgrade::{install, program};
 use crate::skip::needs_root;
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable};
 use crate::support::fcgi::{Client, Params};
-use crate::support::{process, until};
+use crate::support::{StopAtEnd, process, until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ const CODE: &str = "<?php echo 'code';";
 
 /// Clients that ask one pool after the other for `code.php`, until they are told to end.
 struct Load {
-    is_over: Arc<AtomicBool>,
+    is_over: StopAtEnd<Arc<AtomicBool>>,
     answers: Arc<AtomicUsize>,
     problems: Arc<Mutex<Vec<String>>>,
     threads: Vec<JoinHandle<()>>,
@@ -27,14 +27,14 @@ struct Load {
 impl Load {
     fn start(dir: &Path, pools: &'static [&'static str]) -> Load {
         let mut load = Load {
-            is_over: Arc::default(),
+            is_over: StopAtEnd(Arc::default()),
             answers: Arc::default(),
             problems: Arc::default(),
             threads: Vec::new(),
         };
         for first in 0..3 {
             let (is_over, answers, problems) = (
-                Arc::clone(&load.is_over),
+                Arc::clone(&load.is_over.0),
                 Arc::clone(&load.answers),
                 Arc::clone(&load.problems),
             );
@@ -74,7 +74,7 @@ impl Load {
     }
 
     fn end(self) {
-        self.is_over.store(true, Ordering::SeqCst);
+        drop(self.is_over);
         for thread in self.threads {
             thread.join().expect("a client");
         }
