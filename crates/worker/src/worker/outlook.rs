@@ -7,18 +7,20 @@ use crate::scoreboard::{Reader, Stage, header, slot_reader};
 use crate::sys::{diag, socket};
 use crate::tick::Tick;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
+
+/// The pages of the generation's workers, by their slots.
+fn up(board: &Reader) -> impl Iterator<Item = (usize, &[AtomicU64])> {
+    let used = (0..board.slots()).filter(|index| header::used(board.header(), *index));
+    used.filter_map(|index| Some((index, board.slot(index)?)))
+}
 
 /// How many workers of the generation can take up work at once, and how many have some, by their stages. One that serves
 /// several requests at a time may be both.
 pub(super) fn count(board: &Reader) -> (u64, u64) {
-    let words = board.header();
     let (mut idle, mut busy) = (0, 0);
-    for index in 0..board.slots() {
-        if !header::used(words, index) {
-            continue;
-        }
-        let Some(page) = board.slot(index) else { continue };
+    for (_, page) in up(board) {
         match slot_reader::stage(page) {
             Stage::Accepting => idle += 1,
             Stage::Creating => {}
@@ -33,12 +35,8 @@ pub(super) fn count(board: &Reader) -> (u64, u64) {
 
 /// How many workers of the generation are idle, and how many have begun a request within this time and have not ended it.
 pub(super) fn begun_within(board: &Reader, time: Duration, now: Tick) -> (usize, usize) {
-    let words = board.header();
     let (mut idle, mut begun) = (0, 0);
-    for page in (0..board.slots())
-        .filter(|index| header::used(words, *index))
-        .filter_map(|index| board.slot(index))
-    {
+    for (_, page) in up(board) {
         match slot_reader::stage(page) {
             Stage::Accepting => idle += 1,
             Stage::Creating => {}
@@ -46,7 +44,8 @@ pub(super) fn begun_within(board: &Reader, time: Duration, now: Tick) -> (usize,
                 // The words of the request before stand until this one's first bytes are there.
                 let words = [slot::TAKEN, slot::SINCE].map(|word| slot_reader::word(page, word));
                 let since = Tick::from_nanos(words[0].max(words[1]));
-                begun += usize::from(now.since(since) < time);
+                // It may have begun since the clock was read, but a time far in the future is none.
+                begun += usize::from(now.since(since).max(since.since(now)) < time);
             }
         }
     }
@@ -55,19 +54,16 @@ pub(super) fn begun_within(board: &Reader, time: Duration, now: Tick) -> (usize,
 
 /// What the worker's siblings of the generation have to do, those that are up.
 pub(super) fn siblings(board: &Reader, own: usize) -> impl Iterator<Item = Load> {
-    let used = (0..board.slots()).filter(move |index| *index != own && header::used(board.header(), *index));
-    used.filter_map(|index| board.slot(index).map(slot_reader::load))
+    let siblings = up(board).filter(move |(index, _)| *index != own);
+    siblings.map(|(_, page)| slot_reader::load(page))
 }
 
 /// How many connections the pool has accepted, as its workers say.
 pub(super) fn accepted(board: &Reader) -> u64 {
-    let words = board.header();
-    let mut accepted = slot_reader::word(words, field::PAST_ACCEPTS);
-    for index in (0..board.slots()).filter(|index| header::used(words, *index)) {
-        let page = board.slot(index);
-        accepted = accepted.saturating_add(page.map_or(0, |page| slot_reader::word(page, slot::ACCEPTS)));
-    }
-    accepted
+    let past = slot_reader::word(board.header(), field::PAST_ACCEPTS);
+    up(board).fold(past, |sum, (_, page)| {
+        sum.saturating_add(slot_reader::word(page, slot::ACCEPTS))
+    })
 }
 
 /// The listening socket, in which a connection waits. Where the kernel doesn't say how many, one is assumed, as the master
