@@ -17,8 +17,8 @@ use tokio_postgres::{Client, Config, Connection, Error, NoTls, Row, Socket, Stat
 /// cut off counts at least half as much again until it ends its jobs.
 pub(crate) const SILENCE: Duration = Duration::from_secs(10);
 
-/// What a connection has set that changes something. A transaction of an application may have a key that a job is pushed with here: it is not waited
-/// for without end. What a machine that is gone has locked is let go of.
+/// What a connection has set that changes something. A transaction of an application may have a key that a job is pushed with
+/// here: it is not waited for without end. What a machine that is gone has locked is let go of.
 const SESSION: &str = "SET search_path = forkyard, pg_catalog; SET lock_timeout = '5s'; \
      SET idle_in_transaction_session_timeout = '30s'; SET default_transaction_isolation = 'read committed'; \
      SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
