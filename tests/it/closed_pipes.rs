@@ -1,10 +1,15 @@
 //! Commands whose output goes into a pipe that is not read: they end by SIGPIPE, as other programs do, and say nothing of it.
 
+use super::dev::stand::{command, site};
 use super::jobs::Jobs;
 use crate::support::daemon::{directory, forkyard, php_pool};
+use crate::support::nginx::free_port;
 use crate::support::{process, until};
 use nix::sys::signal::Signal;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 fn closed_pipe() -> Stdio {
@@ -23,7 +28,10 @@ fn own(arguments: &[&str]) -> Command {
 fn a_command_ends_quietly_when_its_output_is_not_read() {
     let jobs = Jobs::start_with("control = \"@DIR/control.sock\"\n", "max_children = 1\n", "", "");
     let with = |arguments: &[&str]| forkyard(arguments, &jobs.dir());
+    let mut versions = Command::new(Path::new(env!("CARGO_BIN_EXE_forkyard")).with_file_name("forkyard-php"));
+    versions.arg("--versions");
     for mut command in [
+        versions,
         own(&["--version"]),
         own(&["php"]),
         own(&["schema"]),
@@ -90,4 +98,34 @@ fn a_daemon_goes_on_when_its_log_is_not_read() {
     assert!(ping().status.success());
     process::signal(child.id(), Signal::SIGTERM);
     assert!(process::wait(&mut child, "the daemon").success());
+}
+
+/// So does `forkyard dev`, which says each request on the terminal.
+#[test]
+fn a_developer_s_site_is_served_when_its_terminal_is_not_read() {
+    let code =
+        "require('http').createServer((_, reply) => reply.end('from node')).listen(process.env.PORT)\n";
+    let (_place, root) = site(&[("app.js", code)]);
+    let port = free_port().to_string();
+    let mut child = command(&root, &["--port", &port])
+        .stdout(closed_pipe())
+        .stderr(closed_pipe())
+        .spawn()
+        .expect("forkyard dev");
+    let get = || {
+        let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).ok()?;
+        stream
+            .write_all(b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            .ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        Some(text)
+    };
+    for _ in 0..2 {
+        let page = until("a page", get);
+        assert!(page.ends_with("from node"), "{page}");
+    }
+    assert!(process::runs(child.id()));
+    process::signal(child.id(), Signal::SIGINT);
+    assert!(process::wait(&mut child, "forkyard dev").success());
 }

@@ -14,8 +14,12 @@
 //! * `reply`: an answer to the client.
 //! * `port`: which process has a port.
 //! * `page`: what is shown where the application has no page of its own.
+//! * `output`: what is said on the terminal.
 //! * `server`: connections, requests, and the end.
 #![forbid(unsafe_code)]
+
+#[macro_use]
+mod output;
 
 mod answer;
 mod configuration;

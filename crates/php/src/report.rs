@@ -7,7 +7,9 @@ use forkyard_config::php::newest;
 use forkyard_config::{Php, Preloading, RequestSettings};
 use forkyard_host::logs::Log;
 use forkyard_sys::process::exit_now;
+use forkyard_sys::signal;
 use forkyard_worker::runtime::php::files;
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -47,12 +49,21 @@ pub(crate) fn answer(question: Question) -> ExitCode {
 
 /// Shows a line for each version that there is a shim for: the version, and where its libphp is (`-`: nowhere).
 pub(crate) fn versions() -> ExitCode {
+    let mut text = String::new();
     for shim in shims::all() {
         let library = files::library(&shim.version);
         let path = library.as_deref().unwrap_or(Path::new("-"));
-        println!("{} {}", shim.version, path.display());
+        text += &format!("{} {}\n", shim.version, path.display());
     }
-    ExitCode::SUCCESS
+    let mut output = io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => signal::end_by_pipe(),
+        Err(error) => {
+            eprintln!("forkyard-php: write standard output: {error}");
+            ExitCode::from(EXIT_SOFTWARE)
+        }
+    }
 }
 
 /// Starts PHP, as for a pool, and ends. What PHP says goes to standard error. If it can't be started, two lines of our own

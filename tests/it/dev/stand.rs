@@ -53,7 +53,8 @@ pub(in crate::it) fn owned(root: &Path) -> PathBuf {
     root.to_owned()
 }
 
-fn command(root: &Path, arguments: &[&str]) -> Command {
+/// `forkyard dev`, not started yet.
+pub(in crate::it) fn command(root: &Path, arguments: &[&str]) -> Command {
     place_library();
     let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
     command.arg("dev").arg(root).args(arguments).stdin(Stdio::null());
