@@ -2,7 +2,9 @@
 
 use super::blocks::root;
 use crate::support::daemon::directory;
+use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 const FIGURES: &str = r#"{"forkyard": "forkyard 0.1.0", "machine": "2 processors", "programs": "dist", "quick": true, "load_before": 0.5, "load_after": 1.5, "rows": [
@@ -13,20 +15,25 @@ const FIGURES: &str = r#"{"forkyard": "forkyard 0.1.0", "machine": "2 processors
     {"work": "PSS", "forkyard": 0.0, "php_fpm": 0.0, "unit": "MiB", "must": "≤ 1 x", "met": true, "ratio": 1.0,
      "note": "", "rounds": {}, "case": "memory"}]}"#;
 
-#[test]
-fn figures_of_a_benchmark_become_pictures() {
-    let dir = directory();
-    let figures = dir.path().join("figures.json");
-    fs::write(&figures, FIGURES).expect("figures");
-    let plots = dir.path().join("plots");
+/// Runs `scripts/bench --from FIGURES --plot PLOTS`.
+fn plot(figures: &Path, plots: &Path) {
     let mut bench = Command::new(root().join("scripts/bench"));
-    bench.arg("--from").arg(&figures).arg("--plot").arg(&plots);
+    bench.arg("--from").arg(figures).arg("--plot").arg(plots);
     let output = bench.output().expect("scripts/bench");
     assert!(
         output.status.success(),
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
+}
+
+#[test]
+fn figures_of_a_benchmark_become_pictures() {
+    let dir = directory();
+    let figures = dir.path().join("figures.json");
+    fs::write(&figures, FIGURES).expect("figures");
+    let plots = dir.path().join("plots");
+    plot(&figures, &plots);
     let hello = fs::read_to_string(plots.join("hello.svg")).expect("a picture");
     // As long as the figures are, beside each other; the longer one has all the width.
     for part in [
@@ -44,4 +51,30 @@ fn figures_of_a_benchmark_become_pictures() {
     let mut python = Command::new("python3");
     python.args(["-c", parses]).args(["hello.svg", "memory.svg"]);
     assert!(python.current_dir(&plots).status().expect("python3").success());
+}
+
+/// The files of a directory that are pictures, with what is in them.
+fn pictures(directory: &Path) -> BTreeMap<String, String> {
+    let entries = fs::read_dir(directory).expect("directory").map_while(Result::ok);
+    entries
+        .filter(|entry| entry.path().extension().is_some_and(|it| it == "svg"))
+        .map(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            (name, fs::read_to_string(entry.path()).expect("a picture"))
+        })
+        .collect()
+}
+
+#[test]
+fn the_document_shows_pictures_of_the_figures_beside_it() {
+    let kept = root().join("docs/howto/benchmark");
+    let dir = directory();
+    plot(&kept.join("figures.json"), dir.path());
+    let made = pictures(dir.path());
+    assert!(!made.is_empty() && made == pictures(&kept));
+    let document = fs::read_to_string(root().join("docs/howto/benchmark.md")).expect("document");
+    for (name, picture) in made {
+        assert!(document.contains(&format!("](benchmark/{name})")), "{name}");
+        assert!(!picture.contains("not to be quoted"), "{name}");
+    }
 }
