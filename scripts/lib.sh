@@ -120,7 +120,8 @@ use_fast_linker() {
 # What building needs, beside Rust itself.
 need_build_tools() {
     need_rust
-    need gcc libc6-dev "php$php-dev" "libphp$php-embed"
+    # The client of PostgreSQL is linked with the system's OpenSSL.
+    need gcc libc6-dev libssl-dev pkg-config "php$php-dev" "libphp$php-embed"
 }
 
 # Keeps the paths of this machine out of what is built, so that the same comes out of every directory. Debian's tools put flags

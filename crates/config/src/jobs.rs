@@ -1,6 +1,7 @@
 //! What `[jobs]` means: background jobs, their queues and their schedules.
 
 use crate::model::{Address, LogLevel, Pool};
+use crate::postgresql::PostgresqlServer;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::SocketAddr;
@@ -104,8 +105,8 @@ impl fmt::Debug for Secret {
 pub enum JobsStore {
     /// In a file, by SQLite.
     File(PathBuf),
-    /// In a database of a PostgreSQL server, which several machines may use. How it is reached.
-    Postgresql(String),
+    /// In a database of a PostgreSQL server, which several machines may use.
+    Postgresql(PostgresqlServer),
 }
 
 impl JobsStore {

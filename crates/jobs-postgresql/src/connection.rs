@@ -1,26 +1,22 @@
 //! The connection that works: statements, transactions, and what becomes of one whose end is not known.
 
+use crate::server::Server;
 use crate::session::{Session, of_server};
 use crate::{listen, schema};
+use forkyard_config::PostgresqlServer;
 use forkyard_jobs::store::sql::{Database, Notice, Result, Row, SqlError, Trouble, Value};
 use forkyard_jobs::store::{StoreError, tables};
 use std::collections::HashMap;
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::time::Duration;
+use tokio_postgres::Statement;
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
-use tokio_postgres::{Config, Statement};
-
-/// How long the server may take to answer a new connection, and may leave bytes unacknowledged.
-const CONNECT: Duration = Duration::from_secs(5);
-const UNACKNOWLEDGED: Duration = Duration::from_secs(15);
-const KEEPALIVE: Duration = Duration::from_secs(10);
 
 /// A database of a PostgreSQL server.
 pub struct Postgresql {
-    config: Config,
+    server: Server,
     node: String,
     session: Option<Session>,
     statements: HashMap<String, Statement>,
@@ -39,18 +35,11 @@ impl Postgresql {
     ///
     /// # Errors
     /// It can't be reached, or has tables of another version.
-    pub fn open(url: &str, node: &str) -> std::result::Result<Postgresql, StoreError> {
-        let mut config: Config = url
-            .parse()
+    pub fn open(server: &PostgresqlServer, node: &str) -> std::result::Result<Postgresql, StoreError> {
+        let server = Server::new(server)
             .map_err(|error| StoreError::Database("the store's URL".to_owned(), of_server(&error)))?;
-        config
-            .application_name("forkyard-jobs")
-            .connect_timeout(CONNECT)
-            .tcp_user_timeout(UNACKNOWLEDGED)
-            .keepalives_idle(KEEPALIVE)
-            .keepalives_interval(KEEPALIVE);
         let mut opened = Postgresql {
-            config,
+            server,
             node: node.to_owned(),
             session: None,
             statements: HashMap::new(),
@@ -85,7 +74,7 @@ impl Postgresql {
                 trouble: Trouble::Database,
                 ..error
             };
-            let session = Session::connect(&self.config).map_err(unreached)?;
+            let session = Session::connect(&self.server).map_err(unreached)?;
             let backend = session.one("SELECT pg_backend_pid()", &[]).map_err(unreached)?;
             self.backend.store(backend.get(0), Ordering::Relaxed);
             self.session = Some(session);
@@ -122,15 +111,7 @@ impl Postgresql {
 
 impl Database for Postgresql {
     fn name(&self) -> String {
-        // Without the password.
-        let hosts: Vec<String> = (self.config.get_hosts().iter())
-            .map(|host| match host {
-                tokio_postgres::config::Host::Tcp(name) => name.clone(),
-                tokio_postgres::config::Host::Unix(path) => path.display().to_string(),
-            })
-            .collect();
-        let database = self.config.get_dbname().unwrap_or_default();
-        format!("database {database} of PostgreSQL at {}", hosts.join(", "))
+        self.server.name()
     }
 
     fn execute(&mut self, statement: &str, values: &[Value<'_>]) -> Result<u64> {
@@ -258,7 +239,7 @@ impl Database for Postgresql {
     }
 
     fn listen(&mut self, hear: Box<dyn Fn(Notice) + Send>) -> std::io::Result<()> {
-        listen::start(self.config.clone(), Arc::clone(&self.backend), hear)
+        listen::start(self.server.clone(), Arc::clone(&self.backend), hear)
     }
 }
 

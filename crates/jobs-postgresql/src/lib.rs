@@ -7,9 +7,11 @@
 mod connection;
 mod listen;
 mod schema;
+mod server;
 mod session;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 pub use connection::Postgresql;
 
@@ -20,9 +22,9 @@ use std::process::ExitCode;
 /// Runs until the master has gone or says so, and no job is under way.
 pub fn main() -> ExitCode {
     forkyard_jobs::serve_on(|jobs| match &jobs.store {
-        JobsStore::Postgresql(url) => {
+        JobsStore::Postgresql(server) => {
             let node = forkyard_jobs::node(&jobs.listen);
-            Ok(Box::new(Postgresql::open(url, &node)?))
+            Ok(Box::new(Postgresql::open(server, &node)?))
         }
         JobsStore::File(path) => Err(StoreError::Foreign(path.display().to_string())),
     })

@@ -1,12 +1,13 @@
 //! What machines tell each other: a connection of its own hears it, because the one that works is not looked at meanwhile.
 
+use crate::server::Server;
 use crate::session::{SILENCE, in_time, of_server, runtime};
 use forkyard_jobs::store::sql::{Notice, SqlError};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
-use tokio_postgres::{AsyncMessage, Config, NoTls};
+use tokio_postgres::AsyncMessage;
 
 /// How long it waits until it connects again.
 const REST: Duration = Duration::from_secs(1);
@@ -26,13 +27,13 @@ fn read(word: &str) -> Notice {
 
 /// Hears for as long as the process lives. `own`: the server's process that the process' own notices come from.
 pub(crate) fn start(
-    config: Config,
+    server: Server,
     own: Arc<AtomicI32>,
     hear: Box<dyn Fn(Notice) + Send>,
 ) -> std::io::Result<()> {
     let runtime = runtime()?;
     let forever = move || loop {
-        if let Err(error) = runtime.block_on(listen(&config, &own, &*hear)) {
+        if let Err(error) = runtime.block_on(listen(&server, &own, &*hear)) {
             log::debug!("jobs: other machines are not heard: {error}");
         }
         std::thread::sleep(REST);
@@ -45,8 +46,8 @@ pub(crate) fn start(
 
 /// Hears until the connection is over. It is asked something now and then: of a network that forwards nothing more nothing else
 /// is seen.
-async fn listen(config: &Config, own: &AtomicI32, hear: &(dyn Fn(Notice) + Send)) -> Result<(), SqlError> {
-    let (client, mut connection) = in_time(config.connect(NoTls)).await?;
+async fn listen(server: &Server, own: &AtomicI32, hear: &(dyn Fn(Notice) + Send)) -> Result<(), SqlError> {
+    let (client, mut connection) = server.connect().await?;
     let hears = async {
         loop {
             match poll_fn(|context| connection.poll_message(context)).await {

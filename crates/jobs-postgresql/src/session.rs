@@ -1,6 +1,8 @@
 //! A connection whose server has to answer within a time: a network that forwards nothing more ends no connection, and neither
 //! does a server that hangs.
 
+use crate::server::Server;
+use crate::tls;
 use forkyard_jobs::store::sql::{SqlError, Trouble};
 use std::cell::Cell;
 use std::error::Error as _;
@@ -11,7 +13,7 @@ use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Config, Connection, Error, NoTls, Row, Socket, Statement};
+use tokio_postgres::{Client, Error, Row, Statement};
 
 /// How long the server may take to answer. It is longer than what a statement waits for another transaction, and a machine that is
 /// cut off counts at least half as much again until it ends its jobs.
@@ -23,8 +25,6 @@ const SESSION: &str = "SET search_path = forkyard, pg_catalog; SET lock_timeout 
      SET idle_in_transaction_session_timeout = '30s'; SET default_transaction_isolation = 'read committed'; \
      SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
 
-type Link = Connection<Socket, tokio_postgres::tls::NoTlsStream>;
-
 /// A connection, and what drives it while something is waited for.
 pub(crate) struct Session {
     client: Client,
@@ -35,13 +35,12 @@ pub(crate) struct Session {
 
 impl Session {
     /// Connects.
-    pub(crate) fn connect(config: &Config) -> Result<Session, SqlError> {
+    pub(crate) fn connect(server: &Server) -> Result<Session, SqlError> {
         let runtime = runtime().map_err(|error| SqlError {
             trouble: Trouble::Database,
             message: error.to_string(),
         })?;
-        let connected = runtime.block_on(in_time(config.connect(NoTls)));
-        let (client, connection): (Client, Link) = connected?;
+        let (client, connection) = runtime.block_on(server.connect())?;
         // Its end is seen by what is asked next.
         runtime.spawn(async move { _ = connection.await });
         let session = Session {
@@ -118,7 +117,7 @@ fn told<T>(answer: Result<Result<T, Error>, Elapsed>) -> Result<T, SqlError> {
     }
 }
 
-fn silent() -> SqlError {
+pub(crate) fn silent() -> SqlError {
     SqlError {
         trouble: Trouble::Cut,
         message: format!("the server did not answer within {} s", SILENCE.as_secs()),
@@ -144,9 +143,10 @@ pub(crate) fn of_server(error: &Error) -> SqlError {
     };
     let message = match error.as_db_error() {
         Some(of_server) => of_server.message().to_owned(),
-        None => match error.source() {
-            Some(source) => format!("{error}: {source}"),
-            None => error.to_string(),
+        None => match (tls::handshake_failure(error), error.source()) {
+            (Some(failure), _) => failure,
+            (None, Some(source)) => format!("{error}: {source}"),
+            (None, None) => error.to_string(),
         },
     };
     SqlError { trouble, message }

@@ -1,6 +1,7 @@
 //! The store on a real server, which is Debian's, without a network.
 
 use super::Postgresql;
+use forkyard_config::PostgresqlServer;
 use forkyard_jobs::core::{Becomes, Counters, Outcome, TaskStatus, Verdict};
 use forkyard_jobs::store::sql::Notice;
 use forkyard_jobs::store::*;
@@ -15,25 +16,33 @@ use std::time::{Duration, Instant};
 
 #[path = "../../jobs/src/store/cases.rs"]
 mod cases;
+mod encryption;
 mod network;
 use cases::finished;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The server of all tests. It goes when its input ends, which is with this process.
+/// A server of PostgreSQL. It goes when its input ends, which is with this process.
 struct Server {
     directory: PathBuf,
+    /// Its port of 127.0.0.1, where it has one; its unix socket has that number, too.
+    port: Option<u16>,
     _script: Child,
 }
 
+/// The server of all tests that are not about how one is reached.
 fn server() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
-    SERVER.get_or_init(|| {
-        let directory = tempfile::tempdir().expect("a directory").keep();
+    SERVER.get_or_init(|| Server::start(tempfile::tempdir().expect("a directory").keep(), None))
+}
+
+impl Server {
+    fn start(directory: PathBuf, port: Option<u16>) -> Server {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/support/postgresql.sh");
         let mut child = Command::new("sh")
             .arg(script)
             .arg(&directory)
+            .args(port.map(|port| port.to_string()))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -46,6 +55,7 @@ fn server() -> &'static Server {
         assert_eq!(line, "started\n");
         let server = Server {
             directory,
+            port,
             _script: child,
         };
         let begun = Instant::now();
@@ -54,16 +64,20 @@ fn server() -> &'static Server {
             std::thread::sleep(Duration::from_millis(20));
         }
         server
-    })
-}
+    }
 
-impl Server {
     fn url(&self, database: &str) -> String {
+        let port = self.port.map(|port| format!("&port={port}")).unwrap_or_default();
         format!(
-            "postgresql://forkyard@/{database}?host={}",
+            "postgresql://forkyard@/{database}?host={}{port}",
             self.directory.display()
         )
     }
+}
+
+/// A store's connection, as its URL says.
+fn opened(url: &str, node: &str) -> Result<Postgresql, StoreError> {
+    Postgresql::open(&PostgresqlServer::parse(url).expect("a URL"), node)
 }
 
 /// A database.
@@ -73,14 +87,18 @@ struct Place {
 
 impl Place {
     fn new() -> Place {
+        Place::of(server())
+    }
+
+    fn of(server: &Server) -> Place {
         static NUMBERS: AtomicU32 = AtomicU32::new(0);
         let name = format!("jobs{}", NUMBERS.fetch_add(1, Ordering::Relaxed));
-        let mut admin = Client::connect(&server().url("postgres"), NoTls).expect("the server");
+        let mut admin = Client::connect(&server.url("postgres"), NoTls).expect("the server");
         admin
             .batch_execute(&format!("CREATE DATABASE {name}"))
             .expect("a database");
         Place {
-            url: server().url(&name),
+            url: server.url(&name),
         }
     }
 
@@ -90,9 +108,7 @@ impl Place {
 
     /// A store of the daemon `node`.
     fn open_of(&self, node: &str, owner: &str) -> Store {
-        let database = Postgresql::open(&self.url, node)
-            .expect("the database")
-            .with_own_time();
+        let database = opened(&self.url, node).expect("the database").with_own_time();
         Store::new(Box::new(database), owner, Duration::from_secs(60))
     }
 
@@ -424,6 +440,6 @@ fn another_version_is_refused() {
         .raw()
         .batch_execute("UPDATE forkyard.store SET version = 99")
         .expect("a version");
-    let opened = Postgresql::open(&place.url, "node").map(|_| ());
+    let opened = opened(&place.url, "node").map(|_| ());
     assert!(matches!(opened, Err(StoreError::Version(_, 99))), "{opened:?}");
 }

@@ -7,12 +7,14 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// A server of its own; it ends when its input does.
 struct Server {
     directory: tempfile::TempDir,
+    port: Option<u16>,
     script: Child,
 }
 
@@ -25,11 +27,15 @@ impl Drop for Server {
 
 impl Server {
     fn start() -> Server {
-        let directory = directory();
+        Server::start_in(directory(), None)
+    }
+
+    fn start_in(directory: tempfile::TempDir, port: Option<u16>) -> Server {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/postgresql.sh");
         let mut script = Command::new("sh")
             .arg(script)
             .arg(directory.path())
+            .args(port.map(|port| port.to_string()))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -40,14 +46,19 @@ impl Server {
             .read_line(&mut line)
             .expect("its first line");
         assert_eq!(line, "started\n");
-        let server = Server { directory, script };
+        let server = Server {
+            directory,
+            port,
+            script,
+        };
         until("a server that answers", || server.try_sql("SELECT 1"));
         server
     }
 
     fn url(&self) -> String {
+        let port = self.port.map(|port| format!("&port={port}")).unwrap_or_default();
         format!(
-            "postgresql://forkyard@/postgres?host={}",
+            "postgresql://forkyard@/postgres?host={}{port}",
             self.directory.path().display()
         )
     }
@@ -66,14 +77,19 @@ impl Server {
     }
 
     fn daemon(&self) -> Jobs {
-        let daemon = Daemon::start(|dir| {
-            let text = configuration(dir, "", "max_children = 3", "", "");
-            let file = format!("store = \"{}/store/jobs.db\"", dir.display());
-            assert!(text.contains(&file));
-            text.replace(&file, &format!("store = \"{}\"", self.url()))
-        });
-        Jobs { daemon }
+        daemon_on(&self.url())
     }
+}
+
+/// A daemon whose store has this URL.
+fn daemon_on(url: &str) -> Jobs {
+    let daemon = Daemon::start(|dir| {
+        let text = configuration(dir, "", "max_children = 3", "", "");
+        let file = format!("store = \"{}/store/jobs.db\"", dir.display());
+        assert!(text.contains(&file));
+        text.replace(&file, &format!("store = \"{url}\""))
+    });
+    Jobs { daemon }
 }
 
 #[test]
@@ -165,4 +181,36 @@ fn two_daemons_on_postgresql_do_each_job_once_although_their_connections_are_cut
     two.open("kept");
     let done = holder.wait(kept);
     assert_eq!((&done["state"], &done["attempt"]), (&json!("done"), &json!(2)));
+}
+
+#[test]
+fn a_store_over_the_network_is_encrypted_and_one_that_is_not_trusted_is_told_of() {
+    let files = directory();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/certificates.sh");
+    let made = Command::new("sh").arg(script).arg(files.path()).status();
+    assert!(made.expect("sh").success());
+    let own = directory();
+    for name in ["server.crt", "server.key", "authority.crt"] {
+        std::fs::copy(files.path().join(name), own.path().join(name)).expect("a copy");
+    }
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = free.local_addr().expect("its address").port();
+    drop(free);
+    let server = Server::start_in(own, Some(port));
+    let url = |authority: &str| {
+        format!(
+            "postgresql://forkyard@localhost:{port}/postgres?sslmode=verify-full&sslrootcert={}/{authority}.crt",
+            files.path().display()
+        )
+    };
+    let jobs = daemon_on(&url("authority"));
+    let id = jobs.push("echo", json!({"payload": "sealed"}));
+    assert_eq!(jobs.wait(id)["state"], "done");
+    let encrypted = "SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
+                     WHERE application_name = 'forkyard-jobs'";
+    assert_eq!(server.sql(encrypted), "t");
+    let deceived = daemon_on(&url("other"));
+    deceived
+        .daemon
+        .wait_for("database postgres of PostgreSQL at localhost: the server's certificate is not accepted: ");
 }

@@ -7,7 +7,7 @@ use super::row::{Setting, key};
 #[rustfmt::skip]
 pub(super) const ROWS: &[Setting] = &[
     key(Jobs, "store", "path or URL", r#"`"/var/lib/forkyard/jobs.db"`"#,
-        "the file that holds the jobs, an SQLite database; its directory belongs to `user`. Or a database of PostgreSQL, which several machines may use: `\"postgresql:///shop?host=/run/postgresql\"`"),
+        "the file that holds the jobs, an SQLite database; its directory belongs to `user`. Or a database of PostgreSQL, which several machines may use: `\"postgresql:///shop?host=/run/postgresql\"`; over the network with libpq's `sslmode`, `sslrootcert`, `sslcert` and `sslkey`"),
     key(Jobs, "durability", r#"`"full"` or `"normal"`"#, r#"`"full"`"#,
         "what a push waits for: with `full` until the job is on the disk; with `normal` a job of the last moments may be lost when power fails, though not when a process does"),
     key(Jobs, "machine_timeout", "duration, 20s or more", r#"`"60s"`"#,

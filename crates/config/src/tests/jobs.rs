@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::jobs::{Durability, JobsStore, Missed, Overlap};
+use crate::postgresql::PostgresqlServer;
 
 /// A pool, a queue with more lines, and what follows. The queue's lines begin with line 13.
 fn jobs(queue: &str, more: &str) -> String {
@@ -47,7 +48,9 @@ fn a_store_may_be_a_server_of_several_machines_which_have_time_to_end_their_jobs
     let with = |lines: &str| jobs(QUEUE, "").replace("[jobs]\n", &format!("[jobs]\n{lines}"));
     let jobs = valid(&with(&format!("store = \"{url}\"\nmachine_timeout = \"20s\"\n"))).jobs;
     let jobs = jobs.expect("jobs");
-    assert_eq!(jobs.store, JobsStore::Postgresql(url.to_owned()));
+    let server = PostgresqlServer::parse(url).expect("a URL");
+    assert_eq!(server.url, url);
+    assert_eq!(jobs.store, JobsStore::Postgresql(server));
     assert_eq!(
         (jobs.store.program(), jobs.machine_timeout.as_secs()),
         ("forkyard-jobs-postgresql", 20)
@@ -57,20 +60,12 @@ fn a_store_may_be_a_server_of_several_machines_which_have_time_to_end_their_jobs
         (jobs.store.program(), jobs.machine_timeout.as_secs()),
         ("forkyard-jobs", 60)
     );
-    for (mode, is_refused) in [
-        ("disable", false),
-        ("prefer", false),
-        ("require", true),
-        ("verify-full", true),
-    ] {
-        let found = found(&with(&format!("store = \"{url}&sslmode={mode}\"\n")), &ROOT).join("\n");
-        assert_eq!(
-            found.contains("can't be encrypted"),
-            is_refused,
-            "{mode}: {found}"
-        );
-    }
-    let found = found(&with("machine_timeout = \"19s\"\n"), &ROOT).join("\n");
+    let found = self::found(&with(&format!("store = \"{url}&sslmode=requier\"\n")), &ROOT).join("\n");
+    assert_eq!(
+        found,
+        "11:1: error: jobs.store: sslmode=requier is not known; write one of disable, allow, prefer, require, verify-ca, verify-full"
+    );
+    let found = self::found(&with("machine_timeout = \"19s\"\n"), &ROOT).join("\n");
     assert!(found.contains("write at least \"20s\""), "{found}");
     let found = self::found(&with("store = \"mysql://localhost\"\n"), &ROOT).join("\n");
     assert!(found.contains("jobs.store"), "{found}");

@@ -11,6 +11,7 @@ mod listen;
 mod manager;
 mod overrides;
 mod pool;
+mod postgresql;
 mod program;
 mod sample;
 mod settings;

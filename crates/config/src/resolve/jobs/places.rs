@@ -6,16 +6,15 @@ use super::{absolute_file, path};
 use crate::World;
 use crate::draft::{JobsDraft, PoolText};
 use crate::error::Location;
-use crate::flat_keys::{Field, Written};
+use crate::flat_keys::Field;
 use crate::jobs::{JobsStore, JobsTcp};
 use crate::model::{Address, Pool};
+use crate::postgresql::{PostgresqlServer, SCHEMES, UrlMistake};
 use crate::report::Report;
 use crate::units::Text;
 use crate::value::quoted;
 
 const DEFAULT_STORE: &str = "/var/lib/forkyard/jobs.db";
-/// What a store begins with that is a database of PostgreSQL.
-const POSTGRESQL: [&str; 2] = ["postgresql://", "postgres://"];
 
 /// Where commands come over TCP: an address that other machines do not reach, because what is said there is not encrypted.
 pub(super) fn tcp(
@@ -74,30 +73,15 @@ pub(super) fn tcp(
 
 /// A file, or how a PostgreSQL server is reached.
 pub(super) fn store(field: &Field<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<JobsStore> {
-    let url = field.written().filter(|written| {
-        POSTGRESQL
-            .iter()
-            .any(|scheme| written.value.0.starts_with(scheme))
-    });
-    match url {
-        Some(url) => {
-            without_tls(url, report);
-            Some(JobsStore::Postgresql(url.value.0.clone()))
-        }
+    let is_url = |text: &str| SCHEMES.iter().any(|scheme| text.starts_with(scheme));
+    match field.written().filter(|written| is_url(&written.value.0)) {
+        Some(url) => match PostgresqlServer::parse(&url.value.0) {
+            Ok(server) => Some(JobsStore::Postgresql(server)),
+            Err(UrlMistake { problem, remedy }) => {
+                report.rule(url, problem, remedy);
+                None
+            }
+        },
         None => path(field, DEFAULT_STORE, world, report).map(JobsStore::File),
-    }
-}
-
-/// The connection to the server is not encrypted. Who asks for that is told so, and not left with one that is open.
-fn without_tls(url: &Written<Text>, report: &mut Report<'_>) {
-    let (_, options) = url.value.0.split_once('?').unwrap_or_default();
-    let mode = options
-        .split('&')
-        .find_map(|option| option.strip_prefix("sslmode="));
-    if let Some(mode) = mode.filter(|mode| !["disable", "prefer"].contains(mode)) {
-        let problem = format!("sslmode={mode}: the connection to PostgreSQL can't be encrypted");
-        let remedy = "reach the server by its unix socket, or through a tunnel that encrypts (ssh, stunnel, WireGuard) or a pooler \
-                      on this machine that does, and leave sslmode out";
-        report.rule(url, problem, remedy);
     }
 }

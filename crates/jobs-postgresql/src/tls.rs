@@ -1,0 +1,169 @@
+//! What is trusted, and what is shown, when a connection is encrypted. The files and the rules for them are libpq's.
+
+use forkyard_config::{ClientCertificate, Encryption, Roots, SslMode};
+use openssl::error::ErrorStack;
+use openssl::pkey::{PKey, Private};
+use openssl::ssl::{self, SslConnector, SslConnectorBuilder, SslMethod, SslVerifyMode, SslVersion};
+use openssl::x509::X509;
+use openssl::x509::store::X509StoreBuilder;
+use postgres_openssl::{MakeTlsConnector, set_postgresql_alpn};
+use std::error::Error;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Why nothing can be encrypted.
+#[derive(Debug)]
+pub(crate) enum TlsError {
+    /// A file can't be read; which parameter names it.
+    Read(&'static str, PathBuf, io::Error),
+    /// A file is not what it has to be.
+    Content(&'static str, PathBuf, &'static str),
+    /// OpenSSL says so.
+    Library(ErrorStack),
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TlsError::Read(name, path, error) => {
+                write!(f, "{name}: {} can't be read: {error}", path.display())
+            }
+            TlsError::Content(name, path, what) => write!(f, "{name}: {} {what}", path.display()),
+            TlsError::Library(error) => write!(f, "TLS: {error}"),
+        }
+    }
+}
+
+impl Error for TlsError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            TlsError::Read(_, _, error) => Some(error),
+            TlsError::Content(..) => None,
+            TlsError::Library(error) => Some(error),
+        }
+    }
+}
+
+impl From<ErrorStack> for TlsError {
+    fn from(error: ErrorStack) -> TlsError {
+        TlsError::Library(error)
+    }
+}
+
+/// What encrypts a connection.
+pub(crate) fn connector(encryption: &Encryption) -> Result<MakeTlsConnector, TlsError> {
+    let mut builder = SslConnector::builder(SslMethod::tls_client())?;
+    builder.set_min_proto_version(Some(SslVersion::TLS1_2))?;
+    set_postgresql_alpn(&mut builder)?;
+    if encryption.mode != SslMode::Disable {
+        trust(&mut builder, encryption.roots.as_ref())?;
+        if let Some(client) = &encryption.client {
+            show(&mut builder, client)?;
+        }
+    }
+    let checks_name = encryption.mode == SslMode::VerifyFull;
+    let mut connector = MakeTlsConnector::new(builder.build());
+    connector.set_callback(move |connection, _| {
+        connection.set_verify_hostname(checks_name);
+        Ok(())
+    });
+    Ok(connector)
+}
+
+/// Lets the server's certificate be signed by these alone.
+fn trust(builder: &mut SslConnectorBuilder, roots: Option<&Roots>) -> Result<(), TlsError> {
+    const NAME: &str = "sslrootcert";
+    match roots {
+        None => builder.set_verify(SslVerifyMode::NONE),
+        // They are there.
+        Some(Roots::System) => builder.set_verify(SslVerifyMode::PEER),
+        Some(Roots::File(path)) => {
+            let mut store = X509StoreBuilder::new()?;
+            for root in certificates(NAME, path)? {
+                store.add_cert(root)?;
+            }
+            builder.set_cert_store(store.build());
+            builder.set_verify(SslVerifyMode::PEER);
+        }
+    }
+    Ok(())
+}
+
+/// Shows the client's certificate to a server that asks for it.
+fn show(builder: &mut SslConnectorBuilder, client: &ClientCertificate) -> Result<(), TlsError> {
+    const NAME: &str = "sslcert";
+    let mut chain = certificates(NAME, &client.certificate)?.into_iter();
+    if let Some(own) = chain.next() {
+        builder.set_certificate(&own)?;
+    }
+    for between in chain {
+        builder.add_extra_chain_cert(between)?;
+    }
+    let key = key(&client.key)?;
+    let not_its = |_| TlsError::Content("sslkey", client.key.clone(), "is not the key of sslcert");
+    builder.set_private_key(&key).map_err(not_its)?;
+    builder.check_private_key().map_err(not_its)
+}
+
+/// At least one.
+fn certificates(name: &'static str, path: &Path) -> Result<Vec<X509>, TlsError> {
+    let (text, _) = read(name, path)?;
+    match X509::stack_from_pem(&text) {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        _ => Err(TlsError::Content(
+            name,
+            path.to_owned(),
+            "has no certificate in PEM format",
+        )),
+    }
+}
+
+/// A key that nobody else can read: one of root's may be readable by its group, as with libpq.
+fn key(path: &Path) -> Result<PKey<Private>, TlsError> {
+    const NAME: &str = "sslkey";
+    let (text, status) = read(NAME, path)?;
+    let others = if status.uid() == 0 { 0o037 } else { 0o077 };
+    if status.mode() & others != 0 {
+        let problem = "can be used by others; give it the mode 0600, or 0640 if it belongs to root";
+        return Err(TlsError::Content(NAME, path.to_owned(), problem));
+    }
+    // With a password, even one that is wrong, OpenSSL asks nobody for it.
+    PKey::private_key_from_pem_passphrase(&text, b"").map_err(|_| {
+        let problem = "has no key in PEM format without a password";
+        TlsError::Content(NAME, path.to_owned(), problem)
+    })
+}
+
+fn read(name: &'static str, path: &Path) -> Result<(Vec<u8>, std::fs::Metadata), TlsError> {
+    let failed = |error| TlsError::Read(name, path.to_owned(), error);
+    let mut file = File::open(path).map_err(failed)?;
+    let status = file.metadata().map_err(failed)?;
+    if !status.is_file() {
+        return Err(TlsError::Content(name, path.to_owned(), "is no file"));
+    }
+    let mut text = Vec::new();
+    file.read_to_end(&mut text).map_err(failed)?;
+    Ok((text, status))
+}
+
+/// Why two ends did not agree about TLS, if that is what an error says.
+pub(crate) fn handshake_failure(error: &tokio_postgres::Error) -> Option<String> {
+    let outer = error.source()?;
+    let inner = outer.source()?.downcast_ref::<ssl::Error>()?;
+    // What was found wrong with the certificate is behind it, and nowhere else.
+    let whole = outer.to_string();
+    let found = whole.strip_prefix(&inner.to_string()).unwrap_or_default();
+    let reasons: Vec<&str> = (inner.ssl_error().iter())
+        .flat_map(|stack| stack.errors())
+        .filter_map(|error| error.reason())
+        .collect();
+    let is_refused = reasons.contains(&"certificate verify failed");
+    Some(match found.strip_prefix(": ").filter(|_| is_refused) {
+        Some(found) => format!("the server's certificate is not accepted: {found}"),
+        None if reasons.is_empty() => format!("TLS: {inner}"),
+        None => format!("TLS: {}", reasons.join(", ")),
+    })
+}
