@@ -172,6 +172,15 @@ fn foreign(store: &mut Store, now_ms: i64) -> (Vec<ForeignJob>, Vec<String>) {
     }
 }
 
+/// What a store's database is told by others, one notice after the other.
+fn heard(store: &mut Store) -> impl Fn() -> Notice + use<> {
+    let (said, heard) = std::sync::mpsc::channel();
+    store
+        .listen(Box::new(move |notice| _ = said.send(notice)))
+        .expect("a thread");
+    move || heard.recv_timeout(PATIENCE).expect("a notice")
+}
+
 #[test]
 fn of_two_machines_each_job_has_one() {
     let place = Place::new();
@@ -374,10 +383,7 @@ fn an_application_pushes_in_its_own_transaction() {
 fn what_one_machine_does_another_hears() {
     let place = Place::new();
     let (mut one, mut two) = (place.open_of("one", "a"), place.open_of("two", "b"));
-    let (said, heard) = std::sync::mpsc::channel();
-    two.listen(Box::new(move |notice| _ = said.send(notice)))
-        .expect("a thread");
-    let next = || heard.recv_timeout(PATIENCE).expect("a notice");
+    let next = heard(&mut two);
     assert_eq!(next(), Notice::News, "it hears from now on");
     let id = push(&mut one, job(""));
     assert_eq!(next(), Notice::News);

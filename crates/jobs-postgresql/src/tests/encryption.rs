@@ -200,10 +200,17 @@ fn a_client_proves_who_it_is_by_a_certificate() {
         refusal.contains("requires a valid client certificate"),
         "{refusal}"
     );
-    // One that nobody knows.
+    // One that nobody knows. With TLS 1.3 the server sees it when the client's handshake is over, and what it says of it is lost
+    // where the client writes to the connection that is closed by then.
     let other = shown.replace("client", "other");
-    let refusal = asked.refusal("certified", "localhost", &other);
-    assert!(refusal.contains("unknown ca"), "{refusal}");
+    let mut refusals = Vec::new();
+    while !refusals
+        .last()
+        .is_some_and(|last: &String| last.contains("unknown ca"))
+    {
+        assert!(refusals.len() < 50, "{refusals:?}");
+        refusals.push(asked.refusal("certified", "localhost", &other));
+    }
     // Where it is not asked for, it does no harm.
     asked.connects("forkyard", "localhost", &shown, true);
 }
@@ -273,10 +280,7 @@ fn what_machines_tell_each_other_is_encrypted_too() {
     );
     let place = Place { url };
     let (mut one, mut two) = (place.open_of("one", "a"), place.open_of("two", "b"));
-    let (said, heard) = std::sync::mpsc::channel();
-    two.listen(Box::new(move |notice| _ = said.send(notice)))
-        .expect("a thread");
-    let next = || heard.recv_timeout(PATIENCE).expect("a notice");
+    let next = heard(&mut two);
     assert_eq!(next(), Notice::News, "it hears from now on");
     let id = push(&mut one, job(""));
     assert_eq!(next(), Notice::News);

@@ -167,11 +167,7 @@ fn a_network_that_forwards_nothing_more_is_noticed_and_what_was_done_meanwhile_i
     let network = Network::new();
     let place = Place::new();
     let mut store = place.through(&network).open("me");
-    let (said, heard) = std::sync::mpsc::channel();
-    store
-        .listen(Box::new(move |notice| _ = said.send(notice)))
-        .expect("a thread");
-    let next = || heard.recv_timeout(PATIENCE).expect("a notice");
+    let next = heard(&mut store);
     assert_eq!(next(), Notice::News, "it hears");
     let first = push(&mut store, job(""));
     network.stuck.set(true);

@@ -23,7 +23,7 @@ impl Place {
     }
 
     fn open(&self, owner: &str) -> Store {
-        let database = Sqlite::open(&self.path).expect("a file");
+        let database = Explained(Sqlite::open(&self.path).expect("a file"));
         Store::new(Box::new(database), owner, Duration::from_secs(60))
     }
 
@@ -39,6 +39,63 @@ impl Place {
             "CREATE TRIGGER no BEFORE INSERT ON job WHEN NEW.kind = '{kind}' BEGIN SELECT RAISE(ABORT, 'no'); END",
         ))
         .expect("a trigger");
+    }
+}
+
+/// A database whose statements find the jobs that they need by an index: there are many that have ended.
+struct Explained(Sqlite);
+
+impl Explained {
+    fn explain(&mut self, statement: &str, values: &[Value<'_>]) -> Result<()> {
+        // What a person asks for among all jobs.
+        const LOOKED_THROUGH: [&str; 2] = [
+            "SELECT id, queue, kind",
+            "SELECT id, state FROM job WHERE state = ?1",
+        ];
+        let explain = format!("EXPLAIN QUERY PLAN {statement}");
+        let database: &mut dyn Database = &mut self.0;
+        let plan = database.all(&explain, values, |row| row.word(3))?;
+        let is_whole = |step: &String| step == "SCAN job";
+        let may = LOOKED_THROUGH.iter().any(|begin| statement.starts_with(begin));
+        assert!(may || !plan.iter().any(is_whole), "{statement}: {plan:?}");
+        Ok(())
+    }
+}
+
+impl Database for Explained {
+    fn name(&self) -> String {
+        self.0.name()
+    }
+
+    fn execute(&mut self, statement: &str, values: &[Value<'_>]) -> Result<u64> {
+        self.explain(statement, values)?;
+        self.0.execute(statement, values)
+    }
+
+    fn query(
+        &mut self,
+        statement: &str,
+        values: &[Value<'_>],
+        each: &mut dyn FnMut(&dyn sql::Row) -> Result<()>,
+    ) -> Result<()> {
+        self.explain(statement, values)?;
+        self.0.query(statement, values, each)
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        self.0.begin()
+    }
+
+    fn commit(&mut self) -> Result<()> {
+        self.0.commit()
+    }
+
+    fn roll_back(&mut self) {
+        self.0.roll_back();
+    }
+
+    fn probe(&mut self) -> Result<()> {
+        self.0.probe()
     }
 }
 
