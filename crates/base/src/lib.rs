@@ -1,10 +1,11 @@
-//! Plain values that every part knows: time, what is due, whose an application is, what a descriptor is, and what to do
-//! about an error.
+//! Plain values that every part knows: time, what is due, whose an application is, what a descriptor is, what to do about an
+//! error, and how bytes are written in URLs.
 #![forbid(unsafe_code)]
 
 pub mod descriptor;
 pub mod indexed;
 pub mod origin;
+pub mod percent;
 pub mod remedy;
 pub mod spread;
 pub mod tick;

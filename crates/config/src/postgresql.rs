@@ -1,5 +1,6 @@
 //! How a PostgreSQL server is reached: a URL in libpq's words, of which the client library understands all but those about TLS.
 
+use forkyard_base::percent::percent_decode;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -246,23 +247,7 @@ fn split(url: &str) -> (&str, &str) {
 
 /// Text in which bytes are written as `%2F`.
 fn decoded(text: &str) -> Result<String, UrlMistake> {
-    let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
-    let bytes = text.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(byte) = bytes.get(at) {
-        match (byte, digit(bytes.get(at + 1)), digit(bytes.get(at + 2))) {
-            (b'%', Some(high), Some(low)) => {
-                decoded.extend(u8::try_from(high * 16 + low));
-                at += 3;
-            }
-            _ => {
-                decoded.push(*byte);
-                at += 1;
-            }
-        }
-    }
-    match String::from_utf8(decoded) {
+    match String::from_utf8(percent_decode(text.as_bytes()).into_owned()) {
         Ok(decoded) if !decoded.contains('\0') => Ok(decoded),
         _ => mistake(
             "a parameter is not UTF-8, or has a zero in it",

@@ -181,6 +181,17 @@ fn heard(store: &mut Store) -> impl Fn() -> Notice + use<> {
     move || heard.recv_timeout(PATIENCE).expect("a notice")
 }
 
+/// A job that one machine has under way, of which the other hears and which it cancels; with that, what it hears next.
+fn heard_of_a_job(one: &mut Store, two: &mut Store) -> (impl Fn() -> Notice + use<>, i64) {
+    let next = heard(two);
+    assert_eq!(next(), Notice::News, "it hears from now on");
+    let id = push(one, job(""));
+    assert_eq!(next(), Notice::News);
+    claim(one, "", 1).0.expect("a job");
+    perform(two, Operation::Cancel(Selection::One(id, None)), 1);
+    (next, id)
+}
+
 #[test]
 fn of_two_machines_each_job_has_one() {
     let place = Place::new();
@@ -383,12 +394,7 @@ fn an_application_pushes_in_its_own_transaction() {
 fn what_one_machine_does_another_hears() {
     let place = Place::new();
     let (mut one, mut two) = (place.open_of("one", "a"), place.open_of("two", "b"));
-    let next = heard(&mut two);
-    assert_eq!(next(), Notice::News, "it hears from now on");
-    let id = push(&mut one, job(""));
-    assert_eq!(next(), Notice::News);
-    claim(&mut one, "", 1).0.expect("a job");
-    perform(&mut two, Operation::Cancel(Selection::One(id, None)), 1);
+    let (next, id) = heard_of_a_job(&mut one, &mut two);
     perform(&mut one, Operation::Cancel(Selection::One(id, None)), 1);
     assert_eq!(next(), Notice::Cancel(id), "not its own");
     let queue = "q".to_owned();

@@ -121,7 +121,7 @@ fn certificates(name: &'static str, path: &Path) -> Result<Vec<X509>, TlsError> 
     }
 }
 
-/// A key that nobody else can read: one of root's may be readable by its group, as with libpq.
+/// Reads a private key. As with libpq only the file's owner may read it, and its group if the owner is root.
 fn key(path: &Path) -> Result<PKey<Private>, TlsError> {
     const NAME: &str = "sslkey";
     let (text, status) = read(NAME, path)?;
@@ -130,7 +130,7 @@ fn key(path: &Path) -> Result<PKey<Private>, TlsError> {
         let problem = "can be used by others; give it the mode 0600, or 0640 if it belongs to root";
         return Err(TlsError::Content(NAME, path.to_owned(), problem));
     }
-    // With a password, even one that is wrong, OpenSSL asks nobody for it.
+    // OpenSSL asks at the terminal for the password of a key, unless it is given one.
     PKey::private_key_from_pem_passphrase(&text, b"").map_err(|_| {
         let problem = "has no key in PEM format without a password";
         TlsError::Content(NAME, path.to_owned(), problem)

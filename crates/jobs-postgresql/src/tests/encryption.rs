@@ -200,8 +200,8 @@ fn a_client_proves_who_it_is_by_a_certificate() {
         refusal.contains("requires a valid client certificate"),
         "{refusal}"
     );
-    // One that nobody knows. With TLS 1.3 the server sees it when the client's handshake is over, and what it says of it is lost
-    // where the client writes to the connection that is closed by then.
+    // The server does not know the authority of this one. With TLS 1.3 it looks at the certificate after the client's handshake is
+    // over, and what it says of it is lost where the client writes to the connection that is closed by then.
     let other = shown.replace("client", "other");
     let mut refusals = Vec::new();
     while !refusals
@@ -280,12 +280,7 @@ fn what_machines_tell_each_other_is_encrypted_too() {
     );
     let place = Place { url };
     let (mut one, mut two) = (place.open_of("one", "a"), place.open_of("two", "b"));
-    let next = heard(&mut two);
-    assert_eq!(next(), Notice::News, "it hears from now on");
-    let id = push(&mut one, job(""));
-    assert_eq!(next(), Notice::News);
-    claim(&mut one, "", 1).0.expect("a job");
-    perform(&mut two, Operation::Cancel(Selection::One(id, None)), 1);
+    let (next, _) = heard_of_a_job(&mut one, &mut two);
     assert_eq!(asked.encrypted(), [true; 3]);
     // Connections that are cut are encrypted again.
     asked.place.cut();

@@ -1,5 +1,7 @@
 //! What a query string asks for.
 
+use forkyard_base::percent::percent_decode;
+
 /// The form of a status page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageFormat {
@@ -64,26 +66,10 @@ fn key(pair: &[u8]) -> Option<Vec<u8>> {
     (!name.is_empty()).then_some(name)
 }
 
-/// Undoes percent-encoding; what isn't percent-encoding stays as it is.
+/// Undoes percent-encoding, and a `+` for a blank; what isn't percent-encoding stays as it is.
 fn decoded(name: &[u8]) -> Vec<u8> {
-    let digit = |at: usize| name.get(at).and_then(|byte| char::from(*byte).to_digit(16));
-    let mut decoded = Vec::with_capacity(name.len());
-    let mut at = 0;
-    while let Some(&byte) = name.get(at) {
-        match (byte, digit(at + 1), digit(at + 2)) {
-            (b'%', Some(high), Some(low)) => {
-                decoded.push((high * 16 + low) as u8);
-                at += 3;
-            }
-            (b'+', ..) => {
-                decoded.push(b' ');
-                at += 1;
-            }
-            _ => {
-                decoded.push(byte);
-                at += 1;
-            }
-        }
-    }
-    decoded
+    let blanks: Vec<u8> = (name.iter())
+        .map(|byte| if *byte == b'+' { b' ' } else { *byte })
+        .collect();
+    percent_decode(&blanks).into_owned()
 }

@@ -6,7 +6,7 @@
 //! parameter, since scripts see it in `$_SERVER`.
 
 use fastcgi::Params;
-use std::borrow::Cow;
+use forkyard_base::percent::percent_decode;
 
 /// The parameters of a request, as far as this part needs them.
 pub trait Parameters {
@@ -392,29 +392,6 @@ fn climbs(path: &[u8]) -> bool {
 
 fn contains(text: &[u8], part: &[u8]) -> bool {
     part.is_empty() || text.windows(part.len()).any(|window| window == part)
-}
-
-/// `%41` becomes `A`; a `+` stays.
-fn percent_decode(text: &[u8]) -> Cow<'_, [u8]> {
-    if !text.contains(&b'%') {
-        return Cow::Borrowed(text);
-    }
-    let digit = |at: usize| text.get(at).and_then(|byte| char::from(*byte).to_digit(16));
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut at = 0;
-    while at < text.len() {
-        match (text[at], digit(at + 1), digit(at + 2)) {
-            (b'%', Some(high), Some(low)) => {
-                decoded.push((high * 16 + low) as u8);
-                at += 3;
-            }
-            (byte, _, _) => {
-                decoded.push(byte);
-                at += 1;
-            }
-        }
-    }
-    Cow::Owned(decoded)
 }
 
 #[cfg(test)]

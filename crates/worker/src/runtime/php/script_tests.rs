@@ -1,4 +1,4 @@
-use super::{FileSystem, Parameters, Rules, Script, fix_up, is_allowed, percent_decode};
+use super::{FileSystem, Parameters, Rules, Script, fix_up, is_allowed};
 
 /// Parameters in order of arrival.
 #[derive(Debug, Clone, PartialEq)]
@@ -279,9 +279,4 @@ fn endings() {
         !is_allowed(b"/d/p.PHP", &endings) && !is_allowed(b".php", &endings) && !is_allowed(b"", &endings)
     );
     assert!(is_allowed(b"/anything", &[]));
-}
-
-#[test]
-fn percent_signs() {
-    assert_eq!(&*percent_decode(b"/1%202+%zz%4"), b"/1 2+%zz%4");
 }
