@@ -103,7 +103,7 @@ fn put_all_back(book: &mut Book, rewound: &mut Rewound) -> Result<(), Unrewindab
     book.state.put_back()?;
     book.put_break_back()?;
     let is_due = rewound.number % RENEWAL == 0;
-    if is_due || book.size_now()? != book.size {
+    if is_due || (book.size_now()? != book.size && !book.unmap_between()?) {
         rewound.has_read_mappings = true;
         book.unmap_new()?;
         // The stack may have grown; all else is what it was.
@@ -148,6 +148,18 @@ impl Book {
             }
         }
         Ok(())
+    }
+
+    /// Unmaps what has come where nothing was, without reading the list, which takes longer than all else. Not below the stack,
+    /// which may have grown. Says whether the process is as large as before then.
+    fn unmap_between(&mut self) -> Result<bool, Unrewindable> {
+        for pair in self.mappings[..self.mapping_count].windows(2) {
+            let (start, next) = (pair[0].end, &pair[1]);
+            if start < next.start && !next.is_stack && !next.is_kernels {
+                unmap(start, next.start)?;
+            }
+        }
+        Ok(self.size_now()? == self.size)
     }
 
     /// Unmaps what has come since, and compares what there was and is not tracked.
@@ -212,10 +224,7 @@ impl Book {
                 false => drop_pages(start, end),
             };
         }
-        // SAFETY: nothing that was there at the snapshot is in this range, and nothing else is used from now on.
-        unsafe { call(libc::SYS_munmap, [start, end - start, 0, 0, 0, 0]) }
-            .map(|_| ())
-            .map_err(|errno| Unrewindable::Failed("munmap", errno))
+        unmap(start, end)
     }
 
     fn protect_as_before(&self, start: usize, end: usize, protection: u8) -> Result<(), Unrewindable> {
@@ -442,6 +451,14 @@ fn map(start: usize, end: usize, protection: u8) -> Result<(), Unrewindable> {
     unsafe { call(libc::SYS_mmap, arguments) }
         .map(|_| ())
         .map_err(|errno| Unrewindable::Failed("mmap", errno))
+}
+
+/// Nothing that was there at the snapshot is in the range.
+fn unmap(start: usize, end: usize) -> Result<(), Unrewindable> {
+    // SAFETY: the caller's promise, and nothing else is used from now on.
+    unsafe { call(libc::SYS_munmap, [start, end - start, 0, 0, 0, 0]) }
+        .map(|_| ())
+        .map_err(|errno| Unrewindable::Failed("munmap", errno))
 }
 
 fn drop_pages(start: usize, end: usize) -> Result<(), Unrewindable> {

@@ -114,6 +114,8 @@ fn after(round: &mut Round, rewound: Rewound) -> Option<i32> {
     }
     // SAFETY: one thread.
     let is_well = unsafe { WORD } == 7
+        // SAFETY: the same.
+        && !(unsafe { READS_NO_LIST } && rewound.has_read_mappings)
         && round.large[LARGE / 2] == 9
         && round.large.iter().filter(|byte| **byte != 1).count() == 1;
     if !is_well {
@@ -123,6 +125,8 @@ fn after(round: &mut Round, rewound: Rewound) -> Option<i32> {
 }
 
 static mut WORD: u64 = 7;
+/// The list of mappings is not to be read.
+static mut READS_NO_LIST: bool = false;
 
 /// Maps so many bytes anywhere and writes to them.
 fn map(bytes: usize) -> *mut u8 {
@@ -258,6 +262,35 @@ fn memory_that_changes_without_a_write_is_put_back() {
         }),
         OK
     );
+}
+
+/// Where a round has mapped memory, in memory that is not put back.
+static mut MAPPED: *mut usize = std::ptr::null_mut();
+
+#[test]
+fn mappings_that_came_are_gone_without_a_look_at_the_list() {
+    let code = in_child(|| {
+        // SAFETY: a new mapping, and one thread.
+        unsafe {
+            READS_NO_LIST = true;
+            let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+            MAPPED = libc::mmap(std::ptr::null_mut(), 4096, 3, flags, -1, 0).cast();
+        }
+        rounds(6, |round, _| {
+            let mut there = 0_u8;
+            // SAFETY: asks about a page that may not be there; one thread.
+            unsafe {
+                if round > 0 && libc::mincore(*MAPPED as *mut libc::c_void, 4096, &raw mut there) == 0 {
+                    libc::_exit(LEFT);
+                }
+                *MAPPED = map(192 << 10) as usize;
+                // Below it, and not beside the last one.
+                map(64 << 10);
+                libc::munmap((*MAPPED + (64 << 10)) as *mut libc::c_void, 64 << 10);
+            }
+        })
+    });
+    assert_eq!(code, OK);
 }
 
 /// Several pages of the program's data, to whose middle nothing else writes.
