@@ -69,6 +69,20 @@ pub(super) struct Tools {
     pub(super) tracker: i32,
 }
 
+impl Tools {
+    /// Their numbers; -1: it is not there.
+    pub(super) fn all(&mut self) -> impl Iterator<Item = &mut i32> {
+        [
+            &mut self.pagemap,
+            &mut self.maps,
+            &mut self.statm,
+            &mut self.last_pid,
+            &mut self.tracker,
+        ]
+        .into_iter()
+    }
+}
+
 /// All of it. Zeroes are a value.
 pub(super) struct Book {
     pub(super) regions: [Region; MOST_MAPPINGS],

@@ -22,13 +22,15 @@ struct Descriptor {
 pub(super) struct Descriptors {
     all: [Descriptor; MOST],
     count: usize,
-    /// The last number that is in use, of an original or a copy.
+    /// From where to where the copies are, and what putting back needs.
+    first_copy: i32,
     last: i32,
 }
 
 impl Descriptors {
-    /// Notes those that are open now.
-    pub(super) fn note(&mut self) -> Result<()> {
+    /// Notes those that are open now. `needed`: by what puts them back. They get a number as high as a copy's, which is as
+    /// safe from requests, and so need none.
+    pub(super) fn note<'o>(&mut self, needed: impl Iterator<Item = &'o mut i32>) -> Result<()> {
         let mut numbers: Vec<i32> = crate::fd::open_ones()?
             .into_iter()
             .map(|(number, _)| number)
@@ -36,7 +38,19 @@ impl Descriptors {
         numbers.sort_unstable();
         let failed = |call, number: i32| Error::last(call, format!("descriptor {number}"));
         let first_copy = numbers.last().map_or(0, |last| last + 1);
-        (self.count, self.last) = (0, first_copy - 1);
+        (self.count, self.first_copy, self.last) = (0, first_copy, first_copy - 1);
+        for own in needed.filter(|own| **own >= 0) {
+            // SAFETY: the caller's, whose number is changed.
+            let moved = unsafe { libc::fcntl(*own, libc::F_DUPFD_CLOEXEC, first_copy) };
+            if moved < 0 {
+                return Err(failed("fcntl", *own));
+            }
+            // SAFETY: nothing has this number any more.
+            unsafe { libc::close(*own) };
+            numbers.retain(|number| number != own);
+            self.last = self.last.max(moved);
+            *own = moved;
+        }
         for number in numbers {
             // SAFETY: numbers; the copy is nothing's but this table's.
             let (flags, copy) = unsafe {
@@ -67,7 +81,6 @@ impl Descriptors {
     /// Puts all of them back, and closes the others.
     pub(super) fn put_back(&self) -> std::result::Result<(), Unrewindable> {
         let mut next = 0;
-        let mut first_copy = i32::MAX;
         for descriptor in &self.all[..self.count] {
             let flags = if descriptor.is_close_on_exec {
                 libc::O_CLOEXEC
@@ -86,11 +99,8 @@ impl Descriptors {
             unsafe { call(libc::SYS_dup3, arguments) }.map_err(|_| Unrewindable::Descriptor)?;
             close_before(next, descriptor.number)?;
             next = descriptor.number + 1;
-            first_copy = first_copy.min(descriptor.copy);
         }
-        if self.count > 0 {
-            close_before(next, first_copy)?;
-        }
+        close_before(next, self.first_copy)?;
         close_from_to(self.last as u32 + 1, u32::MAX)
     }
 }

@@ -61,6 +61,11 @@ impl ProcessState {
         Ok(())
     }
 
+    /// Those that it has opened.
+    pub(super) fn descriptors(&mut self) -> impl Iterator<Item = &mut i32> {
+        [&mut self.directory, &mut self.threads].into_iter()
+    }
+
     /// Notes the state as it is now.
     pub(super) fn note(&mut self) -> Result<()> {
         let failed = |errno| Error::new("note the state of the process", "", errno);

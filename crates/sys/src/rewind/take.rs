@@ -195,10 +195,9 @@ impl Snapshot {
     }
 
     fn forget(self) {
-        let tools = self.book().tools;
-        for fd in [tools.pagemap, tools.maps, tools.statm, tools.last_pid] {
-            // SAFETY: they are this value's own.
-            unsafe { libc::close(fd) };
+        for fd in self.book().tools.all() {
+            // SAFETY: they are this value's own; one that is not there is no number.
+            unsafe { libc::close(*fd) };
         }
         // SAFETY: mapped by `new`, and nothing refers to it any more.
         unsafe { libc::munmap(self.book.cast(), size_of::<Book>()) };
@@ -253,7 +252,8 @@ impl Snapshot {
     ) -> Result<()> {
         let book = self.book();
         (book.resume, book.context) = (Some(resume), context);
-        book.descriptors.note()?;
+        let needed = book.tools.all().chain(book.state.descriptors());
+        book.descriptors.note(needed)?;
         book.state.note()?;
         book.area.find();
         // Below all that has to stay, with the area that functions may use without moving the stack pointer.
