@@ -1,7 +1,8 @@
 """worker_script.py: sends php-src's .phpt tests to php-fpm and to a worker script of forkyard's, and compares the answers.
 
 Both include the test in a function: php-fpm in a script that begins anew with each request, the worker script in its handler, one
-test after the other. What may differ is listed with its reason in loop-differences.txt and snapshot-differences.txt.
+test after the other. What may differ is listed with its reason in worker-script-differences.txt, loop-differences.txt and
+snapshot-differences.txt.
 
 With worker_mode = "loop" all tests have one process. A test whose answer differs there is sent once more to a worker of its own:
 what differs then as well must be listed. What differs only in the long sequence is the test's own doing: it finds functions,
@@ -160,7 +161,7 @@ class Sequence:
                 bad += 1
         for name in sorted(names & listed.keys() - self.different.keys()):
             if not listed[name].startswith("sometimes: "):
-                print(f"NO LONGER DIFFERENT: {name}; remove it from {self.mode}-differences.txt")
+                print(f"NO LONGER DIFFERENT: {name}; remove it from the list")
                 bad += 1
         if bad and not self.out:
             print("with --only NAME --out DIRECTORY you see how")
@@ -176,10 +177,11 @@ def plain(answer):
 def differences(mode):
     """What may differ: for each test the reason."""
     found = {}
-    for line in (HERE / f"{mode}-differences.txt").read_text().splitlines():
-        if line and not line.startswith("#"):
-            name, reason = line.split(None, 1)
-            found[name] = reason
+    for listed in ("worker-script", mode):
+        for line in (HERE / f"{listed}-differences.txt").read_text().splitlines():
+            if line and not line.startswith("#"):
+                name, reason = line.split(None, 1)
+                found[name] = reason
     return found
 
 
