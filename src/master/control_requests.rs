@@ -11,7 +11,7 @@ use super::frontend::say_skipped;
 use super::lifecycle::{Asker, LifecycleCause};
 use super::reload_diff::ReloadScope;
 use super::run::Master;
-use crate::control::protocol::{Answer, Complaint, Mode, Request};
+use crate::control::protocol::{Answer, Complaint, DaemonMode, Request};
 use crate::logs::Log;
 use crate::router::messages::AdminRequest;
 use crate::sys;
@@ -69,7 +69,7 @@ impl Master {
         self.advance(LifecycleCause::Unable);
     }
 
-    pub(super) fn go_on(&mut self) {
+    pub(super) fn resume_service(&mut self) {
         self.executor.raise_routers();
         if let Err(answer) = self.reload(ReloadScope::Changed, None) {
             log::debug!("{answer:?}");
@@ -184,7 +184,7 @@ impl Master {
                 pid: std::process::id(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 mode: match self.lifecycle.stopping() {
-                    Some(_) => Mode::Ending,
+                    Some(_) => DaemonMode::Ending,
                     None => self.mode,
                 },
             }),
@@ -227,8 +227,11 @@ impl Master {
 
     fn drain(&mut self, ends: bool) {
         let (mode, said) = match ends {
-            true => (Mode::Serving, "ready again"),
-            false => (Mode::Draining, "drained: not ready, and requests are served"),
+            true => (DaemonMode::Serving, "ready again"),
+            false => (
+                DaemonMode::Draining,
+                "drained: not ready, and requests are served",
+            ),
         };
         self.mode = mode;
         log::info!("{said}");

@@ -51,12 +51,12 @@ impl Master {
                 return Some(Answer::refusal(message));
             }
         }
-        let order = AdminRequest::Restart {
+        let request = AdminRequest::Restart {
             application: application.to_owned(),
             rolling,
             unstarted,
         };
-        self.executor.pass_on(id, asker, order);
+        self.executor.pass_on(id, asker, request);
         None
     }
 
@@ -129,7 +129,7 @@ impl Master {
     }
 
     /// Tells a router something of one of its instances.
-    pub(super) fn about_instance(&mut self, asker: u64, pid: i32, order: AdminRequest) -> Option<Answer> {
+    pub(super) fn about_instance(&mut self, asker: u64, pid: i32, request: AdminRequest) -> Option<Answer> {
         let Some((id, application)) = self.executor.instance_with_pid(pid) else {
             let message = format!("process {pid} is no instance of an application");
             return Some(Answer::refusal(message));
@@ -137,7 +137,7 @@ impl Master {
         if let Err(message) = self.executor.may_touch(asker, id, &application) {
             return Some(Answer::refusal(message));
         }
-        self.executor.pass_on(id, asker, order);
+        self.executor.pass_on(id, asker, request);
         None
     }
 

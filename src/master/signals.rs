@@ -4,7 +4,7 @@ use super::lifecycle::LifecycleCause;
 use super::reload_diff::ReloadScope;
 use super::run::Master;
 use crate::config::OnSigterm;
-use crate::control::protocol::Mode;
+use crate::control::protocol::DaemonMode;
 use crate::sys::invocation::{self, Invocation};
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
@@ -59,6 +59,6 @@ impl Master {
     /// Whether SIGTERM is taken as SIGQUIT: the first one, if the configuration or a drain says so.
     fn finishes_at_term(&self) -> bool {
         let is_wanted = self.executor.reload.config().global.on_sigterm == OnSigterm::Finish;
-        self.lifecycle.stopping().is_none() && (is_wanted || self.mode == Mode::Draining)
+        self.lifecycle.stopping().is_none() && (is_wanted || self.mode == DaemonMode::Draining)
     }
 }

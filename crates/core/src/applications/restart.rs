@@ -8,7 +8,7 @@
 use super::action::{Notice, Reason};
 use super::application::{AppId, Rolling};
 use super::event::InstanceId;
-use super::life::{InstanceCause, Life};
+use super::instance_state::{InstanceCause, InstanceState};
 use super::options::RestartMethod;
 use super::pool::{ApplicationPool, Step};
 use super::restart_file::RestartFiles;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// What becomes of instances that are still being started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unborn {
+enum WhileStarting {
     /// They may have read old code: they are stopped.
     Stop,
     /// They go on. With `always_restart.txt` every look would otherwise stop what the request before it waits for: with
@@ -28,23 +28,23 @@ enum Unborn {
 
 impl ApplicationPool {
     /// Takes in what was seen of an application's restart files.
-    pub(super) fn look(&mut self, id: AppId, restart_files: RestartFiles, step: &mut Step<'_>) {
+    pub(super) fn take_restart_files(&mut self, id: AppId, restart_files: RestartFiles, step: &mut Step<'_>) {
         let Some(app) = self.apps.get_mut(&id) else {
             return;
         };
-        let changed = app.known.look(restart_files.restart);
+        let changed = app.known.take_restart_file(restart_files.restart);
         let method = app.options.restart_method;
         let up = app.instances.len() > app.spawning.len();
         if changed {
-            self.restart(id, method, Unborn::Stop, step);
+            self.restart(id, method, WhileStarting::Stop, step);
         } else if restart_files.always && up {
-            self.restart(id, RestartMethod::Blocking, Unborn::Keep, step);
+            self.restart(id, RestartMethod::Blocking, WhileStarting::Keep, step);
         }
     }
 
     pub(super) fn restart_named(&mut self, name: &Arc<str>, method: RestartMethod, step: &mut Step<'_>) {
         if let Some(id) = self.names.get(name).copied() {
-            self.restart(id, method, Unborn::Stop, step);
+            self.restart(id, method, WhileStarting::Stop, step);
         }
     }
 
@@ -55,7 +55,7 @@ impl ApplicationPool {
         };
         if app.rolling.is_none() && !app.resisting {
             step.say(Notice::Renewing(Arc::clone(&app.name), reason));
-            self.restart(id, RestartMethod::Rolling, Unborn::Stop, step);
+            self.restart(id, RestartMethod::Rolling, WhileStarting::Stop, step);
         }
     }
 
@@ -73,7 +73,7 @@ impl ApplicationPool {
         }
     }
 
-    fn restart(&mut self, id: AppId, method: RestartMethod, unborn: Unborn, step: &mut Step<'_>) {
+    fn restart(&mut self, id: AppId, method: RestartMethod, starting: WhileStarting, step: &mut Step<'_>) {
         let method = self.fitting(method);
         self.end_rolling(id);
         self.timers.clear(Timer::Backoff(id));
@@ -91,19 +91,23 @@ impl ApplicationPool {
             let Some(one) = self.instances.get_mut(&instance) else {
                 continue;
             };
-            match one.life {
-                Life::Spawning if unborn == Unborn::Keep => one.restarts = restarts,
-                Life::Serving | Life::Working if rolls => {
+            match one.state {
+                InstanceState::Spawning if starting == WhileStarting::Keep => one.restarts = restarts,
+                InstanceState::Serving | InstanceState::Working if rolls => {
                     old.old.insert(instance);
                 }
-                Life::Spawning => {
+                InstanceState::Spawning => {
                     step.say(Notice::Leaves(instance, Reason::Restart));
                     self.change(instance, InstanceCause::Stop, step);
                 }
-                Life::Serving | Life::Finishing | Life::Disabling | Life::Disabled | Life::Working => {
+                InstanceState::Serving
+                | InstanceState::Finishing
+                | InstanceState::Disabling
+                | InstanceState::Disabled
+                | InstanceState::Working => {
                     self.retire(instance, Reason::Restart, step);
                 }
-                Life::Draining | Life::Stopping => {}
+                InstanceState::Draining | InstanceState::Stopping => {}
             }
         }
         if let Some(app) = self.apps.get_mut(&id).filter(|_| rolls) {

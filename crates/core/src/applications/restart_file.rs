@@ -39,7 +39,7 @@ pub(super) enum Known {
 impl Known {
     /// Takes in a look; whether it means that the application is to be restarted. The first look is the baseline, and a
     /// file that goes means nothing.
-    pub(super) fn look(&mut self, restart: Option<FileState>) -> bool {
+    pub(super) fn take_restart_file(&mut self, restart: Option<FileState>) -> bool {
         let before = std::mem::replace(self, Known::Seen(restart));
         match (before, restart) {
             (Known::Nothing, _) | (Known::Seen(_), None) => false,
@@ -59,18 +59,21 @@ mod tests {
     #[test]
     fn only_a_file_that_appears_or_changes_restarts() {
         let mut known = Known::default();
-        assert!(!known.look(file_state(1, 1)), "the baseline");
-        assert!(!known.look(file_state(1, 1)));
-        assert!(known.look(file_state(2, 1)), "touched");
-        assert!(known.look(file_state(2, 2)), "replaced");
-        assert!(known.look(file_state(1, 2)), "an older time is another time");
-        assert!(!known.look(None), "removed");
-        assert!(!known.look(None));
-        assert!(known.look(file_state(1, 2)), "created");
+        assert!(!known.take_restart_file(file_state(1, 1)), "the baseline");
+        assert!(!known.take_restart_file(file_state(1, 1)));
+        assert!(known.take_restart_file(file_state(2, 1)), "touched");
+        assert!(known.take_restart_file(file_state(2, 2)), "replaced");
+        assert!(
+            known.take_restart_file(file_state(1, 2)),
+            "an older time is another time"
+        );
+        assert!(!known.take_restart_file(None), "removed");
+        assert!(!known.take_restart_file(None));
+        assert!(known.take_restart_file(file_state(1, 2)), "created");
 
         let mut absent = Known::default();
-        assert!(!absent.look(None), "the baseline");
-        assert!(absent.look(file_state(0, 1)), "created");
+        assert!(!absent.take_restart_file(None), "the baseline");
+        assert!(absent.take_restart_file(file_state(0, 1)), "created");
     }
 
     #[test]

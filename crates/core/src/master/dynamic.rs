@@ -112,7 +112,7 @@ impl Manager {
         if !asks {
             return;
         }
-        if self.crew(id).all == 0 {
+        if self.worker_counts(id).all == 0 {
             // Without workers there is nothing to count.
             self.fork_spare(id, &View::default(), step);
             return;
@@ -144,26 +144,26 @@ impl Manager {
             return;
         };
         let load = Load {
-            staying: self.crew(id).staying,
+            kept: self.worker_counts(id).kept,
             idle: view.ready(),
-            born: view.born,
+            starting: view.starting,
             waiting: view.queued.map(|queued| generation.policy.workers_for(queued)),
             to_replace: generation.to_replace,
         };
         let wanted = policy::growth(generation.policy.pm, load);
         let (made, block) = self.fork_workers(id, wanted, step);
-        let staying = self.crew(id).staying;
+        let kept = self.worker_counts(id).kept;
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
         };
-        generation.to_replace = if wanted == 0 && load.born == 0 {
+        generation.to_replace = if wanted == 0 && load.starting == 0 {
             0
         } else {
             generation.to_replace.saturating_sub(made)
         };
-        let many = made >= MANY && load.staying > 0;
+        let many = made >= MANY && load.kept > 0;
         if many && !generation.said_busy {
-            step.say(Notice::SeemsBusy(generation.pool, made, load.idle, staying));
+            step.say(Notice::SeemsBusy(generation.pool, made, load.idle, kept));
         }
         generation.said_busy = many;
         let cause = match block {

@@ -31,7 +31,7 @@ pub(super) const EVENTS: usize = 32;
 pub(super) const PROMPT: Duration = Duration::from_micros(10);
 /// For sources that siblings watch, too. The kernel wakes one of the sleeping workers, in the order in which they registered
 /// here, and not the one that fell asleep last. One that was short of descriptors registers again, as the last (`accept`
-/// leaves, `look` in `choose.rs` comes back). Workers with several requests have `concurrent/accept.rs` instead.
+/// leaves, `scan` in `choose.rs` comes back). Workers with several requests have `concurrent/accept.rs` instead.
 pub(super) const EXCLUSIVE: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLEXCLUSIVE);
 /// Errors of accept(2) when the process or the machine has no descriptor or memory left.
 const SHORT: [Errno; 4] = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS];
@@ -80,7 +80,7 @@ pub(super) struct Acceptor {
     pub(super) looked: Tick,
     /// At the last look nothing waited but on connections that the worker holds.
     pub(super) alone: bool,
-    /// At the last look something waited in more than one place.
+    /// At the last look something waited in more than one source.
     pub(super) contended: bool,
     /// Since when the worker has not had to wait for work.
     pub(super) busy_since: Tick,
@@ -187,7 +187,7 @@ impl Acceptor {
             }
         }
         loop {
-            let work = self.look(service, idle_since, backend);
+            let work = self.scan(service, idle_since, backend);
             if let Some(work) = work {
                 return work;
             }
@@ -254,7 +254,7 @@ impl Acceptor {
     /// that it has asked for.
     pub(super) fn accept(&mut self, service: &mut Service) -> Result<Option<Box<Connection>>, String> {
         self.gauge
-            .look(service, self.notifier.slot(), self.eager, self.looked);
+            .sample(service, self.notifier.slot(), self.eager, self.looked);
         let accepted = socket::accept(service.listener.as_fd());
         let socket = match accepted {
             Ok(socket) => socket,
@@ -313,9 +313,9 @@ impl Acceptor {
         if service.idle_watch.keepalive().idle() == 0 {
             return;
         }
-        let places = service.idle_watch.keepalive().silent_places();
-        if !places.is_empty() {
-            service.idle_watch.send_away(&places);
+        let indices = service.idle_watch.keepalive().silent_indices();
+        if !indices.is_empty() {
+            service.idle_watch.send_away(&indices);
             service.publish_kept();
         }
     }
@@ -325,8 +325,8 @@ impl Acceptor {
         if service.channel.is_some() {
             return service.hand_back_all();
         }
-        let places = service.idle_watch.keepalive().idle_places();
-        service.idle_watch.send_away(&places);
+        let indices = service.idle_watch.keepalive().idle_indices();
+        service.idle_watch.send_away(&indices);
     }
 }
 
