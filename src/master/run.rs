@@ -4,7 +4,7 @@ use super::action::{Action, ExitOutcome};
 use super::event::{Event, Wanted};
 use super::executor::{Executor, RunError, SIGNALS, Source};
 use super::frontend::ReadConfig;
-use super::lifecycle::{Lifecycle, LifecycleAction, LifecycleCause};
+use super::lifecycle::Lifecycle;
 use super::manager::Manager;
 use super::pool_requests::Expulsions;
 use super::reload_diff::ReloadScope;
@@ -190,49 +190,6 @@ impl Master {
         self.executor.start_zygotes();
         self.executor.end_unused_zygotes();
         self.executor.rest_generations();
-    }
-
-    /// Goes on with an upgrade, or with the end of the daemon, if what that waits for has come.
-    fn follow_lifecycle(&mut self) {
-        if self.lifecycle.waits_for_routers() && !self.executor.applications.has_routers() {
-            self.advance(LifecycleCause::RoutersGone);
-        }
-        match self.executor.continue_upgrade() {
-            None => {}
-            Some(Ok(())) => {
-                let routers = self.executor.applications.has_routers();
-                self.advance(LifecycleCause::Able { routers });
-            }
-            Some(Err(error)) => self.upgrade_failed(&error),
-        }
-    }
-
-    /// Takes up what changes where the daemon is, and does what follows.
-    pub(super) fn advance(&mut self, cause: LifecycleCause) {
-        let (lifecycle, step) = self.lifecycle.after(cause);
-        self.lifecycle = lifecycle;
-        match step {
-            LifecycleAction::Nothing => {}
-            LifecycleAction::Rehearse => self.rehearse(),
-            LifecycleAction::FinishRouters if self.executor.finish_routers() => {}
-            LifecycleAction::FinishRouters => self.advance(LifecycleCause::RoutersGone),
-            LifecycleAction::HandOver(asker) => self.hand_over(asker),
-            LifecycleAction::GoOn => self.resume_service(),
-            LifecycleAction::Drain if self.executor.finish_routers() => {
-                self.executor.stop_jobs();
-                self.tell(Event::Drain);
-            }
-            LifecycleAction::Drain => self.advance(LifecycleCause::RoutersGone),
-            LifecycleAction::Finish => {
-                self.executor.stop_jobs();
-                self.tell(Event::Finish);
-            }
-            LifecycleAction::Terminate => {
-                self.executor.stop_jobs();
-                self.executor.kill_routers();
-                self.tell(Event::Terminate);
-            }
-        }
     }
 }
 
