@@ -19,7 +19,6 @@ mod options;
 mod pool;
 mod removal;
 mod restart;
-mod restart_file;
 mod serving;
 mod spawning;
 mod timers;
@@ -31,5 +30,5 @@ mod tests;
 
 pub use options::{Options, RestartMethod};
 pub use pool::ApplicationPool;
-pub use restart_file::{FileState, RestartFiles, restart_directory};
+pub use restart::{FileState, RestartFiles, restart_directory};
 pub use view::{ApplicationView, InstanceView, View};
