@@ -1,5 +1,7 @@
 //! The house rules that a machine can check: who may know whom, where unsafe code may be, how long a file may be.
 
+mod questions;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -7,6 +9,12 @@ use std::path::{Path, PathBuf};
 const SOURCES: [&str; 3] = ["src", "crates", "tools"];
 /// Lines of a file.
 const MOST_LINES: usize = 600;
+
+/// A file of the repository.
+fn root_text(file: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
 
 fn rust_files(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory)
@@ -498,7 +506,7 @@ fn files_that_comments_name_exist() {
 #[test]
 fn what_is_decided_is_decided_where_the_table_says() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let text = fs::read_to_string(root.join("docs/explain/architecture.md")).expect("the document");
+    let text = root_text("docs/explain/architecture.md");
     let (_, table) = text
         .split_once("\n## Where is what decided\n")
         .expect("the table");

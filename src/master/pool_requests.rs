@@ -92,7 +92,7 @@ impl Master {
     /// Gives a pool of one application new processes. `None`: it is answered when they serve, or have failed to.
     pub(super) fn restart_pool(&mut self, asker: u64, name: &str, waits: bool) -> Option<Answer> {
         let (rights, config) = (self.executor.control.rights(asker), self.executor.reload.config());
-        let found = self.executor.pools.pool_to_restart(config, rights, name);
+        let found = self.executor.pools.pool_meant_by(config, rights, name);
         let id = match found {
             Ok(id) => id,
             Err(message) => return Some(Answer::refusal(message)),

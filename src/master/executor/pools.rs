@@ -421,7 +421,7 @@ impl Pools {
 
     /// The pool of one application that is meant by its name or its application's root, if one with these rights may restart
     /// it.
-    pub(in crate::master) fn pool_to_restart(
+    pub(in crate::master) fn pool_meant_by(
         &self,
         config: &Config,
         rights: Rights,

@@ -76,7 +76,8 @@ impl Worker {
         (said != Some(slow.since)).then(|| since.max(slow.found))
     }
 
-    /// Takes in what the slot says, and returns since when it has been so, as far as the worker can be believed: x, and a time yet to come is the first time that the master was told one.
+    /// Takes in what the slot says, and returns since when it has been so, as far as the worker can be believed: a time
+    /// before its fork is that of its fork, and a time yet to come is the first time that the master was told one.
     pub(super) fn see(&mut self, idle: bool, since: Tick, now: Tick) -> Tick {
         let first = match self.seen {
             Some(seen) if seen.idle == idle && (seen.since == since || (seen.since > now && since > now)) => {

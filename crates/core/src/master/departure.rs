@@ -2,7 +2,8 @@
 //!
 //! After a worker's end `exited` has the pool count anew (`worker_gone` in `fork.rs`), and the count replaces it: a static pool
 //! is filled up, an ondemand pool looks whether work waits, and a dynamic pool makes another even if enough are idle
-//! (`Generation::to_replace`; `growth` in `policy.rs` has the bounds). A worker that crashed or failed may have to wait first (`budget.rs`, `crates/core/src/life/backoff.rs`).
+//! (`Generation::to_replace`; `growth` in `policy.rs` has the bounds). A worker that crashed or failed may have to wait
+//! first (`budget.rs`, `crates/core/src/life/backoff.rs`).
 
 use super::action::{Action, Fact, Force, Notice};
 use super::children::WorkerProgress;
@@ -148,6 +149,8 @@ impl Manager {
         self.worker_gone(generation, step);
     }
 
+    /// A worker was reaped: told to go, by itself (`max_requests`, `memory_limit`), or crashed. `worker_gone` has the pool count
+    /// anew, which replaces it.
     pub(super) fn exited(&mut self, id: WorkerId, exit: Exit, had_work: bool, step: &mut Step<'_>) {
         let Some(worker) = self.children.remove(id) else {
             return;

@@ -1,6 +1,7 @@
 //! Why a dynamic pool forks now: its workers tell the master when they leave fewer than `min_spare_servers` idle (`take_up`),
-//! the master counts them by a snapshot (`spare_changed`), and forks what `policy::growth` says, unless something is in the way
-//! (`fork_workers`).
+//! the master counts them by a snapshot (`spare_changed`), and forks what `growth` in `policy.rs` says (`fork_spare`), unless
+//! something is in the way: `fork_workers` in `fork.rs` looks for a back-off, `process.max`, a preloader that is not ready, and
+//! `max_children`.
 //!
 //! There is a second reason: a worker that ended by itself, or for its request's time, is replaced even if enough
 //! are idle, up to `max_spare_servers` (`Generation::to_replace`). `exited` in `departure.rs` counts these, `serve` in `reload.rs`
@@ -139,6 +140,7 @@ impl Manager {
         }
     }
 
+    /// Forks what a dynamic generation lacks, by this snapshot.
     fn fork_spare(&mut self, id: GenerationId, view: &View, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get(&id) else {
             return;

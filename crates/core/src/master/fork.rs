@@ -2,7 +2,7 @@
 //!
 //! How many a generation wants is decided in `policy`. A static generation wants what `max_children` lacks. `dynamic` and
 //! `ondemand` say when the others are counted, `reload` and `refork` when a new generation or preloader needs workers, and
-//! `spawn_requests` when a router does. The executor carries out `Action::Fork` (`src/master/executor/forks.rs`).
+//! `spawn_requests` when a router does. The executor carries out `Action::Fork` (`src/master/executor/fork.rs`).
 
 use super::action::{Action, Notice};
 use super::dynamic::SpareCause;
@@ -85,8 +85,8 @@ impl Manager {
         self.fork_workers(id, wanted, step);
     }
 
-    /// Makes up to `wanted` workers. How many were made, and what stands in the way of the rest: each block ends with an
-    /// event that leads to `freed` or `worker_gone`.
+    /// Makes up to `wanted` workers; `growth` in `policy.rs` says how many. How many were made, and what stands in the way of the
+    /// rest: each block ends with an event that leads to `freed` or `worker_gone`.
     pub(super) fn fork_workers(
         &mut self,
         id: GenerationId,

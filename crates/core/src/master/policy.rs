@@ -53,7 +53,11 @@ pub(super) fn warm(pm: ProcessManager, running: u32, busy: u32) -> u32 {
     at_start(pm).max(like_before).min(pm.max_children())
 }
 
-/// How many workers to make now. May be more than there are slots: the caller finds out and says so.
+/// How many workers to make now. May be more than there are slots: `fork_workers` in `fork.rs` finds out and says so.
+///
+/// Asked for a static pool when a worker is gone (`fill` in `fork.rs`); for a dynamic one when workers have told that too few are
+/// idle, or one is gone (`fork_spare` in `dynamic.rs`); for an ondemand one when a connection waits (`source_counted` in
+/// `ondemand.rs`).
 pub(super) fn growth(pm: ProcessManager, load: Load) -> u32 {
     let ready = load.idle.saturating_add(load.starting);
     match pm {

@@ -30,7 +30,8 @@ pub(super) const EVENTS: usize = 32;
 /// A wait shorter than this means that work had been waiting: the next time accept is tried before waiting.
 pub(super) const PROMPT: Duration = Duration::from_micros(10);
 /// For sources that siblings watch, too. The kernel wakes one of the sleeping workers, in the order in which they registered
-/// here, and not the one that fell asleep last. One that was short of descriptors registers again, as the last (`accept`
+/// here (`open`, at their start), and not the one that fell asleep last. It may leave a new connection while the processors are
+/// busy (`wait_for_cpu`: `leaves` in `choose.rs`). One that was short of descriptors registers again, as the last (`accept`
 /// leaves, `scan` in `choose.rs` comes back). Workers with several requests have `concurrent/accept.rs` instead.
 pub(super) const EXCLUSIVE: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLEXCLUSIVE);
 /// Errors of accept(2) when the process or the machine has no descriptor or memory left.
@@ -101,7 +102,7 @@ pub(super) struct Acceptor {
 }
 
 impl Acceptor {
-    /// Registers the worker's sources.
+    /// Registers the worker's sources, at its start: this order is the one in which idle workers are woken ([`EXCLUSIVE`]).
     pub(super) fn open(
         service: &Service,
         slot: u32,
