@@ -553,7 +553,7 @@ fn the_unit_is_the_one_in_the_documents() {
 /// The lexicon has at most 40 words, each once. For words that it had before the field's own are used, in code and documents.
 #[test]
 fn the_lexicon_is_short_and_each_word_has_one_meaning() {
-    const GONE: [&str; 15] = [
+    const GONE: [&str; 19] = [
         "estate",
         "heritage",
         "lobby",
@@ -569,6 +569,10 @@ fn the_lexicon_is_short_and_each_word_has_one_meaning() {
         "parked",
         "persona",
         "hopeless",
+        "born",
+        "unborn",
+        "crew",
+        "staying",
     ];
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let text = fs::read_to_string(root.join("docs/reference/lexicon.md")).expect("the document");

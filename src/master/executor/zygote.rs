@@ -1,5 +1,5 @@
 //! Processes that have started PHP and make workers for pools of any user. Each pool has memory of its own in place of what
-//! they would share; the master keeps it and sends it with each order for a worker.
+//! they would share; the master keeps it and sends it with each command to fork.
 
 use super::generation::Generation;
 use super::preloader::Command;
@@ -315,7 +315,7 @@ impl Helpers {
         }
     }
 
-    /// An order for a worker, with all that it needs; `None`: the generation's workers come from no zygote.
+    /// The command to fork a worker, with all that it needs; `None`: the generation's workers come from no zygote.
     pub(super) fn command_to_zygote(
         &mut self,
         pools: &mut Pools,
