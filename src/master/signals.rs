@@ -4,8 +4,8 @@
 //! * SIGUSR2: an upgrade if the executable's file has been replaced (another device, inode, size or time than when the daemon
 //!   began), else a reload.
 //! * A reload (`reload`): the configuration is read; `prepare` in `executor/prepare.rs` opens what it names; `Event::Apply` has
-//!   the core replace the workers of the pools that have changed (`apply` in `crates/core/src/master/reload.rs`). An error in any
-//!   of the three leaves all as it was.
+//!   the core replace the workers of the pools that have changed (`apply` in `crates/core/src/master/reload.rs`): the old ones
+//!   serve until the new ones are warm. An error while it is read or prepared leaves all as it was.
 //! * An upgrade (`upgrade`): the states are in `crates/core/src/master/lifecycle.rs`, and `advance` does what each asks for. The
 //!   new program tries to read the configuration (`rehearse`); if it can, routers finish, and then the master executes it, with
 //!   the same pid and sockets (`hand_over`). If it can't, this program goes on, and reloads (`resume_service`).
