@@ -61,7 +61,7 @@ struct Stand {
     messages: (OwnedFd, OwnedFd),
     workers: BTreeMap<u64, Worker>,
     next: u64,
-    order: u64,
+    request: u64,
     /// Applications whose instances can't be started.
     broken: Vec<PathBuf>,
 }
@@ -261,7 +261,10 @@ impl Stand {
                     }
                 }
             }
-            ToMaster::Done { order, result } => say(&json!({ "order": order, "result": result })),
+            ToMaster::Done {
+                admin_request,
+                result,
+            } => say(&json!({ "request": admin_request, "result": result })),
             ToMaster::Finished => say(&json!({ "finished": true })),
         }
     }
@@ -281,7 +284,7 @@ impl Stand {
         }
     }
 
-    fn look(&mut self) {
+    fn inspect(&mut self) {
         let mut buffer = vec![0; 64 * 1024];
         let Ok(received) = receive_with(self.inspector.as_fd(), &mut buffer, false) else {
             return;
@@ -321,7 +324,7 @@ impl Stand {
                 .unwrap_or(0)
         };
         let path = || PathBuf::from(rest.first().copied().unwrap_or_default());
-        let order = match word {
+        let request = match word {
             "view" => AdminRequest::View,
             "restart" => AdminRequest::Restart {
                 application: path(),
@@ -354,8 +357,8 @@ impl Stand {
             }
             "break" => {
                 self.broken.push(path());
-                self.order += 1;
-                say(&json!({ "order": self.order, "result": { "Ok": null } }));
+                self.request += 1;
+                say(&json!({ "request": self.request, "result": { "Ok": null } }));
                 return true;
             }
             "mend" => {
@@ -364,11 +367,11 @@ impl Stand {
             }
             _ => return false,
         };
-        self.order += 1;
+        self.request += 1;
         self.tell(
             &ToRouter::AdminRequest {
-                order: self.order,
-                what: order,
+                admin_request: self.request,
+                what: request,
             },
             &[],
         );
@@ -398,7 +401,7 @@ impl Stand {
                 self.hear_router();
             }
             if ready[2] {
-                self.look();
+                self.inspect();
             }
             if ready[4] {
                 let mut lines = vec![0; 64 * 1024];
@@ -538,7 +541,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         messages,
         workers: BTreeMap::new(),
         next: 1,
-        order: 0,
+        request: 0,
         broken: Vec::new(),
     };
     stand.start_router();

@@ -1,4 +1,4 @@
-//! `forkyard reload`, `forkyard upgrade`, `forkyard status` and `forkyard error`: orders for the running daemon.
+//! `forkyard reload`, `forkyard upgrade`, `forkyard status` and `forkyard error`: requests to the running daemon.
 
 use super::colour;
 use super::metrics::MetricsForm;

@@ -8,7 +8,7 @@ use super::control::{
 use super::status::{remarks, state, waiting};
 use crate::config;
 use crate::control::client::{AskError, ask};
-use crate::control::protocol::{Answer, Mode, Pool, Request, Status};
+use crate::control::protocol::{Answer, DaemonMode, Pool, Request, Status};
 use clap::Args;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -107,12 +107,12 @@ pub(super) fn health(arguments: &Health) -> ExitCode {
 }
 
 /// What keeps requests from being sent here, a line each; `Err`: there is no pool of this name.
-fn problems(asked: &Health, mode: Mode, status: &Status) -> Result<Vec<String>, String> {
+fn problems(asked: &Health, mode: DaemonMode, status: &Status) -> Result<Vec<String>, String> {
     let mut problems = Vec::new();
     match mode {
-        Mode::Serving => {}
-        Mode::Draining => problems.push("the daemon is drained".to_owned()),
-        Mode::Ending => problems.push("the daemon is ending".to_owned()),
+        DaemonMode::Serving => {}
+        DaemonMode::Draining => problems.push("the daemon is drained".to_owned()),
+        DaemonMode::Ending => problems.push("the daemon is ending".to_owned()),
     }
     let is_skipped = |name: &String| status.skipped.iter().any(|one| one.pool.as_ref() == Some(name));
     for name in &asked.pool {
@@ -226,7 +226,7 @@ mod tests {
         pool.busy = 2;
         pool.queue = Some(3);
         let name = pool.name.clone();
-        let said = |busy, status: &Status| problems(&asked(busy, &[&name]), Mode::Serving, status);
+        let said = |busy, status: &Status| problems(&asked(busy, &[&name]), DaemonMode::Serving, status);
         assert_eq!(said(false, &status), Ok(Vec::new()));
         assert_eq!(said(true, &status).map(|it| it.len()), Ok(1));
         status.pools[0].queue = Some(0);
@@ -239,12 +239,16 @@ mod tests {
             pools: Vec::new(),
             ..status()
         };
-        for (mode, count) in [(Mode::Serving, 0), (Mode::Draining, 1), (Mode::Ending, 1)] {
+        for (mode, count) in [
+            (DaemonMode::Serving, 0),
+            (DaemonMode::Draining, 1),
+            (DaemonMode::Ending, 1),
+        ] {
             let said = problems(&asked(false, &[]), mode, &status);
             assert_eq!(said.map(|it| it.len()), Ok(count), "{mode:?}");
         }
         assert_eq!(
-            problems(&asked(false, &["no"]), Mode::Serving, &status),
+            problems(&asked(false, &["no"]), DaemonMode::Serving, &status),
             Err("no".to_owned())
         );
     }

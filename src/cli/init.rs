@@ -139,7 +139,7 @@ fn site(arguments: &Init) -> Result<Site, String> {
         .clone()
         .or(of_directory)
         .filter(|name| *name == usable(name) && !name.is_empty());
-    look(arguments.kind, &root)?;
+    require_application(arguments.kind, &root)?;
     Ok(Site {
         kind: arguments.kind,
         name: name.ok_or("give the pool a name of letters, digits, - and _ with --name")?,
@@ -170,7 +170,7 @@ fn usable(name: &str) -> String {
 }
 
 /// Whether the directory has such an application.
-fn look(kind: Kind, root: &Path) -> Result<(), String> {
+fn require_application(kind: Kind, root: &Path) -> Result<(), String> {
     let has = |name: &str| root.join(name).exists();
     let (signs, what): (&[&str], _) = match kind {
         Kind::Php | Kind::Sites => return Ok(()),
@@ -191,9 +191,9 @@ fn look(kind: Kind, root: &Path) -> Result<(), String> {
     if signs.iter().any(|name| has(name)) {
         return Ok(());
     }
-    let place = root.display();
+    let shown = root.display();
     Err(format!(
-        "{place} has none of {}: {what} begins with one; go to its directory, or name it with --root",
+        "{shown} has none of {}: {what} begins with one; go to its directory, or name it with --root",
         signs.join(", ")
     ))
 }
@@ -261,7 +261,7 @@ impl Site {
         let plain = root.replace('\\', "\\\\").replace('"', "\\\"");
         let root = word(root);
         let pass = format!("include fastcgi_params;\n        fastcgi_pass unix:{socket};");
-        let places = match self.kind {
+        let locations = match self.kind {
             Kind::Php => format!(
                 "    root {root};\n    index index.php index.html;\n\n    location / {{\n        try_files $uri $uri/ \
                  /index.php?$query_string;\n    }}\n\n    location ~ \\.php$ {{\n        try_files $uri =404;\n        \
@@ -285,7 +285,7 @@ impl Site {
             }
         };
         format!(
-            "server {{\n    listen 80;\n    listen [::]:80;\n    server_name {server_name};\n{places}}}\n"
+            "server {{\n    listen 80;\n    listen [::]:80;\n    server_name {server_name};\n{locations}}}\n"
         )
     }
 }

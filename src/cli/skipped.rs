@@ -1,4 +1,4 @@
-//! Pools that can't be had, as the answers to orders show them.
+//! Pools that can't be had, as the answers to requests show them.
 
 use super::control::printable;
 use crate::config::Skipped;

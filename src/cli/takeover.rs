@@ -69,7 +69,7 @@ pub(super) fn keep(config: &Path, background: bool) -> ExitCode {
         Ok(launcher) => launcher,
         Err(error) => return failed(&error),
     };
-    let orders = KeeperSettings {
+    let settings = KeeperSettings {
         program: invocation.path.clone(),
         arguments: vec![
             invocation.path.clone().into(),
@@ -80,7 +80,7 @@ pub(super) fn keep(config: &Path, background: bool) -> ExitCode {
         ],
         launcher,
     };
-    match keeper::run(orders) {
+    match keeper::run(settings) {
         Ok(code) => ExitCode::from(code),
         Err(error) => failed(&error),
     }

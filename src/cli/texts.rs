@@ -44,9 +44,9 @@ pub(super) fn manual(directory: &Path) -> ExitCode {
     let done = pages().and_then(|pages| {
         for (name, text) in pages {
             let section = name.rsplit('.').next().unwrap_or_default();
-            let place = directory.join(format!("man{section}"));
-            fs::create_dir_all(&place)?;
-            fs::write(place.join(name), text)?;
+            let section_directory = directory.join(format!("man{section}"));
+            fs::create_dir_all(&section_directory)?;
+            fs::write(section_directory.join(name), text)?;
         }
         Ok(())
     });

@@ -47,7 +47,7 @@ impl fmt::Display for AskError {
 /// What starts the daemon where a package has installed it, below this directory: the root of the file system.
 fn start_command(root: &Path) -> Option<&'static str> {
     let has = |path: &str| root.join(path).exists();
-    let units = ["etc", "usr/lib", "lib"].map(|place| format!("{place}/systemd/system/forkyard.service"));
+    let units = ["etc", "usr/lib", "lib"].map(|prefix| format!("{prefix}/systemd/system/forkyard.service"));
     // systemd is what runs (sd_booted(3)).
     if has("run/systemd/system") && units.iter().any(|unit| has(unit)) {
         return Some("systemctl start forkyard");

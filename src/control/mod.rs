@@ -1,8 +1,8 @@
 //! Talks to the running daemon: one JSON object a line, over a unix socket.
 //!
-//! Only root and the user that the daemon runs as may give orders; the kernel says who asks. Owners of applications have a
-//! socket of their own. Knows no master: the master
-//! carries out what is asked. `docs/reference/control.md` describes it for others than forkyard's own command line.
+//! Only root and the user that the daemon runs as may ask for everything; the kernel says who asks. Owners of applications have
+//! a socket of their own. Knows no master: the master carries out what is asked.
+//! `docs/reference/control.md` describes it for others than forkyard's own command line.
 
 pub mod client;
 mod guests;

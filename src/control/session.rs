@@ -65,7 +65,7 @@ impl Session {
         });
     }
 
-    /// Answers what was asked. [`Session::look`] sends it.
+    /// Answers what was asked. [`Session::poll`] sends it.
     pub fn answer(&mut self, answer: &Answer) {
         self.is_waiting = false;
         // Serialising plain values to memory can't fail.
@@ -75,7 +75,7 @@ impl Session {
     }
 
     /// Sends what fits and reads up to the next request.
-    pub fn look(&mut self, now: Tick) -> Heard {
+    pub fn poll(&mut self, now: Tick) -> Heard {
         loop {
             match self.send() {
                 Some(true) => {}
@@ -136,7 +136,7 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
-    use super::super::protocol::Mode;
+    use super::super::protocol::DaemonMode;
     use super::*;
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
@@ -153,36 +153,36 @@ mod tests {
     #[test]
     fn requests_are_taken_one_by_one() {
         let (mut session, mut client) = pair();
-        assert_eq!(session.look(now()), Heard::Nothing);
+        assert_eq!(session.poll(now()), Heard::Nothing);
         client.write_all(b"{\"command\":\"pi").unwrap();
-        assert_eq!(session.look(now()), Heard::Nothing);
+        assert_eq!(session.poll(now()), Heard::Nothing);
         client.write_all(b"ng\"}\n{\"command\":\"status\"}\n").unwrap();
-        assert_eq!(session.look(now()), Heard::Request(Request::Ping {}));
-        assert_eq!(session.look(now()), Heard::Nothing);
+        assert_eq!(session.poll(now()), Heard::Request(Request::Ping {}));
+        assert_eq!(session.poll(now()), Heard::Nothing);
         let pong = Answer::Pong {
             pid: 1,
             version: "1".into(),
-            mode: Mode::Draining,
+            mode: DaemonMode::Draining,
         };
         session.answer(&pong);
-        assert_eq!(session.look(now()), Heard::Request(Request::Status {}));
+        assert_eq!(session.poll(now()), Heard::Request(Request::Status {}));
         let expected = b"{\"result\":\"pong\",\"pid\":1,\"version\":\"1\",\"mode\":\"draining\"}\n";
         let mut line = vec![0; expected.len()];
         client.read_exact(&mut line).unwrap();
         assert_eq!(line, expected);
         drop(client);
         session.answer(&pong);
-        assert_eq!(session.look(now()), Heard::End);
+        assert_eq!(session.poll(now()), Heard::End);
     }
 
     #[test]
     fn nonsense_is_answered_and_too_much_of_it_ends() {
         let (mut session, mut client) = pair();
         client.write_all(b"\xff\n").unwrap();
-        assert_eq!(session.look(now()), Heard::Nothing);
+        assert_eq!(session.poll(now()), Heard::Nothing);
         let long = vec![b'x'; LONGEST_REQUEST + 5000];
         client.write_all(&long).unwrap();
-        assert_eq!(session.look(now()), Heard::End);
+        assert_eq!(session.poll(now()), Heard::End);
         drop(session);
         let mut text = String::new();
         // The rest of what was written was not read: the end may be a reset.

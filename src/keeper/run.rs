@@ -42,7 +42,7 @@ pub struct KeeperSettings {
 /// Keeps a master until it ends by itself, or the keeper is told to; says the exit code.
 ///
 /// The process has one thread.
-pub fn run(orders: KeeperSettings) -> sys::Result<u8> {
+pub fn run(settings: KeeperSettings) -> sys::Result<u8> {
     let limit = fd::raise_descriptor_limit().ok();
     process::become_subreaper()?;
     signal::ignore_pipe();
@@ -74,7 +74,7 @@ pub fn run(orders: KeeperSettings) -> sys::Result<u8> {
         above,
         shelf,
         limit,
-        orders,
+        settings,
         core: Core::new(clock::now()),
         master: None,
         exit: None,
@@ -92,7 +92,7 @@ struct Keeper {
     above: Option<Notifier>,
     shelf: Shelf<OwnedFd>,
     limit: Option<(u64, u64)>,
-    orders: KeeperSettings,
+    settings: KeeperSettings,
     core: Core,
     master: Option<i32>,
     exit: Option<u8>,
@@ -210,7 +210,7 @@ impl Keeper {
             }
             if message.is_ready {
                 self.tell(KeeperEvent::Ready, None);
-                if let Some(launcher) = self.orders.launcher.take() {
+                if let Some(launcher) = self.settings.launcher.take() {
                     // What started it may wait for the end of these, and later masters are given what the keeper has.
                     if let Err(error) = fd::let_go_of_standard_streams(self.logs_to_stderr) {
                         log::warn!("the standard streams stay open: {error}");
@@ -257,16 +257,16 @@ impl Keeper {
         let mut set = |name: &str, value: OsString| environment.push((name.into(), value));
         set(notify::VARIABLES[0], self.receiver.address());
         set("FDSTORE", MOST.to_string().into());
-        if self.orders.launcher.is_some() {
+        if self.settings.launcher.is_some() {
             set(passed::BACKGROUND, "1".into());
         }
         set(passed::KEEPER, std::process::id().to_string().into());
         set("LISTEN_FDS", names.len().to_string().into());
         set("LISTEN_FDNAMES", names.join(":").into());
         let program = Program {
-            path: c_string(self.orders.program.as_os_str()),
+            path: c_string(self.settings.program.as_os_str()),
             arguments: self
-                .orders
+                .settings
                 .arguments
                 .iter()
                 .map(|argument| c_string(argument))

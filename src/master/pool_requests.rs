@@ -51,12 +51,12 @@ impl Master {
                 return Some(Answer::refusal(message));
             }
         }
-        let order = AdminRequest::Restart {
+        let request = AdminRequest::Restart {
             application: application.to_owned(),
             rolling,
             unstarted,
         };
-        self.executor.pass_on(id, asker, order);
+        self.executor.pass_on(id, asker, request);
         None
     }
 
@@ -92,7 +92,7 @@ impl Master {
     /// Gives a pool of one application new processes. `None`: it is answered when they serve, or have failed to.
     pub(super) fn restart_pool(&mut self, asker: u64, name: &str, waits: bool) -> Option<Answer> {
         let (rights, config) = (self.executor.control.rights(asker), self.executor.reload.config());
-        let found = self.executor.pools.pool_to_restart(config, rights, name);
+        let found = self.executor.pools.pool_meant_by(config, rights, name);
         let id = match found {
             Ok(id) => id,
             Err(message) => return Some(Answer::refusal(message)),
@@ -129,7 +129,7 @@ impl Master {
     }
 
     /// Tells a router something of one of its instances.
-    pub(super) fn about_instance(&mut self, asker: u64, pid: i32, order: AdminRequest) -> Option<Answer> {
+    pub(super) fn about_instance(&mut self, asker: u64, pid: i32, request: AdminRequest) -> Option<Answer> {
         let Some((id, application)) = self.executor.instance_with_pid(pid) else {
             let message = format!("process {pid} is no instance of an application");
             return Some(Answer::refusal(message));
@@ -137,7 +137,7 @@ impl Master {
         if let Err(message) = self.executor.may_touch(asker, id, &application) {
             return Some(Answer::refusal(message));
         }
-        self.executor.pass_on(id, asker, order);
+        self.executor.pass_on(id, asker, request);
         None
     }
 

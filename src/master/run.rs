@@ -4,12 +4,12 @@ use super::action::{Action, ExitOutcome};
 use super::event::{Event, Wanted};
 use super::executor::{Executor, RunError, SIGNALS, Source};
 use super::frontend::ReadConfig;
-use super::lifecycle::{Lifecycle, LifecycleAction, LifecycleCause};
+use super::lifecycle::Lifecycle;
 use super::manager::Manager;
 use super::pool_requests::Expulsions;
 use super::reload_diff::ReloadScope;
 use super::service::Service;
-use crate::control::protocol::Mode;
+use crate::control::protocol::DaemonMode;
 use crate::handover::document::Stopping;
 use crate::sys::{self, clock};
 use mio::{Events, Poll};
@@ -37,7 +37,7 @@ pub(super) struct Master {
     /// What the daemon is about.
     pub(super) lifecycle: Lifecycle,
     /// Whether load balancers are to send requests here, as long as the daemon is not told to stop.
-    pub(super) mode: Mode,
+    pub(super) mode: DaemonMode,
     pub(super) expulsions: Expulsions,
 }
 
@@ -70,7 +70,7 @@ impl Master {
             self.wait(&mut events, again.is_empty())?;
             let (sources, signals) = self.take(&events, std::mem::take(&mut again));
             for source in sources {
-                if self.attend(source) {
+                if self.on_ready(source) {
                     again.push(source);
                 }
             }
@@ -78,10 +78,10 @@ impl Master {
             self.take_signals(signals);
             self.handle_requests();
             self.restart_if_asked();
-            self.executor.tend(clock::now(), &self.manager);
+            self.executor.poll(clock::now(), &self.manager);
             self.perform_actions();
             self.expel();
-            self.service.tend(&self.executor);
+            self.service.poll(&self.executor);
             let due = self.manager.next_deadline();
             if due.is_some_and(|due| due <= clock::now()) {
                 self.tell(Event::Deadline);
@@ -131,14 +131,14 @@ impl Master {
     }
 
     /// Takes up what a source announced. `true`: there is more, come again.
-    fn attend(&mut self, source: Source) -> bool {
+    fn on_ready(&mut self, source: Source) -> bool {
         let is_more = match source {
             Source::Status(pool) => {
                 let serving = self.manager.serving(pool);
                 self.executor.reporter_wanted(pool, serving);
                 false
             }
-            other => self.executor.attend(other),
+            other => self.executor.on_ready(other),
         };
         self.perform_actions();
         is_more
@@ -190,49 +190,6 @@ impl Master {
         self.executor.start_zygotes();
         self.executor.end_unused_zygotes();
         self.executor.rest_generations();
-    }
-
-    /// Goes on with an upgrade, or with the end of the daemon, if what that waits for has come.
-    fn follow_lifecycle(&mut self) {
-        if self.lifecycle.waits_for_routers() && !self.executor.applications.has_routers() {
-            self.advance(LifecycleCause::RoutersGone);
-        }
-        match self.executor.continue_upgrade() {
-            None => {}
-            Some(Ok(())) => {
-                let routers = self.executor.applications.has_routers();
-                self.advance(LifecycleCause::Able { routers });
-            }
-            Some(Err(error)) => self.upgrade_failed(&error),
-        }
-    }
-
-    /// Takes up what changes where the daemon is, and does what follows.
-    pub(super) fn advance(&mut self, cause: LifecycleCause) {
-        let (lifecycle, step) = self.lifecycle.after(cause);
-        self.lifecycle = lifecycle;
-        match step {
-            LifecycleAction::Nothing => {}
-            LifecycleAction::Rehearse => self.rehearse(),
-            LifecycleAction::FinishRouters if self.executor.finish_routers() => {}
-            LifecycleAction::FinishRouters => self.advance(LifecycleCause::RoutersGone),
-            LifecycleAction::HandOver(asker) => self.hand_over(asker),
-            LifecycleAction::GoOn => self.go_on(),
-            LifecycleAction::Drain if self.executor.finish_routers() => {
-                self.executor.stop_jobs();
-                self.tell(Event::Drain);
-            }
-            LifecycleAction::Drain => self.advance(LifecycleCause::RoutersGone),
-            LifecycleAction::Finish => {
-                self.executor.stop_jobs();
-                self.tell(Event::Finish);
-            }
-            LifecycleAction::Terminate => {
-                self.executor.stop_jobs();
-                self.executor.kill_routers();
-                self.tell(Event::Terminate);
-            }
-        }
     }
 }
 

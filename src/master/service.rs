@@ -63,7 +63,7 @@ impl Service {
         }
     }
 
-    /// When [`Service::tend`] is to be called next.
+    /// When [`Service::poll`] is to be called next.
     pub(super) fn deadline(&self) -> Option<Tick> {
         let watchdog = self.watchdog.as_ref().map(|watchdog| watchdog.due);
         let bulletin = self.bulletin.as_ref().map(|bulletin| bulletin.due);
@@ -71,7 +71,7 @@ impl Service {
     }
 
     /// Tells what is due.
-    pub(super) fn tend(&mut self, executor: &Executor) {
+    pub(super) fn poll(&mut self, executor: &Executor) {
         let now = clock::now();
         let Some(notifier) = &self.notifier else { return };
         if let Some(watchdog) = self.watchdog.as_mut().filter(|it| it.due <= now) {

@@ -1,10 +1,25 @@
-//! What each signal has the master do; `control_requests.rs` has how.
+//! What each signal has the master do, and how: reload, upgrade, open its logs anew, end. Requests over the control socket
+//! (`control_requests.rs`) lead to the same functions.
+//!
+//! * SIGUSR2: an upgrade if the executable's file has been replaced (another device, inode, size or time than when the daemon
+//!   began), else a reload.
+//! * A reload (`reload`): the configuration is read; `prepare` in `executor/prepare.rs` opens what it names; `Event::Apply` has
+//!   the core replace the workers of the pools that have changed (`apply` in `crates/core/src/master/reload.rs`): the old ones
+//!   serve until the new ones are warm. An error while it is read or prepared leaves all as it was.
+//! * An upgrade (`upgrade`): the states are in `crates/core/src/master/lifecycle.rs`, and `advance` does what each asks for. The
+//!   new program tries to read the configuration (`rehearse`); if it can, routers finish, and then the master executes it, with
+//!   the same pid and sockets (`hand_over`). If it can't, this program goes on, and reloads (`resume_service`).
 
-use super::lifecycle::LifecycleCause;
+use super::event::Event;
+use super::executor::UpgradeError;
+use super::frontend::say_skipped;
+use super::lifecycle::{Asker, LifecycleAction, LifecycleCause};
 use super::reload_diff::ReloadScope;
 use super::run::Master;
 use crate::config::OnSigterm;
-use crate::control::protocol::Mode;
+use crate::control::protocol::{Answer, Complaint, DaemonMode};
+use crate::logs::Log;
+use crate::sys;
 use crate::sys::invocation::{self, Invocation};
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
@@ -59,6 +74,177 @@ impl Master {
     /// Whether SIGTERM is taken as SIGQUIT: the first one, if the configuration or a drain says so.
     fn finishes_at_term(&self) -> bool {
         let is_wanted = self.executor.reload.config().global.on_sigterm == OnSigterm::Finish;
-        self.lifecycle.stopping().is_none() && (is_wanted || self.mode == Mode::Draining)
+        self.lifecycle.stopping().is_none() && (is_wanted || self.mode == DaemonMode::Draining)
+    }
+
+    /// Lets the program that is on disk now take this one's place, if it can. In a rehearsal it reads the configuration; if it
+    /// can't take over, this program goes on, and reloads. A daemon that ends, or is at an upgrade already, only says so.
+    pub(super) fn upgrade(&mut self, asker: Asker) {
+        match self.lifecycle.why_no_upgrade() {
+            Some(why) => log::info!("{why}"),
+            None => self.advance(LifecycleCause::Upgrade(asker)),
+        }
+    }
+
+    /// Has the new program try whether it could take over; `follow_lifecycle` hears what came of it.
+    fn rehearse(&mut self) {
+        log::info!("the program was replaced, trying whether the new one can take over");
+        if let Err(error) = self.executor.rehearse(&self.manager, self.lifecycle.stopping()) {
+            self.upgrade_failed(&error);
+        }
+    }
+
+    /// Replaces this program by the new one; returns if that fails, or if the daemon ends.
+    fn hand_over(&mut self, asker: Asker) {
+        // A signal that this program has taken, and not acted upon, would be lost with it.
+        let mask = sys::signal::block_all();
+        let pending = self.signals.pending().collect();
+        self.take_signals(pending);
+        if self.lifecycle.stopping().is_some() {
+            return sys::signal::restore(&mask);
+        }
+        log::info!("the new program takes over");
+        if let Some(asker) = asker {
+            self.executor.answer(asker, &Answer::Upgrading {});
+        }
+        self.executor.save(&self.manager, None);
+        let error = self
+            .executor
+            .hand_over(&self.manager, None, self.service.variables());
+        sys::signal::restore(&mask);
+        self.upgrade_failed(&error);
+    }
+
+    fn upgrade_failed(&mut self, error: &UpgradeError) {
+        // A daemon that ends has given it up.
+        if self.lifecycle.stopping().is_some() {
+            return;
+        }
+        log::error!("the new program can't take over, this one goes on: {error}");
+        if let Some(asker) = self.lifecycle.asker() {
+            let message = format!("the new program can't take over, the old one goes on: {error}");
+            self.executor.answer(asker, &Answer::refusal(message));
+        }
+        self.advance(LifecycleCause::Unable);
+    }
+
+    /// An upgrade came to nothing.
+    fn resume_service(&mut self) {
+        self.executor.raise_routers();
+        if let Err(answer) = self.reload(ReloadScope::Changed, None) {
+            log::debug!("{answer:?}");
+        }
+        self.service.tell_ready();
+    }
+
+    /// Opens all logs anew, after they were moved away.
+    pub(super) fn reopen_logs(&mut self) {
+        match Log::install().reopen() {
+            Ok(()) => log::info!("error log file re-opened"),
+            Err(error) => {
+                log::error!("unable to re-opened error log file: {error}; the old one is written on")
+            }
+        }
+        match self.executor.pools.reopen_access_logs() {
+            Some(true) => log::info!("access log file re-opened"),
+            Some(false) => log::error!("unable to re-opened access log file; the old one is written on"),
+            None => {}
+        }
+        match self.executor.pools.reopen_app_logs() {
+            Some(true) => log::info!("application log file re-opened"),
+            Some(false) => log::error!("unable to re-open an application's log; the old one is written on"),
+            None => {}
+        }
+        self.executor.pools.reopen_slow_logs();
+    }
+
+    /// Reads, checks and prepares the new configuration; whatever is wrong with it, the old one goes on, and the answer
+    /// is given back. Otherwise `asker` is answered once the reload is done.
+    pub(super) fn reload(&mut self, extent: ReloadScope, asker: Option<u64>) -> Result<(), Answer> {
+        if self.lifecycle.stopping().is_some() {
+            let why = "the daemon is ending, its configuration is not reloaded";
+            log::info!("{why}");
+            return Err(Answer::refusal(why.to_owned()));
+        }
+        log::info!("Reloading in progress ...");
+        let refused = |errors| Answer::Error {
+            message: "the configuration is not reloaded, the old one stays in force".to_owned(),
+            errors,
+        };
+        let config = match (self.read_config)() {
+            Ok(config) => config,
+            Err(errors) => {
+                log::error!("the configuration is not reloaded, the old one stays in force");
+                return Err(refused(errors));
+            }
+        };
+        let global = config.global.clone();
+        let sockets = self.executor.named_sockets();
+        let starts = self.executor.context.starts(&config);
+        match self.executor.prepare(config, extent) {
+            Ok((wanted, changes)) => {
+                self.executor.reload.hold(starts);
+                if let Err(error) = Log::install().follow(&global) {
+                    log::error!("the old log is written on: {error}");
+                }
+                if let Err(error) = self.executor.open_control(global.control.as_deref()) {
+                    log::error!("the control socket stays where it was: {error}");
+                }
+                self.executor.set_jobs();
+                self.service.set_bulletin(global.systemd_interval);
+                say_skipped(&changes.skipped);
+                self.executor.begin_reload(changes, sockets, asker);
+                self.tell(Event::Apply(wanted));
+                sys::heap::trim();
+                Ok(())
+            }
+            Err(error) => {
+                log::error!("the configuration is not reloaded, the old one stays in force: {error}");
+                Err(refused(vec![Complaint::text(error.to_string())]))
+            }
+        }
+    }
+
+    /// Goes on with an upgrade, or with the end of the daemon, if what that waits for has come.
+    pub(super) fn follow_lifecycle(&mut self) {
+        if self.lifecycle.waits_for_routers() && !self.executor.applications.has_routers() {
+            self.advance(LifecycleCause::RoutersGone);
+        }
+        match self.executor.continue_upgrade() {
+            None => {}
+            Some(Ok(())) => {
+                let routers = self.executor.applications.has_routers();
+                self.advance(LifecycleCause::Able { routers });
+            }
+            Some(Err(error)) => self.upgrade_failed(&error),
+        }
+    }
+
+    /// Takes up what changes where the daemon is in its lifecycle, and does what follows.
+    pub(super) fn advance(&mut self, cause: LifecycleCause) {
+        let (lifecycle, step) = self.lifecycle.after(cause);
+        self.lifecycle = lifecycle;
+        match step {
+            LifecycleAction::Nothing => {}
+            LifecycleAction::Rehearse => self.rehearse(),
+            LifecycleAction::FinishRouters if self.executor.finish_routers() => {}
+            LifecycleAction::FinishRouters => self.advance(LifecycleCause::RoutersGone),
+            LifecycleAction::HandOver(asker) => self.hand_over(asker),
+            LifecycleAction::GoOn => self.resume_service(),
+            LifecycleAction::Drain if self.executor.finish_routers() => {
+                self.executor.stop_jobs();
+                self.tell(Event::Drain);
+            }
+            LifecycleAction::Drain => self.advance(LifecycleCause::RoutersGone),
+            LifecycleAction::Finish => {
+                self.executor.stop_jobs();
+                self.tell(Event::Finish);
+            }
+            LifecycleAction::Terminate => {
+                self.executor.stop_jobs();
+                self.executor.kill_routers();
+                self.tell(Event::Terminate);
+            }
+        }
     }
 }

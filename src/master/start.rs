@@ -10,7 +10,7 @@ use super::reload_plan::Changes;
 use super::run::{Master, system};
 use super::service::Service;
 use crate::config::{self, Config};
-use crate::control::protocol::Mode;
+use crate::control::protocol::DaemonMode;
 use crate::handover::InheritedState;
 use crate::logs::Log;
 use crate::sys::file::{remove, replace};
@@ -105,7 +105,7 @@ pub(crate) fn run(
         service: Service::new(notifier),
         read_config: frontend.read_config,
         lifecycle: Lifecycle::resume(stopping),
-        mode: Mode::Serving,
+        mode: DaemonMode::Serving,
         expulsions: super::pool_requests::Expulsions::default(),
     };
     master.begin(wanted);
@@ -121,7 +121,7 @@ pub(crate) fn run(
     master.executor.helpers.end_zygotes();
     master.executor.helpers.end_spawner();
     master.executor.pools.remove_socket_files();
-    master.executor.leave_place();
+    master.executor.leave_group_parent();
     master.executor.clear_fd_store();
     master.executor.control.remove_control_file();
     if let Some(path) = &pid_file {

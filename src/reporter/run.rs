@@ -216,7 +216,7 @@ impl<'b> Reporter<'b> {
             for token in ready {
                 if token == LISTENER.0 {
                     self.accept(&mut again);
-                } else if self.attend(token) {
+                } else if self.on_ready(token) {
                     again.push(token);
                 }
             }
@@ -328,7 +328,7 @@ impl<'b> Reporter<'b> {
                 served: 0,
             };
             self.clients.insert(id, client);
-            if self.attend(id) {
+            if self.on_ready(id) {
                 again.push(id);
             }
         }
@@ -355,7 +355,7 @@ impl<'b> Reporter<'b> {
     }
 
     /// Writes and reads what can be. `true`: there may be more to read; the others have their turn first.
-    fn attend(&mut self, id: usize) -> bool {
+    fn on_ready(&mut self, id: usize) -> bool {
         let Some(mut client) = self.clients.remove(&id) else {
             return false;
         };

@@ -3,13 +3,13 @@
 mod accepts;
 mod access;
 mod applications;
-mod births;
 mod check;
 mod closed_pipes;
 mod computing;
 mod control;
 mod dev;
 mod documents;
+mod early_exits;
 mod emergency;
 mod env_file;
 mod faults;

@@ -228,7 +228,7 @@ fn process_max_is_shared_by_all_pools() {
 }
 
 #[test]
-fn workers_that_die_at_birth_are_not_made_in_a_loop() {
+fn workers_that_die_at_once_are_not_made_in_a_loop() {
     // A script that PHP runs before each request can't do it; a working directory that is gone can.
     let daemon = Daemon::start(|dir| {
         std::fs::create_dir(dir.join("gone")).expect("mkdir");

@@ -77,7 +77,9 @@ fn a_new_router_takes_over_what_runs() {
     );
     assert_eq!(stand.count("spawned"), 2);
     // Its numbers don't collide.
-    stand.order(&format!("detach {shop}")).expect("it is known");
+    stand
+        .admin_request(&format!("detach {shop}"))
+        .expect("it is known");
     until("it is gone", || (!process::runs(shop)).then_some(()));
     assert_ne!(stand.said("shop", "x").pid, shop);
 }

@@ -53,7 +53,7 @@ fn who_goes_while_it_waits_is_forgotten() {
 fn an_application_that_can_t_be_started_is_answered_503_with_the_report_s_id() {
     let stand = Stand::start(&["shop", "blog"], &["max=2"]);
     stand
-        .order(&format!("break {}", stand.root("shop").display()))
+        .admin_request(&format!("break {}", stand.root("shop").display()))
         .expect("it is noted");
     let answer = stand.get("shop", "x").text();
     assert!(
@@ -94,12 +94,14 @@ fn a_restart_file_and_an_order_bring_new_instances() {
     });
     let root = stand.root("shop").display().to_string();
     stand
-        .order(&format!("restart {root} rolling"))
+        .admin_request(&format!("restart {root} rolling"))
         .expect("it is known");
     until("the new one", || {
         (stand.said("shop", "x").pid != second).then_some(())
     });
-    let unknown = stand.order("restart /nowhere").expect_err("it is unknown");
+    let unknown = stand
+        .admin_request("restart /nowhere")
+        .expect_err("it is unknown");
     assert!(unknown.contains("/nowhere is no application"), "{unknown}");
 }
 
@@ -126,37 +128,39 @@ fn orders_are_answered() {
     let stand = Stand::start(&["shop", "blog"], &["max=3"]);
     let pid = stand.said("shop", "x").pid;
     let root = stand.root("shop").display().to_string();
-    let lease = stand.order(&format!("take {root}")).expect("one is free");
+    let lease = stand.admin_request(&format!("take {root}")).expect("one is free");
     assert_eq!(lease["pid"].as_u64(), Some(u64::from(pid)));
     assert_ne!(said(&stand.get("shop", "x")).pid, pid, "it is lent");
     let lease = lease["lease"].as_u64().expect("a number");
-    stand.order(&format!("return {lease}")).expect("returned");
+    stand.admin_request(&format!("return {lease}")).expect("returned");
     stand
-        .order(&format!("return {lease}"))
+        .admin_request(&format!("return {lease}"))
         .expect("returning twice does nothing");
-    stand.order(&format!("disable {pid}")).expect("there is another");
+    stand
+        .admin_request(&format!("disable {pid}"))
+        .expect("there is another");
     for _ in 0..3 {
         assert_ne!(stand.said("shop", "x").pid, pid);
     }
-    stand.order(&format!("enable {pid}")).expect("it lives");
-    stand.order(&format!("detach {pid}")).expect("it lives");
+    stand.admin_request(&format!("enable {pid}")).expect("it lives");
+    stand.admin_request(&format!("detach {pid}")).expect("it lives");
     until("it is gone", || {
         (!crate::support::process::runs(pid)).then_some(())
     });
-    assert!(stand.order("detach 1").is_err());
-    assert!(stand.order("take nothing").is_err());
-    stand.order("max 1").expect("one is possible");
+    assert!(stand.admin_request("detach 1").is_err());
+    assert!(stand.admin_request("take nothing").is_err());
+    stand.admin_request("max 1").expect("one is possible");
     until("one is left", || {
         (stand.view()["instances"].as_u64() == Some(1)).then_some(())
     });
-    assert!(stand.order("max 0").is_err());
+    assert!(stand.admin_request("max 0").is_err());
 }
 
 #[test]
 fn what_nobody_asks_for_is_forgotten() {
     let stand = Stand::start(&["shop"], &["max=1", "forget_ms=300"]);
     let pid = stand.said("shop", "x").pid;
-    stand.order(&format!("detach {pid}")).expect("it lives");
+    stand.admin_request(&format!("detach {pid}")).expect("it lives");
     let known = || stand.view()["applications"].as_array().map(Vec::len);
     until("it is forgotten", || (known() == Some(0)).then_some(()));
     stand.said("shop", "x");

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 pub struct Stand {
     child: Child,
-    orders: RefCell<Option<ChildStdin>>,
+    requests: RefCell<Option<ChildStdin>>,
     told: Receiver<Value>,
     /// What was told and not asked for yet.
     kept: RefCell<Vec<Value>>,
@@ -66,7 +66,7 @@ impl Stand {
             .stderr(std::fs::File::create(path.join("log")).expect("a file"))
             .spawn()
             .expect("the example is built");
-        let orders = child.stdin.take();
+        let requests = child.stdin.take();
         let output = child.stdout.take().expect("a pipe");
         let (sender, told) = channel();
         std::thread::Builder::new()
@@ -81,7 +81,7 @@ impl Stand {
             .expect("a thread");
         let stand = Stand {
             child,
-            orders: RefCell::new(orders),
+            requests: RefCell::new(requests),
             told,
             kept: RefCell::default(),
             number: 0.into(),
@@ -127,18 +127,18 @@ impl Stand {
     }
 
     pub fn say(&self, line: &str) {
-        let mut orders = self.orders.borrow_mut();
-        let orders = orders.as_mut().expect("it was not closed");
-        writeln!(orders, "{line}").expect("the stand listens");
+        let mut requests = self.requests.borrow_mut();
+        let requests = requests.as_mut().expect("it was not closed");
+        writeln!(requests, "{line}").expect("the stand listens");
     }
 
-    /// Gives an order that is answered.
-    pub fn order(&self, line: &str) -> Result<Value, String> {
+    /// Makes a request of an operator, which is answered.
+    pub fn admin_request(&self, line: &str) -> Result<Value, String> {
         self.number.set(self.number.get() + 1);
         let number = self.number.get();
         self.say(line);
         let answer = self.wait_until("answer", |told| {
-            told.get("order").and_then(Value::as_u64) == Some(number)
+            told.get("request").and_then(Value::as_u64) == Some(number)
         });
         match answer["result"].get("Ok") {
             Some(value) => Ok(value.clone()),
@@ -147,7 +147,7 @@ impl Stand {
     }
 
     pub fn view(&self) -> Value {
-        self.order("view").expect("a view")
+        self.admin_request("view").expect("a view")
     }
 
     /// An application of the view.
@@ -243,7 +243,7 @@ pub fn said(answer: &Answer) -> Said {
 
 impl Drop for Stand {
     fn drop(&mut self) {
-        self.orders.replace(None);
+        self.requests.replace(None);
         if std::thread::panicking() {
             eprintln!("{}", self.log());
         }

@@ -5,9 +5,9 @@ use super::error::Location;
 use super::flat_keys::{Entries, Field, FlatKeys};
 use super::report::Report;
 use super::units::{
-    Bounds, Children, ConnectionsChoice, Core, Counts, ErrorRule, Facility, Flag, Format, Handshake,
-    IniValue, IsolationChoice, Level, Manager, Mode, PreloaderChoice, Reload, RequestRule, Routing, Size,
-    TermRule, Text, Texts, Time, Whole, WorkerModeChoice,
+    Bounds, Children, ConnectionsChoice, Core, Counts, ErrorRule, Facility, FileMode, Flag, Format,
+    Handshake, IniValue, IsolationChoice, Level, Manager, PreloaderChoice, Reload, RequestRule, Routing,
+    Size, TermRule, Text, Texts, Time, Whole, WorkerModeChoice,
 };
 
 /// Makes a struct of fields, the list of their keys, and the function that reads them.
@@ -78,7 +78,7 @@ draft! {
             listen_backlog: Whole = "listen.backlog",
             listen_owner: Text = "listen.owner",
             listen_group: Text = "listen.group",
-            listen_mode: Mode = "listen.mode",
+            listen_mode: FileMode = "listen.mode",
             listen_allowed_clients: Texts = "listen.allowed_clients",
             listen_acl_users: Texts = "listen.acl_users",
             listen_acl_groups: Texts = "listen.acl_groups",
@@ -206,7 +206,7 @@ draft! {
             instances: Whole = "application.instances",
             app_env: Text = "application.app_env",
             load_shell_envvars: Flag = "application.load_shell_envvars",
-            umask: Mode = "application.umask",
+            umask: FileMode = "application.umask",
             preloader_idle_timeout: Time = "application.preloader_idle_timeout",
             start_timeout: Time = "application.start_timeout",
         }

@@ -25,7 +25,7 @@ pub(super) struct Core(pub(super) CoreLimit);
 
 /// Permission bits, written in octal as a string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Mode(pub(super) u32);
+pub(super) struct FileMode(pub(super) u32);
 
 /// A whole number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,7 +149,7 @@ forms! {
     Time: Duration,
     Size: u64,
     Core: CoreLimit,
-    Mode: u32,
+    FileMode: u32,
     Flag: bool,
     Text: String,
     Texts: Vec<String>,
@@ -361,9 +361,9 @@ form!(
     int | number | u64::try_from(number).ok().map(|number| Bounds(Some(number), Some(number)))
 );
 form!(
-    Mode,
+    FileMode,
     "a file mode; write octal digits in quotes, at most \"0777\", for example \"0660\"",
-    str | text | octal(text).map(Mode)
+    str | text | octal(text).map(FileMode)
 );
 form!(
     Whole,

@@ -68,8 +68,8 @@ mod tests {
 
     #[test]
     fn the_daemon_s_page_is_completed_with_the_line_of_code() {
-        let place = tempfile::tempdir().unwrap();
-        let root = place.path().canonicalize().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap();
         std::fs::write(root.join("app.js"), "const a = <b>\n").unwrap();
         let page = format!("<p>{}/app.js:1&#39;</p>{SOURCE_MARK}<p>end</p>", root.display());
         let whole = completed(&Bytes::from(page), &root).unwrap();

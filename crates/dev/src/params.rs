@@ -148,10 +148,10 @@ mod tests {
 
     #[test]
     fn a_request_has_the_parameters_of_a_web_server() {
-        let place = tempfile::tempdir().unwrap();
-        std::fs::write(place.path().join("wsgi.py"), "").unwrap();
-        let root = place.path().canonicalize().unwrap();
-        let subject = crate::subject::look(&root).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("wsgi.py"), "").unwrap();
+        let root = directory.path().canonicalize().unwrap();
+        let subject = crate::subject::inspect(&root).unwrap();
         let request = hyper::Request::post("/a%20b?c=d")
             .header("Host", "shop.localhost:8000")
             .header("Content-Type", "text/plain")

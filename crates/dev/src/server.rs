@@ -203,7 +203,7 @@ impl Site {
         let Some(changed) = changed else {
             return state.subject.clone();
         };
-        let seen = subject::look(&self.root);
+        let seen = subject::inspect(&self.root);
         let seen = match (&state.subject, seen) {
             (Ok(before), Ok(now)) if needs_other_configuration(before, &now) => Err(format!(
                 "{} is now {}, and was {}; end forkyard dev, and start it again",

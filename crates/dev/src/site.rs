@@ -192,8 +192,8 @@ mod tests {
 
     #[test]
     fn a_directory_of_php_has_scripts_files_and_a_front() {
-        let place = tempfile::tempdir().unwrap();
-        let root = place.path().canonicalize().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap();
         fs::create_dir_all(root.join("blog")).unwrap();
         fs::create_dir_all(root.join("empty")).unwrap();
         for file in [
@@ -235,12 +235,12 @@ mod tests {
 
     #[test]
     fn an_application_has_its_public_files_and_all_else() {
-        let place = tempfile::tempdir().unwrap();
-        let root = place.path().canonicalize().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap();
         fs::create_dir_all(root.join("public/css")).unwrap();
         fs::write(root.join("public/css/a.css"), "").unwrap();
         fs::write(root.join("wsgi.py"), "").unwrap();
-        let subject = crate::subject::look(&root).unwrap();
+        let subject = crate::subject::inspect(&root).unwrap();
         let css = Target::File(root.join("public/css/a.css"));
         assert_eq!(target(&subject, "/css/a.css", true), css);
         assert_eq!(target(&subject, "/css/a.css", false), Target::Application);

@@ -72,13 +72,13 @@ pub(crate) fn find(directory: &Path) -> Result<Subject, String> {
         ));
     }
     become_owner(&root)?;
-    let subject = look(&root)?;
+    let subject = inspect(&root)?;
     check(&subject)?;
     Ok(subject)
 }
 
 /// Looks again, after a change.
-pub(crate) fn look(root: &Path) -> Result<Subject, String> {
+pub(crate) fn inspect(root: &Path) -> Result<Subject, String> {
     let parent = root
         .parent()
         .ok_or("/ is no application's directory; name one below it")?;
@@ -88,7 +88,7 @@ pub(crate) fn look(root: &Path) -> Result<Subject, String> {
         switching: false,
         user_mounts: true,
     };
-    match find::look(root, &terms) {
+    match find::inspect(root, &terms) {
         Ok(found) => Ok(application(found)),
         Err(_) if !has_own_word(root) && has_documents(root) => Ok(Subject {
             root: root.to_owned(),
@@ -197,31 +197,31 @@ mod tests {
 
     #[test]
     fn a_directory_is_what_its_files_show() {
-        let place = tempfile::tempdir().unwrap();
-        let root = place.path().canonicalize().unwrap().join("shop");
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap().join("shop");
         fs::create_dir(&root).unwrap();
-        let error = look(&root).unwrap_err();
+        let error = inspect(&root).unwrap_err();
         assert!(
             error.contains("passenger_wsgi.py") && error.contains("index.php"),
             "{error}"
         );
         fs::write(root.join("about.html"), "").unwrap();
-        let subject = look(&root).unwrap();
+        let subject = inspect(&root).unwrap();
         assert_eq!(
             (subject.what, subject.documents),
             (What::Documents, Some(root.clone()))
         );
         fs::create_dir(root.join("public")).unwrap();
         fs::write(root.join("public/index.php"), "").unwrap();
-        let subject = look(&root).unwrap();
+        let subject = inspect(&root).unwrap();
         assert_eq!(subject.documents, Some(root.join("public")));
         assert_eq!(subject.describe(), "PHP, public/index.php");
         fs::write(root.join("wsgi.py"), "").unwrap();
-        let subject = look(&root).unwrap();
+        let subject = inspect(&root).unwrap();
         assert_eq!(subject.describe(), "Python (WSGI), wsgi.py");
         assert_eq!(subject.documents, Some(root.join("public")));
         fs::write(root.join("forkyard.toml"), "runtime = \"wsg\"").unwrap();
-        let error = look(&root).unwrap_err();
+        let error = inspect(&root).unwrap_err();
         assert!(error.contains("did you mean \"wsgi\""), "{error}");
     }
 }

@@ -118,8 +118,8 @@ mod tests {
 
     #[test]
     fn a_change_is_seen_at_once_and_what_the_application_writes_is_not() {
-        let place = tempfile::tempdir().unwrap();
-        let root = place.path();
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
         for directory in ["shop/views", "node_modules/x", ".git", "tmp", "log"] {
             fs::create_dir_all(root.join(directory)).unwrap();
         }

@@ -14,7 +14,7 @@ pub struct Output {
     sent: usize,
     open: Option<Open>,
     request_id: u16,
-    answer: Stage,
+    answer: OutputState,
     has_stderr: bool,
 }
 
@@ -26,7 +26,7 @@ struct Open {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum OutputState {
     Answering,
     Ended,
 }
@@ -44,7 +44,7 @@ impl Output {
             sent: 0,
             open: None,
             request_id: 0,
-            answer: Stage::Ended,
+            answer: OutputState::Ended,
             has_stderr: false,
         }
     }
@@ -53,7 +53,7 @@ impl Output {
     pub fn begin(&mut self, request_id: u16) {
         self.close();
         self.request_id = request_id;
-        self.answer = Stage::Answering;
+        self.answer = OutputState::Answering;
         self.has_stderr = false;
     }
 
@@ -71,11 +71,11 @@ impl Output {
     /// Ends the answer: closes the streams by an empty record each (section 5.3) — STDERR only if it was used, as
     /// section 6.2 allows — and adds END_REQUEST. There is always room for it. A second end is nothing.
     pub fn end(&mut self, app_status: u32, status: ProtocolStatus) {
-        if self.answer == Stage::Ended {
+        if self.answer == OutputState::Ended {
             return;
         }
         self.close();
-        self.answer = Stage::Ended;
+        self.answer = OutputState::Ended;
         if self.has_stderr {
             self.buffer
                 .extend_from_slice(&header(RecordType::Stderr, self.request_id, 0, 0));
@@ -119,7 +119,7 @@ impl Output {
         self.buffer.clear();
         self.sent = 0;
         self.open = None;
-        self.answer = Stage::Ended;
+        self.answer = OutputState::Ended;
     }
 
     /// Nothing is to be written.
@@ -133,7 +133,7 @@ impl Output {
     }
 
     fn append(&mut self, kind: RecordType, bytes: &[u8]) -> usize {
-        if bytes.is_empty() || self.answer == Stage::Ended {
+        if bytes.is_empty() || self.answer == OutputState::Ended {
             return bytes.len();
         }
         self.make_room(bytes.len() + HEADER_LENGTH);

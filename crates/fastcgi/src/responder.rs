@@ -45,7 +45,7 @@ pub enum Input<'i> {
 pub struct Responder {
     records: Records,
     sink: Sink,
-    phase: Phase,
+    state: ResponderState,
     /// A BEGIN header that waits for the current request to finish.
     held: Option<Header>,
     broken: Option<Violation>,
@@ -69,7 +69,7 @@ const BEGIN_LENGTH: usize = 8;
 const KEEP_CONNECTION: u8 = 1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum ResponderState {
     Idle,
     Params,
     Body,
@@ -103,7 +103,7 @@ impl Responder {
         Responder {
             records: Records::default(),
             sink: Sink::None,
-            phase: Phase::Idle,
+            state: ResponderState::Idle,
             held: None,
             broken: None,
             params: Params::new(),
@@ -192,11 +192,13 @@ impl Responder {
     /// The current request's answer has ended: what still comes of its body is skipped, the next request is awaited.
     /// Input that was left because of [`Input::More`] is to be received again before more is read.
     pub fn finish(&mut self) {
-        self.phase = match self.phase {
-            Phase::Idle | Phase::Served => Phase::Idle,
+        self.state = match self.state {
+            ResponderState::Idle | ResponderState::Served => ResponderState::Idle,
             // After an abort the rest of the body may never come.
-            Phase::Params | Phase::Body if self.aborted => Phase::Idle,
-            Phase::Params | Phase::Body | Phase::Draining => Phase::Draining,
+            ResponderState::Params | ResponderState::Body if self.aborted => ResponderState::Idle,
+            ResponderState::Params | ResponderState::Body | ResponderState::Draining => {
+                ResponderState::Draining
+            }
         };
         if matches!(self.sink, Sink::Params | Sink::Body) {
             self.sink = Sink::Skip;
@@ -206,7 +208,7 @@ impl Responder {
     /// Nothing of a next request has been seen and nothing of the last one is still to come. Only then can the
     /// connection be left to wait, or be handed to another process, without loss. (After an abort nothing is awaited.)
     pub fn is_between_requests(&self) -> bool {
-        self.phase == Phase::Idle
+        self.state == ResponderState::Idle
             && self.sink == Sink::None
             && self.held.is_none()
             && self.broken.is_none()
@@ -294,17 +296,26 @@ impl Responder {
 
     fn route_begin<'i>(&mut self, header: Header) -> Route<'i> {
         let request_id = header.request_id;
-        match self.phase {
-            Phase::Params | Phase::Body | Phase::Served if request_id != self.request_id => Route::Say(
-                Input::Reply(Reply::end(request_id, ProtocolStatus::CantMultiplex)),
-            ),
-            Phase::Params | Phase::Body => Route::Say(Input::Broken(Violation::BegunTwice { request_id })),
-            Phase::Served => Route::Hold,
-            Phase::Idle | Phase::Draining if usize::from(header.content_length) != BEGIN_LENGTH => {
+        match self.state {
+            ResponderState::Params | ResponderState::Body | ResponderState::Served
+                if request_id != self.request_id =>
+            {
+                Route::Say(Input::Reply(Reply::end(
+                    request_id,
+                    ProtocolStatus::CantMultiplex,
+                )))
+            }
+            ResponderState::Params | ResponderState::Body => {
+                Route::Say(Input::Broken(Violation::BegunTwice { request_id }))
+            }
+            ResponderState::Served => Route::Hold,
+            ResponderState::Idle | ResponderState::Draining
+                if usize::from(header.content_length) != BEGIN_LENGTH =>
+            {
                 let length = header.content_length;
                 Route::Say(Input::Broken(Violation::BeginLength { length }))
             }
-            Phase::Idle | Phase::Draining => {
+            ResponderState::Idle | ResponderState::Draining => {
                 self.request_id = request_id;
                 self.begin_filled = 0;
                 Route::To(Sink::Begin)
@@ -317,15 +328,15 @@ impl Responder {
         if header.request_id != request_id {
             return Route::To(Sink::Skip);
         }
-        match self.phase {
-            Phase::Idle => Route::To(Sink::Skip),
-            Phase::Draining => {
-                self.phase = Phase::Idle;
+        match self.state {
+            ResponderState::Idle => Route::To(Sink::Skip),
+            ResponderState::Draining => {
+                self.state = ResponderState::Idle;
                 Route::To(Sink::Skip)
             }
             // The caller has not been told of the request, so it is ended here.
-            Phase::Params => {
-                self.phase = Phase::Idle;
+            ResponderState::Params => {
+                self.state = ResponderState::Idle;
                 if self.keep {
                     Route::Say(Input::Reply(Reply::end(
                         request_id,
@@ -335,7 +346,7 @@ impl Responder {
                     Route::Say(Input::Broken(Violation::AbortedEarly { request_id }))
                 }
             }
-            Phase::Body | Phase::Served => {
+            ResponderState::Body | ResponderState::Served => {
                 self.aborted = true;
                 Route::Say(Input::Abort)
             }
@@ -343,7 +354,7 @@ impl Responder {
     }
 
     fn route_params<'i>(&mut self, header: Header) -> Route<'i> {
-        if self.phase != Phase::Params || header.request_id != self.request_id {
+        if self.state != ResponderState::Params || header.request_id != self.request_id {
             return Route::To(Sink::Skip);
         }
         if header.content_length > 0 {
@@ -354,7 +365,7 @@ impl Responder {
                 request_id: self.request_id,
             }));
         }
-        self.phase = Phase::Body;
+        self.state = ResponderState::Body;
         Route::Say(Input::Request)
     }
 
@@ -363,18 +374,18 @@ impl Responder {
             return Route::To(Sink::Skip);
         }
         let request_id = self.request_id;
-        match self.phase {
-            Phase::Idle | Phase::Served => Route::To(Sink::Skip),
-            Phase::Params => Route::Say(Input::Broken(Violation::BodyBeforeParams { request_id })),
-            Phase::Body if header.content_length > 0 => Route::To(Sink::Body),
-            Phase::Body => {
-                self.phase = Phase::Served;
+        match self.state {
+            ResponderState::Idle | ResponderState::Served => Route::To(Sink::Skip),
+            ResponderState::Params => Route::Say(Input::Broken(Violation::BodyBeforeParams { request_id })),
+            ResponderState::Body if header.content_length > 0 => Route::To(Sink::Body),
+            ResponderState::Body => {
+                self.state = ResponderState::Served;
                 self.body_ended = true;
                 Route::Say(Input::BodyEnd)
             }
-            Phase::Draining => {
+            ResponderState::Draining => {
                 if header.content_length == 0 {
-                    self.phase = Phase::Idle;
+                    self.state = ResponderState::Idle;
                 }
                 Route::To(Sink::Skip)
             }
@@ -412,7 +423,7 @@ impl Responder {
         self.params.clear();
         self.pairs.restart();
         let Ok(known) = Role::try_from(role) else {
-            self.phase = Phase::Draining;
+            self.state = ResponderState::Draining;
             return Some(if self.keep {
                 Input::Reply(Reply::end(request_id, ProtocolStatus::UnknownRole))
             } else {
@@ -420,7 +431,7 @@ impl Responder {
             });
         };
         self.role = known;
-        self.phase = Phase::Params;
+        self.state = ResponderState::Params;
         self.params.set(b"FCGI_ROLE", known.name().as_bytes());
         None
     }

@@ -81,23 +81,23 @@ fn opened(url: &str, node: &str) -> Result<Postgresql, StoreError> {
 }
 
 /// A database.
-struct Place {
+struct TestDatabase {
     url: String,
 }
 
-impl Place {
-    fn new() -> Place {
-        Place::of(server())
+impl TestDatabase {
+    fn new() -> TestDatabase {
+        TestDatabase::of(server())
     }
 
-    fn of(server: &Server) -> Place {
+    fn of(server: &Server) -> TestDatabase {
         static NUMBERS: AtomicU32 = AtomicU32::new(0);
         let name = format!("jobs{}", NUMBERS.fetch_add(1, Ordering::Relaxed));
         let mut admin = Client::connect(&server.url("postgres"), NoTls).expect("the server");
         admin
             .batch_execute(&format!("CREATE DATABASE {name}"))
             .expect("a database");
-        Place {
+        TestDatabase {
             url: server.url(&name),
         }
     }
@@ -194,8 +194,8 @@ fn heard_of_a_job(one: &mut Store, two: &mut Store) -> (impl Fn() -> Notice + us
 
 #[test]
 fn of_two_machines_each_job_has_one() {
-    let place = Place::new();
-    let (mut one, two) = (place.open_of("one", "a"), place.open_of("two", "b"));
+    let database = TestDatabase::new();
+    let (mut one, two) = (database.open_of("one", "a"), database.open_of("two", "b"));
     let ids: Vec<i64> = (0..40).map(|_| push(&mut one, job(""))).collect();
     let mut claimed: Vec<i64> = std::thread::scope(|scope| {
         let take = |store: Store| {
@@ -220,9 +220,9 @@ fn of_two_machines_each_job_has_one() {
 /// The server plans by what it knows of a table, which may be that it was empty a moment ago.
 #[test]
 fn a_claim_takes_one_job_whatever_the_server_takes_the_table_for() {
-    let place = Place::new();
-    let mut store = place.open("me");
-    let mut raw = place.raw();
+    let database = TestDatabase::new();
+    let mut store = database.open("me");
+    let mut raw = database.raw();
     let mut take_for_empty = || {
         raw.batch_execute("ANALYZE forkyard.ready; ANALYZE forkyard.later; ANALYZE forkyard.blocked")
             .expect("statistics");
@@ -250,8 +250,8 @@ fn a_claim_takes_one_job_whatever_the_server_takes_the_table_for() {
 
 #[test]
 fn a_claim_that_finds_nothing_says_what_there_is() {
-    let place = Place::new();
-    let (mut one, mut two) = (place.open_of("one", "a"), place.open_of("two", "b"));
+    let database = TestDatabase::new();
+    let (mut one, mut two) = (database.open_of("one", "a"), database.open_of("two", "b"));
     push(&mut one, job(""));
     claim(&mut two, "", 1).0.expect("a job");
     let (none, waiting) = claim(&mut one, "", 1);
@@ -260,8 +260,8 @@ fn a_claim_that_finds_nothing_says_what_there_is() {
 
 #[test]
 fn the_jobs_of_a_machine_that_is_silent_are_seen_by_others_and_its_word_comes_too_late() {
-    let place = Place::new();
-    let (mut one, mut two) = (place.open_of("one", "a"), place.open_of("two", "b"));
+    let database = TestDatabase::new();
+    let (mut one, mut two) = (database.open_of("one", "a"), database.open_of("two", "b"));
     for store in [&mut one, &mut two] {
         perform(store, Operation::Load, 1_000);
     }
@@ -288,12 +288,12 @@ fn the_jobs_of_a_machine_that_is_silent_are_seen_by_others_and_its_word_comes_to
 
 #[test]
 fn a_transaction_whose_answer_was_lost_counts_as_what_it_was() {
-    let place = Place::new();
-    let mut store = place.open("me");
+    let database = TestDatabase::new();
+    let mut store = database.open("me");
     let id = push(&mut store, job(""));
-    let mut raw = place.raw();
+    let mut raw = database.raw();
     // A connection that has ended before: nothing was done, so it is done over another.
-    place.cut();
+    database.cut();
     claim(&mut store, "", 1).0.expect("a job");
     let running: i64 = raw
         .query_one("SELECT id FROM forkyard.running", &[])
@@ -329,11 +329,11 @@ fn a_transaction_whose_answer_was_lost_counts_as_what_it_was() {
 
 #[test]
 fn how_a_job_ended_is_not_lost_while_another_transaction_has_its_row() {
-    let place = Place::new();
-    let mut store = place.open("me");
+    let database = TestDatabase::new();
+    let mut store = database.open("me");
     let id = push(&mut store, job(""));
     let claimed = claim(&mut store, "", 1).0.expect("a job");
-    let mut other = place.raw();
+    let mut other = database.raw();
     other
         .batch_execute("BEGIN; SELECT FROM forkyard.job FOR UPDATE")
         .expect("a lock");
@@ -351,9 +351,9 @@ fn how_a_job_ended_is_not_lost_while_another_transaction_has_its_row() {
 
 #[test]
 fn an_application_pushes_in_its_own_transaction() {
-    let place = Place::new();
-    let mut store = place.open("me");
-    let mut application = place.raw();
+    let database = TestDatabase::new();
+    let mut store = database.open("me");
+    let mut application = database.raw();
     application
         .batch_execute("CREATE ROLE shop; GRANT USAGE ON SCHEMA forkyard TO shop; SET ROLE shop")
         .expect("a role");
@@ -392,8 +392,8 @@ fn an_application_pushes_in_its_own_transaction() {
 
 #[test]
 fn what_one_machine_does_another_hears() {
-    let place = Place::new();
-    let (mut one, mut two) = (place.open_of("one", "a"), place.open_of("two", "b"));
+    let database = TestDatabase::new();
+    let (mut one, mut two) = (database.open_of("one", "a"), database.open_of("two", "b"));
     let (next, id) = heard_of_a_job(&mut one, &mut two);
     perform(&mut one, Operation::Cancel(Selection::One(id, None)), 1);
     assert_eq!(next(), Notice::Cancel(id), "not its own");
@@ -410,8 +410,8 @@ fn what_one_machine_does_another_hears() {
 
 #[test]
 fn what_is_to_be_cancelled_is_known_to_a_machine_that_did_not_hear_of_it() {
-    let place = Place::new();
-    let (mut one, mut two) = (place.open_of("one", "a"), place.open_of("two", "b"));
+    let database = TestDatabase::new();
+    let (mut one, mut two) = (database.open_of("one", "a"), database.open_of("two", "b"));
     let ids = [push(&mut one, job("")), push(&mut one, job(""))];
     claim(&mut one, "", 1).0.expect("a job");
     claim(&mut two, "", 1).0.expect("a job");
@@ -426,8 +426,8 @@ fn what_is_to_be_cancelled_is_known_to_a_machine_that_did_not_hear_of_it() {
 
 #[test]
 fn a_schedule_of_two_machines_pushes_once() {
-    let place = Place::new();
-    let (mut one, mut two) = (place.open_of("one", "a"), place.open_of("two", "b"));
+    let database = TestDatabase::new();
+    let (mut one, mut two) = (database.open_of("one", "a"), database.open_of("two", "b"));
     let fire = |store: &mut Store| {
         let fired = Fired {
             name: "nightly".into(),
@@ -446,12 +446,12 @@ fn a_schedule_of_two_machines_pushes_once() {
 
 #[test]
 fn another_version_is_refused() {
-    let place = Place::new();
-    drop(place.open("me"));
-    place
+    let database = TestDatabase::new();
+    drop(database.open("me"));
+    database
         .raw()
         .batch_execute("UPDATE forkyard.store SET version = 99")
         .expect("a version");
-    let opened = opened(&place.url, "node").map(|_| ());
+    let opened = opened(&database.url, "node").map(|_| ());
     assert!(matches!(opened, Err(StoreError::Version(_, 99))), "{opened:?}");
 }

@@ -70,7 +70,7 @@ pub(crate) enum Press {
 
 /// What came of a look at a request.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Look {
+pub(crate) enum CallProgress {
     Waits,
     /// There is more to read.
     More,
@@ -203,16 +203,16 @@ impl Call {
     }
 
     /// Writes and reads what can be.
-    pub(crate) fn look(&mut self) -> Look {
+    pub(crate) fn poll(&mut self) -> CallProgress {
         if std::mem::take(&mut self.is_connecting) && socket::take_error(self.socket.as_fd()).is_err() {
-            return Look::Over(Box::new((Answer::Unreached, Output::default())));
+            return CallProgress::Over(Box::new((Answer::Unreached, Output::default())));
         }
         while self.sent < self.output.len() {
             match socket::send(self.socket.as_fd(), &self.output[self.sent..]) {
                 Ok(Progress::Done(count)) => self.sent += count,
                 Ok(Progress::WouldBlock) => break,
                 Err(_) if !self.has_begun() => {
-                    return Look::Over(Box::new((Answer::Unreached, Output::default())));
+                    return CallProgress::Over(Box::new((Answer::Unreached, Output::default())));
                 }
                 // An answer may have come before the whole request was read.
                 Err(_) => self.sent = self.output.len(),
@@ -226,16 +226,16 @@ impl Call {
                         return over;
                     }
                 }
-                Ok(Progress::WouldBlock) => return Look::Waits,
+                Ok(Progress::WouldBlock) => return CallProgress::Waits,
                 Ok(Progress::Done(_)) | Err(_) => {
                     return match self.has_begun() {
-                        true => Look::Broken(self.remains()),
-                        false => Look::Over(Box::new((Answer::Unreached, Output::default()))),
+                        true => CallProgress::Broken(self.remains()),
+                        false => CallProgress::Over(Box::new((Answer::Unreached, Output::default()))),
                     };
                 }
             }
         }
-        Look::More
+        CallProgress::More
     }
 
     /// What there is of an answer that will not be whole.
@@ -246,7 +246,7 @@ impl Call {
         }
     }
 
-    fn take(&mut self, mut input: &[u8]) -> Option<Look> {
+    fn take(&mut self, mut input: &[u8]) -> Option<CallProgress> {
         loop {
             let (used, part) = self.wire.receive(input);
             match part {
@@ -268,7 +268,7 @@ impl Call {
                     let (answer, mut output) = answer::read(&self.stdout, app_status);
                     output.result.truncate(self.most_stdout - HEAD_BYTES);
                     output.log = self.log.take();
-                    return Some(Look::Over(Box::new((answer, output))));
+                    return Some(CallProgress::Over(Box::new((answer, output))));
                 }
                 Part::Closed(_) | Part::Other(..) => {}
                 Part::Broken => {
@@ -277,7 +277,7 @@ impl Call {
                         error,
                         ..self.remains()
                     };
-                    return Some(Look::Over(Box::new((Answer::Failed, output))));
+                    return Some(CallProgress::Over(Box::new((Answer::Failed, output))));
                 }
             }
             input = &input[used..];

@@ -154,7 +154,7 @@ impl Client {
     }
 
     /// Sends what fits, and reads up to the next request.
-    pub(crate) fn look(&mut self) -> Heard {
+    pub(crate) fn poll(&mut self) -> Heard {
         loop {
             while self.sent < self.output.len() {
                 match socket::send(self.socket.as_fd(), &self.output[self.sent..]) {

@@ -309,7 +309,7 @@ impl Process {
     }
 
     /// Ends doubts that have lasted long enough, and presses requests that do not end.
-    pub(crate) fn tend_calls(&mut self, now_ms: u64) {
+    pub(crate) fn poll_calls(&mut self, now_ms: u64) {
         let (over, left) = std::mem::take(&mut self.doubts)
             .into_iter()
             .partition(|doubt: &Doubt| doubt.until_ms <= now_ms);
@@ -341,7 +341,7 @@ impl Process {
             };
             match call.press(now_ms) {
                 Press::Terminate { is_forced } => {
-                    let order = FromJobs::Terminate {
+                    let message = FromJobs::Terminate {
                         pool: call.pool.clone(),
                         query: call.query(),
                         is_forced,
@@ -355,7 +355,7 @@ impl Process {
                             is_forced,
                         });
                     }
-                    self.tell_master(&order);
+                    self.tell_master(&message);
                 }
                 Press::GiveUp => {
                     if let Some(Peer::Call(mut call)) = self.remove(token) {

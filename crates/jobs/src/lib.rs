@@ -14,7 +14,7 @@ mod foreign;
 pub mod fuzz;
 mod lease;
 mod master;
-mod orders;
+mod requests;
 mod run;
 #[cfg(any(test, fuzzing))]
 mod sample;

@@ -153,7 +153,7 @@ impl Process {
         for pool in pools {
             self.tell_master(&FromJobs::Running { pool });
         }
-        pressed.iter().for_each(|order| self.tell_master(order));
+        pressed.iter().for_each(|message| self.tell_master(message));
         homeless.into_iter().for_each(|job| self.end_orphan(job));
     }
 

@@ -1,6 +1,6 @@
 //! The loop: clients, pools, the master and the store to events, and what is decided to requests and answers.
 
-use crate::call::{Call, Look};
+use crate::call::{Call, CallProgress};
 use crate::client::{Client, Heard, Origin, Rights};
 use crate::commands::{self, For};
 use crate::core::schedule::Schedules;
@@ -208,10 +208,10 @@ impl Process {
             ready.sort_unstable();
             ready.dedup();
             for token in ready {
-                self.attend(token);
+                self.on_ready(token);
             }
             self.hear_store();
-            self.tend();
+            self.poll();
         }
     }
 
@@ -298,11 +298,11 @@ impl Process {
         is_concerned.then_some(self.heard_ms.saturating_add(lease_ms / 4 * 3))
     }
 
-    fn tend(&mut self) {
+    fn poll(&mut self) {
         let now = self.now();
         self.store.push();
-        self.tend_calls(now.mono_ms);
-        self.tend_strangers(now.mono_ms);
+        self.poll_calls(now.mono_ms);
+        self.poll_strangers(now.mono_ms);
         if self.may_ask_foreign() && self.foreign_due_ms.is_some_and(|due| due <= now.mono_ms) {
             self.is_foreign_asked = true;
             self.foreign_asked_ms = now.mono_ms;
@@ -438,17 +438,17 @@ impl Process {
                 > MOST_BUFFERED
     }
 
-    pub(crate) fn attend(&mut self, token: usize) {
+    pub(crate) fn on_ready(&mut self, token: usize) {
         match self.peers.get_mut(&token) {
-            Some(Peer::Call(call)) => match call.look() {
-                Look::Waits => {}
-                Look::More => self.again.push(token),
-                Look::Over(over) => {
+            Some(Peer::Call(call)) => match call.poll() {
+                CallProgress::Waits => {}
+                CallProgress::More => self.again.push(token),
+                CallProgress::Over(over) => {
                     if let Some(Peer::Call(call)) = self.remove(token) {
                         self.call_over(token, &call, over.0, over.1);
                     }
                 }
-                Look::Broken(output) => {
+                CallProgress::Broken(output) => {
                     if let Some(Peer::Call(call)) = self.remove(token) {
                         self.call_broken(token, &call, output);
                     }
@@ -456,7 +456,7 @@ impl Process {
             },
             // What there is is not known yet.
             Some(Peer::Client(_)) if !self.is_loaded => {}
-            Some(Peer::Client(client)) => match client.look() {
+            Some(Peer::Client(client)) => match client.poll() {
                 Heard::Nothing => {
                     if matches!(self.peers.get(&token), Some(Peer::Client(client)) if self.is_too_much(client))
                     {

@@ -108,7 +108,7 @@ impl Process {
                 Ok(token) => {
                     self.tcp.strangers.push_back((token, now_ms + PATIENCE_MS));
                     // One that has told it already is no stranger any more when others want its place.
-                    self.attend(token);
+                    self.on_ready(token);
                     self.again.push(token);
                 }
                 Err(error) => log::error!("jobs: {error}"),
@@ -138,7 +138,7 @@ impl Process {
     }
 
     /// Lets go of those that did not tell the secret in time.
-    pub(crate) fn tend_strangers(&mut self, now_ms: u64) {
+    pub(crate) fn poll_strangers(&mut self, now_ms: u64) {
         while let Some((token, _)) = self
             .tcp
             .strangers

@@ -73,7 +73,7 @@ impl Error {
     fn note(&self, notes: &Notes) {
         let (step, category) = match self {
             Error::Preloader(error) => error.blames(),
-            Error::NotPhp => preloader::Error::Order.blames(),
+            Error::NotPhp => preloader::Error::Untimely.blames(),
             Error::Unreadable(..) => (Step::SubprocessAppLoadOrExec, Category::FileSystem),
             Error::Php(_) => (Step::SubprocessWrapperPreparation, Category::FileSystem),
             Error::Setting(_) | Error::Start | Error::Unfit(_) | Error::Boot(_) => {
@@ -98,7 +98,7 @@ impl Error {
     pub(crate) fn solution(&self) -> String {
         let text = match self {
             Error::Preloader(error) => error.solution(),
-            Error::NotPhp => preloader::Error::Order.solution(),
+            Error::NotPhp => preloader::Error::Untimely.solution(),
             Error::Unreadable(..) => {
                 "Let the pool's user read the file, or name another one in application.php_ini."
             }

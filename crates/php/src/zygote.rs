@@ -2,10 +2,10 @@
 //!
 //! The process runs as a user of its own, and keeps the right to become others for its workers alone
 //! ([`rights::become_source_of_children`]). No script runs in it, and nothing of a pool enters its memory: what a worker needs
-//! comes with the order for it, in a memory file that only the worker reads.
+//! comes with the command to fork it, in a memory file that only the worker reads.
 //!
 //! What PHP's extensions share with all that is forked of it, such as OPcache's memory, each pool has of its own. The master
-//! gets a copy of how it is at the start, copies it for each pool, and sends that with each order; a worker maps it in place
+//! gets a copy of how it is at the start, copies it for each pool, and sends that with each such command; a worker maps it in place
 //! of what it shares ([`shared_mappings`]). It lives as long as the master keeps it, whether there are workers or not.
 
 use crate::ffi::Php;

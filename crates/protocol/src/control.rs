@@ -128,7 +128,7 @@ pub enum Format {
 /// What the daemon is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Mode {
+pub enum DaemonMode {
     /// It serves.
     #[default]
     Serving,
@@ -149,7 +149,7 @@ pub enum Answer {
         version: String,
         /// Whether new requests are to be sent here.
         #[serde(default)]
-        mode: Mode,
+        mode: DaemonMode,
     },
     Status(Box<Status>),
     /// Why an application could not be started.

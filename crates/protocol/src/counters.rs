@@ -102,14 +102,14 @@ impl ExitCause {
 
     /// As a worker says it; 0: it is none of those.
     pub fn word(self) -> u64 {
-        let place = SAID.iter().position(|cause| *cause == self);
-        place.map_or(0, |place| place as u64 + 1)
+        let index = SAID.iter().position(|cause| *cause == self);
+        index.map_or(0, |index| index as u64 + 1)
     }
 
     /// What a worker has said.
     pub fn from_word(word: u64) -> Option<ExitCause> {
-        let place = usize::try_from(word.checked_sub(1)?).ok()?;
-        SAID.get(place).copied()
+        let index = usize::try_from(word.checked_sub(1)?).ok()?;
+        SAID.get(index).copied()
     }
 }
 

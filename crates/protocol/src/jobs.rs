@@ -235,8 +235,8 @@ pub struct Histogram {
 impl Histogram {
     /// Counts a time.
     pub fn add(&mut self, millis: u64) {
-        let place = BUCKETS_MS.partition_point(|end| *end < millis);
-        self.buckets[place] += 1;
+        let index = BUCKETS_MS.partition_point(|end| *end < millis);
+        self.buckets[index] += 1;
         self.sum_ms = self.sum_ms.saturating_add(millis);
     }
 

@@ -17,7 +17,7 @@ pub mod status;
 
 pub use effects::{Board, Reader, Slot};
 pub use forkyard_protocol::counters;
-pub use stage::Stage;
+pub use stage::RequestStage;
 
 use forkyard_base::tick;
 use forkyard_sys as sys;

@@ -4,7 +4,7 @@
 use super::counters::ExitCause;
 use super::layout::slot;
 use super::load::Load;
-use super::stage::Stage;
+use super::stage::RequestStage;
 use crate::sys::shm::PAGE_WORDS;
 use crate::tick::Tick;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -15,8 +15,8 @@ const TRIES: usize = 64;
 /// One slot at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotEntry {
-    /// Stage; a number that is none is taken for a busy worker's.
-    pub stage: Stage,
+    /// RequestStage; a number that is none is taken for a busy worker's.
+    pub stage: RequestStage,
     /// Process id, as the worker says.
     pub pid: u64,
     /// When it began, seconds since 1970.
@@ -56,17 +56,17 @@ pub struct SlotEntry {
 impl SlotEntry {
     /// Whether the worker has ever taken up work.
     pub fn had_work(&self) -> bool {
-        self.requests > 0 || !matches!(self.stage, Stage::Creating | Stage::Accepting)
+        self.requests > 0 || !matches!(self.stage, RequestStage::Creating | RequestStage::Accepting)
     }
 }
 
 /// The stage alone, sequentially consistent with what the worker told and was told.
-pub fn stage(words: &[AtomicU64]) -> Stage {
+pub fn stage(words: &[AtomicU64]) -> RequestStage {
     let number = words[slot::STAGE].load(Ordering::SeqCst);
     u32::try_from(number)
         .ok()
-        .and_then(Stage::from_number)
-        .unwrap_or(Stage::Executing)
+        .and_then(RequestStage::from_number)
+        .unwrap_or(RequestStage::Executing)
 }
 
 /// One word of a slot, alone.
@@ -83,7 +83,7 @@ pub fn leaving(words: &[AtomicU64]) -> (Option<ExitCause>, Option<u8>) {
 
 /// How often a worker was put back, nanoseconds that this took, pages that were copied. `first`: of these words.
 pub fn rewound(words: &[AtomicU64], first: usize) -> [u64; slot::REWOUND_WORDS] {
-    std::array::from_fn(|place| word(words, first + place))
+    std::array::from_fn(|index| word(words, first + index))
 }
 
 /// What a worker that serves several requests at a time has to do; sequentially consistent, as the stage.
@@ -93,7 +93,7 @@ pub fn load(words: &[AtomicU64]) -> Load {
 
 /// What a worker tells of its own program, word by word.
 pub fn program(words: &[AtomicU64]) -> [u64; slot::PROGRAM_WORDS] {
-    std::array::from_fn(|place| words[slot::PROGRAM + place].load(Ordering::Relaxed))
+    std::array::from_fn(|index| words[slot::PROGRAM + index].load(Ordering::Relaxed))
 }
 
 /// Reads a slot as a whole.
@@ -134,8 +134,8 @@ fn entry(copy: &[u64; PAGE_WORDS], consistent: bool) -> SlotEntry {
     SlotEntry {
         stage: u32::try_from(copy[slot::STAGE])
             .ok()
-            .and_then(Stage::from_number)
-            .unwrap_or(Stage::Executing),
+            .and_then(RequestStage::from_number)
+            .unwrap_or(RequestStage::Executing),
         pid: copy[slot::PID],
         started: copy[slot::STARTED],
         requests: copy[slot::REQUESTS],
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(entry.texts[0], b"GET");
         assert_eq!(entry.texts[1], b"/a.php");
         assert_eq!(entry.texts[2], vec![b'x'; 1024]);
-        assert_eq!(entry.stage, Stage::ReadingHeaders);
+        assert_eq!(entry.stage, RequestStage::ReadingHeaders);
     }
 
     #[test]

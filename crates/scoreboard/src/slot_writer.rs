@@ -3,7 +3,7 @@
 use super::counters::ExitCause;
 use super::layout::slot;
 use super::load::Load;
-use super::stage::Stage;
+use super::stage::RequestStage;
 use crate::tick::Tick;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -39,7 +39,7 @@ impl<'a> SlotWriter<'a> {
 
     /// Sets the stage alone. Sequentially consistent: a message that the worker sends to the master after this call
     /// arrives after the stage can be seen.
-    pub fn stage(&self, stage: Stage) {
+    pub fn stage(&self, stage: RequestStage) {
         self.words[slot::STAGE].store(u64::from(stage as u32), Ordering::SeqCst);
     }
 
@@ -58,13 +58,13 @@ impl<'a> SlotWriter<'a> {
     /// The worker is idle from now on.
     pub fn idle(&self, now: Tick) {
         self.words[slot::SINCE].store(now.as_nanos(), Ordering::Relaxed);
-        self.stage(Stage::Accepting);
+        self.stage(RequestStage::Accepting);
     }
 
     /// The worker has taken up work. The stage comes last and is what the master looks at.
     pub fn accepted(&self, now: Tick) {
         self.words[slot::SINCE].store(now.as_nanos(), Ordering::Relaxed);
-        self.stage(Stage::Accepted);
+        self.stage(RequestStage::Accepted);
     }
 
     /// A request begins: the one before is wiped, so that nothing of it is shown as this one's.
@@ -75,7 +75,7 @@ impl<'a> SlotWriter<'a> {
             w.set(slot::LENGTHS, 0);
             w.set(slot::CONTENT_LENGTH, 0);
         });
-        self.stage(Stage::ReadingHeaders);
+        self.stage(RequestStage::ReadingHeaders);
     }
 
     /// Out-of-band work begins, which is shown as a request of its own method.
@@ -85,7 +85,7 @@ impl<'a> SlotWriter<'a> {
             method: WORK_METHOD,
             ..Description::default()
         });
-        self.stage(Stage::Working);
+        self.stage(RequestStage::Working);
     }
 
     /// The request is known.
@@ -113,7 +113,7 @@ impl<'a> SlotWriter<'a> {
             w.set(slot::DURATION, duration_micros);
             w.set(slot::CPU, cpu_centipercent);
         });
-        self.stage(Stage::Finished);
+        self.stage(RequestStage::Finished);
     }
 
     /// Peak memory of the request, bytes.
@@ -163,8 +163,8 @@ impl<'a> SlotWriter<'a> {
 
     /// What the worker's own program is doing.
     pub fn program(&self, words: [u64; slot::PROGRAM_WORDS]) {
-        for (place, word) in words.into_iter().enumerate() {
-            self.words[slot::PROGRAM + place].store(word, Ordering::Relaxed);
+        for (index, word) in words.into_iter().enumerate() {
+            self.words[slot::PROGRAM + index].store(word, Ordering::Relaxed);
         }
     }
 
@@ -181,8 +181,8 @@ impl<'a> SlotWriter<'a> {
 
     /// The worker was put back after a request: nanoseconds that this took, pages that were copied.
     pub fn rewound(&self, nanos: u64, pages: u64) {
-        for (place, more) in [1, nanos, pages].into_iter().enumerate() {
-            let word = &self.words[slot::REWOUND + place];
+        for (index, more) in [1, nanos, pages].into_iter().enumerate() {
+            let word = &self.words[slot::REWOUND + index];
             let sum = word.load(Ordering::Relaxed).saturating_add(more);
             word.store(sum, Ordering::Relaxed);
         }

@@ -3,7 +3,7 @@
 /// Where a worker is with its current request. The numbers are php-fpm's, with ACCEPTED put in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u32)]
-pub enum Stage {
+pub enum RequestStage {
     /// The slot was given to a worker that has not yet come to its first accept.
     Creating = 0,
     /// About to call accept, or waiting for work: the worker is idle.
@@ -25,19 +25,19 @@ pub enum Stage {
     Working = 8,
 }
 
-impl Stage {
+impl RequestStage {
     /// The stage with this number, if there is one: the number may come from a hostile worker.
-    pub const fn from_number(number: u32) -> Option<Stage> {
+    pub const fn from_number(number: u32) -> Option<RequestStage> {
         Some(match number {
-            0 => Stage::Creating,
-            1 => Stage::Accepting,
-            2 => Stage::Accepted,
-            3 => Stage::ReadingHeaders,
-            4 => Stage::Info,
-            5 => Stage::Executing,
-            6 => Stage::End,
-            7 => Stage::Finished,
-            8 => Stage::Working,
+            0 => RequestStage::Creating,
+            1 => RequestStage::Accepting,
+            2 => RequestStage::Accepted,
+            3 => RequestStage::ReadingHeaders,
+            4 => RequestStage::Info,
+            5 => RequestStage::Executing,
+            6 => RequestStage::End,
+            7 => RequestStage::Finished,
+            8 => RequestStage::Working,
             _ => return None,
         })
     }
@@ -45,14 +45,14 @@ impl Stage {
     /// The name that php-fpm's status page shows.
     pub const fn name(self) -> &'static str {
         match self {
-            Stage::Creating => "Creating",
-            Stage::Accepting => "Idle",
-            Stage::Accepted | Stage::ReadingHeaders => "Reading headers",
-            Stage::Info => "Getting request information",
-            Stage::Executing => "Running",
-            Stage::End => "Ending",
-            Stage::Finished => "Finishing",
-            Stage::Working => "Working",
+            RequestStage::Creating => "Creating",
+            RequestStage::Accepting => "Idle",
+            RequestStage::Accepted | RequestStage::ReadingHeaders => "Reading headers",
+            RequestStage::Info => "Getting request information",
+            RequestStage::Executing => "Running",
+            RequestStage::End => "Ending",
+            RequestStage::Finished => "Finishing",
+            RequestStage::Working => "Working",
         }
     }
 }

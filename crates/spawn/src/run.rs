@@ -169,7 +169,7 @@ impl Driver {
         decide(&mut self.machine, clock::now(), &mut actions);
         for action in actions {
             match action {
-                Action::Do(id, order) => self.effects.perform(id, order),
+                Action::Do(id, action) => self.effects.perform(id, action),
                 Action::Deliver(token, outcome) => self.delivered.push_back((token, outcome)),
                 Action::Report(report) => self.said.push(report.line()),
             }

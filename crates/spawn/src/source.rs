@@ -11,8 +11,8 @@ const MOST_BYTES: u64 = 4 << 20;
 
 /// The excerpt; `None`: the text blames nothing below `root`, or it can't be read.
 pub fn blamed(text: &str, root: &Path) -> Option<Excerpt> {
-    let place = source::blamed(text, root)?;
-    let file = place.file.canonicalize().ok()?;
+    let blamed = source::blamed(text, root)?;
+    let file = blamed.file.canonicalize().ok()?;
     // A FIFO would be waited for, and a link may lead elsewhere.
     if !file.starts_with(root.canonicalize().ok()?) || !file.metadata().ok()?.is_file() {
         return None;
@@ -23,8 +23,8 @@ pub fn blamed(text: &str, root: &Path) -> Option<Excerpt> {
         .take(MOST_BYTES)
         .read_to_end(&mut bytes)
         .ok()?;
-    let below = place.file.strip_prefix(root).ok()?;
-    Excerpt::of(below, place.line, &String::from_utf8_lossy(&bytes))
+    let below = blamed.file.strip_prefix(root).ok()?;
+    Excerpt::of(below, blamed.line, &String::from_utf8_lossy(&bytes))
 }
 
 #[cfg(test)]
@@ -34,8 +34,8 @@ mod tests {
 
     #[test]
     fn a_line_below_the_root_is_shown_and_no_other() {
-        let place = tempfile::tempdir().unwrap();
-        let top = place.path().canonicalize().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let top = directory.path().canonicalize().unwrap();
         let root = top.join("shop");
         fs::create_dir(&root).unwrap();
         fs::write(root.join("app.rb"), "one\ntwo\nthree\n").unwrap();

@@ -51,7 +51,7 @@ pub struct Content {
 const TRIES: usize = 4;
 
 /// For a directory: only to look things up in it.
-fn place() -> OFlag {
+fn path_flags() -> OFlag {
     OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC
 }
 
@@ -62,7 +62,7 @@ fn place() -> OFlag {
 /// ENOTDIR, ELOOP: a component is no directory, or has become a link. EINVAL: the path is relative or has `..` in it.
 pub fn open_exactly(path: &Path) -> Result<OwnedFd> {
     let subject = path.display().to_string();
-    let mut at = open("/", place(), Mode::empty()).named("open", "/")?;
+    let mut at = open("/", path_flags(), Mode::empty()).named("open", "/")?;
     let mut components = path.components();
     if components.next() != Some(Component::RootDir) {
         return Err(Error::new("open", subject, Errno::EINVAL));
@@ -71,14 +71,14 @@ pub fn open_exactly(path: &Path) -> Result<OwnedFd> {
         let Component::Normal(name) = component else {
             return Err(Error::new("open", subject, Errno::EINVAL));
         };
-        at = openat(&at, name, place(), Mode::empty()).named("openat", &subject)?;
+        at = openat(&at, name, path_flags(), Mode::empty()).named("openat", &subject)?;
     }
     Ok(at)
 }
 
 /// Opens a directory in another one; `None`: there is none, or a link.
 pub fn directory_in(directory: BorrowedFd<'_>, name: &OsStr) -> Option<OwnedFd> {
-    openat(directory, name, place(), Mode::empty()).ok()
+    openat(directory, name, path_flags(), Mode::empty()).ok()
 }
 
 /// What an open directory is.
@@ -94,7 +94,7 @@ pub fn entry_of(file: BorrowedFd<'_>) -> Result<Entry> {
 /// # Errors
 /// open(2).
 pub fn open_current() -> Result<OwnedFd> {
-    open(".", place(), Mode::empty()).named("open", ".")
+    open(".", path_flags(), Mode::empty()).named("open", ".")
 }
 
 /// What is at a path; of a link, itself. `None`: nothing, or what can't be looked at.
@@ -163,8 +163,8 @@ mod tests {
 
     #[test]
     fn a_path_with_a_link_in_it_is_not_that_path() {
-        let place = tempfile::tempdir().unwrap();
-        let base = std::fs::canonicalize(place.path()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let base = std::fs::canonicalize(directory.path()).unwrap();
         std::fs::create_dir_all(base.join("a/b")).unwrap();
         symlink(base.join("a"), base.join("link")).unwrap();
         symlink("loop", base.join("loop")).unwrap();
@@ -180,8 +180,8 @@ mod tests {
 
     #[test]
     fn nothing_but_a_regular_file_is_read() {
-        let place = tempfile::tempdir().unwrap();
-        let base = std::fs::canonicalize(place.path()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let base = std::fs::canonicalize(directory.path()).unwrap();
         std::fs::write(base.join("file"), "abcdef").unwrap();
         symlink("file", base.join("link")).unwrap();
         nix::unistd::mkfifo(&base.join("fifo"), Mode::S_IRWXU).unwrap();

@@ -102,7 +102,11 @@ fn open_below<P: ?Sized + nix::NixPath>(
     name: &P,
     flags: OFlag,
 ) -> nix::Result<OwnedFd> {
-    match openat2(directory, name, OpenHow::new().flags(flags).resolve(staying())) {
+    match openat2(
+        directory,
+        name,
+        OpenHow::new().flags(flags).resolve(beneath_only()),
+    ) {
         // Before Linux 5.6, or where a filter knows only the older call.
         Err(Errno::ENOSYS | Errno::EPERM) => {
             openat(directory, name, flags | OFlag::O_NOFOLLOW, Mode::empty())
@@ -111,7 +115,7 @@ fn open_below<P: ?Sized + nix::NixPath>(
     }
 }
 
-fn staying() -> ResolveFlag {
+fn beneath_only() -> ResolveFlag {
     ResolveFlag::RESOLVE_BENEATH
         | ResolveFlag::RESOLVE_NO_XDEV
         | ResolveFlag::RESOLVE_NO_SYMLINKS
@@ -176,7 +180,7 @@ pub fn read(directory: BorrowedFd<'_>, name: &str, most: usize) -> Result<Option
 /// owner can't make this wait. `None` also where the path can't be opened, and before Linux 5.6.
 pub fn read_beneath(directory: BorrowedFd<'_>, path: &str, most: usize) -> Option<Content> {
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
-    let how = OpenHow::new().flags(flags).resolve(staying());
+    let how = OpenHow::new().flags(flags).resolve(beneath_only());
     let file = openat2(directory, path, how).ok()?;
     content(&file, path, most).ok().flatten()
 }

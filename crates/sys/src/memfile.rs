@@ -35,8 +35,8 @@ pub fn write(file: BorrowedFd<'_>, bytes: &[u8]) -> Result<()> {
 ///
 /// # Errors
 /// pwrite(2).
-pub fn write_at(file: BorrowedFd<'_>, bytes: &[u8], place: usize) -> Result<()> {
-    with(file, |file| file.write_all_at(bytes, place as u64)).map_err(|e| Error::from_io("pwrite", "", &e))
+pub fn write_at(file: BorrowedFd<'_>, bytes: &[u8], offset: usize) -> Result<()> {
+    with(file, |file| file.write_all_at(bytes, offset as u64)).map_err(|e| Error::from_io("pwrite", "", &e))
 }
 
 /// Makes a file of these bytes, sealed against any change.

@@ -126,7 +126,7 @@ impl<C: Choice> Tree<C> {
             };
             flags |= AddWatchFlags::IN_DONT_FOLLOW;
             match added {
-                Ok(place) => self.paths.insert(place, directory.clone()),
+                Ok(descriptor) => self.paths.insert(descriptor, directory.clone()),
                 // Gone again, or closed to this user.
                 Err(Errno::ENOENT | Errno::EACCES | Errno::ENOTDIR) => continue,
                 Err(errno) => {
@@ -177,20 +177,20 @@ mod tests {
 
     #[test]
     fn new_directories_are_watched_with_what_they_come_with() {
-        let place = tempfile::tempdir().unwrap();
-        let root = place.path().join("current");
-        fs::create_dir_all(place.path().join("one/cache")).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("current");
+        fs::create_dir_all(directory.path().join("one/cache")).unwrap();
         std::os::unix::fs::symlink("one", &root).unwrap();
-        let missing = place.path().join("missing");
+        let missing = directory.path().join("missing");
         let mut tree = Tree::new(vec![missing, root.clone()], Plain).unwrap();
         let file = |path: &str| Some(Change::File(root.join(path)));
         for (path, seen) in [("a.php", true), ("a.log", false), ("cache/a.php", false)] {
             fs::write(root.join(path), "").unwrap();
             assert_eq!(tree.changed().is_some(), seen, "{path}");
         }
-        fs::create_dir_all(place.path().join("new/deep")).unwrap();
-        fs::write(place.path().join("new/deep/b.php"), "").unwrap();
-        fs::rename(place.path().join("new"), root.join("new")).unwrap();
+        fs::create_dir_all(directory.path().join("new/deep")).unwrap();
+        fs::write(directory.path().join("new/deep/b.php"), "").unwrap();
+        fs::rename(directory.path().join("new"), root.join("new")).unwrap();
         assert_eq!(tree.changed(), file("new/deep/b.php"));
         assert_eq!(tree.changed(), None);
         fs::remove_file(root.join("new/deep/b.php")).unwrap();

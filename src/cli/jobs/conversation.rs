@@ -20,24 +20,24 @@ const SOCKET: &str = "/run/forkyard-jobs.sock";
 
 /// Where the process listens.
 #[derive(Debug, Clone)]
-pub(super) enum Place {
+pub(super) enum JobsAddress {
     Unix(PathBuf),
     /// With what has to be known there.
     Tcp(SocketAddr, Secret),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for JobsAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Unix(path) => path.display().fmt(f),
-            Place::Tcp(address, _) => address.fmt(f),
+            JobsAddress::Unix(path) => path.display().fmt(f),
+            JobsAddress::Tcp(address, _) => address.fmt(f),
         }
     }
 }
 
 /// A conversation with the process that keeps jobs.
 pub(super) struct Conversation {
-    place: Place,
+    address: JobsAddress,
     stream: BufReader<Stream>,
 }
 
@@ -102,40 +102,40 @@ fn secret_file_of(config: &Path) -> Result<PathBuf, CommandOutcome> {
 impl Conversation {
     /// Begins one as the command line says.
     pub(super) fn begin(arguments: &JobsArguments) -> Result<Conversation, CommandOutcome> {
-        let place = match (&arguments.connect, &arguments.socket) {
+        let address = match (&arguments.connect, &arguments.socket) {
             (Some(address), _) => {
                 let file = match &arguments.secret_file {
                     Some(file) => file.clone(),
                     None => secret_file_of(&arguments.config)?,
                 };
                 let secret = secret::read(&file).map_err(|error| failed(EXIT_CONFIG, &error.to_string()))?;
-                Place::Tcp(*address, secret)
+                JobsAddress::Tcp(*address, secret)
             }
-            (None, Some(path)) => Place::Unix(path.clone()),
-            (None, None) => Place::Unix(socket_of(&arguments.config)?),
+            (None, Some(path)) => JobsAddress::Unix(path.clone()),
+            (None, None) => JobsAddress::Unix(socket_of(&arguments.config)?),
         };
-        Conversation::begin_at(place)
+        Conversation::begin_at(address)
     }
 
-    fn begin_at(place: Place) -> Result<Conversation, CommandOutcome> {
-        let connected = match &place {
-            Place::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
-            Place::Tcp(address, _) => TcpStream::connect(address).map(Stream::Tcp),
+    fn begin_at(address: JobsAddress) -> Result<Conversation, CommandOutcome> {
+        let connected = match &address {
+            JobsAddress::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
+            JobsAddress::Tcp(address, _) => TcpStream::connect(address).map(Stream::Tcp),
         };
         let stream = connected.map_err(|error| {
-            let key = match &place {
-                Place::Unix(_) => "listen",
-                Place::Tcp(..) => "listen_tcp",
+            let key = match &address {
+                JobsAddress::Unix(_) => "listen",
+                JobsAddress::Tcp(..) => "listen_tcp",
             };
             let advice =
                 format!("does the daemon run, and does its configuration have [jobs] with this as {key}?");
-            failed(EXIT_UNAVAILABLE, &format!("{place}: {error}; {advice}"))
+            failed(EXIT_UNAVAILABLE, &format!("{address}: {error}; {advice}"))
         })?;
         let mut conversation = Conversation {
-            place,
+            address,
             stream: BufReader::new(stream),
         };
-        if let Place::Tcp(_, secret) = &conversation.place {
+        if let JobsAddress::Tcp(_, secret) = &conversation.address {
             let secret = secret.reveal().to_owned();
             let command = "secret".to_owned();
             conversation.ask(&SecretRequest { command, secret })?;
@@ -145,7 +145,7 @@ impl Conversation {
 
     /// The same with the process that is there now.
     pub(super) fn begin_again(&mut self) {
-        if let Ok(next) = Conversation::begin_at(self.place.clone()) {
+        if let Ok(next) = Conversation::begin_at(self.address.clone()) {
             *self = next;
         }
     }
@@ -155,7 +155,7 @@ impl Conversation {
         let stream = UnixStream::connect(socket).ok()?;
         stream.set_read_timeout(Some(limit)).ok()?;
         Some(Conversation {
-            place: Place::Unix(socket.to_owned()),
+            address: JobsAddress::Unix(socket.to_owned()),
             stream: BufReader::new(Stream::Unix(stream)),
         })
     }
@@ -169,15 +169,15 @@ impl Conversation {
 
     /// Asks; an error is that there is no answer.
     pub(super) fn try_ask(&mut self, request: &impl serde::Serialize) -> Result<JobsAnswer, CommandOutcome> {
-        let lost = |place: &Place, error: &dyn fmt::Display| {
-            failed(EXIT_SOFTWARE, &format!("{place}: no answer: {error}"))
+        let lost = |address: &JobsAddress, error: &dyn fmt::Display| {
+            failed(EXIT_SOFTWARE, &format!("{address}: no answer: {error}"))
         };
         let mut line = serde_json::to_vec(request).unwrap_or_default();
         line.push(b'\n');
         let sent = self.stream.get_mut().write_all(&line);
-        sent.map_err(|error| lost(&self.place, &error))?;
+        sent.map_err(|error| lost(&self.address, &error))?;
         let mut answer = Vec::new();
-        (self.stream.read_until(b'\n', &mut answer)).map_err(|error| lost(&self.place, &error))?;
-        serde_json::from_slice(&answer).map_err(|error| lost(&self.place, &error))
+        (self.stream.read_until(b'\n', &mut answer)).map_err(|error| lost(&self.address, &error))?;
+        serde_json::from_slice(&answer).map_err(|error| lost(&self.address, &error))
     }
 }

@@ -119,7 +119,7 @@ impl Pools {
 
 impl Executor {
     /// Writes the entries to which nothing was added for a while.
-    pub(in crate::master) fn tend_entries(&mut self, now: Tick) {
+    pub(in crate::master) fn poll_entries(&mut self, now: Tick) {
         if self.context.sources.take_entries_due(now).is_none() {
             return;
         }

@@ -3,7 +3,7 @@
 use super::Handlers;
 use super::sources::Sources;
 use crate::config::{self, Config, Descriptors};
-use crate::confine::Place;
+use crate::confine::GroupParent;
 use crate::logs::Log;
 use crate::master::action::ExitOutcome;
 use crate::master::event::Event;
@@ -27,7 +27,7 @@ pub(in crate::master) struct Context {
     /// A keeper or a service manager starts another master if this one is killed.
     pub(in crate::master) is_followed: bool,
     /// Where the control groups of pools are made that name none. Found when the first pool wants one.
-    pub(super) place: OnceCell<Place>,
+    pub(super) group_parent: OnceCell<GroupParent>,
     /// What happened while actions were performed.
     pub(in crate::master) happened: VecDeque<Event>,
     /// How the daemon ends.

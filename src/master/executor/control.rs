@@ -100,8 +100,8 @@ impl Executor {
         let wanted = path.map(|path| Address::Unix(path.to_owned()));
         let mode = which.mode();
         let listener = self.control.listener(which);
-        let place = listener.filter(|it| it.is_ours()).map(Listener::place);
-        let is_lost = matches!(place, Some(SocketPath::Gone | SocketPath::Taken));
+        let path = listener.filter(|it| it.is_ours()).map(Listener::socket_path);
+        let is_lost = matches!(path, Some(SocketPath::Gone | SocketPath::Taken));
         if is_lost {
             // The connections that came before it was gone.
             while self
@@ -142,7 +142,7 @@ impl Executor {
     }
 
     /// Tries again what has failed; the socket is not watched for connections that it told of before.
-    pub(in crate::master) fn tend_control(&mut self, now: Tick) {
+    pub(in crate::master) fn poll_control(&mut self, now: Tick) {
         // As many as can have queued up; of later ones the socket tells.
         let rounds = MOST_SESSIONS.div_ceil(ACCEPTS) + 1;
         if self.control.pause.end(now) {
@@ -160,7 +160,7 @@ impl Executor {
         if let Some(session) = self.control.sessions.get_mut(&id) {
             session.answer(answer);
             self.control
-                .attend_session(&mut self.context, &mut self.applications, id);
+                .on_session_ready(&mut self.context, &mut self.applications, id);
         }
     }
 }
@@ -236,7 +236,7 @@ impl Control {
         };
         let Some(rights) = rights else {
             session.refuse("permission denied: root and the daemon's own user may ask");
-            session.look(clock::now());
+            session.poll(clock::now());
             return;
         };
         if let Some(longest) = self.to_end_for(applications, rights) {
@@ -254,7 +254,7 @@ impl Control {
                 if let Rights::Own(uid) = rights {
                     self.guests.add(id, uid);
                 }
-                self.attend_session(context, applications, id);
+                self.on_session_ready(context, applications, id);
             }
             Err(error) => log::error!("control: {error}"),
         }
@@ -298,11 +298,16 @@ impl Control {
     }
 
     /// Goes on with a conversation.
-    pub(super) fn attend_session(&mut self, context: &mut Context, applications: &mut Applications, id: u64) {
+    pub(super) fn on_session_ready(
+        &mut self,
+        context: &mut Context,
+        applications: &mut Applications,
+        id: u64,
+    ) {
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
         };
-        match session.look(clock::now()) {
+        match session.poll(clock::now()) {
             Heard::Nothing => {}
             Heard::Request(request) => match self.rights(id) {
                 Rights::All => self.asked.push_back((id, request)),

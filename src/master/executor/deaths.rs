@@ -8,7 +8,7 @@ use super::{Executor, Helpers, Pools, Processes, Who, WorkerProcess};
 use crate::config::Application;
 use crate::master::event::{Event, Exit, GenerationId, WorkerId};
 use crate::runtime::php::protocol::Answer;
-use crate::scoreboard::{Stage, slot_reader};
+use crate::scoreboard::{RequestStage, slot_reader};
 use crate::sys::identity::Identity;
 use crate::sys::process::{self, Ended};
 use std::rc::Rc;
@@ -66,7 +66,7 @@ impl Executor {
                 Some(Who::Program(id, index)) => self.process_gone(id, index, ended),
                 Some(Who::Tracer(worker)) => self.tracer_gone(worker, ended),
                 None if self.helpers.spawner.reaped(pid, ended) => self.drain_spawner(),
-                // An orphan that we inherited as subreaper, or a worker whose birth was not announced yet.
+                // An orphan that we inherited as subreaper, or a worker whose fork was not announced yet.
                 None => {
                     if self.processes.early_deaths.len() >= EARLY_DEATHS {
                         self.processes.early_deaths.pop_front();
@@ -97,7 +97,7 @@ impl Executor {
         if let Some(mut worker) = self.pools.workers.remove(&id) {
             self.pools.kill_rest(&worker, pid, exit);
             self.pools.read_last_output(&mut self.context, &mut worker, pid);
-            self.report_unborn(&worker, pid, exit);
+            self.report_early_exit(&worker, pid, exit);
             if let Some(process) = &worker.foreign {
                 self.context.sources.forget(process);
             }
@@ -219,13 +219,13 @@ impl Executor {
             Answer::Forgotten { generation } => self.forgotten(pid, generation),
             // Only a worker says so, on a channel that is not yet a preloader's.
             Answer::Promoted { .. } => {}
-            Answer::Ok { worker, pid: born } => self.take_birth(pid, WorkerId(worker), born),
+            Answer::Ok { worker, pid: child } => self.take_forked(pid, WorkerId(worker), child),
             Answer::Error {
                 worker: Some(worker),
                 message,
             } => {
                 let worker = WorkerId(worker);
-                if let Some(id) = self.helpers.unborn_of(&self.pools, pid, worker) {
+                if let Some(id) = self.helpers.unforked_of(&self.pools, pid, worker) {
                     log::error!(
                         "[pool {}] the preloader could not make a worker: {message}",
                         self.pools.generation_name(id)
@@ -266,8 +266,8 @@ impl Executor {
 
     /// A preloader says that it made a worker. It is believed if it was asked for this worker and the process is a
     /// child of ours that is not known yet.
-    fn take_birth(&mut self, preloader: i32, worker: WorkerId, pid: i32) {
-        let Some(id) = self.helpers.unborn_of(&self.pools, preloader, worker) else {
+    fn take_forked(&mut self, preloader: i32, worker: WorkerId, pid: i32) {
+        let Some(id) = self.helpers.unforked_of(&self.pools, preloader, worker) else {
             log::error!(
                 "[pool {}] the preloader names a worker that it was not asked for",
                 self.helpers.preloader_name(&self.pools, preloader)
@@ -275,7 +275,7 @@ impl Executor {
             return;
         };
         if let Some(exit) = self.processes.early_death(pid) {
-            self.born(worker, pid);
+            self.forked_as(worker, pid);
             self.processes.by_pid.remove(&pid);
             self.worker_gone(worker, pid, exit);
             return;
@@ -288,7 +288,7 @@ impl Executor {
             self.fork_failed(worker);
             return;
         }
-        self.born(worker, pid);
+        self.forked_as(worker, pid);
     }
 }
 
@@ -340,7 +340,7 @@ impl Processes {
 
 impl Helpers {
     /// The generation of a worker that this preloader was asked for and has not made yet.
-    fn unborn_of(&self, pools: &Pools, preloader: i32, worker: WorkerId) -> Option<GenerationId> {
+    fn unforked_of(&self, pools: &Pools, preloader: i32, worker: WorkerId) -> Option<GenerationId> {
         let worker = pools.workers.get(&worker).filter(|worker| worker.pid.is_none())?;
         let members = &self.preloaders.get(&preloader)?.members;
         let is_asked =
@@ -352,10 +352,13 @@ impl Helpers {
 /// What a worker was serving when it ended.
 fn describe(entry: &slot_reader::SlotEntry) -> Option<String> {
     match entry.stage {
-        Stage::Creating | Stage::Accepting | Stage::Accepted | Stage::Finished => None,
-        Stage::ReadingHeaders => Some(", while reading a request".into()),
-        Stage::Working => Some(", while it did its out-of-band work".into()),
-        Stage::Info | Stage::Executing | Stage::End => {
+        RequestStage::Creating
+        | RequestStage::Accepting
+        | RequestStage::Accepted
+        | RequestStage::Finished => None,
+        RequestStage::ReadingHeaders => Some(", while reading a request".into()),
+        RequestStage::Working => Some(", while it did its out-of-band work".into()),
+        RequestStage::Info | RequestStage::Executing | RequestStage::End => {
             let text = |index: usize| String::from_utf8_lossy(&entry.texts[index]).into_owned();
             let query = if entry.texts[2].is_empty() {
                 String::new()

@@ -17,7 +17,7 @@ const ACCEPT_NOTIFY_READS: usize = 17;
 
 impl Executor {
     /// Takes up what a source announced. `true`: there is more, come again.
-    pub(in crate::master) fn attend(&mut self, source: Source) -> bool {
+    pub(in crate::master) fn on_ready(&mut self, source: Source) -> bool {
         match source {
             Source::Work(pool) => {
                 self.pools.work_waits(&mut self.context, pool);
@@ -43,16 +43,16 @@ impl Executor {
             Source::Jobs => self.hear_jobs(),
             Source::JobsMessages => self.read_jobs_messages(),
             Source::Spawner(token) => {
-                self.attend_spawner(token);
+                self.on_spawner_ready(token);
                 false
             }
             Source::PreloaderOutput(pid) => {
                 self.helpers
                     .read_preloader_output(&mut self.context, &self.pools, pid)
             }
-            Source::ProgramOutput(id, place) => {
+            Source::ProgramOutput(id, index) => {
                 self.helpers
-                    .read_program_output(&mut self.context, &self.pools, id, place)
+                    .read_program_output(&mut self.context, &self.pools, id, index)
             }
             Source::Foreign(worker) => {
                 self.foreign_gone(worker);
@@ -69,7 +69,7 @@ impl Executor {
             }
             Source::ControlSession(id) => {
                 self.control
-                    .attend_session(&mut self.context, &mut self.applications, id);
+                    .on_session_ready(&mut self.context, &mut self.applications, id);
                 false
             }
         }
@@ -120,7 +120,7 @@ impl Executor {
         let mut generation_is_well = false;
         for id in up {
             if let Some(worker) = self.pools.workers.get_mut(&id) {
-                // A worker of a preloader may be up before its birth was announced.
+                // A worker of a preloader may be up before its fork was announced.
                 if !worker.up {
                     worker.up = true;
                     self.handover.generation_changed(worker.generation);

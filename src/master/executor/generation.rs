@@ -327,8 +327,8 @@ impl Generation {
             header::raise(words, field::PAST_MAX_MEMORY, entry.max_memory);
             let rewound =
                 crate::scoreboard::slot_reader::rewound(page, crate::scoreboard::layout::slot::REWOUND);
-            for (place, more) in rewound.into_iter().enumerate() {
-                header::add(words, field::PAST_REWOUND + place, more);
+            for (index, more) in rewound.into_iter().enumerate() {
+                header::add(words, field::PAST_REWOUND + index, more);
             }
         }
         header::set_used(words, index, false);

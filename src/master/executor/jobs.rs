@@ -19,7 +19,7 @@ use crate::logs::parse_message;
 use crate::master::action::Force;
 use crate::master::event::{Exit, StopRequest, WorkerId};
 use crate::master::job_crash::JobCrash;
-use crate::scoreboard::Stage;
+use crate::scoreboard::RequestStage;
 use crate::scoreboard::slot_reader::{self, SlotEntry};
 use crate::spawn::error as spawn_error;
 use crate::spawn::self_spawn::error_id;
@@ -133,7 +133,7 @@ impl Executor {
     }
 
     /// Does what is due.
-    pub(in crate::master) fn tend_jobs(&mut self, now: Tick) {
+    pub(in crate::master) fn poll_jobs(&mut self, now: Tick) {
         let Some(state) = &mut self.helpers.jobs else {
             return;
         };
@@ -320,7 +320,8 @@ impl Executor {
         if !self.helpers.jobs.as_ref().is_some_and(is_ours) {
             return;
         }
-        let shows = |(_, _, entry): &(WorkerId, Stage, SlotEntry)| shown(entry).as_deref() == Some(query);
+        let shows =
+            |(_, _, entry): &(WorkerId, RequestStage, SlotEntry)| shown(entry).as_deref() == Some(query);
         if let Some((worker, ..)) = self.pools.at_work(pool).into_iter().find(shows) {
             let force = if is_forced { Force::Kill } else { Force::Terminate };
             self.pools.kill(&mut self.handover, worker, force);
@@ -441,7 +442,7 @@ impl JobsState {
 
 impl Pools {
     /// The workers of a pool's generations, and what each shows.
-    fn at_work(&self, pool: &str) -> Vec<(WorkerId, Stage, SlotEntry)> {
+    fn at_work(&self, pool: &str) -> Vec<(WorkerId, RequestStage, SlotEntry)> {
         let mut found = Vec::new();
         for id in self.pools_named(pool) {
             for (_, generation) in self.generations.of(&id) {
@@ -471,7 +472,7 @@ impl Pools {
         let mut queries = Vec::new();
         let mut bytes = 0;
         for (_, stage, entry) in self.at_work(&pool) {
-            is_settled &= !matches!(stage, Stage::Accepted | Stage::ReadingHeaders);
+            is_settled &= !matches!(stage, RequestStage::Accepted | RequestStage::ReadingHeaders);
             if let Some(query) = shown(&entry) {
                 bytes += query.len() + 3;
                 queries.push(query);
@@ -492,7 +493,10 @@ impl Pools {
 
 /// The start of a job that a worker shows while it is at it.
 fn shown(entry: &SlotEntry) -> Option<String> {
-    let is_busy = matches!(entry.stage, Stage::Info | Stage::Executing | Stage::End);
+    let is_busy = matches!(
+        entry.stage,
+        RequestStage::Info | RequestStage::Executing | RequestStage::End
+    );
     let query = String::from_utf8_lossy(&entry.texts[2]).into_owned();
     (is_busy && entry.texts[1].starts_with(PATH.as_bytes()) && query.starts_with("job=")).then_some(query)
 }

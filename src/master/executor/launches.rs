@@ -216,7 +216,7 @@ impl Executor {
     }
 
     /// Something of a process that is being started is ready. What it has said over its channel comes first.
-    pub(super) fn attend_spawner(&mut self, token: mio::Token) {
+    pub(super) fn on_spawner_ready(&mut self, token: mio::Token) {
         let starting = self.helpers.preloaders.values().filter(|p| p.start.is_some());
         for pid in starting.map(|p| p.pid).collect::<Vec<_>>() {
             self.hear_preloader(pid);
@@ -226,7 +226,7 @@ impl Executor {
     }
 
     /// Time has passed for what is being started.
-    pub(in crate::master) fn tend_spawner(&mut self, now: Tick) {
+    pub(in crate::master) fn poll_spawner(&mut self, now: Tick) {
         self.helpers.spawner.pass(now);
         self.drain_spawner();
     }
@@ -244,11 +244,11 @@ impl Executor {
                 Tidings::Failed(token, Purpose::Preloader(id), report) => {
                     self.preloader_failed(token, id, &report);
                 }
-                Tidings::Up(_, Purpose::Program(id, place), started) => {
-                    self.process_up(id, place, *started);
+                Tidings::Up(_, Purpose::Program(id, index), started) => {
+                    self.process_up(id, index, *started);
                 }
-                Tidings::Failed(_, Purpose::Program(id, place), report) => {
-                    self.process_failed(id, place, &report);
+                Tidings::Failed(_, Purpose::Program(id, index), report) => {
+                    self.process_failed(id, index, &report);
                 }
             }
         }
@@ -322,7 +322,7 @@ impl Executor {
 }
 
 impl Helpers {
-    /// When [`Executor::tend_spawner`] is to be called next.
+    /// When [`Executor::poll_spawner`] is to be called next.
     pub(in crate::master) fn spawner_deadline(&self) -> Option<Tick> {
         self.spawner.next_deadline()
     }
@@ -393,7 +393,7 @@ impl Helpers {
         let Some(facts) = preloader.facts.clone() else {
             return;
         };
-        let members: Vec<GenerationId> = preloader.members.staying.iter().copied().collect();
+        let members: Vec<GenerationId> = preloader.members.kept.iter().copied().collect();
         for id in members {
             if pools.next_mold_pid(id) == Some(pid) {
                 context.happened.push_back(Event::NextMoldReady(id));

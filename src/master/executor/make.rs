@@ -64,13 +64,13 @@ impl Executor {
         let is_credible =
             |text: &String| text.len() <= MOST_OF_A_NAME && text.bytes().all(|b| b.is_ascii_graphic());
         let is_elsewhere = |path: &&PathBuf| path.parent() != extensions.as_deref();
-        let places = extensions.iter().chain(loaded.iter().filter(is_elsewhere));
+        let files = extensions.iter().chain(loaded.iter().filter(is_elsewhere));
         let mut fingerprints = FingerprintCache::default();
         Facts {
             is_code_cached,
             boot,
             powered_by: powered_by.filter(is_credible),
-            extensions: places
+            extensions: files
                 .filter(|path| files::is_credible(path))
                 .map(|path| (path.clone(), fingerprints.path(path)))
                 .collect(),

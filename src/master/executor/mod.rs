@@ -4,7 +4,6 @@ mod adoption;
 mod app_log;
 mod applications;
 mod apply_error;
-mod births;
 mod context;
 mod control;
 mod deaths;
@@ -13,6 +12,7 @@ mod entries;
 mod env_file;
 mod events;
 mod failure;
+mod fork;
 mod generation;
 mod handover;
 mod helper;
@@ -36,6 +36,7 @@ mod rest;
 mod snapshot;
 
 mod counters;
+mod early_exit;
 mod fd_store;
 mod notices;
 mod opcache_cache;
@@ -50,7 +51,6 @@ mod starts;
 mod status;
 mod totals;
 mod unavailable;
-mod unborn;
 mod upgrade;
 mod warm;
 mod watch;
@@ -131,7 +131,7 @@ impl Executor {
                 sources: Sources::new(registry),
                 told_of_room: None,
                 is_followed: false,
-                place: std::cell::OnceCell::new(),
+                group_parent: std::cell::OnceCell::new(),
                 happened: VecDeque::new(),
                 outcome: None,
             },
@@ -146,7 +146,7 @@ impl Executor {
         })
     }
 
-    /// The earliest time at which [`Executor::tend`] has something to do, or an upgrade goes on.
+    /// The earliest time at which [`Executor::poll`] has something to do, or an upgrade goes on.
     pub(in crate::master) fn next_deadline(&self) -> Option<Tick> {
         let deadlines = [
             self.helpers.reporters_deadline(),
@@ -164,14 +164,14 @@ impl Executor {
     }
 
     /// Does what is due.
-    pub(in crate::master) fn tend(&mut self, now: Tick, manager: &Manager) {
-        self.tend_reporters(now, |pool| manager.serving(pool));
-        self.tend_routers(now);
-        self.tend_control(now);
-        self.tend_spawner(now);
-        self.tend_programs(now);
-        self.tend_jobs(now);
-        self.tend_entries(now);
+    pub(in crate::master) fn poll(&mut self, now: Tick, manager: &Manager) {
+        self.poll_reporters(now, |pool| manager.serving(pool));
+        self.poll_routers(now);
+        self.poll_control(now);
+        self.poll_spawner(now);
+        self.poll_programs(now);
+        self.poll_jobs(now);
+        self.poll_entries(now);
     }
 
     /// Performs one action.

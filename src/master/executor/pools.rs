@@ -258,7 +258,7 @@ impl Pools {
     }
 
     /// A generation that is kept: only its logs are opened anew, as a reload does.
-    pub(super) fn go_on(&mut self, id: GenerationId, access: Option<OwnedFd>, slow_log: Option<File>) {
+    pub(super) fn keep(&mut self, id: GenerationId, access: Option<OwnedFd>, slow_log: Option<File>) {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
         };
@@ -421,7 +421,7 @@ impl Pools {
 
     /// The pool of one application that is meant by its name or its application's root, if one with these rights may restart
     /// it.
-    pub(in crate::master) fn pool_to_restart(
+    pub(in crate::master) fn pool_meant_by(
         &self,
         config: &Config,
         rights: Rights,

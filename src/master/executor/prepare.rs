@@ -268,7 +268,7 @@ impl Executor {
         self.set_router(pool, &settings.pool, extent);
         let generation = match Next::of(kept) {
             Next::Keep(kept) => {
-                self.pools.go_on(kept, access, slow_log);
+                self.pools.keep(kept, access, slow_log);
                 changes.kept.push(name);
                 kept
             }

@@ -41,7 +41,7 @@ impl Executor {
             None => {}
             Some(Heard::Answers(answers)) => match answers.into_iter().next() {
                 None => {}
-                Some(Answer::Promoted { pid }) => self.next_mold_born(id, pid),
+                Some(Answer::Promoted { pid }) => self.next_mold_forked(id, pid),
                 Some(Answer::Error {
                     worker: None,
                     message,
@@ -73,7 +73,7 @@ impl Executor {
     }
 
     /// A process exists that is to be a preloader; it waits to be begun.
-    fn next_mold_born(&mut self, id: GenerationId, pid: i32) {
+    fn next_mold_forked(&mut self, id: GenerationId, pid: i32) {
         if let Some(exit) = self.processes.early_death(pid) {
             return self
                 .helpers
@@ -101,7 +101,7 @@ impl Executor {
         };
         self.context.sources.forget(&second.channel);
         second.pid = pid;
-        second.members.staying.insert(id);
+        second.members.kept.insert(id);
         self.processes.by_pid.insert(pid, Who::Preloader);
         let mut promotions = 0;
         if let Some(resources) = self.pools.resources_mut(id) {

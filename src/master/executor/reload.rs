@@ -11,7 +11,7 @@ use crate::master::event::{GenerationId, PoolId};
 use crate::master::pool_restart::{self, FULL_INTERVAL, RestartReason, Situation};
 use crate::master::reload_plan::Changes;
 use crate::master::reload_progress::{self, ReloadProgress};
-use crate::scoreboard::{Stage, slot_reader};
+use crate::scoreboard::{RequestStage, slot_reader};
 use crate::sys::socket::{self, Bound};
 use crate::sys::{clock, invocation};
 use crate::tick::Tick;
@@ -30,7 +30,7 @@ pub(in crate::master) struct Reload {
     /// Set by [`Reload::take`].
     pub(super) config: Config,
     /// Where in it a pool is, by name.
-    places: HashMap<String, usize>,
+    positions: HashMap<String, usize>,
     /// What PHP was started from at the daemon's start or its last reload.
     pub(super) starts: starts::Starts,
     /// The last reload, as long as it is not done.
@@ -70,7 +70,7 @@ fn has_waiting_worker(generation: &Generation) -> bool {
         .slots
         .keys()
         .filter_map(|slot| resources.board.slot(*slot as usize));
-    pages.any(|page| slot_reader::stage(page) == Stage::Accepting)
+    pages.any(|page| slot_reader::stage(page) == RequestStage::Accepting)
 }
 
 /// A reload that is under way.
@@ -280,7 +280,7 @@ impl Reload {
     /// Nothing was prepared yet.
     pub(super) fn new(config: Config) -> Reload {
         Reload {
-            places: places(&config),
+            positions: positions(&config),
             config,
             starts: starts::Starts::default(),
             under_way: None,
@@ -292,13 +292,13 @@ impl Reload {
 
     /// Another configuration is in force.
     pub(super) fn take(&mut self, config: Config) {
-        self.places = places(&config);
+        self.positions = positions(&config);
         self.config = config;
     }
 
     /// A pool of the configuration in force.
     pub(super) fn pool(&self, name: &str) -> Option<&Arc<Pool>> {
-        self.config.pools.get(*self.places.get(name)?)
+        self.config.pools.get(*self.positions.get(name)?)
     }
 
     pub(super) fn is_reloading(&self) -> bool {
@@ -313,7 +313,9 @@ impl Reload {
     }
 }
 
-fn places(config: &Config) -> HashMap<String, usize> {
+fn positions(config: &Config) -> HashMap<String, usize> {
     let named = config.pools.iter().enumerate();
-    named.map(|(place, pool)| (pool.name.clone(), place)).collect()
+    named
+        .map(|(position, pool)| (pool.name.clone(), position))
+        .collect()
 }

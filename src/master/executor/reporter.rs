@@ -98,7 +98,7 @@ impl Executor {
     }
 
     /// Does what is due, and lets those leave that show a generation that serves no longer.
-    pub(in crate::master) fn tend_reporters(
+    pub(in crate::master) fn poll_reporters(
         &mut self,
         now: Tick,
         serving: impl Fn(PoolId) -> Option<GenerationId>,

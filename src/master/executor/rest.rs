@@ -74,7 +74,7 @@ impl Pools {
         let Some(resources) = generation.resources.as_ref().filter(|it| it.pipes.is_some()) else {
             return false;
         };
-        // A zygote is given a pool's descriptors with each order, and keeps none.
+        // A zygote is given a pool's descriptors with each command to fork, and keeps none.
         let preloader = resources.preloader.and_then(|pid| helpers.preloaders.get(&pid));
         let is_free = resources.preloader.is_none() || preloader.is_some_and(Preloader::is_zygote);
         let is_configured = self

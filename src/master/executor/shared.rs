@@ -25,30 +25,27 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct Members {
     /// It makes workers of these.
-    pub(super) staying: BTreeSet<GenerationId>,
+    pub(super) kept: BTreeSet<GenerationId>,
     /// These are told that they have left when it has done what they had asked for.
     pub(super) leaving: BTreeSet<GenerationId>,
 }
 
 impl Members {
     pub(super) fn all(&self) -> impl Iterator<Item = GenerationId> + '_ {
-        self.staying.union(&self.leaving).copied()
+        self.kept.union(&self.leaving).copied()
     }
 
     pub(super) fn contains(&self, id: GenerationId) -> bool {
-        self.staying.contains(&id) || self.leaving.contains(&id)
+        self.kept.contains(&id) || self.leaving.contains(&id)
     }
 
     /// All of them: those that stay, and those that leave. None are left.
     pub(super) fn take(&mut self) -> (BTreeSet<GenerationId>, BTreeSet<GenerationId>) {
-        (
-            std::mem::take(&mut self.staying),
-            std::mem::take(&mut self.leaving),
-        )
+        (std::mem::take(&mut self.kept), std::mem::take(&mut self.leaving))
     }
 
     fn remove(&mut self, id: GenerationId) {
-        self.staying.remove(&id);
+        self.kept.remove(&id);
         self.leaving.remove(&id);
     }
 }
@@ -112,7 +109,7 @@ impl Executor {
         let Some(preloader) = self.helpers.preloaders.get_mut(&pid) else {
             return Ok(false);
         };
-        preloader.members.staying.insert(id);
+        preloader.members.kept.insert(id);
         let origin = preloader
             .made_from
             .as_ref()
@@ -141,24 +138,24 @@ impl Executor {
         if self.stop_program(id, force) {
             return;
         }
-        let has_unborn = !self.pools.unborn_of(id).is_empty();
+        let has_unforked = !self.pools.unforked_of(id).is_empty();
         let Some(preloader) = self.helpers.preloader_of(&self.pools, id) else {
             return;
         };
         // Whether a zygote goes on without any is looked at when this one has left.
         let is_kept = preloader.is_zygote() && !preloader.is_ending;
-        let others = is_kept || preloader.members.staying.iter().any(|member| *member != id);
+        let others = is_kept || preloader.members.kept.iter().any(|member| *member != id);
         let leaves = preloader.members.leaving.contains(&id);
         let start = preloader.start;
         let signal = match force {
-            // It has nothing of a pool but the orders that it has not carried out.
-            Force::Ask | Force::Terminate if is_kept && !leaves && !has_unborn => {
+            // It has nothing of a pool but the commands that it has not carried out.
+            Force::Ask | Force::Terminate if is_kept && !leaves && !has_unforked => {
                 self.detach(id, Exit::Code(0));
                 return;
             }
             Force::Ask | Force::Terminate if others => {
                 if !leaves {
-                    preloader.members.staying.remove(&id);
+                    preloader.members.kept.remove(&id);
                     preloader.members.leaving.insert(id);
                     preloader.send_plain(&Command::Forget {
                         generation: u64::from(id.0),
@@ -229,7 +226,7 @@ impl Executor {
             resources.preloader = None;
             resources.memory = None;
         }
-        for worker in self.pools.unborn_of(id) {
+        for worker in self.pools.unforked_of(id) {
             self.fork_failed(worker);
         }
         self.pools.vacated.insert(id);
@@ -238,13 +235,13 @@ impl Executor {
 
     /// Takes up workers that a preloader made and could not tell of before it ended: they have their slots, and may serve.
     fn find_unannounced(&mut self, id: GenerationId) {
-        for worker in self.pools.unborn_of(id) {
+        for worker in self.pools.unforked_of(id) {
             let pid = self
                 .pools
                 .pid_in_slot(worker)
                 .filter(|pid| self.is_new_child(id, *pid));
             if let Some(pid) = pid {
-                self.born(worker, pid);
+                self.forked_as(worker, pid);
             }
         }
     }
@@ -281,7 +278,7 @@ impl Helpers {
     /// Takes up a process that was started for a generation.
     pub(super) fn take_preloader(&mut self, pools: &mut Pools, id: GenerationId, mut preloader: Preloader) {
         let pid = preloader.pid;
-        preloader.members.staying.insert(id);
+        preloader.members.kept.insert(id);
         self.preloaders.insert(pid, preloader);
         if let Some(resources) = pools.resources_mut(id) {
             resources.preloader = Some(pid);
@@ -297,11 +294,11 @@ impl Pools {
     }
 
     /// The workers of a generation that were asked for and are not there yet.
-    fn unborn_of(&self, id: GenerationId) -> Vec<WorkerId> {
+    fn unforked_of(&self, id: GenerationId) -> Vec<WorkerId> {
         let generation = self.generations.get(&id);
         let workers = generation.into_iter().flat_map(|it| it.slots.values());
-        let is_unborn = |id: &WorkerId| self.workers.get(id).is_some_and(|worker| worker.pid.is_none());
-        workers.copied().filter(is_unborn).collect()
+        let is_unforked = |id: &WorkerId| self.workers.get(id).is_some_and(|worker| worker.pid.is_none());
+        workers.copied().filter(is_unforked).collect()
     }
 
     /// The process that says in the worker's slot that it is this worker; it may say anything.

@@ -3,7 +3,7 @@
 
 use super::{Context, Executor};
 use crate::config::{Cgroup, Pool};
-use crate::confine::{self, Place};
+use crate::confine::{self, GroupParent};
 use std::sync::Arc;
 
 impl Context {
@@ -14,8 +14,8 @@ impl Context {
             return pool.clone();
         }
         let mut own = pool.as_ref().clone();
-        match self.place() {
-            Place::Group(parent) => {
+        match self.group_parent() {
+            GroupParent::Group(parent) => {
                 own.confine.cgroup = Some(Cgroup {
                     parent: parent.clone(),
                     memory_max: shares.memory_max,
@@ -24,7 +24,7 @@ impl Context {
                     cpu_weight: shares.cpu_weight,
                 });
             }
-            Place::Nowhere(_) => {
+            GroupParent::Nowhere(_) => {
                 // No pool may be more important than the daemon was made.
                 let nice = shares.nice().map(|nice| nice.max(0));
                 own.process_priority = own.process_priority.or(nice);
@@ -40,7 +40,7 @@ impl Context {
         if own.shares.cpu_weight.is_none() && own.shares.memory_max.is_none() {
             return group;
         }
-        let Place::Nowhere(why) = self.place() else {
+        let GroupParent::Nowhere(why) = self.group_parent() else {
             return group;
         };
         let nice = own.shares.nice().zip(own.process_priority);
@@ -52,27 +52,27 @@ impl Context {
         Some(format!("{}, without control groups: {why}", both.join(", ")))
     }
 
-    fn place(&self) -> &Place {
-        self.place.get_or_init(|| {
-            let place = confine::find_place(self.is_followed);
-            match &place {
-                Place::Group(group) => log::info!("shares of pools are control groups in {}", group.display()),
-                Place::Nowhere(why) => {
+    fn group_parent(&self) -> &GroupParent {
+        self.group_parent.get_or_init(|| {
+            let group_parent = confine::find_group_parent(self.is_followed);
+            match &group_parent {
+                GroupParent::Group(group) => log::info!("shares of pools are control groups in {}", group.display()),
+                GroupParent::Nowhere(why) => {
                     log::warn!("shares of pools are nice values and limits of each process, without control groups: {why}");
                 }
             }
-            place
+            group_parent
         })
     }
 }
 
 impl Executor {
     /// Removes what was made to hold the groups of pools; at the end.
-    pub(in crate::master) fn leave_place(&self) {
+    pub(in crate::master) fn leave_group_parent(&self) {
         self.context
-            .place
+            .group_parent
             .get()
             .into_iter()
-            .for_each(confine::leave_place);
+            .for_each(confine::leave_group_parent);
     }
 }

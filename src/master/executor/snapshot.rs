@@ -3,7 +3,7 @@
 use super::{Context, Pools};
 use crate::master::event::{Event, GenerationId, Row, WorkerId};
 use crate::scoreboard::layout::slot;
-use crate::scoreboard::{Stage, slot_reader};
+use crate::scoreboard::{RequestStage, slot_reader};
 use crate::tick::Tick;
 use std::sync::atomic::AtomicU64;
 
@@ -40,17 +40,23 @@ impl Pools {
 fn row(worker: WorkerId, page: &[AtomicU64], track_finished: bool) -> Row {
     let stage = slot_reader::stage(page);
     let (since, running) = match stage {
-        Stage::Creating | Stage::Accepting | Stage::Accepted | Stage::Finished => (slot::SINCE, false),
-        Stage::ReadingHeaders | Stage::Info | Stage::Executing | Stage::Working => (slot::TAKEN, true),
-        Stage::End => (slot::TAKEN, track_finished),
+        RequestStage::Creating
+        | RequestStage::Accepting
+        | RequestStage::Accepted
+        | RequestStage::Finished => (slot::SINCE, false),
+        RequestStage::ReadingHeaders
+        | RequestStage::Info
+        | RequestStage::Executing
+        | RequestStage::Working => (slot::TAKEN, true),
+        RequestStage::End => (slot::TAKEN, track_finished),
     };
     Row {
         worker,
-        idle: stage == Stage::Accepting,
+        idle: stage == RequestStage::Accepting,
         has_room: slot_reader::load(page).has_room,
         since: Tick::from_nanos(slot_reader::word(page, since)),
         running,
-        executing: stage == Stage::Executing,
+        executing: stage == RequestStage::Executing,
         kept: u32::try_from(slot_reader::word(page, slot::KEPT)).unwrap_or(u32::MAX),
     }
 }

@@ -55,12 +55,12 @@ impl Executor {
             lost: None,
             problem: None,
         };
-        match self.pools.place_of(sockets.known) {
-            Some(place @ (SocketPath::Gone | SocketPath::Taken)) => {
+        match self.pools.socket_path_of(sockets.known) {
+            Some(path @ (SocketPath::Gone | SocketPath::Taken)) => {
                 match bind(&pool.listen, &mut self.handover.inherited) {
                     Ok(own) => (sockets.own, sockets.lost) = (Some(own), sockets.known.take()),
                     // The file that is there now is another program's. The pool serves the clients that are connected.
-                    Err(error) => sockets.problem = Some(problem(place, &error)),
+                    Err(error) => sockets.problem = Some(problem(path, &error)),
                 }
             }
             Some(SocketPath::Own) => {}
@@ -72,14 +72,14 @@ impl Executor {
         if let Some(wanted) = &pool.status_listen {
             let open = self.helpers.reporter_at(&self.pools, &pool.name, wanted);
             let listener = open.and_then(|id| Some(&self.helpers.reporters.get(&id)?.listener));
-            let place = listener.filter(|it| it.is_ours()).map(Listener::place);
-            let is_lost = matches!(place, Some(SocketPath::Gone | SocketPath::Taken));
+            let path = listener.filter(|it| it.is_ours()).map(Listener::socket_path);
+            let is_lost = matches!(path, Some(SocketPath::Gone | SocketPath::Taken));
             if open.is_none() || is_lost {
-                match (bind(wanted, &mut self.handover.inherited), place) {
-                    (Ok(listener), place) => {
-                        (sockets.status, sockets.status_lost) = (Some(listener), place.is_some());
+                match (bind(wanted, &mut self.handover.inherited), path) {
+                    (Ok(listener), path) => {
+                        (sockets.status, sockets.status_lost) = (Some(listener), path.is_some());
                     }
-                    (Err(error), Some(place)) => sockets.problem = Some(problem(place, &error)),
+                    (Err(error), Some(path)) => sockets.problem = Some(problem(path, &error)),
                     (Err(error), None) => {
                         sockets.remove_files();
                         return Err(error);
@@ -139,14 +139,14 @@ impl Executor {
 impl Pools {
     /// Whether a reload binds the pool's socket again.
     pub(super) fn has_lost_socket(&self, pool: &Pool) -> bool {
-        let place = self.place_of(self.pool_listening_as(pool));
-        matches!(place, Some(SocketPath::Gone | SocketPath::Taken))
+        let path = self.socket_path_of(self.pool_listening_as(pool));
+        matches!(path, Some(SocketPath::Gone | SocketPath::Taken))
     }
 
     /// What became of the file of a pool's own socket.
-    fn place_of(&self, pool: Option<PoolId>) -> Option<SocketPath> {
+    fn socket_path_of(&self, pool: Option<PoolId>) -> Option<SocketPath> {
         let listener = self.by_id.get(&pool?)?.listener.as_ref()?;
-        listener.is_ours().then(|| listener.place())
+        listener.is_ours().then(|| listener.socket_path())
     }
 
     /// The pool of this name, if its socket is the one that is wanted.
@@ -196,8 +196,8 @@ impl Pools {
     }
 }
 
-fn problem(place: SocketPath, error: &ListenError) -> String {
-    let what = match place {
+fn problem(path: SocketPath, error: &ListenError) -> String {
+    let what = match path {
         SocketPath::Taken => "the path of a socket of its own leads to something else",
         SocketPath::Gone | SocketPath::Own => "the file of a socket of its own is gone",
     };

@@ -91,7 +91,7 @@ impl Sources {
         self.entries_due = self.entries_due.into_iter().chain(due).min();
     }
 
-    /// When [`super::Executor::tend_entries`] is to be called next.
+    /// When [`super::Executor::poll_entries`] is to be called next.
     pub(super) fn entries_deadline(&self) -> Option<Tick> {
         self.entries_due
     }

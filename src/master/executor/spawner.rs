@@ -1,5 +1,5 @@
 //! The spawning kit in the master's loop: what each process is for, what the processes say while they start, and the
-//! results. The kit decides ([`crate::spawn::machine`]); here its orders are carried out between two events of the
+//! results. The kit decides ([`crate::spawn::machine`]); here its actions are carried out between two events of the
 //! master's own, and its answers sorted by what the process is for.
 
 use super::entries::UnfinishedEntry;
@@ -286,7 +286,7 @@ impl Spawner {
     /// `owner`: whose the next journey is that begins, and what its process is given.
     fn perform(&mut self, action: Action, owner: &mut Option<(Token, Vec<(OwnedFd, RawFd)>)>) {
         match action {
-            Action::Do(id, order) => self.carry_out(id, order, owner),
+            Action::Do(id, action) => self.carry_out(id, action, owner),
             Action::Report(report) => self.tidings.push_back(Tidings::Report(report)),
             Action::Deliver(token, outcome) => {
                 let Some(purpose) = self.wishes.remove(&token) else {
@@ -321,15 +321,15 @@ impl Spawner {
     fn carry_out(
         &mut self,
         id: JourneyId,
-        order: JourneyAction,
+        action: JourneyAction,
         owner: &mut Option<(Token, Vec<(OwnedFd, RawFd)>)>,
     ) {
-        let is_over = matches!(order, JourneyAction::Discard { .. });
-        let begins = match &order {
+        let is_over = matches!(action, JourneyAction::Discard { .. });
+        let begins = match &action {
             JourneyAction::Prepare { plan, .. } => Some(plan.group.clone()),
             _ => None,
         };
-        self.effects.perform(id, order);
+        self.effects.perform(id, action);
         if let Some(group) = begins {
             let (token, descriptors) = owner.take().unzip();
             self.effects.give(id, descriptors.unwrap_or_default());

@@ -9,7 +9,7 @@ use crate::control::protocol::{self, Answer, Format, LastError, Status, WorkerLi
 use crate::listen::{Listener, SocketPath};
 use crate::master::event::PoolId;
 use crate::master::failed_starts::Found;
-use crate::scoreboard::{Stage, slot_reader};
+use crate::scoreboard::{RequestStage, slot_reader};
 use crate::sys::clock::{self, ProcessClock};
 use crate::sys::process;
 use crate::worker::{BackendStage, BackendStatus};
@@ -242,8 +242,11 @@ impl Pools {
                 // It may name none but its own children.
                 let pid = Some(sight.pid).filter(|pid| *pid > 1 && process::parent(*pid) == Some(worker));
                 let is_up = sight.doing == BackendStage::Up && pid.is_some();
-                let is_busy =
-                    is_up && !matches!(slot_reader::stage(page), Stage::Accepting | Stage::Creating);
+                let is_busy = is_up
+                    && !matches!(
+                        slot_reader::stage(page),
+                        RequestStage::Accepting | RequestStage::Creating
+                    );
                 Some(protocol::Process {
                     place: *slot,
                     pid,
@@ -294,7 +297,7 @@ fn boot(generation: &Generation) -> Option<protocol::Boot> {
 
 /// Why a socket can't be reached.
 fn unreachable(listener: &Listener) -> Option<String> {
-    match listener.place() {
+    match listener.socket_path() {
         SocketPath::Own => None,
         SocketPath::Gone => Some("it can't be reached: its file is gone; a reload binds the socket again".to_owned()),
         SocketPath::Taken => Some(

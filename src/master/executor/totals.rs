@@ -4,7 +4,7 @@ use super::Pools;
 use super::generation::Generation;
 use crate::scoreboard::counters::PoolCounters;
 use crate::scoreboard::layout::{header as field, slot};
-use crate::scoreboard::{Stage, header, slot_reader};
+use crate::scoreboard::{RequestStage, header, slot_reader};
 
 /// Sums over all pools.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -64,8 +64,8 @@ impl Generation {
             let requests = slot_reader::word(page, slot::REQUESTS);
             counts.requests = counts.requests.saturating_add(requests);
             match slot_reader::stage(page) {
-                Stage::Accepting => reading.idle += 1,
-                Stage::Creating => reading.starting += 1,
+                RequestStage::Accepting => reading.idle += 1,
+                RequestStage::Creating => reading.starting += 1,
                 _ => reading.busy += 1,
             }
         }

@@ -41,7 +41,7 @@ pub(super) struct Watch {
 #[derive(Debug)]
 struct Open {
     inotify: Inotify,
-    places: HashMap<WatchDescriptor, Vec<Watched>>,
+    watched_paths: HashMap<WatchDescriptor, Vec<Watched>>,
 }
 
 impl Executor {
@@ -58,7 +58,7 @@ impl Executor {
         }
     }
 
-    /// Watches the directories that are there now in place of those that were.
+    /// Watches the directories that are there now in descriptor of those that were.
     fn open_watch(&mut self) {
         let opened = match self.watch.patterns.as_slice() {
             [] => Ok(None),
@@ -126,10 +126,10 @@ impl Open {
     fn new(patterns: &[PathBuf]) -> Result<Open, String> {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)
             .map_err(|errno| format!("{errno}; is fs.inotify.max_user_instances reached?"))?;
-        let mut places: HashMap<WatchDescriptor, Vec<Watched>> = HashMap::new();
+        let mut watched_paths: HashMap<WatchDescriptor, Vec<Watched>> = HashMap::new();
         for watched in config::watched(patterns) {
             match inotify.add_watch(&watched.directory, INTERESTS) {
-                Ok(place) => places.entry(place).or_default().push(watched),
+                Ok(descriptor) => watched_paths.entry(descriptor).or_default().push(watched),
                 // It has just gone, which another one tells.
                 Err(Errno::ENOENT | Errno::ENOTDIR) => {}
                 Err(errno) => {
@@ -142,7 +142,10 @@ impl Open {
                 }
             }
         }
-        Ok(Open { inotify, places })
+        Ok(Open {
+            inotify,
+            watched_paths,
+        })
     }
 
     /// Whether an event may mean that a pool came, changed or went.
@@ -151,10 +154,10 @@ impl Open {
         let Some(name) = &event.name else {
             return !event.mask.contains(Flags::IN_ATTRIB);
         };
-        let Some(places) = self.places.get(&event.wd) else {
+        let Some(watched_paths) = self.watched_paths.get(&event.wd) else {
             return false;
         };
-        places.iter().any(|watched| {
+        watched_paths.iter().any(|watched| {
             let name = Path::new(name);
             watched.has(name)
                 && (!event.mask.contains(Flags::IN_CREATE) || is_whole(&watched.directory.join(name)))

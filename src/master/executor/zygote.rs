@@ -1,5 +1,5 @@
 //! Processes that have started PHP and make workers for pools of any user. Each pool has memory of its own in place of what
-//! they would share; the master keeps it and sends it with each order for a worker.
+//! they would share; the master keeps it and sends it with each command to fork.
 
 use super::generation::Generation;
 use super::preloader::Command;
@@ -147,14 +147,14 @@ impl Executor {
     pub(super) fn zygote_failed(&mut self, pid: i32, reason: &str, exit: Exit) -> bool {
         let is_cancelled = self.helpers.preloaders.get(&pid).is_some_and(|it| it.is_ending);
         let given_up = (!is_cancelled).then(|| self.give_up_zygote(pid, reason));
-        let Some((staying, leaving)) = given_up.flatten() else {
+        let Some((kept, leaving)) = given_up.flatten() else {
             return false;
         };
         self.preloader_gone(pid, exit);
         for id in leaving {
             self.detach(id, Exit::Code(0));
         }
-        for id in staying {
+        for id in kept {
             self.start_preloader(id);
         }
         true
@@ -162,7 +162,7 @@ impl Executor {
 
     /// It says so itself: the others are started in its place, and it ends.
     pub(super) fn zygote_unfit(&mut self, pid: i32, reason: &str) {
-        let Some((staying, leaving)) = self.give_up_zygote(pid, reason) else {
+        let Some((kept, leaving)) = self.give_up_zygote(pid, reason) else {
             return;
         };
         let Some(preloader) = self.helpers.preloaders.get(&pid) else {
@@ -178,7 +178,7 @@ impl Executor {
         for id in leaving {
             self.detach(id, Exit::Code(0));
         }
-        for id in staying {
+        for id in kept {
             self.start_preloader(id);
         }
     }
@@ -315,8 +315,8 @@ impl Helpers {
         }
     }
 
-    /// An order for a worker, with all that it needs; `None`: the generation's workers come from no zygote.
-    pub(super) fn order_of_zygote(
+    /// The command to fork a worker, with all that it needs; `None`: the generation's workers come from no zygote.
+    pub(super) fn command_to_zygote(
         &mut self,
         pools: &mut Pools,
         id: GenerationId,

@@ -23,7 +23,7 @@ pub(crate) struct Alone {
     preloader: i32,
     channel: Option<BufReader<UnixStream>>,
     workers: Vec<Worker>,
-    born: u64,
+    forked: u64,
     pub(crate) socket: PathBuf,
     /// Lines for the daemon's log.
     messages: OwnedFd,
@@ -92,7 +92,7 @@ impl Alone {
             preloader,
             channel: Some(BufReader::new(ours)),
             workers: Vec::new(),
-            born: 0,
+            forked: 0,
             socket,
             messages,
             _held: (accept_out, board),
@@ -129,8 +129,8 @@ impl Alone {
 
     /// Has a worker made.
     pub(crate) fn spawn(&mut self, slot: u32) {
-        self.born += 1;
-        let worker = self.born;
+        self.forked += 1;
+        let worker = self.forked;
         let (theirs, ours) = pipe(true).expect("descriptors");
         let own = WorkerContext {
             slot,

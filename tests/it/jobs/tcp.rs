@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 
 const SECRET: &str = "0123456789abcdefghij";
 
-struct Place {
+struct JobsOverTcp {
     jobs: Jobs,
     address: SocketAddr,
 }
@@ -92,16 +92,16 @@ fn address() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], free_port()))
 }
 
-fn start() -> Place {
+fn start() -> JobsOverTcp {
     let address = address();
     let daemon = Daemon::start(|dir| text(dir, address));
-    Place {
+    JobsOverTcp {
         jobs: Jobs { daemon },
         address,
     }
 }
 
-impl Place {
+impl JobsOverTcp {
     fn trusted(&self) -> Line {
         let mut line = Line::connect(self.address);
         assert_eq!(line.tell(SECRET), Some(json!({"result": "done"})));
@@ -121,8 +121,8 @@ impl Place {
 
 #[test]
 fn the_secret_opens_the_tcp_socket_and_nothing_else_does() {
-    let place = start();
-    let mut trusted = place.trusted();
+    let over_tcp = start();
+    let mut trusted = over_tcp.trusted();
     let pushed =
         trusted.ask(&json!({"command": "push", "job": {"queue": "mail", "kind": "echo", "payload": 7}}));
     let id = pushed.expect("an answer")["jobs"][0]["id"].clone();
@@ -131,7 +131,7 @@ fn the_secret_opens_the_tcp_socket_and_nothing_else_does() {
         .expect("an answer");
     assert_eq!(waited["job"]["result"], "7 mail ");
     // Several lines at once, the secret first.
-    let mut at_once = Line::connect(place.address);
+    let mut at_once = Line::connect(over_tcp.address);
     at_once.say(
         format!("{{\"command\":\"secret\",\"secret\":\"{SECRET}\"}}\n{{\"command\":\"queues\"}}\n")
             .as_bytes(),
@@ -169,7 +169,7 @@ fn the_secret_opens_the_tcp_socket_and_nothing_else_does() {
         ),
         (&long, "a request has at most"),
     ] {
-        let mut stranger = Line::connect(place.address);
+        let mut stranger = Line::connect(over_tcp.address);
         stranger.say(said.as_bytes());
         let answer = stranger.hear().unwrap_or_else(|| panic!("no answer to {said:?}"));
         assert!(
@@ -182,26 +182,30 @@ fn the_secret_opens_the_tcp_socket_and_nothing_else_does() {
         stranger.say(format!("{{\"command\":\"secret\",\"secret\":\"{SECRET}\"}}\n").as_bytes());
         assert!(stranger.is_over(), "{said:?}");
     }
-    let listed = place.jobs.ask(&json!({"command": "list"}));
+    let listed = over_tcp.jobs.ask(&json!({"command": "list"}));
     assert_eq!(listed["jobs"].as_array().map(Vec::len), Some(1), "{listed}");
 
     // The command line, with the configuration's file and with its own.
-    let (code, said) = place.command(&["push", "mail", "echo", "--payload", "8", "--wait"]);
+    let (code, said) = over_tcp.command(&["push", "mail", "echo", "--payload", "8", "--wait"]);
     assert!(code == Some(0) && said.contains("8 mail"), "{said}");
-    let (code, said) = place.command(&["connections"]);
+    let (code, said) = over_tcp.command(&["connections"]);
     assert!(
         code == Some(0) && said.contains("127.0.0.1:") && said.contains("queues"),
         "{said}"
     );
-    fs::write(place.jobs.dir().join("other"), "another secret, which is wrong").expect("a file");
-    let other = place.jobs.dir().join("other").display().to_string();
-    let (code, said) = place.command(&["--secret-file", &other, "queues"]);
+    fs::write(
+        over_tcp.jobs.dir().join("other"),
+        "another secret, which is wrong",
+    )
+    .expect("a file");
+    let other = over_tcp.jobs.dir().join("other").display().to_string();
+    let (code, said) = over_tcp.command(&["--secret-file", &other, "queues"]);
     assert!(code == Some(78) && said.contains("is no secret"), "{said}");
     fs::set_permissions(&other, Permissions::from_mode(0o600)).expect("a mode");
-    let (code, said) = place.command(&["--secret-file", &other, "queues"]);
+    let (code, said) = over_tcp.command(&["--secret-file", &other, "queues"]);
     assert!(code == Some(78) && said.contains("has no secret"), "{said}");
     fs::write(&other, "another-secret-which-is-wrong").expect("a file");
-    let (code, said) = place.command(&["--secret-file", &other, "queues"]);
+    let (code, said) = over_tcp.command(&["--secret-file", &other, "queues"]);
     assert!(
         code == Some(70) && said.contains("this is not the secret"),
         "{said}"
@@ -211,12 +215,12 @@ fn the_secret_opens_the_tcp_socket_and_nothing_else_does() {
 /// Who connects over TCP has no user, so this is what every user of the machine can do.
 #[test]
 fn a_flood_of_strangers_keeps_nobody_out_who_knows_the_secret() {
-    let place = start();
-    let mut before = place.trusted();
+    let over_tcp = start();
+    let mut before = over_tcp.trusted();
     let mut strangers: Vec<Line> = Vec::new();
     for round in 0..4 {
         for _ in 0..100 {
-            let mut stranger = Line::connect(place.address);
+            let mut stranger = Line::connect(over_tcp.address);
             stranger.say(b"{\"command\":\"secret\",\"sec");
             strangers.push(stranger);
         }
@@ -227,7 +231,7 @@ fn a_flood_of_strangers_keeps_nobody_out_who_knows_the_secret() {
             "round {round}"
         );
         assert_eq!(
-            place.trusted().ask(&queues).expect("an answer")["result"],
+            over_tcp.trusted().ask(&queues).expect("an answer")["result"],
             "queues"
         );
     }
@@ -241,7 +245,7 @@ fn a_flood_of_strangers_keeps_nobody_out_who_knows_the_secret() {
     last.say(format!("ret\":\"{SECRET}\"}}\n").as_bytes());
     assert_eq!(last.hear(), Some(json!({"result": "done"})), "it was only slow");
     // One that says nothing more has no place for long.
-    let mut silent = Line::connect(place.address);
+    let mut silent = Line::connect(over_tcp.address);
     silent.say(b"{");
     assert!(silent.is_over());
 }
@@ -283,14 +287,14 @@ impl Drop for Thief {
 
 #[test]
 fn nobody_gets_the_port_in_an_upgrade() {
-    let place = start();
-    let thief = Thief::start(place.address);
-    let upgrade = forkyard(&["upgrade"], &place.jobs.dir())
+    let over_tcp = start();
+    let thief = Thief::start(over_tcp.address);
+    let upgrade = forkyard(&["upgrade"], &over_tcp.jobs.dir())
         .output()
         .expect("upgrade");
     assert!(upgrade.status.success(), "{upgrade:?}");
     assert!(!thief.has_it());
-    let mut line = Line::connect(place.address);
+    let mut line = Line::connect(over_tcp.address);
     assert_eq!(line.tell(SECRET), Some(json!({"result": "done"})));
     assert!(!thief.has_it());
 }
@@ -300,7 +304,7 @@ fn nobody_gets_the_port_while_processes_are_killed_and_replaced() {
     let address = address();
     let daemon = Daemon::start_kept(|dir| text(dir, address));
     let jobs = Jobs { daemon };
-    let place = Place { jobs, address };
+    let over_tcp = JobsOverTcp { jobs, address };
     let thief = Thief::start(address);
     let goes_on = |what: &str| {
         // The process may be about to be replaced.
@@ -313,29 +317,36 @@ fn nobody_gets_the_port_while_processes_are_killed_and_replaced() {
         assert!(!thief.has_it(), "{what}");
     };
     goes_on("the start");
-    let keeper = place.jobs.keeper_of_jobs(place.jobs.daemon.kept_master());
+    let keeper = over_tcp.jobs.keeper_of_jobs(over_tcp.jobs.daemon.kept_master());
     process::signal(keeper, Signal::SIGKILL);
     goes_on("the process that keeps jobs is killed");
-    process::signal(place.jobs.daemon.kept_master(), Signal::SIGKILL);
-    place.jobs.daemon.wait_for_count("ready to handle connections", 2);
+    process::signal(over_tcp.jobs.daemon.kept_master(), Signal::SIGKILL);
+    over_tcp
+        .jobs
+        .daemon
+        .wait_for_count("ready to handle connections", 2);
     goes_on("the master is killed");
-    let upgrade = forkyard(&["upgrade"], &place.jobs.dir())
+    let upgrade = forkyard(&["upgrade"], &over_tcp.jobs.dir())
         .output()
         .expect("upgrade");
     assert!(upgrade.status.success(), "{upgrade:?}");
     goes_on("an upgrade");
-    let reload = || forkyard(&["reload"], &place.jobs.dir()).output().expect("reload");
+    let reload = || {
+        forkyard(&["reload"], &over_tcp.jobs.dir())
+            .output()
+            .expect("reload")
+    };
 
     // A secret that others could read is refused, and the one before holds.
-    let mut told_before = place.trusted();
-    write_secret(&place.jobs.dir(), "the-next-secret-of-all", 0o644);
+    let mut told_before = over_tcp.trusted();
+    write_secret(&over_tcp.jobs.dir(), "the-next-secret-of-all", 0o644);
     let refused = reload();
     assert!(!refused.status.success(), "{refused:?}");
-    assert!(place.jobs.daemon.log().contains("is no secret"));
+    assert!(over_tcp.jobs.daemon.log().contains("is no secret"));
     goes_on("a reload that is refused");
     drop(thief);
     // A changed one ends what knew the old one alone.
-    write_secret(&place.jobs.dir(), "the-next-secret-of-all", 0o600);
+    write_secret(&over_tcp.jobs.dir(), "the-next-secret-of-all", 0o600);
     assert!(reload().status.success());
     assert!(told_before.is_over());
     let mut line = Line::connect(address);
@@ -349,7 +360,7 @@ fn nobody_gets_the_port_while_processes_are_killed_and_replaced() {
         Some(json!({"result": "done"}))
     );
     // Without the key there is no socket.
-    let file = place.jobs.dir().join("forkyard.toml");
+    let file = over_tcp.jobs.dir().join("forkyard.toml");
     let text = fs::read_to_string(&file).expect("configuration");
     let without: Vec<&str> = text
         .lines()

@@ -47,7 +47,7 @@ fn write(dir: &Path, more: &str) {
 }
 
 /// The pid and the group of a worker that has answered.
-fn look(daemon: &Daemon) -> (u32, String) {
+fn pid_and_group(daemon: &Daemon) -> (u32, String) {
     let body = daemon.get("p0", "look.php").body();
     let (pid, groups) = body.split_once('\n').expect("two lines");
     let own = groups.lines().find_map(|line| line.strip_prefix("0::"));
@@ -59,7 +59,7 @@ fn without_groups_shares_are_nice_and_a_limit_and_the_status_says_why() {
     let dir = directory();
     write(dir.path(), SHARES);
     let daemon = Daemon::start_in(dir.path());
-    let (pid, _) = look(&daemon);
+    let (pid, _) = pid_and_group(&daemon);
     let said = status(dir.path())["pools"][0]["shares"]
         .as_str()
         .expect("shares")
@@ -112,7 +112,7 @@ fn a_worker_of_a_zygote_is_in_its_pool_s_group() {
         &format!("cgroup = {{ parent = \"{}\" }}\n", group.0.display()),
     );
     let mut daemon = Daemon::start_in(dir.path());
-    let (pid, own) = look(&daemon);
+    let (pid, own) = pid_and_group(&daemon);
     assert!(own.ends_with("/p0"), "{own}");
     assert_eq!(group.members("p0"), [pid]);
     assert!(!daemon.log().contains("ERROR"), "{}", daemon.log());
@@ -128,7 +128,7 @@ fn a_worker_of_a_zygote_is_in_its_pool_s_group() {
         group.members("p0").is_empty().then_some(())
     });
     let mut daemon = Daemon::start_in(dir.path());
-    assert!(look(&daemon).1.ends_with("/p0"));
+    assert!(pid_and_group(&daemon).1.ends_with("/p0"));
     daemon.signal(Signal::SIGTERM);
     assert!(daemon.wait().success());
     assert!(!group.0.join("p0").exists(), "it is removed at the end");
@@ -155,7 +155,7 @@ fn in_a_delegated_group_each_pool_has_one_of_its_own() {
     ));
     let mut daemon = Daemon::launch(dir.path(), command);
     daemon.wait_for("ready to handle connections");
-    let (pid, own) = look(&daemon);
+    let (pid, own) = pid_and_group(&daemon);
     let said = status(dir.path())["pools"][0]["shares"]
         .as_str()
         .expect("shares")

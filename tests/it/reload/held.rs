@@ -123,13 +123,13 @@ fn a_directory_of_settings_that_is_gone_is_missed_by_none() {
 }
 
 /// What belongs to root alone, where extensions are credible.
-struct Place(PathBuf);
+struct LibraryDirectory(PathBuf);
 
-impl Place {
-    fn new() -> Place {
+impl LibraryDirectory {
+    fn new() -> LibraryDirectory {
         let path = PathBuf::from(format!("/opt/forkyard-test-{}", std::process::id()));
         fs::create_dir_all(&path).expect("root can");
-        Place(path)
+        LibraryDirectory(path)
     }
 
     /// Replaces a file as package managers do.
@@ -141,7 +141,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for LibraryDirectory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -152,9 +152,9 @@ fn a_replaced_extension_is_named_once_and_the_reload_takes_it_in() {
     if crate::skip::needs_root() {
         return;
     }
-    let place = Place::new();
+    let directory = LibraryDirectory::new();
     let original = Path::new("/usr/lib/php/20220829/calendar.so");
-    let library = place.put("calendar.so", original);
+    let library = directory.put("calendar.so", original);
     let daemon = Daemon::start(|dir| {
         let application = format!(
             "runtime = \"php\"\nversion = \"8.2\"\npreloader = \"own\"\nphp_ini = \"{}\"\nphp_admin_value = {{ extension = \"{}\" }}\n",
@@ -176,7 +176,7 @@ fn a_replaced_extension_is_named_once_and_the_reload_takes_it_in() {
     let old = inode(&library);
     assert_eq!(shown(&daemon, "early"), old);
 
-    place.put("calendar.so", original);
+    directory.put("calendar.so", original);
     let new = inode(&library);
     assert_ne!(new, old);
     // What is started now has what is there, and the log says so, once.
@@ -194,7 +194,7 @@ fn a_replaced_extension_is_named_once_and_the_reload_takes_it_in() {
     );
     assert_eq!(daemon.log().matches(TOLD).count(), 1, "{}", daemon.log());
     // Another change is another line.
-    place.put("calendar.so", original);
+    directory.put("calendar.so", original);
     assert_eq!(shown(&daemon, "last"), inode(&library));
     assert_eq!(daemon.log().matches(TOLD).count(), 2, "{}", daemon.log());
 
@@ -207,7 +207,7 @@ fn a_replaced_extension_is_named_once_and_the_reload_takes_it_in() {
         });
     }
     // That is what holds now, also where nothing had to be started.
-    place.put("calendar.so", original);
+    directory.put("calendar.so", original);
     for pid in daemon
         .preloaders("last")
         .into_iter()

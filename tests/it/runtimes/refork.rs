@@ -102,7 +102,7 @@ impl Site {
     }
 
     /// Asks until a worker answers that was forked from one that had answered so many requests.
-    fn ask_until_born_of(&self, requests: u32) -> Told {
+    fn ask_until_forked_from(&self, requests: u32) -> Told {
         let known: BTreeSet<u32> = self.daemon.workers("www").into_iter().collect();
         until("a worker of another preloader", || {
             let told = self.ask();
@@ -155,7 +155,7 @@ fn assert_renewed_with(site: &Site, threads: usize) -> Told {
     let daemon = &site.daemon;
     let first = site.preloader();
     let before = daemon.wait_for_workers("www", 3);
-    let told = site.ask_until_born_of(5);
+    let told = site.ask_until_forked_from(5);
     daemon.wait_for("makes the workers from now on; the old ones are replaced");
     until("all workers to be others", || {
         let now = daemon.workers("www");

@@ -78,7 +78,7 @@ def lies():
 
 
 def unasked():
-    """Workers that nobody asked for, births and failures."""
+    """Workers that nobody asked for, forks and failures."""
     for number in range(2000):
         answer(result="ok", worker=number, pid=told("victim"))
         answer(result="error", worker=random.getrandbits(64), message="x" * 1000)

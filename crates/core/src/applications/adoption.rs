@@ -2,7 +2,7 @@
 
 use super::event::{Adopted, InstanceId, SessionId};
 use super::instance::Instance;
-use super::life::Life;
+use super::instance_state::InstanceState;
 use super::pool::{ApplicationPool, Step};
 use super::timers::Timer;
 
@@ -33,7 +33,7 @@ impl ApplicationPool {
         let most = application.options.max_request_time;
         self.uses += 1;
         let mut instance = Instance::new(app, application.restarts, step.now);
-        instance.life = Life::Serving;
+        instance.state = InstanceState::Serving;
         instance.running.insert(session);
         instance.adopted = Some(session);
         instance.used = self.uses;

@@ -4,7 +4,7 @@ use super::action::Trouble;
 use super::event::{InstanceId, SessionId};
 use super::index::Keys;
 use super::options::Options;
-use super::restart_file::Known;
+use super::restart::Known;
 use crate::tick::Tick;
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;

@@ -4,7 +4,7 @@ use super::action::{Notice, Reason};
 use super::application::{AppId, length};
 use super::event::SessionId;
 use super::index::Class;
-use super::life::InstanceCause;
+use super::instance_state::InstanceCause;
 use super::pool::{ApplicationPool, Step};
 
 impl ApplicationPool {

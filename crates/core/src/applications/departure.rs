@@ -1,9 +1,9 @@
-//! Instances change their life, leave, and are gone.
+//! Instances change their state, leave, and are gone.
 
 use super::action::{Action, Disabling, Force, Notice, Reason, Trouble};
 use super::application::AppId;
 use super::event::InstanceId;
-use super::life::{self, InstanceCause, Life};
+use super::instance_state::{self, InstanceCause, InstanceState};
 use super::pool::{ApplicationPool, Step};
 use super::timers::Timer;
 use std::sync::Arc;
@@ -21,7 +21,11 @@ impl ApplicationPool {
     }
 
     pub(super) fn file(&mut self, id: InstanceId) {
-        let Some(instance) = self.instances.get(&id).filter(|one| one.life == Life::Serving) else {
+        let Some(instance) = self
+            .instances
+            .get(&id)
+            .filter(|one| one.state == InstanceState::Serving)
+        else {
             return;
         };
         if let Some(app) = self.apps.get_mut(&instance.app) {
@@ -32,73 +36,81 @@ impl ApplicationPool {
         }
     }
 
-    /// Changes an instance's life, with all that follows for the records and for its timer.
+    /// Changes an instance's state, with all that follows for the records and for its timer.
     pub(super) fn change(&mut self, id: InstanceId, cause: InstanceCause, step: &mut Step<'_>) {
-        let Some((before, app)) = self.instances.get(&id).map(|one| (one.life, one.app)) else {
+        let Some((before, app)) = self.instances.get(&id).map(|one| (one.state, one.app)) else {
             return;
         };
-        let after = life::next(before, cause);
+        let after = instance_state::next(before, cause);
         if before == after {
             return;
         }
         self.unfile(id);
-        self.count_life(id, app, before, false);
+        self.count_state(id, app, before, false);
         self.timers.clear(Timer::Instance(id));
         if let Some(instance) = self.instances.get_mut(&id) {
-            instance.life = after;
+            instance.state = after;
         }
-        self.count_life(id, app, after, true);
-        if before == Life::Finishing {
+        self.count_state(id, app, after, true);
+        if before == InstanceState::Finishing {
             self.yielding.remove(&id);
         }
         self.file(id);
         self.touched.insert(app);
         let options = self.apps[&app].options;
         match after {
-            Life::Draining => {
+            InstanceState::Draining => {
                 if let Some(most) = options.drain_timeout {
                     self.timers.set(Timer::Instance(id), step.now, most);
                 }
             }
-            Life::Working => {
+            InstanceState::Working => {
                 self.timers
                     .set(Timer::Instance(id), step.now, options.work_timeout);
                 step.act(Action::Work(id));
             }
-            Life::Disabled => step.act(Action::Disabled(id, Disabling::Done)),
-            Life::Stopping => {
-                if before == Life::Spawning {
+            InstanceState::Disabled => step.act(Action::Disabled(id, Disabling::Done)),
+            InstanceState::Stopping => {
+                if before == InstanceState::Spawning {
                     return step.act(Action::Stop(id, Force::Kill));
                 }
                 step.act(Action::Stop(id, Force::Ask));
                 self.timers
                     .set(Timer::Instance(id), step.now, options.stop_timeout);
             }
-            Life::Spawning | Life::Serving | Life::Finishing | Life::Disabling => {}
+            InstanceState::Spawning
+            | InstanceState::Serving
+            | InstanceState::Finishing
+            | InstanceState::Disabling => {}
         }
-        if before == Life::Disabling && matches!(after, Life::Draining | Life::Stopping) {
+        if before == InstanceState::Disabling
+            && matches!(after, InstanceState::Draining | InstanceState::Stopping)
+        {
             step.act(Action::Disabled(id, Disabling::Gone));
         }
-        if matches!(after, Life::Draining | Life::Stopping | Life::Finishing) {
+        if matches!(
+            after,
+            InstanceState::Draining | InstanceState::Stopping | InstanceState::Finishing
+        ) {
             self.is_leaving(id, app, step);
         }
     }
 
     /// Counts an instance in or out of a state.
-    fn count_life(&mut self, id: InstanceId, app: AppId, life: Life, enters: bool) {
-        let count = match life {
-            Life::Spawning => &mut self.counts.spawning,
-            Life::Finishing => &mut self.counts.finishing,
-            Life::Draining => &mut self.counts.draining,
-            Life::Stopping => &mut self.counts.stopping,
-            Life::Working => match self.apps.get_mut(&app) {
+    fn count_state(&mut self, id: InstanceId, app: AppId, state: InstanceState, enters: bool) {
+        let count = match state {
+            InstanceState::Spawning => &mut self.counts.spawning,
+            InstanceState::Finishing => &mut self.counts.finishing,
+            InstanceState::Draining => &mut self.counts.draining,
+            InstanceState::Stopping => &mut self.counts.stopping,
+            InstanceState::Working => match self.apps.get_mut(&app) {
                 Some(app) => &mut app.working,
                 None => return,
             },
-            Life::Serving | Life::Disabling | Life::Disabled => return,
+            InstanceState::Serving | InstanceState::Disabling | InstanceState::Disabled => return,
         };
         *count = if enters { *count + 1 } else { *count - 1 };
-        if life == Life::Spawning {
+        if state == InstanceState::Spawning {
             if let Some(app) = self.apps.get_mut(&app) {
                 match enters {
                     true => app.spawning.insert(id),
@@ -128,8 +140,11 @@ impl ApplicationPool {
 
     /// Takes an instance out of service; it stops after its sessions. Nothing if it is leaving already.
     pub(super) fn retire(&mut self, id: InstanceId, reason: Reason, step: &mut Step<'_>) {
-        let life = self.instances.get(&id).map(|one| one.life);
-        if matches!(life, None | Some(Life::Draining | Life::Stopping)) {
+        let state = self.instances.get(&id).map(|one| one.state);
+        if matches!(
+            state,
+            None | Some(InstanceState::Draining | InstanceState::Stopping)
+        ) {
             return;
         }
         step.say(Notice::Leaves(id, reason));
@@ -175,13 +190,16 @@ impl ApplicationPool {
         let Some(instance) = self.instances.get(&id) else {
             return;
         };
-        let (life, app, processed) = (instance.life, instance.app, instance.processed);
-        let wanted = matches!(life, Life::Stopping | Life::Draining | Life::Finishing);
+        let (state, app, processed) = (instance.state, instance.app, instance.processed);
+        let wanted = matches!(
+            state,
+            InstanceState::Stopping | InstanceState::Draining | InstanceState::Finishing
+        );
         let had = instance.busyness() > 0;
         // A request that crashes its instance says nothing against the code of the others.
         let had_work = processed > 0 || !instance.running.is_empty();
         self.drop_instance(id, step);
-        if life == Life::Spawning {
+        if state == InstanceState::Spawning {
             return self.failed(app, Trouble::Died, step);
         }
         if !wanted || had {
@@ -201,8 +219,8 @@ impl ApplicationPool {
         let Some(instance) = self.instances.remove(&id) else {
             return;
         };
-        self.count_life(id, instance.app, instance.life, false);
-        if instance.life == Life::Disabling {
+        self.count_state(id, instance.app, instance.state, false);
+        if instance.state == InstanceState::Disabling {
             step.act(Action::Disabled(id, Disabling::Gone));
         }
         self.is_leaving(id, instance.app, step);
@@ -218,25 +236,28 @@ impl ApplicationPool {
             return;
         };
         let app = instance.app;
-        match instance.life {
-            Life::Spawning => {
+        match instance.state {
+            InstanceState::Spawning => {
                 step.say(Notice::Leaves(id, Reason::StartTimeout));
                 self.change(id, InstanceCause::Stop, step);
                 self.failed(app, Trouble::TimedOut, step);
             }
-            Life::Draining => {
+            InstanceState::Draining => {
                 step.say(Notice::DrainTimedOut(id));
                 self.stop(id, step);
             }
-            Life::Working => {
+            InstanceState::Working => {
                 step.say(Notice::Leaves(id, Reason::Work));
                 self.kill(id, step);
             }
-            Life::Stopping => {
+            InstanceState::Stopping => {
                 step.say(Notice::StopTimedOut(id));
                 step.act(Action::Stop(id, Force::Kill));
             }
-            Life::Serving | Life::Finishing | Life::Disabling | Life::Disabled => {}
+            InstanceState::Serving
+            | InstanceState::Finishing
+            | InstanceState::Disabling
+            | InstanceState::Disabled => {}
         }
     }
 

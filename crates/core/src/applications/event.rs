@@ -1,7 +1,7 @@
 //! What can happen to the pool.
 
 use super::options::{Options, RestartMethod};
-use super::restart_file::RestartFiles;
+use super::restart::RestartFiles;
 use crate::tick::Tick;
 use std::num::NonZeroU32;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 use super::application::AppId;
 use super::event::SessionId;
-use super::life::Life;
+use super::instance_state::InstanceState;
 use crate::tick::Tick;
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 #[derive(Debug)]
 pub(super) struct Instance {
     pub app: AppId,
-    pub life: Life,
+    pub state: InstanceState,
     /// How often the application had been restarted when it was begun.
     pub restarts: u32,
     /// Sessions that it may work on, oldest first: at most `concurrency`.
@@ -36,7 +36,7 @@ impl Instance {
     pub(super) fn new(app: AppId, restarts: u32, now: Tick) -> Instance {
         Instance {
             app,
-            life: Life::Spawning,
+            state: InstanceState::Spawning,
             restarts,
             running: BTreeSet::new(),
             lease: None,

@@ -2,7 +2,7 @@
 
 use super::application::{AppId, Application, length};
 use super::index::{Class, Index, keys};
-use super::life::Life;
+use super::instance_state::InstanceState;
 use super::pool::{ApplicationPool, Counts};
 use super::timers::Timer;
 
@@ -21,7 +21,11 @@ impl ApplicationPool {
             self.check_app(*id, app);
         }
         for id in &self.yielding {
-            assert_eq!(self.instances[id].life, Life::Finishing, "it gives its place up");
+            assert_eq!(
+                self.instances[id].state,
+                InstanceState::Finishing,
+                "it gives its place up"
+            );
         }
         for (session, held) in &self.sessions {
             match held.instance {
@@ -68,14 +72,14 @@ impl ApplicationPool {
     }
 
     fn recount(&self) -> Counts {
-        let with = |life| length(self.instances.values().filter(|one| one.life == life).count());
+        let with = |state| length(self.instances.values().filter(|one| one.state == state).count());
         let spares = self.apps.values().filter_map(|app| app.rolling.as_ref());
         Counts {
             active: length(self.instances.values().filter(|one| one.busyness() > 0).count()),
-            spawning: with(Life::Spawning),
-            finishing: with(Life::Finishing),
-            draining: with(Life::Draining),
-            stopping: with(Life::Stopping),
+            spawning: with(InstanceState::Spawning),
+            finishing: with(InstanceState::Finishing),
+            draining: with(InstanceState::Draining),
+            stopping: with(InstanceState::Stopping),
             spares: length(spares.filter(|rolling| rolling.spare.is_some()).count()),
         }
     }
@@ -140,22 +144,31 @@ impl ApplicationPool {
         for instance in &app.instances {
             let one = &self.instances[instance];
             assert_eq!(one.app, id);
-            let serves = one.life == Life::Serving;
+            let serves = one.state == InstanceState::Serving;
             let idle = app.idle.contains(&(one.used, *instance));
             let busy = app.busy.contains(&(one.load(), *instance));
             assert_eq!(idle, serves && one.busyness() == 0, "the idle are idle");
             assert_eq!(busy, serves && one.busyness() > 0, "the busy are busy");
-            assert_eq!(app.spawning.contains(instance), one.life == Life::Spawning);
-            let empty = matches!(
-                one.life,
-                Life::Spawning | Life::Disabled | Life::Working | Life::Stopping
+            assert_eq!(
+                app.spawning.contains(instance),
+                one.state == InstanceState::Spawning
             );
-            assert!(!empty || one.busyness() == 0, "{:?} has sessions", one.life);
-            let full = matches!(one.life, Life::Finishing | Life::Disabling | Life::Draining);
-            assert!(!full || one.busyness() > 0, "{:?} has none", one.life);
+            let empty = matches!(
+                one.state,
+                InstanceState::Spawning
+                    | InstanceState::Disabled
+                    | InstanceState::Working
+                    | InstanceState::Stopping
+            );
+            assert!(!empty || one.busyness() == 0, "{:?} has sessions", one.state);
+            let full = matches!(
+                one.state,
+                InstanceState::Finishing | InstanceState::Disabling | InstanceState::Draining
+            );
+            assert!(!full || one.busyness() > 0, "{:?} has none", one.state);
             assert!(one.queued.is_empty() || !one.running.is_empty(), "the first runs");
-            let timed = matches!(one.life, Life::Spawning | Life::Working);
-            assert!(!timed || self.is_timed(*instance), "{:?} has no end", one.life);
+            let timed = matches!(one.state, InstanceState::Spawning | InstanceState::Working);
+            assert!(!timed || self.is_timed(*instance), "{:?} has no end", one.state);
             queued += length(one.queued.len());
         }
         assert_eq!(queued, app.queued);

@@ -132,7 +132,7 @@ impl ApplicationPool {
             Event::Restart(name, method) => self.restart_named(&name, method, step),
             Event::Seen(name, restart_files) => {
                 if let Some(app) = self.names.get(&name).copied() {
-                    self.look(app, restart_files, step);
+                    self.take_restart_files(app, restart_files, step);
                 }
             }
             Event::Changed(name, options) => self.options_changed(name, options),

@@ -1,23 +1,71 @@
-//! Restarts: instances with old code make room for such with new.
+//! Restarts: instances with old code make room for such with new, after `tmp/restart.txt` was touched (`take_restart_files`),
+//! or by a command.
 //!
-//! A look at the directory begins one (a request leads to it: `crates/router/src/router/app_index.rs`), or a command does. A
-//! rolling restart goes on in `roll` of `capacity.rs`, which starts the next new instance, and `roll_on` here, which retires an
-//! old one. The master gives an instance of a higher number of restarts a generation of its own, with a new preloader
+//! The router has the inspector look at the directory with a request, not more often than every `stat_throttle_rate` (`ask` in
+//! `crates/router/src/router/app_index.rs`). A blocking restart (`restart`) retires all old instances at once. A rolling one goes
+//! on in `roll` of `capacity.rs`, which starts the next new instance, and `roll_on` here, which retires an old one once that is
+//! up. The master gives an instance of a higher number of restarts a generation of its own, with a new preloader
 //! (`order_instance` in `src/master/executor/applications/instances.rs`).
 
 use super::action::{Notice, Reason};
 use super::application::{AppId, Rolling};
 use super::event::InstanceId;
-use super::life::{InstanceCause, Life};
+use super::instance_state::{InstanceCause, InstanceState};
 use super::options::RestartMethod;
 use super::pool::{ApplicationPool, Step};
-use super::restart_file::RestartFiles;
 use super::timers::Timer;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// What tells one state of a file from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileState {
+    /// Its time of modification, in nanoseconds since 1970.
+    pub modified_ns: i128,
+    /// Its inode.
+    pub inode: u64,
+}
+
+/// A look at an application's restart files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RestartFiles {
+    /// `restart.txt`; `None`: it is not there.
+    pub restart: Option<FileState>,
+    /// Whether `always_restart.txt` is there.
+    pub always: bool,
+}
+
+/// The directory of an application's restart files: `tmp` in its root, or `restart_dir`, which a relative path puts
+/// below the root.
+pub fn restart_directory(app_root: &Path, restart_dir: Option<&Path>) -> PathBuf {
+    app_root.join(restart_dir.unwrap_or(Path::new("tmp")))
+}
+
+/// What is known of `restart.txt`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Known {
+    /// It was not looked at yet.
+    #[default]
+    Nothing,
+    /// It was like this at the last look.
+    Seen(Option<FileState>),
+}
+
+impl Known {
+    /// Takes in a look; whether it means that the application is to be restarted. The first look is the baseline, and a
+    /// file that goes means nothing.
+    pub(super) fn take_restart_file(&mut self, restart: Option<FileState>) -> bool {
+        let before = std::mem::replace(self, Known::Seen(restart));
+        match (before, restart) {
+            (Known::Nothing, _) | (Known::Seen(_), None) => false,
+            (Known::Seen(before), Some(_)) => before != restart,
+        }
+    }
+}
 
 /// What becomes of instances that are still being started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unborn {
+enum WhileStarting {
     /// They may have read old code: they are stopped.
     Stop,
     /// They go on. With `always_restart.txt` every look would otherwise stop what the request before it waits for: with
@@ -27,24 +75,25 @@ enum Unborn {
 }
 
 impl ApplicationPool {
-    /// Takes in what was seen of an application's restart files.
-    pub(super) fn look(&mut self, id: AppId, restart_files: RestartFiles, step: &mut Step<'_>) {
+    /// Takes in what was seen of an application's restart files, with a request (`ask` in `crates/router/src/router/app_index.rs`)
+    /// or after it. A `restart.txt` that is new restarts as `restart_method` says.
+    pub(super) fn take_restart_files(&mut self, id: AppId, restart_files: RestartFiles, step: &mut Step<'_>) {
         let Some(app) = self.apps.get_mut(&id) else {
             return;
         };
-        let changed = app.known.look(restart_files.restart);
+        let changed = app.known.take_restart_file(restart_files.restart);
         let method = app.options.restart_method;
         let up = app.instances.len() > app.spawning.len();
         if changed {
-            self.restart(id, method, Unborn::Stop, step);
+            self.restart(id, method, WhileStarting::Stop, step);
         } else if restart_files.always && up {
-            self.restart(id, RestartMethod::Blocking, Unborn::Keep, step);
+            self.restart(id, RestartMethod::Blocking, WhileStarting::Keep, step);
         }
     }
 
     pub(super) fn restart_named(&mut self, name: &Arc<str>, method: RestartMethod, step: &mut Step<'_>) {
         if let Some(id) = self.names.get(name).copied() {
-            self.restart(id, method, Unborn::Stop, step);
+            self.restart(id, method, WhileStarting::Stop, step);
         }
     }
 
@@ -55,7 +104,7 @@ impl ApplicationPool {
         };
         if app.rolling.is_none() && !app.resisting {
             step.say(Notice::Renewing(Arc::clone(&app.name), reason));
-            self.restart(id, RestartMethod::Rolling, Unborn::Stop, step);
+            self.restart(id, RestartMethod::Rolling, WhileStarting::Stop, step);
         }
     }
 
@@ -73,7 +122,7 @@ impl ApplicationPool {
         }
     }
 
-    fn restart(&mut self, id: AppId, method: RestartMethod, unborn: Unborn, step: &mut Step<'_>) {
+    fn restart(&mut self, id: AppId, method: RestartMethod, starting: WhileStarting, step: &mut Step<'_>) {
         let method = self.fitting(method);
         self.end_rolling(id);
         self.timers.clear(Timer::Backoff(id));
@@ -91,19 +140,23 @@ impl ApplicationPool {
             let Some(one) = self.instances.get_mut(&instance) else {
                 continue;
             };
-            match one.life {
-                Life::Spawning if unborn == Unborn::Keep => one.restarts = restarts,
-                Life::Serving | Life::Working if rolls => {
+            match one.state {
+                InstanceState::Spawning if starting == WhileStarting::Keep => one.restarts = restarts,
+                InstanceState::Serving | InstanceState::Working if rolls => {
                     old.old.insert(instance);
                 }
-                Life::Spawning => {
+                InstanceState::Spawning => {
                     step.say(Notice::Leaves(instance, Reason::Restart));
                     self.change(instance, InstanceCause::Stop, step);
                 }
-                Life::Serving | Life::Finishing | Life::Disabling | Life::Disabled | Life::Working => {
+                InstanceState::Serving
+                | InstanceState::Finishing
+                | InstanceState::Disabling
+                | InstanceState::Disabled
+                | InstanceState::Working => {
                     self.retire(instance, Reason::Restart, step);
                 }
-                Life::Draining | Life::Stopping => {}
+                InstanceState::Draining | InstanceState::Stopping => {}
             }
         }
         if let Some(app) = self.apps.get_mut(&id).filter(|_| rolls) {
@@ -155,5 +208,43 @@ impl ApplicationPool {
         if rolling.is_some_and(|rolling| rolling.spare.is_some()) {
             self.counts.spares -= 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file_state(modified_ns: i128, inode: u64) -> Option<FileState> {
+        Some(FileState { modified_ns, inode })
+    }
+
+    #[test]
+    fn only_a_file_that_appears_or_changes_restarts() {
+        let mut known = Known::default();
+        assert!(!known.take_restart_file(file_state(1, 1)), "the baseline");
+        assert!(!known.take_restart_file(file_state(1, 1)));
+        assert!(known.take_restart_file(file_state(2, 1)), "touched");
+        assert!(known.take_restart_file(file_state(2, 2)), "replaced");
+        assert!(
+            known.take_restart_file(file_state(1, 2)),
+            "an older time is another time"
+        );
+        assert!(!known.take_restart_file(None), "removed");
+        assert!(!known.take_restart_file(None));
+        assert!(known.take_restart_file(file_state(1, 2)), "created");
+
+        let mut absent = Known::default();
+        assert!(!absent.take_restart_file(None), "the baseline");
+        assert!(absent.take_restart_file(file_state(0, 1)), "created");
+    }
+
+    #[test]
+    fn the_directory_follows_its_setting() {
+        let root = Path::new("/srv/shop");
+        let said = |path| restart_directory(root, Some(Path::new(path)));
+        assert_eq!(restart_directory(root, None), Path::new("/srv/shop/tmp"));
+        assert_eq!(said("signs"), Path::new("/srv/shop/signs"));
+        assert_eq!(said("/run/signs"), Path::new("/run/signs"));
     }
 }

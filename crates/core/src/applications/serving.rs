@@ -3,7 +3,7 @@
 use super::action::{Action, Notice, Reason, Refusal};
 use super::application::{AppId, Application, length};
 use super::event::{Get, InstanceId, LeaseHolder, Return, SessionId, Target, Wait};
-use super::life::{InstanceCause, Life};
+use super::instance_state::{InstanceCause, InstanceState};
 use super::options::Options;
 use super::pool::{ApplicationPool, Session, Step};
 use super::timers::Timer;
@@ -35,7 +35,7 @@ impl ApplicationPool {
             }
         };
         if let Some(restart_files) = get.restart_files {
-            self.look(id, restart_files, step);
+            self.take_restart_files(id, restart_files, step);
         }
         let Some(app) = self.apps.get_mut(&id) else {
             return Err(Refusal::Unknown);
@@ -298,7 +298,12 @@ impl ApplicationPool {
         };
         match back {
             Return::Ok => instance.processed = instance.processed.saturating_add(1),
-            Return::Failed if matches!(instance.life, Life::Serving | Life::Finishing | Life::Disabling) => {
+            Return::Failed
+                if matches!(
+                    instance.state,
+                    InstanceState::Serving | InstanceState::Finishing | InstanceState::Disabling
+                ) =>
+            {
                 return self.retire(id, Reason::Failed, step);
             }
             Return::Failed => {}

@@ -5,7 +5,7 @@ use super::application::AppId;
 use super::event::{ErrorId, InstanceId};
 use super::index::Class;
 use super::instance::Instance;
-use super::life::{InstanceCause, Life};
+use super::instance_state::{InstanceCause, InstanceState};
 use super::pool::{ApplicationPool, Step};
 use super::timers::Timer;
 use std::sync::Arc;
@@ -54,7 +54,11 @@ impl ApplicationPool {
     }
 
     pub(super) fn spawned(&mut self, id: InstanceId, step: &mut Step<'_>) {
-        let Some(instance) = self.instances.get(&id).filter(|one| one.life == Life::Spawning) else {
+        let Some(instance) = self
+            .instances
+            .get(&id)
+            .filter(|one| one.state == InstanceState::Spawning)
+        else {
             return;
         };
         let app_id = instance.app;
@@ -80,9 +84,9 @@ impl ApplicationPool {
         let Some(instance) = self.instances.get(&id) else {
             return;
         };
-        let (app, life) = (instance.app, instance.life);
+        let (app, state) = (instance.app, instance.state);
         self.drop_instance(id, step);
-        if life == Life::Spawning {
+        if state == InstanceState::Spawning {
             self.failed(app, Trouble::Failed(error), step);
         }
     }

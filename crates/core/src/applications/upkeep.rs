@@ -4,7 +4,7 @@ use super::action::{Action, Disabling, Reason};
 use super::application::AppId;
 use super::event::InstanceId;
 use super::index::Class;
-use super::life::{InstanceCause, Life};
+use super::instance_state::{InstanceCause, InstanceState};
 use super::pool::{ApplicationPool, Step};
 use super::timers::Timer;
 
@@ -30,7 +30,10 @@ impl ApplicationPool {
             return;
         };
         let (app_id, app) = (instance.app, &self.apps[&instance.app]);
-        let served = matches!(instance.life, Life::Serving | Life::Disabling | Life::Disabled);
+        let served = matches!(
+            instance.state,
+            InstanceState::Serving | InstanceState::Disabling | InstanceState::Disabled
+        );
         if !served || app.options.memory_limit.is_none_or(|limit| bytes <= limit) {
             return;
         }
@@ -59,7 +62,10 @@ impl ApplicationPool {
         let Some(instance) = self.instances.get(&id) else {
             return;
         };
-        if matches!(instance.life, Life::Serving | Life::Disabling | Life::Disabled) {
+        if matches!(
+            instance.state,
+            InstanceState::Serving | InstanceState::Disabling | InstanceState::Disabled
+        ) {
             if let Some(app) = self.apps.get_mut(&instance.app) {
                 app.work_wanted.insert(id);
                 self.touched.insert(instance.app);
@@ -82,7 +88,7 @@ impl ApplicationPool {
         }
         let idle = |id: &&InstanceId| {
             let instance = &self.instances[id];
-            instance.life == Life::Serving && instance.busyness() == 0
+            instance.state == InstanceState::Serving && instance.busyness() == 0
         };
         if let Some(instance) = app.work_wanted.iter().find(idle).copied() {
             self.apps.entry(id).and_modify(|app| {
@@ -101,12 +107,14 @@ impl ApplicationPool {
             return step.act(Action::Disabled(id, Disabling::Gone));
         };
         let app_id = instance.app;
-        match instance.life {
-            Life::Serving => {}
-            Life::Disabling => return,
-            Life::Disabled => return step.act(Action::Disabled(id, Disabling::Already)),
-            Life::Spawning | Life::Working => return step.act(Action::Disabled(id, Disabling::Impossible)),
-            Life::Finishing | Life::Draining | Life::Stopping => {
+        match instance.state {
+            InstanceState::Serving => {}
+            InstanceState::Disabling => return,
+            InstanceState::Disabled => return step.act(Action::Disabled(id, Disabling::Already)),
+            InstanceState::Spawning | InstanceState::Working => {
+                return step.act(Action::Disabled(id, Disabling::Impossible));
+            }
+            InstanceState::Finishing | InstanceState::Draining | InstanceState::Stopping => {
                 return step.act(Action::Disabled(id, Disabling::Gone));
             }
         }
@@ -139,13 +147,13 @@ impl ApplicationPool {
             .apps
             .get_mut(&instance.app)
             .is_some_and(|app| app.disable_after.remove(&id));
-        if waited || instance.life == Life::Disabling {
+        if waited || instance.state == InstanceState::Disabling {
             step.act(Action::Disabled(id, Disabling::Canceled));
         }
         self.change(id, InstanceCause::Enable, step);
     }
 
-    /// Whether an instance's timer is one that this life has.
+    /// Whether an instance's timer is one that this state has.
     pub(super) fn is_timed(&self, id: InstanceId) -> bool {
         self.timers.is_set(Timer::Instance(id))
     }

@@ -2,7 +2,7 @@
 
 use super::action::Trouble;
 use super::event::InstanceId;
-use super::life::Life;
+use super::instance_state::InstanceState;
 use super::pool::ApplicationPool;
 use crate::tick::Tick;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub struct InstanceView {
     /// Its number.
     pub id: InstanceId,
     /// What it does.
-    pub life: Life,
+    pub state: InstanceState,
     /// Its sessions, with those in its private queue.
     pub sessions: u32,
     /// Sessions that ended well.
@@ -109,7 +109,7 @@ impl ApplicationPool {
         let one = &self.instances[&id];
         InstanceView {
             id,
-            life: one.life,
+            state: one.state,
             sessions: one.busyness(),
             processed: one.processed,
             restarts: one.restarts,

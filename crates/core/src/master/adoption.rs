@@ -7,7 +7,7 @@
 use super::children::{self, Worker};
 use super::departure::{KILL_AFTER, LOOK_AFTER};
 use super::event::{Adopted, AdoptedGeneration, AdoptedWorker, GenerationId, PoolId, StopRequest};
-use super::generation::{Generation, Stage};
+use super::generation::{Generation, GenerationState};
 use super::leave::{self, Going, Why};
 use super::manager::{Manager, Step};
 use super::pool::Pool;
@@ -81,7 +81,7 @@ impl Manager {
         // Where no worker is left to serve, the next generation serves at once.
         let stays = adopted.workers.iter().any(|worker| worker.told.is_none());
         let serves = adopted.serves && stays && !pool.closed && pool.serving.is_none();
-        let mut generation = Generation::new(adopted.pool, adopted.policy, Stage::Leaving);
+        let mut generation = Generation::new(adopted.pool, adopted.policy, GenerationState::Leaving);
         generation.slots = Slots::new(adopted.slots);
         if adopted.has_preloader && adopted.policy.preloader.is_some() {
             generation.preloader = Life::Ready;
@@ -98,7 +98,7 @@ impl Manager {
             .collect();
         if serves {
             pool.serving = Some(id);
-            generation.stage = Stage::Serving;
+            generation.state = GenerationState::Serving;
         }
         self.generations.insert(id, generation);
         for worker in known {
@@ -113,7 +113,7 @@ impl Manager {
         };
         let (pool, pm) = (generation.pool, generation.policy.pm);
         let is_timed = generation.watchdog != Watchdog::Off;
-        if generation.stage == Stage::Serving {
+        if generation.state == GenerationState::Serving {
             self.open_for_work(pool, id, pm, step);
             if matches!(pm, ProcessManager::Static { .. }) {
                 self.fill(id, step);
@@ -135,9 +135,9 @@ impl Manager {
         let serves = self
             .generations
             .get(&generation)
-            .is_some_and(|generation| generation.stage == Stage::Serving);
+            .is_some_and(|generation| generation.state == GenerationState::Serving);
         let (going, grace) = match adopted.told {
-            None => (Going::Staying, None),
+            None => (Going::Kept, None),
             Some((StopRequest::Retire, _)) if serves => (Going::Surplus, Some((step.now, LOOK_AFTER))),
             Some((StopRequest::Retire, since)) => {
                 let drain = self
@@ -156,10 +156,10 @@ impl Manager {
             early: false,
             generation,
             slot: adopted.slot,
-            life: if adopted.up {
-                children::Life::Up
+            progress: if adopted.up {
+                children::WorkerProgress::Up
             } else {
-                children::Life::Born
+                children::WorkerProgress::Forked
             },
             going,
             forked: adopted.forked.min(step.now),

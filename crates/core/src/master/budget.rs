@@ -7,7 +7,7 @@
 use crate::tick::Tick;
 use std::time::Duration;
 
-/// Workers of a generation that may crash in a second and are replaced at once, in any case. That many births cost a few
+/// Workers of a generation that may crash in a second and are replaced at once, in any case. That many forks cost a few
 /// percent of a processor.
 pub(super) const AT_LEAST: u32 = 32;
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 pub(super) struct Worker {
     pub generation: GenerationId,
     pub slot: SlotIndex,
-    pub life: Life,
+    pub progress: WorkerProgress,
     /// It has called accept before its preloader had said that it made it.
     pub early: bool,
     pub going: Going,
@@ -38,11 +38,11 @@ pub(super) struct Worker {
 
 /// How far a worker has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Life {
+pub(super) enum WorkerProgress {
     /// Asked for.
     Asked,
     /// It was forked.
-    Born,
+    Forked,
     /// It has called accept.
     Up,
 }
@@ -77,7 +77,7 @@ impl Worker {
     }
 
     /// Takes in what the slot says, and returns since when it has been so, as far as the worker can be believed: a time
-    /// before its birth is its birth, and a time yet to come is the first time that the master was told one.
+    /// before its fork is that of its fork, and a time yet to come is the first time that the master was told one.
     pub(super) fn see(&mut self, idle: bool, since: Tick, now: Tick) -> Tick {
         let first = match self.seen {
             Some(seen) if seen.idle == idle && (seen.since == since || (seen.since > now && since > now)) => {
@@ -107,20 +107,20 @@ impl Worker {
     }
 
     /// It is wanted and exists or will.
-    fn stays(&self) -> bool {
-        self.going == Going::Staying
+    fn is_kept(&self) -> bool {
+        self.going == Going::Kept
     }
 }
 
 /// How many workers of a generation there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Crew {
+pub(super) struct WorkerCounts {
     /// All.
     pub all: u32,
     /// Asked for, not there yet.
     pub asked: u32,
     /// Not told to go.
-    pub staying: u32,
+    pub kept: u32,
     /// Not told to go, and up.
     pub up: u32,
 }
@@ -130,7 +130,7 @@ pub(super) struct Crew {
 pub(super) struct Children {
     workers: BTreeMap<WorkerId, Worker>,
     members: BTreeMap<GenerationId, BTreeSet<WorkerId>>,
-    crews: BTreeMap<GenerationId, Crew>,
+    counts: BTreeMap<GenerationId, WorkerCounts>,
     next: u64,
 }
 
@@ -148,9 +148,9 @@ impl Children {
         let worker = Worker {
             generation,
             slot,
-            life: Life::Asked,
+            progress: WorkerProgress::Asked,
             early: false,
-            going: Going::Staying,
+            going: Going::Kept,
             forked: now,
             seen: None,
             stalled: None,
@@ -161,7 +161,7 @@ impl Children {
             replaced: false,
             order: None,
         };
-        self.crews.entry(generation).or_default().count(&worker, 1);
+        self.counts.entry(generation).or_default().count(&worker, 1);
         self.members.entry(generation).or_default().insert(id);
         self.workers.insert(id, worker);
         id
@@ -171,7 +171,7 @@ impl Children {
     pub(super) fn adopt(&mut self, id: WorkerId, worker: Worker) {
         self.skip_to(id.0.saturating_add(1));
         let generation = worker.generation;
-        self.crews.entry(generation).or_default().count(&worker, 1);
+        self.counts.entry(generation).or_default().count(&worker, 1);
         self.members.entry(generation).or_default().insert(id);
         self.workers.insert(id, worker);
     }
@@ -188,10 +188,10 @@ impl Children {
     /// Changes a worker and keeps the counts right.
     pub(super) fn change<R>(&mut self, id: WorkerId, change: impl FnOnce(&mut Worker) -> R) -> Option<R> {
         let worker = self.workers.get_mut(&id)?;
-        let crew = self.crews.entry(worker.generation).or_default();
-        crew.count(worker, -1);
+        let counts = self.counts.entry(worker.generation).or_default();
+        counts.count(worker, -1);
         let result = change(worker);
-        crew.count(worker, 1);
+        counts.count(worker, 1);
         Some(result)
     }
 
@@ -200,7 +200,7 @@ impl Children {
         if let Some(members) = self.members.get_mut(&worker.generation) {
             members.remove(&id);
         }
-        self.crews
+        self.counts
             .entry(worker.generation)
             .or_default()
             .count(&worker, -1);
@@ -210,11 +210,11 @@ impl Children {
     /// Forgets a generation that has no worker.
     pub(super) fn forget(&mut self, generation: GenerationId) {
         self.members.remove(&generation);
-        self.crews.remove(&generation);
+        self.counts.remove(&generation);
     }
 
-    pub(super) fn crew(&self, generation: GenerationId) -> Crew {
-        self.crews.get(&generation).copied().unwrap_or_default()
+    pub(super) fn worker_counts(&self, generation: GenerationId) -> WorkerCounts {
+        self.counts.get(&generation).copied().unwrap_or_default()
     }
 
     /// The workers of a generation, oldest first.
@@ -226,12 +226,12 @@ impl Children {
     }
 
     /// One of a generation that was not told to go, the oldest.
-    pub(super) fn staying(&self, generation: GenerationId) -> Option<WorkerId> {
+    pub(super) fn any_kept(&self, generation: GenerationId) -> Option<WorkerId> {
         let members = self.members.get(&generation)?;
         members
             .iter()
             .copied()
-            .find(|id| self.workers.get(id).is_some_and(Worker::stays))
+            .find(|id| self.workers.get(id).is_some_and(Worker::is_kept))
     }
 
     /// The one that was made for an order.
@@ -248,21 +248,21 @@ impl Children {
 
     /// Whether the counts agree with the workers. For debug builds.
     pub(super) fn is_consistent(&self) -> bool {
-        let mut crews: BTreeMap<GenerationId, Crew> = BTreeMap::new();
+        let mut found: BTreeMap<GenerationId, WorkerCounts> = BTreeMap::new();
         let mut slots = BTreeSet::new();
         for worker in self.workers.values() {
-            crews.entry(worker.generation).or_default().count(worker, 1);
+            found.entry(worker.generation).or_default().count(worker, 1);
             if !slots.insert((worker.generation, worker.slot)) {
                 return false;
             }
         }
-        self.crews
+        self.counts
             .iter()
-            .all(|(id, crew)| crews.get(id).copied().unwrap_or_default() == *crew)
+            .all(|(id, counts)| found.get(id).copied().unwrap_or_default() == *counts)
     }
 }
 
-impl Crew {
+impl WorkerCounts {
     fn count(&mut self, worker: &Worker, by: i32) {
         let add = |number: &mut u32, holds: bool| {
             if holds {
@@ -270,9 +270,12 @@ impl Crew {
             }
         };
         add(&mut self.all, true);
-        add(&mut self.asked, worker.life == Life::Asked);
-        add(&mut self.staying, worker.stays());
-        add(&mut self.up, worker.stays() && worker.life == Life::Up);
+        add(&mut self.asked, worker.progress == WorkerProgress::Asked);
+        add(&mut self.kept, worker.is_kept());
+        add(
+            &mut self.up,
+            worker.is_kept() && worker.progress == WorkerProgress::Up,
+        );
     }
 }
 
@@ -290,7 +293,7 @@ mod tests {
         let id = children.add(GenerationId(0), SlotIndex(0), 0, at(10));
         let mut see = |since, now| children.change(id, |worker| worker.see(false, since, now));
         assert_eq!(see(at(15), at(20)), Some(at(15)), "believed");
-        assert_eq!(see(at(1), at(20)), Some(at(10)), "not before its birth");
+        assert_eq!(see(at(1), at(20)), Some(at(10)), "not before it was forked");
         assert_eq!(
             see(at(99), at(20)),
             Some(at(20)),
@@ -328,24 +331,24 @@ mod tests {
         let generation = GenerationId(0);
         let first = children.add(generation, SlotIndex(0), 0, at(0));
         let second = children.add(generation, SlotIndex(1), 0, at(0));
-        children.change(first, |worker| worker.life = Life::Up);
+        children.change(first, |worker| worker.progress = WorkerProgress::Up);
         children.change(second, |worker| worker.going = Going::Surplus);
         assert_eq!(
-            children.crew(generation),
-            Crew {
+            children.worker_counts(generation),
+            WorkerCounts {
                 all: 2,
                 asked: 1,
-                staying: 1,
+                kept: 1,
                 up: 1
             }
         );
         children.remove(first);
         assert_eq!(
-            children.crew(generation),
-            Crew {
+            children.worker_counts(generation),
+            WorkerCounts {
                 all: 1,
                 asked: 1,
-                staying: 0,
+                kept: 0,
                 up: 0
             }
         );

@@ -2,14 +2,15 @@
 //!
 //! After a worker's end `exited` has the pool count anew (`worker_gone` in `fork.rs`), and the count replaces it: a static pool
 //! is filled up, an ondemand pool looks whether work waits, and a dynamic pool makes another even if enough are idle
-//! (`Generation::to_replace`; `growth` in `policy.rs` has the bounds). A worker that crashed or failed may have to wait first (`budget.rs`, `crates/core/src/life/backoff.rs`).
+//! (`Generation::to_replace`; `growth` in `policy.rs` has the bounds). A worker that crashed or failed may have to wait
+//! first (`budget.rs`, `crates/core/src/life/backoff.rs`).
 
 use super::action::{Action, Fact, Force, Notice};
-use super::children::Life;
+use super::children::WorkerProgress;
 use super::event::{Exit, GenerationId, WorkerId};
 use super::leave::{Going, LeaveAction, LeaveCause, Why};
 use super::manager::{Manager, Step};
-use super::phase::Phase;
+use super::manager_state::ManagerState;
 use super::timers::Timer;
 use crate::config::ProcessManager;
 use crate::life::backoff;
@@ -28,14 +29,14 @@ impl Manager {
             let (next, action) = worker.going.after(cause);
             let changed = next != worker.going;
             worker.going = next;
-            (changed, worker.life, worker.generation, next, action)
+            (changed, worker.progress, worker.generation, next, action)
         });
-        let Some((true, life, generation, next, action)) = changed else {
+        let Some((true, progress, generation, next, action)) = changed else {
             return;
         };
         self.touched.insert(generation);
         // A worker that does not exist yet is told once it does.
-        if life != Life::Asked {
+        if progress != WorkerProgress::Asked {
             self.act_on(id, next, action, step);
         }
     }
@@ -56,7 +57,7 @@ impl Manager {
         }
         let timer = Timer::Worker(id);
         match going {
-            Going::Staying => {}
+            Going::Kept => {}
             Going::Surplus => self.timers.set(timer, step.now, LOOK_AFTER),
             Going::Leaving => match self.time_to_leave(id) {
                 Duration::ZERO => self.dismiss(id, LeaveCause::Due, step),
@@ -72,7 +73,7 @@ impl Manager {
         let worker = self.children.worker(id);
         let generation = worker.and_then(|worker| self.generations.get(&worker.generation));
         let drain = generation.and_then(|generation| generation.policy.drain_timeout);
-        match drain.filter(|_| self.phase == Phase::Running) {
+        match drain.filter(|_| self.state == ManagerState::Running) {
             Some(drain) => self.control_timeout.max(drain),
             None => self.control_timeout,
         }
@@ -108,7 +109,7 @@ impl Manager {
                 step.say(Notice::RetireTimedOut(id, force));
             }
             Going::Killed(Why::Ordered) | Going::Terminated(Why::Ordered | Why::Stop) => {}
-            Going::Staying | Going::Surplus | Going::Leaving => {}
+            Going::Kept | Going::Surplus | Going::Leaving => {}
         }
     }
 
@@ -125,7 +126,7 @@ impl Manager {
                 self.take_snapshot(generation, step);
             }
             Going::Leaving | Going::Terminated(_) => self.dismiss(id, LeaveCause::Due, step),
-            Going::Staying | Going::Killed(_) => {}
+            Going::Kept | Going::Killed(_) => {}
         }
     }
 
@@ -139,15 +140,17 @@ impl Manager {
         self.timers.clear(Timer::Worker(id));
         self.give_back(generation, worker.slot);
         if let Some(order) = worker.order {
-            self.unfilled(generation, order, worker.going == Going::Staying, step);
+            self.unfilled(generation, order, worker.going == Going::Kept, step);
         }
-        if worker.going == Going::Staying {
+        if worker.going == Going::Kept {
             self.failed(generation, backoff::LONGEST, step);
         }
         self.start_failed(generation, step);
         self.worker_gone(generation, step);
     }
 
+    /// A worker was reaped: told to go, by itself (`max_requests`, `memory_limit`), or crashed. `worker_gone` has the pool count
+    /// anew, which replaces it.
     pub(super) fn exited(&mut self, id: WorkerId, exit: Exit, had_work: bool, step: &mut Step<'_>) {
         let Some(worker) = self.children.remove(id) else {
             return;
@@ -155,7 +158,7 @@ impl Manager {
         let id_of_generation = worker.generation;
         self.timers.clear(Timer::Worker(id));
         self.give_back(id_of_generation, worker.slot);
-        let stayed = worker.going == Going::Staying;
+        let stayed = worker.going == Going::Kept;
         let expired = matches!(
             worker.going,
             Going::Terminated(Why::Expired) | Going::Killed(Why::Expired)
@@ -169,22 +172,22 @@ impl Manager {
             {
                 generation.to_replace = generation.to_replace.saturating_add(1);
             }
-            if worker.life == Life::Up {
+            if worker.progress == WorkerProgress::Up {
                 generation.backoff.lives(worker.forked, step.now);
             }
         }
         let young = step.now.since(worker.forked) < backoff::WELL_AFTER;
         let has_failed = stayed && !matches!(exit, Exit::Code(0) | Exit::Unknown);
-        match worker.life {
+        match worker.progress {
             _ if has_failed && had_work => self.crashed_at_work(id_of_generation, step),
             // A worker that had work was up, even if its end was reported before that.
-            Life::Asked | Life::Born if stayed && !had_work => {
+            WorkerProgress::Asked | WorkerProgress::Forked if stayed && !had_work => {
                 self.failed(id_of_generation, backoff::LONGEST, step)
             }
-            Life::Up if has_failed && young => {
+            WorkerProgress::Up if has_failed && young => {
                 self.failed(id_of_generation, backoff::LONGEST_ONCE_UP, step);
             }
-            Life::Asked | Life::Born | Life::Up => {}
+            WorkerProgress::Asked | WorkerProgress::Forked | WorkerProgress::Up => {}
         }
         if exit != Exit::Code(0) {
             self.pass_on_wake_up(id_of_generation, step);
@@ -218,14 +221,14 @@ impl Manager {
             return;
         };
         let takers = self.pools.get(&pool).into_iter().flat_map(|pool| pool.takers());
-        if takers.into_iter().any(|taker| self.crew(taker).staying > 0) {
+        if takers.into_iter().any(|taker| self.worker_counts(taker).kept > 0) {
             step.act(Action::Wake(pool));
         }
     }
 
     fn crashed(&mut self, step: &mut Step<'_>) {
         let is_changing =
-            self.phase != Phase::Running || self.pools.values().any(|pool| pool.coming.is_some());
+            self.state != ManagerState::Running || self.pools.values().any(|pool| pool.coming.is_some());
         if let Some(rule) = self.emergency.crashed(step.now, is_changing) {
             step.say(Notice::EmergencyRestart(rule));
             step.act(Action::Renew);
@@ -243,7 +246,7 @@ impl Manager {
         let Some(delay) = self.back_off(id, longest, step) else {
             return;
         };
-        let none_left = self.crew(id).staying == 0;
+        let none_left = self.worker_counts(id).kept == 0;
         let Some(generation) = self.generations.get(&id) else {
             return;
         };
@@ -273,7 +276,7 @@ impl Manager {
                 .iter()
                 .filter_map(|id| self.children.worker(*id))
             {
-                if worker.life == Life::Up {
+                if worker.progress == WorkerProgress::Up {
                     generation.backoff.lives(worker.forked, step.now);
                 }
             }

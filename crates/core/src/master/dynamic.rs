@@ -1,6 +1,7 @@
 //! Why a dynamic pool forks now: its workers tell the master when they leave fewer than `min_spare_servers` idle (`take_up`),
-//! the master counts them by a snapshot (`spare_changed`), and forks what `policy::growth` says, unless something is in the way
-//! (`fork_workers`).
+//! the master counts them by a snapshot (`spare_changed`), and forks what `growth` in `policy.rs` says (`fork_spare`), unless
+//! something is in the way: `fork_workers` in `fork.rs` looks for a back-off, `process.max`, a preloader that is not ready, and
+//! `max_children`.
 //!
 //! There is a second reason: a worker that ended by itself, or for its request's time, is replaced even if enough
 //! are idle, up to `max_spare_servers` (`Generation::to_replace`). `exited` in `departure.rs` counts these, `serve` in `reload.rs`
@@ -112,7 +113,7 @@ impl Manager {
         if !asks {
             return;
         }
-        if self.crew(id).all == 0 {
+        if self.worker_counts(id).all == 0 {
             // Without workers there is nothing to count.
             self.fork_spare(id, &View::default(), step);
             return;
@@ -139,31 +140,32 @@ impl Manager {
         }
     }
 
+    /// Forks what a dynamic generation lacks, by this snapshot.
     fn fork_spare(&mut self, id: GenerationId, view: &View, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get(&id) else {
             return;
         };
         let load = Load {
-            staying: self.crew(id).staying,
+            kept: self.worker_counts(id).kept,
             idle: view.ready(),
-            born: view.born,
+            starting: view.starting,
             waiting: view.queued.map(|queued| generation.policy.workers_for(queued)),
             to_replace: generation.to_replace,
         };
         let wanted = policy::growth(generation.policy.pm, load);
         let (made, block) = self.fork_workers(id, wanted, step);
-        let staying = self.crew(id).staying;
+        let kept = self.worker_counts(id).kept;
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
         };
-        generation.to_replace = if wanted == 0 && load.born == 0 {
+        generation.to_replace = if wanted == 0 && load.starting == 0 {
             0
         } else {
             generation.to_replace.saturating_sub(made)
         };
-        let many = made >= MANY && load.staying > 0;
+        let many = made >= MANY && load.kept > 0;
         if many && !generation.said_busy {
-            step.say(Notice::SeemsBusy(generation.pool, made, load.idle, staying));
+            step.say(Notice::SeemsBusy(generation.pool, made, load.idle, kept));
         }
         generation.said_busy = many;
         let cause = match block {

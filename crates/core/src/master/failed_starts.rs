@@ -142,12 +142,12 @@ impl Errors {
 /// Forgets the oldest report that is too many beside one that comes: of its pool's, or of all.
 fn make_room<T>(kept: &mut VecDeque<T>, is_alike: impl Fn(&T) -> bool) {
     let full = kept.iter().filter(|other| is_alike(other)).count() >= MOST_OF_A_POOL;
-    let place = match full {
+    let index = match full {
         true => kept.iter().position(is_alike),
         false => (kept.len() >= MOST).then_some(0),
     };
-    if let Some(place) = place {
-        kept.remove(place);
+    if let Some(index) = index {
+        kept.remove(index);
     }
 }
 

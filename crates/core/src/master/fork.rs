@@ -2,12 +2,12 @@
 //!
 //! How many a generation wants is decided in `policy`. A static generation wants what `max_children` lacks. `dynamic` and
 //! `ondemand` say when the others are counted, `reload` and `refork` when a new generation or preloader needs workers, and
-//! `spawn_requests` when a router does. The executor carries out `Action::Fork` (`src/master/executor/births.rs`).
+//! `spawn_requests` when a router does. The executor carries out `Action::Fork` (`src/master/executor/fork.rs`).
 
 use super::action::{Action, Notice};
 use super::dynamic::SpareCause;
 use super::event::GenerationId;
-use super::generation::Stage;
+use super::generation::GenerationState;
 use super::manager::{Manager, Step};
 use super::ondemand::SourceCause;
 use super::policy::{self, Load};
@@ -55,17 +55,19 @@ impl Manager {
             return;
         };
         let pool = generation.pool;
-        match (generation.stage, generation.policy.pm) {
-            (Stage::Serving, ProcessManager::Static { .. }) => self.fill(id, step),
-            (Stage::Serving, ProcessManager::Dynamic { .. }) => self.spare_changed(id, spare, step),
-            (Stage::Serving, ProcessManager::Ondemand { .. }) => self.source_changed(pool, source, step),
-            (Stage::Serving, ProcessManager::Ordered { .. }) => self.fork_ordered(id, step),
-            (Stage::Warming(_), _) => {
+        match (generation.state, generation.policy.pm) {
+            (GenerationState::Serving, ProcessManager::Static { .. }) => self.fill(id, step),
+            (GenerationState::Serving, ProcessManager::Dynamic { .. }) => self.spare_changed(id, spare, step),
+            (GenerationState::Serving, ProcessManager::Ondemand { .. }) => {
+                self.source_changed(pool, source, step)
+            }
+            (GenerationState::Serving, ProcessManager::Ordered { .. }) => self.fork_ordered(id, step),
+            (GenerationState::Warming(_), _) => {
                 // A generation that warms up takes work, too: the serving one may count upon the worker that is gone.
                 self.source_changed(pool, source, step);
                 self.warm_up(id, step);
             }
-            (Stage::Measuring(_) | Stage::Superseded | Stage::Leaving, _) => {}
+            (GenerationState::Measuring(_) | GenerationState::Superseded | GenerationState::Leaving, _) => {}
         }
         self.touched.insert(id);
     }
@@ -76,15 +78,15 @@ impl Manager {
             return;
         };
         let load = Load {
-            staying: self.crew(id).staying,
+            kept: self.worker_counts(id).kept,
             ..Load::default()
         };
         let wanted = policy::growth(generation.policy.pm, load);
         self.fork_workers(id, wanted, step);
     }
 
-    /// Makes up to `wanted` workers. How many were made, and what stands in the way of the rest: each block ends with an
-    /// event that leads to `freed` or `worker_gone`.
+    /// Makes up to `wanted` workers; `growth` in `policy.rs` says how many. How many were made, and what stands in the way of the
+    /// rest: each block ends with an event that leads to `freed` or `worker_gone`.
     pub(super) fn fork_workers(
         &mut self,
         id: GenerationId,
@@ -153,7 +155,7 @@ impl Manager {
         let by_demand = match generation.policy.pm {
             ProcessManager::Static { .. } | ProcessManager::Ordered { .. } => false,
             ProcessManager::Dynamic { .. } | ProcessManager::Ondemand { .. } => {
-                generation.stage == Stage::Serving
+                generation.state == GenerationState::Serving
             }
         };
         if by_demand && !generation.said_full {
@@ -171,11 +173,11 @@ impl Manager {
         if let Some(max) = self.quota.wait(id) {
             step.say(Notice::ProcessMaxReached(max));
         }
-        let none_left = self.crew(id).all == 0;
+        let none_left = self.worker_counts(id).all == 0;
         let Some(generation) = self.generations.get(&id) else {
             return;
         };
-        let serves = generation.stage == Stage::Serving;
+        let serves = generation.state == GenerationState::Serving;
         let Some(pool) = self.pools.get_mut(&generation.pool) else {
             return;
         };

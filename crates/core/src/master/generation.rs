@@ -32,9 +32,9 @@ use crate::tick::Tick;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Where a generation is in its life.
+/// Where a generation is between its start and its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum GenerationState {
     /// This snapshot of the serving generation will show how many workers it is to have.
     Measuring(SnapshotNumber),
     /// It is to have so many workers up, then it serves.
@@ -56,7 +56,7 @@ pub(super) struct SnapshotNumber(pub u64);
 pub(super) struct Generation {
     pub pool: PoolId,
     pub policy: Policy,
-    pub stage: Stage,
+    pub state: GenerationState,
     pub slots: Slots,
     pub backoff: Backoff,
     /// For those that crash at work.
@@ -107,11 +107,11 @@ impl Keyed for Generation {
 }
 
 impl Generation {
-    pub(super) fn new(pool: PoolId, policy: Policy, stage: Stage) -> Generation {
+    pub(super) fn new(pool: PoolId, policy: Policy, state: GenerationState) -> Generation {
         Generation {
             pool,
             policy,
-            stage,
+            state,
             slots: Slots::new(policy.pm.max_children()),
             backoff: Backoff::default(),
             budget: Budget::new(policy.pm.max_children()),
@@ -152,9 +152,9 @@ impl Generation {
 
     /// What its workers are to tell, for its own sake; `source_asks`: and for that of its pool's source.
     pub(super) fn wants_told(&self, source_asks: bool) -> WakeOnAccept {
-        let takes_work = match self.stage {
-            Stage::Warming(_) | Stage::Serving => true,
-            Stage::Measuring(_) | Stage::Superseded | Stage::Leaving => false,
+        let takes_work = match self.state {
+            GenerationState::Warming(_) | GenerationState::Serving => true,
+            GenerationState::Measuring(_) | GenerationState::Superseded | GenerationState::Leaving => false,
         };
         let idle_below = match self.policy.pm {
             ProcessManager::Dynamic {

@@ -148,16 +148,16 @@ mod tests {
                 now,
                 micros: 1_000_000,
             };
-            assert_eq!(bench.look(true, Activity::Rest, 0), HeartbeatAction::Send);
+            assert_eq!(bench.beat(true, Activity::Rest, 0), HeartbeatAction::Send);
             bench
         }
 
         /// The next look in time, at one that has had so much more of a processor.
-        fn look(&mut self, has_read: bool, at: Activity, micros: u64) -> HeartbeatAction {
-            self.look_late(Duration::ZERO, has_read, at, micros)
+        fn beat(&mut self, has_read: bool, at: Activity, micros: u64) -> HeartbeatAction {
+            self.beat_late(Duration::ZERO, has_read, at, micros)
         }
 
-        fn look_late(
+        fn beat_late(
             &mut self,
             late: Duration,
             has_read: bool,
@@ -176,7 +176,7 @@ mod tests {
             let begun = self.now;
             let is_killed = |step| matches!(step, HeartbeatAction::Kill(_));
             (0..1000)
-                .any(|_| is_killed(self.look(false, at, micros)))
+                .any(|_| is_killed(self.beat(false, at, micros)))
                 .then(|| self.now.since(begun))
         }
     }
@@ -187,7 +187,7 @@ mod tests {
     fn one_that_reads_is_sent_another_byte_now_and_then() {
         let mut bench = Bench::new();
         for _ in 0..1000 {
-            assert_eq!(bench.look(true, Activity::Rest, 100), HeartbeatAction::Send);
+            assert_eq!(bench.beat(true, Activity::Rest, 100), HeartbeatAction::Send);
         }
         assert_eq!(bench.now.since(Tick::from_nanos(1)), 1001 * INTERVAL);
     }
@@ -208,16 +208,16 @@ mod tests {
         // However late the master is on a machine that is busy.
         let mut bench = Bench::new();
         assert_eq!(
-            bench.look_late(LATE * 3, false, Activity::Work, 2_000_000),
+            bench.beat_late(LATE * 3, false, Activity::Work, 2_000_000),
             HeartbeatAction::None
         );
-        let killed = bench.look_late(LATE * 3, false, Activity::Work, 500_000);
+        let killed = bench.beat_late(LATE * 3, false, Activity::Work, 500_000);
         assert!(matches!(killed, HeartbeatAction::Kill(_)));
 
         // It has a processor for itself between looks: the first comes after two seconds.
         let mut bench = Bench::new();
         assert_eq!(
-            bench.look(false, Activity::Work, 2_000_000),
+            bench.beat(false, Activity::Work, 2_000_000),
             HeartbeatAction::None
         );
         assert!(
@@ -236,11 +236,11 @@ mod tests {
         // It has had a little of a processor before it reads at last.
         let mut bench = Bench::new();
         for _ in 0..100 {
-            assert_eq!(bench.look(false, Activity::Work, 10_000), HeartbeatAction::None);
+            assert_eq!(bench.beat(false, Activity::Work, 10_000), HeartbeatAction::None);
         }
-        assert_eq!(bench.look(true, Activity::Rest, 10_000), HeartbeatAction::Send);
+        assert_eq!(bench.beat(true, Activity::Rest, 10_000), HeartbeatAction::Send);
         for _ in 0..100 {
-            assert_eq!(bench.look(false, Activity::Work, 10_000), HeartbeatAction::None);
+            assert_eq!(bench.beat(false, Activity::Work, 10_000), HeartbeatAction::None);
         }
     }
 
@@ -249,19 +249,19 @@ mod tests {
         let mut bench = Bench::new();
         for _ in 0..1000 {
             assert_eq!(
-                bench.look_late(LATE, false, Activity::Stop, 0),
+                bench.beat_late(LATE, false, Activity::Stop, 0),
                 HeartbeatAction::None
             );
         }
-        assert_eq!(bench.look(false, Activity::Work, 0), HeartbeatAction::None);
+        assert_eq!(bench.beat(false, Activity::Work, 0), HeartbeatAction::None);
         // A whole day, as of a virtual machine that was stopped; and then it goes on.
-        assert_eq!(bench.look(false, Activity::Rest, 0), HeartbeatAction::None);
+        assert_eq!(bench.beat(false, Activity::Rest, 0), HeartbeatAction::None);
         let day = Duration::from_secs(86_400);
         assert_eq!(
-            bench.look_late(day, false, Activity::Rest, 0),
+            bench.beat_late(day, false, Activity::Rest, 0),
             HeartbeatAction::None
         );
-        assert_eq!(bench.look(false, Activity::Rest, 0), HeartbeatAction::None);
-        assert_eq!(bench.look(true, Activity::Rest, 0), HeartbeatAction::Send);
+        assert_eq!(bench.beat(false, Activity::Rest, 0), HeartbeatAction::None);
+        assert_eq!(bench.beat(true, Activity::Rest, 0), HeartbeatAction::Send);
     }
 }

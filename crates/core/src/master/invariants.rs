@@ -4,7 +4,7 @@ use super::action::Force;
 use super::dynamic::Spare;
 use super::event::{GenerationId, PoolId};
 use super::fork::Block;
-use super::generation::{Generation, Stage};
+use super::generation::{Generation, GenerationState};
 use super::manager::Manager;
 use super::ondemand::Source;
 use super::pool::Pool;
@@ -41,9 +41,9 @@ impl Manager {
     }
 
     fn check_generation(&self, id: GenerationId, generation: &Generation) {
-        let crew = self.crew(id);
+        let counts = self.worker_counts(id);
         assert_eq!(
-            crew.all,
+            counts.all,
             generation.slots.taken(),
             "{id:?}: one slot for each worker"
         );
@@ -51,27 +51,27 @@ impl Manager {
             .pools
             .get(&generation.pool)
             .expect("a generation's pool is there");
-        match generation.stage {
-            Stage::Serving => assert_eq!(pool.serving, Some(id)),
-            Stage::Measuring(_) | Stage::Warming(_) => assert_eq!(pool.coming, Some(id)),
-            Stage::Superseded => assert!(
+        match generation.state {
+            GenerationState::Serving => assert_eq!(pool.serving, Some(id)),
+            GenerationState::Measuring(_) | GenerationState::Warming(_) => assert_eq!(pool.coming, Some(id)),
+            GenerationState::Superseded => assert!(
                 pool.by_order && pool.serving != Some(id),
                 "{id:?}: another serves"
             ),
-            Stage::Leaving => assert_eq!(crew.staying, 0, "{id:?}: all are told to go"),
+            GenerationState::Leaving => assert_eq!(counts.kept, 0, "{id:?}: all are told to go"),
         }
         if !generation.orders.is_empty() {
             assert_eq!(
-                generation.stage,
-                Stage::Serving,
+                generation.state,
+                GenerationState::Serving,
                 "{id:?}: orders wait where they are filled"
             );
             let block = generation.block.expect("something keeps orders waiting");
             self.check_block(id, generation, block);
         }
-        if pool.by_order && generation.stage == Stage::Serving {
+        if pool.by_order && generation.state == GenerationState::Serving {
             let is_used =
-                !generation.orders.is_empty() || crew.all > 0 || generation.preloader != Life::Absent;
+                !generation.orders.is_empty() || counts.all > 0 || generation.preloader != Life::Absent;
             let has_others = self
                 .generations
                 .of(&generation.pool)
@@ -82,7 +82,7 @@ impl Manager {
             self.check_block(id, generation, block);
         }
         self.check_refork(id, generation);
-        if crew.asked > 0 && generation.policy.preloader.is_some() && generation.preloader == Life::Ready {
+        if counts.asked > 0 && generation.policy.preloader.is_some() && generation.preloader == Life::Ready {
             assert!(
                 self.timers.is_set(Timer::Answer(id)),
                 "{id:?}: an answer is waited for, not for ever"
@@ -92,7 +92,7 @@ impl Manager {
 
     /// What is waited for will come.
     fn check_refork(&self, id: GenerationId, generation: &Generation) {
-        let crew = self.crew(id);
+        let counts = self.worker_counts(id);
         let holds = match generation.refork {
             Refork::Off | Refork::Waiting | Refork::Replacing => true,
             Refork::Promoting => match generation.next_mold {
@@ -100,7 +100,7 @@ impl Manager {
                 Life::Failing => true,
                 Life::Absent | Life::Ready | Life::Stopping(_) => false,
             },
-            Refork::Arrived => generation.next_mold == Life::Ready && crew.asked > 0,
+            Refork::Arrived => generation.next_mold == Life::Ready && counts.asked > 0,
             Refork::Resting => self.timers.is_set(Timer::Rest(id)),
         };
         assert!(
@@ -108,7 +108,7 @@ impl Manager {
             "{id:?}: {:?} with {:?}",
             generation.refork, generation.next_mold
         );
-        if generation.stage == Stage::Leaving {
+        if generation.state == GenerationState::Leaving {
             assert_eq!(generation.refork, Refork::Off, "{id:?}: it is leaving");
         }
         if let Life::Stopping(Force::Ask | Force::Terminate) = generation.next_mold {
@@ -148,7 +148,7 @@ impl Manager {
             Block::Backoff => self.timers.is_set(Timer::Backoff(id)),
             Block::Preloader => match generation.preloader {
                 Life::Starting | Life::Stopping(_) | Life::Failing => true,
-                Life::Ready => generation.refork == Refork::Arrived && self.crew(id).asked > 0,
+                Life::Ready => generation.refork == Refork::Arrived && self.worker_counts(id).asked > 0,
                 Life::Absent => false,
             },
         };

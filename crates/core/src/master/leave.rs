@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            Surplus               Hung
-//!  Staying ───────────▶ Surplus ────────────┐
+//!   Kept  ───────────▶ Surplus ────────────┐
 //!     │                    │ Leave          │
 //!     │ Leave              ▼          Due   ▼        Due
 //!     ├───────────────▶ Leaving ──────▶ Terminated ──────▶ Killed
@@ -22,7 +22,7 @@ use super::action::Force;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Going {
     /// It is wanted.
-    Staying,
+    Kept,
     /// Told to finish because there is no need for it.
     Surplus,
     /// Told to finish because its generation ends.
@@ -82,21 +82,21 @@ impl Going {
     /// The state after `cause`, and the action that goes with the change.
     pub(super) fn after(self, cause: LeaveCause) -> (Going, LeaveAction) {
         match (self, cause) {
-            (Going::Staying, LeaveCause::Surplus) => (Going::Surplus, LeaveAction::Retire),
-            (Going::Staying, LeaveCause::Leave) => (Going::Leaving, LeaveAction::Retire),
+            (Going::Kept, LeaveCause::Surplus) => (Going::Surplus, LeaveAction::Retire),
+            (Going::Kept, LeaveCause::Leave) => (Going::Leaving, LeaveAction::Retire),
             (Going::Surplus, LeaveCause::Leave) => (Going::Leaving, LeaveAction::Nothing),
-            (Going::Staying | Going::Surplus | Going::Leaving, LeaveCause::Expired) => {
+            (Going::Kept | Going::Surplus | Going::Leaving, LeaveCause::Expired) => {
                 (Going::Terminated(Why::Expired), LeaveAction::RespondTimeout)
             }
-            (Going::Staying | Going::Surplus | Going::Leaving, LeaveCause::Stop) => terminate(Why::Stop),
+            (Going::Kept | Going::Surplus | Going::Leaving, LeaveCause::Stop) => terminate(Why::Stop),
             (Going::Surplus, LeaveCause::Hung) => terminate(Why::Stayed),
             (Going::Leaving, LeaveCause::Due) => terminate(Why::Stayed),
             (Going::Terminated(why), LeaveCause::Due) => (Going::Killed(why), LeaveAction::Kill(Force::Kill)),
-            (Going::Staying | Going::Surplus | Going::Leaving | Going::Terminated(_), LeaveCause::Kill) => {
+            (Going::Kept | Going::Surplus | Going::Leaving | Going::Terminated(_), LeaveCause::Kill) => {
                 (Going::Killed(Why::Ordered), LeaveAction::Kill(Force::Kill))
             }
             // Ignored: it is on its way already, or the cause is not for a worker that stays.
-            (Going::Staying, LeaveCause::Hung | LeaveCause::Due)
+            (Going::Kept, LeaveCause::Hung | LeaveCause::Due)
             | (Going::Surplus, LeaveCause::Surplus | LeaveCause::Due)
             | (Going::Leaving, LeaveCause::Surplus | LeaveCause::Leave | LeaveCause::Hung)
             | (
@@ -121,9 +121,9 @@ impl Going {
     }
 
     /// What a worker is told once it exists, if it was to go before that.
-    pub(super) fn at_birth(self) -> LeaveAction {
+    pub(super) fn when_forked(self) -> LeaveAction {
         match self {
-            Going::Staying => LeaveAction::Nothing,
+            Going::Kept => LeaveAction::Nothing,
             Going::Surplus | Going::Leaving => LeaveAction::Retire,
             Going::Terminated(_) => LeaveAction::Kill(Force::Terminate),
             Going::Killed(_) => LeaveAction::Kill(Force::Kill),
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn terminated_ends_in_killed_whatever_else_is_wished() {
-        let (going, action) = Going::Staying.after(LeaveCause::Expired);
+        let (going, action) = Going::Kept.after(LeaveCause::Expired);
         assert_eq!(action, LeaveAction::RespondTimeout);
         assert_eq!(going.after(LeaveCause::Stop), (going, LeaveAction::Nothing));
         assert_eq!(

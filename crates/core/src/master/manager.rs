@@ -4,13 +4,13 @@
 //! `overdue`, `departure`, `reload`, `preloading`) they are applied.
 
 use super::action::{Action, ExitOutcome, Fact, Notice};
-use super::children::{Children, Crew, Life};
+use super::children::{Children, WorkerCounts, WorkerProgress};
 use super::dynamic::SpareCause;
 use super::emergency::Emergency;
 use super::event::{Event, GenerationId, PoolId, Row, SlotIndex, WorkerId};
-use super::generation::{Generation, SnapshotNumber, Stage};
+use super::generation::{Generation, GenerationState, SnapshotNumber};
+use super::manager_state::{ManagerCause, ManagerState};
 use super::ondemand::SourceCause;
-use super::phase::{self, Phase};
 use super::pool::Pool;
 use super::quota::Quota;
 use super::refork;
@@ -26,7 +26,7 @@ use std::time::Duration;
 /// The master's core.
 #[derive(Debug)]
 pub struct Manager {
-    pub(super) phase: Phase,
+    pub(super) state: ManagerState,
     pub(super) outcome: ExitOutcome,
     /// The generations that are to have workers from the first start on and have not failed; `None`: that start is over,
     /// or not every pool is to have workers.
@@ -85,7 +85,7 @@ impl Manager {
     /// A manager without pools: `Apply` brings them.
     pub fn new() -> Manager {
         Manager {
-            phase: Phase::Running,
+            state: ManagerState::Running,
             outcome: ExitOutcome::Stopped,
             starting: None,
             control_timeout: Duration::ZERO,
@@ -131,9 +131,9 @@ impl Manager {
             Event::NextMoldGone(generation, exit) => {
                 self.next_mold_changed(generation, life::LifeCause::Gone, Some(exit), step);
             }
-            Event::Terminate => self.stop(phase::PhaseCause::Terminate, step),
-            Event::Drain => self.stop(phase::PhaseCause::Drain, step),
-            Event::Finish => self.stop(phase::PhaseCause::Finish, step),
+            Event::Terminate => self.stop(ManagerCause::Terminate, step),
+            Event::Drain => self.stop(ManagerCause::Drain, step),
+            Event::Finish => self.stop(ManagerCause::Finish, step),
             Event::Deadline => self.fire(step),
         }
         self.settle(step);
@@ -148,7 +148,7 @@ impl Manager {
     }
 
     /// Where a worker belongs, as long as it was not reaped.
-    pub fn place(&self, worker: WorkerId) -> Option<(PoolId, GenerationId, SlotIndex)> {
+    pub fn slot_of(&self, worker: WorkerId) -> Option<(PoolId, GenerationId, SlotIndex)> {
         let worker = self.children.worker(worker)?;
         let generation = self.generations.get(&worker.generation)?;
         Some((generation.pool, worker.generation, worker.slot))
@@ -170,13 +170,13 @@ impl Manager {
     pub fn headcount(&self, pool: PoolId) -> Headcount {
         let mut count = Headcount::default();
         for (id, generation) in self.generations.of(&pool) {
-            let crew = self.children.crew(id);
-            match generation.stage {
-                Stage::Measuring(_) | Stage::Warming(_) => count.coming += crew.staying,
-                Stage::Serving | Stage::Superseded => count.serving += crew.staying,
-                Stage::Leaving => {}
+            let counts = self.children.worker_counts(id);
+            match generation.state {
+                GenerationState::Measuring(_) | GenerationState::Warming(_) => count.coming += counts.kept,
+                GenerationState::Serving | GenerationState::Superseded => count.serving += counts.kept,
+                GenerationState::Leaving => {}
             }
-            count.leaving += crew.all - crew.staying;
+            count.leaving += counts.all - counts.kept;
         }
         count
     }
@@ -186,8 +186,8 @@ impl Manager {
         self.children.total()
     }
 
-    pub(super) fn crew(&self, generation: GenerationId) -> Crew {
-        self.children.crew(generation)
+    pub(super) fn worker_counts(&self, generation: GenerationId) -> WorkerCounts {
+        self.children.worker_counts(generation)
     }
 
     fn accepted(&mut self, id: GenerationId, step: &mut Step<'_>) {
@@ -225,11 +225,15 @@ impl Manager {
 
     fn forked(&mut self, id: WorkerId, step: &mut Step<'_>) {
         let Some((generation, order, going)) = self.children.change(id, |worker| {
-            if worker.life == Life::Asked {
-                worker.life = if worker.early { Life::Up } else { Life::Born };
+            if worker.progress == WorkerProgress::Asked {
+                worker.progress = if worker.early {
+                    WorkerProgress::Up
+                } else {
+                    WorkerProgress::Forked
+                };
             }
             worker.forked = step.now;
-            (worker.generation, worker.going.at_birth(), worker.going)
+            (worker.generation, worker.going.when_forked(), worker.going)
         }) else {
             return;
         };
@@ -243,9 +247,9 @@ impl Manager {
     fn up(&mut self, id: WorkerId) {
         let Some(generation) = self.children.change(id, |worker| {
             // As long as its preloader owes the answer, it is asked for.
-            match worker.life {
-                Life::Asked => worker.early = true,
-                Life::Born | Life::Up => worker.life = Life::Up,
+            match worker.progress {
+                WorkerProgress::Asked => worker.early = true,
+                WorkerProgress::Forked | WorkerProgress::Up => worker.progress = WorkerProgress::Up,
             }
             worker.generation
         }) else {
@@ -331,9 +335,9 @@ impl Manager {
             }
         }
         if self.generations.is_empty() {
-            let before = self.phase;
-            self.phase = before.after(phase::PhaseCause::Empty);
-            if before != self.phase {
+            let before = self.state;
+            self.state = before.after(ManagerCause::Empty);
+            if before != self.state {
                 self.close_all(step);
                 step.act(Action::Exit(self.outcome));
             }

@@ -192,7 +192,7 @@ impl Manager {
         }
         let mut awaited = BTreeMap::new();
         for generation in takers {
-            if Some(generation) == serving || self.crew(generation).staying > 0 {
+            if Some(generation) == serving || self.worker_counts(generation).kept > 0 {
                 awaited.insert(generation, self.take_snapshot(generation, step));
             }
         }

@@ -92,7 +92,8 @@ impl Limits {
 
 impl Manager {
     /// Has slow requests written down, and ends those that ran too long: `request_slowlog_timeout` and
-    /// `request_terminate_timeout`.
+    /// `request_terminate_timeout`. Asked with every snapshot (`counted` in `manager.rs`); `watchdog.rs` has one taken when the
+    /// next request is due. For `Action::RespondTimeout` the executor sends SIGTERM with the word that the time is up.
     pub(super) fn end_overdue(&mut self, id: GenerationId, view: &View, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get(&id) else {
             return;

@@ -7,7 +7,7 @@ use crate::tick::Tick;
 use std::time::Duration;
 
 /// The most workers of an ondemand generation that are being made at the same time: `pm.max_spawn_rate`'s default.
-pub(super) const BIRTHS_AT_ONCE: u32 = 32;
+pub(super) const STARTING_AT_MOST: u32 = 32;
 
 /// The soonest that a busy worker is looked at again, if `process_idle_timeout` is shorter.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -16,12 +16,12 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Load {
     /// Workers that were not told to go.
-    pub staying: u32,
+    pub kept: u32,
     /// Those that are idle, or have room for another request. Not counted: those that said they were idle at the last snapshot,
     /// and have left work waiting since.
     pub idle: u32,
     /// Those that are not up yet. Each will take work, or say that there is none.
-    pub born: u32,
+    pub starting: u32,
     /// Connections that wait, if that is known.
     pub waiting: Option<u32>,
     /// Workers to be made even if enough are idle: in place of those that ended by themselves, and those of `start_servers` that
@@ -53,11 +53,15 @@ pub(super) fn warm(pm: ProcessManager, running: u32, busy: u32) -> u32 {
     at_start(pm).max(like_before).min(pm.max_children())
 }
 
-/// How many workers to make now. May be more than there are slots: the caller finds out and says so.
+/// How many workers to make now. May be more than there are slots: `fork_workers` in `fork.rs` finds out and says so.
+///
+/// Asked for a static pool when a worker is gone (`fill` in `fork.rs`); for a dynamic one when workers have told that too few are
+/// idle, or one is gone (`fork_spare` in `dynamic.rs`); for an ondemand one when a connection waits (`source_counted` in
+/// `ondemand.rs`).
 pub(super) fn growth(pm: ProcessManager, load: Load) -> u32 {
-    let ready = load.idle.saturating_add(load.born);
+    let ready = load.idle.saturating_add(load.starting);
     match pm {
-        ProcessManager::Static { max_children } => max_children.saturating_sub(load.staying),
+        ProcessManager::Static { max_children } => max_children.saturating_sub(load.kept),
         ProcessManager::Dynamic {
             min_spare_servers,
             max_spare_servers,
@@ -79,30 +83,30 @@ pub(super) fn growth(pm: ProcessManager, load: Load) -> u32 {
                 .min(max_spare_servers.saturating_sub(ready).max(unnoticed));
             missing
                 .max(to_replace)
-                .min(max_spawn_rate.saturating_sub(load.born))
+                .min(max_spawn_rate.saturating_sub(load.starting))
         }
         ProcessManager::Ondemand { .. } => load
             .waiting
             .unwrap_or(0)
             .saturating_sub(ready)
-            .min(BIRTHS_AT_ONCE.saturating_sub(load.born)),
+            .min(STARTING_AT_MOST.saturating_sub(load.starting)),
         // Orders are counted where they are kept.
         ProcessManager::Ordered { .. } => 0,
     }
 }
 
-/// When to look for workers that have been idle for too long, if there can be any: `staying` of them.
-pub(super) fn shrinks(pm: ProcessManager, staying: u32) -> Option<Duration> {
+/// When to look for workers that have been idle for too long, if there can be any: `kept` of them.
+pub(super) fn shrinks(pm: ProcessManager, kept: u32) -> Option<Duration> {
     match pm {
         ProcessManager::Static { .. } | ProcessManager::Ordered { .. } => None,
         ProcessManager::Dynamic {
             max_spare_servers,
             process_idle_timeout,
             ..
-        } => (staying > max_spare_servers).then_some(process_idle_timeout.max(LOOK_AGAIN)),
+        } => (kept > max_spare_servers).then_some(process_idle_timeout.max(LOOK_AGAIN)),
         ProcessManager::Ondemand {
             process_idle_timeout, ..
-        } => (staying > 0).then_some(process_idle_timeout.max(LOOK_AGAIN)),
+        } => (kept > 0).then_some(process_idle_timeout.max(LOOK_AGAIN)),
     }
 }
 
@@ -185,10 +189,10 @@ mod tests {
 
     #[test]
     fn ondemand_makes_one_worker_for_each_that_waits_and_has_none() {
-        let load = |waiting, idle, born| Load {
+        let load = |waiting, idle, starting| Load {
             waiting: Some(waiting),
             idle,
-            born,
+            starting,
             ..Load::default()
         };
         assert_eq!(growth(ondemand(), load(1, 0, 0)), 1);
@@ -197,16 +201,16 @@ mod tests {
         assert_eq!(
             growth(ondemand(), load(1_000, 0, 30)),
             2,
-            "never more than {BIRTHS_AT_ONCE} at once"
+            "never more than {STARTING_AT_MOST} at once"
         );
     }
 
     #[test]
     fn dynamic_fills_up_its_spare_workers_and_serves_the_queue() {
-        let load = |waiting, idle, born| Load {
+        let load = |waiting, idle, starting| Load {
             waiting: Some(waiting),
             idle,
-            born,
+            starting,
             ..Load::default()
         };
         assert_eq!(growth(dynamic(), load(0, 2, 0)), 0);

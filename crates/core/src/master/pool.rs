@@ -43,7 +43,7 @@ pub(super) struct Pool {
 pub(super) struct Inquiry {
     awaited: BTreeMap<GenerationId, SnapshotNumber>,
     idle: u32,
-    born: u32,
+    starting: u32,
     queued: Option<u32>,
     /// When the master stopped watching the source. A worker that has been idle since before and let work wait is not counted upon.
     pub unwatched_at: Tick,
@@ -125,7 +125,7 @@ impl Inquiry {
 
     pub(super) fn begin(&mut self, awaited: BTreeMap<GenerationId, SnapshotNumber>) {
         self.awaited = awaited;
-        (self.idle, self.born, self.queued) = (0, 0, None);
+        (self.idle, self.starting, self.queued) = (0, 0, None);
     }
 
     /// The answers still to come are of no use any more.
@@ -140,7 +140,7 @@ impl Inquiry {
         }
         self.awaited.remove(&generation);
         self.idle = self.idle.saturating_add(view.ready());
-        self.born = self.born.saturating_add(view.born);
+        self.starting = self.starting.saturating_add(view.starting);
         self.queued = self.queued.max(view.queued);
         self.awaited.is_empty()
     }
@@ -156,7 +156,7 @@ impl Inquiry {
     pub(super) fn load(&self, waiting: u32) -> Load {
         Load {
             idle: self.idle,
-            born: self.born,
+            starting: self.starting,
             waiting: Some(waiting),
             ..Load::default()
         }
@@ -199,7 +199,7 @@ mod tests {
         let (generation, number) = (GenerationId(1), SnapshotNumber(7));
         inquiry.begin(BTreeMap::from([(generation, number)]));
         let view = View {
-            born: 1,
+            starting: 1,
             ..View::default()
         };
         assert!(!inquiry.take(generation, SnapshotNumber(6), &view));
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(
             inquiry.load(2),
             Load {
-                born: 1,
+                starting: 1,
                 waiting: Some(2),
                 ..Load::default()
             }

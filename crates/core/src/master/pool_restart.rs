@@ -1,7 +1,7 @@
 //! Whether a pool of one application is given new processes because one of its workers has found a reason to.
 //!
 //! What a worker says may be wrong: so the master grants no more than one restart of a pool in a second of the clock, and looks at
-//! `restart.txt` itself. What is refused for now is asked for again.
+//! `restart.txt` itself (`judge` in `src/master/executor/reload.rs`). What is refused for now is asked for again.
 
 use crate::tick::Tick;
 use std::fmt;
@@ -120,7 +120,8 @@ impl Situation {
         (self.is_busy || self.is_young) && why.has_timestamp() && self.boots_once && self.is_older
     }
 
-    /// Whether the pool is given new processes now.
+    /// Whether the pool is given new processes now: `restart_if_asked` in `src/master/pool_requests.rs` then reloads this pool
+    /// alone, and the old processes serve until the new ones are warm.
     pub fn grants(self, why: RestartReason) -> bool {
         if self.is_busy || self.is_young {
             return false;

@@ -4,7 +4,7 @@ use super::action::{Action, Fact, Force, Notice};
 use super::departure::KILL_AFTER;
 use super::dynamic::Spare;
 use super::event::{Exit, GenerationId};
-use super::generation::Stage;
+use super::generation::GenerationState;
 use super::manager::{Manager, Step};
 use super::ondemand::Source;
 use super::timers::Timer;
@@ -107,7 +107,7 @@ impl Manager {
             return false;
         };
         match generation.policy.pm {
-            ProcessManager::Static { max_children } => self.crew(id).staying < max_children,
+            ProcessManager::Static { max_children } => self.worker_counts(id).kept < max_children,
             ProcessManager::Dynamic { .. } => matches!(generation.spare, Spare::Closed(_)),
             ProcessManager::Ordered { .. } => !generation.orders.is_empty(),
             ProcessManager::Ondemand { .. } => self
@@ -128,14 +128,14 @@ impl Manager {
         if generation.preloader != Life::Ready {
             return;
         }
-        let crew = self.children.crew(id);
+        let counts = self.children.worker_counts(id);
         let (idle, answer) = (Timer::Preloader(id), Timer::Answer(id));
-        if crew.asked == 0 {
+        if counts.asked == 0 {
             self.timers.clear(answer);
         } else if !self.timers.is_set(answer) {
             self.timers.set(answer, step.now, policy.start_timeout);
         }
-        let needed = crew.all > 0 || generation.stage != Stage::Serving || self.is_short(id);
+        let needed = counts.all > 0 || generation.state != GenerationState::Serving || self.is_short(id);
         if needed {
             self.timers.clear(idle);
         } else if !self.timers.is_set(idle) {

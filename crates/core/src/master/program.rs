@@ -48,7 +48,7 @@ struct ProgramProcess {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ProcessStage {
+enum ProgramState {
     /// Nothing is wanted.
     Absent,
     /// Each process has its first try.
@@ -63,7 +63,7 @@ enum ProcessStage {
 #[derive(Debug)]
 pub struct Program {
     processes: Vec<ProgramProcess>,
-    stage: ProcessStage,
+    state: ProgramState,
 }
 
 impl Program {
@@ -78,14 +78,14 @@ impl Program {
         };
         Program {
             processes: (0..processes).map(down).collect(),
-            stage: ProcessStage::Absent,
+            state: ProgramState::Absent,
         }
     }
 
     /// One that another master has started: these of its processes are up, and the others are started.
     pub fn resume(up: &[bool], now: Tick, actions: &mut Vec<ProgramAction>) -> Program {
         let mut program = Program::new(up.len());
-        program.stage = ProcessStage::Ready;
+        program.state = ProgramState::Ready;
         for (index, (process, is_up)) in program.processes.iter_mut().zip(up).enumerate() {
             process.since = now;
             process.life = Life::Ready;
@@ -99,10 +99,10 @@ impl Program {
 
     /// It is wanted.
     pub fn start(&mut self, actions: &mut Vec<ProgramAction>) {
-        if self.stage != ProcessStage::Absent {
+        if self.state != ProgramState::Absent {
             return;
         }
-        self.stage = ProcessStage::Beginning;
+        self.state = ProgramState::Beginning;
         for (index, process) in self.processes.iter_mut().enumerate() {
             process.start(index, actions);
         }
@@ -141,7 +141,7 @@ impl Program {
         };
         if process.lose() {
             process.backoff.lives(process.since, now);
-            let is_ready = self.stage == ProcessStage::Ready;
+            let is_ready = self.state == ProgramState::Ready;
             let delay = if is_ready && now.since(process.since) >= WELL_AFTER {
                 None
             } else if is_ready && was_at_work {
@@ -160,10 +160,10 @@ impl Program {
 
     /// It is not wanted any more, or is to go faster.
     pub fn stop(&mut self, force: Force, actions: &mut Vec<ProgramAction>) {
-        if self.stage == ProcessStage::Absent {
+        if self.state == ProgramState::Absent {
             return;
         }
-        self.stage = ProcessStage::Stopping;
+        self.state = ProgramState::Stopping;
         for (index, process) in self.processes.iter_mut().enumerate() {
             process.again = None;
             let was_starting = process.life == Life::Starting;
@@ -183,14 +183,14 @@ impl Program {
 
     /// When [`Program::pass`] is to be called.
     pub fn next_deadline(&self) -> Option<Tick> {
-        let ready = self.stage == ProcessStage::Ready;
+        let ready = self.state == ProgramState::Ready;
         let due = self.processes.iter().filter_map(|process| process.again);
         due.min().filter(|_| ready)
     }
 
     /// Time has passed.
     pub fn pass(&mut self, now: Tick, actions: &mut Vec<ProgramAction>) {
-        if self.stage != ProcessStage::Ready {
+        if self.state != ProgramState::Ready {
             return;
         }
         for (index, process) in self.processes.iter_mut().enumerate() {
@@ -222,22 +222,22 @@ impl Program {
     /// Takes in what has happened to all processes.
     fn conclude(&mut self, actions: &mut Vec<ProgramAction>) {
         let any = |wanted: fn(Life) -> bool| self.processes.iter().any(|process| wanted(process.life));
-        let failed = self.stage == ProcessStage::Beginning;
-        match self.stage {
-            ProcessStage::Beginning if any(|life| life == Life::Starting) => {}
-            ProcessStage::Beginning if any(|life| life == Life::Ready) => {
-                self.stage = ProcessStage::Ready;
+        let failed = self.state == ProgramState::Beginning;
+        match self.state {
+            ProgramState::Beginning if any(|life| life == Life::Starting) => {}
+            ProgramState::Beginning if any(|life| life == Life::Ready) => {
+                self.state = ProgramState::Ready;
                 actions.push(ProgramAction::TellReady);
             }
-            ProcessStage::Stopping if any(|life| life != Life::Absent) => {}
-            ProcessStage::Beginning | ProcessStage::Stopping => {
-                self.stage = ProcessStage::Absent;
+            ProgramState::Stopping if any(|life| life != Life::Absent) => {}
+            ProgramState::Beginning | ProgramState::Stopping => {
+                self.state = ProgramState::Absent;
                 for process in &mut self.processes {
                     process.again = None;
                 }
                 actions.push(ProgramAction::TellGone { failed });
             }
-            ProcessStage::Absent | ProcessStage::Ready => {}
+            ProgramState::Absent | ProgramState::Ready => {}
         }
     }
 }
@@ -469,8 +469,8 @@ mod tests {
                     program.stop(Force::Kill, &mut out);
                 }
             }
-            for (index, stage) in world.iter().enumerate().take(count) {
-                match stage {
+            for (index, state) in world.iter().enumerate().take(count) {
+                match state {
                     1 => program.failed(index, at(now), &mut out),
                     2 => program.gone(index, false, at(now), &mut out),
                     _ => {}

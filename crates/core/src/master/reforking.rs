@@ -6,7 +6,7 @@ use super::departure::KILL_AFTER;
 use super::dynamic::Spare;
 use super::event::{Exit, GenerationId, WorkerId};
 use super::fork::Block;
-use super::generation::{Generation, Stage};
+use super::generation::{Generation, GenerationState};
 use super::leave;
 use super::leave::Going;
 use super::manager::{Manager, Step};
@@ -47,7 +47,7 @@ impl Manager {
                 }
             }
             Refork::Arrived => {
-                if self.crew(id).asked == 0 {
+                if self.worker_counts(id).asked == 0 {
                     self.refork_changed(id, ReforkCause::Free, None, step);
                 }
             }
@@ -57,13 +57,13 @@ impl Manager {
 
     /// The worker that the next preloader is to be made from: the oldest that is mold_candidate.
     fn candidate(&self, id: GenerationId, generation: &Generation) -> Option<WorkerId> {
-        if generation.stage != Stage::Serving || generation.next_mold != Life::Absent {
+        if generation.state != GenerationState::Serving || generation.next_mold != Life::Absent {
             return None;
         }
         let fits = |worker: &Worker| {
             worker.mold_candidate
-                && worker.life == children::Life::Up
-                && worker.going == Going::Staying
+                && worker.progress == children::WorkerProgress::Up
+                && worker.going == Going::Kept
                 && worker.line >= generation.line
         };
         let mut workers = self.children.of(id).into_iter();
@@ -201,7 +201,7 @@ impl Manager {
         let Some(generation) = self.generations.get(&id) else {
             return;
         };
-        let is_old = |worker: &Worker| worker.line < generation.line && worker.going == Going::Staying;
+        let is_old = |worker: &Worker| worker.line < generation.line && worker.going == Going::Kept;
         let mut workers = self.children.of(id).into_iter();
         match workers.find(|id| self.children.worker(*id).is_some_and(is_old)) {
             Some(worker) => {
@@ -223,9 +223,9 @@ impl Manager {
         if workers.any(|id| self.children.worker(id).is_some_and(is_leaving)) {
             return true;
         }
-        let crew = self.crew(id);
+        let counts = self.worker_counts(id);
         let is_short = match generation.policy.pm {
-            ProcessManager::Static { max_children } => crew.staying + self.held_up(id) < max_children,
+            ProcessManager::Static { max_children } => counts.kept + self.held_up(id) < max_children,
             ProcessManager::Dynamic { .. } => match generation.spare {
                 Spare::Unused | Spare::Open | Spare::Closed(Block::Full) => false,
                 Spare::Asking | Spare::Closed(Block::ProcessMax | Block::Backoff | Block::Preloader) => true,
@@ -237,7 +237,7 @@ impl Manager {
             // The router asks for those that it wants.
             ProcessManager::Ordered { .. } => false,
         };
-        is_short || crew.up < crew.staying
+        is_short || counts.up < counts.kept
     }
 
     /// How many that were told to go take long; their places are not free.

@@ -10,11 +10,11 @@ use super::action::{Action, ExitOutcome, Fact, Notice};
 use super::dynamic::SpareCause;
 use super::event::{GenerationId, PoolId, Wanted, WantedPool};
 use super::fork::Block;
-use super::generation::{Generation, SnapshotNumber, Stage};
+use super::generation::{Generation, GenerationState, SnapshotNumber};
 use super::leave;
 use super::manager::{Manager, Step};
+use super::manager_state::{ManagerCause, ManagerState};
 use super::ondemand::SourceCause;
-use super::phase::{self, Phase};
 use super::policy;
 use super::pool::Pool;
 use super::refork;
@@ -27,9 +27,12 @@ use std::collections::BTreeSet;
 impl Manager {
     /// Takes in a configuration.
     pub(super) fn apply(&mut self, wanted: Wanted, step: &mut Step<'_>) {
-        match self.phase {
-            Phase::Running => {}
-            Phase::Draining | Phase::Finishing | Phase::Terminating | Phase::Gone => {
+        match self.state {
+            ManagerState::Running => {}
+            ManagerState::Draining
+            | ManagerState::Finishing
+            | ManagerState::Terminating
+            | ManagerState::Gone => {
                 return self.refuse(&wanted, step);
             }
         }
@@ -95,24 +98,24 @@ impl Manager {
             return;
         }
         self.touched.insert(id);
-        let Some(old) = serving.filter(|old| self.crew(*old).staying > 0) else {
+        let Some(old) = serving.filter(|old| self.worker_counts(*old).kept > 0) else {
             // No worker could go on serving meanwhile.
             self.generations
-                .insert(id, Generation::new(pool_id, policy, Stage::Serving));
+                .insert(id, Generation::new(pool_id, policy, GenerationState::Serving));
             self.serve(pool_id, id, step);
             return;
         };
-        let crew = self.crew(old);
-        let stage = match policy.pm {
-            ProcessManager::Ondemand { .. } => Stage::Measuring(self.take_snapshot(old, step)),
+        let counts = self.worker_counts(old);
+        let state = match policy.pm {
+            ProcessManager::Ondemand { .. } => GenerationState::Measuring(self.take_snapshot(old, step)),
             ProcessManager::Static { .. }
             | ProcessManager::Dynamic { .. }
             | ProcessManager::Ordered { .. } => {
-                Stage::Warming(policy::warm(policy.pm, crew.staying, crew.staying))
+                GenerationState::Warming(policy::warm(policy.pm, counts.kept, counts.kept))
             }
         };
         self.generations
-            .insert(id, Generation::new(pool_id, policy, stage));
+            .insert(id, Generation::new(pool_id, policy, state));
         if let Some(pool) = self.pools.get_mut(&pool_id) {
             pool.coming = Some(id);
         }
@@ -122,14 +125,14 @@ impl Manager {
 
     /// Makes the workers that a coming generation is to have up.
     pub(super) fn warm_up(&mut self, id: GenerationId, step: &mut Step<'_>) {
-        let staying = self.crew(id).staying;
+        let kept = self.worker_counts(id).kept;
         let Some(generation) = self.generations.get(&id) else {
             return;
         };
-        let Stage::Warming(target) = generation.stage else {
+        let GenerationState::Warming(target) = generation.state else {
             return;
         };
-        if staying >= target && !generation.can_fork() {
+        if kept >= target && !generation.can_fork() {
             // No worker is to be made, but it must be possible before the generation serves.
             match generation.backoff.wait(step.now) {
                 Some(wait) => self.timers.set(Timer::Backoff(id), step.now, wait),
@@ -137,8 +140,8 @@ impl Manager {
             }
             return;
         }
-        let (_, block) = self.fork_workers(id, target.saturating_sub(staying), step);
-        if block == Some(Block::ProcessMax) && self.crew(id).staying == 0 {
+        let (_, block) = self.fork_workers(id, target.saturating_sub(kept), step);
+        if block == Some(Block::ProcessMax) && self.worker_counts(id).kept == 0 {
             self.make_room(id, step);
         }
     }
@@ -152,12 +155,12 @@ impl Manager {
             return;
         };
         self.quota.wait_first(id);
-        let crew = self.crew(serving);
+        let counts = self.worker_counts(serving);
         let is_asked = self
             .generations
             .get(&id)
             .is_some_and(|generation| generation.room_on.is_some());
-        if crew.all > crew.staying || crew.staying == 0 || is_asked {
+        if counts.all > counts.kept || counts.kept == 0 || is_asked {
             return;
         }
         let number = self.take_snapshot(serving, step);
@@ -192,17 +195,18 @@ impl Manager {
                 .iter()
                 .min_by_key(|idle| (idle.since, idle.worker))
                 .map(|idle| idle.worker);
-            gives_way = longest.or_else(|| self.children.staying(id));
+            gives_way = longest.or_else(|| self.children.any_kept(id));
         }
-        let starts = match generation.stage {
-            Stage::Measuring(wanted) if number >= wanted => {
+        let starts = match generation.state {
+            GenerationState::Measuring(wanted) if number >= wanted => {
                 let busy = view.busy;
-                let running = self.children.crew(id).staying;
-                generation.stage = Stage::Warming(policy::warm(generation.policy.pm, running, busy));
+                let running = self.children.worker_counts(id).kept;
+                generation.state =
+                    GenerationState::Warming(policy::warm(generation.policy.pm, running, busy));
                 true
             }
-            Stage::Measuring(_) | Stage::Warming(_) | Stage::Serving => false,
-            Stage::Superseded | Stage::Leaving => false,
+            GenerationState::Measuring(_) | GenerationState::Warming(_) | GenerationState::Serving => false,
+            GenerationState::Superseded | GenerationState::Leaving => false,
         };
         if let Some(worker) = gives_way {
             self.dismiss(worker, leave::LeaveCause::Surplus, step);
@@ -218,13 +222,13 @@ impl Manager {
         let Some(generation) = self.generations.get(&id) else {
             return;
         };
-        let Stage::Warming(target) = generation.stage else {
+        let GenerationState::Warming(target) = generation.state else {
             return;
         };
-        let crew = self.crew(id);
+        let counts = self.worker_counts(id);
         let as_warm_as_can_be =
-            generation.block == Some(Block::ProcessMax) && crew.up > 0 && crew.up == crew.staying;
-        if generation.can_fork() && (crew.up >= target || as_warm_as_can_be) {
+            generation.block == Some(Block::ProcessMax) && counts.up > 0 && counts.up == counts.kept;
+        if generation.can_fork() && (counts.up >= target || as_warm_as_can_be) {
             let pool = generation.pool;
             self.serve(pool, id, step);
         }
@@ -237,14 +241,14 @@ impl Manager {
         };
         let old = pool.serving.replace(id);
         pool.coming = None;
-        let staying = self.children.crew(id).staying;
+        let kept = self.children.worker_counts(id).kept;
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
         };
-        generation.stage = Stage::Serving;
+        generation.state = GenerationState::Serving;
         generation.room_on = None;
         let pm = generation.policy.pm;
-        generation.to_replace = policy::at_start(pm).saturating_sub(staying);
+        generation.to_replace = policy::at_start(pm).saturating_sub(kept);
         if let Some(old) = old {
             step.note(Fact::Serves(id));
             step.say(Notice::GenerationServes(id));
@@ -286,7 +290,7 @@ impl Manager {
             return;
         };
         let pool_id = generation.pool;
-        generation.stage = Stage::Leaving;
+        generation.state = GenerationState::Leaving;
         generation.spare = generation.spare.after(SpareCause::End).0;
         generation.shrink_on = None;
         if let Some(pool) = self.pools.get_mut(&pool_id) {
@@ -319,7 +323,7 @@ impl Manager {
     /// Whether a generation's preloader has to stay although no worker is made any more.
     pub(super) fn workers_need_preloader(&self, id: GenerationId) -> bool {
         let policy = self.generations.get(&id).and_then(|it| it.policy.preloader);
-        policy.is_some_and(|policy| policy.is_needed_by_workers) && self.crew(id).all > 0
+        policy.is_some_and(|policy| policy.is_needed_by_workers) && self.worker_counts(id).all > 0
     }
 
     /// The preloader of a generation that leaves goes, once the workers that need it are gone.
@@ -331,7 +335,10 @@ impl Manager {
             .policy
             .preloader
             .is_some_and(|it| it.is_needed_by_workers);
-        let is_over = matches!(generation.stage, Stage::Superseded | Stage::Leaving);
+        let is_over = matches!(
+            generation.state,
+            GenerationState::Superseded | GenerationState::Leaving
+        );
         if is_over && stayed && !self.workers_need_preloader(id) {
             self.preloader_changed(id, life::LifeCause::Stop(Force::Ask), None, step);
         }
@@ -362,8 +369,11 @@ impl Manager {
             return true;
         };
         let has_preloader = generation.preloader != Life::Absent || generation.next_mold != Life::Absent;
-        let empty = self.crew(id).all == 0 && !has_preloader;
-        let is_over = matches!(generation.stage, Stage::Leaving | Stage::Superseded);
+        let empty = self.worker_counts(id).all == 0 && !has_preloader;
+        let is_over = matches!(
+            generation.state,
+            GenerationState::Leaving | GenerationState::Superseded
+        );
         if !is_over || !empty {
             return false;
         }
@@ -389,18 +399,18 @@ impl Manager {
     }
 
     /// Stops the daemon.
-    pub(super) fn stop(&mut self, cause: phase::PhaseCause, step: &mut Step<'_>) {
-        let before = self.phase;
-        self.phase = before.after(cause);
-        if self.phase == before {
+    pub(super) fn stop(&mut self, cause: ManagerCause, step: &mut Step<'_>) {
+        let before = self.state;
+        self.state = before.after(cause);
+        if self.state == before {
             return;
         }
         self.starting = None;
         self.hurry(step);
-        let (leave, requests_end) = match self.phase {
-            Phase::Draining => (leave::LeaveCause::Leave, false),
-            Phase::Running | Phase::Finishing => (leave::LeaveCause::Leave, true),
-            Phase::Terminating | Phase::Gone => (leave::LeaveCause::Stop, true),
+        let (leave, requests_end) = match self.state {
+            ManagerState::Draining => (leave::LeaveCause::Leave, false),
+            ManagerState::Running | ManagerState::Finishing => (leave::LeaveCause::Leave, true),
+            ManagerState::Terminating | ManagerState::Gone => (leave::LeaveCause::Stop, true),
         };
         for pool in self.pools.keys().copied().collect::<Vec<_>>() {
             if requests_end || !self.is_for_orders(pool) {
@@ -431,7 +441,7 @@ impl Manager {
     /// that is to give up then ends. Later, or if any worker was made, or if there is an ondemand pool that has not
     /// been asked yet, it waits and tries again.
     pub(super) fn start_failed(&mut self, id: GenerationId, step: &mut Step<'_>) {
-        let asked = self.crew(id).asked;
+        let asked = self.worker_counts(id).asked;
         let Some(starting) = &mut self.starting else {
             return;
         };
@@ -441,7 +451,7 @@ impl Manager {
         if starting.is_empty() {
             self.starting = None;
             self.outcome = ExitOutcome::NoWorkerAtStart;
-            self.stop(phase::PhaseCause::Terminate, step);
+            self.stop(ManagerCause::Terminate, step);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A snapshot, read with suspicion: each row was written by the worker it is about.
 
-use super::children::{Children, Life};
+use super::children::{Children, WorkerProgress};
 use super::event::{GenerationId, Row, WorkerId};
 use super::leave::Going;
 use crate::tick::Tick;
@@ -12,7 +12,7 @@ pub(super) struct View {
     /// Workers that wait for work and were not told to go.
     pub idle: Vec<Idle>,
     /// Workers that are not up yet and were not told to go: each will take work, or say that there is none.
-    pub born: u32,
+    pub starting: u32,
     /// Workers that are up, have work and were not told to go.
     pub busy: u32,
     /// Those of them that take more work at once.
@@ -74,17 +74,17 @@ impl View {
         let running = row.is_some_and(|row| row.running && !row.idle);
         let since = row.and_then(|row| children.change(id, |worker| worker.see(idle, row.since, now)));
         let Some(worker) = children.worker(id) else { return };
-        let up = worker.life == Life::Up || running;
+        let up = worker.progress == WorkerProgress::Up || running;
         match worker.going {
-            Going::Staying if !up => self.born += 1,
-            Going::Staying if idle => self.idle.push(Idle {
+            Going::Kept if !up => self.starting += 1,
+            Going::Kept if idle => self.idle.push(Idle {
                 worker: id,
                 since: since.unwrap_or(now),
                 keeps: row.is_some_and(|row| row.kept > 0),
                 stalled: worker.stalled.is_some() && worker.stalled == row.map(|row| row.since),
             }),
             Going::Surplus if idle => self.lingering.push(id),
-            Going::Staying => {
+            Going::Kept => {
                 self.busy += 1;
                 let has_room = row.is_some_and(|row| row.has_room && worker.stalled != Some(row.since));
                 self.roomy += u32::from(has_room);
@@ -138,7 +138,7 @@ mod tests {
             .map(|slot| children.add(GENERATION, SlotIndex(slot), 0, Tick::ZERO))
             .collect();
         for id in &ids {
-            children.change(*id, |worker| worker.life = Life::Up);
+            children.change(*id, |worker| worker.progress = WorkerProgress::Up);
         }
         children.change(ids[2], |worker| worker.going = Going::Leaving);
         let rows = ids.iter().map(|id| Row {
@@ -157,7 +157,7 @@ mod tests {
             .map(|slot| children.add(GENERATION, SlotIndex(slot), 0, Tick::ZERO))
             .collect();
         for id in &ids[..3] {
-            children.change(*id, |worker| worker.life = Life::Up);
+            children.change(*id, |worker| worker.progress = WorkerProgress::Up);
         }
         children.change(ids[2], |worker| worker.going = Going::Surplus);
         let rows = [
@@ -168,7 +168,7 @@ mod tests {
             row(WorkerId(99), true, false),
         ];
         let view = View::read(&mut children, GENERATION, &rows, None, Tick::ZERO);
-        assert_eq!((view.ready(), view.busy, view.born), (1, 1, 1));
+        assert_eq!((view.ready(), view.busy, view.starting), (1, 1, 1));
         assert_eq!(view.lingering, [ids[2]]);
         let running = Running {
             worker: ids[1],

@@ -4,7 +4,7 @@
 //! Such a pool has no source of work. It begins with its first order and is closed when nothing is left of it: no order,
 //! no worker, no preloader. An order that names a new generation has that take the place of the one before it at once;
 //! workers of the old one stay until they are dismissed, with the program that they need, but nothing is made in it any more
-//! (`Stage::Superseded`).
+//! (`GenerationState::Superseded`).
 //!
 //! ```text
 //!                    Fill, Fork              ForkFailed, the first time
@@ -16,10 +16,10 @@
 
 use super::action::Action;
 use super::event::{GenerationId, PoolId, SpawnRequest, SpawnRequestId, WorkerId};
-use super::generation::{Generation, Stage};
+use super::generation::{Generation, GenerationState};
 use super::leave;
 use super::manager::{Manager, Step};
-use super::phase::Phase;
+use super::manager_state::ManagerState;
 use super::pool::Pool;
 use super::timers::Timer;
 use crate::config::ProcessManager;
@@ -46,7 +46,7 @@ impl Manager {
             policy,
         } = ordered;
         let is_ordered = matches!(policy.pm, ProcessManager::Ordered { .. });
-        let is_running = matches!(self.phase, Phase::Running | Phase::Draining);
+        let is_running = matches!(self.state, ManagerState::Running | ManagerState::Draining);
         let fits = match self.pools.get(&pool_id) {
             None => !self.generations.contains_key(&id),
             Some(pool) => {
@@ -66,7 +66,7 @@ impl Manager {
             self.begin_generation(
                 pool_id,
                 id,
-                Generation::new(pool_id, policy, Stage::Serving),
+                Generation::new(pool_id, policy, GenerationState::Serving),
                 step,
             );
         }
@@ -97,7 +97,7 @@ impl Manager {
             .get_mut(&pool_id)
             .and_then(|pool| pool.serving.replace(id));
         if let Some(before) = old.and_then(|old| self.generations.get_mut(&old)) {
-            before.stage = Stage::Superseded;
+            before.state = GenerationState::Superseded;
             generation.orders = std::mem::take(&mut before.orders);
         }
         self.generations.insert(id, generation);
@@ -125,7 +125,7 @@ impl Manager {
         let Some(generation) = self.generations.get(&id) else {
             return;
         };
-        if generation.stage != Stage::Serving || generation.orders.is_empty() {
+        if generation.state != GenerationState::Serving || generation.orders.is_empty() {
             return;
         }
         let wanted = u32::try_from(generation.orders.len()).unwrap_or(u32::MAX);
@@ -227,10 +227,10 @@ impl Manager {
         let Some(pool) = self.pools.get(&pool_id) else {
             return;
         };
-        let is_empty = generation.stage == Stage::Serving
+        let is_empty = generation.state == GenerationState::Serving
             && generation.orders.is_empty()
             && generation.preloader == Life::Absent
-            && self.crew(id).all == 0;
+            && self.worker_counts(id).all == 0;
         let has_others = self.generations.of(&pool_id).any(|(other, _)| other != id);
         if pool.by_order && !pool.closed && is_empty && !has_others {
             self.close(pool_id, leave::LeaveCause::Leave, step);

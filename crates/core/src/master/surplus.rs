@@ -2,7 +2,7 @@
 //! says that it is idle, and stays, is ended.
 
 use super::event::GenerationId;
-use super::generation::{SnapshotNumber, Stage};
+use super::generation::{GenerationState, SnapshotNumber};
 use super::leave::LeaveCause;
 use super::manager::{Manager, Step};
 use super::ondemand::Source;
@@ -21,9 +21,12 @@ impl Manager {
             return;
         };
         let timer = Timer::Shrink(id);
-        let look = match generation.stage {
-            Stage::Serving => policy::shrinks(generation.policy.pm, self.crew(id).staying),
-            Stage::Measuring(_) | Stage::Warming(_) | Stage::Superseded | Stage::Leaving => None,
+        let look = match generation.state {
+            GenerationState::Serving => policy::shrinks(generation.policy.pm, self.worker_counts(id).kept),
+            GenerationState::Measuring(_)
+            | GenerationState::Warming(_)
+            | GenerationState::Superseded
+            | GenerationState::Leaving => None,
         };
         match look {
             None => self.timers.clear(timer),
@@ -55,7 +58,7 @@ impl Manager {
         }
         generation.shrink_on = None;
         let (pm, pool) = (generation.policy.pm, generation.pool);
-        if generation.stage != Stage::Serving {
+        if generation.state != GenerationState::Serving {
             return;
         }
         let Some(pool) = self.pools.get(&pool) else { return };
@@ -65,7 +68,7 @@ impl Manager {
         }
         let in_pool: u32 = pool
             .takers()
-            .map(|generation| self.crew(generation).staying)
+            .map(|generation| self.worker_counts(generation).kept)
             .sum();
         let surplus = policy::surplus(pm, view.idle.clone(), in_pool == 1, step.now);
         for worker in surplus.retire {

@@ -214,7 +214,7 @@ fn idle_workers_are_retired_and_then_nothing_is_due() {
 }
 
 #[test]
-fn static_workers_are_replaced_at_once_but_not_if_they_die_at_birth() {
+fn static_workers_are_replaced_at_once_but_not_if_they_die_before_they_are_up() {
     let (mut world, actions) = World::with(ProcessManager::Static { max_children: 2 });
     let workers = world.bring_up(&actions);
     assert_eq!(world.next_in(), None);

@@ -7,7 +7,7 @@
 use super::action::Action;
 use super::event::{GenerationId, PoolId};
 use super::manager::{Manager, Step};
-use super::phase::Phase;
+use super::manager_state::ManagerState;
 use crate::config::ProcessManager;
 
 /// How the last start of a generation's preloader came out.
@@ -59,14 +59,14 @@ impl Manager {
     /// The generation whose failure to start has a pool's requests refused.
     fn refusing(&self, id: PoolId) -> Option<(GenerationId, PreloaderStart)> {
         let pool = self.pools.get(&id).filter(|pool| !pool.closed)?;
-        let serving = pool.serving.filter(|_| self.phase == Phase::Running)?;
+        let serving = pool.serving.filter(|_| self.state == ManagerState::Running)?;
         let generation = self.generations.get(&serving)?;
         // An application of an application pool has no address of its own: its router answers the requests.
         if matches!(generation.policy.pm, ProcessManager::Ordered { .. }) {
             return None;
         }
         let start = generation.start;
-        let is_unstaffed = pool.takers().all(|taker| self.crew(taker).staying == 0);
+        let is_unstaffed = pool.takers().all(|taker| self.worker_counts(taker).kept == 0);
         (start != PreloaderStart::Well && is_unstaffed).then_some((serving, start))
     }
 }

@@ -232,17 +232,17 @@ impl Journey {
         let chosen = match (running, performed) {
             (Some(record), _) => Some(*record),
             (None, None) => own.first().copied(),
-            (None, Some(place)) => own.get(place + 1).or(own.last()).copied(),
+            (None, Some(index)) => own.get(index + 1).or(own.last()).copied(),
         };
         chosen.map_or(Step::SubprocessFinish, |record| record.step)
     }
 
     /// How long a step took: until the next one of the same party began, or else until it ended.
     pub fn duration(&self, step: Step) -> Option<Duration> {
-        let place = self.records.iter().position(|record| record.step == step)?;
-        let record = self.records.get(place)?;
+        let index = self.records.iter().position(|record| record.step == step)?;
+        let record = self.records.get(index)?;
         let begin = record.begin?;
-        let next = self.records[place + 1..]
+        let next = self.records[index + 1..]
             .iter()
             .filter(|next| next.step.party() == step.party())
             .find_map(|next| next.begin);

@@ -5,7 +5,7 @@
 //! what the daemon says to them is no part of it.
 
 use super::action::{Action, JourneyAction, SpawnOutcome, Up};
-use super::attempt::{Attempt, AttemptProgress, Phase};
+use super::attempt::{Attempt, AttemptProgress, AttemptState};
 use super::error::{Trouble, explain};
 use super::event::{Event, JourneyId, Token};
 use super::handshake::response::Surroundings;
@@ -43,23 +43,25 @@ impl Machine {
             Event::Spawn { token, plan } => self.spawn(token, plan, now, out),
             Event::Cancel(token) => {
                 if let Some(id) = self.journey_of(token) {
-                    self.step(id, now, out, |attempt, orders| attempt.cancel(now, orders));
+                    self.step(id, now, out, |attempt, actions| attempt.cancel(now, actions));
                 }
             }
             Event::Expire(token) => {
                 if let Some(id) = self.journey_of(token) {
-                    self.step(id, now, out, |attempt, orders| attempt.expire(now, orders));
+                    self.step(id, now, out, |attempt, actions| attempt.expire(now, actions));
                 }
             }
             Event::Shutdown => {
                 self.stopping = true;
                 let ids: Vec<JourneyId> = self.attempts.keys().copied().collect();
                 for id in ids {
-                    self.step(id, now, out, |attempt, orders| attempt.cancel(now, orders));
+                    self.step(id, now, out, |attempt, actions| attempt.cancel(now, actions));
                 }
             }
             Event::Journey(id, event) => {
-                self.step(id, now, out, |attempt, orders| attempt.handle(event, now, orders));
+                self.step(id, now, out, |attempt, actions| {
+                    attempt.handle(event, now, actions)
+                });
             }
         }
         self.invariants();
@@ -75,7 +77,7 @@ impl Machine {
             .map(|(id, _)| *id)
             .collect();
         for id in late {
-            self.step(id, now, out, |attempt, orders| attempt.pass(now, orders));
+            self.step(id, now, out, |attempt, actions| attempt.pass(now, actions));
         }
         self.invariants();
     }
@@ -126,10 +128,10 @@ impl Machine {
         };
         self.next += 1;
         let id = JourneyId(self.next);
-        let mut orders = Vec::new();
-        let attempt = Attempt::begin(token, plan, route, now, &mut orders);
+        let mut actions = Vec::new();
+        let attempt = Attempt::begin(token, plan, route, now, &mut actions);
         self.attempts.insert(id, attempt);
-        out.extend(orders.into_iter().map(|order| Action::Do(id, order)));
+        out.extend(actions.into_iter().map(|action| Action::Do(id, action)));
     }
 
     /// Lets an attempt take a step, and does what follows from it.
@@ -143,10 +145,10 @@ impl Machine {
         let Some(attempt) = self.attempts.get_mut(&id) else {
             return;
         };
-        let mut orders = Vec::new();
-        let progress = take(attempt, &mut orders);
+        let mut actions = Vec::new();
+        let progress = take(attempt, &mut actions);
         attempt.invariants();
-        out.extend(orders.into_iter().map(|order| Action::Do(id, order)));
+        out.extend(actions.into_iter().map(|action| Action::Do(id, action)));
         match progress {
             AttemptProgress::Nothing => {}
             AttemptProgress::Up => self.arrived(id, now, out),
@@ -234,7 +236,7 @@ impl Machine {
     /// What must be true after each step.
     fn invariants(&self) {
         for attempt in self.attempts.values() {
-            debug_assert_ne!(attempt.phase, Phase::Over);
+            debug_assert_ne!(attempt.state, AttemptState::Over);
         }
     }
 }

@@ -143,7 +143,7 @@ impl World {
     fn perform(&mut self, actions: Vec<Action>) {
         for action in actions {
             match action {
-                Action::Do(id, order) => self.obey(id, order),
+                Action::Do(id, action) => self.obey(id, action),
                 Action::Report(report) => assert!(report.journey.first_failed().is_some(), "no step failed"),
                 Action::Deliver(token, outcome) => self.delivered(token, outcome),
             }
@@ -185,8 +185,8 @@ impl World {
         }
     }
 
-    fn obey(&mut self, id: JourneyId, order: JourneyAction) {
-        match order {
+    fn obey(&mut self, id: JourneyId, action: JourneyAction) {
+        match action {
             JourneyAction::Prepare { plan, route } => {
                 let behaviour = self.behaviour(&plan);
                 let thing = Thing {

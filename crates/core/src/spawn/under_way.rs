@@ -56,9 +56,9 @@ fn present(journey: &Journey) -> (Step, Option<Tick>) {
     let step = journey.likely_failed();
     let theirs = journey.records().iter();
     let theirs: Vec<&Record> = theirs.filter(|it| it.step.party() == Party::Subprocess).collect();
-    let place = theirs.iter().position(|it| it.step == step).unwrap_or(0);
+    let index = theirs.iter().position(|it| it.step == step).unwrap_or(0);
     // One that has not begun is waited for since the one before it did.
-    let since = theirs[..theirs.len().min(place + 1)]
+    let since = theirs[..theirs.len().min(index + 1)]
         .iter()
         .rev()
         .find_map(|it| it.begin);

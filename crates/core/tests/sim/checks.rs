@@ -179,7 +179,7 @@ impl World {
             .any(|worker| worker.hostile || worker.frozen);
         let faults = self.scenario.faults;
         let broken =
-            faults.fork_fails + faults.dies_at_birth + faults.preloader_hangs + faults.preloader_dies > 0
+            faults.fork_fails + faults.dies_before_up + faults.preloader_hangs + faults.preloader_dies > 0
                 || faults.preloader_is_mute + faults.dies_accepting > 0;
         let works = self
             .workers
@@ -333,7 +333,7 @@ impl World {
         let is_static = matches!(it.policy.pm, ProcessManager::Static { .. });
         let serves = self.manager.serving(pool) == Some(generation) && !self.stopping;
         let faults = self.scenario.faults;
-        let others_hold_back = faults.dies_at_birth + faults.dies_accepting + faults.dies_before_telling;
+        let others_hold_back = faults.dies_before_up + faults.dies_accepting + faults.dies_before_telling;
         let may_be_held_back = others_hold_back + faults.fork_fails + faults.hostile > 0;
         let is_capped = self.scenario.process_max.is_some() || it.policy.preloader.is_some();
         if !is_static || !serves || may_be_held_back || is_capped || !is_within_budget {

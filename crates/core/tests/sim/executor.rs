@@ -6,7 +6,7 @@ use super::world::{Loader, Reading, Slot, World};
 use forkyard_base::tick::Tick;
 use forkyard_core::master::action::{Action, Force, Notice};
 use forkyard_core::master::event::{Event, Exit, GenerationId, PoolId, Row, SlotIndex, WorkerId};
-use forkyard_scoreboard::stage::Stage;
+use forkyard_scoreboard::stage::RequestStage;
 use std::time::Duration;
 
 /// What the executor can do next when it has nothing to perform.
@@ -74,7 +74,7 @@ impl World {
                 };
                 if let Event::Forked(id) = event {
                     self.tell(event);
-                    return self.was_born(id);
+                    return self.was_forked(id);
                 }
                 self.tell(event);
             }
@@ -124,7 +124,7 @@ impl World {
             _ => {}
         }
         let crashed = match &event {
-            Event::WorkerExited(id, exit, true) => self.manager.place(*id).zip(Some((*id, *exit))),
+            Event::WorkerExited(id, exit, true) => self.manager.slot_of(*id).zip(Some((*id, *exit))),
             _ => None,
         };
         let mut actions = Vec::new();
@@ -140,7 +140,7 @@ impl World {
         self.actions.extend(actions);
     }
 
-    fn was_born(&mut self, id: WorkerId) {
+    fn was_forked(&mut self, id: WorkerId) {
         let Some(worker) = self.workers.get_mut(&id) else {
             return;
         };
@@ -199,7 +199,7 @@ impl World {
             .collect();
         for id in up {
             if let Some(worker) = self.workers.get_mut(&id) {
-                // Also of one whose birth is still to be told.
+                // Also of one whose fork is still to be told.
                 if !std::mem::replace(&mut worker.told_up, true) {
                     self.tell(Event::WorkerUp(id));
                 }
@@ -388,11 +388,11 @@ impl World {
         }
         Row {
             worker: slot.worker,
-            idle: slot.stage == Stage::Accepting,
+            idle: slot.stage == RequestStage::Accepting,
             has_room: false,
             since: slot.since,
-            running: slot.stage > Stage::Accepted && slot.stage < Stage::Finished,
-            executing: slot.stage == Stage::Executing,
+            running: slot.stage > RequestStage::Accepted && slot.stage < RequestStage::Finished,
+            executing: slot.stage == RequestStage::Executing,
             kept: worker.map_or(0, |worker| worker.kept),
         }
     }
@@ -407,7 +407,7 @@ impl World {
             slot,
             Slot {
                 worker,
-                stage: Stage::Creating,
+                stage: RequestStage::Creating,
                 since: now,
                 up: false,
             },

@@ -4,7 +4,7 @@ use super::scenario::Mutant;
 use super::world::{At, Generation, Loader, Work, Worker, World};
 use forkyard_base::tick::Tick;
 use forkyard_core::master::event::{Event, Exit, GenerationId, PoolId, SlotIndex, WorkerId};
-use forkyard_scoreboard::stage::Stage;
+use forkyard_scoreboard::stage::RequestStage;
 
 pub(crate) const CRASH: Exit = Exit::Signal {
     signal: 11,
@@ -144,7 +144,7 @@ impl World {
     fn strike(&mut self, at: At, hostile: bool) -> Option<Exit> {
         let faults = self.scenario.faults;
         let percent = match at {
-            At::Boot => faults.dies_at_birth,
+            At::Boot => faults.dies_before_up,
             At::Offer | At::Try | At::Wait => faults.dies_accepting,
             At::LoadWakeOnAccept(_) | At::Count(..) | At::Write(_) | At::WriteEmpty => {
                 faults.dies_before_telling
@@ -178,10 +178,10 @@ impl World {
                     return None;
                 }
                 if worker.promote {
-                    self.store(id, Stage::Accepted);
+                    self.store(id, RequestStage::Accepted);
                     return Some(At::Promote);
                 }
-                self.store(id, Stage::Accepting);
+                self.store(id, RequestStage::Accepting);
                 At::Try
             }
             At::Try => match self.take(id) {
@@ -197,7 +197,7 @@ impl World {
                     return None;
                 }
                 if worker.promote && !worker.woken {
-                    self.store(id, Stage::Accepted);
+                    self.store(id, RequestStage::Accepted);
                     // Before it looks what it is to tell.
                     return Some(At::Promote);
                 }
@@ -206,7 +206,7 @@ impl World {
                 At::Try
             }
             At::StoreAccepted(work) => {
-                self.store(id, Stage::Accepted);
+                self.store(id, RequestStage::Accepted);
                 if mutant == Some(Mutant::LoadBeforeStore) && !first {
                     At::Start(work)
                 } else {
@@ -237,7 +237,7 @@ impl World {
                         At::Start(work)
                     });
                 };
-                let idles = u32::from(found.stage == Stage::Accepting);
+                let idles = u32::from(found.stage == RequestStage::Accepting);
                 At::Count(work, below, index.0 + 1, idle + idles)
             }
             At::Write(work) => {
@@ -263,7 +263,7 @@ impl World {
                 At::Finish
             }
             At::Finish => {
-                self.store(id, Stage::Finished);
+                self.store(id, RequestStage::Finished);
                 At::Offer
             }
             At::Promote => {
@@ -318,7 +318,7 @@ impl World {
             Work::Request(takes) => {
                 let (pool, kept) = (worker.pool, std::mem::take(&mut worker.kept));
                 let asks = std::mem::take(&mut worker.kept_request) && kept > 0;
-                self.store(id, Stage::Executing);
+                self.store(id, RequestStage::Executing);
                 self.hand_over(pool, kept - u32::from(asks));
                 if asks {
                     self.arrive(pool, Work::Request(takes));
@@ -334,12 +334,12 @@ impl World {
         }
     }
 
-    fn store(&mut self, id: WorkerId, stage: Stage) {
+    fn store(&mut self, id: WorkerId, stage: RequestStage) {
         let now = self.now;
         let Some(worker) = self.workers.get_mut(&id) else {
             return;
         };
-        worker.had_work |= stage == Stage::Accepted;
+        worker.had_work |= stage == RequestStage::Accepted;
         let generation = self
             .generations
             .get_mut(&worker.generation)
@@ -349,7 +349,7 @@ impl World {
             .get_mut(&worker.slot)
             .filter(|slot| slot.worker == id)
         {
-            if (slot.stage == Stage::Accepting) != (stage == Stage::Accepting) {
+            if (slot.stage == RequestStage::Accepting) != (stage == RequestStage::Accepting) {
                 slot.since = now;
             }
             slot.stage = stage;

@@ -25,7 +25,7 @@
 //! | `process.max` | 0 |
 //! | the timer of a back-off | 4 |
 //! | the earliest expiry: looks a whole timeout later | 18 |
-//! | workers that are being born | 20 |
+//! | workers that are being forked | 20 |
 //! | that a generation was to be warm | 21 |
 //! | to drop an inquiry when its generation leaves | 21 |
 //! | to end a turn | 23 |

@@ -9,7 +9,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Faults {
     pub(crate) fork_fails: u32,
-    pub(crate) dies_at_birth: u32,
+    pub(crate) dies_before_up: u32,
     pub(crate) dies_accepting: u32,
     pub(crate) dies_before_telling: u32,
     pub(crate) dies_executing: u32,
@@ -25,7 +25,7 @@ impl Faults {
     pub(crate) fn none(self) -> bool {
         let Faults {
             fork_fails,
-            dies_at_birth,
+            dies_before_up,
             dies_accepting,
             dies_before_telling,
             dies_executing,
@@ -40,7 +40,7 @@ impl Faults {
             hostile,
             ..
         } = self;
-        fork_fails + dies_at_birth + dies_accepting + dies_before_telling + dies_executing == 0
+        fork_fails + dies_before_up + dies_accepting + dies_before_telling + dies_executing == 0
             && ignores_term + freezes + preloader_hangs + preloader_dies + preloader_is_mute + hostile == 0
     }
 }
@@ -201,7 +201,7 @@ fn faults(random: &mut Random) -> Faults {
     };
     Faults {
         fork_fails: some(&[5, 30, 90]),
-        dies_at_birth: some(&[5, 30, 90]),
+        dies_before_up: some(&[5, 30, 90]),
         dies_accepting: some(&[1, 5]),
         dies_before_telling: some(&[3, 20]),
         dies_executing: some(&[3, 20]),

@@ -25,7 +25,7 @@ impl World {
         let last = asked.map(|given| given.worker).chain(self.reaped.last().copied());
         let next_worker = last.max().map_or(0, |id| id.0 + 1);
         self.lose_preloaders();
-        self.lose_unborn();
+        self.lose_unforked();
         self.bury();
         let ids: Vec<GenerationId> = self.generations.keys().copied().collect();
         let adopted = Adopted {
@@ -109,14 +109,14 @@ impl World {
     }
 
     /// Workers whose fork was not reported are unknown: they find their stop pipe closed and leave.
-    fn lose_unborn(&mut self) {
-        let unborn: Vec<WorkerId> = self
+    fn lose_unforked(&mut self) {
+        let unforked: Vec<WorkerId> = self
             .workers
             .iter()
             .filter(|(_, worker)| !worker.told_forked)
             .map(|(id, _)| *id)
             .collect();
-        for id in unborn {
+        for id in unforked {
             self.die(id, Exit::Code(0));
             if let Some(worker) = self.workers.remove(&id) {
                 self.lose_slot(worker.generation, worker.slot, id);

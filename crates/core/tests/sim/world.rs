@@ -7,7 +7,7 @@ use forkyard_core::config::{EmergencyRestart, ProcessManager};
 use forkyard_core::master::Manager;
 use forkyard_core::master::action::{Action, WakeOnAccept};
 use forkyard_core::master::event::{Event, Exit, GenerationId, Policy, PoolId, Row, SlotIndex, WorkerId};
-use forkyard_scoreboard::stage::Stage;
+use forkyard_scoreboard::stage::RequestStage;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -91,7 +91,7 @@ pub(crate) struct Worker {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Slot {
     pub(crate) worker: WorkerId,
-    pub(crate) stage: Stage,
+    pub(crate) stage: RequestStage,
     pub(crate) since: Tick,
     pub(crate) up: bool,
 }

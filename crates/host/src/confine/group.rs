@@ -110,7 +110,7 @@ fn set(parent: &Path, group: &Path, (key, controller, file, value): &Limit) -> R
         .map_err(|error| ConfineError::new(key, format!("write {value} to {}: {error}", target.display())))
 }
 
-/// Puts this process into the group; what it forks is born there.
+/// Puts this process into the group; what it forks is in it from the start.
 pub(super) fn join(cgroup: &Cgroup, pool: &str) -> Result<(), ConfineError> {
     let file = path(cgroup, pool).join("cgroup.procs");
     fs::write(&file, "0").map_err(|error| {

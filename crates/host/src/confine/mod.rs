@@ -15,16 +15,16 @@
 mod calls;
 mod error;
 mod group;
+mod group_parent;
 mod hat;
 mod helpers;
 mod paths;
-mod place;
 mod tmp;
 
 pub use error::ConfineError;
 pub use group::{Group, enter as enter_group, entrance, remove as remove_group};
+pub use group_parent::{GroupParent, find as find_group_parent, leave as leave_group_parent};
 pub use helpers::{Helper, keep_to};
-pub use place::{Place, find as find_place, leave as leave_place};
 
 use crate::config::{Application, Confine, Pool};
 use std::fs::File;

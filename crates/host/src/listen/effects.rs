@@ -209,7 +209,7 @@ impl Listener {
     }
 
     /// Where a unix socket's path leads by now. As long as the socket is open no other file gets its inode.
-    pub fn place(&self) -> SocketPath {
+    pub fn socket_path(&self) -> SocketPath {
         let Address::Unix(path) = &self.address else {
             return SocketPath::Own;
         };
@@ -454,18 +454,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let socket = listener(&path);
-        assert_eq!((socket.is_ours(), socket.place()), (true, SocketPath::Own));
+        assert_eq!((socket.is_ours(), socket.socket_path()), (true, SocketPath::Own));
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(socket.place(), SocketPath::Gone);
+        assert_eq!(socket.socket_path(), SocketPath::Gone);
         // Also if it is another socket: the inode is not used again while the first one is open.
         let other = listener(&path);
         assert_eq!(
-            (socket.place(), other.place()),
+            (socket.socket_path(), other.socket_path()),
             (SocketPath::Taken, SocketPath::Own)
         );
         socket.remove_file();
         assert_eq!(
-            other.place(),
+            other.socket_path(),
             SocketPath::Own,
             "its file is not the first one's to remove"
         );

@@ -66,7 +66,7 @@ impl Handout {
     }
 
     /// A worker's look: a descriptor of the file. `None`: it was taken away.
-    pub fn look(shelf: &OwnedFd) -> Option<OwnedFd> {
+    pub fn current(shelf: &OwnedFd) -> Option<OwnedFd> {
         look_at(shelf.as_fd()).ok()?.into_iter().next()
     }
 }
@@ -82,7 +82,7 @@ mod tests {
         let mut new = tempfile::tempfile().unwrap();
         let handout = Handout::new(&old.try_clone().unwrap().into()).unwrap();
         let write = |text: &str| {
-            let mut file = std::fs::File::from(Handout::look(handout.shelf()).unwrap());
+            let mut file = std::fs::File::from(Handout::current(handout.shelf()).unwrap());
             file.write_all(text.as_bytes()).unwrap();
         };
         write("one ");
@@ -102,8 +102,8 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         let handout = Handout::new(&file.try_clone().unwrap().into()).unwrap();
         receive_with(handout.shelf().as_fd(), &mut [0; 1], false).unwrap();
-        assert!(Handout::look(handout.shelf()).is_none());
+        assert!(Handout::current(handout.shelf()).is_none());
         handout.replace(&file.into()).unwrap();
-        assert!(Handout::look(handout.shelf()).is_some());
+        assert!(Handout::current(handout.shelf()).is_some());
     }
 }

@@ -44,21 +44,21 @@ fn sealed() -> &'static Sealed {
 
 /// A database, and a role that asks for it.
 struct Asked {
-    place: Place,
+    database: TestDatabase,
     port: u16,
 }
 
 impl Asked {
     fn of(server: &Server) -> Asked {
         Asked {
-            place: Place::of(server),
+            database: TestDatabase::of(server),
             port: server.port.expect("a port"),
         }
     }
 
     /// The URL of a role at a host, with parameters in which `@` stands before the names of files.
     fn url(&self, role: &str, host: &str, parameters: &str) -> String {
-        let (_, database) = self.place.url.split_once("@/").expect("a database");
+        let (_, database) = self.database.url.split_once("@/").expect("a database");
         let (database, _) = database.split_once('?').expect("parameters");
         let files = format!("{}/", sealed().files.display());
         let parameters = parameters.replace('@', &files);
@@ -67,7 +67,7 @@ impl Asked {
 
     /// Which of its connections are encrypted.
     fn encrypted(&self) -> Vec<bool> {
-        let rows = self.place.raw().query(
+        let rows = self.database.raw().query(
             "SELECT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
              WHERE application_name = 'forkyard-jobs' AND datname = current_database()",
             &[],
@@ -116,7 +116,7 @@ fn a_connection_is_encrypted_as_its_mode_says() {
         assert!(refusal.contains("pg_hba.conf"), "{refusal}");
     }
     // As with libpq, a unix socket has no TLS, and what is said of it counts for nothing.
-    let url = format!("{}&sslmode=require", asked.place.url);
+    let url = format!("{}&sslmode=require", asked.database.url);
     let opened = opened(&url, "node").expect("the socket");
     assert_eq!(asked.encrypted(), [false]);
     drop(opened);
@@ -278,12 +278,12 @@ fn what_machines_tell_each_other_is_encrypted_too() {
         "localhost",
         "sslmode=verify-full&sslrootcert=@authority.crt",
     );
-    let place = Place { url };
-    let (mut one, mut two) = (place.open_of("one", "a"), place.open_of("two", "b"));
+    let database = TestDatabase { url };
+    let (mut one, mut two) = (database.open_of("one", "a"), database.open_of("two", "b"));
     let (next, _) = heard_of_a_job(&mut one, &mut two);
     assert_eq!(asked.encrypted(), [true; 3]);
     // Connections that are cut are encrypted again.
-    asked.place.cut();
+    asked.database.cut();
     assert_eq!(next(), Notice::News, "it hears again");
     push(&mut one, job(""));
     perform(&mut two, Operation::Promote, 1);

@@ -109,10 +109,10 @@ impl Network {
 #[test]
 fn what_a_commit_brought_is_known_although_it_or_its_answer_was_lost() {
     let network = Network::new();
-    let place = Place::new();
-    let mut store = place.through(&network).open("me");
+    let database = TestDatabase::new();
+    let mut store = database.through(&network).open("me");
     let id = push(&mut store, job(""));
-    let mut raw = place.raw();
+    let mut raw = database.raw();
     let mut running = || -> Vec<(i64, i64)> {
         let rows = raw.query("SELECT id, attempt FROM forkyard.running", &[]);
         rows.expect("rows")
@@ -150,12 +150,12 @@ fn what_a_commit_brought_is_known_although_it_or_its_answer_was_lost() {
     assert_eq!(running(), []);
 }
 
-impl Place {
+impl TestDatabase {
     /// The same database through a network.
-    fn through(&self, network: &Network) -> Place {
+    fn through(&self, network: &Network) -> TestDatabase {
         let own = server().directory.display().to_string();
         let through = network.directory.path().display().to_string();
-        Place {
+        TestDatabase {
             url: self.url.replace(&own, &through),
         }
     }
@@ -165,8 +165,8 @@ impl Place {
 #[test]
 fn a_network_that_forwards_nothing_more_is_noticed_and_what_was_done_meanwhile_is_known() {
     let network = Network::new();
-    let place = Place::new();
-    let mut store = place.through(&network).open("me");
+    let database = TestDatabase::new();
+    let mut store = database.through(&network).open("me");
     let next = heard(&mut store);
     assert_eq!(next(), Notice::News, "it hears");
     let first = push(&mut store, job(""));

@@ -8,9 +8,9 @@
 
 mod choice;
 mod event;
-mod life;
 mod queue;
 mod rate;
+mod running;
 pub mod schedule;
 #[cfg(test)]
 mod simulation;
@@ -25,8 +25,8 @@ pub use event::{
 pub use queue::QueueView;
 pub use verdict::verdict;
 
-use life::Running;
 use queue::Queue;
+use running::Running;
 use std::collections::{BTreeMap, HashMap};
 
 /// How long a pool that could not be reached is left alone: the first time, and at most.

@@ -305,7 +305,7 @@ impl World {
     }
 
     /// Goes on to the next moment at which something is due; `false`: nothing ever is.
-    fn go_on(&mut self) -> bool {
+    fn advance(&mut self) -> bool {
         if !self.claims.is_empty() {
             let at = self.chance.below(self.claims.len() as u64) as usize;
             self.answer_claim(at);
@@ -369,7 +369,7 @@ fn every_rule_holds_whatever_comes() {
                         world.tell(Event::Cancel(id));
                     }
                 }
-                _ => _ = world.go_on(),
+                _ => _ = world.advance(),
             }
         }
         while let Some(queue) = world.paused.pop_first() {
@@ -378,7 +378,7 @@ fn every_rule_holds_whatever_comes() {
                 is_paused: false,
             });
         }
-        while world.go_on() {}
+        while world.advance() {}
         let left: Vec<&Job> = (world.jobs.iter())
             .filter(|job| !matches!(job.state, State::Ended(_)))
             .collect();
@@ -425,7 +425,7 @@ fn small_tenants_do_not_wait_for_floods() {
                 world.push("q", &format!("small{small}"), 1_000);
                 next[small] = at + 8_000 + world.chance.below(4_000);
             } else {
-                world.go_on();
+                world.advance();
             }
         }
         let mut waits: Vec<u64> = (world.jobs.iter())

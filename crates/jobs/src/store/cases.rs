@@ -1,8 +1,9 @@
-//! What holds of the store on every database: each has a module of tests that includes this file, with a `Place` that opens it.
+//! What holds of the store on every database: each has a module of tests that includes this file, with a `TestDatabase` that
+//! opens it.
 
 use super::{
-    Becomes, Changes, Claimed, Counters, Filter, Finished, Fired, JobView, NewJob, Operation, Outcome, Place,
-    Reply, Selection, State, Store, TaskStatus, Verdict,
+    Becomes, Changes, Claimed, Counters, Filter, Finished, Fired, JobView, NewJob, Operation, Outcome, Reply,
+    Selection, State, Store, TaskStatus, TestDatabase, Verdict,
 };
 use std::cell::RefCell;
 
@@ -11,15 +12,15 @@ mod sequences;
 
 struct Bench {
     store: RefCell<Store>,
-    place: Place,
+    database: TestDatabase,
     now: i64,
 }
 
 fn bench() -> Bench {
-    let place = Place::new();
+    let database = TestDatabase::new();
     Bench {
-        store: RefCell::new(place.open("me")),
-        place,
+        store: RefCell::new(database.open("me")),
+        database,
         now: 1_000_000,
     }
 }
@@ -310,7 +311,7 @@ fn one_bad_operation_hurts_no_other() {
             1,
         )
         .expect("a commit");
-    bench.place.refuse("bad");
+    bench.database.refuse("bad");
     let bad = NewJob {
         kind: "bad".into(),
         ..job("")
@@ -334,7 +335,7 @@ fn what_another_process_had_is_seen_and_can_be_ended() {
     let bench = bench();
     let id = bench.push(job(""));
     bench.claim("").expect("a job");
-    let mut next = bench.place.open("next");
+    let mut next = bench.database.open("next");
     let foreign = next.perform(&[Operation::Foreign], 2).expect("a commit");
     let Reply::Foreign { jobs, owners, .. } = &foreign.replies[0] else {
         panic!("{foreign:?}");
@@ -343,7 +344,7 @@ fn what_another_process_had_is_seen_and_can_be_ended() {
     assert_eq!(foreign.waiting, Some(Changes::new()));
     assert_eq!(
         (jobs[0].id, jobs[0].owner.as_str(), jobs[0].attempt),
-        (id, bench.place.owner("me").as_str(), 1)
+        (id, bench.database.owner("me").as_str(), 1)
     );
     let again = Claimed {
         attempt: 1,

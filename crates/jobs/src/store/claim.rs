@@ -117,8 +117,8 @@ impl Work<'_> {
                 "DELETE FROM later WHERE run_at = ?1 AND id = ?2",
                 &[run_at.into(), id.into()],
             )?;
-            let place = self.place(id)?;
-            self.make_ready_again(&place)?;
+            let entry = self.queue_entry(id)?;
+            self.make_ready_again(&entry)?;
         }
         self.is_due_changed = true;
         Ok(Reply::Promoted)
@@ -146,13 +146,13 @@ impl Work<'_> {
             .node()
             .map(|node| format!("{node} "))
             .unwrap_or_default();
-        let mut places = vec![own_node];
-        places.extend(silent.into_iter().map(|node| format!("{node} ")));
+        let mut nodes = vec![own_node];
+        nodes.extend(silent.into_iter().map(|node| format!("{node} ")));
         let (mut owners, mut jobs) = (Vec::new(), Vec::new());
         let owner = self.owner;
-        for place in &places {
-            let length = i64::try_from(place.len()).unwrap_or(i64::MAX);
-            let values = [owner.into(), length.into(), place.into()];
+        for node in &nodes {
+            let length = i64::try_from(node.len()).unwrap_or(i64::MAX);
+            let values = [owner.into(), length.into(), node.into()];
             owners.extend(self.database.all(
                 "SELECT name FROM owner WHERE name <> ?1 AND substr(name, 1, ?2) = ?3",
                 &values,
@@ -251,12 +251,12 @@ impl Work<'_> {
             |row| row.word(0),
         )?;
         for node in &silent {
-            let place = format!("{node} ");
-            let length = i64::try_from(place.len()).unwrap_or(i64::MAX);
+            let prefix = format!("{node} ");
+            let length = i64::try_from(prefix.len()).unwrap_or(i64::MAX);
             self.execute(
                 "DELETE FROM node WHERE name = ?1 AND seen_at < ?2 AND NOT EXISTS (SELECT 1 FROM owner \
                  WHERE substr(owner.name, 1, ?3) = ?4)",
-                &[node.into(), silent_since.into(), length.into(), (&place).into()],
+                &[node.into(), silent_since.into(), length.into(), (&prefix).into()],
             )?;
         }
         Ok(silent)

@@ -2,7 +2,7 @@
 
 use super::operation::{Ending, Finished, Reply, Selection};
 use super::sql::{Notice, Present, Result, Row};
-use super::{Place, State, Work};
+use super::{QueueEntry, State, Work};
 use crate::core::{Becomes, Outcome, TaskStatus};
 
 /// Ends that are kept of a job, the last ones.
@@ -46,7 +46,7 @@ impl Work<'_> {
         let is_told = verdict.outcome != Outcome::Returned;
         let outcome = is_told.then(|| word(verdict.outcome));
         let duration_ms = i64::try_from(finished.duration_ms).unwrap_or(i64::MAX);
-        let place = self.database.first(
+        let entry = self.database.first(
             "UPDATE job SET state = ?2, ended_at = ?3, failures = ?4, crashes = ?5, snoozes = ?6, status = ?7, \
              outcome = ?8, result = ?9, error = ?10, log = ?11, duration_ms = ?12 WHERE id = ?1 \
              RETURNING queue, tenant, priority, serial",
@@ -65,7 +65,7 @@ impl Work<'_> {
                 duration_ms.into(),
             ],
             |row| {
-                Ok(Place {
+                Ok(QueueEntry {
                     id: finished.id,
                     queue: row.word(0)?,
                     tenant: row.word(1)?,
@@ -74,16 +74,16 @@ impl Work<'_> {
                 })
             },
         )?;
-        let Some(place) = place else {
+        let Some(entry) = entry else {
             return Ok(Reply::Done);
         };
         if is_told && !matches!(verdict.becomes, Becomes::Done(_)) {
             self.keep_end(finished)?;
         }
-        self.leave_lane(&place)?;
+        self.leave_lane(&entry)?;
         match again_ms {
-            Some(at_ms) if at_ms > self.now_ms => self.make_later(&place, at_ms)?,
-            Some(_) => self.make_ready(&place)?,
+            Some(at_ms) if at_ms > self.now_ms => self.make_later(&entry, at_ms)?,
+            Some(_) => self.make_ready(&entry)?,
             None => {}
         }
         Ok(Reply::Done)
@@ -153,7 +153,7 @@ impl Work<'_> {
     ) -> Result<Reply> {
         let is_running = self.running_attempt(id)? == Some(attempt);
         let is_own = match queues {
-            Some(queues) if is_running => queues.contains(&self.place(id)?.queue),
+            Some(queues) if is_running => queues.contains(&self.queue_entry(id)?.queue),
             _ => true,
         };
         if is_running && is_own {
@@ -179,7 +179,7 @@ impl Work<'_> {
             if !FROM.contains(&state) {
                 continue;
             }
-            let place = self.place(id)?;
+            let entry = self.queue_entry(id)?;
             // Another with its key may have been pushed meanwhile: then that one is the job.
             let changed = self.execute(
                 "UPDATE job SET failures = 0, crashes = 0, snoozes = 0, ended_at = NULL, error = NULL, expires_at = NULL, \
@@ -191,7 +191,7 @@ impl Work<'_> {
                 continue;
             }
             self.leave(id, state)?;
-            self.make_ready_again(&place)?;
+            self.make_ready_again(&entry)?;
             count += 1;
         }
         Ok(Reply::Changed {
@@ -206,10 +206,10 @@ impl Work<'_> {
             match state {
                 State::Running => {
                     // It may be another machine's, which does not hear at every moment, or of a process that is to end.
-                    let order = i64::from(Ending::CANCELLED);
+                    let how = i64::from(Ending::CANCELLED);
                     self.execute(
                         "UPDATE running SET ending = ending | ?2 WHERE id = ?1",
-                        &[id.into(), order.into()],
+                        &[id.into(), how.into()],
                     )?;
                     self.database.notify(&Notice::Cancel(id))?;
                     running.push(id);
@@ -227,14 +227,14 @@ impl Work<'_> {
 
     /// Has another process see to it that the worker of a start ends: this one has no master any more.
     pub(super) fn press(&mut self, id: i64, attempt: u32, is_forced: bool) -> Result<Reply> {
-        let order = if is_forced {
+        let how = if is_forced {
             Ending::KILLED
         } else {
             Ending::TERMINATED
         };
         self.execute(
             "UPDATE running SET ending = ending | ?3 WHERE id = ?1 AND attempt = ?2",
-            &[id.into(), attempt.into(), i64::from(order).into()],
+            &[id.into(), attempt.into(), i64::from(how).into()],
         )?;
         self.is_news = true;
         Ok(Reply::Done)
@@ -265,22 +265,22 @@ impl Work<'_> {
 
     /// Takes a job out of where it waits.
     fn leave(&mut self, id: i64, state: State) -> Result<()> {
-        let place = self.place(id)?;
+        let entry = self.queue_entry(id)?;
         match state {
             State::Waiting => {
                 let left = self.execute(
                     "DELETE FROM ready WHERE queue = ?1 AND tenant = ?2 AND priority = ?3 AND id = ?4",
                     &[
-                        (&place.queue).into(),
-                        (&place.tenant).into(),
-                        place.priority.into(),
+                        (&entry.queue).into(),
+                        (&entry.tenant).into(),
+                        entry.priority.into(),
                         id.into(),
                     ],
                 )?;
                 if left > 0 {
-                    self.change(&place, -1);
+                    self.change(&entry, -1);
                 }
-                self.leave_lane(&place)
+                self.leave_lane(&entry)
             }
             State::Scheduled => {
                 self.is_due_changed = true;
@@ -294,9 +294,9 @@ impl Work<'_> {
                 .execute(
                     "DELETE FROM blocked WHERE queue = ?1 AND serial = ?2 AND priority = ?3 AND id = ?4",
                     &[
-                        (&place.queue).into(),
-                        (&place.serial).into(),
-                        place.priority.into(),
+                        (&entry.queue).into(),
+                        (&entry.serial).into(),
+                        entry.priority.into(),
                         id.into(),
                     ],
                 )

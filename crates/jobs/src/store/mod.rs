@@ -119,7 +119,7 @@ struct Work<'s> {
 
 /// A job, as far as its place in its queue goes.
 #[derive(Debug, Clone)]
-struct Place {
+struct QueueEntry {
     id: i64,
     queue: String,
     tenant: String,
@@ -133,60 +133,60 @@ impl Work<'_> {
     }
 
     /// Notes that so many more jobs of a group can be claimed.
-    fn change(&mut self, place: &Place, by: i64) {
-        let group = (place.queue.clone(), place.tenant.clone());
+    fn change(&mut self, entry: &QueueEntry, by: i64) {
+        let group = (entry.queue.clone(), entry.tenant.clone());
         *self.changes.entry(group).or_default() += by;
     }
 
     /// Lets a job wait for a worker, or for those before it with its serial key. Its row says that it waits already.
-    fn make_ready(&mut self, place: &Place) -> Result<()> {
-        if let Some(serial) = &place.serial {
-            self.database.lock_serial(&place.queue, serial)?;
+    fn make_ready(&mut self, entry: &QueueEntry) -> Result<()> {
+        if let Some(serial) = &entry.serial {
+            self.database.lock_serial(&entry.queue, serial)?;
             let took = self.execute(
                 "INSERT INTO lane (queue, serial, id) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
-                &[(&place.queue).into(), serial.into(), place.id.into()],
+                &[(&entry.queue).into(), serial.into(), entry.id.into()],
             )?;
             if took == 0 {
                 self.execute(
                     "INSERT INTO blocked (queue, serial, priority, id) VALUES (?1, ?2, ?3, ?4)",
                     &[
-                        (&place.queue).into(),
+                        (&entry.queue).into(),
                         serial.into(),
-                        place.priority.into(),
-                        place.id.into(),
+                        entry.priority.into(),
+                        entry.id.into(),
                     ],
                 )?;
-                return self.set_state(place.id, State::Blocked);
+                return self.set_state(entry.id, State::Blocked);
             }
         }
         self.execute(
             "INSERT INTO ready (queue, tenant, priority, id) VALUES (?1, ?2, ?3, ?4)",
             &[
-                (&place.queue).into(),
-                (&place.tenant).into(),
-                place.priority.into(),
-                place.id.into(),
+                (&entry.queue).into(),
+                (&entry.tenant).into(),
+                entry.priority.into(),
+                entry.id.into(),
             ],
         )?;
-        self.change(place, 1);
+        self.change(entry, 1);
         Ok(())
     }
 
     /// The same, of one that was in another state.
-    fn make_ready_again(&mut self, place: &Place) -> Result<()> {
-        self.set_state(place.id, State::Waiting)?;
-        self.make_ready(place)
+    fn make_ready_again(&mut self, entry: &QueueEntry) -> Result<()> {
+        self.set_state(entry.id, State::Waiting)?;
+        self.make_ready(entry)
     }
 
     /// Lets a job wait for its time.
-    fn make_later(&mut self, place: &Place, at_ms: i64) -> Result<()> {
+    fn make_later(&mut self, entry: &QueueEntry, at_ms: i64) -> Result<()> {
         self.execute(
             "INSERT INTO later (run_at, id) VALUES (?1, ?2)",
-            &[at_ms.into(), place.id.into()],
+            &[at_ms.into(), entry.id.into()],
         )?;
         self.execute(
             "UPDATE job SET state = ?2, run_at = ?3 WHERE id = ?1",
-            &[place.id.into(), State::Scheduled.into(), at_ms.into()],
+            &[entry.id.into(), State::Scheduled.into(), at_ms.into()],
         )?;
         self.is_due_changed = true;
         self.is_news = true;
@@ -194,14 +194,14 @@ impl Work<'_> {
     }
 
     /// Lets the next job with the same serial key come.
-    fn leave_lane(&mut self, place: &Place) -> Result<()> {
-        let Some(serial) = &place.serial else {
+    fn leave_lane(&mut self, entry: &QueueEntry) -> Result<()> {
+        let Some(serial) = &entry.serial else {
             return Ok(());
         };
-        self.database.lock_serial(&place.queue, serial)?;
+        self.database.lock_serial(&entry.queue, serial)?;
         let left = self.execute(
             "DELETE FROM lane WHERE queue = ?1 AND serial = ?2 AND id = ?3",
-            &[(&place.queue).into(), serial.into(), place.id.into()],
+            &[(&entry.queue).into(), serial.into(), entry.id.into()],
         )?;
         if left == 0 {
             return Ok(());
@@ -209,13 +209,13 @@ impl Work<'_> {
         let next = self.database.first(
             "DELETE FROM blocked WHERE (queue, serial, priority, id) = (SELECT queue, serial, priority, id FROM blocked \
              WHERE queue = ?1 AND serial = ?2 ORDER BY priority, id LIMIT 1) RETURNING id",
-            &[(&place.queue).into(), serial.into()],
+            &[(&entry.queue).into(), serial.into()],
             |row| row.number(0),
         )?;
         match next {
             Some(id) => {
-                let place = self.place(id)?;
-                self.make_ready_again(&place)
+                let entry = self.queue_entry(id)?;
+                self.make_ready_again(&entry)
             }
             None => Ok(()),
         }
@@ -229,12 +229,12 @@ impl Work<'_> {
         .map(|_| ())
     }
 
-    fn place(&mut self, id: i64) -> Result<Place> {
+    fn queue_entry(&mut self, id: i64) -> Result<QueueEntry> {
         let found = self.database.first(
             "SELECT queue, tenant, priority, serial FROM job WHERE id = ?1",
             &[id.into()],
             |row| {
-                Ok(Place {
+                Ok(QueueEntry {
                     id,
                     queue: row.word(0)?,
                     tenant: row.word(1)?,

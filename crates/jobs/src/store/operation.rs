@@ -78,8 +78,8 @@ impl Ending {
     pub(super) const TERMINATED: u8 = 2;
     pub(super) const KILLED: u8 = 4;
 
-    fn has(self, order: u8) -> bool {
-        self.0 & i64::from(order) != 0
+    fn has(self, how: u8) -> bool {
+        self.0 & i64::from(how) != 0
     }
 
     /// Whether it is cancelled.
@@ -95,8 +95,8 @@ impl Ending {
 }
 
 impl From<i64> for Ending {
-    fn from(orders: i64) -> Ending {
-        Ending(orders)
+    fn from(bits: i64) -> Ending {
+        Ending(bits)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::operation::{Fired, Reply};
 use super::sql::{Present, Result};
-use super::{Place, Work};
+use super::{QueueEntry, Work};
 use forkyard_protocol::jobs::{NewJob, Pushed};
 
 /// What comes first unless it is said otherwise.
@@ -63,7 +63,7 @@ impl Work<'_> {
             ],
             |row| row.number(0),
         )?;
-        let place = Place {
+        let entry = QueueEntry {
             id: id.unwrap_or_default(),
             queue: job.queue.clone(),
             tenant: job.tenant.clone(),
@@ -71,11 +71,11 @@ impl Work<'_> {
             serial: job.serial.clone(),
         };
         match at_ms {
-            Some(at_ms) => self.make_later(&place, at_ms)?,
-            None => self.make_ready(&place)?,
+            Some(at_ms) => self.make_later(&entry, at_ms)?,
+            None => self.make_ready(&entry)?,
         }
         Ok(Pushed {
-            id: place.id,
+            id: entry.id,
             existed: false,
         })
     }

@@ -10,16 +10,16 @@ use std::time::Duration;
 mod cases;
 
 /// A file.
-struct Place {
+struct TestDatabase {
     _dir: tempfile::TempDir,
     path: PathBuf,
 }
 
-impl Place {
-    fn new() -> Place {
+impl TestDatabase {
+    fn new() -> TestDatabase {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("jobs.db");
-        Place { _dir: dir, path }
+        TestDatabase { _dir: dir, path }
     }
 
     fn open(&self, owner: &str) -> Store {

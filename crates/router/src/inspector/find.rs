@@ -59,7 +59,7 @@ pub struct Terms {
 ///
 /// # Errors
 /// Why it is no application of the pool; names the path and what would be right.
-pub fn look(root: &Path, terms: &Terms) -> Result<Found, String> {
+pub fn inspect(root: &Path, terms: &Terms) -> Result<Found, String> {
     let (root, directory) = enter(root, terms)?;
     let app_root = AppRoot {
         root,

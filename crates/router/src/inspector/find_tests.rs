@@ -65,18 +65,18 @@ impl Site {
         }
     }
 
-    fn look(&self) -> Result<Found, String> {
-        look(&self.root, &self.terms())
+    fn inspect(&self) -> Result<Found, String> {
+        inspect(&self.root, &self.terms())
     }
 
     fn kind(&self) -> (Kind, Option<PathBuf>) {
-        let found = self.look().unwrap();
+        let found = self.inspect().unwrap();
         let below = |path: PathBuf| path.strip_prefix(&self.root).unwrap().to_owned();
         (found.kind, found.startup_file.map(below))
     }
 
     fn refusal(&self) -> String {
-        self.look().unwrap_err()
+        self.inspect().unwrap_err()
     }
 }
 
@@ -138,7 +138,7 @@ fn an_entry_alone_shows_what_it_is_where_its_name_does() {
             site.file(file, "");
         }
         site.file("forkyard.toml", &format!("entry = {entry:?}\n"));
-        assert_eq!(site.look().map(|found| found.kind), Ok(kind), "{entry}");
+        assert_eq!(site.inspect().map(|found| found.kind), Ok(kind), "{entry}");
     }
     let site = Site::new();
     site.file("app.py", "from shop import app");
@@ -176,12 +176,12 @@ fn package_json_needs_a_start_script() {
         r#"{"scripts": {"start": "node server.js", "x": 1}}"#,
     );
     assert_eq!(site.kind(), seen(Kind::Node, "package.json"));
-    let settings = site.look().unwrap().settings.unwrap();
+    let settings = site.inspect().unwrap().settings.unwrap();
     assert_eq!(settings.start_command.as_deref(), Some("node server.js"));
     // What the application says itself comes first.
     site.file("app.js", "");
     site.file("forkyard.toml", "start_command = \"node other.js\"\n");
-    let found = site.look().unwrap();
+    let found = site.inspect().unwrap();
     assert_eq!(found.startup_file, Some(site.root.join("app.js")));
     assert_eq!(
         found.settings.unwrap().start_command.as_deref(),
@@ -229,22 +229,22 @@ fn a_mistake_in_its_own_file_has_a_line() {
 fn restart_files_are_seen() {
     let site = Site::new();
     site.file("index.php", "");
-    let found = site.look().unwrap();
+    let found = site.inspect().unwrap();
     assert_eq!((found.restart, found.always_restart), (None, false));
     site.file("tmp/restart.txt", "");
-    let first = site.look().unwrap().restart.expect("it is there");
+    let first = site.inspect().unwrap().restart.expect("it is there");
     fs::remove_file(site.root.join("tmp/restart.txt")).unwrap();
     site.file("tmp/other", "");
     site.file("tmp/restart.txt", "");
-    assert_ne!(site.look().unwrap().restart, Some(first));
+    assert_ne!(site.inspect().unwrap().restart, Some(first));
     site.file("tmp/always_restart.txt", "");
-    assert!(site.look().unwrap().always_restart);
+    assert!(site.inspect().unwrap().always_restart);
     let elsewhere = |directory: PathBuf| {
         let terms = Terms {
             restart_dir: Some(directory),
             ..site.terms()
         };
-        look(&site.root, &terms).unwrap()
+        inspect(&site.root, &terms).unwrap()
     };
     assert_eq!(elsewhere("shared/tmp".into()).restart, None);
     site.file("shared/tmp/restart.txt", "");
@@ -263,7 +263,7 @@ fn restart_files_are_seen() {
 fn the_version_that_is_deployed_is_seen() {
     let site = Site::new();
     site.file("index.php", "");
-    let revision = || site.look().expect("an application").revision;
+    let revision = || site.inspect().expect("an application").revision;
     assert_eq!(revision(), None);
     site.file("REVISION", "  abc\u{1b}123 \nmore\n");
     assert_eq!(revision().as_deref(), Some("abc123"));
@@ -281,16 +281,16 @@ fn the_version_that_is_deployed_is_seen() {
 fn a_virtual_environment_is_seen() {
     let site = Site::new();
     site.file("wsgi.py", "");
-    assert_eq!(site.look().unwrap().python, None);
+    assert_eq!(site.inspect().unwrap().python, None);
     fs::create_dir_all(site.root.join("venv/bin")).unwrap();
     symlink("/usr/bin/python3", site.root.join("venv/bin/python")).unwrap();
     assert_eq!(
-        site.look().unwrap().python,
+        site.inspect().unwrap().python,
         Some(site.root.join("venv/bin/python"))
     );
     symlink("/nowhere", site.root.join(".venv")).unwrap();
     assert_eq!(
-        site.look().unwrap().python,
+        site.inspect().unwrap().python,
         Some(site.root.join(".venv/bin/python"))
     );
 }
@@ -305,7 +305,7 @@ fn roots_are_directories_below_the_pool_s_and_nothing_else_is_told() {
     symlink("loop", base.join("loop")).unwrap();
     symlink("shop", base.join("current")).unwrap();
     fs::write(base.join("file"), "").unwrap();
-    let look_at = |path: &Path| look(path, &site.terms());
+    let look_at = |path: &Path| inspect(path, &site.terms());
     let wrong = [
         base.clone(),
         base.join("out"),
@@ -349,7 +349,7 @@ fn the_pool_s_directory_may_be_a_link_itself() {
         ..site.terms()
     };
     for root in [&site.root, &link.join("shop")] {
-        assert_eq!(look(root, &terms).unwrap().root, site.root);
+        assert_eq!(inspect(root, &terms).unwrap().root, site.root);
     }
 }
 
@@ -361,12 +361,12 @@ fn names_that_are_not_text_are_refused_and_nothing_breaks() {
     fs::create_dir(&odd).unwrap();
     fs::write(odd.join("index.php"), "").unwrap();
     assert!(
-        look(&odd, &site.terms())
+        inspect(&odd, &site.terms())
             .unwrap_err()
             .ends_with("is not UTF-8; rename it")
     );
     symlink(&odd, site.base.join("plain")).unwrap();
-    let error = look(&site.base.join("plain"), &site.terms()).unwrap_err();
+    let error = inspect(&site.base.join("plain"), &site.terms()).unwrap_err();
     assert!(error.ends_with("is not UTF-8; rename it"), "{error}");
     // Files with such names beside the signs are ignored.
     site.file("index.php", "");
@@ -409,7 +409,7 @@ fn its_own_file_is_its_owner_s_or_root_s() {
     let site = Site::of_alice();
     site.file_of(ALICE, "index.php", "");
     let own = site.file_of(ALICE, "forkyard.toml", "max_requests = 10\n");
-    let found = site.look().unwrap();
+    let found = site.inspect().unwrap();
     assert_eq!(found.owner, (ALICE, ALICE));
     assert_eq!(found.settings.unwrap().max_requests, Some(10));
     fs::set_permissions(&own, Permissions::from_mode(0o646)).unwrap();
@@ -418,7 +418,7 @@ fn its_own_file_is_its_owner_s_or_root_s() {
             .ends_with("everybody may write to it; chmod o-w it")
     );
     fs::set_permissions(&own, Permissions::from_mode(0o600)).unwrap();
-    assert!(site.look().is_ok());
+    assert!(site.inspect().is_ok());
     chown(&own, Some(BOB), Some(BOB)).unwrap();
     assert!(site.refusal().contains("not everybody may read it"));
     fs::set_permissions(&own, Permissions::from_mode(0o644)).unwrap();
@@ -427,7 +427,7 @@ fn its_own_file_is_its_owner_s_or_root_s() {
             .contains(&format!("belongs to user {BOB}, the application to user {ALICE}"))
     );
     chown(&own, Some(0), Some(0)).unwrap();
-    assert!(site.look().is_ok());
+    assert!(site.inspect().is_ok());
     // Root's secrets that lie in a site's directory under another name are not told.
     fs::write(&own, "password = \"x\"\n").unwrap();
     fs::set_permissions(&own, Permissions::from_mode(0o600)).unwrap();
@@ -458,7 +458,7 @@ fn no_application_is_made_another_user_s() {
         user_mounts: false,
         ..site.terms()
     };
-    assert_eq!(look(&site.root, &same).unwrap().owner, (BOB, BOB));
+    assert_eq!(inspect(&site.root, &same).unwrap().owner, (BOB, BOB));
     // A second name for a file of hers elsewhere.
     let site = Site::of_alice();
     let elsewhere = site.base.join("elsewhere");
@@ -471,17 +471,17 @@ fn no_application_is_made_another_user_s() {
     let link = site.root.join("config.ru");
     symlink("/etc/shadow", &link).unwrap();
     lchown(&link, Some(ALICE), Some(ALICE)).unwrap();
-    assert_eq!(site.look().unwrap().owner, (ALICE, ALICE));
+    assert_eq!(site.inspect().unwrap().owner, (ALICE, ALICE));
     lchown(&link, Some(BOB), Some(BOB)).unwrap();
     assert!(site.refusal().contains("both have to belong"));
     // In a directory of root's it is the file's owner.
     let site = Site::new();
     site.file_of(BOB, "index.php", "");
-    assert_eq!(site.look().unwrap().owner, (BOB, BOB));
+    assert_eq!(site.inspect().unwrap().owner, (BOB, BOB));
     // Without a start-up file it is the directory's.
     let site = Site::of_alice();
     site.file_of(ALICE, "forkyard.toml", "runtime = \"cgi\"\n");
-    assert_eq!(site.look().unwrap().owner, (ALICE, ALICE));
+    assert_eq!(site.inspect().unwrap().owner, (ALICE, ALICE));
 }
 
 #[test]
@@ -532,7 +532,7 @@ fn a_directory_that_changes_during_the_look_is_never_mixed_up() {
         while looks < 2000 || kinds.len() < 3 {
             looks += 1;
             assert!(looks < 1_000_000, "nothing was switched: {kinds:?}");
-            kinds.insert(match look(&current, &site.terms()) {
+            kinds.insert(match inspect(&current, &site.terms()) {
                 Ok(found) if found.kind == Kind::Php => {
                     assert_eq!(found.root, site.root);
                     "one"
@@ -561,7 +561,7 @@ fn many_applications_are_told_apart() {
     }
     for number in 0..200 {
         let root = site.base.join(format!("app{number}"));
-        let found = look(&root, &site.terms()).unwrap();
+        let found = inspect(&root, &site.terms()).unwrap();
         assert_eq!((found.kind, found.root), (STARTUP_FILES[number % 3].kind, root));
     }
 }
@@ -578,7 +578,7 @@ fn the_document_s_example_is_right_and_every_key_and_file_is_told_of() {
     for example in examples {
         let site = Site::new();
         site.file("forkyard.toml", example);
-        let found = site.look().unwrap();
+        let found = site.inspect().unwrap();
         assert_eq!(found.kind, Kind::Wsgi);
         let settings = found.settings.unwrap();
         assert_eq!((settings.max_per_app, settings.env.len()), (Some(3), 1));

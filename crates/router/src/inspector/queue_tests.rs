@@ -8,7 +8,7 @@ fn at(ms: u64) -> Tick {
     Tick::ZERO + Duration::from_millis(ms)
 }
 
-fn look(number: u64, root: &str) -> InspectRequest {
+fn request(number: u64, root: &str) -> InspectRequest {
     InspectRequest {
         number,
         root: root.into(),
@@ -26,7 +26,7 @@ fn seen(number: u64) -> InspectReply {
 fn ask(queue: &mut Queue, asker: Asker, number: u64, root: &str, now: Tick) -> Vec<QueueAction> {
     assert!(queue.has_room(asker));
     let mut actions = Vec::new();
-    queue.ask(asker, look(number, root), now, &mut actions);
+    queue.ask(asker, request(number, root), now, &mut actions);
     actions
 }
 
@@ -58,12 +58,12 @@ fn a_look_is_given_and_its_answer_goes_to_who_asked() {
     let actions = ask(&mut queue, Asker::Router, 7, "/srv/a", at(0));
     assert_eq!(
         actions,
-        [QueueAction::Start(0), QueueAction::Give(0, look(7, "/srv/a"))]
+        [QueueAction::Start(0), QueueAction::Give(0, request(7, "/srv/a"))]
     );
     let actions = ask(&mut queue, Asker::Master, 7, "/srv/b", at(0));
     assert_eq!(
         actions,
-        [QueueAction::Start(1), QueueAction::Give(1, look(7, "/srv/b"))]
+        [QueueAction::Start(1), QueueAction::Give(1, request(7, "/srv/b"))]
     );
     assert_eq!(queue.next_deadline(), Some(at(5000)));
     let actions = did(|actions| queue.answered(1, seen(7), at(1), actions));
@@ -73,7 +73,7 @@ fn a_look_is_given_and_its_answer_goes_to_who_asked() {
     assert_eq!(queue.next_deadline(), None);
     // Childs stay.
     let actions = ask(&mut queue, Asker::Router, 8, "/srv/a", at(2));
-    assert_eq!(actions, [QueueAction::Give(0, look(8, "/srv/a"))]);
+    assert_eq!(actions, [QueueAction::Give(0, request(8, "/srv/a"))]);
 }
 
 #[test]
@@ -139,7 +139,12 @@ fn processes_that_can_not_be_killed_are_bounded() {
         queue.late(now, &mut actions);
         let asker = Asker::ALL[number as usize % 2];
         if queue.has_room(asker) {
-            queue.ask(asker, look(number, &format!("/srv/{number}")), now, &mut actions);
+            queue.ask(
+                asker,
+                request(number, &format!("/srv/{number}")),
+                now,
+                &mut actions,
+            );
         }
         started += actions
             .iter()

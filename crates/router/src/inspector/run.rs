@@ -315,7 +315,7 @@ fn look_for(socket: &OwnedFd, terms: &Terms) -> i32 {
     let mut buffer = vec![0; MOST_BYTES];
     while let Some(look) = next(socket.as_fd(), &mut buffer) {
         let number = look.number;
-        let found = find::look(&look.root, terms);
+        let found = find::inspect(&look.root, terms);
         let too_long = || InspectReply {
             number,
             found: Err(format!(

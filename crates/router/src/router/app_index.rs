@@ -101,7 +101,8 @@ pub(super) fn is_possible(root: &[u8]) -> bool {
 }
 
 impl AppIndex {
-    /// What is there, for `who`. `rate`: how long a look is good.
+    /// What is there, for `who`. `rate`: how long a look is good (`stat_throttle_rate`). What the next look sees of `restart.txt`
+    /// goes to `take_restart_files` in `crates/core/src/applications/restart.rs`.
     pub(super) fn ask(&mut self, root: &[u8], who: u64, rate: Duration, now: Tick) -> Lookup {
         if !self.entries.contains_key(root) {
             if self.entries.len() >= MOST {

@@ -119,55 +119,55 @@ impl Client {
 /// All connections. A number is never used for two of them at a time, and seldom soon again.
 #[derive(Debug, Default)]
 pub(super) struct Clients {
-    places: Vec<Option<Box<Client>>>,
+    slots: Vec<Option<Box<Client>>>,
     uses: Vec<u32>,
     free: Vec<u32>,
 }
 
-/// Bits of a number that say the place.
-const PLACE_BITS: u32 = 24;
-/// Bits that say which use of the place it is.
+/// Bits of a number that say the slot.
+const SLOT_BITS: u32 = 24;
+/// Bits that say which use of the slot it is.
 const USE_MASK: u64 = (1 << 32) - 1;
 
 impl Clients {
     pub(super) fn len(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.slots.len() - self.free.len()
     }
 
     /// Takes one in. `None`: there are as many as there can be.
     pub(super) fn insert(&mut self, client: Client) -> Option<u64> {
-        let place = match self.free.pop() {
-            Some(place) => place,
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
             None => {
-                let place = u32::try_from(self.places.len()).ok()?;
-                if place >> PLACE_BITS != 0 {
+                let slot = u32::try_from(self.slots.len()).ok()?;
+                if slot >> SLOT_BITS != 0 {
                     return None;
                 }
-                self.places.push(None);
+                self.slots.push(None);
                 self.uses.push(0);
-                place
+                slot
             }
         };
-        let index = place as usize;
+        let index = slot as usize;
         self.uses[index] = self.uses[index].wrapping_add(1);
-        self.places[index] = Some(Box::new(client));
-        Some(u64::from(self.uses[index]) << PLACE_BITS | u64::from(place))
+        self.slots[index] = Some(Box::new(client));
+        Some(u64::from(self.uses[index]) << SLOT_BITS | u64::from(slot))
     }
 
     fn index(&self, id: u64) -> Option<usize> {
-        let index = (id & ((1 << PLACE_BITS) - 1)) as usize;
+        let index = (id & ((1 << SLOT_BITS) - 1)) as usize;
         let uses = u64::from(*self.uses.get(index)?);
-        (uses == (id >> PLACE_BITS) & USE_MASK).then_some(index)
+        (uses == (id >> SLOT_BITS) & USE_MASK).then_some(index)
     }
 
     pub(super) fn get(&mut self, id: u64) -> Option<&mut Client> {
         let index = self.index(id)?;
-        self.places[index].as_deref_mut()
+        self.slots[index].as_deref_mut()
     }
 
     pub(super) fn remove(&mut self, id: u64) -> Option<Box<Client>> {
         let index = self.index(id)?;
-        let client = self.places[index].take()?;
+        let client = self.slots[index].take()?;
         self.free.push(index as u32);
         Some(client)
     }
@@ -179,8 +179,8 @@ impl Clients {
 
     /// The numbers of all, with what they are.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Client)> {
-        self.places.iter().enumerate().filter_map(|(index, client)| {
-            let id = u64::from(self.uses[index]) << PLACE_BITS | index as u64;
+        self.slots.iter().enumerate().filter_map(|(index, client)| {
+            let id = u64::from(self.uses[index]) << SLOT_BITS | index as u64;
             Some((id, client.as_deref()?))
         })
     }

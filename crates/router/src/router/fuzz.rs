@@ -1,7 +1,7 @@
 //! What a router takes from connections and from workers.
 
 use super::reading::{InputEvent, Reading, Rest};
-use super::request::{HeadLook, RequestHead, look, look_early, root_of};
+use super::request::{HeadLook, RequestHead, read_head, read_head_early, root_of};
 use fastcgi::{Input, Limits, Params, Responder, Violation};
 use forkyard_fuzz::in_pieces;
 
@@ -111,7 +111,7 @@ pub(crate) fn requests(input: &[u8]) {
         }
         InputEvent::Reply(_) => panic!("a reply is no end"),
     }
-    match look(input, ROOT) {
+    match read_head(input, ROOT) {
         HeadLook::Request(head) => {
             assert_eq!(replies, 0);
             match &step {
@@ -121,7 +121,7 @@ pub(crate) fn requests(input: &[u8]) {
                 InputEvent::More => check_worker(&head, input),
                 other => panic!("{head:?}, but {other:?}"),
             }
-            if let Some(early) = look_early(input, ROOT) {
+            if let Some(early) = read_head_early(input, ROOT) {
                 assert_eq!((early.id, early.keep), (head.id, head.keep));
                 let is_named = early.root.as_ref().is_some_and(|root| !root.is_empty());
                 assert!(!is_named || early.root == head.root);

@@ -26,13 +26,13 @@ pub(super) struct Groups {
     members: BTreeMap<PathBuf, Arc<str>>,
     /// Members that are in the pool, and the names that they have there.
     joined: BTreeMap<PathBuf, Arc<str>>,
-    /// Orders that wait until their group's members were looked at.
-    waiting: Vec<WaitingOrder>,
+    /// Requests that wait until their group's members were looked at.
+    waiting: Vec<WaitingAdminRequest>,
 }
 
 #[derive(Debug)]
-struct WaitingOrder {
-    order: u64,
+struct WaitingAdminRequest {
+    admin_request: u64,
     group: String,
     wait: Option<Duration>,
 }
@@ -144,23 +144,23 @@ impl Router {
         }
     }
 
-    /// Lends an instance of an application or of a group to the sender of the order.
-    pub(super) fn take(&mut self, order: u64, of: &str, wait: Option<Duration>) {
+    /// Lends an instance of an application or of a group to the sender of the request.
+    pub(super) fn take(&mut self, admin_request: u64, of: &str, wait: Option<Duration>) {
         if self.groups.has(of) {
             let roots = self.groups.roots_of(of);
             let looks = roots.into_iter().filter(|root| self.look_at_member(root)).count();
             if looks > 0 {
-                return self.groups.waiting.push(WaitingOrder {
-                    order,
+                return self.groups.waiting.push(WaitingAdminRequest {
+                    admin_request,
                     group: of.to_owned(),
                     wait,
                 });
             }
         }
-        self.take_now(order, of, wait);
+        self.take_now(admin_request, of, wait);
     }
 
-    fn take_now(&mut self, order: u64, of: &str, wait: Option<Duration>) {
+    fn take_now(&mut self, admin_request: u64, of: &str, wait: Option<Duration>) {
         let session = self.new_session();
         let name: Arc<str> = Arc::from(of);
         let target = match self.app_pool.options(&name) {
@@ -175,11 +175,12 @@ impl Router {
             restart_files: None,
             alone: true,
         };
-        self.sessions.insert(session, Session::waiting(Who::Order(order)));
+        self.sessions
+            .insert(session, Session::waiting(Who::AdminRequest(admin_request)));
         self.tell(Event::Get(get));
     }
 
-    /// Goes on with the orders whose groups' members were all looked at.
+    /// Goes on with the requests whose groups' members were all looked at.
     fn take_looked_at(&mut self) {
         let waiting = std::mem::take(&mut self.groups.waiting);
         for one in waiting {
@@ -187,7 +188,7 @@ impl Router {
             let is_looked_at = |root: &PathBuf| self.app_index.is_looked_at(root.as_os_str().as_bytes());
             match roots.iter().any(is_looked_at) {
                 true => self.groups.waiting.push(one),
-                false => self.take_now(one.order, &one.group, one.wait),
+                false => self.take_now(one.admin_request, &one.group, one.wait),
             }
         }
     }
@@ -195,7 +196,7 @@ impl Router {
     /// Nothing is checked out any more.
     pub(super) fn refuse_waiting(&mut self) {
         for one in std::mem::take(&mut self.groups.waiting) {
-            self.not_leased(one.order, Refusal::ShuttingDown);
+            self.not_leased(one.admin_request, Refusal::ShuttingDown);
         }
     }
 

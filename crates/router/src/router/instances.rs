@@ -57,7 +57,7 @@ pub(super) enum Who {
     /// A connection.
     Client(u64),
     /// `forkyard take`, by the number of the master's request; once it has an instance, its lease.
-    Order(u64),
+    AdminRequest(u64),
     /// `forkyard restart` of an application of which nothing runs, by the number of the master's request.
     Starter(u64),
     /// No client of this router's: the instance gave the connection back before it was done, or has it of a router before. The
@@ -133,8 +133,8 @@ impl Router {
         holder.instance = Some(number);
         match holder.who {
             Who::Client(id) => self.pass(id, session, number),
-            Who::Order(order) => self.leased(order, session, number),
-            Who::Starter(order) => self.started(order, session),
+            Who::AdminRequest(admin_request) => self.leased(admin_request, session, number),
+            Who::Starter(admin_request) => self.started(admin_request, session),
             Who::Gone => {}
         }
     }
@@ -190,8 +190,8 @@ impl Router {
         };
         let id = match holder.who {
             Who::Client(id) => id,
-            Who::Order(order) => return self.not_leased(order, refusal),
-            Who::Starter(order) => return self.not_started(order, &refusal),
+            Who::AdminRequest(admin_request) => return self.not_leased(admin_request, refusal),
+            Who::Starter(admin_request) => return self.not_started(admin_request, &refusal),
             Who::Gone => return,
         };
         let outcome = match refusal {
@@ -483,7 +483,7 @@ impl Router {
                 ToRouter::Kept | ToRouter::Closed | ToRouter::NotBegun | ToRouter::Moved | ToRouter::Done,
                 Some(holder),
             ) => {
-                if matches!(holder.who, Who::Order(_)) {
+                if matches!(holder.who, Who::AdminRequest(_)) {
                     return;
                 }
                 self.sessions.remove(&session);

@@ -122,7 +122,7 @@ impl Router {
                 page,
             } => self.failed(instance, error, page),
             ToRouter::Gone { instance } => self.instance_gone(instance),
-            ToRouter::AdminRequest { order, what } => self.order(order, what),
+            ToRouter::AdminRequest { admin_request, what } => self.admin_request(admin_request, what),
             ToRouter::Finish(limit) => {
                 self.accept_rest();
                 self.finish(limit);
@@ -297,64 +297,68 @@ impl Router {
         );
     }
 
-    pub(super) fn done(&mut self, order: u64, result: Result<Value, String>) {
-        self.say(&ToMaster::Done { order, result });
+    pub(super) fn done(&mut self, admin_request: u64, result: Result<Value, String>) {
+        self.say(&ToMaster::Done {
+            admin_request,
+            result,
+        });
     }
 
-    fn order(&mut self, order: u64, what: AdminRequest) {
+    fn admin_request(&mut self, admin_request: u64, what: AdminRequest) {
         match what {
             AdminRequest::View => {
                 let view = self.view();
-                self.done(order, Ok(view));
+                self.done(admin_request, Ok(view));
             }
             AdminRequest::Restart {
                 application,
                 rolling,
                 unstarted,
             } => match unstarted == Unstarted::Stays || self.has_instances(&application) {
-                true => self.restart(order, &application, rolling),
-                false => self.start(order, application, unstarted),
+                true => self.restart(admin_request, &application, rolling),
+                false => self.start(admin_request, application, unstarted),
             },
             AdminRequest::Detach { pid } => match self.instance_of(pid) {
                 Ok(number) => {
                     self.tell(Event::Detach(InstanceId(number)));
-                    self.done(order, Ok(json!({ "instance": number })));
+                    self.done(admin_request, Ok(json!({ "instance": number })));
                 }
-                Err(why) => self.done(order, Err(why)),
+                Err(why) => self.done(admin_request, Err(why)),
             },
             AdminRequest::Disable { pid, enable } => match self.instance_of(pid) {
                 Ok(number) if enable => {
                     self.tell(Event::Enable(InstanceId(number)));
-                    self.done(order, Ok(json!({ "instance": number })));
+                    self.done(admin_request, Ok(json!({ "instance": number })));
                 }
                 Ok(number) => {
-                    self.disabling.entry(number).or_default().push(order);
+                    self.disabling.entry(number).or_default().push(admin_request);
                     self.tell(Event::Disable(InstanceId(number)));
                 }
-                Err(why) => self.done(order, Err(why)),
+                Err(why) => self.done(admin_request, Err(why)),
             },
             AdminRequest::SetMax { max } => match std::num::NonZeroU32::new(max) {
                 Some(max) => {
                     self.tell(Event::SetMax(max));
-                    self.done(order, Ok(json!({ "max": max })));
+                    self.done(admin_request, Ok(json!({ "max": max })));
                 }
                 None => self.done(
-                    order,
+                    admin_request,
                     Err("a pool of no instances serves nothing: at least 1".to_owned()),
                 ),
             },
-            AdminRequest::Take { of, wait } => self.take(order, &of, wait),
+            AdminRequest::Take { of, wait } => self.take(admin_request, &of, wait),
             AdminRequest::Return { lease, ok } => {
                 let session = SessionId(lease);
-                let is_lease =
-                    |holder: &Session| matches!(holder.who, Who::Order(_)) && holder.instance.is_some();
+                let is_lease = |holder: &Session| {
+                    matches!(holder.who, Who::AdminRequest(_)) && holder.instance.is_some()
+                };
                 if self.sessions.get(&session).is_some_and(is_lease) {
                     self.sessions.remove(&session);
                     let back = if ok { Return::Ok } else { Return::Failed };
                     self.tell(Event::Close(session, back));
                 }
                 // Returning twice does nothing.
-                self.done(order, Ok(json!({ "lease": lease })));
+                self.done(admin_request, Ok(json!({ "lease": lease })));
             }
         }
     }
@@ -366,12 +370,12 @@ impl Router {
             .ok_or_else(|| format!("process {pid} is no instance of pool {}", self.pool.name))
     }
 
-    fn restart(&mut self, order: u64, application: &Path, rolling: Option<bool>) {
+    fn restart(&mut self, admin_request: u64, application: &Path, rolling: Option<bool>) {
         let name = application.to_str().filter(|name| self.apps.get(name).is_some());
         let Some(name) = name.map(Arc::<str>::from) else {
             let path = application.display();
             return self.done(
-                order,
+                admin_request,
                 Err(format!(
                     "{path} is no application that pool {} knows; the first request starts it, or --wait",
                     self.pool.name
@@ -387,17 +391,20 @@ impl Router {
                 .unwrap_or(RestartMethod::Blocking),
         };
         self.tell(Event::Restart(name, method));
-        self.done(order, Ok(json!({ "rolling": method == RestartMethod::Rolling })));
+        self.done(
+            admin_request,
+            Ok(json!({ "rolling": method == RestartMethod::Rolling })),
+        );
     }
 
-    /// An order has its instance.
-    pub(super) fn leased(&mut self, order: u64, session: SessionId, number: u64) {
+    /// A request for an instance has its instance.
+    pub(super) fn leased(&mut self, admin_request: u64, session: SessionId, number: u64) {
         let pid = self.instances.get(&number).map(|process| process.pid);
-        self.done(order, Ok(json!({ "lease": session.0, "pid": pid })));
+        self.done(admin_request, Ok(json!({ "lease": session.0, "pid": pid })));
     }
 
-    pub(super) fn not_leased(&mut self, order: u64, refusal: Refusal) {
-        self.done(order, Err(refusal.to_string()));
+    pub(super) fn not_leased(&mut self, admin_request: u64, refusal: Refusal) {
+        self.done(admin_request, Err(refusal.to_string()));
     }
 
     pub(super) fn disabled(&mut self, number: u64, outcome: Disabling) {
@@ -410,8 +417,8 @@ impl Router {
             Disabling::Canceled => Err("it was enabled again before".to_owned()),
             Disabling::Gone => Err("it is leaving".to_owned()),
         };
-        for order in self.disabling.remove(&number).unwrap_or_default() {
-            self.done(order, result.clone());
+        for admin_request in self.disabling.remove(&number).unwrap_or_default() {
+            self.done(admin_request, result.clone());
         }
     }
 

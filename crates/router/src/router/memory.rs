@@ -64,7 +64,7 @@ impl Router {
     }
 
     /// Gives back what is not needed any more.
-    pub(super) fn tend_memory(&mut self) {
+    pub(super) fn trim_memory(&mut self) {
         if self.memory.gives_back() {
             give_back();
         }

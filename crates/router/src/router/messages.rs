@@ -36,7 +36,8 @@ pub enum ToMaster {
     /// The answer to [`ToRouter::AdminRequest`].
     Done {
         /// The request's number.
-        order: u64,
+        #[serde(rename = "order")]
+        admin_request: u64,
         /// The result.
         result: Result<Value, String>,
     },
@@ -74,11 +75,13 @@ pub enum ToRouter {
         /// Its number.
         instance: u64,
     },
-    /// Something an operator wants; answered with [`ToMaster::Done`]. On the wire it is an order, as in the first versions.
+    /// Something an operator wants; answered with [`ToMaster::Done`]. On the wire it is an order, as in the
+    /// first versions.
     #[serde(rename = "order")]
     AdminRequest {
         /// The request's number.
-        order: u64,
+        #[serde(rename = "order")]
+        admin_request: u64,
         /// What.
         what: AdminRequest,
     },

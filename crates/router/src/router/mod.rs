@@ -8,7 +8,7 @@
 //! ```text
 //!  nginx ──▶ listening socket ──▶ router ══ channel, one for each instance ══▶ worker
 //!                                  │  ▲      (`channel`: connections there, "done" back)
-//!                       (`orders`) │  │ ToRouter: instances, commands
+//!                                   │  │ ToRouter: instances, commands
 //!              ToMaster: spawn,    ▼  │
 //!              stop               master ──▶ preloaders, workers: a pool of its own for each application
 //!                                  │

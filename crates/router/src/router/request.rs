@@ -40,7 +40,7 @@ pub(super) struct RequestHead<'w> {
 
 /// Looks at the beginning of a request. Of a parameter that comes twice the last one counts, as it does for the worker, so
 /// this needs all parameters.
-pub(super) fn look<'w>(wire: &'w [u8], root_parameter: &[u8]) -> HeadLook<'w> {
+pub(super) fn read_head<'w>(wire: &'w [u8], root_parameter: &[u8]) -> HeadLook<'w> {
     let Some(begin) = Begin::parse(wire) else {
         return if could_begin(wire) {
             HeadLook::Partial
@@ -74,7 +74,7 @@ pub(super) fn look<'w>(wire: &'w [u8], root_parameter: &[u8]) -> HeadLook<'w> {
 
 /// Looks at the beginning of a request that is too large to be looked at in full: if the pool's own parameter is there,
 /// it is taken to be the last of its name.
-pub(super) fn look_early<'w>(wire: &'w [u8], root_parameter: &[u8]) -> Option<RequestHead<'w>> {
+pub(super) fn read_head_early<'w>(wire: &'w [u8], root_parameter: &[u8]) -> Option<RequestHead<'w>> {
     let begin = Begin::parse(wire)?;
     let (content, end) = gather(wire, begin.id);
     if end == End::Strange {

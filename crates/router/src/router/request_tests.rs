@@ -18,7 +18,7 @@ fn wire(params: &[(&[u8], &[u8])], record_content: usize) -> Vec<u8> {
 }
 
 fn root(params: &[(&[u8], &[u8])]) -> Option<Vec<u8>> {
-    match look(&wire(params, 65_528), OWN) {
+    match read_head(&wire(params, 65_528), OWN) {
         HeadLook::Request(head) => head.root.map(Cow::into_owned),
         other => panic!("{other:?}"),
     }
@@ -37,7 +37,7 @@ fn the_root_is_found_at_every_split() {
         let wire = wire(&params, record_content);
         let mut first = None;
         for end in 0..=wire.len() {
-            match look(&wire[..end], OWN) {
+            match read_head(&wire[..end], OWN) {
                 HeadLook::Partial => assert!(first.is_none(), "partial again at {end}"),
                 HeadLook::Request(head) => {
                     assert_eq!((head.id, head.keep), (258, true));
@@ -81,18 +81,18 @@ fn what_is_no_plain_request_is_left_to_others() {
         wire
     };
     for (at, byte) in [(0, 0), (1, 9), (5, 7), (9, 7), (17, 5), (19, 3)] {
-        assert_eq!(look(&changed(at, byte), OWN), HeadLook::Other, "{at}");
+        assert_eq!(read_head(&changed(at, byte), OWN), HeadLook::Other, "{at}");
     }
-    assert_eq!(look(b"GET / HTTP/1.0\r\n\r\n", OWN), HeadLook::Other);
+    assert_eq!(read_head(b"GET / HTTP/1.0\r\n\r\n", OWN), HeadLook::Other);
     assert_eq!(
-        look(&[1, 9, 0, 0, 0, 0, 0, 0], OWN),
+        read_head(&[1, 9, 0, 0, 0, 0, 0, 0], OWN),
         HeadLook::Other,
         "management"
     );
     // A pair that the end of the parameters cuts.
     let mut cut = plain[..16].to_vec();
     cut.extend([1, 4, 1, 2, 0, 2, 0, 0, 9, 9, 1, 4, 1, 2, 0, 0, 0, 0]);
-    assert_eq!(look(&cut, OWN), HeadLook::Other);
+    assert_eq!(read_head(&cut, OWN), HeadLook::Other);
 }
 
 #[test]
@@ -100,8 +100,8 @@ fn a_large_request_is_known_by_the_pool_s_own_parameter() {
     let large = vec![b'x'; 100_000];
     let params: [(&[u8], &[u8]); 3] = [(b"A", b"b"), (OWN, b"/own"), (b"HTTP_LARGE", &large)];
     let wire = wire(&params, 65_528);
-    let head = look_early(&wire[..40_000], OWN).expect("it is known");
+    let head = read_head_early(&wire[..40_000], OWN).expect("it is known");
     assert_eq!((head.id, head.root.as_deref()), (258, Some(&b"/own"[..])));
-    assert_eq!(look_early(&wire[..40_000], b"ELSE"), None);
-    assert_eq!(look_early(b"GET / HTTP/1.0\r\n\r\n", OWN), None);
+    assert_eq!(read_head_early(&wire[..40_000], b"ELSE"), None);
+    assert_eq!(read_head_early(b"GET / HTTP/1.0\r\n\r\n", OWN), None);
 }

@@ -55,7 +55,7 @@ pub(super) struct Router {
     pub(super) clients: Clients,
     pub(super) app_index: AppIndex,
     pub(super) groups: Groups,
-    /// Orders to start an application that wait for a look at it.
+    /// Requests to start an application that wait for a look at it.
     pub(super) starts: Vec<Waits>,
     pub(super) app_pool: ApplicationPool,
     pub(super) apps: Apps,
@@ -92,7 +92,7 @@ pub(super) struct Router {
     /// `Some`: the router finishes, because the master told it to or is gone; the deadline, if there is one.
     pub(super) finishing: Option<Option<Tick>>,
     pub(super) is_orphan: bool,
-    /// Orders that wait for an instance to be disabled.
+    /// Requests that wait for an instance to be disabled.
     pub(super) disabling: HashMap<u64, Vec<u64>>,
     /// Running instances that the master has named, until it has named all.
     pub(super) running: Vec<(super::messages::Instance, OwnedFd)>,
@@ -237,7 +237,7 @@ impl Router {
 
     /// Does what the last turn has left.
     fn do_pending(&mut self) -> Result<(), Error> {
-        self.attend_ready();
+        self.serve_ready();
         for id in std::mem::take(&mut self.asked) {
             if self.clients.get(id).is_some_and(|client| client.state().waits()) {
                 self.apps.queued(
@@ -253,10 +253,10 @@ impl Router {
     }
 
     /// Goes on with connections that may have more than was read. What still may then waits until others have had their turn.
-    fn attend_ready(&mut self) {
+    fn serve_ready(&mut self) {
         for _ in 0..ROUNDS {
             for id in std::mem::take(&mut self.ready) {
-                self.attend(id);
+                self.on_ready(id);
             }
             if self.ready.is_empty() {
                 return;
@@ -318,7 +318,7 @@ impl Router {
         if self.pause.end(now) {
             self.open();
         }
-        self.tend_memory();
+        self.trim_memory();
     }
 
     /// Looks at a connection again at the latest then.
@@ -480,7 +480,7 @@ impl Router {
             return;
         };
         self.limit(id);
-        self.attend(id);
+        self.on_ready(id);
     }
 
     /// Closes a connection without a request, to make room for another.

@@ -6,7 +6,7 @@ use super::channel::MOST_BYTES;
 use super::client::Interest;
 use super::instances::{Session, Who};
 use super::reading::{InputEvent, Reading, Rest};
-use super::request::{HeadLook, RequestHead, look, look_early};
+use super::request::{HeadLook, RequestHead, read_head, read_head_early};
 use super::run::Router;
 use super::state::{ClientCause, ClientState};
 use crate::applications::event::{Event, Get, Target, Wait};
@@ -44,7 +44,7 @@ impl Router {
         let gone = flags.intersects(EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR | EpollFlags::EPOLLRDHUP);
         let state = client.state();
         if state.reads() {
-            self.attend(id);
+            self.on_ready(id);
         } else if gone && state.waits() {
             self.close(id);
         } else if std::mem::replace(&mut client.stirred, true) && !gone {
@@ -54,7 +54,7 @@ impl Router {
     }
 
     /// Looks at what has come on a connection.
-    pub(super) fn attend(&mut self, id: u64) {
+    pub(super) fn on_ready(&mut self, id: u64) {
         let Some(client) = self.clients.get(id) else {
             return;
         };
@@ -86,7 +86,7 @@ impl Router {
                 }
             };
             let parameter = self.settings.root_parameter.as_bytes();
-            let found = look(&buffer[..count], parameter);
+            let found = read_head(&buffer[..count], parameter);
             if found == HeadLook::Partial && count == size && size < LONGEST_LOOK {
                 size = LONGEST_LOOK;
                 continue;
@@ -96,13 +96,15 @@ impl Router {
                     client.seen = count;
                     self.named(id, head);
                 }
-                HeadLook::Partial if count == LONGEST_LOOK => match look_early(&buffer[..count], parameter) {
-                    Some(head) => {
-                        client.seen = count;
-                        self.named(id, head);
+                HeadLook::Partial if count == LONGEST_LOOK => {
+                    match read_head_early(&buffer[..count], parameter) {
+                        Some(head) => {
+                            client.seen = count;
+                            self.named(id, head);
+                        }
+                        None => self.begin_reading(id, Vec::new()),
                     }
-                    None => self.begin_reading(id, Vec::new()),
-                },
+                }
                 // What comes in pieces is read: a piece that has been looked at need not be told of again.
                 HeadLook::Partial | HeadLook::Other => self.begin_reading(id, Vec::new()),
             }
@@ -284,9 +286,9 @@ impl Router {
                 return false;
             };
             let same = |head: RequestHead<'_>| head.id == client.id;
-            let begins = match look(&buffer[..count], parameter) {
+            let begins = match read_head(&buffer[..count], parameter) {
                 HeadLook::Request(head) => same(head),
-                HeadLook::Partial => look_early(&buffer[..count], parameter).is_some_and(same),
+                HeadLook::Partial => read_head_early(&buffer[..count], parameter).is_some_and(same),
                 HeadLook::Other => false,
             };
             client.bytes.is_empty() && count >= client.seen && begins

@@ -21,7 +21,7 @@ const MOST_TIME: Duration = Duration::from_secs(600);
 /// A `forkyard restart` that waits until its application was looked at.
 #[derive(Debug)]
 pub(super) struct Waits {
-    order: u64,
+    admin_request: u64,
     root: PathBuf,
     unstarted: Unstarted,
 }
@@ -34,16 +34,16 @@ impl Router {
     }
 
     /// Has the application looked at, and starts it.
-    pub(super) fn start(&mut self, order: u64, root: PathBuf, unstarted: Unstarted) {
+    pub(super) fn start(&mut self, admin_request: u64, root: PathBuf, unstarted: Unstarted) {
         let bytes = root.as_os_str().as_encoded_bytes();
         if !is_possible(bytes) {
-            return self.is_none(order, &root);
+            return self.is_none(admin_request, &root);
         }
         match self.app_index.ask(bytes, STARTER, Duration::ZERO, self.now) {
-            Lookup::Known(known) => self.start_known(order, &known, unstarted),
-            Lookup::Refused => self.is_none(order, &root),
+            Lookup::Known(known) => self.start_known(admin_request, &known, unstarted),
+            Lookup::Refused => self.is_none(admin_request, &root),
             Lookup::Busy => self.done(
-                order,
+                admin_request,
                 Err("too many applications are looked at; try again".to_owned()),
             ),
             Lookup::Wait(look) => {
@@ -51,7 +51,7 @@ impl Router {
                     self.ask_inspector(&look);
                 }
                 self.starts.push(Waits {
-                    order,
+                    admin_request,
                     root,
                     unstarted,
                 });
@@ -68,29 +68,29 @@ impl Router {
         let seen: Vec<Waits> = seen;
         for one in seen {
             match known {
-                Some(known) => self.start_known(one.order, known, one.unstarted),
-                None => self.is_none(one.order, root),
+                Some(known) => self.start_known(one.admin_request, known, one.unstarted),
+                None => self.is_none(one.admin_request, root),
             }
         }
     }
 
-    fn is_none(&mut self, order: u64, root: &Path) {
+    fn is_none(&mut self, admin_request: u64, root: &Path) {
         let pool = &self.pool.name;
         let why = format!(
             "{} is no application of pool {pool}; the log says why",
             root.display()
         );
-        self.done(order, Err(why));
+        self.done(admin_request, Err(why));
     }
 
-    fn start_known(&mut self, order: u64, known: &Arc<Known>, unstarted: Unstarted) {
+    fn start_known(&mut self, admin_request: u64, known: &Arc<Known>, unstarted: Unstarted) {
         if matches!(unstarted, Unstarted::StartsFor(user) if user != known.owner) {
             let why = "permission denied: it is no application of yours".to_owned();
-            return self.done(order, Err(why));
+            return self.done(admin_request, Err(why));
         }
         let session = self.new_session();
         self.sessions
-            .insert(session, Session::waiting(Who::Starter(order)));
+            .insert(session, Session::waiting(Who::Starter(admin_request)));
         if self.apps.asked(&known.name, self.now) {
             self.events.push_back(Event::Add {
                 name: Arc::clone(&known.name),
@@ -114,13 +114,13 @@ impl Router {
     }
 
     /// An instance is up, and free for requests again.
-    pub(super) fn started(&mut self, order: u64, session: SessionId) {
+    pub(super) fn started(&mut self, admin_request: u64, session: SessionId) {
         self.sessions.remove(&session);
         self.events.push_back(Event::Close(session, Return::Ok));
-        self.done(order, Ok(json!({ "rolling": false, "started": true })));
+        self.done(admin_request, Ok(json!({ "rolling": false, "started": true })));
     }
 
-    pub(super) fn not_started(&mut self, order: u64, refusal: &Refusal) {
+    pub(super) fn not_started(&mut self, admin_request: u64, refusal: &Refusal) {
         let id = match refusal {
             Refusal::Trouble(Trouble::Failed(error)) => self.errors.get(*error).map(|(id, _)| id.clone()),
             _ => None,
@@ -129,6 +129,6 @@ impl Router {
             Some(id) => format!("it could not be started (error ID {id}); see forkyard error"),
             None => refusal.to_string(),
         };
-        self.done(order, Err(why));
+        self.done(admin_request, Err(why));
     }
 }

@@ -3,7 +3,7 @@
 use super::instances::Who;
 use super::run::Router;
 use super::state::ClientState;
-use crate::applications::life::Life;
+use crate::applications::instance_state::InstanceState;
 use crate::applications::{ApplicationView, InstanceView};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -11,16 +11,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// What an instance does, as a word.
-fn life(of: Life, sessions: u32) -> &'static str {
+fn state(of: InstanceState, sessions: u32) -> &'static str {
     match of {
-        Life::Spawning => "starting",
-        Life::Serving if sessions == 0 => "idle",
-        Life::Serving => "busy",
-        Life::Finishing | Life::Draining => "leaving",
-        Life::Disabling => "disabling",
-        Life::Disabled => "disabled",
-        Life::Working => "working",
-        Life::Stopping => "stopping",
+        InstanceState::Spawning => "starting",
+        InstanceState::Serving if sessions == 0 => "idle",
+        InstanceState::Serving => "busy",
+        InstanceState::Finishing | InstanceState::Draining => "leaving",
+        InstanceState::Disabling => "disabling",
+        InstanceState::Disabled => "disabled",
+        InstanceState::Working => "working",
+        InstanceState::Stopping => "stopping",
     }
 }
 
@@ -44,7 +44,7 @@ impl Router {
             }
         }
         let leases = self.sessions.values();
-        let leases = leases.filter(|one| matches!(one.who, Who::Order(_)) && one.instance.is_some());
+        let leases = leases.filter(|one| matches!(one.who, Who::AdminRequest(_)) && one.instance.is_some());
         let applications = app_pool.applications.iter();
         json!({
             "max": app_pool.max,
@@ -64,7 +64,7 @@ impl Router {
         let spawning = app
             .instances
             .iter()
-            .filter(|one| one.life == Life::Spawning)
+            .filter(|one| one.state == InstanceState::Spawning)
             .count();
         let known = self.apps.get(&app.name);
         json!({
@@ -91,7 +91,7 @@ impl Router {
             "instance": one.id.0,
             "pid": process.map(|process| process.pid),
             "version": process.and_then(|process| process.revision.as_deref()),
-            "state": life(one.life, one.sessions),
+            "state": state(one.state, one.sessions),
             "sessions": one.sessions,
             "processed": one.processed,
             "restarts": one.restarts,

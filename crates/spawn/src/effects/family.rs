@@ -89,9 +89,9 @@ pub(super) fn ports(pid: i32, mark: &[u8]) -> BTreeSet<u16> {
 /// A process and its descendants.
 fn members(pid: i32, mark: &[u8]) -> Vec<i32> {
     let mut family = vec![pid];
-    let mut place = 0;
-    while let Some(member) = family.get(place).copied() {
-        place += 1;
+    let mut index = 0;
+    while let Some(member) = family.get(index).copied() {
+        index += 1;
         if family.len() < MOST_PROCESSES {
             family.extend(children(member));
         }

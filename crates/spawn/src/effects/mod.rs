@@ -2,7 +2,6 @@
 //!
 //! Nothing here waits: pipes, FIFOs and sockets are non-blocking and watched by the caller's mio loop.
 
-mod birth;
 mod family;
 mod live;
 mod lookup;
@@ -11,6 +10,7 @@ mod own_socket;
 mod parting;
 mod ports;
 mod remains;
+mod start;
 mod told;
 
 use super::action::JourneyAction;
@@ -166,9 +166,9 @@ impl Effects {
         self.events.pop_front()
     }
 
-    /// Carries out an order. Its result is among the events, now or later.
-    pub fn perform(&mut self, id: JourneyId, order: JourneyAction) {
-        match order {
+    /// Carries out an action. Its result is among the events, now or later.
+    pub fn perform(&mut self, id: JourneyId, action: JourneyAction) {
+        match action {
             JourneyAction::Prepare { plan, route } => {
                 self.live.insert(id, Live::new(plan, route));
                 self.prepare(id);
@@ -243,8 +243,8 @@ impl Effects {
         })
     }
 
-    /// Descriptors that the process of a journey is to have, with their numbers there. Between the order to prepare and
-    /// the order to fork.
+    /// Descriptors that the process of a journey is to have, with their numbers there. Between the action to prepare and
+    /// the action to fork.
     pub fn give(&mut self, id: JourneyId, descriptors: Vec<(OwnedFd, RawFd)>) {
         if let Some(live) = self.live.get_mut(&id) {
             live.descriptors = descriptors;

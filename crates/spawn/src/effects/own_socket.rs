@@ -158,13 +158,13 @@ mod tests {
 
     #[test]
     fn what_no_process_listens_in_is_removed_and_nothing_else() {
-        let place = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| {
-            let path = place.path().join(name);
+            let path = directory.path().join(name);
             fs::create_dir(&path).unwrap();
             path
         };
-        let base = Base::make(place.path()).unwrap();
+        let base = Base::make(directory.path()).unwrap();
         let ours = format!("forkyard.app.{}.x", base.mark().unwrap());
         let [live, bound, dead, young, starting_one, ended, other] = [
             "forkyard.app.live",
@@ -189,7 +189,7 @@ mod tests {
             drop(UnixListener::bind(path.join(SOCKET)).unwrap());
             fs::write(path.join(SCRIPT), "").unwrap();
         }
-        sweep(place.path());
+        sweep(directory.path());
         assert!(live.join(SOCKET).exists() && bound.join(SOCKET).exists());
         assert!(starting_one.exists() && !ended.exists());
         assert!(young.exists() && other.join(SCRIPT).exists());
@@ -198,7 +198,7 @@ mod tests {
         // A process that another test is starting may have a copy of it for a moment.
         let begun = std::time::Instant::now();
         while bound.exists() && begun.elapsed() < Duration::from_secs(30) {
-            sweep(place.path());
+            sweep(directory.path());
         }
         assert!(!bound.exists());
     }

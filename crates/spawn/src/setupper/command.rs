@@ -27,8 +27,8 @@ pub fn check(command: &str, directory: &Path, path: &str) -> CommandCheck {
         let file = directory.join(&word);
         return named(fault(&file), Some(file));
     }
-    let places = path.split(':').map(|place| directory.join(place).join(&word));
-    let files: Vec<PathBuf> = places.filter(|file| file.is_file()).collect();
+    let candidates = path.split(':').map(|entry| directory.join(entry).join(&word));
+    let files: Vec<PathBuf> = candidates.filter(|file| file.is_file()).collect();
     let fine = files.iter().find(|file| is_executable(file));
     match fine.or(files.first()) {
         Some(file) => named(fault(file), Some(file.clone())),

@@ -11,7 +11,7 @@ pub mod threads;
 pub mod work;
 pub mod worker;
 
-use crate::scoreboard::Stage;
+use crate::scoreboard::RequestStage;
 use crate::scoreboard::slot_writer::Description;
 use crate::worker::Request;
 use std::ffi::{c_char, c_int, c_void};
@@ -226,7 +226,7 @@ unsafe extern "C" fn is_finished(request: *const Handle) -> c_int {
 }
 
 unsafe extern "C" fn set_stage(request: *mut Handle, stage: u32) {
-    if let Some(stage) = Stage::from_number(stage) {
+    if let Some(stage) = RequestStage::from_number(stage) {
         // SAFETY: the header's contract.
         unsafe { exclusive(request) }.set_stage(stage);
     }

@@ -251,8 +251,8 @@ fn pack(params: &Params, buffer: &mut [u8]) -> usize {
     let mut used = 0;
     let mut put = |part: &[u8]| {
         let end = used + part.len();
-        if let Some(place) = buffer.get_mut(used..end) {
-            place.copy_from_slice(part);
+        if let Some(room) = buffer.get_mut(used..end) {
+            room.copy_from_slice(part);
         }
         used = end;
     };

@@ -64,8 +64,8 @@ mod tests {
 
     #[test]
     fn links_and_dots_lead_nowhere_else() {
-        let place = tempfile::tempdir().unwrap();
-        let base = place.path().canonicalize().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let base = directory.path().canonicalize().unwrap();
         for name in ["one/public", "two"] {
             fs::create_dir_all(base.join(name)).unwrap();
             fs::write(base.join(name).join("index.php"), "").unwrap();
@@ -106,8 +106,8 @@ mod tests {
 
     #[test]
     fn a_second_name_of_the_root_does_not_count() {
-        let place = tempfile::tempdir().unwrap();
-        let base = place.path().canonicalize().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let base = directory.path().canonicalize().unwrap();
         for name in ["one", "two"] {
             fs::create_dir(base.join(name)).unwrap();
             fs::write(base.join(name).join("index.php"), "").unwrap();

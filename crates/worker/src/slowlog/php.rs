@@ -57,7 +57,7 @@ impl Walk<'_> {
             let Some(name) = self.name(address, function)? else {
                 return Some(());
             };
-            let (file, line) = self.place(previous)?;
+            let (file, line) = self.call_site(previous)?;
             calls.push(Call {
                 address,
                 function: name,
@@ -89,7 +89,7 @@ impl Walk<'_> {
     }
 
     /// Where the innermost PHP code from this call on is.
-    fn place(&mut self, mut call: u64) -> Option<(Vec<u8>, u32)> {
+    fn call_site(&mut self, mut call: u64) -> Option<(Vec<u8>, u32)> {
         while call != 0 {
             let function = self.reader.word(call, self.layout.call_function)?;
             if !is_pointer(function) {

@@ -24,14 +24,14 @@ impl Area {
         self.bytes[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
     }
 
-    fn place(&mut self, bytes: usize) -> u64 {
+    fn allocate(&mut self, bytes: usize) -> u64 {
         let at = self.next as u64;
         self.next += bytes.div_ceil(8) * 8;
         at
     }
 
     fn string(&mut self, text: &[u8]) -> u64 {
-        let at = self.place(8 + text.len());
+        let at = self.allocate(8 + text.len());
         self.put(at, &(text.len() as u64).to_ne_bytes());
         self.put(at + 8, text);
         at
@@ -40,7 +40,7 @@ impl Area {
     fn function(&mut self, is_internal: bool, name: Option<&[u8]>, file: &[u8]) -> u64 {
         let name = name.map_or(0, |name| self.string(name));
         let file = self.string(file);
-        let at = self.place(24);
+        let at = self.allocate(24);
         self.put(at, &[u8::from(is_internal)]);
         self.put(at + 8, &name.to_ne_bytes());
         self.put(at + 16, &file.to_ne_bytes());
@@ -48,9 +48,9 @@ impl Area {
     }
 
     fn call(&mut self, function: u64, info: u32, line: u32, previous: u64) -> u64 {
-        let opline = self.place(8);
+        let opline = self.allocate(8);
         self.put(opline + 4, &line.to_ne_bytes());
-        let at = self.place(32);
+        let at = self.allocate(32);
         for (offset, word) in [(0, opline), (8, function), (16, u64::from(info)), (24, previous)] {
             self.put(at + offset, &word.to_ne_bytes());
         }

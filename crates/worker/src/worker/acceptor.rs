@@ -30,8 +30,9 @@ pub(super) const EVENTS: usize = 32;
 /// A wait shorter than this means that work had been waiting: the next time accept is tried before waiting.
 pub(super) const PROMPT: Duration = Duration::from_micros(10);
 /// For sources that siblings watch, too. The kernel wakes one of the sleeping workers, in the order in which they registered
-/// here, and not the one that fell asleep last. One that was short of descriptors registers again, as the last (`accept`
-/// leaves, `look` in `choose.rs` comes back). Workers with several requests have `concurrent/accept.rs` instead.
+/// here (`open`, at their start), and not the one that fell asleep last. It may leave a new connection while the processors are
+/// busy (`wait_for_cpu`: `leaves` in `choose.rs`). One that was short of descriptors registers again, as the last (`accept`
+/// leaves, `scan` in `choose.rs` comes back). Workers with several requests have `concurrent/accept.rs` instead.
 pub(super) const EXCLUSIVE: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLEXCLUSIVE);
 /// Errors of accept(2) when the process or the machine has no descriptor or memory left.
 const SHORT: [Errno; 4] = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS];
@@ -80,7 +81,7 @@ pub(super) struct Acceptor {
     pub(super) looked: Tick,
     /// At the last look nothing waited but on connections that the worker holds.
     pub(super) alone: bool,
-    /// At the last look something waited in more than one place.
+    /// At the last look something waited in more than one source.
     pub(super) contended: bool,
     /// Since when the worker has not had to wait for work.
     pub(super) busy_since: Tick,
@@ -101,7 +102,7 @@ pub(super) struct Acceptor {
 }
 
 impl Acceptor {
-    /// Registers the worker's sources.
+    /// Registers the worker's sources, at its start: this order is the one in which idle workers are woken ([`EXCLUSIVE`]).
     pub(super) fn open(
         service: &Service,
         slot: u32,
@@ -187,7 +188,7 @@ impl Acceptor {
             }
         }
         loop {
-            let work = self.look(service, idle_since, backend);
+            let work = self.scan(service, idle_since, backend);
             if let Some(work) = work {
                 return work;
             }
@@ -254,7 +255,7 @@ impl Acceptor {
     /// that it has asked for.
     pub(super) fn accept(&mut self, service: &mut Service) -> Result<Option<Box<Connection>>, String> {
         self.gauge
-            .look(service, self.notifier.slot(), self.eager, self.looked);
+            .sample(service, self.notifier.slot(), self.eager, self.looked);
         let accepted = socket::accept(service.listener.as_fd());
         let socket = match accepted {
             Ok(socket) => socket,
@@ -313,9 +314,9 @@ impl Acceptor {
         if service.idle_watch.keepalive().idle() == 0 {
             return;
         }
-        let places = service.idle_watch.keepalive().silent_places();
-        if !places.is_empty() {
-            service.idle_watch.send_away(&places);
+        let indices = service.idle_watch.keepalive().silent_indices();
+        if !indices.is_empty() {
+            service.idle_watch.send_away(&indices);
             service.publish_kept();
         }
     }
@@ -325,8 +326,8 @@ impl Acceptor {
         if service.channel.is_some() {
             return service.hand_back_all();
         }
-        let places = service.idle_watch.keepalive().idle_places();
-        service.idle_watch.send_away(&places);
+        let indices = service.idle_watch.keepalive().idle_indices();
+        service.idle_watch.send_away(&indices);
     }
 }
 

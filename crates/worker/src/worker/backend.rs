@@ -2,7 +2,7 @@
 
 use super::acceptor::Acceptor;
 use super::service::Service;
-use crate::scoreboard::Stage;
+use crate::scoreboard::RequestStage;
 use crate::scoreboard::layout::slot;
 use crate::sys::clock;
 use crate::tick::Tick;
@@ -99,7 +99,7 @@ pub trait Backend {
     fn status(&self) -> BackendStatus;
 
     /// Looks after it. Never blocks.
-    fn attend(&mut self);
+    fn poll(&mut self);
 
     /// The worker is about to end.
     fn leave(&mut self);
@@ -121,7 +121,7 @@ pub(super) fn stand_by(
         if !is_told {
             is_told = true;
             // It is no idle worker now, and what it holds is better off with one that is.
-            service.stage(Stage::Creating);
+            service.stage(RequestStage::Creating);
             // A router has given it nothing yet, or waits: to give it back ends the channel.
             if service.channel.is_none() {
                 acceptor.hand_off_all(service);
@@ -131,7 +131,7 @@ pub(super) fn stand_by(
         if acceptor.is_told_to_finish(backend.watch(), left) {
             return Err(BackendState::Pending);
         }
-        backend.attend();
+        backend.poll();
         show(backend, service);
     }
 }

@@ -5,7 +5,7 @@ use super::request::Request;
 use super::service::Service;
 use super::snapshot;
 use crate::config::Pool;
-use crate::scoreboard::{Reader, Stage};
+use crate::scoreboard::{Reader, RequestStage};
 use crate::status::{self, Snapshot, StatusAnswer};
 use fastcgi::Params;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// Answers the request if `uri` is the pool's status or ping path.
 pub(super) fn answer(request: &mut Request<'_>, uri: &[u8], extra_headers: &[u8]) -> bool {
     let service = request.service();
-    let is_status = || service.slot_writer().stage(Stage::Executing);
+    let is_status = || service.slot_writer().stage(RequestStage::Executing);
     let taken = || snapshot(service);
     let Some(answer) = of(&service.settings.pool, request.params(), uri, is_status, taken) else {
         return false;

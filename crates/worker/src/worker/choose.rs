@@ -68,7 +68,7 @@ impl Ready {
 
 impl Acceptor {
     /// Looks at all sources, and waits if it knows of nothing. `None`: is to be called again.
-    pub(super) fn look(
+    pub(super) fn scan(
         &mut self,
         service: &mut Service,
         idle_since: Tick,
@@ -117,12 +117,12 @@ impl Acceptor {
             self.close_expired(service, now);
         }
         self.note(service, &ready, now);
-        let places = [
+        let sources = [
             ready.listener,
             ready.queue,
             service.idle_watch.keepalive().waiting() > 0,
         ];
-        self.contended = places.into_iter().filter(|is| *is).count() > 1;
+        self.contended = sources.into_iter().filter(|is| *is).count() > 1;
         self.share(service, now);
         if ready.stop_pipe && service.settings.refork_at.is_some() {
             self.promotion = promotion::receive(self.stop_pipe.as_fd());
@@ -258,8 +258,8 @@ impl Acceptor {
             false => 0,
         };
         let mut keepalive = service.idle_watch.keepalive();
-        for place in &ready.keepalive {
-            keepalive.note(*place, Waiting { since: now, turn });
+        for index in &ready.keepalive {
+            keepalive.note(*index, Waiting { since: now, turn });
         }
         let rest = keepalive.waiting_behind(service_order::stays(
             service.likely_time(),

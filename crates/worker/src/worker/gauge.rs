@@ -6,7 +6,7 @@
 use super::service::Service;
 use crate::scoreboard::load::Load;
 use crate::scoreboard::slot_writer::SlotWriter;
-use crate::scoreboard::{Stage, header, slot_reader};
+use crate::scoreboard::{RequestStage, header, slot_reader};
 use crate::sys::diag;
 use crate::tick::Tick;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -30,7 +30,7 @@ impl Gauge {
 
     /// The worker is about to accept, and still marked as idle. `is_eager`: it was not idle before, because work had been
     /// waiting. In a pool of one worker only that tells a load.
-    pub(super) fn look(&mut self, service: &Service, own: usize, is_eager: bool, now: Tick) {
+    pub(super) fn sample(&mut self, service: &Service, own: usize, is_eager: bool, now: Tick) {
         let last = *self.last.get_or_insert(now);
         let is_due = now.since(last) >= INTERVAL && (is_eager || service.board.slots() > 1);
         if !is_due || !is_full(service, own) {
@@ -40,7 +40,7 @@ impl Gauge {
     }
 
     /// The same for a worker with several requests, which has just been full or held up.
-    pub(super) fn look_beside_many(
+    pub(super) fn sample_beside_many(
         &mut self,
         listener: BorrowedFd<'_>,
         slot_writer: &SlotWriter<'_>,
@@ -71,6 +71,10 @@ fn is_full(service: &Service, own: usize) -> bool {
     (0..service.board.slots()).all(|index| {
         let stage = || service.board.slot(index).map(slot_reader::stage);
         header::used(words, index)
-            && (index == own || !matches!(stage(), Some(Stage::Accepting | Stage::Creating) | None))
+            && (index == own
+                || !matches!(
+                    stage(),
+                    Some(RequestStage::Accepting | RequestStage::Creating) | None
+                ))
     })
 }

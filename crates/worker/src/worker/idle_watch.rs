@@ -104,11 +104,11 @@ impl IdleWatch {
     pub(super) fn begin(&mut self, now: Tick) {
         // No two requests of a worker begin in the same nanosecond.
         self.shared.begun.store(now.as_nanos().max(1), Ordering::SeqCst);
-        self.attend();
+        self.wake();
     }
 
     /// Connections are held while a request runs: the idle_watch has to look after them.
-    fn attend(&mut self) {
+    fn wake(&mut self) {
         if self.keepalive().idle() == 0 {
             return;
         }
@@ -134,9 +134,9 @@ impl IdleWatch {
     }
 
     /// A connection was put among the held ones while, perhaps, a request runs on.
-    pub(super) fn attend_if_serving(&mut self) {
+    pub(super) fn wake_if_serving(&mut self) {
         if self.shared.begun.load(Ordering::SeqCst) != 0 {
-            self.attend();
+            self.wake();
         }
     }
 
@@ -171,14 +171,14 @@ impl IdleWatch {
     }
 
     /// Sends connections to the hand-off queue.
-    pub(super) fn send_away(&self, places: &[usize]) -> usize {
-        self.shared.send_away(&mut self.keepalive(), places)
+    pub(super) fn send_away(&self, indices: &[usize]) -> usize {
+        self.shared.send_away(&mut self.keepalive(), indices)
     }
 }
 
 impl Shared {
-    fn send_away(&self, keepalive: &mut KeepaliveSet, places: &[usize]) -> usize {
-        keepalive.send_away(places, self.queue_in.as_fd(), &self.epoll)
+    fn send_away(&self, keepalive: &mut KeepaliveSet, indices: &[usize]) -> usize {
+        keepalive.send_away(indices, self.queue_in.as_fd(), &self.epoll)
     }
 
     fn is_over(&self, begun: u64) -> bool {
@@ -192,9 +192,9 @@ impl Shared {
         }
         let since = clock::now();
         let turn = outlook::turn(&self.board, &self.listener);
-        for &(place, fd) in ready {
-            if keepalive.is_same(place, fd) {
-                keepalive.note(place, Waiting { since, turn });
+        for &(index, fd) in ready {
+            if keepalive.is_same(index, fd) {
+                keepalive.note(index, Waiting { since, turn });
             }
         }
     }
@@ -275,16 +275,16 @@ fn watch<'a>(
     begun: u64,
     now: Tick,
 ) -> MutexGuard<'a, KeepaliveSet> {
-    let places = keepalive.waiting_places();
-    shared.send_away(&mut keepalive, &places);
+    let indices = keepalive.waiting_indices();
+    shared.send_away(&mut keepalive, &indices);
     let left = (Tick::from_nanos(begun) + shared.watch_limit).since(now);
     let mut set = keepalive.watchable();
     let all_go = left.is_zero() || outlook::count(&shared.board).0 > 0;
     if all_go {
         let ready = ready_of(shared, &set, Duration::ZERO);
         shared.note(&mut keepalive, &ready);
-        let places = keepalive.idle_places();
-        shared.send_away(&mut keepalive, &places);
+        let indices = keepalive.idle_indices();
+        shared.send_away(&mut keepalive, &indices);
         set.clear();
     }
     if set.is_empty() || keepalive.waiting() > 0 {
@@ -307,8 +307,8 @@ fn watch<'a>(
     let _ = shared.bell.read();
     if !shared.is_over(begun) {
         shared.note(&mut keepalive, &ready);
-        let places = keepalive.waiting_places();
-        shared.send_away(&mut keepalive, &places);
+        let indices = keepalive.waiting_indices();
+        shared.send_away(&mut keepalive, &indices);
     }
     keepalive
 }

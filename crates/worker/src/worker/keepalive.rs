@@ -1,7 +1,7 @@
 //! The connections that a worker holds: kept ones between requests, new ones that have said nothing yet, and those whose
 //! requests wait for the worker.
 //!
-//! A connection belongs to one worker at a time. It is watched by the worker's epoll as long as it has a place here,
+//! A connection belongs to one worker at a time. It is watched by the worker's epoll as long as it has an entry here,
 //! also while it is being served, so that a request on a kept connection costs no registration. Connections that
 //! another worker should have go into the pool's hand-off queue, a socket pair shared by all workers. That happens
 //!
@@ -27,7 +27,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 pub(super) struct KeepaliveSet {
     entries: Vec<KeepaliveEntry>,
     idle: usize,
-    /// The places of those with a request that waits, the first to be noticed first.
+    /// The indices of those with a request that waits, the first to be noticed first.
     waiting: VecDeque<usize>,
 }
 
@@ -97,17 +97,17 @@ impl KeepaliveSet {
         self.waiting.insert(self.waiting.len() - later, index);
     }
 
-    /// The places of all requests that wait.
-    pub(super) fn waiting_places(&self) -> Vec<usize> {
+    /// The indices of all requests that wait.
+    pub(super) fn waiting_indices(&self) -> Vec<usize> {
         self.waiting.iter().copied().collect()
     }
 
-    /// The places of those that wait behind the first so many.
+    /// The indices of those that wait behind the first so many.
     pub(super) fn waiting_behind(&self, count: usize) -> Vec<usize> {
         self.waiting.iter().skip(count).copied().collect()
     }
 
-    /// What has to be watched for requests: places and descriptors.
+    /// What has to be watched for requests: indices and descriptors.
     pub(super) fn watchable(&self) -> Vec<(usize, RawFd)> {
         self.idle_connections()
             .filter(|(_, c)| c.waiting.is_none() && c.is_portable())
@@ -115,12 +115,12 @@ impl KeepaliveSet {
             .collect()
     }
 
-    /// Whether a place still has the connection with this descriptor, and it is not being served.
+    /// Whether an index still has the connection with this descriptor, and it is not being served.
     pub(super) fn is_same(&self, index: usize, fd: RawFd) -> bool {
         matches!(self.entries.get(index), Some(KeepaliveEntry::Idle(c)) if c.socket().as_raw_fd() == fd)
     }
 
-    /// Takes a connection in. `first_token` is the token of place 0.
+    /// Takes a connection in. `first_token` is the token of index 0.
     pub(super) fn hold(
         &mut self,
         mut connection: Box<Connection>,
@@ -152,7 +152,7 @@ impl KeepaliveSet {
         Ok(())
     }
 
-    /// Takes a connection out to serve it; it keeps its place.
+    /// Takes a connection out to serve it; it keeps its index.
     pub(super) fn take(&mut self, index: usize) -> Option<Box<Connection>> {
         let slot = self.entries.get_mut(index)?;
         match std::mem::replace(slot, KeepaliveEntry::Serving) {
@@ -207,13 +207,13 @@ impl KeepaliveSet {
         self.take(index)
     }
 
-    /// The places of all connections.
-    pub(super) fn idle_places(&self) -> Vec<usize> {
+    /// The indices of all connections.
+    pub(super) fn idle_indices(&self) -> Vec<usize> {
         self.idle_connections().map(|(index, _)| index).collect()
     }
 
-    /// The places of those on which nothing has been said yet.
-    pub(super) fn silent_places(&self) -> Vec<usize> {
+    /// The indices of those on which nothing has been said yet.
+    pub(super) fn silent_indices(&self) -> Vec<usize> {
         self.idle_connections()
             .filter(|(_, c)| !c.spoken && c.waiting.is_none())
             .map(|(index, _)| index)
@@ -415,7 +415,7 @@ mod tests {
             keepalive.note(index, waiting(since));
         }
         assert_eq!(
-            keepalive.waiting_places(),
+            keepalive.waiting_indices(),
             [3, 2, 0],
             "noticed once, the earliest first"
         );
@@ -427,7 +427,7 @@ mod tests {
         assert_eq!(keepalive.take_first().and_then(|c| c.index), Some(3));
         assert_eq!(keepalive.waiting_behind(1), [0]);
         assert_eq!(
-            keepalive.send_away(&keepalive.idle_places(), queue_in.as_fd(), &epoll),
+            keepalive.send_away(&keepalive.idle_indices(), queue_in.as_fd(), &epoll),
             3
         );
         assert_eq!((keepalive.idle(), keepalive.waiting()), (0, 0));

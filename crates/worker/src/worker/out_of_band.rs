@@ -8,7 +8,7 @@
 
 use super::acceptor::Acceptor;
 use super::service::Service;
-use crate::scoreboard::{Reader, Stage, header, slot_reader};
+use crate::scoreboard::{Reader, RequestStage, header, slot_reader};
 use crate::sys::clock;
 use crate::tick::Tick;
 use std::time::Duration;
@@ -86,7 +86,7 @@ impl Acceptor {
 pub(super) fn is_alone(board: &Reader, slot: usize) -> bool {
     let words = board.header();
     let mut others = (0..board.slots()).filter(|index| *index != slot && header::used(words, *index));
-    !others.any(|index| board.slot(index).map(slot_reader::stage) == Some(Stage::Working))
+    !others.any(|index| board.slot(index).map(slot_reader::stage) == Some(RequestStage::Working))
 }
 
 /// When to try again.

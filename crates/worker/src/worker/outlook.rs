@@ -3,7 +3,7 @@
 use super::service_order::ListenQueueState;
 use crate::scoreboard::layout::{header as field, slot};
 use crate::scoreboard::load::Load;
-use crate::scoreboard::{Reader, Stage, header, slot_reader};
+use crate::scoreboard::{Reader, RequestStage, header, slot_reader};
 use crate::sys::{diag, socket};
 use crate::tick::Tick;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,8 +22,8 @@ pub(super) fn count(board: &Reader) -> (u64, u64) {
     let (mut idle, mut busy) = (0, 0);
     for (_, page) in up(board) {
         match slot_reader::stage(page) {
-            Stage::Accepting => idle += 1,
-            Stage::Creating => {}
+            RequestStage::Accepting => idle += 1,
+            RequestStage::Creating => {}
             _ => {
                 busy += 1;
                 idle += u64::from(slot_reader::load(page).has_room);
@@ -38,8 +38,8 @@ pub(super) fn begun_within(board: &Reader, time: Duration, now: Tick) -> (usize,
     let (mut idle, mut begun) = (0, 0);
     for (_, page) in up(board) {
         match slot_reader::stage(page) {
-            Stage::Accepting => idle += 1,
-            Stage::Creating => {}
+            RequestStage::Accepting => idle += 1,
+            RequestStage::Creating => {}
             _ => {
                 // The words of the request before stand until this one's first bytes are there.
                 let words = [slot::TAKEN, slot::SINCE].map(|word| slot_reader::word(page, word));

@@ -120,7 +120,7 @@ pub fn relay(request: &mut Request<'_>, mut peer: Peer, sink: &mut dyn Sink) -> 
 fn wait(request: &Request<'_>, peer: &Peer, body: &Body) -> Result<Ready, Stop> {
     let wants_body = peer.input.is_some() && body.wants_more();
     let mut about = vec![PollFd::new(peer.output.as_fd(), PollFlags::POLLIN)];
-    let mut place = |fd| {
+    let mut push = |fd| {
         about.push(fd);
         about.len() - 1
     };
@@ -130,12 +130,12 @@ fn wait(request: &Request<'_>, peer: &Peer, body: &Body) -> Result<Ready, Stop> 
         } else {
             PEER_CLOSED
         };
-        place(PollFd::new(client, flags))
+        push(PollFd::new(client, flags))
     });
     let input = peer.input.as_ref().filter(|_| body.has_more());
-    let input = input.map(|fd| place(PollFd::new(fd.as_fd(), PollFlags::POLLOUT)));
+    let input = input.map(|fd| push(PollFd::new(fd.as_fd(), PollFlags::POLLOUT)));
     let errors = peer.errors.as_ref();
-    let errors = errors.map(|fd| place(PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
+    let errors = errors.map(|fd| push(PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
     let limit = if wants_body {
         Some(request.client_timeout())
     } else {

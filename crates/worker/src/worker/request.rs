@@ -2,7 +2,7 @@
 
 use super::builtin;
 use super::service::Service;
-use crate::scoreboard::Stage;
+use crate::scoreboard::RequestStage;
 use crate::scoreboard::slot_writer::Description;
 use fastcgi::{Params, Role};
 use std::fmt;
@@ -72,9 +72,13 @@ impl<'w> Request<'w> {
     }
 
     /// Enters a stage: INFO, EXECUTING or END; the worker's loop enters the others.
-    pub fn set_stage(&mut self, stage: Stage) {
-        let is_over = self.service.is_finished() && stage != Stage::End;
-        if matches!(stage, Stage::Info | Stage::Executing | Stage::End) && !is_over {
+    pub fn set_stage(&mut self, stage: RequestStage) {
+        let is_over = self.service.is_finished() && stage != RequestStage::End;
+        if matches!(
+            stage,
+            RequestStage::Info | RequestStage::Executing | RequestStage::End
+        ) && !is_over
+        {
             self.service.stage(stage);
         }
     }
@@ -137,7 +141,7 @@ impl<'w> Request<'w> {
         let uri = self.param(b"SCRIPT_NAME").to_vec();
         let is_ours = !self.answer_builtin(&uri, b"");
         if is_ours {
-            self.set_stage(Stage::Executing);
+            self.set_stage(RequestStage::Executing);
         }
         is_ours
     }
@@ -215,7 +219,7 @@ impl<'w> Request<'w> {
     pub fn finish(&mut self) -> Result<(), ClientGone> {
         let result = self.service.finish();
         // Whatever the application does now, it answers no client.
-        self.service.stage(Stage::End);
+        self.service.stage(RequestStage::End);
         // A connection whose next request has been read in part can't be given to another worker: it stays with this one.
         if !self.service.has_input() {
             self.service.hold_current();
@@ -230,7 +234,7 @@ impl<'w> Request<'w> {
     /// The client is gone.
     pub fn end(&mut self) -> Result<(), ClientGone> {
         // A client that has the whole answer finds its line in the access log.
-        self.service.stage(Stage::End);
+        self.service.stage(RequestStage::End);
         self.service.finish()
     }
 

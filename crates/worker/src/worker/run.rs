@@ -14,7 +14,7 @@ use super::timeout_response::install_timeout_response;
 use crate::config::{Pool, ProcessManager};
 use crate::master::pool_restart::RestartReason;
 use crate::scoreboard::counters::ExitCause;
-use crate::scoreboard::{Reader, Slot, Stage, header};
+use crate::scoreboard::{Reader, RequestStage, Slot, header};
 use crate::sys::fd::unread;
 use crate::sys::{Error, clock};
 use crate::tick::Tick;
@@ -322,7 +322,7 @@ impl Worker {
         }
         let phase = self.wait(backend.deadline());
         if phase == WorkerPhase::Waiting {
-            backend.attend();
+            backend.poll();
         }
         phase
     }
@@ -393,14 +393,14 @@ impl Worker {
         if let Some(connection) = service.current_mut() {
             connection.asked = true;
         }
-        service.stage(Stage::Info);
+        service.stage(RequestStage::Info);
         Ok(())
     }
 
     /// Ends the answer where the runtime has not, and says where to go on.
     pub(super) fn end_request(&mut self) -> WorkerPhase {
         let service = &mut self.service;
-        service.stage(Stage::End);
+        service.stage(RequestStage::End);
         // A client that is gone has no use for being told.
         let _ = service.finish();
         self.served += 1;
@@ -496,7 +496,7 @@ impl Service {
         match self.detach() {
             Some(connection) => {
                 self.hold(connection, clock::now());
-                self.idle_watch.attend_if_serving();
+                self.idle_watch.wake_if_serving();
             }
             None => self.correct_kept(),
         }

@@ -2,7 +2,7 @@
 
 use crate::scoreboard::layout::header as field;
 use crate::scoreboard::slot_reader::{self, SlotEntry};
-use crate::scoreboard::{Reader, Stage, header};
+use crate::scoreboard::{Reader, RequestStage, header};
 use crate::status::{ListenQueue, Snapshot, StatusAnswer, WorkerRow};
 use crate::sys::{clock, diag};
 use crate::tick::Tick;
@@ -33,9 +33,9 @@ pub fn take(
         let Some(page) = board.slot(index) else { continue };
         let entry = slot_reader::read(page);
         match entry.stage {
-            Stage::Accepting => idle += 1,
+            RequestStage::Accepting => idle += 1,
             // Not able to serve yet, as php-fpm counts it.
-            Stage::Creating => {}
+            RequestStage::Creating => {}
             _ => active += 1,
         }
         accepted = accepted.saturating_add(entry.requests);
@@ -91,7 +91,7 @@ pub fn encode(answer: &StatusAnswer, extra_headers: &[u8]) -> Vec<u8> {
 }
 
 fn row(entry: &SlotEntry, now: Tick) -> WorkerRow {
-    let is_idle = entry.stage == Stage::Accepting;
+    let is_idle = entry.stage == RequestStage::Accepting;
     let [method, uri, query, script, user] = entry.texts.clone();
     WorkerRow {
         pid: i32::try_from(entry.pid).unwrap_or(0),

@@ -51,9 +51,9 @@ impl AppPool {
             return false;
         }
         self.last_asked += 1;
-        let order = self.last_asked;
-        self.asked.insert(order, asked);
-        self.say(&ToRouter::AdminRequest { order, what }, Vec::new());
+        let admin_request = self.last_asked;
+        self.asked.insert(admin_request, asked);
+        self.say(&ToRouter::AdminRequest { admin_request, what }, Vec::new());
         true
     }
 }
@@ -209,7 +209,7 @@ impl Executor {
         view
     }
 
-    pub(super) fn tend_asked(&mut self, now: Tick) {
+    pub(super) fn poll_asked(&mut self, now: Tick) {
         while let Some(at) = self
             .applications
             .statuses
@@ -283,7 +283,7 @@ impl Executor {
         self.answer(asker, &Answer::refusal(message));
     }
 
-    /// Passes an order on to the router of a pool. The client is answered when the router has answered, or at once if
+    /// Passes a request on to the router of a pool. The client is answered when the router has answered, or at once if
     /// there is none.
     pub(in crate::master) fn pass_on(&mut self, id: PoolId, asker: u64, what: AdminRequest) {
         let asked = self

@@ -39,12 +39,15 @@ impl Executor {
                 self.applications
                     .stop_instance(&mut self.context, id, instance, kill)
             }
-            ToMaster::Done { order, result } => {
+            ToMaster::Done {
+                admin_request,
+                result,
+            } => {
                 let asked = self
                     .applications
                     .routers
                     .get_mut(&id)
-                    .and_then(|app_pool| app_pool.asked.remove(&order));
+                    .and_then(|app_pool| app_pool.asked.remove(&admin_request));
                 if let Some(asked) = asked {
                     self.answered(asked, result);
                 }

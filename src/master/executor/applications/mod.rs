@@ -245,7 +245,7 @@ impl Executor {
     }
 
     /// Does what is due.
-    pub(in crate::master) fn tend_routers(&mut self, now: Tick) {
+    pub(in crate::master) fn poll_routers(&mut self, now: Tick) {
         if self.applications.routers.is_empty() && self.applications.asking_deadline().is_none() {
             return;
         }
@@ -269,7 +269,7 @@ impl Executor {
         for (id, which) in due {
             self.tell_helper_process(id, which, Happened::Deadline);
         }
-        self.tend_asked(now);
+        self.poll_asked(now);
     }
 
     fn tell_helper_process(&mut self, id: PoolId, which: Which, happened: Happened) {

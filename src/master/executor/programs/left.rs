@@ -43,18 +43,18 @@ impl Executor {
         let share = Share::adopt(memory, left.places as usize, left.slots as usize)?;
         if there.is_empty() {
             // Its workers find the processes of the program that comes after it.
-            (0..left.places as usize).for_each(|place| share.table().withdraw(place));
+            (0..left.places as usize).for_each(|index| share.table().withdraw(index));
             if let Some(generation) = self.pools.generations.get_mut(&id) {
                 generation.share = Some(share);
             }
             return Ok(false);
         }
         let in_entries = self.pools.logs_entries(id);
-        let mut places: Vec<ProcessSlot> = (0..left.places).map(|_| ProcessSlot::default()).collect();
+        let mut slots: Vec<ProcessSlot> = (0..left.places).map(|_| ProcessSlot::default()).collect();
         for process in there {
             let index = process.place as usize;
             let [input, output] = names::program(left.id, process.place).map(|end| descriptors.remove(&end));
-            let (Some(input), Some(place)) = (input, places.get_mut(index)) else {
+            let (Some(input), Some(slot)) = (input, slots.get_mut(index)) else {
                 continue;
             };
             if let Some(output) = &output {
@@ -65,7 +65,7 @@ impl Executor {
             self.processes.by_pid.insert(process.pid, Who::Program(id, index));
             let mut remains = Remains::adopt(process.pid, &process.mark);
             remains.set_sockets(process.sockets.iter().map(adopted_socket).collect());
-            place.running = Some(Running {
+            slot.running = Some(Running {
                 pid: process.pid,
                 input: Some(input),
                 output: output.map(|output| Lines::new(output).in_entries(in_entries)),
@@ -73,24 +73,24 @@ impl Executor {
                 is_ending: false,
                 since: Tick::from_nanos(process.start_time.saturating_mul(CLOCK_TICK_NANOS)),
             });
-            place.ups = process.restarts.saturating_add(1);
+            slot.ups = process.restarts.saturating_add(1);
         }
-        let up: Vec<bool> = places.iter().map(|place| place.running.is_some()).collect();
+        let up: Vec<bool> = slots.iter().map(|slot| slot.running.is_some()).collect();
         for (index, _) in up.iter().enumerate().filter(|(_, is_up)| !**is_up) {
             share.table().withdraw(index);
         }
         if let Some(generation) = self.pools.generations.get_mut(&id) {
             generation.share = Some(share.clone());
         }
-        let mut orders = Vec::new();
+        let mut actions = Vec::new();
         let record = RunningProgram {
-            program: Program::resume(&up, clock::now(), &mut orders),
+            program: Program::resume(&up, clock::now(), &mut actions),
             share,
-            places,
+            slots,
             last_exit: Exit::Unknown,
         };
         self.helpers.programs.insert(id, record);
-        self.change_program(id, |_, out| out.append(&mut orders));
+        self.change_program(id, |_, out| out.append(&mut actions));
         Ok(true)
     }
 }
@@ -98,27 +98,27 @@ impl Executor {
 impl Helpers {
     /// What a next master is told of a generation's program: those of its processes that are to go on.
     pub(in crate::master::executor) fn programs_left(&self, id: GenerationId) -> Vec<document::Program> {
-        let places = self.programs.get(&id).map(|record| record.places.as_slice());
-        let places = places.unwrap_or_default();
-        let entry = |(place, running): (usize, &Running)| {
+        let slots = self.programs.get(&id).map(|record| record.slots.as_slice());
+        let slots = slots.unwrap_or_default();
+        let entry = |(index, running): (usize, &Running)| {
             Some(document::Program {
-                place: u32::try_from(place).ok()?,
+                place: u32::try_from(index).ok()?,
                 pid: running.pid,
                 start_time: process::start_time(running.pid)?,
                 mark: running.remains.mark(),
-                restarts: places[place].ups.saturating_sub(1),
+                restarts: slots[index].ups.saturating_sub(1),
                 sockets: running.remains.sockets().iter().map(left_socket).collect(),
             })
         };
-        running(places).filter_map(entry).collect()
+        running(slots).filter_map(entry).collect()
     }
 
     /// Their ends that are the master's, by name.
     pub(in crate::master::executor) fn program_ends(&self, id: GenerationId) -> Vec<(String, &OwnedFd)> {
-        let places = self.programs.get(&id).map(|record| record.places.as_slice());
+        let slots = self.programs.get(&id).map(|record| record.slots.as_slice());
         let mut ends = Vec::new();
-        for (place, running) in running(places.unwrap_or_default()) {
-            let [input, output] = names::program(id.0, u32::try_from(place).unwrap_or(u32::MAX));
+        for (index, running) in running(slots.unwrap_or_default()) {
+            let [input, output] = names::program(id.0, u32::try_from(index).unwrap_or(u32::MAX));
             ends.extend(running.input.iter().map(|end| (input.clone(), end)));
             ends.extend(running.output.iter().map(|lines| (output.clone(), lines.pipe())));
         }
@@ -164,10 +164,10 @@ fn adopted_socket(socket: &document::SocketFile) -> SocketFile {
 }
 
 /// The processes that run and are not on their way out.
-fn running(places: &[ProcessSlot]) -> impl Iterator<Item = (usize, &Running)> {
-    places
+fn running(slots: &[ProcessSlot]) -> impl Iterator<Item = (usize, &Running)> {
+    slots
         .iter()
         .enumerate()
-        .filter_map(|(index, place)| Some((index, place.running.as_ref()?)))
+        .filter_map(|(index, slot)| Some((index, slot.running.as_ref()?)))
         .filter(|(_, running)| running.input.is_some())
 }

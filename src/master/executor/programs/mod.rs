@@ -36,7 +36,7 @@ const MOST_LOOKS: u32 = 200;
 pub(super) struct RunningProgram {
     program: Program,
     share: Share,
-    places: Vec<ProcessSlot>,
+    slots: Vec<ProcessSlot>,
     /// How the last of its processes ended that could not be started.
     last_exit: Exit,
 }
@@ -78,12 +78,12 @@ struct Left {
 impl RunningProgram {
     /// Whether one of its processes is being started under this token.
     pub(super) fn starts(&self, token: Token) -> bool {
-        self.places.iter().any(|place| place.token == Some(token))
+        self.slots.iter().any(|slot| slot.token == Some(token))
     }
 
     /// What its processes write, with their pids.
     pub(super) fn outputs(&mut self) -> impl Iterator<Item = (i32, &mut Lines)> {
-        let running = self.places.iter_mut().filter_map(|place| place.running.as_mut());
+        let running = self.slots.iter_mut().filter_map(|slot| slot.running.as_mut());
         running.filter_map(|running| Some((running.pid, running.output.as_mut()?)))
     }
 }
@@ -106,40 +106,40 @@ impl Executor {
         self.helpers.programs.entry(id).or_insert_with(|| RunningProgram {
             program: Program::new(instances),
             share,
-            places: (0..instances).map(|_| ProcessSlot::default()).collect(),
+            slots: (0..instances).map(|_| ProcessSlot::default()).collect(),
             last_exit: Exit::Unknown,
         });
         self.handover.keep_program_table(&self.pools, id);
-        self.change_program(id, |program, orders| program.start(orders));
+        self.change_program(id, |program, actions| program.start(actions));
         Ok(())
     }
 
     /// Makes a generation's program end. False: it has none.
     pub(super) fn stop_program(&mut self, id: GenerationId, force: Force) -> bool {
         let is_one = self.helpers.programs.contains_key(&id);
-        self.change_program(id, |program, orders| program.stop(force, orders));
+        self.change_program(id, |program, actions| program.stop(force, actions));
         is_one
     }
 
     /// Lets a program's core take a step, and does what follows.
     fn change_program(&mut self, id: GenerationId, step: impl FnOnce(&mut Program, &mut Vec<ProgramAction>)) {
-        let mut orders = Vec::new();
+        let mut actions = Vec::new();
         if let Some(record) = self.helpers.programs.get_mut(&id) {
-            step(&mut record.program, &mut orders);
+            step(&mut record.program, &mut actions);
         }
-        let mut orders = VecDeque::from(orders);
-        while let Some(order) = orders.pop_front() {
-            match order {
-                ProgramAction::Start(place) => self.start_process(id, place),
-                ProgramAction::Cancel(place) => {
-                    let token = self.helpers.place(id, place).and_then(|place| place.token);
+        let mut actions = VecDeque::from(actions);
+        while let Some(action) = actions.pop_front() {
+            match action {
+                ProgramAction::Start(index) => self.start_process(id, index),
+                ProgramAction::Cancel(index) => {
+                    let token = self.helpers.slot(id, index).and_then(|slot| slot.token);
                     token
                         .into_iter()
                         .for_each(|token| self.helpers.spawner.cancel(token));
                     self.drain_spawner();
                 }
-                ProgramAction::Stop(place, force) => {
-                    self.helpers.stop_process(id, place, force);
+                ProgramAction::Stop(index, force) => {
+                    self.helpers.stop_process(id, index, force);
                     self.handover.generation_changed(id);
                 }
                 ProgramAction::TellReady => self.context.happened.push_back(Event::PreloaderReady(id)),
@@ -152,7 +152,7 @@ impl Executor {
         }
     }
 
-    fn start_process(&mut self, id: GenerationId, place: usize) {
+    fn start_process(&mut self, id: GenerationId, index: usize) {
         let problem = self.pools.read_env_file(id).err();
         let generation = self.pools.generations.get(&id);
         let Some(mut plan) = generation.and_then(|it| plan(&it.settings_with_secrets())) else {
@@ -160,10 +160,10 @@ impl Executor {
         };
         plan.secrets = self.pools.secrets(id);
         plan.problems.extend(problem);
-        let purpose = Purpose::Program(id, place);
+        let purpose = Purpose::Program(id, index);
         let token = self.helpers.spawner.spawn(plan, Vec::new(), purpose);
-        if let Some(place) = self.helpers.place(id, place) {
-            place.token = Some(token);
+        if let Some(slot) = self.helpers.slot(id, index) {
+            slot.token = Some(token);
         }
         self.drain_spawner();
     }
@@ -189,12 +189,12 @@ impl Executor {
         let is_published = address
             .as_ref()
             .is_some_and(|address| record.share.table().publish(index, address, pid));
-        let Some(place) = record.places.get_mut(index) else {
+        let Some(slot) = record.slots.get_mut(index) else {
             return;
         };
-        place.token = None;
-        place.ups += 1;
-        let running = place.running.insert(Running {
+        slot.token = None;
+        slot.ups += 1;
+        let running = slot.running.insert(Running {
             pid,
             input,
             output,
@@ -230,12 +230,12 @@ impl Executor {
         }
         match gone {
             Some(ended) => {
-                self.change_program(id, |program, orders| program.up(index, clock::now(), orders));
+                self.change_program(id, |program, actions| program.up(index, clock::now(), actions));
                 self.process_gone(id, index, ended);
             }
             None => {
                 self.processes.by_pid.insert(pid, Who::Program(id, index));
-                self.change_program(id, |program, orders| program.up(index, clock::now(), orders));
+                self.change_program(id, |program, actions| program.up(index, clock::now(), actions));
             }
         }
     }
@@ -248,13 +248,15 @@ impl Executor {
             return;
         };
         record.last_exit = exit_of_report(report);
-        if let Some(place) = record.places.get_mut(index) {
-            place.token = None;
+        if let Some(slot) = record.slots.get_mut(index) {
+            slot.token = None;
         }
         if !record.program.is_up() {
             record.share.table().set_failure(Some(report.id.0));
         }
-        self.change_program(id, |program, orders| program.failed(index, clock::now(), orders));
+        self.change_program(id, |program, actions| {
+            program.failed(index, clock::now(), actions)
+        });
     }
 
     /// A process of a program has ended, and was reaped.
@@ -276,10 +278,10 @@ impl Executor {
         let was_at_work = table.served(index) > 0 || table.sessions(index) > 0;
         table.withdraw(index);
         record.last_exit = super::deaths::exit_of(ended);
-        let Some(place) = record.places.get_mut(index) else {
+        let Some(slot) = record.slots.get_mut(index) else {
             return;
         };
-        let Some(mut running) = place.running.take() else {
+        let Some(mut running) = slot.running.take() else {
             return;
         };
         self.handover.generation_changed(id);
@@ -300,7 +302,7 @@ impl Executor {
             );
         }
         running.remains.signal_group(Signal::SIGKILL);
-        place.left = Some(Left {
+        slot.left = Some(Left {
             remains: running.remains,
             was_at_work,
             due: Tick::ZERO,
@@ -314,8 +316,8 @@ impl Executor {
         let mut gone = Vec::new();
         let pids = &self.processes.by_pid;
         for (id, record) in &mut self.helpers.programs {
-            for (index, place) in record.places.iter_mut().enumerate() {
-                let Some(left) = place.left.as_mut().filter(|left| left.due <= now) else {
+            for (index, slot) in record.slots.iter_mut().enumerate() {
+                let Some(left) = slot.left.as_mut().filter(|left| left.due <= now) else {
                     continue;
                 };
                 left.looks += 1;
@@ -323,25 +325,25 @@ impl Executor {
                 if !left.remains.sweep(|pid| pids.contains_key(&pid)) || left.looks >= MOST_LOOKS {
                     left.remains.remove_sockets();
                     gone.push((*id, index, left.was_at_work));
-                    place.left = None;
+                    slot.left = None;
                 }
             }
         }
         for (id, index, was_at_work) in gone {
-            self.change_program(id, |program, orders| {
-                program.gone(index, was_at_work, now, orders);
+            self.change_program(id, |program, actions| {
+                program.gone(index, was_at_work, now, actions);
             });
         }
     }
 
     /// Does what is due for programs, if something is.
-    pub(in crate::master) fn tend_programs(&mut self, now: Tick) {
+    pub(in crate::master) fn poll_programs(&mut self, now: Tick) {
         if self.helpers.programs_deadline().is_none_or(|due| due > now) {
             return;
         }
         self.sweep_processes(now);
         for id in self.helpers.programs.keys().copied().collect::<Vec<_>>() {
-            self.change_program(id, |program, orders| program.pass(now, orders));
+            self.change_program(id, |program, actions| program.pass(now, actions));
         }
     }
 }
@@ -403,12 +405,12 @@ impl Pools {
 }
 
 impl Helpers {
-    fn place(&mut self, id: GenerationId, place: usize) -> Option<&mut ProcessSlot> {
-        self.programs.get_mut(&id)?.places.get_mut(place)
+    fn slot(&mut self, id: GenerationId, index: usize) -> Option<&mut ProcessSlot> {
+        self.programs.get_mut(&id)?.slots.get_mut(index)
     }
 
-    fn stop_process(&mut self, id: GenerationId, place: usize, force: Force) {
-        let Some(running) = self.place(id, place).and_then(|place| place.running.as_mut()) else {
+    fn stop_process(&mut self, id: GenerationId, index: usize, force: Force) {
+        let Some(running) = self.slot(id, index).and_then(|slot| slot.running.as_mut()) else {
             return;
         };
         running.is_ending = true;
@@ -427,8 +429,8 @@ impl Helpers {
             return Vec::new();
         };
         let (now, table) = (clock::now(), record.share.table());
-        let one = |(index, place): (usize, &ProcessSlot)| {
-            let running = place.running.as_ref();
+        let one = |(index, slot): (usize, &ProcessSlot)| {
+            let running = slot.running.as_ref();
             protocol::Process {
                 place: u32::try_from(index).unwrap_or(u32::MAX),
                 pid: running.map(|running| running.pid),
@@ -436,22 +438,22 @@ impl Helpers {
                 uptime_ms: running.map(|running| protocol::millis(now.since(running.since))),
                 requests: running.map_or(0, |_| table.served(index)),
                 sessions: running.map_or(0, |_| u64::from(table.sessions(index))),
-                restarts: place.ups.saturating_sub(1),
+                restarts: slot.ups.saturating_sub(1),
                 memory: None,
                 cpu_ms: None,
             }
         };
-        record.places.iter().enumerate().map(one).collect()
+        record.slots.iter().enumerate().map(one).collect()
     }
 
-    /// When [`Executor::tend_programs`] is to be called next.
+    /// When [`Executor::poll_programs`] is to be called next.
     pub(in crate::master) fn programs_deadline(&self) -> Option<Tick> {
         let cores = self
             .programs
             .values()
             .filter_map(|record| record.program.next_deadline());
-        let places = self.programs.values().flat_map(|record| &record.places);
-        let left = places.filter_map(|place| place.left.as_ref().map(|left| left.due));
+        let slots = self.programs.values().flat_map(|record| &record.slots);
+        let left = slots.filter_map(|slot| slot.left.as_ref().map(|left| left.due));
         cores.chain(left).min()
     }
 
@@ -463,7 +465,7 @@ impl Helpers {
         id: GenerationId,
         index: usize,
     ) -> bool {
-        let Some(running) = self.place(id, index).and_then(|place| place.running.as_mut()) else {
+        let Some(running) = self.slot(id, index).and_then(|slot| slot.running.as_mut()) else {
             return false;
         };
         let pid = running.pid;
@@ -477,7 +479,7 @@ impl Helpers {
         context.sources.hold_entry(output.due());
         if look == PipeRead::Ended {
             context.sources.forget(output.pipe());
-        } else if let Some(running) = self.place(id, index).and_then(|place| place.running.as_mut()) {
+        } else if let Some(running) = self.slot(id, index).and_then(|slot| slot.running.as_mut()) {
             running.output = Some(output);
         }
         look == PipeRead::More

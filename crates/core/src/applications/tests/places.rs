@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::applications::action::Disabling;
-use crate::applications::life::Life;
+use crate::applications::instance_state::InstanceState;
 
 #[test]
 fn in_a_full_pool_the_instance_that_idles_longest_makes_room() {
@@ -198,7 +198,7 @@ fn disabling_waits_for_sessions_and_for_a_replacement() {
         view.applications[0]
             .instances
             .iter()
-            .all(|one| one.life == Life::Serving)
+            .all(|one| one.state == InstanceState::Serving)
     );
 }
 

@@ -1,6 +1,6 @@
 //! The way back: last words, what was left behind, and the end of all that was started.
 
-use super::{Attempt, AttemptProgress, Phase, note};
+use super::{Attempt, AttemptProgress, AttemptState, note};
 use crate::spawn::action::JourneyAction;
 use crate::spawn::error::{Failure, Trouble, explain};
 use crate::spawn::handshake::properties;
@@ -46,7 +46,7 @@ impl Attempt {
         now: Tick,
         out: &mut Vec<JourneyAction>,
     ) -> AttemptProgress {
-        if !self.phase.is_on_the_way() {
+        if !self.state.is_on_the_way() {
             return AttemptProgress::Nothing;
         }
         self.trouble = Some(trouble);
@@ -58,13 +58,13 @@ impl Attempt {
         if silent {
             return self.examine(out);
         }
-        self.phase = Phase::Flushing;
+        self.state = AttemptState::Flushing;
         self.due = Some(now + LAST_OUTPUT_WAIT);
         AttemptProgress::Nothing
     }
 
     pub(super) fn examine(&mut self, out: &mut Vec<JourneyAction>) -> AttemptProgress {
-        (self.phase, self.due) = (Phase::Examining, None);
+        (self.state, self.due) = (AttemptState::Examining, None);
         out.push(JourneyAction::Load);
         AttemptProgress::Nothing
     }
@@ -76,14 +76,14 @@ impl Attempt {
         if self.exited {
             return self.sweep(out);
         }
-        self.phase = Phase::Killing;
+        self.state = AttemptState::Killing;
         self.due = Some(now + KILLED);
         out.push(JourneyAction::Kill);
         AttemptProgress::Nothing
     }
 
     pub(super) fn sweep(&mut self, out: &mut Vec<JourneyAction>) -> AttemptProgress {
-        (self.phase, self.due, self.sweeps, self.found) = (Phase::Sweeping, None, 0, 0);
+        (self.state, self.due, self.sweeps, self.found) = (AttemptState::Sweeping, None, 0, 0);
         // The group of a process that has ended may live on.
         out.push(JourneyAction::Kill);
         out.push(JourneyAction::Sweep);
@@ -124,12 +124,12 @@ impl Attempt {
         (self.pid, self.died, self.response, self.finish) = (None, None, None, None);
         self.told = None;
         (self.exited, self.output_ended, self.prepared, self.taken) = (false, false, false, false);
-        self.phase = Phase::Preparing;
+        self.state = AttemptState::Preparing;
         out.push(JourneyAction::PrepareAgain);
     }
 
     pub(super) fn give_up(&mut self, out: &mut Vec<JourneyAction>) -> AttemptProgress {
-        (self.phase, self.due) = (Phase::Over, None);
+        (self.state, self.due) = (AttemptState::Over, None);
         let sockets = match self.response.as_deref().map(|response| &response.properties) {
             Some(Properties::Bytes(bytes)) => properties::parse(bytes).unwrap_or_default(),
             Some(Properties::Missing | Properties::TooLong) | None => Vec::new(),

@@ -1,6 +1,6 @@
 //! The way to a process that is up.
 
-use super::{Attempt, AttemptProgress, Phase, note};
+use super::{Attempt, AttemptProgress, AttemptState, note};
 use crate::spawn::action::JourneyAction;
 use crate::spawn::error::Trouble;
 use crate::spawn::event::JourneyEvent;
@@ -13,7 +13,7 @@ impl Attempt {
     pub(super) fn prepared(&mut self, now: Tick, out: &mut Vec<JourneyAction>) -> AttemptProgress {
         self.prepared = true;
         note(self.journey.perform(Step::KitPreparation, now));
-        self.phase = Phase::Forking;
+        self.state = AttemptState::Forking;
         note(self.journey.begin(Step::KitForkSubprocess, now));
         note(self.journey.begin(Step::SubprocessBeforeFirstExec, now));
         out.push(JourneyAction::Fork);
@@ -21,7 +21,7 @@ impl Attempt {
     }
 
     pub(super) fn handshake(&mut self, now: Tick, out: &mut Vec<JourneyAction>) -> AttemptProgress {
-        self.phase = Phase::Handshaking;
+        self.state = AttemptState::Handshaking;
         note(self.journey.begin(Step::KitHandshakePerform, now));
         if let Some(byte) = self.finish {
             return self.handle(JourneyEvent::Finish(byte), now, out);
@@ -74,7 +74,7 @@ impl Attempt {
         self.sockets = sockets;
         note(self.journey.perform(Step::KitHandshakePerform, now));
         note(self.journey.perform(Step::KitFinish, now));
-        (self.phase, self.due) = (Phase::Over, None);
+        (self.state, self.due) = (AttemptState::Over, None);
         out.push(JourneyAction::EndHandshake);
         AttemptProgress::Up
     }

@@ -13,9 +13,9 @@
 
 mod back;
 mod forward;
-mod phase;
+mod state;
 
-pub(super) use phase::{AttemptProgress, Phase};
+pub(super) use state::{AttemptProgress, AttemptState};
 
 use super::action::JourneyAction;
 use super::error::{Ended, Trouble};
@@ -42,7 +42,7 @@ pub(in crate::spawn) struct Attempt {
     pub(in crate::spawn) plan: Arc<Plan>,
     pub(in crate::spawn) journey: Journey,
     pub(in crate::spawn) started: Tick,
-    pub(in crate::spawn) phase: Phase,
+    pub(in crate::spawn) state: AttemptState,
     pub(in crate::spawn) pid: Option<i32>,
     /// How it ended, if it did so by itself.
     pub(in crate::spawn) died: Option<Ended>,
@@ -85,7 +85,7 @@ impl Attempt {
             token,
             journey,
             started: now,
-            phase: Phase::Preparing,
+            state: AttemptState::Preparing,
             pid: None,
             died: None,
             exited: false,
@@ -110,7 +110,7 @@ impl Attempt {
     /// When it has to be looked at again.
     pub(in crate::spawn) fn next_deadline(&self) -> Option<Tick> {
         // What follows a failure has times of its own.
-        let whole = self.phase.is_on_the_way().then_some(self.deadline);
+        let whole = self.state.is_on_the_way().then_some(self.deadline);
         [whole, self.due].into_iter().flatten().min()
     }
 
@@ -120,13 +120,13 @@ impl Attempt {
             return AttemptProgress::Nothing;
         }
         let is_late = self.deadline <= now;
-        match self.phase {
-            Phase::Handshaking if !is_late => {
+        match self.state {
+            AttemptState::Handshaking if !is_late => {
                 self.due = None;
                 out.push(JourneyAction::Ping);
                 AttemptProgress::Nothing
             }
-            phase if phase.is_on_the_way() => {
+            state if state.is_on_the_way() => {
                 if is_late {
                     self.fail(Trouble::Timeout(self.step()), now, out)
                 } else {
@@ -134,20 +134,20 @@ impl Attempt {
                     AttemptProgress::Nothing
                 }
             }
-            Phase::Flushing => self.examine(out),
-            Phase::Killing => self.sweep(out),
-            Phase::Sweeping => {
+            AttemptState::Flushing => self.examine(out),
+            AttemptState::Killing => self.sweep(out),
+            AttemptState::Sweeping => {
                 self.due = None;
                 out.push(JourneyAction::Sweep);
                 AttemptProgress::Nothing
             }
-            // The phases on the way are above.
-            Phase::Preparing
-            | Phase::Forking
-            | Phase::Handshaking
-            | Phase::Checking
-            | Phase::Examining
-            | Phase::Over => {
+            // The states on the way are above.
+            AttemptState::Preparing
+            | AttemptState::Forking
+            | AttemptState::Handshaking
+            | AttemptState::Checking
+            | AttemptState::Examining
+            | AttemptState::Over => {
                 self.due = None;
                 AttemptProgress::Nothing
             }
@@ -156,7 +156,7 @@ impl Attempt {
 
     /// It is not wanted any more.
     pub(in crate::spawn) fn cancel(&mut self, now: Tick, out: &mut Vec<JourneyAction>) -> AttemptProgress {
-        if self.phase == Phase::Sweeping && self.trouble.is_none() {
+        if self.state == AttemptState::Sweeping && self.trouble.is_none() {
             // Between two ports: there is no second.
             self.trouble = Some(Trouble::Cancelled);
             return AttemptProgress::Nothing;
@@ -176,12 +176,14 @@ impl Attempt {
         now: Tick,
         out: &mut Vec<JourneyAction>,
     ) -> AttemptProgress {
-        // Facts that are true from now on, whatever the phase.
+        // Facts that are true from now on, whatever the state.
         match &event {
             JourneyEvent::Forked { pid } => self.pid = Some(*pid),
             JourneyEvent::Exited(ended) => {
                 // How it ended when it was killed by us says nothing.
-                self.died = self.died.or((self.phase != Phase::Killing).then_some(*ended));
+                self.died = self
+                    .died
+                    .or((self.state != AttemptState::Killing).then_some(*ended));
                 self.exited = true;
             }
             JourneyEvent::OutputEnded => self.output_ended = true,
@@ -189,41 +191,43 @@ impl Attempt {
             JourneyEvent::Told(complaint) => self.told = Some((**complaint).clone()),
             _ => {}
         }
-        match (self.phase, event) {
-            (Phase::Preparing, JourneyEvent::Prepared) => self.prepared(now, out),
-            (Phase::Preparing, JourneyEvent::NotPrepared(fault)) => {
+        match (self.state, event) {
+            (AttemptState::Preparing, JourneyEvent::Prepared) => self.prepared(now, out),
+            (AttemptState::Preparing, JourneyEvent::NotPrepared(fault)) => {
                 self.fail(Trouble::Preparation(fault), now, out)
             }
-            (Phase::Forking, JourneyEvent::Forked { .. }) => {
+            (AttemptState::Forking, JourneyEvent::Forked { .. }) => {
                 note(self.journey.perform(Step::KitForkSubprocess, now));
                 self.handshake(now, out)
             }
-            (Phase::Forking, JourneyEvent::NotForked(fault)) => self.fail(Trouble::Fork(fault), now, out),
-            (Phase::Handshaking, JourneyEvent::Finish(Some(b'1'))) if self.plan.internal.is_some() => {
+            (AttemptState::Forking, JourneyEvent::NotForked(fault)) => {
+                self.fail(Trouble::Fork(fault), now, out)
+            }
+            (AttemptState::Handshaking, JourneyEvent::Finish(Some(b'1'))) if self.plan.internal.is_some() => {
                 // The master speaks with it by a channel that both have; there is nothing to be read.
                 self.arrive(Vec::new(), now, out)
             }
-            (Phase::Handshaking, JourneyEvent::Finish(Some(b'1')) | JourneyEvent::Pinged) => {
-                (self.phase, self.due) = (Phase::Checking, None);
+            (AttemptState::Handshaking, JourneyEvent::Finish(Some(b'1')) | JourneyEvent::Pinged) => {
+                (self.state, self.due) = (AttemptState::Checking, None);
                 out.push(JourneyAction::Load);
                 AttemptProgress::Nothing
             }
-            (Phase::Handshaking, JourneyEvent::Finish(byte)) => {
+            (AttemptState::Handshaking, JourneyEvent::Finish(byte)) => {
                 self.fail(Trouble::Aborted { byte }, now, out)
             }
-            (Phase::Handshaking, JourneyEvent::FinishUnreadable(fault)) => {
+            (AttemptState::Handshaking, JourneyEvent::FinishUnreadable(fault)) => {
                 self.fail(Trouble::Finish(fault), now, out)
             }
-            (Phase::Handshaking, JourneyEvent::Silent) => {
+            (AttemptState::Handshaking, JourneyEvent::Silent) => {
                 self.due = Some(now + PING_PAUSE);
                 AttemptProgress::Nothing
             }
-            (Phase::Handshaking, JourneyEvent::Taken) => {
+            (AttemptState::Handshaking, JourneyEvent::Taken) => {
                 self.taken = true;
                 self.due = Some(now + PING_PAUSE);
                 AttemptProgress::Nothing
             }
-            (Phase::Handshaking, JourneyEvent::Exited(ended)) => {
+            (AttemptState::Handshaking, JourneyEvent::Exited(ended)) => {
                 if self.taken && self.ports < MOST_PORTS {
                     // It could not have its port: another process was faster.
                     self.ports += 1;
@@ -232,7 +236,7 @@ impl Attempt {
                 }
                 self.fail(Trouble::Exited(ended), now, out)
             }
-            (Phase::Checking, JourneyEvent::Loaded(response)) => {
+            (AttemptState::Checking, JourneyEvent::Loaded(response)) => {
                 let verdict = self.judge(&response);
                 self.response = Some(response);
                 match verdict {
@@ -240,13 +244,13 @@ impl Attempt {
                     Err(trouble) => self.fail(trouble, now, out),
                 }
             }
-            (Phase::Flushing, JourneyEvent::Exited(_) | JourneyEvent::OutputEnded) => {
+            (AttemptState::Flushing, JourneyEvent::Exited(_) | JourneyEvent::OutputEnded) => {
                 if self.exited && self.output_ended {
                     return self.examine(out);
                 }
                 AttemptProgress::Nothing
             }
-            (Phase::Examining, JourneyEvent::Loaded(mut response)) => {
+            (AttemptState::Examining, JourneyEvent::Loaded(mut response)) => {
                 if response.complaint == Complaint::default() {
                     response.complaint = self.told.take().unwrap_or_default();
                 }
@@ -266,19 +270,21 @@ impl Attempt {
                 self.response = Some(response);
                 self.kill(now, out)
             }
-            (Phase::Killing, JourneyEvent::Exited(_)) => self.sweep(out),
-            (Phase::Sweeping, JourneyEvent::Swept { left, is_whole }) => self.swept(left, is_whole, now, out),
-            // Ignored: an event of a phase that is over, or of no use in this one.
+            (AttemptState::Killing, JourneyEvent::Exited(_)) => self.sweep(out),
+            (AttemptState::Sweeping, JourneyEvent::Swept { left, is_whole }) => {
+                self.swept(left, is_whole, now, out)
+            }
+            // Ignored: an event of a state that is over, or of no use in this one.
             (
-                Phase::Preparing
-                | Phase::Forking
-                | Phase::Handshaking
-                | Phase::Checking
-                | Phase::Flushing
-                | Phase::Examining
-                | Phase::Killing
-                | Phase::Sweeping
-                | Phase::Over,
+                AttemptState::Preparing
+                | AttemptState::Forking
+                | AttemptState::Handshaking
+                | AttemptState::Checking
+                | AttemptState::Flushing
+                | AttemptState::Examining
+                | AttemptState::Killing
+                | AttemptState::Sweeping
+                | AttemptState::Over,
                 JourneyEvent::Prepared
                 | JourneyEvent::NotPrepared(_)
                 | JourneyEvent::Forked { .. }
@@ -306,12 +312,12 @@ impl Attempt {
 
     /// What must be true at all times.
     pub(in crate::spawn) fn invariants(&self) {
-        let waits = matches!(self.phase, Phase::Examining | Phase::Over);
-        let sweeping = self.phase == Phase::Sweeping;
+        let waits = matches!(self.state, AttemptState::Examining | AttemptState::Over);
+        let sweeping = self.state == AttemptState::Sweeping;
         debug_assert!(
             waits || sweeping || self.next_deadline().is_some(),
             "a journey in {:?} waits for nothing",
-            self.phase
+            self.state
         );
     }
 }

@@ -121,9 +121,9 @@ fn signal_name(number: i32) -> &'static str {
         "SIGPWR",
         "SIGSYS",
     ];
-    let place = usize::try_from(number - 1).ok();
-    place
-        .and_then(|place| NAMES.get(place))
+    let index = usize::try_from(number - 1).ok();
+    index
+        .and_then(|index| NAMES.get(index))
         .copied()
         .unwrap_or("real-time signal")
 }

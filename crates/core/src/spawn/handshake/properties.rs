@@ -124,14 +124,14 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Socket>, Vec<String>> {
     }
     let mut faults = Vec::new();
     let mut sockets = Vec::new();
-    for (place, value) in list.iter().enumerate() {
+    for (index, value) in list.iter().enumerate() {
         match socket(value) {
             Ok(socket) => sockets.push(socket),
             Err(found) => {
                 faults.extend(
                     found
                         .into_iter()
-                        .map(|text| format!("has sockets[{place}] {text}")),
+                        .map(|text| format!("has sockets[{index}] {text}")),
                 );
             }
         }

@@ -37,13 +37,13 @@ pub(super) fn journey(journey: &Journey, failed: Step) -> Vec<Drawn> {
     let last = order
         .iter()
         .rposition(|step| is_done(*step) && step.party() == Party::Subprocess);
-    let mut shown = order.iter().enumerate().filter(|(place, step)| {
+    let mut shown = order.iter().enumerate().filter(|(index, step)| {
         // It is waited for as long as it is on its way: that is no step of its own, unless this is what failed.
         if **step == Step::KitHandshakePerform {
             return failed == Step::KitHandshakePerform;
         }
         // No shell was asked, or the process told nothing of it.
-        **step == failed || is_done(**step) || last.is_none_or(|last| *place > last)
+        **step == failed || is_done(**step) || last.is_none_or(|last| *index > last)
     });
     let times = |step: Step| journey.duration(step).unwrap_or_default();
     let longest = order

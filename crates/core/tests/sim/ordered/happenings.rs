@@ -17,7 +17,7 @@ impl World {
             0..=4 if !self.is_calm => self.order(),
             5 if !self.is_calm => self.cancel(),
             6..=8 => self.loaders(faults),
-            9..=14 => self.births(faults),
+            9..=14 => self.forks(faults),
             15..=17 => self.departures(faults),
             _ => {
                 let by = self.random.millis(0, 800);
@@ -127,14 +127,14 @@ impl World {
         }
     }
 
-    fn births(&mut self, faults: u32) {
-        let unborn: Vec<WorkerId> = self
+    fn forks(&mut self, faults: u32) {
+        let unforked: Vec<WorkerId> = self
             .workers
             .iter()
             .filter(|(_, worker)| !worker.exists)
             .map(|(id, _)| *id)
             .collect();
-        for id in unborn {
+        for id in unforked {
             let generation = self
                 .workers
                 .get(&id)
@@ -191,8 +191,8 @@ impl World {
         }
         let capacity = self.process_max.is_none();
         let waits = self.orders.values().any(|(_, fate)| *fate == Fate::Waits);
-        let unborn = self.workers.values().any(|worker| !worker.exists);
-        if capacity && (waits || unborn) {
+        let unforked = self.workers.values().any(|worker| !worker.exists);
+        if capacity && (waits || unforked) {
             self.fail("orders are neither filled nor failed".to_owned());
         }
         for (id, generation) in &self.generations {

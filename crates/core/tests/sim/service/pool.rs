@@ -264,11 +264,11 @@ impl Pool {
                 return self.serve(index, client);
             }
         }
-        while !self.look(index) {}
+        while !self.scan(index) {}
     }
 
     /// False: it is to look again.
-    fn look(&mut self, index: usize) -> bool {
+    fn scan(&mut self, index: usize) -> bool {
         let worker = &mut self.workers[index];
         let may_have_slept = !worker.contended && worker.own.is_empty();
         worker.looked = self.now;

@@ -6,7 +6,7 @@ use super::target::{self, Target};
 use crate::config;
 use crate::runtime::complaints::Complaints;
 use crate::runtime::refuse;
-use crate::scoreboard::Stage;
+use crate::scoreboard::RequestStage;
 use crate::sys::external::{self, ExternalProgram};
 use crate::sys::process::{self, Ended, Usage};
 use crate::sys::{Error, fd};
@@ -125,7 +125,7 @@ impl Running {
                 account(request, reaped.as_ref());
             }
             // A client that has the whole answer finds its line in the access log.
-            request.set_stage(Stage::End);
+            request.set_stage(RequestStage::End);
             let _ = request.finish();
         }
         let reaped = match reaped {

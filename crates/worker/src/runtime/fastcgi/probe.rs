@@ -79,7 +79,7 @@ impl Probe {
     }
 
     /// Looks. After [`ProbeResult::Up`] or [`ProbeResult::Stranger`] the probe is over.
-    pub(super) fn look(mut self, now: Tick) -> (Option<Probe>, ProbeResult) {
+    pub(super) fn poll(mut self, now: Tick) -> (Option<Probe>, ProbeResult) {
         let mut buffer = [0; 1024];
         if !matches!(self.seen, Seen::Closed(_)) {
             match receive(self.connection.as_fd(), &mut buffer) {
@@ -135,7 +135,7 @@ impl Probe {
         let mut probe = self;
         loop {
             let now = clock::now();
-            match probe.look(now) {
+            match probe.poll(now) {
                 (_, ProbeResult::Up(connection)) => return Some(connection),
                 (None, _) => return None,
                 (Some(same), _) => probe = same,

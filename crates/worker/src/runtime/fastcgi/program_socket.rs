@@ -22,7 +22,7 @@ const MODE: u32 = 0o666;
 #[derive(Debug)]
 pub(super) struct ProgramSocket {
     listener: OwnedFd,
-    place: Held,
+    held: Held,
 }
 
 impl ProgramSocket {
@@ -41,11 +41,11 @@ impl ProgramSocket {
         let failed = |error: std::io::Error| Error::from_io("bind", path.display().to_string(), &error);
         // Blocking: most programs expect accept(2) to wait.
         let listener = UnixListener::bind(path).map_err(failed)?;
-        let place = Held::open(path)?;
-        place.change_mode(MODE)?;
+        let held = Held::open(path)?;
+        held.change_mode(MODE)?;
         Ok(ProgramSocket {
             listener: listener.into(),
-            place,
+            held,
         })
     }
 
@@ -74,7 +74,7 @@ impl ProgramSocket {
         let failed = |errno| Error::new("connect", "the program's socket", errno);
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let connection = socket(AddressFamily::Unix, SockType::Stream, flags, None).map_err(failed)?;
-        let address = UnixAddr::new(&self.place.path()).map_err(failed)?;
+        let address = UnixAddr::new(&self.held.path()).map_err(failed)?;
         connect(connection.as_raw_fd(), &address).map_err(failed)?;
         Ok(connection)
     }

@@ -95,7 +95,7 @@ impl ProgramStart {
     }
 
     /// Looks how far it is. `log` is given what the program writes.
-    pub(super) fn look(
+    pub(super) fn poll(
         mut self,
         socket: &ProgramSocket,
         check: &dyn Fn() -> CommandCheck,
@@ -113,7 +113,7 @@ impl ProgramStart {
             Some(probe) => Ok(probe),
             None => Probe::ask(socket, now),
         };
-        self.next = match probe.map(|probe| probe.look(now)) {
+        self.next = match probe.map(|probe| probe.poll(now)) {
             Ok((_, ProbeResult::Up(connection))) => {
                 return ProgramProgress::Up(self.program, self.attempt, connection);
             }

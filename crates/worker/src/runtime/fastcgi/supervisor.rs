@@ -90,7 +90,7 @@ pub(super) struct Supervisor {
 }
 
 impl Supervisor {
-    /// A supervisor whose program is started when it is first attended to.
+    /// A supervisor whose program is started when it is first polled.
     ///
     /// # Errors
     /// No descriptor.
@@ -139,7 +139,7 @@ impl Supervisor {
                     .map_or(Duration::ZERO, |due| due.since(clock::now()));
                 super::exchange::wait_for(&[self.watch()], left);
             }
-            self.attend();
+            self.poll();
         }
     }
 
@@ -250,7 +250,7 @@ impl Supervisor {
         }
     }
 
-    /// Kills the program; it is started again when it is attended to.
+    /// Kills the program; it is started again with the next poll.
     pub(super) fn kill(&mut self, why: &str) {
         if let Some(program) = self.program.take() {
             log::warn!("{NAME} (pid {}) was killed: {why}", program.pid());
@@ -266,7 +266,7 @@ impl Supervisor {
         if !program.has_ended_within(limit) {
             return None;
         }
-        self.tend()
+        self.poll_program()
     }
 
     fn begin(&mut self) {
@@ -277,7 +277,7 @@ impl Supervisor {
         self.follow(progress);
     }
 
-    fn look(&mut self) {
+    fn poll_start(&mut self) {
         let Some(start) = self.start.take() else { return };
         let (means, complaints) = (&self.means, &mut self.complaints);
         let mut log = |bytes: &[u8]| {
@@ -285,7 +285,7 @@ impl Supervisor {
                 complaints.log(bytes, NAME);
             }
         };
-        let progress = start.look(&self.socket, &|| check(means), &mut log);
+        let progress = start.poll(&self.socket, &|| check(means), &mut log);
         self.follow(progress);
     }
 
@@ -318,7 +318,7 @@ impl Supervisor {
     }
 
     /// Looks after a program that is up.
-    fn tend(&mut self) -> Option<Ended> {
+    fn poll_program(&mut self) -> Option<Ended> {
         let program = self.program.as_mut()?;
         let (means, complaints, attempt) = (&self.means, &mut self.complaints, &mut self.attempt);
         let mut log = |bytes: &[u8]| {
@@ -464,14 +464,14 @@ impl Backend for Supervisor {
         }
     }
 
-    fn attend(&mut self) {
+    fn poll(&mut self) {
         match self.life {
             Life::Absent if self.refuses && self.backoff.wait(clock::now()).is_some() => {}
             Life::Absent => self.begin(),
             Life::Ready => {
-                self.tend();
+                self.poll_program();
             }
-            Life::Starting | Life::Failing | Life::Stopping(_) => self.look(),
+            Life::Starting | Life::Failing | Life::Stopping(_) => self.poll_start(),
         }
         self.watch_all();
     }

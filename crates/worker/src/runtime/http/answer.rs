@@ -73,7 +73,7 @@ pub(super) enum Part {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum AnswerState {
     Head,
     /// This many bytes of the body are to come.
     Length(u64),
@@ -92,7 +92,7 @@ enum Stage {
 /// Reads one answer.
 #[derive(Debug)]
 pub(super) struct HttpAnswer {
-    stage: Stage,
+    state: AnswerState,
     /// The request was HEAD: the answer has no body, whatever it says.
     is_head: bool,
     /// The request asked to go over to another protocol.
@@ -105,7 +105,7 @@ pub(super) struct HttpAnswer {
 impl HttpAnswer {
     pub(super) fn new(is_head: bool, may_switch: bool) -> HttpAnswer {
         HttpAnswer {
-            stage: Stage::Head,
+            state: AnswerState::Head,
             is_head,
             may_switch,
             has_switched: false,
@@ -116,7 +116,7 @@ impl HttpAnswer {
 
     /// Whether the connection can serve another request, once the answer is complete.
     pub(super) fn keeps(&self) -> bool {
-        self.keeps && self.stage == Stage::End
+        self.keeps && self.state == AnswerState::End
     }
 
     /// Whether the head has been read.
@@ -131,46 +131,50 @@ impl HttpAnswer {
 
     /// Whether the end of the connection is the end of the answer.
     pub(super) fn may_end(&self) -> bool {
-        matches!(self.stage, Stage::UntilClose | Stage::End)
+        matches!(self.state, AnswerState::UntilClose | AnswerState::End)
     }
 
     /// Looks at what was read; says how many bytes were used and what they are.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(usize, Part), Malformed> {
-        match self.stage {
-            Stage::Head => self.head(bytes),
-            Stage::Length(left) => Ok(self.piece(bytes, left, Stage::Length, Stage::End)),
-            Stage::Chunk(left) => Ok(self.piece(bytes, left, Stage::Chunk, Stage::ChunkEnd)),
-            Stage::UntilClose if bytes.is_empty() => Ok((0, Part::More)),
-            Stage::UntilClose => Ok((bytes.len(), Part::Body(0..bytes.len()))),
-            Stage::ChunkEnd => match bytes {
+        match self.state {
+            AnswerState::Head => self.head(bytes),
+            AnswerState::Length(left) => Ok(self.piece(bytes, left, AnswerState::Length, AnswerState::End)),
+            AnswerState::Chunk(left) => {
+                Ok(self.piece(bytes, left, AnswerState::Chunk, AnswerState::ChunkEnd))
+            }
+            AnswerState::UntilClose if bytes.is_empty() => Ok((0, Part::More)),
+            AnswerState::UntilClose => Ok((bytes.len(), Part::Body(0..bytes.len()))),
+            AnswerState::ChunkEnd => match bytes {
                 [b'\r', b'\n', ..] => {
-                    self.stage = Stage::ChunkSize;
+                    self.state = AnswerState::ChunkSize;
                     let (used, part) = self.take(&bytes[2..])?;
                     Ok((used + 2, shifted(part, 2)))
                 }
                 [] | [b'\r'] => Ok((0, Part::More)),
                 _ => Err(Malformed::Chunk),
             },
-            Stage::ChunkSize => match httparse::parse_chunk_size(bytes).map_err(|_| Malformed::Chunk)? {
-                httparse::Status::Partial if bytes.len() > MOST_BYTES => Err(Malformed::Chunk),
-                httparse::Status::Partial => Ok((0, Part::More)),
-                httparse::Status::Complete((start, size)) => {
-                    self.stage = if size == 0 {
-                        Stage::Trailer
-                    } else {
-                        Stage::Chunk(size)
-                    };
-                    let (used, part) = self.take(&bytes[start..])?;
-                    Ok((used + start, shifted(part, start)))
+            AnswerState::ChunkSize => {
+                match httparse::parse_chunk_size(bytes).map_err(|_| Malformed::Chunk)? {
+                    httparse::Status::Partial if bytes.len() > MOST_BYTES => Err(Malformed::Chunk),
+                    httparse::Status::Partial => Ok((0, Part::More)),
+                    httparse::Status::Complete((start, size)) => {
+                        self.state = if size == 0 {
+                            AnswerState::Trailer
+                        } else {
+                            AnswerState::Chunk(size)
+                        };
+                        let (used, part) = self.take(&bytes[start..])?;
+                        Ok((used + start, shifted(part, start)))
+                    }
                 }
-            },
-            Stage::Trailer => {
+            }
+            AnswerState::Trailer => {
                 // Lines up to an empty one; they are of no use.
                 let mut used = 0;
                 while let Some(end) = bytes[used..].windows(2).position(|pair| pair == b"\r\n") {
                     used += end + 2;
                     if end == 0 {
-                        self.stage = Stage::End;
+                        self.state = AnswerState::End;
                         return Ok((used, Part::End));
                     }
                 }
@@ -179,21 +183,34 @@ impl HttpAnswer {
                 }
                 Ok((used, Part::More))
             }
-            Stage::End => Ok((0, Part::End)),
+            AnswerState::End => Ok((0, Part::End)),
         }
     }
 
-    fn piece(&mut self, bytes: &[u8], left: u64, rest: fn(u64) -> Stage, next: Stage) -> (usize, Part) {
+    fn piece(
+        &mut self,
+        bytes: &[u8],
+        left: u64,
+        rest: fn(u64) -> AnswerState,
+        next: AnswerState,
+    ) -> (usize, Part) {
         if left == 0 {
-            self.stage = next;
-            return (0, if next == Stage::End { Part::End } else { Part::More });
+            self.state = next;
+            return (
+                0,
+                if next == AnswerState::End {
+                    Part::End
+                } else {
+                    Part::More
+                },
+            );
         }
         if bytes.is_empty() {
             return (0, Part::More);
         }
         let count = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
         let left = left - count as u64;
-        self.stage = if left == 0 { next } else { rest(left) };
+        self.state = if left == 0 { next } else { rest(left) };
         (count, Part::Body(0..count))
     }
 
@@ -220,7 +237,7 @@ impl HttpAnswer {
                     return Err(Malformed::Switched);
                 }
                 let head = self.begin(code, &response)?;
-                (self.stage, self.keeps, self.has_switched) = (Stage::UntilClose, false, true);
+                (self.state, self.keeps, self.has_switched) = (AnswerState::UntilClose, false, true);
                 return Ok((start, Part::Head(head)));
             }
             if !(100..200).contains(&code) {
@@ -269,13 +286,13 @@ impl HttpAnswer {
         head.extend_from_slice(b"\r\n");
         let has_no_body = self.is_head || matches!(code, 204 | 304);
         // RFC 9112 section 6.3: in this order.
-        self.stage = match length {
-            _ if has_no_body => Stage::End,
-            _ if chunked => Stage::ChunkSize,
-            Some(length) => Stage::Length(length),
-            None => Stage::UntilClose,
+        self.state = match length {
+            _ if has_no_body => AnswerState::End,
+            _ if chunked => AnswerState::ChunkSize,
+            Some(length) => AnswerState::Length(length),
+            None => AnswerState::UntilClose,
         };
-        self.keeps = !close && self.stage != Stage::UntilClose;
+        self.keeps = !close && self.state != AnswerState::UntilClose;
         self.has_begun = true;
         Ok(head)
     }

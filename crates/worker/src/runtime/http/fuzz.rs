@@ -243,22 +243,22 @@ pub(crate) fn table(input: &[u8]) {
     for index in [0, 1, 2, 3, usize::MAX / 64] {
         let _ = (table.sessions(index), table.served(index));
         for life in [0, 1, u32::MAX] {
-            let place = ProcessEntry { index, life };
+            let entry = ProcessEntry { index, life };
             let before = table.sessions(index);
-            if table.take(0, place) {
+            if table.take(0, entry) {
                 assert_eq!(table.sessions(index), before + 1);
-                table.give(0, place);
+                table.give(0, entry);
                 assert_eq!(table.sessions(index), before);
             }
-            if let Some(Address::Unix(path)) = table.address(place) {
+            if let Some(Address::Unix(path)) = table.address(entry) {
                 assert!(path.is_absolute());
             }
         }
     }
     let address = Address::Tcp(([127, 0, 0, 1], 80).into());
     if table.publish(1, &address, 1) {
-        let place = table.choose(1, &[]).expect("one is up");
-        assert!(table.lives(place));
+        let entry = table.choose(1, &[]).expect("one is up");
+        assert!(table.lives(entry));
         table.withdraw(1);
     }
 }

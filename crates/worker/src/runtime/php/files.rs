@@ -101,8 +101,10 @@ pub fn is_credible(path: &Path) -> bool {
     let is_plain = path
         .components()
         .all(|part| !matches!(part, std::path::Component::ParentDir));
-    let places = ["/usr", "/opt", "/lib"];
-    is_plain && path.as_os_str().len() < LONGEST_PATH && places.iter().any(|place| path.starts_with(place))
+    let prefixes = ["/usr", "/opt", "/lib"];
+    is_plain
+        && path.as_os_str().len() < LONGEST_PATH
+        && prefixes.iter().any(|prefix| path.starts_with(prefix))
 }
 
 /// What files were, in a number: equal as long as none was changed, replaced, added or taken away.
@@ -192,12 +194,12 @@ impl FingerprintCache {
         }
         let mut hasher = DefaultHasher::new();
         origin.hash(&mut hasher);
-        look(&origin.program, &mut hasher);
+        hash_file(&origin.program, &mut hasher);
         for path in origin.library.iter() {
-            look(path, &mut hasher);
+            hash_file(path, &mut hasher);
         }
         for path in origin.php_ini.iter() {
-            look(&in_directory(path), &mut hasher);
+            hash_file(&in_directory(path), &mut hasher);
         }
         for directory in &origin.scanned {
             self.path(directory).0.hash(&mut hasher);
@@ -213,9 +215,9 @@ impl FingerprintCache {
             return *known;
         }
         let mut hasher = DefaultHasher::new();
-        look(path, &mut hasher);
+        hash_file(path, &mut hasher);
         for file in &Origin::entries(path) {
-            look(file, &mut hasher);
+            hash_file(file, &mut hasher);
         }
         let fingerprint = Fingerprint(hasher.finish());
         self.paths.insert(path.to_owned(), fingerprint);
@@ -246,7 +248,7 @@ impl FileState {
 }
 
 /// A file's name, and what it is.
-fn look(path: &Path, hasher: &mut DefaultHasher) {
+fn hash_file(path: &Path, hasher: &mut DefaultHasher) {
     path.hash(hasher);
     FileState::of(path).hash(hasher);
 }

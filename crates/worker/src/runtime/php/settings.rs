@@ -78,12 +78,12 @@ pub fn worker_settings(php: &Php) -> impl Iterator<Item = (&str, &str, bool)> {
 }
 
 /// The same with OPcache's lock, which it makes at start and unlinks at once, in a place that the pool may write to.
-pub fn with_lock_in(php: &Php, place: &Path) -> Php {
+pub fn with_lock_in(php: &Php, directory: &Path) -> Php {
     let mut php = php.clone();
     let is_set = |list: &[(String, String)]| list.iter().any(|(name, _)| name == LOCK_PLACE);
     if !is_set(&php.php_value) && !is_set(&php.php_admin_value) {
         php.php_admin_value
-            .push((LOCK_PLACE.to_owned(), place.to_string_lossy().into_owned()));
+            .push((LOCK_PLACE.to_owned(), directory.to_string_lossy().into_owned()));
     }
     php
 }

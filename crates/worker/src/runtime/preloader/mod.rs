@@ -45,7 +45,7 @@ pub enum Error {
     /// The master's line is not understood.
     Line(serde_json::Error),
     /// The first line is not `begin`, or a later one is.
-    Order,
+    Untimely,
     /// The message has the wrong descriptors.
     Context(ContextError),
     /// A system call failed.
@@ -58,7 +58,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Line(error) => write!(f, "line from the master: {error}"),
-            Error::Order => f.write_str("line from the master: not the time for it"),
+            Error::Untimely => f.write_str("line from the master: not the time for it"),
             Error::Context(error) => write!(f, "message from the master: {error}"),
             Error::System(error) => error.fmt(f),
             Error::ProcessSettings(error) => error.fmt(f),
@@ -72,7 +72,7 @@ impl Error {
     /// The step of the start that fails by it, and what kind of error it is.
     pub fn blames(&self) -> (Step, Category) {
         match self {
-            Error::Line(_) | Error::Order | Error::Context(_) => {
+            Error::Line(_) | Error::Untimely | Error::Context(_) => {
                 (Step::SubprocessWrapperPreparation, Category::Internal)
             }
             Error::System(_) => (Step::SubprocessWrapperPreparation, Category::OperatingSystem),
@@ -83,7 +83,7 @@ impl Error {
     /// What to do about it.
     pub fn solution(&self) -> &'static str {
         match self {
-            Error::Line(_) | Error::Order | Error::Context(_) => {
+            Error::Line(_) | Error::Untimely | Error::Context(_) => {
                 "The programs of forkyard have to be of one version: install all of them anew."
             }
             Error::System(_) => {
@@ -305,7 +305,7 @@ impl Preloader {
     /// The next line. Looks after the files that are watched meanwhile.
     fn receive(&mut self) -> Result<Option<Message>, Error> {
         while let (Some(watch), Some(context)) = (&mut self.watch, &self.context) {
-            if let Some(changed) = watch.attend(clock::now()) {
+            if let Some(changed) = watch.poll(clock::now()) {
                 worker::tell_restart(context, RestartReason::Watched, changed);
             }
             if self.socket.wait_beside(watch.as_fd(), watch.deadline())? {
@@ -327,7 +327,7 @@ impl Preloader {
             } => {
                 let wrong = |error| (Some(worker), error);
                 if self.is_zygote() != parcel.is_some() {
-                    return Err(wrong(Error::Order));
+                    return Err(wrong(Error::Untimely));
                 }
                 let mut descriptors = message.descriptors;
                 let parcel = parcel
@@ -345,7 +345,7 @@ impl Preloader {
             })),
             // It comes after its time: workers are wanted now.
             Command::Warm { .. } => Ok(Obeyed::Nothing),
-            Command::Begin { .. } => Err((None, Error::Order)),
+            Command::Begin { .. } => Err((None, Error::Untimely)),
         }
     }
 
@@ -432,7 +432,7 @@ fn begun(message: Message) -> Result<Begun, Error> {
         is_for_many,
     } = command
     else {
-        return Err(Error::Order);
+        return Err(Error::Untimely);
     };
     Ok(Begun {
         settings: context.clone(),

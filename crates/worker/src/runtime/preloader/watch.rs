@@ -79,7 +79,7 @@ impl Watch {
     }
 
     /// Reads what has changed. The moment of the last change, if the master is to be asked now.
-    pub(super) fn attend(&mut self, now: Tick) -> Option<Tick> {
+    pub(super) fn poll(&mut self, now: Tick) -> Option<Tick> {
         if self.tree.changed().is_some() {
             self.changes.note(now);
             self.changed = now;
@@ -97,7 +97,7 @@ impl Watch {
         Some(self.changed)
     }
 
-    /// When [`Watch::attend`] is to be called, at the latest.
+    /// When [`Watch::poll`] is to be called, at the latest.
     pub(super) fn deadline(&self) -> Option<Tick> {
         self.changes.deadline().into_iter().chain(self.ask_at).min()
     }
@@ -129,21 +129,21 @@ mod tests {
         let pattern = PathPattern::from(format!("{}/**/*.php", dir.path().display()));
         let mut watch = Watch::begin(&[pattern]).unwrap();
         let at = |ms: u64| Tick::from_nanos(ms * 1_000_000);
-        assert_eq!((watch.attend(at(0)), watch.deadline()), (None, None));
+        assert_eq!((watch.poll(at(0)), watch.deadline()), (None, None));
         std::fs::write(dir.path().join("a.css"), "").unwrap();
-        assert_eq!((watch.attend(at(1)), watch.deadline()), (None, None));
+        assert_eq!((watch.poll(at(1)), watch.deadline()), (None, None));
         std::fs::write(dir.path().join("a.php"), "").unwrap();
-        assert_eq!(watch.attend(at(100)), None);
+        assert_eq!(watch.poll(at(100)), None);
         assert_eq!(watch.deadline(), Some(at(300)));
-        assert_eq!(watch.attend(at(300)), Some(at(100)));
-        assert_eq!(watch.attend(at(1299)), None);
-        assert_eq!(watch.attend(at(1300)), Some(at(100)));
+        assert_eq!(watch.poll(at(300)), Some(at(100)));
+        assert_eq!(watch.poll(at(1299)), None);
+        assert_eq!(watch.poll(at(1300)), Some(at(100)));
         // Another change is another moment.
         std::fs::write(dir.path().join("a.php"), "").unwrap();
-        assert_eq!(watch.attend(at(1400)), None);
+        assert_eq!(watch.poll(at(1400)), None);
         let mut now = 1600;
         let mut asked = 0;
-        while watch.attend(at(now)) == Some(at(1400)) {
+        while watch.poll(at(now)) == Some(at(1400)) {
             asked += 1;
             now += 1000;
         }

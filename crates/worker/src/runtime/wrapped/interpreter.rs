@@ -99,12 +99,12 @@ fn become_it(interpreter: &OsString, arguments: &[OsString], notes: Option<&Note
     let error = program.exec();
     let path = Path::new(interpreter);
     // A virtual environment's is a link to a link to another place: the way there counts, too.
-    let places = std::iter::successors(Some(path.to_owned()), |place| {
-        let link = std::fs::read_link(place).ok()?;
-        Some(place.parent()?.join(link))
+    let links = std::iter::successors(Some(path.to_owned()), |path| {
+        let link = std::fs::read_link(path).ok()?;
+        Some(path.parent()?.join(link))
     });
-    let places: Vec<PathBuf> = places.take(MOST_LINKS).collect();
-    let ways = places.iter().filter_map(|place| place.parent());
+    let links: Vec<PathBuf> = links.take(MOST_LINKS).collect();
+    let ways = links.iter().filter_map(|path| path.parent());
     let user = settings.identity.as_ref();
     let user = user.map_or_else(own_name, |user| {
         user.name.clone().unwrap_or_else(|| user.uid.to_string())

@@ -95,7 +95,7 @@ impl Recorder {
             settings,
             pool,
             limit,
-            file: Handout::look(&shelf),
+            file: Handout::current(&shelf),
             shelf,
             taken,
             needs,
@@ -250,7 +250,7 @@ impl Recorder {
     fn write(&mut self, board: &[AtomicU64]) {
         let opened = header::logs_opened(board);
         if opened != self.taken {
-            if let Some(file) = Handout::look(&self.shelf) {
+            if let Some(file) = Handout::current(&self.shelf) {
                 self.file = Some(file);
                 self.taken = opened;
             }

@@ -99,7 +99,7 @@ impl WorkerState {
             let slot_writer = SlotWriter::new(self.slot.words());
             let siblings = outlook::siblings(&self.board, self.notifier.slot());
             self.gauge
-                .look_beside_many(self.listener.as_fd(), &slot_writer, siblings, now);
+                .sample_beside_many(self.listener.as_fd(), &slot_writer, siblings, now);
         }
         let socket = match accept(self.listener.as_fd()) {
             Ok(Some(socket)) => socket,

@@ -8,7 +8,7 @@ use super::dispatch::Dispatch;
 use super::events::EventKind;
 use super::state::{WorkerState, has_program};
 use crate::master::pool_restart::RestartReason;
-use crate::scoreboard::{Stage, header};
+use crate::scoreboard::{RequestStage, header};
 use crate::sys::clock;
 use crate::tick::Tick;
 use std::os::fd::AsFd;
@@ -48,7 +48,7 @@ impl WorkerState {
         self.publish_load();
         if self.in_flight == 0 {
             // The master no longer counts it as a worker that can take work, even if the application still runs.
-            self.slot_writer().stage(Stage::Finished);
+            self.slot_writer().stage(RequestStage::Finished);
         }
         if self.router.is_none() {
             let _ = self.epoll.delete(&self.queue_out);

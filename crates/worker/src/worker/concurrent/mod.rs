@@ -87,7 +87,7 @@ impl Concurrent {
                 // A process that is to be forked must have no other thread.
                 watch.end(&self.shared);
             } else if is_busy {
-                watch.attend(&self.shared);
+                watch.wake(&self.shared);
             }
         }
         (&self.handed, more)

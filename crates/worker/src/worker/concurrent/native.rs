@@ -88,7 +88,7 @@ impl Concurrent {
     /// As [`Concurrent::turn`], of events that the event loop has waited for. What it is told replaces what is in `told`.
     pub fn attend(&mut self, ready: &[EpollEvent], told: &mut Vec<u8>) -> bool {
         let mut state = self.shared.lock();
-        state.attend(ready);
+        state.on_ready(ready);
         state.events.take(told);
         state.could_do_more()
     }

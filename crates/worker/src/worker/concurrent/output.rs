@@ -5,7 +5,7 @@ use super::super::snapshot;
 use super::client::ClientPhase;
 use super::events::EventKind;
 use super::state::WorkerState;
-use crate::scoreboard::Stage;
+use crate::scoreboard::RequestStage;
 use crate::sys::socket::{Progress, send, shutdown_read, shutdown_write};
 use crate::tick::Tick;
 use fastcgi::{ProtocolStatus, Reply};
@@ -312,7 +312,7 @@ impl WorkerState {
         let params = connection.responder.params();
         let uri = params.get(b"SCRIPT_NAME").unwrap_or_default();
         let pool = &self.settings.pool;
-        let begins = || self.slot_writer().stage(Stage::Executing);
+        let begins = || self.slot_writer().stage(RequestStage::Executing);
         let taken = || builtin::of_pool(&self.settings, &self.board, self.listener.as_fd());
         let Some(answer) = builtin::of(pool, params, uri, begins, taken) else {
             return false;

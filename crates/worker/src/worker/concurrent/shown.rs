@@ -6,7 +6,7 @@
 use super::super::request::description;
 use super::client::ClientPhase;
 use super::state::WorkerState;
-use crate::scoreboard::Stage;
+use crate::scoreboard::RequestStage;
 use crate::scoreboard::slot_writer::SlotWriter;
 use crate::tick::Tick;
 use std::collections::VecDeque;
@@ -90,7 +90,7 @@ impl WorkerState {
             if self.in_flight > 0 {
                 // Endless ones: the worker is not idle, and nothing is late.
                 (self.shown.now, self.shown.due) = (None, None);
-                self.slot_writer().stage(Stage::Accepted);
+                self.slot_writer().stage(RequestStage::Accepted);
             }
             return;
         };
@@ -114,9 +114,9 @@ impl WorkerState {
         };
         // One that was found slow is not to be found once more: only what executes is.
         let stage = if client.was_found {
-            Stage::Info
+            RequestStage::Info
         } else {
-            Stage::Executing
+            RequestStage::Executing
         };
         self.slot_writer().show(self.token(next.0), client.taken);
         self.slot_writer().describe(&description(params));

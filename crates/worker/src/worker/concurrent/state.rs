@@ -93,9 +93,9 @@ pub(super) struct WorkerState {
     pub alarm: Alarm,
     pub clients: Vec<Client>,
     pub free: Vec<usize>,
-    #[expect(clippy::vec_box, reason = "the same boxes come from and go to the places")]
+    #[expect(clippy::vec_box, reason = "the same boxes come from and go to the indices")]
     spare: Vec<Box<Connection>>,
-    #[expect(clippy::vec_box, reason = "the same boxes come from and go to the places")]
+    #[expect(clippy::vec_box, reason = "the same boxes come from and go to the indices")]
     spare_outputs: Vec<Box<Output>>,
     pub scratch: Box<[u8]>,
     pub events: Events,
@@ -260,12 +260,12 @@ impl WorkerState {
                 0
             }
         };
-        self.attend(&ready[..count]);
+        self.on_ready(&ready[..count]);
         count == EVENTS || self.could_do_more()
     }
 
     /// Does what can be done about what is ready.
-    pub(super) fn attend(&mut self, ready: &[EpollEvent]) {
+    pub(super) fn on_ready(&mut self, ready: &[EpollEvent]) {
         self.turns += 1;
         let now = clock::now();
         if self.turns == 1 {
@@ -341,7 +341,7 @@ impl WorkerState {
         self.read(index, now);
     }
 
-    pub(super) fn free_place(&mut self) -> usize {
+    pub(super) fn free_index(&mut self) -> usize {
         self.free.pop().unwrap_or_else(|| {
             self.clients.push(Client::default());
             self.clients.len() - 1
@@ -357,7 +357,7 @@ impl WorkerState {
             }
             None => Box::new(Connection::new(socket, &self.settings.pool.limits)),
         };
-        let index = self.free_place();
+        let index = self.free_index();
         let client = &mut self.clients[index];
         // Of an event that is on its way still, it can be told for which connection it was.
         connection.index = Some(client.next_serial() as usize);

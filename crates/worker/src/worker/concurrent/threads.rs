@@ -79,7 +79,7 @@ impl Threads {
     /// end.
     pub fn mind(&self) -> Wish {
         let mut state = self.lock();
-        state.attend(&[]);
+        state.on_ready(&[]);
         self.wake(&mut state);
         let (mut looks, mut seen) = (0, state.turns);
         loop {
@@ -129,7 +129,7 @@ impl Threads {
         }
         self.wait(state, Wait::Request, |state| {
             if state.is_leaving() {
-                state.attend(&[]);
+                state.on_ready(&[]);
             }
             loop {
                 if let Some(token) = state.take_request(memory) {
@@ -141,7 +141,7 @@ impl Threads {
                 if !state.could_do_more() {
                     return None;
                 }
-                state.attend(&[]);
+                state.on_ready(&[]);
             }
         })
     }
@@ -278,7 +278,7 @@ impl Threads {
         let mut state = self.lock();
         of(&mut state).is_watched = false;
         match count {
-            Ok(count) => state.attend(&ready[..count]),
+            Ok(count) => state.on_ready(&ready[..count]),
             Err(Errno::EINTR) => {}
             Err(errno) => state.fail(&format!("epoll_wait: {errno}")),
         }

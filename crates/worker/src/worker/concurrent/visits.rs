@@ -64,7 +64,7 @@ impl Concurrent {
     pub fn begin_visit(&mut self, params: Params) -> u64 {
         let token = self.shared.lock().begin_visit(params, clock::now());
         if let Some(watch) = &mut self.watch {
-            watch.attend(&self.shared);
+            watch.wake(&self.shared);
         }
         token
     }
@@ -92,7 +92,7 @@ impl Concurrent {
 
 impl WorkerState {
     fn begin_visit(&mut self, params: Params, now: Tick) -> u64 {
-        let index = self.free_place();
+        let index = self.free_index();
         self.in_flight += 1;
         // The master tells requests apart by when they were taken up.
         self.last_taken = now.max(self.last_taken + Duration::from_nanos(1));

@@ -55,7 +55,7 @@ pub(super) struct Watch {
 
 impl Watch {
     /// Something is under way. Not to be called with the state locked.
-    pub(super) fn attend(&mut self, shared: &Arc<Shared>) {
+    pub(super) fn wake(&mut self, shared: &Arc<Shared>) {
         if shared.awake.swap(true, Ordering::SeqCst) {
             return;
         }

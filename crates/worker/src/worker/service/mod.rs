@@ -13,7 +13,7 @@ use super::out_of_band::Want;
 use super::routed::Channel;
 use super::timeout_response::TimeoutResponse;
 use crate::scoreboard::slot_writer::{Description, SlotWriter};
-use crate::scoreboard::{Reader, Slot, Stage};
+use crate::scoreboard::{Reader, RequestStage, Slot};
 use crate::sys::{clock, identity};
 use crate::tick::Tick;
 use fastcgi::{Output, Params};
@@ -237,9 +237,9 @@ impl Service {
     }
 
     /// Sets the stage.
-    pub(super) fn stage(&mut self, stage: Stage) {
+    pub(super) fn stage(&mut self, stage: RequestStage) {
         self.slot_writer().stage(stage);
-        if let (Stage::End, Some(recorder)) = (stage, &mut self.recorder) {
+        if let (RequestStage::End, Some(recorder)) = (stage, &mut self.recorder) {
             recorder.end();
         }
     }

@@ -58,7 +58,7 @@ impl Service {
     }
 
     /// Looks at what was read.
-    fn look(&mut self) -> Result<InputPart, NoRequest> {
+    fn parse(&mut self) -> Result<InputPart, NoRequest> {
         loop {
             let Some(connection) = self.current.as_deref_mut() else {
                 return Err(NoRequest::Closed);
@@ -92,7 +92,7 @@ impl Service {
     pub(in crate::worker) fn read_request(&mut self) -> Result<(), NoRequest> {
         let mut limit = None;
         loop {
-            match self.look()? {
+            match self.parse()? {
                 InputPart::Request => break,
                 // What is left of an earlier request's body.
                 InputPart::Body(..) | InputPart::BodyEnd | InputPart::Abort => {}
@@ -149,7 +149,7 @@ impl Service {
 
     /// Looks at what was read of the body. `false`: nothing is left to look at.
     fn look_at_body(&mut self) -> bool {
-        match self.look() {
+        match self.parse() {
             Ok(InputPart::Body(from, end)) => self.body = (from, end),
             Ok(InputPart::BodyEnd) => self.body_ended = true,
             Ok(InputPart::Empty) => return false,

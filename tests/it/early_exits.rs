@@ -1,4 +1,4 @@
-//! Workers that die at birth, with a Rust handler: it is forked by the master itself, with no preloader between.
+//! Workers that end before they take up work, with a Rust handler: it is forked by the master itself, with no preloader between.
 
 use super::rust_handler::responder;
 use crate::support::daemon::{Daemon, directory, pool};
@@ -6,7 +6,7 @@ use crate::support::until;
 use std::process::Command;
 
 #[test]
-fn a_pool_whose_workers_die_at_birth_backs_off_and_recovers() {
+fn a_pool_whose_workers_die_at_once_backs_off_and_recovers() {
     let dir = directory();
     let path = dir.path();
     let work = path.join("work");
@@ -33,14 +33,14 @@ fn a_pool_whose_workers_die_at_birth_backs_off_and_recovers() {
         .lines()
         .filter(|line| line.contains("the next try is in"))
         .count();
-    let births = daemon
+    let exits = daemon
         .log()
         .lines()
         .filter(|line| line.contains("exited with code 70"))
         .count();
     assert!(
-        births >= 3 && births <= 4 * (lines + 2),
-        "{births} births in {lines} steps:\n{}",
+        exits >= 3 && exits <= 4 * (lines + 2),
+        "{exits} exits in {lines} steps:\n{}",
         daemon.log()
     );
     std::fs::create_dir(&work).expect("mkdir");

@@ -1,4 +1,4 @@
-//! Brings workers into being.
+//! Forks workers, or has them forked.
 
 use super::generation::Generation;
 use super::helper::zone;
@@ -66,7 +66,7 @@ impl Executor {
             | ProcessManager::Dynamic { .. }
             | ProcessManager::Ondemand { .. } => (None, None),
         };
-        let unborn = WorkerProcess {
+        let unforked = WorkerProcess {
             generation: id,
             slot,
             pid: None,
@@ -85,7 +85,7 @@ impl Executor {
         };
         let catch = generation.settings.pool.catch_workers_output;
         let application = generation.settings.pool.application.clone();
-        self.pools.workers.insert(worker, unborn);
+        self.pools.workers.insert(worker, unforked);
         let output = if catch {
             Some(self.pools.catch_output(&mut self.context, worker)?)
         } else {
@@ -158,7 +158,7 @@ impl Executor {
         let pid = self
             .context
             .start_helper(&self.reload, title, role, descriptors, &environment)?;
-        self.born(worker, pid);
+        self.forked_as(worker, pid);
         Ok(())
     }
 
@@ -175,7 +175,7 @@ impl Executor {
         #[expect(unsafe_code, reason = "forks a worker")]
         match unsafe { process::fork() }? {
             Side::Parent(pid) => {
-                self.born(worker, pid);
+                self.forked_as(worker, pid);
                 Ok(())
             }
             Side::Child => {
@@ -186,22 +186,22 @@ impl Executor {
     }
 
     /// A worker exists.
-    pub(super) fn born(&mut self, worker: WorkerId, pid: i32) {
-        if let Some(newborn) = self.pools.workers.get_mut(&worker) {
-            let generation = self.pools.generations.get(&newborn.generation);
+    pub(super) fn forked_as(&mut self, worker: WorkerId, pid: i32) {
+        if let Some(new) = self.pools.workers.get_mut(&worker) {
+            let generation = self.pools.generations.get(&new.generation);
             let resources = generation.and_then(|generation| generation.resources.as_ref());
             let preloader = resources.and_then(|r| self.helpers.preloaders.get(&r.preloader?));
-            newborn.traceable = preloader.and_then(|p| p.traceable.clone());
-            newborn.pid = Some(pid);
-            self.handover.generation_changed(newborn.generation);
+            new.traceable = preloader.and_then(|p| p.traceable.clone());
+            new.pid = Some(pid);
+            self.handover.generation_changed(new.generation);
             self.processes.by_pid.insert(pid, Who::Worker(worker));
             log::debug!("[pool {}] child {pid} started", {
-                let generation = newborn.generation;
+                let generation = new.generation;
                 self.pools.generation_name(generation)
             });
             self.context.happened.push_back(Event::Forked(worker));
             self.pools.count_start(worker);
-            if self.pools.workers.get(&worker).is_some_and(|newborn| newborn.up) {
+            if self.pools.workers.get(&worker).is_some_and(|new| new.up) {
                 self.applications.instance_up(&self.pools, worker);
             }
         }
@@ -235,9 +235,9 @@ impl Pools {
             let (reader, writer) = pipe(false)?;
             crate::sys::fd::set_nonblocking(reader.as_fd(), true)?;
             context.sources.watch(&reader, Source::Output(worker, index))?;
-            if let Some(newborn) = self.workers.get_mut(&worker) {
+            if let Some(new) = self.workers.get_mut(&worker) {
                 let lines = Lines::new(reader).knowing_mark(context.speaks_as_fpm);
-                newborn.output.push((lines.in_entries(in_entries), name));
+                new.output.push((lines.in_entries(in_entries), name));
             }
             ends.push(writer);
         }
@@ -294,7 +294,7 @@ impl Helpers {
         id: GenerationId,
         own: WorkerContext,
     ) -> Result<(), Error> {
-        let order = self.order_of_zygote(pools, id, worker.0, own)?;
+        let of_zygote = self.command_to_zygote(pools, id, worker.0, own)?;
         let Some(preloader) = self.preloader_of(pools, id) else {
             return Err(Error::new(
                 "fork",
@@ -302,8 +302,8 @@ impl Helpers {
                 nix::errno::Errno::ESRCH,
             ));
         };
-        let (command, descriptors) = match order {
-            Ok(order) => order,
+        let (command, descriptors) = match of_zygote {
+            Ok(command) => command,
             Err(own) => {
                 let is_routed = own.is_routed();
                 let (slot, descriptors) = own.take_apart();

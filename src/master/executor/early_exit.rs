@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 impl Executor {
     /// Reports how a worker ended, if it had not taken up work and ended because of what the application did.
-    pub(super) fn report_unborn(&mut self, worker: &WorkerProcess, pid: i32, exit: Exit) {
+    pub(super) fn report_early_exit(&mut self, worker: &WorkerProcess, pid: i32, exit: Exit) {
         let ended = match exit {
             Exit::Code(0) | Exit::Unknown => return,
             Exit::Code(code) => Ended::Code(code),

@@ -2,7 +2,7 @@
 
 /// Where it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::spawn) enum Phase {
+pub(in crate::spawn) enum AttemptState {
     /// The work directory is made.
     Preparing,
     /// The process is forked.
@@ -34,12 +34,19 @@ pub(in crate::spawn) enum AttemptProgress {
     Failed,
 }
 
-impl Phase {
+impl AttemptState {
     /// The process may yet come up: the time of the whole journey runs, and whatever fails begins the way back.
     pub(in crate::spawn) fn is_on_the_way(self) -> bool {
         match self {
-            Phase::Preparing | Phase::Forking | Phase::Handshaking | Phase::Checking => true,
-            Phase::Flushing | Phase::Examining | Phase::Killing | Phase::Sweeping | Phase::Over => false,
+            AttemptState::Preparing
+            | AttemptState::Forking
+            | AttemptState::Handshaking
+            | AttemptState::Checking => true,
+            AttemptState::Flushing
+            | AttemptState::Examining
+            | AttemptState::Killing
+            | AttemptState::Sweeping
+            | AttemptState::Over => false,
         }
     }
 }

@@ -18,7 +18,7 @@ const CONTROLLERS: [&str; 2] = ["cpu", "memory"];
 
 /// Where groups can be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum GroupParent {
     /// In this group.
     Group(PathBuf),
     /// Nowhere, and why.
@@ -27,18 +27,18 @@ pub enum Place {
 
 /// Finds it, and gets it ready. The daemon may be in another group afterwards, below the one that it was in. `is_followed`: a
 /// keeper or a service manager starts another master after a kill.
-pub fn find(is_followed: bool) -> Place {
-    prepare(is_followed).unwrap_or_else(Place::Nowhere)
+pub fn find(is_followed: bool) -> GroupParent {
+    prepare(is_followed).unwrap_or_else(GroupParent::Nowhere)
 }
 
 /// Removes what [`find`] has made and is empty.
-pub fn leave(place: &Place) {
-    if let Place::Group(pools) = place {
+pub fn leave(parent: &GroupParent) {
+    if let GroupParent::Group(pools) = parent {
         let _ = fs::remove_dir(pools);
     }
 }
 
-fn prepare(is_followed: bool) -> Result<Place, String> {
+fn prepare(is_followed: bool) -> Result<GroupParent, String> {
     let read = |path: &str| fs::read_to_string(path).map_err(|error| format!("{path}: {error}"));
     let own = own_group(&read("/proc/self/cgroup")?, &read("/proc/self/mountinfo")?)?;
     let is_apart = own.file_name().is_some_and(|name| name == DAEMON);
@@ -76,7 +76,7 @@ fn prepare(is_followed: bool) -> Result<Place, String> {
         let all = CONTROLLERS.map(|name| format!("+{name}")).join(" ");
         fs::write(&file, all).map_err(said(file))?;
     }
-    Ok(Place::Group(pools))
+    Ok(GroupParent::Group(pools))
 }
 
 /// Moves the daemon's processes into a group of their own. Others' are left alone: then nothing is done.
@@ -137,15 +137,15 @@ fn own_group(groups: &str, mounts: &str) -> Result<PathBuf, String> {
             .iter()
             .position(|field| *field == "-")
             .and_then(|at| fields.get(at + 1));
-        let (Some(&"cgroup2"), Some(root), Some(place)) = (kind, fields.get(3), fields.get(4)) else {
+        let (Some(&"cgroup2"), Some(root), Some(mount)) = (kind, fields.get(3), fields.get(4)) else {
             continue;
         };
         if let Ok(rest) = Path::new(path).strip_prefix(root) {
-            let place = Path::new(place);
+            let mount = Path::new(mount);
             return Ok(if rest.as_os_str().is_empty() {
-                place.to_owned()
+                mount.to_owned()
             } else {
-                place.join(rest)
+                mount.join(rest)
             });
         }
     }

@@ -1,0 +1,100 @@
+//! The state of an instance.
+//!
+//! ```text
+//!            Up           Finish, Reprieve         Emptied
+//! Spawning ────▶ Serving ◀─────────▶ Finishing ─────────────▶ Stopping ──▶ (Exited)
+//!                 ▲ ▲ │ Retire                     Emptied       ▲
+//!          Worked │ │ ├──────────▶ Draining ──────────────────────┤
+//!                 │ │ │ Disable                  Emptied          │
+//!                 │ └─┼──────────▶ Disabling ────────▶ Disabled   │
+//!                 │   │ Work                                      │
+//!                 └───┴──────────▶ Working          Stop, from anywhere
+//! ```
+//!
+//! Retire is possible from everywhere; of what is still being started it makes Stopping. Enable leads back from Disabling
+//! and Disabled. Only Serving is given sessions. Finishing is Draining without a deadline.
+
+/// Where an instance is between its start and its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InstanceState {
+    /// It is being started.
+    Spawning,
+    /// It is given sessions.
+    Serving,
+    /// It has had as many as it may have, or its place is needed: it stops after its last one.
+    Finishing,
+    /// It is to have none, and still has some.
+    Disabling,
+    /// It has none and is given none.
+    Disabled,
+    /// It does its out-of-band work.
+    Working,
+    /// It is to leave, and its sessions have a limited time.
+    Draining,
+    /// It was told to stop.
+    Stopping,
+}
+
+/// What changes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum InstanceCause {
+    Up,
+    Finish,
+    /// Another one leaves in its place.
+    Reprieve,
+    Disable,
+    Enable,
+    Work,
+    Worked,
+    Retire,
+    Emptied,
+    Stop,
+}
+
+/// What an instance becomes.
+pub(super) fn next(state: InstanceState, cause: InstanceCause) -> InstanceState {
+    use InstanceCause::{Disable, Emptied, Enable, Finish, Reprieve, Retire, Stop, Up, Work, Worked};
+    match (state, cause) {
+        (_, Stop) => InstanceState::Stopping,
+        (InstanceState::Spawning, Up) => InstanceState::Serving,
+        (InstanceState::Spawning, Retire) => InstanceState::Stopping,
+        (InstanceState::Spawning, Finish | Reprieve | Disable | Enable | Work | Worked | Emptied) => {
+            InstanceState::Spawning
+        }
+        (InstanceState::Serving, Finish) => InstanceState::Finishing,
+        (InstanceState::Serving, Disable) => InstanceState::Disabling,
+        (InstanceState::Serving, Work) => InstanceState::Working,
+        (InstanceState::Serving, Retire) => InstanceState::Draining,
+        (InstanceState::Serving, Up | Reprieve | Enable | Worked | Emptied) => InstanceState::Serving,
+        (InstanceState::Finishing, Reprieve) => InstanceState::Serving,
+        (InstanceState::Finishing, Emptied) => InstanceState::Stopping,
+        (InstanceState::Finishing, Retire) => InstanceState::Draining,
+        (InstanceState::Finishing, Up | Finish | Disable | Enable | Work | Worked) => {
+            InstanceState::Finishing
+        }
+        (InstanceState::Disabling, Enable) => InstanceState::Serving,
+        (InstanceState::Disabling, Emptied) => InstanceState::Disabled,
+        (InstanceState::Disabling, Retire) => InstanceState::Draining,
+        (InstanceState::Disabling, Up | Finish | Reprieve | Disable | Work | Worked) => {
+            InstanceState::Disabling
+        }
+        (InstanceState::Disabled, Enable) => InstanceState::Serving,
+        (InstanceState::Disabled, Retire) => InstanceState::Draining,
+        (InstanceState::Disabled, Up | Finish | Reprieve | Disable | Work | Worked | Emptied) => {
+            InstanceState::Disabled
+        }
+        (InstanceState::Working, Worked) => InstanceState::Serving,
+        (InstanceState::Working, Retire) => InstanceState::Draining,
+        (InstanceState::Working, Up | Finish | Reprieve | Disable | Enable | Work | Emptied) => {
+            InstanceState::Working
+        }
+        (InstanceState::Draining, Emptied) => InstanceState::Stopping,
+        (InstanceState::Draining, Up | Finish | Reprieve | Disable | Enable | Work | Worked | Retire) => {
+            InstanceState::Draining
+        }
+        (
+            InstanceState::Stopping,
+            Up | Finish | Reprieve | Disable | Enable | Work | Worked | Retire | Emptied,
+        ) => InstanceState::Stopping,
+    }
+}

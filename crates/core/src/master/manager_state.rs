@@ -1,0 +1,104 @@
+//! The daemon's own life.
+//!
+//! ```text
+//!            Drain             Finish               Terminate
+//!  Running ────────▶ Draining ───────▶ Finishing ───────────▶ Terminating
+//!    │ │                │                ▲  │ Empty              ▲ │ Empty
+//!    │ └────────────────┼────────────────┘  ▼                    │ ▼
+//!    │   Finish         │                 Gone ◀─────────────────┼─┘
+//!    └──────────────────┴────────────────────────────────────────┘ Terminate
+//! ```
+//!
+//! Nothing leads back: a daemon that was told to stop stops.
+
+/// Where the daemon is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ManagerState {
+    /// Pools are served.
+    Running,
+    /// As Finishing, but for what is ordered: orders are taken, and their workers stay. Only Finish ends it, since an
+    /// order may come while nothing is there.
+    Draining,
+    /// Requests that run are finished; nothing new is begun.
+    Finishing,
+    /// Everything is being ended.
+    Terminating,
+    /// Everything has ended.
+    Gone,
+}
+
+/// What changes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ManagerCause {
+    /// Stop after the requests that run, once no router orders workers any more.
+    Drain,
+    /// Stop after the requests that run.
+    Finish,
+    /// Stop now.
+    Terminate,
+    /// No worker and no preloader is left.
+    Empty,
+}
+
+impl ManagerState {
+    /// The state after `cause`.
+    pub(super) fn after(self, cause: ManagerCause) -> ManagerState {
+        match (self, cause) {
+            (ManagerState::Running, ManagerCause::Drain) => ManagerState::Draining,
+            (ManagerState::Running, ManagerCause::Finish) => ManagerState::Finishing,
+            (ManagerState::Running, ManagerCause::Terminate) => ManagerState::Terminating,
+            (ManagerState::Running, ManagerCause::Empty) => ManagerState::Running,
+            (ManagerState::Draining, ManagerCause::Drain | ManagerCause::Empty) => ManagerState::Draining,
+            (ManagerState::Draining, ManagerCause::Finish) => ManagerState::Finishing,
+            (ManagerState::Draining, ManagerCause::Terminate) => ManagerState::Terminating,
+            (ManagerState::Finishing, ManagerCause::Drain | ManagerCause::Finish) => ManagerState::Finishing,
+            (ManagerState::Finishing, ManagerCause::Terminate) => ManagerState::Terminating,
+            (ManagerState::Finishing, ManagerCause::Empty) => ManagerState::Gone,
+            (
+                ManagerState::Terminating,
+                ManagerCause::Drain | ManagerCause::Finish | ManagerCause::Terminate,
+            ) => ManagerState::Terminating,
+            (ManagerState::Terminating, ManagerCause::Empty) => ManagerState::Gone,
+            (
+                ManagerState::Gone,
+                ManagerCause::Drain | ManagerCause::Finish | ManagerCause::Terminate | ManagerCause::Empty,
+            ) => ManagerState::Gone,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terminate_overrides_finish_and_nothing_overrides_terminate() {
+        assert_eq!(
+            ManagerState::Finishing.after(ManagerCause::Terminate),
+            ManagerState::Terminating
+        );
+        assert_eq!(
+            ManagerState::Terminating.after(ManagerCause::Finish),
+            ManagerState::Terminating
+        );
+        assert_eq!(
+            ManagerState::Running.after(ManagerCause::Empty),
+            ManagerState::Running
+        );
+    }
+
+    #[test]
+    fn who_drains_finishes_when_told_to_and_not_before() {
+        let draining = ManagerState::Running.after(ManagerCause::Drain);
+        assert_eq!(draining.after(ManagerCause::Empty), ManagerState::Draining);
+        assert_eq!(
+            draining.after(ManagerCause::Finish).after(ManagerCause::Empty),
+            ManagerState::Gone
+        );
+        assert_eq!(draining.after(ManagerCause::Terminate), ManagerState::Terminating);
+        assert_eq!(
+            ManagerState::Finishing.after(ManagerCause::Drain),
+            ManagerState::Finishing
+        );
+    }
+}
