@@ -26,6 +26,40 @@ step() {
     echo "$*: $((SECONDS - begun)) s" >&2
 }
 
+# behind NAME COMMAND...: runs it beside what follows, until `finish NAME` shows what it said and has its status. The name is a
+# word. What has not been waited for is ended with the script.
+declare -A behind_pids behind_outputs
+behind() {
+    local name=$1
+    shift
+    behind_outputs[$name]=$(mktemp)
+    # In a group of processes of its own, which can be ended as a whole.
+    set -m
+    "$@" >"${behind_outputs[$name]}" 2>&1 </dev/null &
+    set +m
+    behind_pids[$name]=$!
+    at_exit "end_behind $name"
+}
+end_behind() {
+    [ -z "${behind_pids[$1]}" ] || { kill -- "-${behind_pids[$1]}" && wait "${behind_pids[$1]}"; } 2>/dev/null || true
+    rm -f "${behind_outputs[$1]}"
+}
+finish() {
+    local pid=${behind_pids[$1]} status=0
+    # It is what is waited for now.
+    pgrep -g "$pid" | xargs -r -n 1 chrt --other --all-tasks --pid 0 2>/dev/null || true
+    wait "$pid" || status=$?
+    behind_pids[$1]=''
+    cat "${behind_outputs[$1]}" >&2
+    return "$status"
+}
+
+# idly COMMAND...: runs it in what time of the processors nothing else wants.
+idly() {
+    chrt --idle --pid 0 "$BASHPID" 2>/dev/null || renice -n 19 "$BASHPID" >/dev/null
+    "$@"
+}
+
 # As root, or by sudo.
 as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
@@ -169,19 +203,13 @@ check_format() {
     cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 }
 
-# Format and lints.
-check_source() {
-    check_format
-    cargo clippy --locked --workspace --all-targets -- -D warnings
-}
+# How build_tests builds, for what cargo is to do with what it has built: in one pass, each crate is compiled, linted and documented
+# (scripts/whole-rustc), without what is for debuggers or for a build after a small change.
+as_built=(env "RUSTC_WORKSPACE_WRAPPER=$root/scripts/whole-rustc" CLIPPY_ARGS="-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__"
+    CARGO_PROFILE_DEV_DEBUG=false CARGO_INCREMENTAL=0)
 
-# The documentation of everything, private items included. With clippy's driver, its arguments and the features that examples
-# and tests need, cargo goes on with what check_source has checked; plain cargo doc checks every crate once more.
-document_source() {
-    RUSTC_WORKSPACE_WRAPPER="$(rustc --print sysroot)/bin/clippy-driver" \
-        CLIPPY_ARGS="-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__" RUSTDOCFLAGS="-D warnings" \
-        cargo doc --locked --workspace --no-deps --document-private-items --lib --examples --bin forkyard-load
-}
+# All tests and what they run. Programs apart from tests would be built with other features of what they depend on, and so twice.
+build_tests() { "${as_built[@]}" cargo build --locked --workspace --lib --bins --tests --examples; }
 
 # run_tests DIRECTORY PROGRAM: runs a program of tests, unless all have passed since it was built, and since anything but Rust's
 # files was changed. What it says is shown if one fails.

@@ -12,13 +12,13 @@ const WORKERS: usize = 4;
 /// Batches of one request for each worker, before it is said how many ran beside others.
 const BATCHES: usize = 10;
 
-/// Each says when it began and ended (CLOCK_MONOTONIC, nanoseconds). By its query string it computes for 5 ms or 2 s, or sleeps
+/// Each says when it began and ended (CLOCK_MONOTONIC, nanoseconds). By its query string it computes for 5 ms or 0.7 s, or sleeps
 /// for 20 ms.
 const PHP: &str = r#"<?php
 $begun = hrtime(true);
 $cpu = fn() => ($u = getrusage())['ru_utime.tv_sec'] + $u['ru_stime.tv_sec'] + ($u['ru_utime.tv_usec'] + $u['ru_stime.tv_usec']) / 1e6;
 if ($_SERVER['QUERY_STRING'] === 'long') touch(__DIR__ . '/long-' . getmypid());
-$end = $cpu() + ['computes' => 0.005, 'long' => 2, 'sleeps' => 0][$_SERVER['QUERY_STRING']];
+$end = $cpu() + ['computes' => 0.005, 'long' => 0.7, 'sleeps' => 0][$_SERVER['QUERY_STRING']];
 while ($cpu() < $end);
 if ($_SERVER['QUERY_STRING'] === 'sleeps') usleep(20000);
 echo $begun, ' ', hrtime(true);
@@ -29,7 +29,7 @@ def application(environ, start_response):
     begun = time.monotonic_ns()
     query = environ["QUERY_STRING"]
     if query == "long": open(f"{os.path.dirname(__file__)}/long-{os.getpid()}", "w").close()
-    end = time.process_time() + {"computes": 0.005, "long": 2, "sleeps": 0}[query]
+    end = time.process_time() + {"computes": 0.005, "long": 0.7, "sleeps": 0}[query]
     while time.process_time() < end: pass
     if query == "sleeps": time.sleep(0.02)
     start_response("200 OK", [])
@@ -42,7 +42,7 @@ run ->(env) {
   begun = now.()
   query = env["QUERY_STRING"]
   File.write("#{__dir__}/long-#{$$}", "") if query == "long"
-  over = cpu.() + { "computes" => 0.005, "long" => 2, "sleeps" => 0 }[query]
+  over = cpu.() + { "computes" => 0.005, "long" => 0.7, "sleeps" => 0 }[query]
   nil while cpu.() < over
   sleep 0.02 if query == "sleeps"
   [200, {}, ["#{begun} #{now.()}"]]

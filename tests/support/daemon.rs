@@ -218,17 +218,16 @@ impl Daemon {
 
     /// Waits until this many lines have this text; says the last of them.
     pub fn wait_for_count(&self, text: &str, count: usize) -> String {
-        let find = || {
-            let log = self.log.lock().expect("log");
-            log.iter()
-                .filter(|line| line.contains(text))
-                .nth(count - 1)
-                .cloned()
-        };
         let end = std::time::Instant::now() + super::PATIENCE;
+        // How many lines were looked at, and how many of them have it: a log may have many thousands.
+        let (mut seen, mut found) = (0, 0);
         loop {
-            if let Some(line) = find() {
-                return line;
+            for line in &self.log.lock().expect("log")[seen..] {
+                seen += 1;
+                found += usize::from(line.contains(text));
+                if found == count {
+                    return line.clone();
+                }
             }
             assert!(
                 std::time::Instant::now() < end,

@@ -25,7 +25,7 @@ fn has_browser() -> bool {
     Command::new("chromium").arg("--version").output().is_ok()
 }
 
-/// Runs the browser on a page with these options; what it prints.
+/// Runs the browser on a page with these options; what it prints. It takes seconds of a processor to start.
 fn browse(dir: &Path, page: &Path, options: &[&str]) -> String {
     let output = Command::new("chromium")
         .args([
@@ -44,25 +44,36 @@ fn browse(dir: &Path, page: &Path, options: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A number that a page's script wrote down, of the page in a frame as wide as a phone.
-fn measured(dir: &Path, page: &str, options: &[&str]) -> String {
+/// What a page's script wrote down of the page in a frame as wide as a phone, and a picture of the page in a frame as large as a
+/// window on a desk.
+fn looked_at(dir: &Path, page: &str, options: &[&str]) -> (String, Vec<u8>) {
     let text = serde_json::Value::from(page).to_string().replace('<', "\\u003c");
-    let frame = format!(
-        "<!DOCTYPE html><iframe id=\"frame\" style=\"width: {PHONE}px; height: 800px; border: 0\"></iframe><p id=\"said\"></p>\
+    let frames = format!(
+        "<!DOCTYPE html><style>body {{ margin: 0 }} iframe {{ border: 0; display: block }}</style>\
+         <iframe id=\"desk\" style=\"width: 1100px; height: 1600px\"></iframe>\
+         <iframe id=\"frame\" style=\"width: {PHONE}px; height: 800px\"></iframe><p id=\"said\"></p>\
          <script>frame.onload = () => {{ const page = frame.contentDocument; \
          said.textContent = 'measured ' + page.documentElement.scrollWidth + ' ' + page.querySelectorAll('.here').length + ' ' \
-         + getComputedStyle(page.body).backgroundColor + ' measured'; }}; frame.srcdoc = {text};</script>"
+         + getComputedStyle(page.body).backgroundColor + ' measured'; }}; frame.srcdoc = desk.srcdoc = {text};</script>"
     );
-    let file = dir.join("frame.html");
-    fs::write(&file, frame).expect("frame");
-    let options = [&["--dump-dom"], options].concat();
-    let dom = browse(dir, &file, &options);
+    let (file, picture) = (dir.join("frames.html"), dir.join("desk.png"));
+    fs::write(&file, frames).expect("frames");
+    let place = format!("--screenshot={}", picture.display());
+    let own = ["--dump-dom", "--window-size=1100,1600", place.as_str()];
+    let dom = browse(dir, &file, &[&own, options].concat());
     let said = dom
         .split("measured ")
         .nth(1)
         .and_then(|rest| rest.split(" measured").next());
-    said.unwrap_or_else(|| panic!("nothing was measured: {dom}"))
-        .to_owned()
+    let said = said.unwrap_or_else(|| panic!("nothing was measured: {dom}"));
+    let bytes = fs::read(&picture).expect("a picture");
+    fs::remove_file(picture).expect("a picture");
+    assert!(
+        bytes.starts_with(b"\x89PNG") && bytes.len() > 20_000,
+        "{} bytes",
+        bytes.len()
+    );
+    (said.to_owned(), bytes)
 }
 
 /// A parser that takes no mistake finds none.
@@ -87,8 +98,8 @@ fn look_at(page: &str) {
     let dir = directory();
     let dir = dir.path();
     assert_valid(page, dir);
-    let light = measured(dir, page, &[]);
-    let dark = measured(dir, page, &[DARK]);
+    let (light, light_picture) = looked_at(dir, page, &[]);
+    let (dark, dark_picture) = looked_at(dir, page, &[DARK]);
     for said in [&light, &dark] {
         let mut words = said.split(' ');
         let width: u32 = words
@@ -99,25 +110,7 @@ fn look_at(page: &str) {
         assert_eq!(words.next(), Some("1"), "one line is marked: {said}");
     }
     assert_ne!(light, dark, "the dark page looks like the light one");
-    let file = dir.join("page.html");
-    fs::write(&file, page).expect("page");
-    let shot = |name: &str, options: &[&str]| {
-        let picture = dir.join(name);
-        let place = format!("--screenshot={}", picture.display());
-        browse(
-            dir,
-            &file,
-            &[&["--window-size=1100,1600", place.as_str()], options].concat(),
-        );
-        let bytes = fs::read(picture).expect("a picture");
-        assert!(
-            bytes.starts_with(b"\x89PNG") && bytes.len() > 20_000,
-            "{} bytes",
-            bytes.len()
-        );
-        bytes
-    };
-    assert_ne!(shot("light.png", &[]), shot("dark.png", &[DARK]));
+    assert_ne!(light_picture, dark_picture);
 }
 
 #[test]

@@ -4,8 +4,9 @@ use crate::support::daemon::{Daemon, directory, make_writable, pool};
 use crate::support::nginx::{Nginx, curl};
 use crate::support::{is_root, place_library, until};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 pub(super) struct Site {
     pub(super) daemon: Daemon,
@@ -89,30 +90,68 @@ fn manage(root: &Path, arguments: &[&str]) {
     );
 }
 
+/// A file's path within a directory, its mode and its content.
+type Kept = (PathBuf, fs::Permissions, Vec<u8>);
+
+/// The files below a directory.
+fn files_below(root: &Path) -> Vec<Kept> {
+    let mut found = Vec::new();
+    let mut left = vec![root.to_owned()];
+    while let Some(directory) = left.pop() {
+        for entry in fs::read_dir(&directory).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                left.push(path);
+                continue;
+            }
+            let within = path.strip_prefix(root).expect("below it").to_owned();
+            let mode = fs::metadata(&path).expect("a mode").permissions();
+            found.push((within, mode, fs::read(&path).expect("a file")));
+        }
+    }
+    found
+}
+
+/// The project that Django's own commands make, which take seconds: they are run once for all tests.
+fn project() -> &'static [Kept] {
+    static MADE: OnceLock<Vec<Kept>> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let kept = directory();
+        let root = kept.path();
+        let made = Command::new("/usr/bin/python3")
+            .args(["-m", "django", "startproject", "shop", "."])
+            .current_dir(root)
+            .status();
+        assert!(made.expect("python3-django").success());
+        let settings = root.join("shop/settings.py");
+        let text = fs::read_to_string(&settings).expect("settings.py");
+        let text = text.replace("ALLOWED_HOSTS = []", "ALLOWED_HOSTS = ['127.0.0.1']")
+            + "\nSTATIC_ROOT = BASE_DIR / 'static'\nDEBUG = False\n";
+        fs::write(settings, text).expect("settings.py");
+        manage(root, &["migrate"]);
+        manage(root, &["collectstatic", "--noinput"]);
+        manage(
+            root,
+            &[
+                "createsuperuser",
+                "--noinput",
+                "--username",
+                "admin",
+                "--email",
+                "admin@example.org",
+            ],
+        );
+        files_below(root)
+    })
+}
+
 pub(super) fn django(root: &Path) {
-    let made = Command::new("/usr/bin/python3")
-        .args(["-m", "django", "startproject", "shop", "."])
-        .current_dir(root)
-        .status();
-    assert!(made.expect("python3-django").success());
-    let settings = root.join("shop/settings.py");
-    let text = fs::read_to_string(&settings).expect("settings.py");
-    let text = text.replace("ALLOWED_HOSTS = []", "ALLOWED_HOSTS = ['127.0.0.1']")
-        + "\nSTATIC_ROOT = BASE_DIR / 'static'\nDEBUG = False\n";
-    fs::write(settings, text).expect("settings.py");
-    manage(root, &["migrate"]);
-    manage(root, &["collectstatic", "--noinput"]);
-    manage(
-        root,
-        &[
-            "createsuperuser",
-            "--noinput",
-            "--username",
-            "admin",
-            "--email",
-            "admin@example.org",
-        ],
-    );
+    for (within, mode, content) in project() {
+        let path = root.join(within);
+        fs::create_dir_all(path.parent().expect("a directory")).expect("create");
+        fs::write(&path, content).expect("write");
+        fs::set_permissions(path, mode.clone()).expect("chmod");
+    }
     if is_root() {
         let owned = Command::new("chown").args(["-R", "www-data:"]).arg(root).status();
         assert!(owned.expect("chown").success());
