@@ -58,6 +58,16 @@ pub(super) fn siblings(board: &Reader, own: usize) -> impl Iterator<Item = Load>
     siblings.map(|(_, page)| slot_reader::load(page))
 }
 
+/// How many siblings have connections, and take more requests.
+pub(super) fn connected(board: &Reader, own: usize) -> usize {
+    let is_connected = |(index, page): &(usize, &[AtomicU64])| {
+        let load = slot_reader::load(page);
+        let has_some = load.in_flight > 0 || slot_reader::word(page, slot::KEPT) > 0;
+        *index != own && load.has_room && has_some
+    };
+    up(board).filter(is_connected).count()
+}
+
 /// How many connections the pool has accepted, as its workers say.
 pub(super) fn accepted(board: &Reader) -> u64 {
     let past = slot_reader::word(board.header(), field::PAST_ACCEPTS);

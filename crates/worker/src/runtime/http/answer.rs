@@ -1,6 +1,7 @@
 //! An HTTP answer, read as it comes: its head in CGI's words, its body without the chunks around it.
 
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 /// A head may have this many bytes, and this many fields.
@@ -218,10 +219,16 @@ impl HttpAnswer {
         let mut start = 0;
         // An interim answer (100 Continue, 103 Early Hints) comes before the one that counts.
         loop {
-            let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
-            let mut response = httparse::Response::new(&mut fields);
+            // Most answers have few fields: the others' memory stays untouched.
+            let mut fields = [const { MaybeUninit::uninit() }; MOST_FIELDS];
+            let mut response = httparse::Response::new(&mut []);
             let bytes = &bytes[start..];
-            let used = match response.parse(bytes).map_err(Malformed::Syntax)? {
+            let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
+                &mut response,
+                bytes,
+                &mut fields,
+            );
+            let used = match parsed.map_err(Malformed::Syntax)? {
                 httparse::Status::Complete(used) => used,
                 httparse::Status::Partial if bytes.len() > MOST_BYTES => return Err(Malformed::TooLong),
                 httparse::Status::Partial => return Ok((start, Part::More)),

@@ -84,7 +84,7 @@ impl WorkerState {
             return false;
         }
         let insists = self.insists_at.is_some_and(|due| due <= now);
-        if let Some(time) = self.leaves_to_sibling().filter(|_| !insists) {
+        if let Some(time) = self.leaves_to_sibling(now).filter(|_| !insists) {
             if self.insists_at.is_none() {
                 self.insists_at = Some(now + time);
                 // The next thread that watches waits no longer.
@@ -102,7 +102,12 @@ impl WorkerState {
                 .sample_beside_many(self.listener.as_fd(), &slot_writer, siblings, now);
         }
         let socket = match accept(self.listener.as_fd()) {
-            Ok(Some(socket)) => socket,
+            Ok(Some(socket)) => {
+                if insists {
+                    self.gathering.was_let_down(now);
+                }
+                socket
+            }
             Ok(None) => {
                 self.listener_ready = false;
                 return false;
@@ -218,8 +223,11 @@ impl WorkerState {
     }
 
     /// How long a connection is left to a sibling; `None`: this worker takes it.
-    fn leaves_to_sibling(&self) -> Option<Duration> {
-        if self.is_native || self.in_flight == 0 {
+    fn leaves_to_sibling(&self, now: Tick) -> Option<Duration> {
+        if self.is_native {
+            return self.leaves_to_connected(now).then_some(YIELD);
+        }
+        if self.in_flight == 0 {
             return None;
         }
         let own = Load {

@@ -6,14 +6,15 @@
 //! has one request at a time, so a worker has many connections.
 //!
 //! All workers of a pool are told of a new connection. The one with the least to do takes it. One that has clearly more
-//! to do leaves it to a sibling for a moment. Workers that only pass requests on share connections out otherwise: the
-//! first that waits takes them. A request on a kept connection stays where it comes, unless that worker has as many as
+//! to do leaves it to a sibling for a moment. Workers that only pass requests on share connections out otherwise
+//! ([`gather`]): the first that waits takes them, and as few workers as can do it have all of them. A request on a kept connection stays where it comes, unless that worker has as many as
 //! it may have or its event loop is held up ([`watch`]): then it goes through the pool's hand-off queue.
 
 mod accept;
 mod client;
 mod dispatch;
 mod events;
+mod gather;
 mod input;
 mod leave;
 mod native;

@@ -12,6 +12,7 @@ use super::super::run::most_requests;
 use super::client::{Client, ClientPhase};
 use super::dispatch::Dispatch;
 use super::events::{EventKind, Events};
+use super::gather::Gathering;
 use super::leave::Leaving;
 use super::native::SOURCES;
 use super::routed::Router;
@@ -117,6 +118,7 @@ pub(super) struct WorkerState {
     pub queue_ready: bool,
     /// Connections are left to a sibling until then; if they are still there, this worker takes them.
     pub insists_at: Option<Tick>,
+    pub gathering: Gathering,
     pub pause: AcceptPause,
     pub accepted: u64,
     pub served: u64,
@@ -198,6 +200,7 @@ impl WorkerState {
             listener_ready: true,
             queue_ready: true,
             insists_at: None,
+            gathering: Gathering::begin(is_native),
             pause: AcceptPause::default(),
             accepted: 0,
             served: 0,
@@ -312,8 +315,9 @@ impl WorkerState {
     /// Whether something is known of that could be taken up now.
     pub(super) fn could_do_more(&self) -> bool {
         let is_there = self.queue_ready || !self.waiting.is_empty();
-        // Without a request it leaves nothing to siblings.
-        let may_accept = || self.in_flight == 0 || self.insists_at.is_none_or(|due| due <= clock::now());
+        // Without a request it leaves nothing to siblings, unless they are to have all connections.
+        let leaves_nothing = self.in_flight == 0 && !self.is_native;
+        let may_accept = || leaves_nothing || self.insists_at.is_none_or(|due| due <= clock::now());
         let accepts = self.listener_ready && self.pause.deadline().is_none() && may_accept();
         self.has_room() && (is_there || (accepts && self.router.is_none()))
     }
