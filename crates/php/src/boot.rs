@@ -46,12 +46,12 @@ pub(crate) struct Failure {
     pub(crate) details: Option<String>,
 }
 
-/// Where the script is run.
-enum Place<'p> {
+/// As what the process runs the script.
+enum Role<'p> {
     Preloader(Box<Preloader>, Option<Notes>),
     Worker(Placed<Serving<'p>>),
     /// Between the two, and where a start has failed.
-    Nowhere,
+    Neither,
 }
 
 /// What the script's calls lead to.
@@ -63,7 +63,7 @@ struct Boot<'p> {
     request: BootRequest,
     /// What the warm-up request under way has answered.
     answer: Vec<u8>,
-    place: Place<'p>,
+    role: Role<'p>,
     failure: Option<Failure>,
     booted: Booted,
     /// When what is under way has begun, nanoseconds.
@@ -114,7 +114,7 @@ pub(crate) fn run(
         },
         warm_up,
         answer: Vec::new(),
-        place: Place::Preloader(Box::new(preloader), notes),
+        role: Role::Preloader(Box::new(preloader), notes),
         failure: None,
         booted: Booted::new(after),
         begun: clock::now().as_nanos(),
@@ -140,13 +140,13 @@ pub(crate) fn run(
     };
     // SAFETY: made above, and PHP is done with it.
     let boot = unsafe { Box::from_raw(boot) };
-    match boot.place {
-        Place::Worker(mut serving) => {
+    match boot.role {
+        Role::Worker(mut serving) => {
             let code = serving.end();
             php.end_worker();
             exit_now(code)
         }
-        Place::Preloader(preloader, notes) => {
+        Role::Preloader(preloader, notes) => {
             let failure = boot.failure.unwrap_or_else(|| Failure {
                 summary: match has_begun {
                     true => "the worker script ended".to_owned(),
@@ -157,7 +157,7 @@ pub(crate) fn run(
             });
             failed(&preloader, notes.as_ref(), &Error::Boot(Box::new(failure)))
         }
-        Place::Nowhere => ExitCode::from(EXIT_START_FAILED as u8),
+        Role::Neither => ExitCode::from(EXIT_START_FAILED as u8),
     }
 }
 
@@ -165,7 +165,7 @@ const SEE_OUTPUT: &str = "Correct what PHP says of it: read the application's ou
 
 impl<'p> Boot<'p> {
     fn next(&mut self, status: c_int) -> Next {
-        if matches!(self.place, Place::Preloader(..)) {
+        if matches!(self.role, Role::Preloader(..)) {
             if !self.is_well_so_far(status) {
                 return Next::End;
             }
@@ -179,12 +179,12 @@ impl<'p> Boot<'p> {
                 return Next::Request((&raw mut self.request).cast(), description);
             }
             self.become_worker();
-            if matches!(self.place, Place::Worker(_)) && self.prepare_snapshot() {
+            if matches!(self.role, Role::Worker(_)) && self.prepare_snapshot() {
                 return Next::Snapshot;
             }
         }
-        match &mut self.place {
-            Place::Worker(serving) => {
+        match &mut self.role {
+            Role::Worker(serving) => {
                 match self.booted.resumed() {
                     Ok(Some((survivors, rewound))) => serving.take_over(survivors, rewound),
                     Ok(None) => {}
@@ -197,13 +197,13 @@ impl<'p> Boot<'p> {
                     None => self.leave(),
                 }
             }
-            Place::Preloader(..) | Place::Nowhere => Next::End,
+            Role::Preloader(..) | Role::Neither => Next::End,
         }
     }
 
     /// In a worker: whether it is to take a snapshot now.
     fn prepare_snapshot(&mut self) -> bool {
-        if let (Place::Worker(serving), true) = (&mut self.place, self.booted.after == After::IsPutBack) {
+        if let (Role::Worker(serving), true) = (&mut self.role, self.booted.after == After::IsPutBack) {
             serving.lets_go_of_connections();
         }
         self.booted.prepare().unwrap_or_else(|error| {
@@ -214,9 +214,9 @@ impl<'p> Boot<'p> {
 
     /// The end of a worker that has nothing left to do.
     fn leave(&mut self) -> ! {
-        let code = match std::mem::replace(&mut self.place, Place::Nowhere) {
-            Place::Worker(mut serving) => serving.end(),
-            Place::Preloader(..) | Place::Nowhere => EXIT_START_FAILED,
+        let code = match std::mem::replace(&mut self.role, Role::Neither) {
+            Role::Worker(mut serving) => serving.end(),
+            Role::Preloader(..) | Role::Neither => EXIT_START_FAILED,
         };
         self.php.end_worker();
         exit_now(code)
@@ -225,7 +225,7 @@ impl<'p> Boot<'p> {
     /// The request is over, and all that others could notice of its end is done. Puts the process back; returns if it has to end
     /// instead.
     fn rewind(&mut self) {
-        let Place::Worker(serving) = &mut self.place else {
+        let Role::Worker(serving) = &mut self.role else {
             return;
         };
         if !serving.settle() {
@@ -280,7 +280,7 @@ impl<'p> Boot<'p> {
                 return;
             }
         };
-        let Place::Preloader(preloader, notes) = std::mem::replace(&mut self.place, Place::Nowhere) else {
+        let Role::Preloader(preloader, notes) = std::mem::replace(&mut self.role, Role::Neither) else {
             return;
         };
         if let Some(notes) = notes {
@@ -296,7 +296,7 @@ impl<'p> Boot<'p> {
         };
         left_open.cut();
         match Serving::begin(preloader, wanted, self.php, &self.script) {
-            Some(serving) => self.place = Place::Worker(serving),
+            Some(serving) => self.role = Role::Worker(serving),
             None => exit_now(EXIT_START_FAILED),
         }
     }
@@ -343,16 +343,16 @@ impl<'p> Boot<'p> {
             Some(file) if !message.contains(&file) => format!("{message} in {file}:{}", end.line),
             _ => message,
         });
-        match &mut self.place {
-            Place::Worker(serving) if self.booted.after == After::GoesOn => {
+        match &mut self.role {
+            Role::Worker(serving) if self.booted.after == After::GoesOn => {
                 serving.ended(end, problem.as_deref());
             }
             // PHP has said what there is to say, and the process is put back.
-            Place::Worker(_) => {}
-            Place::Preloader(..) if self.failure.is_none() => {
+            Role::Worker(_) => {}
+            Role::Preloader(..) if self.failure.is_none() => {
                 self.failure = Some(why_ended(end, problem, self.warm_up.under_way()));
             }
-            Place::Preloader(..) | Place::Nowhere => {}
+            Role::Preloader(..) | Role::Neither => {}
         }
     }
 
@@ -455,9 +455,9 @@ unsafe extern "C" fn facts(context: *mut c_void, room: *mut WorkerFacts) {
     // SAFETY: see `run`, and the caller's promise.
     unsafe {
         let boot = &*context.cast::<Boot<'_>>();
-        let requests = match &boot.place {
-            Place::Worker(serving) => serving.given(),
-            Place::Preloader(..) | Place::Nowhere => 0,
+        let requests = match &boot.role {
+            Role::Worker(serving) => serving.given(),
+            Role::Preloader(..) | Role::Neither => 0,
         };
         room.write(boot.booted.facts(requests));
     }
@@ -480,7 +480,7 @@ unsafe extern "C" fn ended(context: *mut c_void, end: *const ScriptEnd) {
 unsafe extern "C" fn code_reset(context: *mut c_void) {
     // SAFETY: see `run`.
     let boot = unsafe { &mut *context.cast::<Boot<'_>>() };
-    if let Place::Worker(serving) = &mut boot.place {
+    if let Role::Worker(serving) = &mut boot.role {
         serving.ask_boot(RestartReason::CodeReset);
     }
 }

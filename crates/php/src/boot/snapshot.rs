@@ -71,12 +71,12 @@ impl Tally {
         })
     }
 
-    fn add(&self, place: usize, count: u64) {
-        self.words[place].fetch_add(count, Ordering::Relaxed);
+    fn add(&self, index: usize, count: u64) {
+        self.words[index].fetch_add(count, Ordering::Relaxed);
     }
 
-    fn get(&self, place: usize) -> u64 {
-        self.words[place].load(Ordering::Relaxed)
+    fn get(&self, index: usize) -> u64 {
+        self.words[index].load(Ordering::Relaxed)
     }
 
     /// Says why a worker ends, once in a minute for each reason.
@@ -206,7 +206,7 @@ impl Booted {
             c"descriptor",
             c"call",
         ];
-        let get = |place| self.tally.as_ref().map_or(0, |tally| tally.get(place));
+        let get = |index| self.tally.as_ref().map_or(0, |tally| tally.get(index));
         WorkerFacts {
             is_rewinding: u8::from(self.after == After::IsPutBack),
             requests,

@@ -12,7 +12,7 @@ impl Book {
             // SAFETY: there is so much room, and a byte for each page.
             unsafe {
                 run.pages <= MOST_TEXT
-                    && look(&run, room)
+                    && ask_mincore(&run, room)
                     && is_same(room, self.was_there.add(run.first_page), run.pages)
             }
         })
@@ -22,7 +22,7 @@ impl Book {
     pub(super) fn note_pages(&mut self) {
         for run in self.droppable() {
             // SAFETY: there is a byte for each page. What can't be told is not the same the next time.
-            unsafe { look(&run, self.was_there.add(run.first_page)) };
+            unsafe { ask_mincore(&run, self.was_there.add(run.first_page)) };
         }
     }
 
@@ -69,7 +69,7 @@ impl Run {
 ///
 /// # Safety
 /// There is room.
-unsafe fn look(run: &Run, room: *mut u8) -> bool {
+unsafe fn ask_mincore(run: &Run, room: *mut u8) -> bool {
     let arguments = [run.start, run.pages * PAGE, room as usize, 0, 0, 0];
     // SAFETY: the caller's promise.
     unsafe { call(libc::SYS_mincore, arguments).is_ok() }

@@ -15,7 +15,7 @@ pub const OWN: u64 = 1 << 62;
 /// A bit that only sources of the worker's have.
 pub(super) const SOURCES: u64 = 1 << 63;
 
-/// Whether an event is the worker's, for [`Concurrent::attend`].
+/// Whether an event is the worker's, for [`Concurrent::on_ready`].
 pub fn is_of_worker(data: u64) -> bool {
     data & OWN == 0 || data & SOURCES != 0
 }
@@ -86,7 +86,7 @@ impl Concurrent {
     }
 
     /// As [`Concurrent::turn`], of events that the event loop has waited for. What it is told replaces what is in `told`.
-    pub fn attend(&mut self, ready: &[EpollEvent], told: &mut Vec<u8>) -> bool {
+    pub fn on_ready(&mut self, ready: &[EpollEvent], told: &mut Vec<u8>) -> bool {
         let mut state = self.shared.lock();
         state.on_ready(ready);
         state.events.take(told);

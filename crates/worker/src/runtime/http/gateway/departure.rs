@@ -65,8 +65,8 @@ impl Gateway {
         if let Some(id) = visit.link.take() {
             self.links.close(id);
         }
-        if let Some(place) = visit.place.take() {
-            self.give(place);
+        if let Some(chosen) = visit.chosen.take() {
+            self.give(chosen);
         }
     }
 

@@ -14,7 +14,7 @@ pub(super) struct Exchange {
     /// By what the worker knows it.
     pub(super) token: u64,
     /// Which process it was given to, and counted for.
-    pub(super) place: Option<Option<ProcessEntry>>,
+    pub(super) chosen: Option<Option<ProcessEntry>>,
     /// The connection to it.
     pub(super) link: Option<usize>,
     framing: Framing,
@@ -74,7 +74,7 @@ impl Exchange {
     ) -> Exchange {
         Exchange {
             token,
-            place: None,
+            chosen: None,
             link: None,
             framing,
             out: head,

@@ -36,7 +36,7 @@ pub(super) struct Visit {
     client_ended: bool,
     /// By what the worker knows the request; `None`: it is not there yet, or over.
     pub(super) token: Option<u64>,
-    pub(super) place: Option<Option<ProcessEntry>>,
+    pub(super) chosen: Option<Option<ProcessEntry>>,
     pub(super) link: Option<usize>,
     /// What was read and not passed on.
     input: Vec<u8>,
@@ -113,7 +113,7 @@ impl Gateway {
             hangs_up: false,
             client_ended: false,
             token: None,
-            place: None,
+            chosen: None,
             link: None,
             input: Vec::new(),
             body: Body::Length(0),
@@ -263,20 +263,20 @@ impl Gateway {
             let Some(visit) = &mut self.visits[index] else {
                 return;
             };
-            let place = match self.links.choose(&visit.tried) {
-                Choice::Process(place) => place,
+            let chosen = match self.links.choose(&visit.tried) {
+                Choice::Process(chosen) => chosen,
                 Choice::Failed(id) if visit.tried.is_empty() => {
                     let why = format!("the application can't be started (error {id:08x})");
                     return self.refuse_visit(index, UNAVAILABLE, &why);
                 }
                 Choice::Nobody | Choice::Failed(_) => return self.wait_visit(index),
             };
-            visit.place = Some(place);
-            visit.tried.extend(place);
-            self.worker.set_program(self.links.pid(place));
+            visit.chosen = Some(chosen);
+            visit.tried.extend(chosen);
+            self.worker.set_program(self.links.pid(chosen));
             match self
                 .links
-                .connect(place, User::Visit(index), Reuse::No, &self.epoll)
+                .connect(chosen, User::Visit(index), Reuse::No, &self.epoll)
             {
                 Attempt::Link(id) => {
                     visit.link = Some(id);
@@ -291,7 +291,7 @@ impl Gateway {
                 }
                 Attempt::Unreachable(error) => {
                     visit.why = Some(error.to_string());
-                    let is_alone = place.is_none();
+                    let is_alone = chosen.is_none();
                     self.release_visit(index);
                     if is_alone {
                         log::error!("the application can't be reached: {error}");
@@ -354,7 +354,7 @@ impl Gateway {
         let Some(visit) = &mut self.visits[index] else {
             return;
         };
-        let is_alone = visit.place == Some(None);
+        let is_alone = visit.chosen == Some(None);
         visit.why = Some(why.clone());
         self.release_visit(index);
         if is_alone {

@@ -37,7 +37,7 @@ pub(super) enum User {
 pub(super) struct Link {
     pub(super) socket: OwnedFd,
     /// Which process; `None`: there is but one.
-    pub(super) place: Option<ProcessEntry>,
+    pub(super) chosen: Option<ProcessEntry>,
     pub(super) user: User,
     /// It has carried a request before.
     pub(super) is_used: bool,
@@ -149,35 +149,35 @@ impl Links {
         self.turn = self.turn.wrapping_add(1);
         let mut left_out = tried.to_vec();
         loop {
-            let Some(place) = table.choose(self.turn, &left_out) else {
+            let Some(chosen) = table.choose(self.turn, &left_out) else {
                 return table.failure().map_or(Choice::Nobody, Choice::Failed);
             };
-            if table.take(*slot, place) {
-                return Choice::Process(Some(place));
+            if table.take(*slot, chosen) {
+                return Choice::Process(Some(chosen));
             }
-            left_out.push(place);
+            left_out.push(chosen);
         }
     }
 
     /// A request of a process is over. True: it was the last that the process is to have.
-    pub(super) fn give(&self, place: Option<ProcessEntry>) -> bool {
-        let (Server::Started(share, slot), Some(place)) = (&self.server, place) else {
+    pub(super) fn give(&self, chosen: Option<ProcessEntry>) -> bool {
+        let (Server::Started(share, slot), Some(chosen)) = (&self.server, chosen) else {
             return false;
         };
         let table = share.table();
-        table.give(*slot, place);
+        table.give(*slot, chosen);
         self.most.is_some_and(|(most, jitter)| {
             // The same number for all workers, and another for each process.
-            let seed = u64::from(place.life) << 32 | u64::from(table.pid(place).unsigned_abs());
-            table.lives(place)
-                && table.served(place.index) >= most.saturating_add(spread::within(seed, jitter))
+            let seed = u64::from(chosen.life) << 32 | u64::from(table.pid(chosen).unsigned_abs());
+            table.lives(chosen)
+                && table.served(chosen.index) >= most.saturating_add(spread::within(seed, jitter))
         })
     }
 
     /// The pid of a process; 0: it is not known.
-    pub(super) fn pid(&self, place: Option<ProcessEntry>) -> i32 {
-        match (&self.server, place) {
-            (Server::Started(share, _), Some(place)) => share.table().pid(place),
+    pub(super) fn pid(&self, chosen: Option<ProcessEntry>) -> i32 {
+        match (&self.server, chosen) {
+            (Server::Started(share, _), Some(chosen)) => share.table().pid(chosen),
             _ => 0,
         }
     }
@@ -185,13 +185,13 @@ impl Links {
     /// A connection to a process: one that was kept, or another.
     pub(super) fn connect(
         &mut self,
-        place: Option<ProcessEntry>,
+        chosen: Option<ProcessEntry>,
         user: User,
         reuse: Reuse,
         epoll: &Epoll,
     ) -> Attempt {
         if reuse != Reuse::No {
-            while let Some(at) = self.kept.iter().rposition(|id| self.is_of(*id, place)) {
+            while let Some(at) = self.kept.iter().rposition(|id| self.is_of(*id, chosen)) {
                 let id = self.kept.remove(at);
                 if self
                     .get(id)
@@ -205,9 +205,9 @@ impl Links {
                 self.close(id);
             }
         }
-        let address = match (&self.server, place) {
+        let address = match (&self.server, chosen) {
             (Server::There(address), _) => Some(address.clone()),
-            (Server::Started(share, _), Some(place)) => share.table().address(place),
+            (Server::Started(share, _), Some(chosen)) => share.table().address(chosen),
             (Server::Started(..), None) => None,
         };
         let is_there = matches!(address, Some(Address::Unix(_)));
@@ -223,7 +223,7 @@ impl Links {
             }
             None => Err(Error::new("connect", "it is gone", nix::errno::Errno::ENOENT)),
         };
-        match begun.and_then(|socket| self.add(socket, is_there, place, user, epoll)) {
+        match begun.and_then(|socket| self.add(socket, is_there, chosen, user, epoll)) {
             Ok(id) => Attempt::Link(id),
             Err(error) => Attempt::Unreachable(error),
         }
@@ -233,7 +233,7 @@ impl Links {
         &mut self,
         socket: OwnedFd,
         is_there: bool,
-        place: Option<ProcessEntry>,
+        chosen: Option<ProcessEntry>,
         user: User,
         epoll: &Epoll,
     ) -> Result<usize, Error> {
@@ -251,7 +251,7 @@ impl Links {
         }
         self.all[id] = Some(Link {
             socket,
-            place,
+            chosen,
             user,
             is_used: false,
             is_connecting: !is_there,
@@ -264,11 +264,11 @@ impl Links {
         Ok(id)
     }
 
-    fn is_of(&self, id: usize, place: Option<ProcessEntry>) -> bool {
+    fn is_of(&self, id: usize, chosen: Option<ProcessEntry>) -> bool {
         self.all
             .get(id)
             .and_then(Option::as_ref)
-            .is_some_and(|link| link.place == place)
+            .is_some_and(|link| link.chosen == chosen)
     }
 
     pub(super) fn get(&mut self, id: usize) -> Option<&mut Link> {

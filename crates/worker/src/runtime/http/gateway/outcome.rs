@@ -63,7 +63,7 @@ impl Gateway {
                         exchange.tried.clear();
                     } else {
                         exchange.asked += 1;
-                        exchange.failed = exchange.place.flatten();
+                        exchange.failed = exchange.chosen.flatten();
                         exchange.pauses = 0;
                     }
                     exchange.again();

@@ -155,7 +155,7 @@ impl Gateway {
     /// Has the worker look at what is ready, and takes what it has to say: whether there is more. `None`: it is done.
     fn ask_worker(&mut self, ready: &[EpollEvent]) -> Option<bool> {
         let mut told = std::mem::take(&mut self.told);
-        let more = self.worker.attend(ready, &mut told);
+        let more = self.worker.on_ready(ready, &mut told);
         for event in Records(&told) {
             match event {
                 Event::Request(token, body, is_whole) => self.begin(token, body, is_whole),
@@ -175,7 +175,7 @@ impl Gateway {
                 }
                 Event::Writable(token) => {
                     if let Some(index) = self.by_token.get(&token).copied() {
-                        self.go_on(index);
+                        self.on_writable(index);
                     }
                 }
                 Event::Expired(token) => {
@@ -225,24 +225,24 @@ impl Gateway {
             let Some(exchange) = &mut self.exchanges[index] else {
                 return;
             };
-            let place = match self.links.choose(&exchange.tried) {
-                Choice::Process(place) => place,
+            let chosen = match self.links.choose(&exchange.tried) {
+                Choice::Process(chosen) => chosen,
                 Choice::Failed(id) if exchange.tried.is_empty() => {
                     let why = format!("the application can't be started (error {id:08x})");
                     return self.refuse(index, UNAVAILABLE, &why);
                 }
                 Choice::Nobody | Choice::Failed(_) => return self.wait(index),
             };
-            exchange.place = Some(place);
-            exchange.tried.extend(place);
-            self.worker.set_program(self.links.pid(place));
+            exchange.chosen = Some(chosen);
+            exchange.tried.extend(chosen);
+            self.worker.set_program(self.links.pid(chosen));
             let reuse = match exchange.may_repeat {
                 true => Reuse::Any,
                 false => Reuse::Quiet,
             };
             match self
                 .links
-                .connect(place, User::Exchange(index), reuse, &self.epoll)
+                .connect(chosen, User::Exchange(index), reuse, &self.epoll)
             {
                 Attempt::Link(id) => {
                     exchange.link = Some(id);
@@ -260,7 +260,7 @@ impl Gateway {
                 }
                 Attempt::Unreachable(error) => {
                     exchange.why = Some(error.to_string());
-                    let is_alone = place.is_none();
+                    let is_alone = chosen.is_none();
                     self.release(index, false);
                     if is_alone {
                         log::error!("the application can't be reached: {error}");
@@ -337,7 +337,7 @@ impl Gateway {
         let Some(exchange) = &mut self.exchanges[index] else {
             return;
         };
-        let is_alone = exchange.place == Some(None);
+        let is_alone = exchange.chosen == Some(None);
         exchange.why = Some(why.clone());
         self.release(index, false);
         if is_alone {
@@ -358,14 +358,14 @@ impl Gateway {
             Some(id) => self.links.close(id),
             None => {}
         }
-        if let Some(place) = exchange.place.take() {
-            self.give(place);
+        if let Some(chosen) = exchange.chosen.take() {
+            self.give(chosen);
         }
     }
 
     /// Gives a process back, and asks for another if it has had its last request.
-    pub(super) fn give(&mut self, place: Option<ProcessEntry>) {
-        if self.links.give(place) {
+    pub(super) fn give(&mut self, chosen: Option<ProcessEntry>) {
+        if self.links.give(chosen) {
             self.worker.ask_restart(RestartReason::MaxRequests);
         }
     }
@@ -531,7 +531,7 @@ impl Gateway {
     }
 
     /// The client takes more.
-    fn go_on(&mut self, index: usize) {
+    fn on_writable(&mut self, index: usize) {
         let Some(exchange) = &mut self.exchanges[index] else {
             return;
         };
