@@ -48,6 +48,7 @@ impl Master {
                         if let Err(answer) = self.reload(ReloadScope::Changed, None) {
                             log::debug!("{answer:?}");
                         }
+                        // The configuration is in force; new workers may not be warm yet, for which `forkyard reload` waits.
                         if !ends {
                             self.service.tell_ready();
                         }

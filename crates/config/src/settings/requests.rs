@@ -51,7 +51,7 @@ pub(super) const ROWS: &[Setting] = &[
         "calls of a slow request that are written down, the innermost first. Needs `slowlog`")
         .same(Number, "20"),
     key(Pool, "request_terminate_timeout", "duration", "`0`",
-        "a request that takes longer is answered with 504 and ended, and its worker with it, unless that serves several requests at a time; 0: never ([Slow requests](../howto/slow-requests.md))")
+        "a request that takes longer is answered with 504 and ended, and its worker with it; one that serves several requests at a time goes on with the others, or ends after them if it has threads; 0: never ([Slow requests](../howto/slow-requests.md))")
         .same(Time, "0").shown(Seconds)
         .in_php_fpm("the connection is cut"),
     key(Pool, "request_terminate_timeout_track_finished", "flag", "`false`",

@@ -261,7 +261,7 @@ impl ApplicationPool {
         }
     }
 
-    /// A request has lasted for too long.
+    /// A request has lasted for longer than `max_request_time`: its instance is killed, and nothing is answered.
     pub(super) fn lasted(&mut self, session: super::event::SessionId, step: &mut Step<'_>) {
         if let Some(id) = self.sessions.get(&session).and_then(|held| held.instance) {
             step.say(Notice::Leaves(id, Reason::RequestTime));

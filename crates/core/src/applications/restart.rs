@@ -76,7 +76,7 @@ enum WhileStarting {
 
 impl ApplicationPool {
     /// Takes in what was seen of an application's restart files, with a request (`ask` in `crates/router/src/router/app_index.rs`)
-    /// or after it. A `restart.txt` that is new restarts as `restart_method` says.
+    /// or after it. A `restart.txt` that is new restarts as `restart_method` says, which is the setting `rolling_restarts`.
     pub(super) fn take_restart_files(&mut self, id: AppId, restart_files: RestartFiles, step: &mut Step<'_>) {
         let Some(app) = self.apps.get_mut(&id) else {
             return;

@@ -3,8 +3,8 @@
 //! something is in the way: `fork_workers` in `fork.rs` looks for a back-off, `process.max`, a preloader that is not ready, and
 //! `max_children`.
 //!
-//! There is a second reason: a worker that ended by itself, or for its request's time, is replaced even if enough
-//! are idle, up to `max_spare_servers` (`Generation::to_replace`). `exited` in `departure.rs` counts these, `serve` in `reload.rs`
+//! There is a second reason: a worker that ended by itself, for its request's time, or for a copy of it (refork), is replaced even if
+//! enough are idle, up to `max_spare_servers`, and beyond for connections that wait (`Generation::to_replace`). `exited` in `departure.rs` counts these, `serve` in `reload.rs`
 //! counts those of the start, and `policy::growth` weighs them at the count that follows the end.
 //!
 //! ```text

@@ -3,8 +3,8 @@
 //! A worker whose request has expired is told so with SIGTERM (`Action::RespondTimeout`). It then answers 504 itself, and
 //! ends: see `crates/worker/src/worker/timeout_response.rs`. `watchdog` decides when the requests are looked at.
 //!
-//! A worker that serves several requests at a time keeps the time itself, answers the one request, and goes on
-//! (`crates/worker/src/worker/concurrent/times.rs`). The limit here is a second longer for it (`policy` in
+//! A worker that serves several requests at a time keeps the time itself, answers the one request, and goes on,
+//! or ends after the others if it has threads (`crates/worker/src/worker/concurrent/times.rs`). The limit here is a second longer for it (`policy` in
 //! `src/master/executor/pools.rs`), so the master ends only one that is held up.
 
 use super::action::{Action, Notice};

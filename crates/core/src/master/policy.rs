@@ -6,7 +6,8 @@ use crate::config::ProcessManager;
 use crate::tick::Tick;
 use std::time::Duration;
 
-/// The most workers of an ondemand generation that are being made at the same time: `pm.max_spawn_rate`'s default.
+/// The most workers of an ondemand generation that are being made at the same time: the default of `pm.max_spawn_rate`, which ondemand
+/// pools do not have.
 pub(super) const STARTING_AT_MOST: u32 = 32;
 
 /// The soonest that a busy worker is looked at again, if `process_idle_timeout` is shorter.

@@ -120,7 +120,7 @@ impl Situation {
         (self.is_busy || self.is_young) && why.has_timestamp() && self.boots_once && self.is_older
     }
 
-    /// Whether the pool is given new processes now: `restart_if_asked` in `src/master/pool_requests.rs` then reloads this pool
+    /// Whether the pool is given new processes now: `begin_restart` in `src/master/pool_requests.rs` then reloads this pool
     /// alone, and the old processes serve until the new ones are warm.
     pub fn grants(self, why: RestartReason) -> bool {
         if self.is_busy || self.is_young {

@@ -4,7 +4,8 @@
 //! serving and growing. `warm_up` makes as many workers for it as `policy::warm` says, as `process.max` has room. `serve` follows
 //! once they are up (`take_over_if_warm`): the new generation takes the work. `end_generation` then tells the workers of the old
 //! one to finish, each after its request, and has its preloader go; a worker that stays too long is ended as `leave.rs` says.
-//! `drop_if_gone` forgets the generation after its last process. While no worker of the new one comes up, the old one serves on.
+//! `drop_if_gone` forgets the generation after its last process. While no worker of the new one comes up, the old one serves on. A
+//! generation whose workers have all gone is replaced at once.
 
 use super::action::{Action, ExitOutcome, Fact, Notice};
 use super::dynamic::SpareCause;

@@ -127,6 +127,8 @@ pub fn pool_of(
         drain_timeout: None,
         ..template.clone()
     };
+    // It ends a request after `max_request_time` without the others. Any other instance the router has killed: `lasted` in
+    // `crates/core/src/applications/departure.rs`.
     if is_concurrent(found.kind, own) {
         pool.request_terminate_timeout =
             lower(pool.request_terminate_timeout, request_time(applications, own));

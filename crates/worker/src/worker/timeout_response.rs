@@ -2,14 +2,15 @@
 //!
 //! | a request | is found by | 504 is sent by |
 //! | --- | --- | --- |
-//! | of a worker with one request at a time | the master: `end_overdue` in `crates/core/src/master/overdue.rs` | the worker's handler for SIGTERM: `on_terminate` in `crates/sys/src/timeout_responder.rs` |
+//! | of a worker with one request at a time | the master: `end_overdue` in `crates/core/src/master/overdue.rs` | the worker's handler for SIGTERM: `on_terminate` in `crates/sys/src/timeout_responder.rs`; nothing if its master was killed and it is no child of the new one |
 //! | of a worker with several: ASGI, threads, a program that speaks HTTP | the worker: `expire` in `concurrent/times.rs` | the worker, there |
 //! | on `http_listen` | the worker: `expire_visit` in `runtime/http/gateway/front.rs` | the worker, there |
-//! | of an application pool | as above, by the instance; `max_request_time` by the router: `lasted` in `crates/core/src/applications/departure.rs` | the instance as above; for `max_request_time` nothing |
-//! | that waits for an instance longer than `max_request_queue_time` | the router | the router: `status` in `crates/router/src/router/answer.rs` |
+//! | of an application pool | as above, by the instance; `max_request_time` by the router: `lasted` in `crates/core/src/applications/departure.rs` | the instance as above; for `max_request_time` an instance with several requests, else nothing |
+//! | that waits for an instance longer than `max_request_queue_time`, or for an inspector that is late | the router | the router: `status` in `crates/router/src/router/answer.rs` |
 //!
 //! The handler sends the answer that [`TimeoutResponse::arm`] has set when the request began, unless a byte of the application's
-//! answer has left, and ends the process. The others send the same text, and go on.
+//! answer has left, and ends the process. The others send the same text, and go on; a worker with threads ends after its other
+//! requests.
 
 use super::connection::Connection;
 use crate::config;
