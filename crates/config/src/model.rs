@@ -178,6 +178,7 @@ pub struct Pool {
     /// A request that runs longer is ended together with its worker; `None`: never.
     pub request_terminate_timeout: Option<Duration>,
     /// `request_terminate_timeout` also counts after the application has ended its answer.
+    #[serde(default)]
     pub request_terminate_timeout_track_finished: bool,
     /// Where and when a slow request is written down; `None`: it isn't.
     pub slow_log: Option<SlowLog>,

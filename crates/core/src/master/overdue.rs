@@ -1,7 +1,7 @@
 //! How long a request may run: `request_slowlog_timeout` and `request_terminate_timeout`.
 //!
-//! A worker whose request has expired is told so with SIGTERM (`Action::RespondTimeout`). It then answers 504 itself, and
-//! ends: see `crates/worker/src/worker/timeout_response.rs`. `watchdog` decides when the requests are looked at.
+//! A worker whose request has expired is told so with SIGTERM (`Action::RespondTimeout`). It then answers 504 itself, unless
+//! an answer has begun or it is no child of this master, and ends: see `crates/worker/src/worker/timeout_response.rs`. `watchdog` decides when the requests are looked at.
 //!
 //! A worker that serves several requests at a time keeps the time itself, answers the one request, and goes on,
 //! or ends after the others if it has threads (`crates/worker/src/worker/concurrent/times.rs`). The limit here is a second longer for it (`policy` in
