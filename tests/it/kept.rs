@@ -2,6 +2,8 @@
 
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::{Client, Params};
+use crate::support::{process, until};
+use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 
 fn daemon(workers: u32) -> Daemon {
@@ -98,6 +100,33 @@ fn requests_sent_ahead_are_answered_in_turn() {
     }
     for _ in 0..5 {
         assert!(client.answer().expect("answer").ended);
+    }
+}
+
+/// The web server has no way to know whether such a request has begun, and answers it with 502.
+#[test]
+fn a_request_that_kills_its_worker_takes_no_new_connection_along() {
+    let daemon = daemon(1);
+    daemon.write("end.php", "<?php posix_kill(getmypid(), 9);");
+    for _ in 0..3 {
+        let worker = daemon.wait_for_workers("www", 1)[0];
+        let mut other = daemon.client("www");
+        // It has the silent connection by then.
+        assert!(daemon.get("www", "pid.php").ended);
+        process::signal(worker, Signal::SIGSTOP);
+        until("the worker to stop", || {
+            (process::state(worker) == Some('T')).then_some(())
+        });
+        let mut killer = daemon.client("www");
+        let end = Params::get(&daemon.dir, "end.php", "");
+        killer.send(&end, b"").expect("send");
+        let params = Params::get(&daemon.dir, "pid.php", "");
+        other.send(&params, b"").expect("send");
+        process::signal(worker, Signal::SIGCONT);
+        assert!(!killer.answer().is_ok_and(|answer| answer.ended));
+        let answer = other.answer().expect("answer");
+        assert_ne!(answer.body(), worker.to_string());
+        assert!(answer.ended, "{}", daemon.log());
     }
 }
 

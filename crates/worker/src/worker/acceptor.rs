@@ -308,13 +308,13 @@ impl Acceptor {
         self.notifier.tell_mold_candidate();
     }
 
-    /// A request is about to be served: connections on which nothing was ever said, whose requests are most likely on their
-    /// way, go to the queue first, so that a request that kills its worker takes none of them along.
-    pub(super) fn part_with_silent(&self, service: &mut Service) {
+    /// A request is about to be served: new connections, whose requests have just come or are most likely on their way, go to the
+    /// queue first, so that a request that kills its worker takes none of them along.
+    pub(super) fn part_with_new(&self, service: &mut Service) {
         if service.idle_watch.keepalive().idle() == 0 {
             return;
         }
-        let indices = service.idle_watch.keepalive().silent_indices();
+        let indices = service.idle_watch.keepalive().new_indices();
         if !indices.is_empty() {
             service.idle_watch.send_away(&indices);
             service.publish_kept();

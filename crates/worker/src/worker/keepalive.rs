@@ -7,7 +7,7 @@
 //!
 //! * when more requests wait than the worker can serve at once: the others are passed on;
 //! * when a request runs longer than a moment: the `idle_watch` passes on what waits and what comes;
-//! * before a request: those on which nothing was ever said, so that a request that kills its worker takes no new one along;
+//! * before a request: those of which none was ever served, so that a request that kills its worker takes no new one along;
 //! * when the worker retires: all are sent.
 //!
 //! A request that waits is a message of its own, which says since when ([`Note`]), so that the queue is in order and a worker
@@ -212,10 +212,10 @@ impl KeepaliveSet {
         self.idle_connections().map(|(index, _)| index).collect()
     }
 
-    /// The indices of those on which nothing has been said yet.
-    pub(super) fn silent_indices(&self) -> Vec<usize> {
+    /// The indices of those of which nothing was ever read. A request may wait on them.
+    pub(super) fn new_indices(&self) -> Vec<usize> {
         self.idle_connections()
-            .filter(|(_, c)| !c.spoken && c.waiting.is_none())
+            .filter(|(_, c)| !c.spoken)
             .map(|(index, _)| index)
             .collect()
     }

@@ -333,7 +333,7 @@ impl Worker {
             Work::Backend => WorkerPhase::Waiting,
             Work::Connection(connection) => {
                 self.service.attach(connection);
-                self.acceptor.part_with_silent(&mut self.service);
+                self.acceptor.part_with_new(&mut self.service);
                 let new = self.service.current().is_some_and(|c| !c.spoken);
                 let timeout = if new { FIRST_BYTE_TIMEOUT } else { Duration::ZERO };
                 match self.service.fill(timeout) {
