@@ -3,7 +3,7 @@
 use super::Sites;
 use crate::support::daemon::{Daemon, pool};
 use crate::support::fcgi::Params;
-use crate::support::until;
+use crate::support::{process, until};
 use std::collections::BTreeMap;
 use std::fs;
 
@@ -95,7 +95,9 @@ fn an_instance_of_any_runtime_that_uses_more_memory_than_it_may_is_replaced() {
     }
     for (kind, _) in &kinds {
         let modest = format!("{kind}-modest");
-        assert_eq!(sites.body(&format!("/{modest}/")), first[&modest], "{modest}");
+        // On a busy machine there may be another one beside it.
+        let instance = first[&modest].parse().expect("a process id");
+        assert!(process::runs(instance), "{modest} {instance}");
     }
     let log = sites.daemon.log();
     assert!(log.contains("it uses more than memory_limit"), "{log}");
