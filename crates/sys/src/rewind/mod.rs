@@ -17,7 +17,8 @@
 //! * It is unmapped, or other memory is mapped in its place. The kernel notes writes by mapping, so the new one is not among the
 //!   tracked pages: each scan adds up what it has found. Memory of no file is mapped anew, for all else the process ends.
 //! * Its pages are dropped (MADV_DONTNEED). A page that was there and is not any more is put back.
-//! * Memory is mapped besides. The size of the process tells, and then /proc/self/maps.
+//! * Memory is mapped besides. The size of the process tells: the gaps between its mappings are unmapped, and if it still has another
+//!   size, /proc/self/maps is read.
 //! * The kernel writes to it at any time: the one place (`kernels_area`) is left out.
 //! * Other mappings, which can't be written to, go or change: found when the list is read, which is done now and then in any case.
 //!
