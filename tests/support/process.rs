@@ -41,6 +41,13 @@ pub fn status_line(pid: u32, name: &str) -> Option<String> {
     })
 }
 
+/// How the kernel schedules it, see sched(7): the policy's number.
+pub fn policy(pid: u32) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Field 41 of proc_pid_stat(5); the third is the first after the name.
+    stat.rsplit_once(") ")?.1.split(' ').nth(38)?.parse().ok()
+}
+
 /// The user and the group that a process runs as.
 pub fn user_and_group(pid: u32) -> [String; 2] {
     ["Uid", "Gid"].map(|line| {

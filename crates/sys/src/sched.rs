@@ -1,5 +1,7 @@
-//! What the scheduler has done with a process: /proc/self/schedstat (Documentation/scheduler/sched-stats.rst of Linux).
+//! What the scheduler has done with a process, /proc/self/schedstat (Documentation/scheduler/sched-stats.rst of Linux), and
+//! what it is asked to do.
 
+use crate::error::{Error, Result};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
@@ -35,6 +37,24 @@ impl SchedStat {
     }
 }
 
+/// Has the calling thread wait for its turn when it wakes up, in place of taking the processor from who has it: SCHED_BATCH of
+/// sched(7). A policy that somebody has chosen is left as it is. Later children inherit it.
+///
+/// # Errors
+/// sched_setscheduler(2): a filter of system calls refuses it.
+pub fn set_batch() -> Result<()> {
+    // SAFETY: a system call with a number.
+    if unsafe { libc::sched_getscheduler(0) } != libc::SCHED_OTHER {
+        return Ok(());
+    }
+    let priority = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the kernel reads the structure, which lives until it returns.
+    match unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const priority) } {
+        0 => Ok(()),
+        _ => Err(Error::last("sched_setscheduler", "SCHED_BATCH")),
+    }
+}
+
 fn parse(text: &[u8]) -> Option<SchedTimes> {
     let mut numbers = std::str::from_utf8(text).ok()?.split_ascii_whitespace();
     let mut time = || numbers.next()?.parse().ok().map(Duration::from_nanos);
@@ -57,6 +77,19 @@ mod tests {
         for wrong in [&b"0 0 0\n"[..], b"", b"12", b"x 1 2", b"\xff"] {
             assert_eq!(parse(wrong), None, "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_thread_becomes_one_for_batches() {
+        let policy = || unsafe { libc::sched_getscheduler(0) };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                set_batch().expect("SCHED_BATCH");
+                assert_eq!(policy(), libc::SCHED_BATCH);
+                set_batch().expect("nothing to do");
+            });
+        });
+        assert_eq!(policy(), libc::SCHED_OTHER);
     }
 
     #[test]

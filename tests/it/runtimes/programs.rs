@@ -305,6 +305,22 @@ app.listen(process.env.PORT, "127.0.0.1");
     assert_eq!(sum, r#"{"sum":42}"#);
     let missing = curl(&["-o", "/dev/null", "-w", "%{http_code}", &nginx.url("/none")]);
     assert_eq!(missing, "404");
+    // A worker leaves the processor to the web server and the program.
+    let policies = |pids: Vec<u32>| pids.into_iter().map(process::policy).collect::<Vec<_>>();
+    let workers = policies(site.daemon.workers("app"));
+    assert!(
+        !workers.is_empty()
+            && workers
+                .iter()
+                .all(|policy| *policy == Some(nix::libc::SCHED_BATCH))
+    );
+    let program = policies(site.processes());
+    assert!(
+        !program.is_empty()
+            && program
+                .iter()
+                .all(|policy| *policy == Some(nix::libc::SCHED_OTHER))
+    );
     site.finish(Signal::SIGTERM);
 }
 

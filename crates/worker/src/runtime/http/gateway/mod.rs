@@ -66,6 +66,10 @@ pub fn serve(context: GenerationContext, own: WorkerContext, share: Option<&Shar
             log::warn!("{error}");
         }
     }
+    // The program and the web server have more to do for a request: taking the processor from them costs more than it gains.
+    if let Err(error) = crate::sys::sched::set_batch() {
+        log::debug!("{error}");
+    }
     match Concurrent::begin(context, own) {
         Ok(worker) => Gateway::new(worker, links, connect_timeout).run(),
         Err(error) => {
