@@ -4,7 +4,7 @@ use super::start::{DOCUMENT, FIRST, HelperStart, Role, WorkerStart};
 use crate::logs::Log;
 use crate::runtime;
 use crate::runtime::http::{Share, gateway};
-use crate::sys::{Error, clock, fd, memfile, signal, title};
+use crate::sys::{Error, clock, fd, heap, memfile, signal, title};
 use crate::worker::{self, GenerationContext, WorkerContext};
 use crate::{inspector, reporter, router};
 use nix::errno::Errno;
@@ -72,14 +72,16 @@ fn become_role(start: HelperStart, descriptors: Vec<OwnedFd>) -> i32 {
             }
             Err(error) => failed("inspector", &error),
         },
-        Role::Worker(start) => match assemble(&start, descriptors) {
-            Ok((context, own, share, reports)) => {
-                if gateway::is_for(&start.settings.pool) {
+        Role::Worker(start) => match assemble(*start, descriptors) {
+            Ok((context, own, share, reports, has_elder)) => {
+                // There are many of them, and the document is several times what is left of it.
+                heap::trim();
+                if gateway::is_for(&context.settings.pool) {
                     let serve = |context, own| gateway::serve(context, own, share.as_ref());
                     return worker::begin_concurrent(context, own, serve);
                 }
-                match runtime::within_worker(&start.settings.pool, reports) {
-                    Some(mut runtime) => worker::begin(context, own, runtime.as_mut(), start.has_elder),
+                match runtime::within_worker(&context.settings.pool, reports) {
+                    Some(mut runtime) => worker::begin(context, own, runtime.as_mut(), has_elder),
                     None => failed("worker", &wrong("the application has a preloader")),
                 }
             }
@@ -103,10 +105,16 @@ fn exactly<const N: usize>(descriptors: Vec<OwnedFd>) -> Result<[OwnedFd; N], Er
         .map_err(|_| wrong("the wrong number of descriptors"))
 }
 
-type Parts = (GenerationContext, WorkerContext, Option<Share>, Option<OwnedFd>);
+type Parts = (
+    GenerationContext,
+    WorkerContext,
+    Option<Share>,
+    Option<OwnedFd>,
+    bool,
+);
 
 /// Gives each part of a worker its descriptors.
-fn assemble(start: &WorkerStart, mut descriptors: Vec<OwnedFd>) -> Result<Parts, Error> {
+fn assemble(start: WorkerStart, mut descriptors: Vec<OwnedFd>) -> Result<Parts, Error> {
     let few = || wrong("too few descriptors");
     let fixed = start.context + start.own;
     if descriptors.len() != fixed + usize::from(start.processes.is_some()) + usize::from(start.has_reports) {
@@ -114,16 +122,17 @@ fn assemble(start: &WorkerStart, mut descriptors: Vec<OwnedFd>) -> Result<Parts,
     }
     let mut others = descriptors.split_off(fixed).into_iter();
     let own = descriptors.split_off(start.context);
+    let slots = start.settings.slots;
     let unfit = |error: worker::ContextError| wrong(&error.to_string());
-    let context = GenerationContext::assemble(start.settings.clone(), descriptors).map_err(unfit)?;
+    let context = GenerationContext::assemble(start.settings, descriptors).map_err(unfit)?;
     let own = WorkerContext::assemble(start.slot, start.is_routed, own).map_err(unfit)?;
     let share = match start.processes {
         Some(processes) => {
             let memory = others.next().ok_or_else(few)?;
-            Some(Share::adopt(memory, processes, start.settings.slots as usize)?)
+            Some(Share::adopt(memory, processes, slots as usize)?)
         }
         None => None,
     };
     let reports = others.next();
-    Ok((context, own, share, reports))
+    Ok((context, own, share, reports, start.has_elder))
 }
