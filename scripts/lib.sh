@@ -239,7 +239,8 @@ lint_and_test() {
     export -f run_tests
     RUSTC_WORKSPACE_WRAPPER=$PWD/scripts/lint-rustc \
         CLIPPY_ARGS="-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__" CARGO_PROFILE_DEV_DEBUG=false \
-        cargo build --locked --workspace --lib --bins --tests --examples --message-format=json-render-diagnostics |
+        cargo build --locked --config 'profile.dev.package.forkyard-core.opt-level=0' \
+        --workspace --lib --bins --tests --examples --message-format=json-render-diagnostics |
         sed -un 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*/\1 \2/p' |
         sed -u -e '/\/suite-/d' -e '/\/reports-/d' -e '/\/jobs-postgresql /d' |
         xargs -P "$(nproc)" -L 1 bash -c 'run_tests "$@"' run_tests

@@ -81,6 +81,7 @@ mod tests {
 
     #[test]
     fn a_thread_becomes_one_for_batches() {
+        // SAFETY: a system call with a number.
         let policy = || unsafe { libc::sched_getscheduler(0) };
         std::thread::scope(|scope| {
             scope.spawn(|| {
