@@ -89,6 +89,13 @@ mod tests {
                 assert_eq!(policy(), libc::SCHED_BATCH);
                 set_batch().expect("nothing to do");
             });
+            scope.spawn(|| {
+                let priority = libc::sched_param { sched_priority: 0 };
+                // SAFETY: the kernel reads the structure.
+                let chosen = unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority) };
+                assert_eq!((chosen, set_batch().is_ok()), (0, true));
+                assert_eq!(policy(), libc::SCHED_IDLE);
+            });
         });
         assert_eq!(policy(), libc::SCHED_OTHER);
     }
