@@ -106,7 +106,11 @@ fn one_start_serves_pools_of_several_users_and_each_has_its_own_opcache() {
     for name in ["a", "b"] {
         for worker in daemon.wait_for_workers(name, 2) {
             let id = user(name).to_string();
-            assert_eq!(process::user_and_group(worker), [id.clone(), id]);
+            let own = [id.clone(), id];
+            // It has the pool's title before it has the pool's user.
+            until("the worker to become its user's", || {
+                (process::user_and_group(worker) == own).then_some(())
+            });
         }
     }
     only_zygote(&daemon);
