@@ -233,7 +233,8 @@ run_tests() {
 
 # Lints and builds everything in one pass, tests included. Tests that start no program are run meanwhile, each program of tests as
 # soon as it is built: cargo tells of it, with the directory of its package. What is on PostgreSQL is tested on a server, the load
-# generator's reports with its program, and the suite with what scripts/test installs.
+# generator's reports with its program, and the suite with what scripts/test installs. What decides is not optimised here: that
+# pays only for thousands of schedules.
 lint_and_test() {
     export target
     export -f run_tests
