@@ -342,7 +342,7 @@ fn nobody_gets_the_port_while_processes_are_killed_and_replaced() {
     write_secret(&over_tcp.jobs.dir(), "the-next-secret-of-all", 0o644);
     let refused = reload();
     assert!(!refused.status.success(), "{refused:?}");
-    assert!(over_tcp.jobs.daemon.log().contains("is no secret"));
+    over_tcp.jobs.daemon.wait_for("is no secret");
     goes_on("a reload that is refused");
     drop(thief);
     // A changed one ends what knew the old one alone.
