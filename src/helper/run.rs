@@ -72,22 +72,25 @@ fn become_role(start: HelperStart, descriptors: Vec<OwnedFd>) -> i32 {
             }
             Err(error) => failed("inspector", &error),
         },
-        Role::Worker(start) => match assemble(*start, descriptors) {
-            Ok((context, own, share, reports, has_elder)) => {
-                // There are many of them, and the document is several times what is left of it.
-                heap::trim();
-                if gateway::is_for(&context.settings.pool) {
-                    let serve = |context, own| gateway::serve(context, own, share.as_ref());
-                    return worker::begin_concurrent(context, own, serve);
-                }
-                match runtime::within_worker(&context.settings.pool, reports) {
-                    Some(mut runtime) => worker::begin(context, own, runtime.as_mut(), has_elder),
-                    None => failed("worker", &wrong("the application has a preloader")),
-                }
-            }
+        Role::Worker(start) => match become_worker(*start, descriptors) {
+            Ok(code) => code,
             Err(error) => failed("worker", &error),
         },
     }
+}
+
+fn become_worker(start: WorkerStart, descriptors: Vec<OwnedFd>) -> Result<i32, Error> {
+    let has_elder = start.has_elder;
+    let (context, own, share, reports) = assemble(start, descriptors)?;
+    // There are many of them, and the document is several times what is left of it.
+    heap::trim();
+    if gateway::is_for(&context.settings.pool) {
+        let serve = |context, own| gateway::serve(context, own, share.as_ref());
+        return Ok(worker::begin_concurrent(context, own, serve));
+    }
+    let mut runtime = runtime::within_worker(&context.settings.pool, reports)
+        .ok_or_else(|| wrong("the application has a preloader"))?;
+    Ok(worker::begin(context, own, runtime.as_mut(), has_elder))
 }
 
 fn failed(what: &str, error: &Error) -> i32 {
@@ -105,13 +108,7 @@ fn exactly<const N: usize>(descriptors: Vec<OwnedFd>) -> Result<[OwnedFd; N], Er
         .map_err(|_| wrong("the wrong number of descriptors"))
 }
 
-type Parts = (
-    GenerationContext,
-    WorkerContext,
-    Option<Share>,
-    Option<OwnedFd>,
-    bool,
-);
+type Parts = (GenerationContext, WorkerContext, Option<Share>, Option<OwnedFd>);
 
 /// Gives each part of a worker its descriptors.
 fn assemble(start: WorkerStart, mut descriptors: Vec<OwnedFd>) -> Result<Parts, Error> {
@@ -134,5 +131,5 @@ fn assemble(start: WorkerStart, mut descriptors: Vec<OwnedFd>) -> Result<Parts, 
         None => None,
     };
     let reports = others.next();
-    Ok((context, own, share, reports, start.has_elder))
+    Ok((context, own, share, reports))
 }
