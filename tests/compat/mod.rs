@@ -7,6 +7,7 @@ mod client;
 mod differences;
 mod disabling;
 mod faults;
+mod heap;
 mod held;
 mod input;
 mod likeness;

@@ -95,6 +95,10 @@ fn status_of_the_pool() {
     pair.get("/status.php?a=1");
     let request = Request::get(&scripts(), "/status.php?b=%22").with("HTTP_AUTHORIZATION", "Basic dXNlcjpw");
     assert!(pair.same(&request).body().contains("\"user\""));
+    // Every second text is shorter than the one before.
+    for length in [500, 1, 500, 1] {
+        pair.get(&format!("/status.php?q={}", "x".repeat(length)));
+    }
 }
 
 #[test]

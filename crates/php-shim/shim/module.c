@@ -115,11 +115,11 @@ static PHP_FUNCTION(fpm_get_status)
     }
     /* Not of the request's memory, whose peak it would be. Only what is written of it is ever there. */
     static char *buffer;
-    if (!buffer && !(buffer = malloc(STATUS_SIZE))) {
+    if (!buffer && !(buffer = malloc(STATUS_SIZE + 1))) {
         RETURN_FALSE;
     }
     size_t length = worker.status(REQUEST(), buffer, STATUS_SIZE);
-    if (length == 0 || php_json_decode(return_value, buffer, length, true, STATUS_DEPTH) == FAILURE) {
+    if (length == 0 || !decode_json(return_value, buffer, length, STATUS_DEPTH)) {
         RETVAL_FALSE;
     }
 }

@@ -72,11 +72,11 @@ static ssize_t converse(int fd, const char *line, size_t length, char *buffer)
 }
 
 /* The number of the job in an answer; -1: the answer is another, and what it says is thrown. */
-static zend_long pushed_job(const char *text, size_t length)
+static zend_long pushed_job(char *text, size_t length)
 {
     zval answer, *found = NULL;
     zend_long id = -1;
-    if (php_json_decode(&answer, (char *)text, length, true, ANSWER_DEPTH) == FAILURE || EG(exception)) {
+    if (!decode_json(&answer, text, length, ANSWER_DEPTH) || EG(exception)) {
         zend_clear_exception();
         zend_throw_exception(spl_ce_RuntimeException, "forkyard_push(): the answer is no JSON", 0);
         return -1;
@@ -139,7 +139,7 @@ static PHP_FUNCTION(forkyard_push)
     }
     smart_str_appendc(&line, '\n');
     smart_str_0(&line);
-    char *buffer = emalloc(ANSWER_BYTES);
+    char *buffer = emalloc(ANSWER_BYTES + 1);
     int fd = connect_to_jobs(path);
     ssize_t length = fd < 0 ? -1 : converse(fd, ZSTR_VAL(line.s), ZSTR_LEN(line.s), buffer);
     if (length < 0) {

@@ -140,6 +140,7 @@ static char *param(const char *name, size_t length)
 
 #define PARAM(name) param(name, sizeof(name) - 1)
 
+#include "json.c"
 #include "messages.c"
 #include "output.c"
 #include "input.c"

@@ -23,6 +23,7 @@ impl Forkyard {
             .args(["run", "-F", "-c"])
             .arg(&path)
             .env("SECRET", "1")
+            .envs(setup.started_with.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(

@@ -28,6 +28,8 @@ pub(crate) struct Setup {
     pub(crate) max_requests: Option<u32>,
     /// For php-fpm's files: no worker before the first request.
     pub(crate) ondemand: bool,
+    /// The environment that the servers are started with, besides that of the tests.
+    pub(crate) started_with: Vec<(String, String)>,
 }
 
 impl Setup {
@@ -51,6 +53,14 @@ impl Setup {
     pub(crate) fn ini(mut self, text: &str) -> Setup {
         self.php_ini.push_str(text);
         self.php_ini.push('\n');
+        self
+    }
+
+    /// Has PHP use memory that is full of garbage.
+    pub(crate) fn garbage(mut self) -> Setup {
+        let variables = super::heap::GARBAGE.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        self.started_with.extend(variables.clone());
+        self.env.extend(variables);
         self
     }
 

@@ -62,6 +62,7 @@ impl PhpFpm {
             .arg(setup.write_php_ini(directory.path()))
             .arg("-y")
             .arg(&path)
+            .envs(setup.started_with.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

@@ -203,3 +203,22 @@ fn every_runtime_runs_jobs_and_those_with_a_library_push_them() {
         }
     }
 }
+
+/// A page: uses and frees memory, then pushes a job.
+const PAGE: &str = "<?php $html = '';
+for ($i = 0; $i < (int) $_GET['lines']; $i++) { $html .= \"<p>line $i of a page that is built as one text</p>\\n\"; }
+$rows = json_encode(range(0, (int) $_GET['lines']));
+unset($html, $rows);
+echo forkyard_push('mail', 'echo', ['a' => 1]);
+";
+
+#[test]
+fn a_page_pushes_whatever_it_did_before() {
+    let jobs = Jobs::start("max_children = 1", "");
+    jobs.daemon.write("page.php", PAGE);
+    for lines in [0, 100, 1000, 10, 50_000, 3] {
+        let page = jobs.daemon.get("www", &format!("page.php?lines={lines}")).body();
+        let id: i64 = page.parse().unwrap_or_else(|_| panic!("after {lines} lines: {page}"));
+        assert_eq!(jobs.wait(id)["state"], "done", "after {lines} lines");
+    }
+}

@@ -1,0 +1,11 @@
+/*
+ * json.c: a part of shim.c. JSON that PHP decodes for forkyard.
+ */
+
+/* Decodes a text into arrays. PHP's scanner stops at a zero byte only, which this adds: the buffer has room for length + 1 bytes.
+ * Returns false if the text is not JSON. */
+static bool decode_json(zval *value, char *text, size_t length, int depth)
+{
+    text[length] = '\0';
+    return php_json_decode(value, text, length, true, depth) == SUCCESS;
+}
