@@ -25,10 +25,15 @@ fn answers_are_the_same_on_a_heap_full_of_garbage() {
     let pair = Pair::start(&Setup::new().garbage().admin_value("ffi.enable", "1"));
     assert_eq!(pair.get("/heap.php").body(), FILLED);
     let files = directory();
-    fs::write(files.path().join(".user.ini"), "precision = 7\nuser_agent = agent\n").expect("write");
+    fs::write(
+        files.path().join(".user.ini"),
+        "precision = 7\nuser_agent = agent\n",
+    )
+    .expect("write");
     fs::copy(scripts().join("ini.php"), files.path().join("ini.php")).expect("copy");
     let get = |uri: &str| Request::get(&scripts(), uri);
-    let upload = "--BB\r\nContent-Disposition: form-data; name=\"f\"; filename=\"a\"\r\n\r\ncontent\r\n--BB--\r\n";
+    let upload =
+        "--BB\r\nContent-Disposition: form-data; name=\"f\"; filename=\"a\"\r\n\r\ncontent\r\n--BB--\r\n";
     let requests = [
         get("/status.php?a=1"),
         get("/status.php").with("HTTP_AUTHORIZATION", "Basic dXNlcjpw"),
@@ -36,9 +41,6 @@ fn answers_are_the_same_on_a_heap_full_of_garbage() {
         get("/server.php").with("PATH_INFO", "/x/y"),
         get("/missing.php"),
         get("/broken.inc"),
-        get("/ini.php?names=precision,user_agent")
-            .with("PHP_VALUE", "precision=3")
-            .with("PHP_ADMIN_VALUE", "user_agent = \"admin\""),
         get("/functions.php?names=strtoupper,strtolower").with("PHP_VALUE", "= x"),
         Request::get(files.path(), "/ini.php?names=precision,user_agent"),
         get("/headers.php"),
@@ -48,12 +50,19 @@ fn answers_are_the_same_on_a_heap_full_of_garbage() {
         get("/fault.php"),
         Request::post(&scripts(), "/server.php", FORM, "a=1&b[x]=2"),
         Request::post(&scripts(), "/server.php", "application/json", "{}"),
-        Request::post(&scripts(), "/input.php", "multipart/form-data; boundary=BB", upload),
+        Request::post(
+            &scripts(),
+            "/input.php",
+            "multipart/form-data; boundary=BB",
+            upload,
+        ),
     ];
-    for _ in 0..2 {
-        for request in &requests {
-            pair.same(request);
-        }
+    // php-fpm keeps these for later requests.
+    let special = get("/ini.php?names=highlight.string,highlight.comment")
+        .with("PHP_VALUE", "highlight.string = red")
+        .with("PHP_ADMIN_VALUE", "highlight.comment = \"blue\"");
+    for request in requests.iter().chain(&requests).chain([&special, &special]) {
+        pair.same(request);
     }
 }
 

@@ -47,6 +47,7 @@
 #include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -154,6 +155,7 @@ static char *param(const char *name, size_t length)
 #include "report.c"
 #include "warm.c"
 #include "heap.c"
+#include "random.c"
 #include "loaded.c"
 #include "stack.c"
 #include "end.c"
@@ -246,6 +248,10 @@ EXPORT void forkyard_shim_begin_worker(const struct forkyard_shim_worker *given,
     zend_signal_startup();
     if (worker_script) {
         go_on_in_worker();
+    }
+    if (worker_script || has_preloaded()) {
+        find_generators();
+        seed_generators();
     }
 
     /* PHP goes to the script's directory and back by asking where it is and walking there by name. Going back through a

@@ -454,22 +454,9 @@ static void take_over_signals(void)
 #endif
 }
 
-/* All workers are forked of one process: what they draw is not to be the same. */
-static void forget_seeds(void)
-{
-#if PHP_VERSION_ID >= 80200
-    RANDOM_G(combined_lcg_seeded) = false;
-    RANDOM_G(mt19937_seeded) = false;
-#else
-    LCG(seeded) = 0;
-    BG(mt_rand_is_seeded) = 0;
-#endif
-}
-
 static void go_on_in_worker(void)
 {
     take_over_signals();
-    forget_seeds();
     is_in_worker = true;
     request_count = 0;
     php_clear_stat_cache(0, NULL, 0);

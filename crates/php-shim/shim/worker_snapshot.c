@@ -9,7 +9,6 @@
  */
 #include <malloc.h>
 #include <setjmp.h>
-#include <sys/random.h>
 
 #if PHP_VERSION_ID >= 80200
 #include "zend_generators.h"
@@ -22,28 +21,11 @@ static jmp_buf snapshot_point;
 static uint32_t first_young_object = 1;
 static zend_long first_young_resource;
 static bool has_called_after;
-/* Of libcrypto, if it has to be told in each request. */
-static int (*stir_openssl)(void);
 
 static void resume_snapshot(void *context)
 {
     (void)context;
     _longjmp(snapshot_point, 1);
-}
-
-/* PHP seeds lcg_value() with the time and the process id, which is the same for all requests of this process: of some thousand seeds
- * two are alike. */
-static void seed_lcg(void)
-{
-#if PHP_VERSION_ID >= 80200 && PHP_VERSION_ID < 80300
-    php_random_status_state_combinedlcg *lcg = RANDOM_G(combined_lcg)->state;
-    uint32_t seeds[2];
-    if (getrandom(seeds, sizeof(seeds), 0) == (ssize_t)sizeof(seeds)) {
-        lcg->state[0] = (int32_t)(seeds[0] % 2147483562 + 1);
-        lcg->state[1] = (int32_t)(seeds[1] % 2147483398 + 1);
-        RANDOM_G(combined_lcg_seeded) = true;
-    }
-#endif
 }
 
 /* Asks for a request. The first time in a worker that is to be put back, this takes the snapshot, and returns from there once
@@ -58,13 +40,9 @@ static int next_request(forkyard_request **request)
     if (_setjmp(snapshot_point) == 0) {
         worker_script->take(worker_script->context, resume_snapshot);
     }
-    forget_seeds();
     php_clear_stat_cache(0, NULL, 0);
-    if (stir_openssl) {
-        stir_openssl();
-    }
     what = worker_script->next(worker_script->context, 0, request, &handled);
-    seed_lcg();
+    seed_generators();
     struct forkyard_shim_worker_facts facts = {0};
     worker_script->facts(worker_script->context, &facts);
     /* Without the one that it has now. */
@@ -201,54 +179,6 @@ static void keep_spare_heap(void)
     }
     while (count > 0) {
         free(pieces[--count]);
-    }
-}
-
-/* Random bytes from the kernel. */
-static int draw(unsigned char *buffer, int length)
-{
-    size_t done = 0;
-    while (done < (size_t)length) {
-        ssize_t count = getrandom(buffer + done, (size_t)length - done, 0);
-        if (count < 0 && errno != EINTR) {
-            return 0;
-        }
-        done += count > 0 ? (size_t)count : 0;
-    }
-    return 1;
-}
-
-static int seed(const void *buffer, int length)
-{
-    return 1;
-}
-
-static int add_entropy(const void *buffer, int length, double entropy)
-{
-    return 1;
-}
-
-static int is_seeded(void)
-{
-    return 1;
-}
-
-/* OpenSSL keeps the state of a generator, which would be that of the snapshot in each worker and each request. It is told to have
- * none. To have it draw a new seed each time costs as much as the rest of a small request. */
-static void let_openssl_draw_from_kernel(void)
-{
-    /* RAND_METHOD of <openssl/rand.h>, which need not be there when this is compiled. */
-    static const struct {
-        int (*seed)(const void *, int);
-        int (*bytes)(unsigned char *, int);
-        void (*cleanup)(void);
-        int (*add)(const void *, int, double);
-        int (*pseudorand)(unsigned char *, int);
-        int (*status)(void);
-    } method = {seed, draw, NULL, add_entropy, draw, is_seeded};
-    int (*set_method)(const void *) = (int (*)(const void *))dlsym(RTLD_DEFAULT, "RAND_set_rand_method");
-    if (!set_method || !set_method(&method)) {
-        stir_openssl = (int (*)(void))dlsym(RTLD_DEFAULT, "RAND_poll");
     }
 }
 

@@ -218,7 +218,9 @@ fn a_page_pushes_whatever_it_did_before() {
     jobs.daemon.write("page.php", PAGE);
     for lines in [0, 100, 1000, 10, 50_000, 3] {
         let page = jobs.daemon.get("www", &format!("page.php?lines={lines}")).body();
-        let id: i64 = page.parse().unwrap_or_else(|_| panic!("after {lines} lines: {page}"));
+        let id: i64 = page
+            .parse()
+            .unwrap_or_else(|_| panic!("after {lines} lines: {page}"));
         assert_eq!(jobs.wait(id)["state"], "done", "after {lines} lines");
     }
 }

@@ -41,6 +41,7 @@ mod process_state;
 mod regions;
 mod stack;
 mod take;
+mod wiped;
 
 use book::Book;
 use nix::errno::Errno;

@@ -6,6 +6,7 @@ use super::kernel::{self, call};
 use super::process_state::open_own;
 use super::regions::{Mapping, PAGE};
 use super::stack::here;
+use super::wiped::wipe_as_fork_does;
 use super::{Rewound, Snapshot, Unrewindable};
 use crate::error::{Error, Named, Result};
 use crate::memfile;
@@ -250,6 +251,7 @@ impl Snapshot {
         resume: unsafe extern "C" fn(*mut libc::c_void) -> !,
         context: *mut libc::c_void,
     ) -> Result<()> {
+        wipe_as_fork_does()?;
         let book = self.book();
         (book.resume, book.context) = (Some(resume), context);
         let needed = book.tools.all().chain(book.state.descriptors());

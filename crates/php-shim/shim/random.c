@@ -1,0 +1,140 @@
+/*
+ * random.c: a part of shim.c. Random number generators that keep their state in memory: forked processes, and a process that is
+ * put back, draw the same numbers if the boot has used one.
+ *
+ * docs/howto/boot-once.md lists the generators of PHP and of its extensions. Those that ask the kernel each time need nothing.
+ */
+
+/* Functions of libraries; NULL: the library is not loaded, or need not be told. */
+static void (*reset_sqlite)(int length, void *bytes);
+static int (*stir_openssl)(void);
+
+/* Random bytes from the kernel. glibc's getrandom() may take them from a state of its own. */
+static bool draw(void *bytes, size_t length)
+{
+    size_t done = 0;
+    while (done < length) {
+        ssize_t count = syscall(SYS_getrandom, (char *)bytes + done, length - done, 0);
+        if (count < 0 && errno != EINTR) {
+            return false;
+        }
+        done += count > 0 ? (size_t)count : 0;
+    }
+    return true;
+}
+
+static int draw_for_openssl(unsigned char *buffer, int length)
+{
+    return length >= 0 && draw(buffer, (size_t)length);
+}
+
+static int seed_openssl(const void *buffer, int length)
+{
+    return 1;
+}
+
+static int add_entropy(const void *buffer, int length, double entropy)
+{
+    return 1;
+}
+
+static int is_seeded(void)
+{
+    return 1;
+}
+
+/* OpenSSL reseeds its generators after a fork, but does not see that a process was put back. This makes it keep no state. A new seed
+ * for each request would cost as much as the rest of a small request. */
+static void let_openssl_draw_from_kernel(void)
+{
+    /* RAND_METHOD of <openssl/rand.h>, which need not be there when this is compiled. */
+    static const struct {
+        int (*seed)(const void *, int);
+        int (*bytes)(unsigned char *, int);
+        void (*cleanup)(void);
+        int (*add)(const void *, int, double);
+        int (*pseudorand)(unsigned char *, int);
+        int (*status)(void);
+    } method = {seed_openssl, draw_for_openssl, NULL, add_entropy, draw_for_openssl, is_seeded};
+    int (*set_method)(const void *) = (int (*)(const void *))dlsym(RTLD_DEFAULT, "RAND_set_rand_method");
+    if (!set_method || !set_method(&method)) {
+        stir_openssl = (int (*)(void))dlsym(RTLD_DEFAULT, "RAND_poll");
+    }
+}
+
+/* mt_rand() and what uses its generator take a new seed at the next call. So does lcg_value(), but up to PHP 8.2 from the time and
+ * the process id: of some thousand requests of a process two would have the same. */
+static void seed_php(const uint32_t seeds[2])
+{
+#if PHP_VERSION_ID >= 80200
+    RANDOM_G(combined_lcg_seeded) = false;
+    RANDOM_G(mt19937_seeded) = false;
+#else
+    BG(mt_rand_is_seeded) = 0;
+#endif
+#if PHP_VERSION_ID < 80200
+    LCG(s1) = (int32_t)(seeds[0] % 2147483562 + 1);
+    LCG(s2) = (int32_t)(seeds[1] % 2147483398 + 1);
+    LCG(seeded) = 1;
+#elif PHP_VERSION_ID < 80300
+    php_random_status_state_combinedlcg *lcg = RANDOM_G(combined_lcg)->state;
+    lcg->state[0] = (int32_t)(seeds[0] % 2147483562 + 1);
+    lcg->state[1] = (int32_t)(seeds[1] % 2147483398 + 1);
+    RANDOM_G(combined_lcg_seeded) = true;
+#endif
+}
+
+/* gmp_random_bits() and gmp_random_range(). Their first member says whether they have been used: PHP seeds them at the first use, and
+ * has them forgotten at the end of a request, which a boot does not have. */
+static void seed_gmp(void)
+{
+    zend_module_entry *gmp = zend_hash_str_find_ptr(&module_registry, "gmp", sizeof("gmp") - 1);
+    if (!gmp || !gmp->globals_ptr || !*(const bool *)gmp->globals_ptr) {
+        return;
+    }
+    unsigned char seed[16];
+    char text[sizeof("0x") + 2 * sizeof(seed)];
+    if (!draw(seed, sizeof(seed))) {
+        return;
+    }
+    size_t length = (size_t)slprintf(text, sizeof(text), "0x");
+    for (size_t i = 0; i < sizeof(seed); i++) {
+        length += (size_t)slprintf(text + length, sizeof(text) - length, "%02x", seed[i]);
+    }
+    zval argument, result;
+    ZVAL_UNDEF(&result);
+    ZVAL_STRINGL(&argument, text, length);
+    call_function_of("gmp", "gmp_random_seed", &result, 1, &argument);
+    zval_ptr_dtor(&result);
+    zval_ptr_dtor(&argument);
+}
+
+/* In a process that others are forked of, or that is put back: looking for these takes longer than all else here. */
+static void find_generators(void)
+{
+    reset_sqlite = (void (*)(int, void *))dlsym(RTLD_DEFAULT, "sqlite3_randomness");
+}
+
+/* In each new process, and each time that it was put back. */
+static void seed_generators(void)
+{
+    struct {
+        uint32_t lcg[2];
+        uint32_t libc;
+        unsigned short libc48[3];
+    } seeds;
+    if (!draw(&seeds, sizeof(seeds))) {
+        return;
+    }
+    seed_php(seeds.lcg);
+    /* random() and rand(); drand48() and its like. */
+    srandom(seeds.libc);
+    seed48(seeds.libc48);
+    if (reset_sqlite) {
+        reset_sqlite(0, NULL);
+    }
+    if (stir_openssl) {
+        stir_openssl();
+    }
+    seed_gmp();
+}
