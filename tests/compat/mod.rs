@@ -18,6 +18,7 @@ mod preloader;
 mod servers;
 mod settings;
 mod variables;
+mod zero_bytes;
 
 use client::{Reply, Request};
 use servers::Setup;

@@ -84,29 +84,14 @@ static void seed_php(const uint32_t seeds[2])
 #endif
 }
 
-/* gmp_random_bits() and gmp_random_range(). Their first member says whether they have been used: PHP seeds them at the first use, and
- * has them forgotten at the end of a request, which a boot does not have. */
-static void seed_gmp(void)
+/* gmp_random_bits() and gmp_random_range(). The extension seeds its generator at the first use in a request, and drops it at the
+ * request's end, which a boot does not have. */
+static void drop_gmp(void)
 {
     zend_module_entry *gmp = zend_hash_str_find_ptr(&module_registry, "gmp", sizeof("gmp") - 1);
-    if (!gmp || !gmp->globals_ptr || !*(const bool *)gmp->globals_ptr) {
-        return;
+    if (gmp && gmp->request_shutdown_func) {
+        gmp->request_shutdown_func(gmp->type, gmp->module_number);
     }
-    unsigned char seed[16];
-    char text[sizeof("0x") + 2 * sizeof(seed)];
-    if (!draw(seed, sizeof(seed))) {
-        return;
-    }
-    size_t length = (size_t)slprintf(text, sizeof(text), "0x");
-    for (size_t i = 0; i < sizeof(seed); i++) {
-        length += (size_t)slprintf(text + length, sizeof(text) - length, "%02x", seed[i]);
-    }
-    zval argument, result;
-    ZVAL_UNDEF(&result);
-    ZVAL_STRINGL(&argument, text, length);
-    call_function_of("gmp", "gmp_random_seed", &result, 1, &argument);
-    zval_ptr_dtor(&result);
-    zval_ptr_dtor(&argument);
 }
 
 /* In a process that others are forked of, or that is put back: looking for these takes longer than all else here. */
@@ -136,5 +121,5 @@ static void seed_generators(void)
     if (stir_openssl) {
         stir_openssl();
     }
-    seed_gmp();
+    drop_gmp();
 }

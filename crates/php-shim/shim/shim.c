@@ -362,7 +362,10 @@ static void answer(void)
     if (!serving->method) {
         return;
     }
-    if (!serving->script) {
+    if (serving->denied == 3) {
+        say_formatted("NOTICE", "Primary script unknown: its name has a zero byte (SCRIPT_FILENAME, or PATH_TRANSLATED)");
+        refuse(404, "File not found.\n");
+    } else if (!serving->script) {
         say(NULL, "Primary script unknown", sizeof("Primary script unknown") - 1);
         refuse(404, "File not found.\n");
     } else if (serving->denied == 2) {

@@ -13,7 +13,7 @@
 #include "forkyard.h"
 
 /* Grows with every change of this file. */
-#define FORKYARD_SHIM_VERSION 11
+#define FORKYARD_SHIM_VERSION 12
 
 /* How an ini value is set: the numbers are PHP's own. */
 enum forkyard_shim_mode {
@@ -84,7 +84,9 @@ struct forkyard_shim_request {
     const char *role;
     int64_t content_length;
     uint32_t status; /* the response code to begin with */
-    uint8_t denied;  /* 1: the script's name has an ending that is not to be run; 2: it is outside application.script_root */
+    /* 1: the script's name has an ending that is not to be run; 2: it is outside application.script_root; 3: it has a zero byte,
+     * and `script` is NULL. */
+    uint8_t denied;
 };
 
 /* FORKYARD_SHIM_VERSION of the shim. */

@@ -17,7 +17,7 @@ use std::ptr::{self, NonNull};
 use library::{Library, build_of, memory_file};
 
 /// FORKYARD_SHIM_VERSION.
-const SHIM_VERSION: u32 = 11;
+const SHIM_VERSION: u32 = 12;
 
 /// Ini values set in this mode can be changed by scripts.
 pub(crate) const USER: c_int = 1;

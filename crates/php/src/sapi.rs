@@ -23,6 +23,7 @@ const ROLE: &[u8] = b"RESPONDER\0";
 const RUNS: u8 = 0;
 const WRONG_ENDING: u8 = 1;
 const ELSEWHERE: u8 = 2;
+const ZERO_BYTE: u8 = 3;
 
 /// PHP in a worker.
 pub(crate) struct PhpRuntime<'p> {
@@ -87,6 +88,9 @@ impl<'p> PhpRuntime<'p> {
 
     /// Why a script is not run.
     fn denial(&self, params: &Params, script: Script) -> u8 {
+        if script.has_zero_byte {
+            return ZERO_BYTE;
+        }
         let Some(path) = script.path.and_then(|name| script::text(params, name)) else {
             return RUNS;
         };
@@ -204,7 +208,8 @@ impl Runtime for PhpRuntime<'_> {
         let script = script::fix_up(request.params_mut(), &self.rules, &Files(self.php));
         let params = request.params();
         if script.is_named && !self.builtin_paths.is_empty() && params.get(b"REQUEST_METHOD").is_some() {
-            let uri = script::text(params, script.uri).unwrap_or_default();
+            // Not as a C string: "/status" with a zero byte behind it is another path to the web server.
+            let uri = params.get(script.uri).unwrap_or_default();
             if self.builtin_paths.iter().any(|path| path == uri) {
                 let uri = uri.to_vec();
                 if self.answer_builtin(request, &uri, script) {

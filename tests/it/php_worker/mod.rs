@@ -7,6 +7,7 @@ mod code;
 mod connections;
 mod failures;
 mod frameworks;
+mod generators;
 mod isolation;
 mod lives;
 mod snapshots;

@@ -1,3 +1,4 @@
+use super::regions::PAGE;
 use super::*;
 use std::io::Write;
 
@@ -451,4 +452,47 @@ fn what_can_not_be_put_back_is_told() {
         map(4096);
     };
     assert_eq!(rounds(1, code), FAILED + Unrewindable::Memory.kind() as i32);
+}
+
+/// A page that fork(2) wipes, and what the snapshot has of it: the child's exit code.
+unsafe extern "C" fn is_wiped(context: *mut libc::c_void) -> ! {
+    // SAFETY: the test's page; and the end of the process.
+    unsafe { libc::_exit(i32::from(*context.cast::<u8>())) }
+}
+
+#[test]
+fn a_snapshot_has_nothing_of_what_a_fork_wipes() {
+    let code = in_child(|| {
+        // SAFETY: a new mapping of no file, which is this child's own.
+        let page = unsafe {
+            let (protection, flags) = (
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            );
+            let page = libc::mmap(std::ptr::null_mut(), PAGE, protection, flags, -1, 0);
+            if page == libc::MAP_FAILED || libc::madvise(page, PAGE, libc::MADV_WIPEONFORK) != 0 {
+                return NOT_TAKEN;
+            }
+            page
+        };
+        let Ok(pages) = Pages::take() else {
+            return NOT_TAKEN;
+        };
+        // As a generator does that draws between the fork and the snapshot.
+        // SAFETY: mapped above.
+        unsafe { *page.cast::<u8>() = 50 };
+        let Ok(snapshot) = Snapshot::prepare(&pages) else {
+            return NOT_TAKEN;
+        };
+        // SAFETY: one thread.
+        match unsafe { snapshot.take(&pages, is_wiped, page) } {
+            // SAFETY: taken, and one thread. A page that was put back has what the snapshot has.
+            Ok(()) => unsafe {
+                *page.cast::<u8>() = 60;
+                snapshot.rewind()
+            },
+            Err(_) => NOT_TAKEN,
+        }
+    });
+    assert_eq!(code, OK);
 }

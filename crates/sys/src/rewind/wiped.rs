@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 
 /// The flag in /proc/self/smaps.
-const WIPED: &str = "wf";
+const WIPED: &[u8] = b"wf";
 
 /// Wipes all such memory of this process.
 ///
@@ -31,23 +31,24 @@ pub(super) fn wipe_as_fork_does() -> Result<()> {
 /// Where it begins and ends.
 fn wiped(smaps: impl BufRead) -> impl Iterator<Item = io::Result<(usize, usize)>> {
     let mut range = (0, 0);
-    smaps.lines().filter_map(move |line| {
+    // Names of files are bytes.
+    smaps.split(b'\n').filter_map(move |line| {
         let line = match line {
             Ok(line) => line,
             Err(error) => return Some(Err(error)),
         };
-        let Some(flags) = line.strip_prefix("VmFlags:") else {
+        let Some(flags) = line.strip_prefix(b"VmFlags:") else {
             range = head(&line).unwrap_or(range);
             return None;
         };
-        let is_wiped = flags.split_ascii_whitespace().any(|flag| flag == WIPED);
+        let is_wiped = flags.split(u8::is_ascii_whitespace).any(|flag| flag == WIPED);
         is_wiped.then_some(Ok(range))
     })
 }
 
 /// The addresses in a mapping's first line.
-fn head(line: &str) -> Option<(usize, usize)> {
-    let (start, rest) = number(line.as_bytes(), 16)?;
+fn head(line: &[u8]) -> Option<(usize, usize)> {
+    let (start, rest) = number(line, 16)?;
     let (end, _) = number(rest.strip_prefix(b"-")?, 16)?;
     Some((start, end))
 }
@@ -63,7 +64,7 @@ VmFlags: rd wr mr mw me ac sd
 7f0000001000-7f0000003000 rw-p 00000000 00:00 0    [anon: glibc: getrandom]
 Size:                  8 kB
 VmFlags: rd wr mr mw me wf dd dp
-7f0000003000-7f0000004000 rw-s 00000000 00:01 9    /dev/zero (deleted)
+7f0000003000-7f0000004000 rw-s 00000000 00:01 9    /tmp/\u{fffd} (deleted)
 VmFlags: rd wr sh mr mw me ms sd
 ";
         let found: Result<Vec<_>, _> = super::wiped(smaps.as_bytes()).collect();

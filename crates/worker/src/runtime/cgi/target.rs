@@ -97,7 +97,7 @@ fn named(params: &Params) -> Option<Vec<u8>> {
 /// The longest leading part of a path that is no directory, and what follows it, with its slash.
 fn existing_part(named: &[u8]) -> Result<(PathBuf, Vec<u8>), NoTarget> {
     let whole = || PathBuf::from(OsStr::from_bytes(named));
-    if named.first() != Some(&b'/') {
+    if named.first() != Some(&b'/') || named.contains(&0) {
         return Err(NoTarget::Missing(whole()));
     }
     let mut end = named.len();

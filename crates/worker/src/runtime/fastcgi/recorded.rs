@@ -28,7 +28,10 @@ impl Recorded {
     /// A request that is not sent yet. It asks to keep the connection.
     pub(super) fn new(request: &Request<'_>, more: &[String]) -> Recorded {
         let params = request.params().iter();
-        let params: Vec<(&[u8], &[u8])> = params.filter(|(name, _)| is_passed(name, more)).collect();
+        // A program would take what is before a zero byte for all of a value.
+        let params: Vec<(&[u8], &[u8])> = params
+            .filter(|(name, value)| is_passed(name, more) && !value.contains(&0))
+            .collect();
         let mut wire = Vec::new();
         Wire {
             id: REQUEST_ID,

@@ -64,6 +64,8 @@ pub struct Script {
     pub path: Option<&'static [u8]>,
     /// The parameter that holds the request's URI, if that is set.
     pub uri: &'static [u8],
+    /// There is none because its name has a zero byte. PHP would run what is before it.
+    pub has_zero_byte: bool,
 }
 
 const SCRIPT_FILENAME: &[u8] = b"SCRIPT_FILENAME";
@@ -71,6 +73,7 @@ const PATH_TRANSLATED: &[u8] = b"PATH_TRANSLATED";
 const PATH_INFO: &[u8] = b"PATH_INFO";
 const SCRIPT_NAME: &[u8] = b"SCRIPT_NAME";
 const DOCUMENT_ROOT: &[u8] = b"DOCUMENT_ROOT";
+const REDIRECT_URL: &[u8] = b"REDIRECT_URL";
 const APACHE_PREFIXES: [&[u8]; 2] = [b"proxy:fcgi://", b"proxy:balancer://"];
 
 /// Finds the script and puts the parameters right.
@@ -82,6 +85,15 @@ pub fn fix_up(params: &mut impl Parameters, rules: &Rules, files: &impl FileSyst
             is_named: false,
             path: None,
             uri: SCRIPT_NAME,
+            has_zero_byte: false,
+        };
+    }
+    if has_zero_byte(params, rules) {
+        return Script {
+            is_named: true,
+            path: None,
+            uri: SCRIPT_NAME,
+            has_zero_byte: true,
         };
     }
     let path_info = fix_iis(params);
@@ -113,12 +125,25 @@ pub fn fix_up(params: &mut impl Parameters, rules: &Rules, files: &impl FileSyst
             },
         )
     };
-    let is_usable = text(params, path).is_some_and(|path| !climbs(path));
+    let is_usable = params
+        .get(path)
+        .is_some_and(|path| !climbs(path) && !path.contains(&0));
     Script {
         is_named: true,
         path: is_usable.then_some(path),
         uri,
+        has_zero_byte: false,
     }
+}
+
+/// Whether a parameter that may name the script has a zero byte. PT is read where there is no SF, for old Apache modules, and without
+/// `fix_pathinfo`.
+fn has_zero_byte(params: &impl Parameters, rules: &Rules) -> bool {
+    let has = |name: &[u8]| params.get(name).is_some_and(|value| value.contains(&0));
+    let reads_translated = params.get(SCRIPT_FILENAME).is_none()
+        || params.get(REDIRECT_URL).is_some()
+        || !(rules.fix_pathinfo || rules.discard_path);
+    has(SCRIPT_FILENAME) || (reads_translated && has(PATH_TRANSLATED))
 }
 
 /// Whether a script's path has one of the endings, and more than it. No endings: any path has.
@@ -207,7 +232,7 @@ fn search(params: &mut impl Parameters, rules: &Rules, files: &impl FileSystem, 
     if let (None, Some(root)) = (text(params, DOCUMENT_ROOT), &rules.doc_root) {
         params.set(DOCUMENT_ROOT, root);
     }
-    let redirect = own(params, b"REDIRECT_URL");
+    let redirect = own(params, REDIRECT_URL);
     let Some(mut path) = sent.filename.clone().or_else(|| sent.translated.clone()) else {
         return;
     };

@@ -88,11 +88,17 @@ const FOUND: Script = Script {
     is_named: true,
     path: Some(b"SCRIPT_FILENAME"),
     uri: b"SCRIPT_NAME",
+    has_zero_byte: false,
 };
 const LOST: Script = Script {
     is_named: true,
     path: None,
     uri: b"SCRIPT_NAME",
+    has_zero_byte: false,
+};
+const REFUSED: Script = Script {
+    has_zero_byte: true,
+    ..LOST
 };
 
 #[test]
@@ -240,6 +246,34 @@ fn nothing_found() {
 }
 
 #[test]
+fn a_name_with_a_zero_byte_is_no_script() {
+    let discard = Rules {
+        discard_path: true,
+        ..Rules::default()
+    };
+    let decode = Rules {
+        decode_script_path: true,
+        ..rules()
+    };
+    for (rules, sent, expected) in [
+        (rules(), "SF=/d/p.php\0.txt SN=/p.php", REFUSED),
+        (rules(), "SF=/d/p.php\0 PI=/a", REFUSED),
+        (rules(), "SF=/d/p.php/a\0b PI=/a\0b", REFUSED),
+        (rules(), "PT=/d/p.php\0", REFUSED),
+        (rules(), "SF=/cgi/php PT=/d/p.php\0 REDIRECT_URL=/p.php", REFUSED),
+        (rules(), "SF=/d/p.php PT=/d/a\0b PI=/a\0b", FOUND),
+        (Rules::default(), "SF=/d/p.php PT=/d/p.php\0", REFUSED),
+        (discard.clone(), "SF=/d/p.php PT=/d/p.php\0", FOUND),
+        (discard, "SF=/d/p.php\0", REFUSED),
+    ] {
+        assert_eq!(check_with(&rules, sent, sent), expected, "{sent:?}");
+    }
+    let sent = "SF=proxy:fcgi://h/d/p.php%00.txt";
+    let script = fix_up(&mut list(sent), &decode, &Site);
+    assert_eq!(script, LOST, "{sent}");
+}
+
+#[test]
 fn path_translated_alone_is_enough() {
     assert_eq!(check("PT=/d/p.php", "PT=/d/p.php SF=/d/p.php"), FOUND);
 }
@@ -254,7 +288,8 @@ fn without_fix_pathinfo_nothing_is_changed() {
         Script {
             is_named: true,
             path: Some(b"PATH_TRANSLATED"),
-            uri: b"PATH_INFO"
+            uri: b"PATH_INFO",
+            has_zero_byte: false,
         }
     );
     let rules = Rules {

@@ -1,0 +1,42 @@
+<?php
+// A number of each random number generator, by name.
+function draw(bool $has_gmp): array
+{
+    $libc = FFI::cdef('long random(void); int rand(void); double drand48(void); long mrand48(void);');
+    $list = range(1, 40);
+    shuffle($list);
+    $image = imagecreatetruecolor(16, 16);
+    for ($i = 0; $i < 256; $i++) {
+        imagesetpixel($image, $i % 16, $i >> 4, $i);
+    }
+    imagefilter($image, IMG_FILTER_SCATTER, 3, 9);
+    $pixels = array_map(fn ($i) => imagecolorat($image, $i % 16, $i >> 4), range(0, 255));
+    $drawn = [
+        'mt_rand' => mt_rand() . ' ' . mt_rand(),
+        'rand' => rand() . ' ' . rand(),
+        'shuffle' => implode(' ', $list),
+        'str_shuffle' => str_shuffle('abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ'),
+        'array_rand' => implode(' ', array_rand(range(0, 99), 30)),
+        'lcg_value' => lcg_value() . ' ' . lcg_value(),
+        'uniqid' => uniqid('', true),
+        'random_bytes' => bin2hex(random_bytes(8)),
+        'random_int' => random_int(PHP_INT_MIN, PHP_INT_MAX),
+        'password_hash' => password_hash('x', PASSWORD_BCRYPT, ['cost' => 4]),
+        'session_create_id' => session_create_id(),
+        'openssl' => bin2hex(openssl_random_pseudo_bytes(8)),
+        'sodium' => bin2hex(sodium_crypto_secretbox_keygen()),
+        'sqlite' => (new SQLite3(':memory:'))->querySingle('SELECT random()'),
+        'gd' => md5(implode(' ', $pixels)),
+        'libc random' => $libc->random() . ' ' . $libc->rand(),
+        'libc drand48' => $libc->drand48() . ' ' . $libc->mrand48(),
+    ];
+    if (PHP_VERSION_ID >= 80200) {
+        $drawn['Randomizer'] = bin2hex((new Random\Randomizer())->getBytes(8));
+        $drawn['Mt19937'] = bin2hex((new Random\Randomizer(new Random\Engine\Mt19937()))->getBytes(8));
+    }
+    // PHP's seed for it has 20 random bits, besides the second and the process id.
+    if ($has_gmp) {
+        $drawn['gmp'] = gmp_strval(gmp_random_bits(64));
+    }
+    return $drawn;
+}
