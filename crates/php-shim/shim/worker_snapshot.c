@@ -11,9 +11,7 @@
 #include <setjmp.h>
 #include <sys/random.h>
 
-#if PHP_VERSION_ID >= 80200
 #include "zend_generators.h"
-#endif
 #include "zend_closures.h"
 
 /* Where a worker waits for its first request. */
@@ -35,7 +33,7 @@ static void resume_snapshot(void *context)
  * two are alike. */
 static void seed_lcg(void)
 {
-#if PHP_VERSION_ID >= 80200 && PHP_VERSION_ID < 80300
+#if PHP_VERSION_ID < 80300
     php_random_status_state_combinedlcg *lcg = RANDOM_G(combined_lcg)->state;
     uint32_t seeds[2];
     if (getrandom(seeds, sizeof(seeds), 0) == (ssize_t)sizeof(seeds)) {
