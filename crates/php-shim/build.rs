@@ -4,14 +4,15 @@
 //!
 //! Without any PHP headers everything still builds: forkyard-php then says at run time what it was built without.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-// The versions whose API the shim knows.
-include!("src/versions.rs");
+/// The first version that the shim can be compiled for.
+const OLDEST: (u32, u32) = (8, 2);
 const SHIM: &str = "shim";
 /// Where forkyard.h is.
 const ABI: &str = "../worker/src/abi";
@@ -31,8 +32,8 @@ fn main() {
     let mut table =
         String::from("/// One for each version, the oldest first.\npub static SHIMS: &[Shim] = &[\n");
     let mut built = Vec::new();
-    for version in VERSIONS {
-        let Some(headers) = Headers::find(version) else {
+    for version in installed() {
+        let Some(headers) = Headers::find(&version) else {
             continue;
         };
         let path = match &files {
@@ -43,7 +44,7 @@ fn main() {
             println!("cargo:warning=no PHP {version} for forkyard-php: {reason}");
             continue;
         }
-        built.push(version);
+        built.push(version.clone());
         if files.is_some() {
             continue;
         }
@@ -56,7 +57,7 @@ fn main() {
     }
     table.push_str("];\n");
     // What is meant where nothing says which PHP; it is also the one that the tests are for.
-    let newest = built.last().copied().unwrap_or("8.2");
+    let newest = built.last().map_or("8.2", String::as_str);
     println!("cargo:rustc-env=FORKYARD_PHP={newest}");
     // For the build scripts of those that depend on this crate.
     println!("cargo:newest={newest}");
@@ -66,6 +67,26 @@ fn main() {
         );
     }
     fs::write(out.join("shims.rs"), table).expect("OUT_DIR is writable");
+}
+
+/// The versions of which there is a php-config, the oldest first.
+fn installed() -> Vec<String> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let names = env::split_paths(&path)
+        .filter_map(|directory| fs::read_dir(directory).ok())
+        .flat_map(|entries| entries.flatten())
+        .filter_map(|entry| entry.file_name().into_string().ok());
+    let versions: BTreeSet<(u32, u32)> = names
+        .filter_map(|name| {
+            let (major, minor) = name.strip_prefix("php-config")?.split_once('.')?;
+            Some((major.parse().ok()?, minor.parse().ok()?))
+        })
+        .filter(|version| *version >= OLDEST)
+        .collect();
+    versions
+        .into_iter()
+        .map(|(major, minor)| format!("{major}.{minor}"))
+        .collect()
 }
 
 /// Where one PHP version's headers are.
@@ -108,6 +129,11 @@ fn compile(headers: &Headers, object: &Path) -> Result<(), String> {
         .warnings(true)
         .extra_warnings(true)
         .flag_if_supported("-Wno-unused-parameter")
+        // What another version of PHP declares in another way.
+        .flag_if_supported("-Werror=implicit-function-declaration")
+        .flag_if_supported("-Werror=int-conversion")
+        .flag_if_supported("-Werror=incompatible-pointer-types")
+        .flag_if_supported("-Werror=discarded-qualifiers")
         .flag_if_supported("-fvisibility=hidden")
         // It jumps between stacks, which looks like a mistake to longjmp(3) with checks.
         .flag_if_supported("-U_FORTIFY_SOURCE")

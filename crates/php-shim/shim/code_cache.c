@@ -10,7 +10,7 @@ static zif_handler reset_of_opcache;
 /* As OPcache judges it: opcache.restrict_api is the beginning of the paths of scripts that may. */
 static bool may_use_opcache(void)
 {
-    const char *restricted = INI_STR("opcache.restrict_api");
+    const char *restricted = ini_text("opcache.restrict_api");
     if (!restricted || !*restricted) {
         return true;
     }
@@ -20,7 +20,8 @@ static bool may_use_opcache(void)
 
 static PHP_FUNCTION(forkyard_opcache_reset)
 {
-    if (!INI_BOOL("opcache.enable") || !may_use_opcache()) {
+    zend_ini_entry *enable = zend_hash_str_find_ptr(EG(ini_directives), "opcache.enable", sizeof("opcache.enable") - 1);
+    if (!enable || !enable->value || !zend_ini_parse_bool(enable->value) || !may_use_opcache()) {
         reset_of_opcache(INTERNAL_FUNCTION_PARAM_PASSTHRU);
         return;
     }

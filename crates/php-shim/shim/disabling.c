@@ -9,7 +9,7 @@
 /* What opcache.preload has compiled expects the functions that were there then. */
 static bool has_preloaded(void)
 {
-    const char *path = zend_ini_string("opcache.preload", sizeof("opcache.preload") - 1, 0);
+    const char *path = ini_text("opcache.preload");
     return path && *path;
 }
 

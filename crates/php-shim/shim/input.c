@@ -125,21 +125,17 @@ static void load_environment(zval *array)
 
 static void on_register_variables(zval *array)
 {
-    smart_str self = {0};
     php_import_environment_variables(array);
 
-    smart_str_appends(&self, SG(request_info).request_uri ? SG(request_info).request_uri : "");
+    const char *uri = SG(request_info).request_uri;
     const char *path_info = sapi_ini.fix_pathinfo ? PARAM("PATH_INFO") : NULL;
-    if (path_info) {
-        smart_str_appends(&self, path_info);
-    }
-    smart_str_0(&self);
-    char *value = self.s ? ZSTR_VAL(self.s) : "";
-    size_t length = self.s ? ZSTR_LEN(self.s) : 0;
+    zend_string *self = zend_strpprintf(0, "%s%s", uri ? uri : "", path_info ? path_info : "");
+    char *value = ZSTR_VAL(self);
+    size_t length = ZSTR_LEN(self);
     if (sapi_module.input_filter(PARSE_SERVER, "PHP_SELF", &value, length, &length)) {
         php_register_variable_safe("PHP_SELF", value, length, array);
     }
-    smart_str_free(&self);
+    zend_string_release(self);
     if (has_worker_functions) {
         php_register_variable("FRANKENPHP_WORKER", "1", array);
         php_register_variable("MAX_REQUESTS", worker_script ? (char *)worker_script->max_requests : "1", array);

@@ -13,16 +13,12 @@ static void say(const char *level, const char *message, size_t length)
         mark = "...";
     }
     if (worker.stderr_caught && level) {
-        smart_str line = {0};
-        smart_str_appends_ex(&line, level, 1);
-        smart_str_appendl_ex(&line, ": ", 2, 1);
-        smart_str_appendl_ex(&line, message, length, 1);
-        smart_str_appends_ex(&line, mark, 1);
-        smart_str_appendc_ex(&line, '\n', 1);
-        if (write(STDERR_FILENO, ZSTR_VAL(line.s), ZSTR_LEN(line.s)) < 0) {
+        struct iovec line[] = {
+            {(char *)level, strlen(level)}, {": ", 2}, {(char *)message, length}, {(char *)mark, strlen(mark)}, {"\n", 1},
+        };
+        if (writev(STDERR_FILENO, line, sizeof(line) / sizeof(*line)) < 0) {
             /* Standard error is gone, and there is no other place. */
         }
-        smart_str_free_ex(&line, 1);
     }
     if (!REQUEST() && level && !worker.stderr_caught && worker.log) {
         /* A worker script between two requests. */

@@ -5,12 +5,14 @@
 PHP_INI_BEGIN()
     STD_PHP_INI_BOOLEAN("cgi.rfc2616_headers", "0", PHP_INI_ALL, OnUpdateBool, rfc2616_headers, struct sapi_ini, sapi_ini)
     STD_PHP_INI_BOOLEAN("cgi.nph", "0", PHP_INI_ALL, OnUpdateBool, nph, struct sapi_ini, sapi_ini)
+#if PHP_VERSION_ID < 80500
     PHP_INI_ENTRY_EX("cgi.force_redirect", "1", PHP_INI_SYSTEM, NULL, zend_ini_boolean_displayer_cb)
     PHP_INI_ENTRY("cgi.redirect_status_env", NULL, PHP_INI_SYSTEM, NULL)
+#endif
     STD_PHP_INI_BOOLEAN("cgi.fix_pathinfo", "1", PHP_INI_SYSTEM, OnUpdateBool, fix_pathinfo, struct sapi_ini, sapi_ini)
     STD_PHP_INI_BOOLEAN("cgi.discard_path", "0", PHP_INI_SYSTEM, OnUpdateBool, discard_path, struct sapi_ini, sapi_ini)
 #if PHP_VERSION_ID >= 80500
-    STD_PHP_INI_BOOLEAN("fastcgi.script_path_encoded", "0", PHP_INI_SYSTEM, OnUpdateBool, script_path_encoded, struct sapi_ini, sapi_ini)
+    STD_PHP_INI_BOOLEAN("fastcgi.script_path_encoded", "1", PHP_INI_SYSTEM, OnUpdateBool, script_path_encoded, struct sapi_ini, sapi_ini)
 #endif
     STD_PHP_INI_BOOLEAN("fastcgi.logging", "1", PHP_INI_SYSTEM, OnUpdateBool, logging, struct sapi_ini, sapi_ini)
     STD_PHP_INI_ENTRY("fastcgi.error_header", NULL, PHP_INI_SYSTEM, OnUpdateString, error_header, struct sapi_ini, sapi_ini)
@@ -155,11 +157,7 @@ static zend_module_entry module_entry = {
 
 static int start_module(sapi_module_struct *module)
 {
-#if PHP_VERSION_ID < 80200
-    return php_module_startup(module, &module_entry, 1);
-#else
     return php_module_startup(module, &module_entry);
-#endif
 }
 
 /* OPcache and applications know php-fpm by this name and would not know another. */

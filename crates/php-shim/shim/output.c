@@ -78,8 +78,8 @@ static bool append_status(smart_str *out, zend_llist *headers, int *code)
             slprintf(line, sizeof(line), "Status: %d", *code);
         }
     }
-    smart_str_appends(out, line);
-    smart_str_appendl(out, "\r\n", 2);
+    append(out, line, strlen(line));
+    append(out, "\r\n", 2);
     return true;
 }
 
@@ -111,10 +111,10 @@ static int on_send_headers(sapi_headers_struct *sapi_headers)
         } else if (code == 304 && IS_HEADER(header, "Content-Type:")) {
             continue;
         }
-        smart_str_appendl(&out, header->header, header->header_len);
-        smart_str_appendl(&out, "\r\n", 2);
+        append(&out, header->header, header->header_len);
+        append(&out, "\r\n", 2);
     }
-    smart_str_appendl(&out, "\r\n", 2);
+    append(&out, "\r\n", 2);
     php_output_write_unbuffered(ZSTR_VAL(out.s), ZSTR_LEN(out.s));
     smart_str_free(&out);
     return SAPI_HEADER_SENT_SUCCESSFULLY;

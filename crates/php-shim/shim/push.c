@@ -137,7 +137,7 @@ static PHP_FUNCTION(forkyard_push)
         }
         RETURN_THROWS();
     }
-    smart_str_appendc(&line, '\n');
+    append(&line, "\n", 1);
     smart_str_0(&line);
     char *buffer = emalloc(ANSWER_BYTES + 1);
     int fd = connect_to_jobs(path);

@@ -66,17 +66,9 @@ static void let_openssl_draw_from_kernel(void)
  * the process id: of some thousand requests of a process two would have the same. */
 static void seed_php(const uint32_t seeds[2])
 {
-#if PHP_VERSION_ID >= 80200
     RANDOM_G(combined_lcg_seeded) = false;
     RANDOM_G(mt19937_seeded) = false;
-#else
-    BG(mt_rand_is_seeded) = 0;
-#endif
-#if PHP_VERSION_ID < 80200
-    LCG(s1) = (int32_t)(seeds[0] % 2147483562 + 1);
-    LCG(s2) = (int32_t)(seeds[1] % 2147483398 + 1);
-    LCG(seeded) = 1;
-#elif PHP_VERSION_ID < 80300
+#if PHP_VERSION_ID < 80300
     php_random_status_state_combinedlcg *lcg = RANDOM_G(combined_lcg)->state;
     lcg->state[0] = (int32_t)(seeds[0] % 2147483562 + 1);
     lcg->state[1] = (int32_t)(seeds[1] % 2147483398 + 1);

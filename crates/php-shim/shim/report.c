@@ -86,27 +86,31 @@ static void print_version(void)
 }
 #else
 /* libphp tells when it was built in phpinfo() only. */
-static smart_str general_information;
+static FILE *general_information;
 
 static size_t keep_report(const char *data, size_t length)
 {
-    smart_str_appendl(&general_information, data, length);
-    return length;
+    return fwrite(data, 1, length, general_information);
 }
 
 static void print_version(void)
 {
     static const char mark[] = "Build Date => ";
-    sapi_module.ub_write = keep_report;
-    php_print_info(PHP_INFO_GENERAL);
-    php_output_end_all();
-    sapi_module.ub_write = write_report;
-    smart_str_0(&general_information);
-    const char *date = general_information.s ? strstr(ZSTR_VAL(general_information.s), mark) : NULL;
+    char *text = NULL;
+    size_t length;
+    general_information = open_memstream(&text, &length);
+    if (general_information) {
+        sapi_module.ub_write = keep_report;
+        php_print_info(PHP_INFO_GENERAL);
+        php_output_end_all();
+        sapi_module.ub_write = write_report;
+        fclose(general_information);
+    }
+    const char *date = text ? strstr(text, mark) : NULL;
     date = date ? date + strlen(mark) : "unknown";
     php_printf("PHP %s (%s) (built: %.*s)\nCopyright (c) The PHP Group\n%s", PHP_VERSION, sapi_module.name,
         (int)strcspn(date, "\n"), date, get_zend_version());
-    smart_str_free(&general_information);
+    free(text);
 }
 #endif
 

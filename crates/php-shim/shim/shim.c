@@ -10,8 +10,8 @@
 #ifdef ZTS
 #error "forkyard runs PHP in processes, not threads: it needs a PHP without ZTS"
 #endif
-#if PHP_VERSION_ID < 80100
-#error "PHP 8.1 or later is needed"
+#if PHP_VERSION_ID < 80200
+#error "PHP 8.2 or later is needed"
 #endif
 
 #include "SAPI.h"
@@ -23,11 +23,7 @@
 #include "ext/standard/php_filestat.h"
 #include "ext/standard/url_scanner_ex.h"
 #include "ext/spl/spl_exceptions.h"
-#if PHP_VERSION_ID >= 80200
 #include "ext/random/php_random.h"
-#else
-#include "ext/standard/php_lcg.h"
-#endif
 #include "fopen_wrappers.h"
 #include "http_status_codes.h"
 #include "php_ini.h"
@@ -49,11 +45,19 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "shim.h"
 
 #define EXPORT __attribute__((visibility("default")))
+
+/* PHP 8.6 keeps the text of a setting as a zend_string, older versions as a C string. */
+#if PHP_VERSION_ID >= 80600
+#define TEXT_OF_SETTING(setting) ((setting) ? ZSTR_VAL(setting) : NULL)
+#else
+#define TEXT_OF_SETTING(setting) (setting)
+#endif
 
 /* php-fpm's length of a status line, with its final zero byte. */
 #define STATUS_LINE_SIZE 1024
@@ -142,6 +146,25 @@ static char *param(const char *name, size_t length)
 #define PARAM(name) param(name, sizeof(name) - 1)
 
 #include "json.c"
+
+/* smart_str_appendl() without its inline code: in the headers of a security release that calls a function which the first
+ * releases of the same version lack. */
+static void append(smart_str *out, const char *bytes, size_t length)
+{
+    size_t before = out->s ? ZSTR_LEN(out->s) : 0, after = before + length;
+    if (!out->s || after >= out->a) {
+        smart_str_erealloc(out, after);
+    }
+    memcpy(ZSTR_VAL(out->s) + before, bytes, length);
+    ZSTR_LEN(out->s) = after;
+}
+
+/* The value of a setting, or NULL. */
+static const char *ini_text(const char *name)
+{
+    return zend_ini_string_ex(name, strlen(name), 0, NULL);
+}
+
 #include "messages.c"
 #include "output.c"
 #include "input.c"
@@ -267,7 +290,7 @@ EXPORT void forkyard_shim_begin_worker(const struct forkyard_shim_worker *given,
     facts->fix_pathinfo = sapi_ini.fix_pathinfo;
     facts->discard_path = sapi_ini.discard_path;
     facts->script_path_encoded = sapi_ini.script_path_encoded;
-    facts->doc_root = PG(doc_root);
+    facts->doc_root = TEXT_OF_SETTING(PG(doc_root));
 }
 
 EXPORT int forkyard_shim_resolves(const char *path)

@@ -44,11 +44,8 @@ struct forkyard_shim_start {
 /* Workers are put back after each request. */
 #define FORKYARD_SHIM_PUT_BACK 2
 
-/* What the start of a zygote may end in besides 0 and -1. */
-enum forkyard_shim_unfit {
-    FORKYARD_SHIM_PRELOADS = 1, /* opcache.preload names a script, which was not run */
-    FORKYARD_SHIM_UNKNOWN = 2   /* how this version of PHP starts OPcache is not known */
-};
+/* What the start of a zygote may end in besides 0 and -1: opcache.preload names a script, which was not run. */
+#define FORKYARD_SHIM_PRELOADS 1
 
 /* Ini values that matter before PHP sees a request: mostly how its parameters name a script. */
 struct forkyard_shim_facts {
@@ -92,7 +89,7 @@ struct forkyard_shim_request {
 /* FORKYARD_SHIM_VERSION of the shim. */
 uint32_t forkyard_shim_version(void);
 
-/* In the preloader: module start-up, once. 0, -1, or a forkyard_shim_unfit. PHP may also exit by itself. */
+/* In the preloader: module start-up, once. 0, -1 or FORKYARD_SHIM_PRELOADS. PHP may also exit by itself. */
 int forkyard_shim_start(const struct forkyard_shim_start *start);
 /* In the preloader or a worker, outside a request: 0, or -1 when there is no such entry. value NULL: it stays, but only
  * an administrator may change it from now on. */

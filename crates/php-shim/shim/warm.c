@@ -22,7 +22,7 @@ static void drop_error(int type, zend_string *file, const uint32_t line, zend_st
 EXPORT const char *forkyard_shim_ini(const char *name)
 {
     bool exists = false;
-    char *value = zend_ini_string_ex(name, strlen(name), 0, &exists);
+    const char *value = zend_ini_string_ex(name, strlen(name), 0, &exists);
     return exists ? value : NULL;
 }
 

@@ -37,9 +37,9 @@ static PHP_FUNCTION(frankenphp_log)
         Z_PARAM_LONG(level)
         Z_PARAM_ARRAY(context)
     ZEND_PARSE_PARAMETERS_END();
-    smart_str_append(&line, message);
+    append(&line, ZSTR_VAL(message), ZSTR_LEN(message));
     if (context && zend_hash_num_elements(Z_ARRVAL_P(context)) > 0) {
-        smart_str_appendc(&line, ' ');
+        append(&line, " ", 1);
         if (php_json_encode(&line, context, PHP_JSON_PARTIAL_OUTPUT_ON_ERROR) != SUCCESS || EG(exception)) {
             smart_str_free(&line);
             return;
@@ -63,14 +63,8 @@ static void add_header(void *header, void *array)
     }
     const char *value = colon + 1 + strspn(colon + 1, " \t");
     zval *before = zend_symtable_str_find(Z_ARRVAL_P((zval *)array), line, (size_t)(colon - line));
-    smart_str joined = {0};
-    if (before) {
-        smart_str_append(&joined, Z_STR_P(before));
-        smart_str_appendl(&joined, ", ", 2);
-    }
-    smart_str_appends(&joined, value);
-    smart_str_0(&joined);
-    add_assoc_str_ex(array, line, (size_t)(colon - line), joined.s ? joined.s : ZSTR_EMPTY_ALLOC());
+    zend_string *joined = zend_strpprintf(0, "%s%s%s", before ? Z_STRVAL_P(before) : "", before ? ", " : "", value);
+    add_assoc_str_ex(array, line, (size_t)(colon - line), joined);
 }
 
 static PHP_FUNCTION(frankenphp_response_headers)

@@ -231,9 +231,10 @@ static void begin_output(void)
     if (PG(expose_php)) {
         sapi_add_header(SAPI_PHP_VERSION_HEADER, sizeof(SAPI_PHP_VERSION_HEADER) - 1, 1);
     }
-    if (PG(output_handler) && *PG(output_handler)) {
+    const char *handler = TEXT_OF_SETTING(PG(output_handler));
+    if (handler && *handler) {
         zval name;
-        ZVAL_STRING(&name, PG(output_handler));
+        ZVAL_STRING(&name, handler);
         php_output_start_user(&name, 0, PHP_OUTPUT_HANDLER_STDFLAGS);
         zval_ptr_dtor(&name);
     } else if (PG(output_buffering)) {
@@ -261,9 +262,7 @@ static void begin_request_in_script(forkyard_request *request)
     }
     umask(boot_umask);
     restore_limits();
-#if PHP_VERSION_ID >= 80200
     zend_memory_reset_peak_usage();
-#endif
 
     php_output_discard_all();
     php_output_deactivate();
@@ -307,11 +306,24 @@ static void leave_if_fatal(void)
     }
 }
 
+#ifdef ZEND_HAS_OOM
+/* Releases of PHP append fields to its globals: an older libphp than the headers has not this one. */
+static bool has_delayed_oom(void)
+{
+    Dl_info info;
+    const ElfW(Sym) *symbol = NULL;
+    return dladdr1(&executor_globals, &info, (void **)&symbol, RTLD_DL_SYMENT) != 0 && symbol &&
+           symbol->st_size >= offsetof(zend_executor_globals, delayed_oom) + sizeof(EG(delayed_oom));
+}
+#endif
+
 /* After exhausted memory nothing is called any more, until this is taken back as at the end of PHP's requests. */
 static void forget_exhausted_memory(void)
 {
 #ifdef ZEND_HAS_OOM
-    EG(delayed_oom).state = ZEND_OOM_STATE_NONE;
+    if (has_delayed_oom()) {
+        EG(delayed_oom).state = ZEND_OOM_STATE_NONE;
+    }
 #endif
 }
 

@@ -10,9 +10,7 @@
 #include <malloc.h>
 #include <setjmp.h>
 
-#if PHP_VERSION_ID >= 80200
 #include "zend_generators.h"
-#endif
 #include "zend_closures.h"
 
 /* Where a worker waits for its first request. */

@@ -33,7 +33,7 @@ static zend_extension zygote_hook = {
 
 /* What OPcache looks up while it starts, by version of PHP's interface: only where that was compared with a start that hides
  * nothing. */
-#if ZEND_MODULE_API_NO == 20220829 || ZEND_MODULE_API_NO == 20240924
+#if ZEND_MODULE_API_NO == 20220829 || ZEND_MODULE_API_NO == 20240924 || ZEND_MODULE_API_NO == 20250925
 #define HIDES_STRINGS 1
 #else
 #define HIDES_STRINGS 0
@@ -74,13 +74,19 @@ static void keep(HashTable *few, HashTable *all, const char *name, size_t length
 /* Another extension that waits for the end of the start may look for anything. */
 static bool is_opcaches_alone(void)
 {
-    static const char file[] = "/opcache.so";
     Dl_info info;
+#if PHP_VERSION_ID >= 80500
+    /* OPcache is a part of libphp, and the last of its parts to ask for this. */
+    Dl_info libphp;
+    return dladdr((void *)held_back, &info) && dladdr((void *)php_module_startup, &libphp) && info.dli_fbase == libphp.dli_fbase;
+#else
+    static const char file[] = "/opcache.so";
     if (!dladdr((void *)held_back, &info) || !info.dli_fname) {
         return false;
     }
     size_t length = strlen(info.dli_fname);
     return length >= sizeof(file) - 1 && strcmp(info.dli_fname + length - (sizeof(file) - 1), file) == 0;
+#endif
 }
 
 static int start_opcache(void)
@@ -159,10 +165,7 @@ static int finish_zygote(void)
 {
     /* Scripts see no extension that is none of PHP's. */
     zend_llist_del_element(&zend_extensions, &zygote_hook, is_hook);
-#if PHP_VERSION_ID >= 80500
-    return FORKYARD_SHIM_UNKNOWN;
-#endif
-    const char *script = INI_STR("opcache.preload");
+    const char *script = ini_text("opcache.preload");
     if (script && *script) {
         return FORKYARD_SHIM_PRELOADS;
     }

@@ -1,8 +1,16 @@
 //! The shim between forkyard-php and libphp: C, compiled for each version of PHP whose headers were there.
 #![forbid(unsafe_code)]
 
-include!("versions.rs");
 include!(concat!(env!("OUT_DIR"), "/shims.rs"));
+
+/// Numbers of the APIs of PHP that the tests run with: 8.2, 8.3, 8.4 and 8.5. Zygotes and snapshots depend on how PHP works
+/// inside. With another version there are neither.
+const KNOWN_APIS: [u32; 4] = [20_220_829, 20_230_831, 20_240_924, 20_250_925];
+
+/// Whether zygotes and snapshots work with an API of PHP.
+pub fn is_known(api: u32) -> bool {
+    KNOWN_APIS.contains(&api)
+}
 
 /// The newest version that a shim was compiled for: what is meant where nothing says which.
 pub const NEWEST: &str = env!("FORKYARD_PHP");

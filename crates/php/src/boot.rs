@@ -26,7 +26,7 @@ use forkyard_worker::worker::RestartReason;
 use requests::WarmUp;
 use snapshot::Booted;
 pub(crate) use snapshot::Survivors;
-pub(crate) use snapshot::{After, after_requests};
+pub(crate) use snapshot::{After, after_requests, not_tested};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;

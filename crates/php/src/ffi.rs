@@ -80,8 +80,6 @@ pub(crate) enum StartResult {
     Failed,
     /// As a zygote it can't: opcache.preload names a script, which was not run.
     Preloads,
-    /// As a zygote it can't: how this version starts OPcache is not known.
-    Unknown,
 }
 
 /// struct forkyard_shim_ini_names.
@@ -223,6 +221,8 @@ type StackFn = unsafe extern "C" fn(*mut PhpLayout);
 pub(crate) struct Php {
     /// As `8.2.35`.
     pub(crate) version: String,
+    /// Zygotes and snapshots work with it.
+    pub(crate) is_known: bool,
     start: StartFn,
     set_ini: SetIniFn,
     begin_worker: BeginWorkerFn,
@@ -265,6 +265,7 @@ impl Php {
         // By absolute path, because every libphp has the same SONAME; global, because extensions and the shim resolve
         // their symbols against it.
         Library::open(&path, libc::RTLD_NOW | libc::RTLD_GLOBAL)?;
+        let api = shim.api;
         let shim_path;
         let shim = match &shim.object {
             Object::File(path) => {
@@ -288,6 +289,7 @@ impl Php {
             }
             Ok(Php {
                 version: build.version,
+                is_known: forkyard_php_shim::is_known(api),
                 start: std::mem::transmute::<NonNull<c_void>, StartFn>(shim.symbol(c"forkyard_shim_start")?),
                 set_ini: std::mem::transmute::<NonNull<c_void>, SetIniFn>(
                     shim.symbol(c"forkyard_shim_set_ini")?,
@@ -354,7 +356,6 @@ impl Php {
         match unsafe { (self.start)(&raw const start) } {
             0 => StartResult::Done,
             1 => StartResult::Preloads,
-            2 => StartResult::Unknown,
             _ => StartResult::Failed,
         }
     }

@@ -157,9 +157,9 @@ pub(crate) fn run() -> ExitCode {
     };
     if let Some(script) = &config.worker {
         hold_values(&php, &config);
-        let after = match boot::after_requests(script) {
+        let after = match boot::after_requests(script, &php) {
             Ok(after) => after,
-            Err(error) => return failed(&preloader, notes.as_ref(), &Error::from(error)),
+            Err(error) => return failed(&preloader, notes.as_ref(), &error),
         };
         if after != boot::After::BootsAgain {
             return boot::run(preloader, &php, script, after, notes);
@@ -373,6 +373,9 @@ pub(crate) fn start_php(
         readable(path)?;
     }
     let php = Php::open(&config.version, config.library.as_deref()).map_err(Error::Php)?;
+    if role == Role::Zygote && !php.is_known {
+        return Err(Error::Unfit(boot::not_tested(&php)));
+    }
 
     lines.extend(own_lines.unwrap_or_default().into_bytes());
     let lines = (!lines.is_empty())
@@ -424,10 +427,6 @@ pub(crate) fn start_php(
         ffi::StartResult::Done => {}
         ffi::StartResult::Failed => return Err(Error::Start),
         ffi::StartResult::Preloads => return Err(Error::Unfit("php.ini has opcache.preload".to_owned())),
-        ffi::StartResult::Unknown => {
-            let reason = format!("how PHP {} starts OPcache is not known", php.version);
-            return Err(Error::Unfit(reason));
-        }
     }
     set_values(&php, php_settings::later_settings(config))?;
     Ok(php)

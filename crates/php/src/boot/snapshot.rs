@@ -5,7 +5,9 @@
 //! things survive: what a worker counts ([`Worker::carry`](forkyard_worker::worker::Worker::carry)), in words of the snapshot's
 //! own, and the [`Tally`] of all workers of the boot, in shared memory. The scoreboard is shared memory anyway.
 
-use crate::ffi::{REASONS, Resume, WorkerFacts};
+use super::Failure;
+use crate::ffi::{Php, REASONS, Resume, WorkerFacts};
+use crate::preloader::Error;
 use forkyard_config::{self as config, Isolation, WorkerMode};
 use forkyard_sys::rewind::{self, Pages, Rewound, Snapshot, Unrewindable};
 use forkyard_sys::{self as sys, clock};
@@ -31,12 +33,25 @@ pub(crate) enum After {
     BootsAgain,
 }
 
-/// What the pool wants, and the kernel can; or why the pool can't start.
-pub(crate) fn after_requests(script: &config::WorkerScript) -> Result<After, sys::Error> {
+/// What the pool wants, and PHP and the kernel can; or why the pool can't start.
+pub(crate) fn after_requests(script: &config::WorkerScript, php: &Php) -> Result<After, Error> {
     match (script.mode, script.isolation) {
         (WorkerMode::Loop, _) => Ok(After::GoesOn),
         (WorkerMode::Snapshot, Isolation::Fork) => Ok(After::Ends),
-        (WorkerMode::Snapshot, Isolation::Rewind) => rewind::is_possible().map(|()| After::IsPutBack),
+        (WorkerMode::Snapshot, Isolation::Rewind) if !php.is_known => Err(Error::Boot(Box::new(Failure {
+            summary: format!("no worker is put back to its snapshot: {}", not_tested(php)),
+            solution: "Write isolation = \"fork\" for a new worker for each request, or leave isolation out.",
+            details: None,
+        }))),
+        (WorkerMode::Snapshot, Isolation::Auto) if !php.is_known => {
+            log::warn!(
+                "each request boots the application: {}. Write isolation = \"fork\" for a new worker for each request, or \
+                 worker_mode = \"loop\" if the application is written for it",
+                not_tested(php)
+            );
+            Ok(After::BootsAgain)
+        }
+        (WorkerMode::Snapshot, Isolation::Rewind) => Ok(rewind::is_possible().map(|()| After::IsPutBack)?),
         (WorkerMode::Snapshot, Isolation::Auto) => match rewind::is_possible() {
             Ok(()) => Ok(After::IsPutBack),
             Err(error) => {
@@ -49,6 +64,11 @@ pub(crate) fn after_requests(script: &config::WorkerScript) -> Result<After, sys
             }
         },
     }
+}
+
+/// Why there is neither a zygote nor a snapshot.
+pub(crate) fn not_tested(php: &Php) -> String {
+    format!("this version of forkyard is not tested with PHP {}", php.version)
 }
 
 /// What all workers of a boot have counted. In memory that they share.

@@ -1,7 +1,7 @@
 //! Why PHP can't be had, and what to do about it.
 
 use crate::shims;
-use forkyard_php_shim::VERSIONS;
+use forkyard_config::php::is_before;
 use std::error::Error as StdError;
 use std::fmt;
 use std::path::PathBuf;
@@ -55,11 +55,11 @@ impl Error {
                     [] => "there is none yet".to_owned(),
                     some => some.join(", "),
                 };
-                let build = match VERSIONS.contains(&version.as_str()) {
-                    true => format!(
+                let build = match is_before(version, "8.2") {
+                    true => String::new(),
+                    false => format!(
                         ", install the package forkyard-php{version}, or build it where php{version}-dev is installed"
                     ),
-                    false => String::new(),
                 };
                 format!("Write a version that forkyard-php was built for ({built}){build}.")
             }
