@@ -14,6 +14,7 @@ mod output;
 mod paths;
 mod precedence;
 mod preloader;
+mod records;
 mod servers;
 mod settings;
 mod variables;
