@@ -65,6 +65,16 @@ as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
 }
 
+# with_packages COMMAND...: runs it while no other script changes what is installed. apt-get does not wait for its lists.
+with_packages() {
+    local lock
+    mkdir -p "$target"
+    exec {lock}>"$target/packages.lock"
+    flock "$lock"
+    "$@"
+    exec {lock}>&-
+}
+
 # Brings the lists of packages up to date, once for a script.
 update_packages() {
     [ -z "${packages_are_updated:-}" ] || return 0
@@ -72,26 +82,35 @@ update_packages() {
     packages_are_updated=yes
 }
 
-# need PACKAGE...: installs the Debian packages that are missing.
-need() {
-    local missing=()
+# missing_of PACKAGE...: prints those that are not installed.
+missing_of() {
     local package
     for package in "$@"; do
-        dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+        dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || echo "$package"
     done
-    [ ${#missing[@]} = 0 ] && return 0
+}
+
+# need PACKAGE...: installs the Debian packages that are missing.
+need() {
+    [ -z "$(missing_of "$@")" ] || with_packages install_packages "$@"
+}
+
+install_packages() {
+    local missing status=0 blocked=''
+    # Another script may have installed them meanwhile.
+    mapfile -t missing < <(missing_of "$@")
+    [ ${#missing[@]} -gt 0 ] || return 0
     echo "installing: ${missing[*]}" >&2
     # A service that a package starts would take the ports and sockets of the tests.
     if [ ! -e /usr/sbin/policy-rc.d ]; then
+        blocked=yes
         printf '#!/bin/sh\nexit 101\n' | as_root tee /usr/sbin/policy-rc.d >/dev/null
         as_root chmod +x /usr/sbin/policy-rc.d
-        at_exit 'as_root rm -f /usr/sbin/policy-rc.d'
     fi
-    update_packages
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}" >/dev/null || {
-        echo "apt-get could not install: ${missing[*]}" >&2
-        exit 1
-    }
+    { update_packages && as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
+        -o DPkg::Lock::Timeout=300 "${missing[@]}" >/dev/null; } || status=$?
+    [ -z "$blocked" ] || as_root rm -f /usr/sbin/policy-rc.d
+    [ "$status" = 0 ] || { echo "apt-get could not install: ${missing[*]}" >&2; exit 1; }
 }
 
 # fetch RELEASE DIRECTORY PACKAGE...: puts packages of a release of Debian's there, as files, unless they are there.
@@ -121,7 +140,7 @@ need_extensions() {
         [ ! -e "$place/$name.so" ] || continue
         echo "fetching: php$php-$name" >&2
         fetched=$(mktemp -d)
-        update_packages
+        with_packages update_packages
         (cd "$fetched" && apt-get download -q "php$php-$name" >/dev/null 2>&1 && dpkg -x ./*.deb .) || {
             echo "apt-get could not fetch php$php-$name" >&2
             exit 1

@@ -231,12 +231,13 @@ fn parts_know_only_whom_they_may() {
 }
 
 /// What says that a test is skipped, by `tests/skip`.
-const SKIPS: [&str; 10] = [
+const SKIPS: [&str; 11] = [
     "has_ipv6()",
     "has_landlock()",
     "skip::skip(",
     "skip_unless(",
     "needs_root()",
+    "needs_file(",
     "is_stock_there()",
     "is_possible()",
     "has_v6()",

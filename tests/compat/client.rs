@@ -1,6 +1,6 @@
 //! A small FastCGI client of its own, so that a mistake of the library's codec can't hide itself.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -78,7 +78,8 @@ impl Request {
         self
     }
 
-    fn encode(&self, keep: bool) -> Vec<u8> {
+    /// The whole request as records.
+    pub(crate) fn encode(&self, keep: bool) -> Vec<u8> {
         let mut wire = record(1, &[0, 1, u8::from(keep), 0, 0, 0, 0, 0]);
         // php-fpm takes no pair that is split over two records.
         let mut pairs = Vec::new();
@@ -102,32 +103,36 @@ impl Request {
 
     /// Sends the request and reads the answer to its end.
     pub(crate) fn send(&self, socket: &Path) -> Reply {
-        let mut connection = self.open(socket);
-        let wire = self.encode(false);
-        let mut writer = connection.try_clone().expect("a second handle");
-        // The server may answer before it has read everything, and then it has to be read meanwhile.
-        let sender = std::thread::spawn(move || writer.write_all(&wire).is_ok());
-        let mut bytes = Vec::new();
-        let is_reset = connection.read_to_end(&mut bytes).is_err();
-        let _ = sender.join();
-        Reply::decode(&bytes, is_reset)
+        send(self.encode(false), socket)
     }
 
     /// Sends the request and reads the first bytes of output, then leaves.
     pub(crate) fn send_and_leave(&self, socket: &Path) {
-        let mut connection = self.open(socket);
+        let mut connection = open(socket);
         connection
             .write_all(&self.encode(false))
             .expect("the request is sent");
         let mut header = [0; 8];
         connection.read_exact(&mut header).expect("some output comes");
     }
+}
 
-    fn open(&self, socket: &Path) -> UnixStream {
-        let connection = UnixStream::connect(socket).expect("the server listens");
-        connection.set_read_timeout(Some(PATIENCE)).expect("a time limit");
-        connection
-    }
+/// Sends these bytes and reads until the server closes the connection.
+pub(crate) fn send(wire: Vec<u8>, socket: &Path) -> Reply {
+    let mut connection = open(socket);
+    let mut writer = connection.try_clone().expect("a second handle");
+    // The server may answer before it has read everything, and then it has to be read meanwhile.
+    let sender = std::thread::spawn(move || writer.write_all(&wire).is_ok());
+    let mut bytes = Vec::new();
+    let is_reset = connection.read_to_end(&mut bytes).is_err();
+    let _ = sender.join();
+    Reply::decode(&bytes, is_reset)
+}
+
+fn open(socket: &Path) -> UnixStream {
+    let connection = UnixStream::connect(socket).expect("the server listens");
+    connection.set_read_timeout(Some(PATIENCE)).expect("a time limit");
+    connection
 }
 
 /// A connection that is kept: one request after the other.
@@ -136,29 +141,36 @@ pub(crate) struct Kept(UnixStream);
 
 impl Kept {
     pub(crate) fn open(socket: &Path) -> Kept {
-        let connection = UnixStream::connect(socket).expect("the server listens");
-        connection.set_read_timeout(Some(PATIENCE)).expect("a time limit");
-        Kept(connection)
+        Kept(open(socket))
     }
 
     /// Sends a request with a small body and reads its answer.
     pub(crate) fn send(&mut self, request: &Request) -> Reply {
-        self.0
-            .write_all(&request.encode(true))
-            .expect("the request is sent");
+        let reply = self.try_send(request).expect("the connection works");
+        assert!(reply.end.is_some(), "no END_REQUEST: {reply:?}");
+        reply
+    }
+
+    /// The same where the server may close the connection at any point.
+    pub(crate) fn try_send(&mut self, request: &Request) -> io::Result<Reply> {
+        self.0.write_all(&request.encode(true))?;
         let mut bytes = Vec::new();
         loop {
             let mut header = [0; 8];
-            self.0.read_exact(&mut header).expect("the connection is kept");
+            match self.0.read_exact(&mut header) {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
+                other => other?,
+            }
             let content = usize::from(u16::from_be_bytes([header[4], header[5]])) + usize::from(header[6]);
             bytes.extend(header);
             let begin = bytes.len();
             bytes.resize(begin + content, 0);
-            self.0.read_exact(&mut bytes[begin..]).expect("a whole record");
+            self.0.read_exact(&mut bytes[begin..])?;
             if header[1] == END_REQUEST {
-                return Reply::decode(&bytes, false);
+                break;
             }
         }
+        Ok(Reply::decode(&bytes, false))
     }
 }
 
@@ -175,7 +187,8 @@ fn pair(name: &[u8], value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn record(kind: u8, content: &[u8]) -> Vec<u8> {
+/// One record.
+pub(crate) fn record(kind: u8, content: &[u8]) -> Vec<u8> {
     let length = u16::try_from(content.len())
         .expect("a record's content")
         .to_be_bytes();
@@ -192,6 +205,9 @@ pub(crate) struct Reply {
     /// Application status and protocol status; nothing when the connection ended without END_REQUEST.
     pub(crate) end: Option<(u32, u8)>,
     pub(crate) is_reset: bool,
+    /// The types of its records in order. Several of one type in a row count as one: each server cuts its output where
+    /// it likes. Only empty records stand for themselves.
+    pub(crate) records: Vec<String>,
 }
 
 impl Reply {
@@ -205,6 +221,16 @@ impl Reply {
             let whole = length + usize::from(*padding);
             assert!(rest.len() >= whole, "a record is cut off");
             let content = &rest[..length];
+            let name = match (*kind, length) {
+                (kind, 0) => format!("empty {kind}"),
+                (6, _) => "STDOUT".to_owned(),
+                (7, _) => "STDERR".to_owned(),
+                (END_REQUEST, _) => "END_REQUEST".to_owned(),
+                (kind, _) => kind.to_string(),
+            };
+            if length == 0 || reply.records.last() != Some(&name) {
+                reply.records.push(name);
+            }
             match *kind {
                 6 => reply.stdout.extend(content),
                 7 => reply.stderr.extend(content),
@@ -247,6 +273,7 @@ impl std::fmt::Debug for Reply {
         writeln!(f, "--- {} bytes of output", self.stdout.len())?;
         writeln!(f, "{}", shown.replace('\r', "\\r"))?;
         writeln!(f, "--- errors: {}", self.errors())?;
+        writeln!(f, "--- records {:?}", self.records)?;
         write!(f, "--- end {:?}, reset {}", self.end, self.is_reset)
     }
 }

@@ -15,6 +15,7 @@ mod output;
 mod paths;
 mod precedence;
 mod preloader;
+mod records;
 mod servers;
 mod settings;
 mod variables;

@@ -1,19 +1,32 @@
 """php-src's tests: where they come from, and unpacking them.
 
 They are taken at run time: from PHP_SRC_DIR if that is set, or else from Debian's source package, which is fetched once
-through the sources of apt that this machine has."""
+through the sources of apt that this machine has.
 
+sources.py VERSION fetches PHP VERSION's source, unless it is there, and prints where it is. Exit status 77: no mirror has it."""
+
+import fcntl
 import os
 import re
 import subprocess
+import sys
+import tempfile
 from pathlib import Path
+
+from program import SKIPPED
 
 # The Debian release that has each version of PHP.
 RELEASES = {"8.2": "bookworm", "8.4": "trixie"}
+# What apt complains of where a mirror is reached and does not have a file.
+NOT_HELD = re.compile(r" 404 |Failed to fetch some archives|Unable to find a source package|have a Release file")
 
 
 class Missing(Exception):
-    """There are no tests to run: neither a copy nor a network."""
+    """There are no tests to run: there is no copy, and none could be fetched."""
+
+
+class NotHeld(Missing):
+    """No mirror has the source. Trying again does not help."""
 
 
 def cache():
@@ -30,6 +43,8 @@ def unpack(version, target, wanted):
     given = os.environ.get("PHP_SRC_DIR")
     if given:
         found = sorted({str(path.relative_to(given)) for each in wanted for path in Path(given).glob(each)})
+        if not found:
+            raise Missing(f"PHP_SRC_DIR={given} has no {' or '.join(wanted)}")
         subprocess.run(["cp", "-a", "--parents", *found, str(target)], cwd=given, check=True)
         return given
     archive = archive_of(version)
@@ -43,12 +58,14 @@ def unpack(version, target, wanted):
 
 
 def archive_of(version):
-    """The source package's archive, fetched if it is not there."""
+    """The source package's archive. The first of several callers fetches it, and the others wait."""
     if version not in RELEASES:
         raise Missing(f"no Debian release is known that has PHP {version}: set PHP_SRC_DIR")
     directory = cache() / f"php{version}"
     directory.mkdir(exist_ok=True)
-    return newest(directory) or fetch(version, directory)
+    with open(directory / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return newest(directory) or fetch(version, directory)
 
 
 def newest(directory):
@@ -58,34 +75,51 @@ def newest(directory):
 
 
 def fetch(version, directory):
-    """Asks apt for the source, with lists of its own: the machine's configuration stays as it is."""
-    release = RELEASES[version]
-    (directory / "sources").mkdir(exist_ok=True)
-    (directory / "lists" / "partial").mkdir(parents=True, exist_ok=True)
-    lists = directory / "sources" / "php.sources"
-    lists.write_text(source_entries("deb-src", release))
+    """Asks apt for the newest source that a mirror has, with lists of its own: the machine's configuration stays as it is."""
+    name = f"php{version}"
+    with tempfile.TemporaryDirectory(dir=directory) as work:
+        work = Path(work)
+        (work / "lists" / "partial").mkdir(parents=True)
+        (work / "php.sources").write_text(source_entries("deb-src", RELEASES[version]))
+        complaints = complaints_of(ask(work, "apt-get", "update"))
+        listed = ask(work, "apt-cache", "showsrc", name)
+        versions = sorted(set(re.findall(r"^Version: (\S+)$", listed.stdout, re.M)), key=sort_key, reverse=True)
+        for each in versions:
+            # Debian's own changes are not needed.
+            fetched = ask(work, "apt-get", "source", "--download-only", "--tar-only", f"{name}={each}")
+            archive = newest(work)
+            if fetched.returncode == 0 and archive:
+                return archive.rename(directory / archive.name)
+            complaints += complaints_of(fetched)
+    if complaints:
+        raise Missing(f"the source of {name} could not be fetched, and no copy is in {directory}: {complaints[-1]}")
+    listed = f"lists {' and '.join(versions)} and holds none of them" if versions else "lists none"
+    raise NotHeld(f"no copy of the source of {name} is in {directory}, and the mirror of apt {listed}")
+
+
+def ask(work, program, *words):
+    """Runs a program of apt's on the lists in a directory."""
     options = [
         *("-o", "Dir::Etc::sourcelist=/dev/null"),
-        *("-o", f"Dir::Etc::sourceparts={lists.parent}"),
-        *("-o", f"Dir::State::lists={directory}/lists"),
+        *("-o", f"Dir::Etc::sourceparts={work}"),
+        *("-o", f"Dir::State::lists={work}/lists"),
         *("-o", "Dir::Cache::pkgcache="),
         *("-o", "Dir::Cache::srcpkgcache="),
-        *("-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=20"),
+        *("-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=20", "-o", "APT::Sandbox::User=root"),
     ]
+    try:
+        return subprocess.run([program, *options, *words], cwd=work, capture_output=True, text=True)
+    except FileNotFoundError:
+        raise Missing(f"there is no {program}: set PHP_SRC_DIR") from None
 
-    def ask(*command):
-        return subprocess.run([*command[:1], *options, *command[1:]], cwd=directory, capture_output=True, text=True)
 
-    update = ask("apt-get", "update")
-    name = f"php{version}"
-    listed = ask("apt-cache", "showsrc", name).stdout
-    versions = sorted(set(re.findall(r"^Version: (\S+)$", listed, re.M)), key=sort_key, reverse=True)
-    # A mirror may list what it doesn't hold.
-    for each in versions:
-        if ask("apt-get", "source", "--download-only", f"{name}={each}").returncode == 0:
-            return newest(directory)
-    reason = (update.stderr.strip().splitlines() or ["the mirror has no such package"])[-1]
-    raise Missing(f"the source of {name} could not be fetched, and no copy is in {directory}: {reason}")
+def complaints_of(done):
+    """What went wrong, but for files that a mirror does not have."""
+    lines = done.stderr.splitlines()
+    lines = [line for line in lines if re.match(r"E: |W: Failed to fetch", line) and not NOT_HELD.search(line)]
+    if done.returncode != 0 and not done.stderr.strip():
+        lines.append(f"{done.args[0]} ended with {done.returncode}")
+    return lines
 
 
 def sort_key(version):
@@ -115,3 +149,16 @@ def source_entries(kind, release):
                 signed = re.search(r"signed-by=(\S+)", options or "")
                 found.append(text + (f"\nSigned-By: {signed.group(1)}" if signed else ""))
     return "\n\n".join(found) + "\n"
+
+
+def main(version):
+    try:
+        print(os.environ.get("PHP_SRC_DIR") or archive_of(version))
+        return 0
+    except Missing as missing:
+        print(f"SKIPPED, NOT TESTED: {missing}", file=sys.stderr)
+        return SKIPPED if isinstance(missing, NotHeld) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,6 +1,5 @@
 //! Runs both programs and compares what they say.
 
-use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 pub(crate) use crate::support::forkyard_fpm;
@@ -8,7 +7,7 @@ pub(crate) const STOCK: &str = concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP")
 
 /// Whether there is something to compare with.
 pub(crate) fn is_stock_there() -> bool {
-    !crate::skip::skip_unless(Path::new(STOCK).exists(), &format!("there is no {STOCK}"))
+    !crate::skip::needs_file(STOCK)
 }
 
 pub(crate) fn run(program: &str, arguments: &[&str]) -> Output {

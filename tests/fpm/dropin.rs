@@ -3,11 +3,11 @@
 
 use super::both::{STOCK, compare, forkyard_fpm, is_stock_there, said};
 use super::service::{Daemon, PATIENCE};
-use crate::skip::{needs_root, skip_unless};
+use crate::skip::{needs_file, needs_root};
 use crate::support::nginx::{Nginx, curl};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 const TREE: &str = concat!("/etc/php/", env!("FORKYARD_PHP"), "/fpm");
@@ -191,10 +191,7 @@ fn milestones(log: &str) -> Vec<String> {
 /// Everything that Debian's files show and do not set, one line at a time: both programs read it alike.
 #[test]
 fn every_line_that_debian_comments_out_is_read_alike() {
-    if !is_stock_there()
-        || needs_root()
-        || skip_unless(Path::new(TREE).exists(), "Debian's files are not here")
-    {
+    if !is_stock_there() || needs_root() || needs_file(TREE) {
         return;
     }
     let copy = Copy::new();

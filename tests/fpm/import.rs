@@ -2,7 +2,7 @@
 
 use super::both::{STOCK, compare, is_stock_there};
 use super::files::{CASES, FULL, VALUES, prepare, write};
-use crate::skip::{needs_root, skip_unless};
+use crate::skip::{needs_file, needs_root};
 use forkyard::config::fpm::{Options, test};
 use forkyard::config::import::{Imported, import};
 use forkyard::config::{Address, Application, Config, Host, Listen, parse};
@@ -116,7 +116,7 @@ fn whatever_php_fpm_takes_means_the_same_as_toml() {
 #[test]
 fn debians_files_are_taken_over_whole_with_their_comments() {
     let stock = concat!("/etc/php/", env!("FORKYARD_PHP"), "/fpm/php-fpm.conf");
-    if needs_root() || skip_unless(Path::new(stock).exists(), "Debian's files are not here") {
+    if needs_root() || needs_file(stock) {
         return;
     }
     let imported = round_trip(stock).expect("Debian's files are right");

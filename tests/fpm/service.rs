@@ -1,7 +1,7 @@
 //! The daemon at work, with Debian's pool file.
 
 use super::both::{forkyard_fpm, without_time};
-use crate::skip::{needs_root, skip_unless};
+use crate::skip::{needs_file, needs_root};
 use crate::support::fcgi::{Client, Params};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -24,11 +24,10 @@ impl Site {
     /// `None`, and the test is skipped, without Debian's pool.
     pub(crate) fn new() -> Option<Site> {
         use std::os::unix::fs::PermissionsExt;
-        let pool = std::fs::read_to_string(DEBIANS_POOL);
-        if skip_unless(pool.is_ok(), &format!("there is no {DEBIANS_POOL}")) {
+        if needs_file(DEBIANS_POOL) {
             return None;
         }
-        let pool = pool.ok()?;
+        let pool = std::fs::read_to_string(DEBIANS_POOL).expect("it can be read");
         let directory = tempfile::tempdir().expect("there is room");
         let path = directory.path().to_owned();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");

@@ -23,6 +23,7 @@ mod many;
 mod numbers;
 mod on_error;
 mod order;
+mod php_sources;
 mod php_worker;
 mod processes;
 mod protocol;

@@ -105,8 +105,7 @@ struct Stock {
 
 impl Stock {
     fn start(settings: &str) -> Option<Stock> {
-        if !Path::new(STOCK).exists() {
-            crate::skip::skip(&format!("there is no {STOCK}"));
+        if crate::skip::needs_file(STOCK) {
             return None;
         }
         let dir = directory();

@@ -1,7 +1,8 @@
-//! Tests that can't be run here say so. `scripts/test` collects what they say: a test that passes because it did nothing
-//! shall be seen.
+//! Tests that can't be run here say so, and `scripts/test` collects what they say. With CI=true a test may be skipped for what
+//! the kernel lacks, and for nothing else.
 
 use std::io::Write as _;
+use std::path::Path;
 
 /// The variable that names the file in which skipped tests are written down.
 const FILE: &str = "FORKYARD_SKIPPED";
@@ -28,5 +29,16 @@ pub(crate) fn skip_unless(has_it: bool, why: &str) -> bool {
 /// Skips the test unless it is run by root: it takes two users, and only root can become another.
 pub(crate) fn needs_root() -> bool {
     let is_root = nix::unistd::geteuid().is_root();
-    skip_unless(is_root, "only root can take on another user")
+    skip_outside_ci(is_root, "only root can take on another user")
+}
+
+/// Skips the test unless a file is there that `scripts/test` installs with a package.
+pub(crate) fn needs_file(path: &str) -> bool {
+    skip_outside_ci(Path::new(path).exists(), &format!("there is no {path}"))
+}
+
+fn skip_outside_ci(has_it: bool, why: &str) -> bool {
+    let is_ci = std::env::var("CI").is_ok_and(|value| value == "true");
+    assert!(has_it || !is_ci, "CI has to run this test, but {why}");
+    skip_unless(has_it, why)
 }

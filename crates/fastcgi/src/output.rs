@@ -1,6 +1,8 @@
 //! The answer to a request, as records.
 
-use super::record::{HEADER_LENGTH, ProtocolStatus, RecordType, end_request, header, padding_for};
+use super::record::{
+    END_REQUEST_LENGTH, HEADER_LENGTH, ProtocolStatus, RecordType, end_request, header, padding_for,
+};
 use super::reply::Reply;
 
 /// Encodes STDOUT, STDERR and END_REQUEST records into one buffer, so that an answer that fits leaves in one write.
@@ -15,7 +17,6 @@ pub struct Output {
     open: Option<Open>,
     request_id: u16,
     answer: OutputState,
-    has_stderr: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -33,8 +34,8 @@ enum OutputState {
 
 const CAPACITY: usize = 64 * 1024;
 
-/// Kept free for the end: padding of the open record, two empty records, END_REQUEST.
-const RESERVED: usize = 7 + 2 * HEADER_LENGTH + 16;
+/// Kept free for the end: padding of the open record, END_REQUEST.
+const RESERVED: usize = 7 + END_REQUEST_LENGTH;
 
 impl Output {
     /// An empty buffer of 64 KiB, before any answer.
@@ -45,7 +46,6 @@ impl Output {
             open: None,
             request_id: 0,
             answer: OutputState::Ended,
-            has_stderr: false,
         }
     }
 
@@ -54,7 +54,6 @@ impl Output {
         self.close();
         self.request_id = request_id;
         self.answer = OutputState::Answering;
-        self.has_stderr = false;
     }
 
     /// Adds to the answer; says how many bytes were taken. Fewer than given means full: write [`Output::pending`] first.
@@ -68,20 +67,16 @@ impl Output {
         self.append(RecordType::Stderr, bytes)
     }
 
-    /// Ends the answer: closes the streams by an empty record each (section 5.3) — STDERR only if it was used, as
-    /// section 6.2 allows — and adds END_REQUEST. There is always room for it. A second end is nothing.
+    /// Ends the answer with END_REQUEST. There is always room for it. A second end does nothing.
+    ///
+    /// No empty record closes STDOUT or STDERR before it (section 5.3), as php-fpm sends none either: nginx takes an empty
+    /// STDOUT record on a kept connection for the end of a whole answer, even if bytes of its Content-Length are missing.
     pub fn end(&mut self, app_status: u32, status: ProtocolStatus) {
         if self.answer == OutputState::Ended {
             return;
         }
         self.close();
         self.answer = OutputState::Ended;
-        if self.has_stderr {
-            self.buffer
-                .extend_from_slice(&header(RecordType::Stderr, self.request_id, 0, 0));
-        }
-        self.buffer
-            .extend_from_slice(&header(RecordType::Stdout, self.request_id, 0, 0));
         self.buffer
             .extend_from_slice(&end_request(self.request_id, app_status, status));
     }
@@ -148,7 +143,6 @@ impl Output {
                 at: self.buffer.len(),
             });
             self.buffer.extend_from_slice(&[0; HEADER_LENGTH]);
-            self.has_stderr |= kind == RecordType::Stderr;
         }
         self.buffer.extend_from_slice(&bytes[..taken]);
         taken

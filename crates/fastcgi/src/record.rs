@@ -191,9 +191,12 @@ pub fn header(kind: RecordType, request_id: u16, content_length: u16, padding: u
     ]
 }
 
+/// Length of a whole END_REQUEST record.
+pub(super) const END_REQUEST_LENGTH: usize = HEADER_LENGTH + 8;
+
 /// Encodes a whole END_REQUEST record (section 5.5), reserved bytes zero.
-pub(super) fn end_request(request_id: u16, app_status: u32, status: ProtocolStatus) -> [u8; 16] {
-    let mut record = [0; 16];
+pub fn end_request(request_id: u16, app_status: u32, status: ProtocolStatus) -> [u8; END_REQUEST_LENGTH] {
+    let mut record = [0; END_REQUEST_LENGTH];
     record[..HEADER_LENGTH].copy_from_slice(&header(RecordType::EndRequest, request_id, 8, 0));
     record[8..12].copy_from_slice(&app_status.to_be_bytes());
     record[12] = status as u8;

@@ -94,12 +94,17 @@ fn configuration(setup: &Setup, directory: &TempDir, socket: &std::path::Path) -
          request_settings = \"all\"\n\
          php_value = {php_value}\n\
          php_admin_value = {php_admin_value}\n\
-         {endings}",
+         {endings}{application}",
+        application = setup.application,
         version = env!("FORKYARD_PHP"),
         log = directory.path().join("log"),
         workers = setup.workers,
         user = if is_root() { "user = \"www-data\"\n" } else { "" },
-        ping = if setup.ping { "ping.path = \"/ping\"\n" } else { "" },
+        ping = if setup.ping {
+            "ping.path = \"/ping\"\nstatus_path = \"/status\"\n"
+        } else {
+            ""
+        },
         env = table(&setup.env),
         php_ini = setup.write_php_ini(directory.path()),
         php_value = table(&setup.php_value),

@@ -23,7 +23,10 @@ pub(crate) struct Setup {
     pub(crate) limit_extensions: Option<Vec<String>>,
     /// More php.ini text.
     pub(crate) php_ini: String,
+    /// `/ping` and `/status` are the pool's own pages.
     pub(crate) ping: bool,
+    /// For forkyard's own file: more lines of the application.
+    pub(crate) application: String,
     /// For php-fpm's files: requests that a worker serves.
     pub(crate) max_requests: Option<u32>,
     /// For php-fpm's files: no worker before the first request.

@@ -37,7 +37,7 @@ impl PhpFpm {
             conf.push_str("user = www-data\ngroup = www-data\n");
         }
         if setup.ping {
-            conf.push_str("ping.path = /ping\nping.response = pong\n");
+            conf.push_str("ping.path = /ping\nping.response = pong\npm.status_path = /status\n");
         }
         if let Some(count) = setup.max_requests {
             writeln!(conf, "pm.max_requests = {count}").expect("to memory");

@@ -1,6 +1,7 @@
 //! The pages about errors, in a real browser.
 
 use super::stand::{Dev, site};
+use crate::skip::needs_file;
 use crate::support::daemon::directory;
 use std::fs;
 use std::path::Path;
@@ -8,6 +9,8 @@ use std::process::Command;
 
 /// The width of a small phone, in CSS pixels.
 const PHONE: u32 = 360;
+/// Of the Debian package chromium.
+const BROWSER: &str = "/usr/bin/chromium";
 /// The same page for readers of the dark.
 const DARK: &str = "--blink-settings=preferredColorScheme=0";
 
@@ -21,13 +24,9 @@ prices = {
 average_of_all_prices_that_are_known_to_this_module = sum(prices.values()) / len(price) # <script>alert(1)</script>
 ";
 
-fn has_browser() -> bool {
-    Command::new("chromium").arg("--version").output().is_ok()
-}
-
 /// Runs the browser on a page with these options; what it prints. It takes seconds of a processor to start.
 fn browse(dir: &Path, page: &Path, options: &[&str]) -> String {
-    let output = Command::new("chromium")
+    let output = Command::new(BROWSER)
         .args([
             "--headless",
             "--no-sandbox",
@@ -115,8 +114,8 @@ fn look_at(page: &str) {
 
 #[test]
 fn the_page_about_a_failed_start_is_readable_everywhere() {
-    if !has_browser() {
-        return crate::skip::skip("there is no chromium");
+    if needs_file(BROWSER) {
+        return;
     }
     let files = [("wsgi.py", "import prices\n"), ("prices.py", MODULE)];
     let (_dir, root) = site(&files);
@@ -147,8 +146,8 @@ fn the_page_about_a_failed_start_is_readable_everywhere() {
 /// Of a program it is the developer's own program that finds the line.
 #[test]
 fn the_page_about_a_program_shows_its_code() {
-    if !has_browser() {
-        return crate::skip::skip("there is no chromium");
+    if needs_file(BROWSER) {
+        return;
     }
     let (_dir, root) = site(&[("app.js", "const a = 1;\nconst b = missing_function(a);\n")]);
     let dev = Dev::start(&root);
@@ -165,8 +164,8 @@ fn the_page_about_a_program_shows_its_code() {
 
 #[test]
 fn the_page_about_an_exception_is_readable_everywhere() {
-    if !has_browser() {
-        return crate::skip::skip("there is no chromium");
+    if needs_file(BROWSER) {
+        return;
     }
     let code = format!(
         "def application(environ, start_response):\n    raise ValueError('<b>{}</b>')\n",

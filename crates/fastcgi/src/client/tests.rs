@@ -40,14 +40,17 @@ fn an_answer_may_be_cut_anywhere() {
             (stdout.as_slice(), stderr.as_slice()),
             (&b"output"[..], &b"error"[..])
         );
-        let expected = [
-            "Closed(Stderr)",
-            "Closed(Stdout)",
-            "End { app_status: 3, status: RequestComplete }",
-        ];
+        let expected = ["End { app_status: 3, status: RequestComplete }"];
         assert_eq!(rest, expected, "cut at {cut}");
         assert_eq!(answer.request_id(), 4);
     }
+}
+
+#[test]
+fn streams_may_be_closed_by_an_empty_record() {
+    let wire = [RecordType::Stderr, RecordType::Stdout].map(|kind| header(kind, 1, 0, 0));
+    let (.., rest) = parts(&mut Answer::new(), &wire.concat(), 16);
+    assert_eq!(rest, ["Closed(Stderr)", "Closed(Stdout)"]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What the router answers where no application does.
 
-use fastcgi::{MAX_CONTENT, ProtocolStatus, RecordType, Violation, header};
+use fastcgi::{MAX_CONTENT, ProtocolStatus, RecordType, Violation, end_request, header};
 use std::time::Duration;
 
 /// Why no application answers.
@@ -75,15 +75,14 @@ impl Problem {
             answer.extend(header(RecordType::Stdout, id, piece.len() as u16, 0));
             answer.extend_from_slice(piece);
         }
-        answer.extend(header(RecordType::Stdout, id, 0, 0));
-        answer.extend(end(id, ProtocolStatus::RequestComplete));
+        answer.extend(end_request(id, 0, ProtocolStatus::RequestComplete));
         answer
     }
 }
 
 /// What is answered to a request whose parameters are larger than what can be passed on.
 pub(super) fn too_large(id: u16) -> Vec<u8> {
-    end(id, ProtocolStatus::Overloaded)
+    end_request(id, 0, ProtocolStatus::Overloaded).to_vec()
 }
 
 /// What is answered to a client that breaks the protocol.
@@ -92,13 +91,6 @@ pub(super) fn to_violation(violation: &Violation) -> Vec<u8> {
         .reply()
         .map(|reply| reply.bytes().to_vec())
         .unwrap_or_default()
-}
-
-/// The end of a request (section 5.5).
-fn end(id: u16, status: ProtocolStatus) -> Vec<u8> {
-    let mut record = header(RecordType::EndRequest, id, 8, 0).to_vec();
-    record.extend([0, 0, 0, 0, status as u8, 0, 0, 0]);
-    record
 }
 
 #[cfg(test)]
@@ -122,7 +114,6 @@ mod tests {
                     assert_eq!(answer.request_id(), 3);
                     return String::from_utf8(text).expect("UTF-8");
                 }
-                Part::Closed(_) => {}
                 other => panic!("{other:?}"),
             }
         }
