@@ -6,6 +6,8 @@ mod commands;
 mod dropin;
 mod files;
 mod import;
+mod levels;
+mod links;
 mod listening;
 mod name;
 mod pair;

@@ -27,8 +27,15 @@ pub(crate) struct Fpm {
 }
 
 impl Fpm {
-    /// Starts a program; `{DIR}` in the settings is its directory, `{PORT}` its port. The scripts are in it, too.
+    /// Starts a program, and waits until it is ready.
     pub(crate) fn start(program: &str, global: &str, pool: &str, scripts: &[(&str, &str)]) -> Fpm {
+        let fpm = Fpm::launch(program, global, pool, scripts);
+        fpm.wait_for("error", "ready to handle connections");
+        fpm
+    }
+
+    /// Starts a program; `{DIR}` in the settings is its directory, `{PORT}` its port. The scripts are in it, too.
+    pub(crate) fn launch(program: &str, global: &str, pool: &str, scripts: &[(&str, &str)]) -> Fpm {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().expect("there is room");
         let path = directory.path();
@@ -56,13 +63,11 @@ impl Fpm {
             .stderr(errors)
             .spawn()
             .expect("it can be run");
-        let fpm = Fpm {
+        Fpm {
             child,
             directory,
             address,
-        };
-        fpm.wait_for("error", "ready to handle connections");
-        fpm
+        }
     }
 
     /// Both programs, php-fpm first.
