@@ -3,6 +3,7 @@
 mod access;
 mod both;
 mod commands;
+mod day;
 mod dropin;
 mod files;
 mod import;

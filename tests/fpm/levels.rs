@@ -39,7 +39,7 @@ const SOURCES: &[(&str, &str)] = &[
 type Logged = (&'static str, Vec<String>, String);
 
 /// What each source adds to the log.
-fn run(fpm: &Fpm, is_caught: bool) -> Vec<Logged> {
+fn run(fpm: &Fpm, level: &str, is_caught: bool) -> Vec<Logged> {
     let connect = || Client::connect_tcp(&fpm.address).ok();
     until("the socket", connect);
     let mut seen = 0;
@@ -48,8 +48,16 @@ fn run(fpm: &Fpm, is_caught: bool) -> Vec<Logged> {
         let text = {
             let mut client = connect().expect("it listens");
             let answer = client.request(&fpm.params(script, ""), b"");
-            answer.map(|answer| answer.error_text()).unwrap_or_default()
+            let text = answer.map(|answer| answer.error_text()).unwrap_or_default();
+            text.replace(&fpm.path("").display().to_string(), "DIR/")
         };
+        if *script == "crash.php" && matches!(level, "debug" | "notice") {
+            // The new worker may answer before the master says that it has made it.
+            let is_started = |line: &str| line.contains("NOTICE: ") && line.ends_with(" started");
+            until("the new worker", || {
+                fpm.read("error").lines().any(is_started).then_some(())
+            });
+        }
         let mark = format!("mark {script}");
         // It takes the way of the output before it, if that is logged.
         fpm.ask(&fpm.params("mark.php", script), b"");
@@ -128,7 +136,7 @@ fn every_source_is_logged_at_every_level_as_by_php_fpm() {
                 word(decorated)
             );
             let global = format!("log_level = {level}");
-            let start = |program: &str| run(&Fpm::launch(program, &global, &pool, &scripts), caught);
+            let start = |program: &str| run(&Fpm::launch(program, &global, &pool, &scripts), level, caught);
             let [stock, ours] = [STOCK, forkyard_fpm()].map(start);
             for (stock, ours) in stock.into_iter().zip(ours) {
                 compare(level, decorated, stock, ours);

@@ -3,7 +3,7 @@
 use super::both::{STOCK, forkyard_fpm, is_stock_there, without_time};
 use super::service::Daemon;
 use crate::support::fcgi::{Client, Params};
-use crate::support::until;
+use crate::support::{copy_program, until};
 use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Gid, Pid, Uid, chown, fchown, pipe2};
@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
@@ -258,6 +258,34 @@ fn a_daemon_in_the_background_keeps_the_stream_that_a_log_goes_to() {
         launcher.expect("exiting, bye-bye!");
         until("the daemon to end", || kill(pid, None).is_err().then_some(()));
     }
+}
+
+/// As a package manager does it: the new file takes the old one's name.
+fn install(site: &Site, name: &str) -> String {
+    let target = site.path(name);
+    let new = target.with_extension("new");
+    copy_program(&Path::new(forkyard_fpm()).with_file_name(name), &new);
+    fs::rename(&new, &target).expect("writable");
+    target.display().to_string()
+}
+
+#[test]
+fn the_next_program_goes_on_with_the_stream() {
+    if !is_possible() {
+        return;
+    }
+    let site = Site::new(place(0o777, 0, 0, 0), "/dev/stderr", "error_log");
+    install(&site, "forkyard-php");
+    let program = install(&site, "forkyard-fpm");
+    let daemon = site.start(&program, "-F", 0);
+    daemon.expect("ready to handle connections");
+    install(&site, "forkyard-fpm");
+    daemon.signal(Signal::SIGUSR2);
+    daemon.expect("taking over from process");
+    daemon.expect("ready to handle connections");
+    assert_eq!(site.ask("0").as_deref(), Some("fine"));
+    daemon.signal(Signal::SIGUSR1);
+    daemon.expect("error log file re-opened");
 }
 
 #[test]

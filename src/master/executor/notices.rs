@@ -65,11 +65,16 @@ impl Executor {
                     age.as_secs_f64()
                 );
             }
-            Notice::EmergencyRestart(rule) => log::warn!(
-                "failed processes threshold ({} in {} sec) is reached, initiating reload",
-                rule.threshold,
-                rule.interval.as_secs_f64()
-            ),
+            Notice::EmergencyRestart(rule) => {
+                log::warn!(
+                    "failed processes threshold ({} in {} sec) is reached, initiating reload",
+                    rule.threshold,
+                    rule.interval.as_secs_f64()
+                );
+                // php-fpm replaces none of them one by one.
+                let generations = self.pools.generations.values_mut();
+                generations.for_each(|generation| generation.unreplaced = 0);
+            }
             Notice::RequestTimedOut(worker, age, force) => {
                 let (pool, pid) = self.pools.name_worker(*worker);
                 log::warn!(
