@@ -183,6 +183,7 @@ impl Stand {
                 slots: SLOTS,
                 descriptor_limit: None,
                 log_limit: 1024,
+                log_level: forkyard::config::LogLevel::Notice,
                 restart_mark: None,
                 process_name: String::new(),
                 refork_at: None,

@@ -1,9 +1,9 @@
 //! Becomes the daemon: in the background if it is to, with its programs and streams.
 
+use crate::config::Config;
 use crate::config::php::set_installed;
-use crate::config::{Config, LogTarget};
 use crate::handover::InheritedState;
-use crate::logs::is_stderr;
+use crate::logs::streams_of;
 use crate::master::{self, Frontend, Handlers, RunError};
 use crate::sys::{fd, process};
 use std::path::{Path, PathBuf};
@@ -30,38 +30,21 @@ pub(crate) fn run(
         .then(|| process::daemonize(i32::from(EXIT_SOFTWARE)))
         .transpose()
         .map_err(RunError::Background)?;
-    let is_seen = config.global.error_log == LogTarget::Stderr;
-    let logs_to_stderr = needs_stderr(&config);
+    let kept = streams_of(&config);
     let in_background = launcher.is_some() || inherited.in_background;
     let ready = move || {
         if !in_background {
             return;
         }
-        if !logs_to_stderr {
-            if let Err(error) = fd::let_go_of_standard_streams(false) {
-                log::warn!("the standard streams stay open: {error}");
-            }
+        // The process that started it may wait for the end of these.
+        if let Err(error) = fd::let_go_of_standard_streams(&kept) {
+            log::warn!("the standard streams stay open: {error}");
         }
         if let Some(launcher) = launcher {
             launcher.report(0);
         }
-        // The process that started it may wait for the end of these.
-        if let Err(error) = fd::let_go_of_standard_streams(is_seen) {
-            log::error!("the standard streams stay open: {error}");
-        }
     };
     master::run(config, handlers, frontend, programs, inherited, ready)
-}
-
-/// Whether a log goes to the stream that this process was started with.
-fn needs_stderr(config: &Config) -> bool {
-    let is_log = match &config.global.error_log {
-        LogTarget::Stderr => true,
-        LogTarget::File(path) => is_stderr(path),
-        LogTarget::Syslog { .. } => false,
-    };
-    let mut access = config.pools.iter().filter_map(|pool| pool.access.as_ref());
-    is_log || access.any(|access| is_stderr(&access.path))
 }
 
 /// Where forkyard's own programs are: in `lib/forkyard` of the directory that packages are installed below, else beside this

@@ -3,9 +3,12 @@
 mod access;
 mod both;
 mod commands;
+mod day;
 mod dropin;
 mod files;
 mod import;
+mod levels;
+mod links;
 mod listening;
 mod name;
 mod pair;

@@ -10,6 +10,7 @@ use crate::config::{Config, Host, LogLevel, LogTarget, php};
 use crate::control::protocol::Complaint;
 use crate::logs::Log;
 use crate::master::Frontend;
+use crate::sys::file::OwnStream;
 use crate::sys::title;
 use arguments::Met;
 use std::ffi::{OsStr, OsString};
@@ -207,8 +208,8 @@ fn tell(journal: &Journal, is_start: bool) {
         return;
     };
     let later = &journal.lines[*at..];
-    let is_terminal = matches!(path.to_str(), Some("/dev/stderr" | "/proc/self/fd/2"));
-    if !later.is_empty() && !is_terminal {
+    let is_written = OwnStream::of_log(path) == Some(OwnStream::Error);
+    if !later.is_empty() && !is_written {
         let file = LogTarget::File(path.clone());
         if log.direct(&file, LogLevel::Debug).is_ok() {
             write(later, log, false);

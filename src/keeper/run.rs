@@ -6,7 +6,8 @@ use super::shelf::{MOST, Shelf};
 use crate::config::{LogFormat, LogLevel, LogTarget};
 use crate::handover::frame;
 use crate::handover::names::CONFIG;
-use crate::logs::Log;
+use crate::logs::{Log, stream_of};
+use crate::sys::file::OwnStream;
 use crate::sys::notify::{self, Notifier, Receiver};
 use crate::sys::process::{self, Ended, Launcher, Program};
 use crate::sys::{self, Error, clock, fd, memfile, passed, signal, title};
@@ -78,7 +79,7 @@ pub fn run(settings: KeeperSettings) -> sys::Result<u8> {
         core: Core::new(clock::now()),
         master: None,
         exit: None,
-        logs_to_stderr: true,
+        kept_streams: vec![OwnStream::Error],
     };
     keeper.start();
     keeper.serve()
@@ -96,7 +97,7 @@ struct Keeper {
     core: Core,
     master: Option<i32>,
     exit: Option<u8>,
-    logs_to_stderr: bool,
+    kept_streams: Vec<OwnStream>,
 }
 
 impl Keeper {
@@ -201,7 +202,7 @@ impl Keeper {
             if let Some(name) = name.filter(|_| message.keeps) {
                 for descriptor in letter.descriptors {
                     if name == CONFIG {
-                        self.logs_to_stderr = follow_log(descriptor.as_fd());
+                        self.kept_streams = follow_log(descriptor.as_fd());
                     }
                     if !self.shelf.keep(name, descriptor) {
                         log::warn!("there is no room for more than {MOST} descriptors");
@@ -212,7 +213,7 @@ impl Keeper {
                 self.tell(KeeperEvent::Ready, None);
                 if let Some(launcher) = self.settings.launcher.take() {
                     // What started it may wait for the end of these, and later masters are given what the keeper has.
-                    if let Err(error) = fd::let_go_of_standard_streams(self.logs_to_stderr) {
+                    if let Err(error) = fd::let_go_of_standard_streams(&self.kept_streams) {
                         log::warn!("the standard streams stay open: {error}");
                     }
                     launcher.report(0);
@@ -300,9 +301,9 @@ struct KeptGlobal {
     log_format: LogFormat,
 }
 
-/// What the keeper has to say goes where the master's lines go. On failure it goes where it went before. Says whether that is
-/// standard error, as far as is known.
-fn follow_log(config: BorrowedFd<'_>) -> bool {
+/// What the keeper has to say goes where the master's lines go. On failure it goes where it went before. Returns the standard
+/// stream that it goes to; standard error, if that is not known.
+fn follow_log(config: BorrowedFd<'_>) -> Vec<OwnStream> {
     let followed = memfile::read(config, frame::MOST_BYTES)
         .map_err(|error| error.to_string())
         .and_then(|bytes| {
@@ -317,11 +318,11 @@ fn follow_log(config: BorrowedFd<'_>) -> bool {
             log.direct(&error_log, log_level)
                 .map_err(|error| error.to_string())?;
             log.write_as(log_format);
-            Ok(error_log == LogTarget::Stderr)
+            Ok(stream_of(&error_log).into_iter().collect())
         });
     followed.unwrap_or_else(|problem| {
         log::warn!("the keeper does not follow the master's log: {problem}");
-        true
+        vec![OwnStream::Error]
     })
 }
 

@@ -63,6 +63,11 @@ impl Service {
         }
     }
 
+    /// Whether there is a service manager that wants to know.
+    pub(super) fn is_there(&self) -> bool {
+        self.notifier.is_some()
+    }
+
     /// When [`Service::poll`] is to be called next.
     pub(super) fn deadline(&self) -> Option<Tick> {
         let watchdog = self.watchdog.as_ref().map(|watchdog| watchdog.due);
@@ -85,6 +90,14 @@ impl Service {
     }
 }
 
+/// Logs how often the service manager is told what the pools do. php-fpm does so whether or not there is one.
+pub(super) fn say_interval(interval: Option<Duration>) {
+    match interval {
+        Some(interval) => log::info!("systemd monitor interval set to {}ms", interval.as_millis()),
+        None => log::info!("systemd monitor disabled"),
+    }
+}
+
 /// Tells the service manager what the pools do, now and then.
 struct Bulletin {
     interval: Duration,
@@ -95,7 +108,6 @@ struct Bulletin {
 
 impl Bulletin {
     fn new(interval: Duration) -> Bulletin {
-        log::info!("systemd monitor interval set to {}ms", interval.as_millis());
         Bulletin {
             interval,
             due: clock::now() + interval,

@@ -8,7 +8,7 @@ use super::manager::Manager;
 use super::reload_diff::ReloadScope;
 use super::reload_plan::Changes;
 use super::run::{Master, system};
-use super::service::Service;
+use super::service::{Service, say_interval};
 use crate::config::{self, Config};
 use crate::control::protocol::DaemonMode;
 use crate::handover::InheritedState;
@@ -112,6 +112,9 @@ pub(crate) fn run(
     log::info!("ready to handle connections");
     ready();
     master.service.tell_ready();
+    if master.executor.context.speaks_as_fpm || master.service.is_there() {
+        say_interval(interval);
+    }
     master.service.set_bulletin(interval);
     let outcome = master.serve();
     master.executor.end_jobs();

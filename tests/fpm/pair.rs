@@ -27,8 +27,25 @@ pub(crate) struct Fpm {
 }
 
 impl Fpm {
-    /// Starts a program; `{DIR}` in the settings is its directory, `{PORT}` its port. The scripts are in it, too.
+    /// Starts a program, and waits until it is ready.
     pub(crate) fn start(program: &str, global: &str, pool: &str, scripts: &[(&str, &str)]) -> Fpm {
+        let fpm = Fpm::launch(program, global, pool, scripts);
+        fpm.wait_for("error", "ready to handle connections");
+        fpm
+    }
+
+    /// Starts a program; `{DIR}` in the settings is its directory, `{PORT}` its port. The scripts are in it, too.
+    pub(crate) fn launch(program: &str, global: &str, pool: &str, scripts: &[(&str, &str)]) -> Fpm {
+        Fpm::launch_by(&mut Command::new(program), global, pool, scripts)
+    }
+
+    /// The same, with the command for the program.
+    pub(crate) fn launch_by(
+        command: &mut Command,
+        global: &str,
+        pool: &str,
+        scripts: &[(&str, &str)],
+    ) -> Fpm {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().expect("there is room");
         let path = directory.path();
@@ -48,7 +65,7 @@ impl Fpm {
             .replace("{PORT}", port);
         fs::write(path.join("fpm.conf"), text).expect("writable");
         let errors = fs::File::create(path.join("stderr")).expect("writable");
-        let child = Command::new(program)
+        let child = command
             .args(["-F", "-n", "-y"])
             .arg(path.join("fpm.conf"))
             .stdin(Stdio::null())
@@ -56,13 +73,11 @@ impl Fpm {
             .stderr(errors)
             .spawn()
             .expect("it can be run");
-        let fpm = Fpm {
+        Fpm {
             child,
             directory,
             address,
-        };
-        fpm.wait_for("error", "ready to handle connections");
-        fpm
+        }
     }
 
     /// Both programs, php-fpm first.
@@ -81,15 +96,23 @@ impl Fpm {
         text.replace(&self.directory.path().display().to_string(), "DIR")
     }
 
-    /// Waits until a file holds this; says all of the file.
+    /// Waits until a file holds this, and returns all of the file.
     pub(crate) fn wait_for(&self, name: &str, text: &str) -> String {
+        self.wait_for_count(name, text, 1)
+    }
+
+    /// Waits until a file holds this so often, and returns all of the file.
+    pub(crate) fn wait_for_count(&self, name: &str, text: &str, count: usize) -> String {
         let end = Instant::now() + PATIENCE;
         loop {
             let read = self.read(name);
-            if read.contains(text) {
+            if read.matches(text).count() >= count {
                 return read;
             }
-            assert!(Instant::now() < end, "no {text:?} in {name}:\n{read}");
+            assert!(
+                Instant::now() < end,
+                "not {count} times {text:?} in {name}:\n{read}"
+            );
             let mut nothing = [];
             let _ = nix::poll::poll(&mut nothing, 10_u8);
         }

@@ -29,7 +29,7 @@ fn a_script_that_kills_itself() {
     daemon.write("kill.php", "<?php posix_kill(getmypid(), 9); sleep(5);");
     assert!(!daemon.get("www", "kill.php").ended);
     daemon.wait_for("exited on signal 9 (SIGKILL)");
-    daemon.wait_for("while serving \"GET /kill.php\"");
+    daemon.wait_for("was serving \"GET /kill.php\"");
     assert_well(&daemon);
 }
 

@@ -92,7 +92,7 @@ impl World for Alone<'_> {
 
 impl Machine for Alone<'_> {
     fn read_file(&self, path: &Path) -> Result<Vec<u8>, OsFailure> {
-        self.read(path).map_err(|text| OsFailure { text, code: 2 })
+        self.read(path).map_err(|text| OsFailure { text, code: Some(2) })
     }
 
     fn php_version(&self, version: &str) -> Option<String> {

@@ -2,25 +2,52 @@
  * messages.c: a part of shim.c. Messages: to the web server's error log, and to standard error.
  */
 
+static const char *level_name(enum forkyard_shim_level level)
+{
+    switch (level) {
+    case FORKYARD_SHIM_DEBUG:
+        return "DEBUG";
+    case FORKYARD_SHIM_NOTICE:
+        return "NOTICE";
+    case FORKYARD_SHIM_WARNING:
+        return "WARNING";
+    default:
+        return "ERROR";
+    }
+}
+
+/* Writes a line to standard error: the level, the message, the mark that it was cut. */
+static void write_to_stderr(const char *level, const char *message, size_t length, const char *mark)
+{
+    struct iovec line[] = {
+        {(char *)(level ? level : ""), level ? strlen(level) : 0},
+        {": ", level ? 2 : 0},
+        {(char *)message, length},
+        {(char *)mark, strlen(mark)},
+        {"\n", 1},
+    };
+    if (writev(STDERR_FILENO, line, sizeof(line) / sizeof(*line)) < 0) {
+        /* Standard error is gone, and there is no other place. */
+    }
+}
+
 /* To the web server's error log, and to standard error where that is read. Messages of one request are joined,
- * since a web server makes a line of its own of each record. */
-static void say(const char *level, const char *message, size_t length)
+ * since a web server makes a line of its own of each record. As in php-fpm, log_level keeps this worker's own messages from
+ * standard error; of a message of PHP it only leaves out the level. */
+static void say(enum forkyard_shim_level level, bool is_of_php, const char *message, size_t length)
 {
     const char *mark = "";
-    size_t limit = worker.log_limit > LOG_LINE_OVERHEAD + 3 ? worker.log_limit - LOG_LINE_OVERHEAD : 0;
+    bool is_wanted = level >= worker.log_level;
+    size_t overhead = is_wanted ? LOG_LINE_OVERHEAD : 1;
+    size_t limit = worker.log_limit > overhead + 3 ? worker.log_limit - overhead : 0;
     if (limit && length > limit) {
         length = limit - 3;
         mark = "...";
     }
-    if (worker.stderr_caught && level) {
-        struct iovec line[] = {
-            {(char *)level, strlen(level)}, {": ", 2}, {(char *)message, length}, {(char *)mark, strlen(mark)}, {"\n", 1},
-        };
-        if (writev(STDERR_FILENO, line, sizeof(line) / sizeof(*line)) < 0) {
-            /* Standard error is gone, and there is no other place. */
-        }
+    if (worker.stderr_caught && (is_wanted || is_of_php)) {
+        write_to_stderr(is_wanted ? level_name(level) : NULL, message, length, mark);
     }
-    if (!REQUEST() && level && !worker.stderr_caught && worker.log) {
+    if (!REQUEST() && !worker.stderr_caught && worker.log) {
         /* A worker script between two requests. */
         worker.log(FORKYARD_SHIM_WARNING, message, length);
     }
@@ -40,15 +67,15 @@ static void say(const char *level, const char *message, size_t length)
     }
 }
 
-static void say_formatted(const char *level, const char *format, ...) ZEND_ATTRIBUTE_FORMAT(printf, 2, 3);
-static void say_formatted(const char *level, const char *format, ...)
+static void say_formatted(enum forkyard_shim_level level, const char *format, ...) ZEND_ATTRIBUTE_FORMAT(printf, 2, 3);
+static void say_formatted(enum forkyard_shim_level level, const char *format, ...)
 {
     va_list arguments;
     char *message;
     va_start(arguments, format);
     size_t length = zend_vspprintf(&message, 0, format, arguments);
     va_end(arguments);
-    say(level, message, length);
+    say(level, false, message, length);
     efree(message);
 }
 
@@ -60,5 +87,8 @@ static void on_log_message(const char *message, int syslog_type)
         fprintf(stderr, "%s\n", message);
         return;
     }
-    say_formatted("NOTICE", "PHP message: %s", message);
+    char *line;
+    size_t length = zend_spprintf(&line, 0, "PHP message: %s", message);
+    say(FORKYARD_SHIM_NOTICE, true, line, length);
+    efree(line);
 }

@@ -45,6 +45,8 @@ static void name_ini_files(void)
 static PHP_MINIT_FUNCTION(forkyard)
 {
     become_like_php_fpm();
+    /* Without pcntl this module has another number. */
+    module_number = EG(current_module)->module_number;
     if (ini_names) {
         name_ini_files();
     }

@@ -60,15 +60,15 @@ static void on_param_ini(zval *name, zval *value, zval *index, int type, void *m
         return;
     }
     if (type != ZEND_INI_PARSER_ENTRY) {
-        say_formatted("ERROR", "Passing INI directive through FastCGI: only classic entries are allowed");
+        say_formatted(FORKYARD_SHIM_ERROR, "Passing INI directive through FastCGI: only classic entries are allowed");
         return;
     }
     if (Z_STRLEN_P(name) == 0) {
-        say_formatted("ERROR", "Passing INI directive through FastCGI: empty key");
+        say_formatted(FORKYARD_SHIM_ERROR, "Passing INI directive through FastCGI: empty key");
         return;
     }
     if (!value) {
-        say_formatted("ERROR", "Passing INI directive through FastCGI: empty value for key '%s'", Z_STRVAL_P(name));
+        say_formatted(FORKYARD_SHIM_ERROR, "Passing INI directive through FastCGI: empty value for key '%s'", Z_STRVAL_P(name));
         return;
     }
     if (worker.may_set && !worker.may_set(Z_STRVAL_P(name))) {
@@ -78,7 +78,7 @@ static void on_param_ini(zval *name, zval *value, zval *index, int type, void *m
     bool is_lasting = strcmp(Z_STRVAL_P(name), "extension") == 0 || strcmp(Z_STRVAL_P(name), "disable_classes") == 0;
     struct ini_change change = {0};
     if (is_lasting || !change_ini(Z_STRVAL_P(name), Z_STRVAL_P(value), *(int *)mode, &change)) {
-        say_formatted("ERROR", "Passing INI directive through FastCGI: unable to set '%s'", Z_STRVAL_P(name));
+        say_formatted(FORKYARD_SHIM_ERROR, "Passing INI directive through FastCGI: unable to set '%s'", Z_STRVAL_P(name));
         return;
     }
     remember(&change);

@@ -359,7 +359,7 @@ static void run_script(void)
     errno = 0;
     if (php_fopen_primary_script(&file) == FAILURE) {
         int reason = errno;
-        say_formatted("ERROR", "Unable to open primary script: %s (%s)", path, strerror(reason));
+        say_formatted(FORKYARD_SHIM_ERROR, "Unable to open primary script: %s (%s)", path, strerror(reason));
         if (reason == EACCES) {
             refuse(403, "Access denied.\n");
         } else {
@@ -386,17 +386,18 @@ static void answer(void)
         return;
     }
     if (serving->denied == 3) {
-        say_formatted("NOTICE", "Primary script unknown: its name has a zero byte (SCRIPT_FILENAME, or PATH_TRANSLATED)");
-        refuse(404, "File not found.\n");
+        say_formatted(FORKYARD_SHIM_NOTICE, "Primary script unknown: its name has a zero byte (SCRIPT_FILENAME, or PATH_TRANSLATED)");
+        refuse(404, "File not found.
+");
     } else if (!serving->script) {
-        say(NULL, "Primary script unknown", sizeof("Primary script unknown") - 1);
+        say(FORKYARD_SHIM_DEBUG, false, "Primary script unknown", sizeof("Primary script unknown") - 1);
         refuse(404, "File not found.\n");
     } else if (serving->denied == 2) {
-        say_formatted("NOTICE", "Access to the script '%s' has been denied (it is outside application.script_root)",
+        say_formatted(FORKYARD_SHIM_NOTICE, "Access to the script '%s' has been denied (it is outside application.script_root)",
                       serving->script);
         refuse(403, "Access denied.\n");
     } else if (serving->denied) {
-        say_formatted("NOTICE", "Access to the script '%s' has been denied (see security.limit_extensions)",
+        say_formatted(FORKYARD_SHIM_NOTICE, "Access to the script '%s' has been denied (see security.limit_extensions)",
                       serving->script);
         refuse(403, "Access denied.\n");
     } else {

@@ -109,6 +109,7 @@ pub(crate) struct Worker {
     pub(crate) later_status: unsafe extern "C" fn(*mut c_void, u32),
     pub(crate) log: unsafe extern "C" fn(c_int, *const c_char, usize),
     pub(crate) log_limit: u32,
+    pub(crate) log_level: u8,
     pub(crate) stderr_caught: u8,
 }
 

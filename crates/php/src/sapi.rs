@@ -51,6 +51,7 @@ impl<'p> PhpRuntime<'p> {
             later_status,
             log: write_log,
             log_limit: u32::try_from(settings.log_limit).unwrap_or(u32::MAX),
+            log_level: settings.log_level as u8,
             stderr_caught: u8::from(stderr_caught),
         });
         let limit_extensions = match &pool.application {

@@ -102,6 +102,11 @@ impl HeldEntry {
         Ok(())
     }
 
+    /// The text of the symbolic link that the name is; `None`: it is none.
+    pub fn link_text(&self) -> Option<OsString> {
+        readlinkat(&self.directory, self.name.as_os_str()).ok()
+    }
+
     /// What the name stands for, links not followed.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! Descriptors: pipes, socket pairs, passing them on, and closing what a child must not have.
 
 use super::error::{Error, Named, Result};
+use super::file::OwnStream;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, sendmsg,
@@ -354,16 +355,23 @@ pub fn replace_standard_streams(
     place(output.map_or(null.as_raw_fd(), |(_, error)| error.as_raw_fd()), 2)
 }
 
-/// Lets go of standard input and output, so that a reader of their other end sees the end now, and of standard error unless
-/// that `keeps_error`, because a log goes there.
+/// Lets go of standard input, so that a reader of its other end sees the end now, and likewise of standard output and
+/// standard error, each unless a log goes there.
 ///
 /// # Errors
 /// open(2) or dup2(2).
-pub fn let_go_of_standard_streams(keeps_error: bool) -> Result<()> {
+pub fn let_go_of_standard_streams(kept: &[OwnStream]) -> Result<()> {
     let null = null()?;
-    let stderr = std::io::stderr();
-    let error = if keeps_error { stderr.as_fd() } else { null.as_fd() };
-    replace_standard_streams(null.as_fd(), Some((null.as_fd(), error)))
+    let (stdout, stderr) = (std::io::stdout(), std::io::stderr());
+    let output = match kept.contains(&OwnStream::Output) {
+        true => stdout.as_fd(),
+        false => null.as_fd(),
+    };
+    let error = match kept.contains(&OwnStream::Error) {
+        true => stderr.as_fd(),
+        false => null.as_fd(),
+    };
+    replace_standard_streams(null.as_fd(), Some((output, error)))
 }
 
 /// First descriptor that may have been passed: below are the standard streams.

@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, open, openat};
 use nix::sys::stat::{Mode, SFlag, fstat};
 use nix::unistd::{Gid, Uid, fchown, fchownat};
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -25,16 +25,59 @@ pub fn stamp(path: &Path) -> Option<(u64, u64, i64)> {
     ))
 }
 
+/// A standard stream of this process that stands for a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OwnStream {
+    Output,
+    Error,
+}
+
+impl OwnStream {
+    /// The stream that a log's path stands for: it is the stream's name, or a symbolic link with that name as its text. The
+    /// link may be in any directory: whoever wrote it could have had no other file written to by it.
+    pub fn of_log(path: &Path) -> Option<OwnStream> {
+        match path.to_str() {
+            Some("/dev/fd/1") => Some(OwnStream::Output),
+            Some("/dev/fd/2") => Some(OwnStream::Error),
+            _ => OwnStream::named(path.as_os_str()).or_else(|| {
+                let entry = HeldEntry::locate(path).ok()?;
+                OwnStream::named(&entry.link_text()?)
+            }),
+        }
+    }
+
+    fn named(text: &OsStr) -> Option<OwnStream> {
+        match text.to_str()? {
+            "/dev/stdout" | "/proc/self/fd/1" => Some(OwnStream::Output),
+            "/dev/stderr" | "/proc/self/fd/2" => Some(OwnStream::Error),
+            _ => None,
+        }
+    }
+
+    /// A copy of its descriptor. The stream is not opened by its name: that begins at the start of a file, fails for a socket,
+    /// and fails for a pipe of another user.
+    fn copy(self) -> io::Result<File> {
+        let copied = match self {
+            OwnStream::Output => io::stdout().as_fd().try_clone_to_owned(),
+            OwnStream::Error => io::stderr().as_fd().try_clone_to_owned(),
+        };
+        copied.map(File::from)
+    }
+}
+
 /// Opens a log to append to, and makes it if it is not there, readable by its owner alone. A
-/// named pipe is not waited for.
+/// named pipe is not waited for. A path that stands for a standard stream gives that stream ([`OwnStream::of_log`]).
 ///
-/// Where only root and this process' user can write to every directory on the way, a symbolic link is followed, as
-/// `/dev/stderr` is one. Anywhere else another user may have put it there to have another file written to: then links are
+/// Where only root and this process' user can write to every directory on the way, a symbolic link is followed.
+/// Anywhere else another user may have put it there to have another file written to: then links are
 /// refused, symbolic ones and hard ones.
 ///
 /// # Errors
 /// open(2)'s; `InvalidInput` with a text for a link that is refused.
 pub fn open_log(path: &Path) -> io::Result<File> {
+    if let Some(stream) = OwnStream::of_log(path) {
+        return stream.copy();
+    }
     let entry = HeldEntry::resolve(path)?;
     let file = File::from(entry.open(append() | OFlag::O_CREAT, OWNER)?);
     let data = file.metadata()?;
@@ -45,14 +88,16 @@ pub fn open_log(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// As [`open_log`], for a log that is to be another user's: one that is made now is given to user and group.
+/// Opens a log as [`open_log`] does. A log that is made now is given to user and group.
 ///
 /// # Errors
 /// As [`open_log`].
 pub fn open_log_for(path: &Path, uid: u32, gid: u32) -> io::Result<File> {
-    let entry = HeldEntry::resolve(path)?;
-    if let Ok(file) = entry.open(append() | OFlag::O_CREAT | OFlag::O_EXCL, OWNER) {
-        return give(file, uid, gid);
+    if OwnStream::of_log(path).is_none() {
+        let entry = HeldEntry::resolve(path)?;
+        if let Ok(file) = entry.open(append() | OFlag::O_CREAT | OFlag::O_EXCL, OWNER) {
+            return give(file, uid, gid);
+        }
     }
     open_log(path)
 }
@@ -111,7 +156,7 @@ fn give(file: OwnedFd, uid: u32, gid: u32) -> io::Result<File> {
     Ok(File::from(file))
 }
 
-/// Writes a new file, readable by all, in the place of what was there. A link is replaced, not the file that it leads to.
+/// Writes a new file, which its owner alone may write to and all may read, in the place of what was there. A link is replaced, not the file that it leads to.
 ///
 /// # Errors
 /// Those of open(2) and write(2).
@@ -122,7 +167,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         _ => {}
     }
     let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
-    let mut file = File::from(entry.open(flags, Mode::from_bits_truncate(0o666))?);
+    let mut file = File::from(entry.open(flags, Mode::from_bits_truncate(0o644))?);
     file.write_all(bytes)
 }
 
@@ -239,7 +284,7 @@ mod tests {
     use nix::unistd::Uid;
     use std::fs;
     use std::io::Write;
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
     fn directory(mode: u32) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
@@ -287,6 +332,45 @@ mod tests {
             .unwrap();
         assert_eq!(fs::read_to_string(dir.path().join("real")).unwrap(), "x");
         open_log(std::path::Path::new("/dev/stderr")).unwrap();
+    }
+
+    #[test]
+    fn a_link_to_a_standard_stream_is_that_stream_in_any_directory() {
+        let dir = directory(0o777);
+        let own = |fd: i32| fs::metadata(format!("/proc/self/fd/{fd}")).unwrap();
+        let identity = |data: fs::Metadata| (data.dev(), data.ino());
+        for (number, (text, fd)) in [
+            ("/dev/stdout", 1),
+            ("/dev/stderr", 2),
+            ("/proc/self/fd/1", 1),
+            ("/proc/self/fd/2", 2),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let link = dir.path().join(number.to_string());
+            symlink(text, &link).unwrap();
+            for path in [link.as_path(), std::path::Path::new(text)] {
+                let opened = open_log(path).unwrap().metadata().unwrap();
+                assert_eq!(identity(opened), identity(own(fd)), "{}", path.display());
+            }
+        }
+        for text in [
+            "/dev/./stderr",
+            "/dev/stderr/",
+            "../dev/stderr",
+            "/proc/1/fd/2",
+            "/dev/null",
+        ] {
+            let link = dir.path().join("other");
+            let _ = fs::remove_file(&link);
+            symlink(text, &link).unwrap();
+            let error = open_log(&link).unwrap_err();
+            assert!(
+                error.to_string().contains("others can write to"),
+                "{text}: {error}"
+            );
+        }
     }
 
     #[test]

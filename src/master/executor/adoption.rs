@@ -121,7 +121,7 @@ impl Executor {
             .ok_or("no configuration names the pool")?;
         let mut settings = self
             .context
-            .settings(&pool, self.reload.config.global.log_limit, &mut HashMap::new())
+            .settings(&pool, &self.reload.config.global, &mut HashMap::new())
             .map_err(|error| error.to_string())?;
         (settings.slots, settings.started) = (left.slots, left.started);
         let access = pool

@@ -320,10 +320,11 @@ impl Processes {
             .and_then(|r| r.board.slot(worker.slot as usize));
         let entry = page.map(slot_reader::read);
         let had_work = entry.as_ref().is_some_and(slot_reader::SlotEntry::had_work);
-        let doing = entry.as_ref().and_then(describe).unwrap_or_default();
+        let doing = entry.as_ref().and_then(describe);
         let death = super::notices::Death {
             pid,
             pool: generation.settings.pool.name.clone(),
+            generation: worker.generation,
             uptime,
             doing,
         };
@@ -349,15 +350,15 @@ impl Helpers {
     }
 }
 
-/// What a worker was serving when it ended.
+/// What a worker was doing when it ended.
 fn describe(entry: &slot_reader::SlotEntry) -> Option<String> {
     match entry.stage {
         RequestStage::Creating
         | RequestStage::Accepting
         | RequestStage::Accepted
         | RequestStage::Finished => None,
-        RequestStage::ReadingHeaders => Some(", while reading a request".into()),
-        RequestStage::Working => Some(", while it did its out-of-band work".into()),
+        RequestStage::ReadingHeaders => Some("reading a request".into()),
+        RequestStage::Working => Some("doing its out-of-band work".into()),
         RequestStage::Info | RequestStage::Executing | RequestStage::End => {
             let text = |index: usize| String::from_utf8_lossy(&entry.texts[index]).into_owned();
             let query = if entry.texts[2].is_empty() {
@@ -366,7 +367,7 @@ fn describe(entry: &slot_reader::SlotEntry) -> Option<String> {
                 format!("?{}", text(2))
             };
             Some(format!(
-                ", while serving \"{} {}{query}\" (script '{}')",
+                "serving \"{} {}{query}\" (script '{}')",
                 text(0),
                 text(1),
                 text(3)

@@ -195,10 +195,21 @@ impl Executor {
             new.pid = Some(pid);
             self.handover.generation_changed(new.generation);
             self.processes.by_pid.insert(pid, Who::Worker(worker));
-            log::debug!("[pool {}] child {pid} started", {
-                let generation = new.generation;
-                self.pools.generation_name(generation)
-            });
+            let id = new.generation;
+            let speaks_as_fpm = self.context.speaks_as_fpm;
+            if let Some(generation) = self.pools.generations.get_mut(&id) {
+                // php-fpm reports a worker that replaces another one, and no other.
+                let level = match generation.unreplaced > 0 && speaks_as_fpm {
+                    true => log::Level::Info,
+                    false => log::Level::Debug,
+                };
+                generation.unreplaced = generation.unreplaced.saturating_sub(1);
+                log::log!(
+                    level,
+                    "[pool {}] child {pid} started",
+                    generation.settings.pool.name
+                );
+            }
             self.context.happened.push_back(Event::Forked(worker));
             self.pools.count_start(worker);
             if self.pools.workers.get(&worker).is_some_and(|new| new.up) {

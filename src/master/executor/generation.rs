@@ -42,6 +42,8 @@ pub(super) struct Generation {
     pub(super) slow_log: Option<File>,
     /// Where what its processes write goes, in place of the daemon's log.
     pub(super) app_log: Option<File>,
+    /// Workers that ended by themselves and were not replaced yet.
+    pub(super) unreplaced: u32,
     /// What its `env_file` had at the last start.
     pub(super) secrets: BTreeMap<String, String>,
     /// Where its workers find the processes of its program.
@@ -141,6 +143,7 @@ impl Generation {
             access,
             slow_log: None,
             app_log: None,
+            unreplaced: 0,
             secrets: BTreeMap::new(),
             share: None,
         }

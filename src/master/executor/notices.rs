@@ -13,8 +13,9 @@ pub(super) struct Death {
     pub(super) pid: i32,
     pub(super) pool: String,
     pub(super) uptime: Duration,
-    /// What it was serving, as the end of a sentence.
-    pub(super) doing: String,
+    pub(super) generation: GenerationId,
+    /// What it was doing, as the end of a sentence: `serving "GET /"`.
+    pub(super) doing: Option<String>,
 }
 
 impl Executor {
@@ -26,9 +27,9 @@ impl Executor {
                 self.pools.pool_name(*pool),
                 self.pools.prefix_of_settings(&self.reload, *pool)
             ),
-            Notice::ProcessMaxReached(max) => log::warn!(
-                "The maximum number of processes has been reached ({max}). Please review your configuration and \
-                 consider raising 'process.max'"
+            Notice::ProcessMaxReached(_) => log::warn!(
+                "The maximum number of processes has been reached. Please review your configuration and consider raising \
+                 'process.max'"
             ),
             Notice::NoWorkerPossible(pool, Some(wait)) => log::error!(
                 "[pool {}] no worker is left and none can be made; requests wait, trying again in {}",
@@ -64,11 +65,16 @@ impl Executor {
                     age.as_secs_f64()
                 );
             }
-            Notice::EmergencyRestart(rule) => log::warn!(
-                "failed processes threshold ({} in {} sec) is reached, initiating reload",
-                rule.threshold,
-                rule.interval.as_secs_f64()
-            ),
+            Notice::EmergencyRestart(rule) => {
+                log::warn!(
+                    "failed processes threshold ({} in {} sec) is reached, initiating reload",
+                    rule.threshold,
+                    rule.interval.as_secs_f64()
+                );
+                // php-fpm replaces none of them one by one.
+                let generations = self.pools.generations.values_mut();
+                generations.for_each(|generation| generation.unreplaced = 0);
+            }
             Notice::RequestTimedOut(worker, age, force) => {
                 let (pool, pid) = self.pools.name_worker(*worker);
                 log::warn!(
@@ -96,9 +102,14 @@ impl Executor {
                 },
                 seconds(*limit)
             ),
-            Notice::WorkerGone(worker, exit, expected) => {
+            Notice::WorkerGone(worker, exit, was_told) => {
                 if let Some(death) = self.processes.deaths.remove(worker) {
-                    say_death(&death, *exit, *expected);
+                    let level = death_level(*exit, *was_told, self.context.speaks_as_fpm);
+                    say_death(&death, *exit, level);
+                    let generation = self.pools.generations.get_mut(&death.generation);
+                    if let Some(generation) = generation.filter(|_| !*was_told) {
+                        generation.unreplaced = generation.unreplaced.saturating_add(1);
+                    }
                 }
             }
             // Why is in the log already.
@@ -182,7 +193,7 @@ impl Pools {
     }
 }
 
-fn say_death(death: &Death, exit: Exit, expected: bool) {
+fn say_death(death: &Death, exit: Exit, level: log::Level) {
     let Death {
         pid,
         pool,
@@ -190,16 +201,26 @@ fn say_death(death: &Death, exit: Exit, expected: bool) {
         doing,
         ..
     } = death;
-    let text = format!(
-        "[pool {pool}] child {pid} exited {} after {}.{:06} seconds from start{doing}",
+    log::log!(
+        level,
+        "[pool {pool}] child {pid} exited {} after {}.{:06} seconds from start",
         how(exit),
         uptime.as_secs(),
         uptime.subsec_micros()
     );
-    match (expected, exit) {
-        (true, _) => log::debug!("{text}"),
-        (false, Exit::Code(0) | Exit::Unknown) => log::info!("{text}"),
-        (false, _) => log::warn!("{text}"),
+    if let Some(doing) = doing {
+        log::log!(level, "[pool {pool}] child {pid} was {doing}");
+    }
+}
+
+/// php-fpm reports each worker that ends by itself.
+fn death_level(exit: Exit, was_told: bool, speaks_as_fpm: bool) -> log::Level {
+    match exit {
+        _ if was_told => log::Level::Debug,
+        Exit::Code(0) if speaks_as_fpm => log::Level::Info,
+        Exit::Code(0) => log::Level::Debug,
+        Exit::Unknown => log::Level::Info,
+        Exit::Code(_) | Exit::Signal { .. } => log::Level::Warn,
     }
 }
 

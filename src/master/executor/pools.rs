@@ -7,7 +7,7 @@ use super::prepare::Identities;
 use super::sources::Source;
 use super::worker::WorkerProcess;
 use super::{Context, Executor, Handover, Rights, opcache_cache};
-use crate::config::{Address, Application, Config, Listen, Pool};
+use crate::config::{Address, Application, Config, Global, Listen, Pool};
 use crate::confine::{self, Group};
 use crate::handover::names;
 use crate::indexed::{Indexed, Keyed};
@@ -130,8 +130,12 @@ pub(in crate::master) struct Pools {
 impl Executor {
     /// Makes everything anew with the configuration that is in force.
     pub(super) fn renew(&mut self) {
+        let sockets = self.named_sockets();
         match self.prepare(self.reload.config.clone(), ReloadScope::All) {
-            Ok((wanted, _)) => self.context.happened.push_back(Event::Apply(wanted)),
+            Ok((wanted, changes)) => {
+                self.begin_reload(changes, sockets, None);
+                self.context.happened.push_back(Event::Apply(wanted));
+            }
             Err(error) => log::error!("the old processes stay: {error}"),
         }
     }
@@ -495,7 +499,7 @@ impl Context {
     pub(super) fn settings<'p>(
         &self,
         pool: &'p Arc<Pool>,
-        log_limit: usize,
+        global: &Global,
         identities: &mut Identities<'p>,
     ) -> Result<Settings, ApplyError> {
         let user = pool.user.as_deref().filter(|_| identity::is_root());
@@ -521,21 +525,22 @@ impl Context {
             .map_err(|error| ApplyError::OpcacheCache(pool.name.clone(), error))?;
         let mut settings = Settings {
             identity: Some(identity.clone()),
-            ..self.bare_settings(pool, log_limit)
+            ..self.bare_settings(pool, global)
         };
         settings.restart_mark = settings.restart_file().and_then(|path| RestartMark::of(&path));
         Ok(settings)
     }
 
     /// What of a pool's settings takes no look at the system.
-    pub(super) fn bare_settings(&self, pool: Arc<Pool>, log_limit: usize) -> Settings {
+    pub(super) fn bare_settings(&self, pool: Arc<Pool>, global: &Global) -> Settings {
         Settings {
             slots: pool.pm.max_children(),
             pool,
             identity: None,
             started: Generation::started_now(),
             descriptor_limit: self.descriptor_limit,
-            log_limit,
+            log_limit: global.log_limit,
+            log_level: global.log_level,
             refork_at: None,
             process_name: title::name(),
             restart_mark: None,

@@ -5,7 +5,7 @@ use super::apply_error::ApplyError;
 use super::pools::policy;
 use super::sockets::Sockets;
 use super::{Executor, Pools};
-use crate::config::{Config, OnError, Pool, ReloadWhen};
+use crate::config::{Config, Global, OnError, Pool, ReloadWhen};
 use crate::confine::{self, Group};
 use crate::logs::open_file;
 use crate::master::event::{GenerationId, PoolId, Wanted, WantedPool};
@@ -148,7 +148,7 @@ impl Executor {
                 prospects.extend(unchanged);
                 continue;
             }
-            let error = match self.open_pool(pool, config.global.log_limit, &mut identities) {
+            let error = match self.open_pool(pool, &config.global, &mut identities) {
                 Ok(opened) => {
                     prospects.push(Prospect::Open(Box::new(opened)));
                     continue;
@@ -183,7 +183,7 @@ impl Executor {
     fn open_pool<'p>(
         &mut self,
         pool: &'p Arc<Pool>,
-        log_limit: usize,
+        global: &Global,
         identities: &mut Identities<'p>,
     ) -> Result<Opened, ApplyError> {
         let access = pool.access.as_ref().map(|access| open_file(&access.path));
@@ -194,7 +194,7 @@ impl Executor {
             let path = pool.slow_log.as_ref().map(|slow| slow.path.clone());
             ApplyError::SlowLog(pool.name.clone(), path.unwrap_or_default(), error)
         })?;
-        let settings = self.context.settings(pool, log_limit, identities)?;
+        let settings = self.context.settings(pool, global, identities)?;
         let failed = |e| ApplyError::Confine(pool.name.clone(), e);
         let group = confine::check(&settings.pool).map_err(failed)?;
         // Opened when the pool begins; here, whether it can be.

@@ -11,6 +11,7 @@ use crate::master::event::{GenerationId, PoolId};
 use crate::master::pool_restart::{self, FULL_INTERVAL, RestartReason, Situation};
 use crate::master::reload_plan::Changes;
 use crate::master::reload_progress::{self, ReloadProgress};
+use crate::master::service::say_interval;
 use crate::scoreboard::{RequestStage, slot_reader};
 use crate::sys::socket::{self, Bound};
 use crate::sys::{clock, invocation};
@@ -99,7 +100,7 @@ fn named(listener: &Listener) -> NamedSocket {
 
 /// What php-fpm says while it executes itself anew, and then as a new master. Programs wait for these lines, though this
 /// master has stayed.
-fn say_as_fpm(sockets: &[NamedSocket]) {
+fn say_as_fpm(sockets: &[NamedSocket], interval: Option<Duration>) {
     let started = invocation::get()
         .map(|it| it.arguments.as_slice())
         .unwrap_or_default();
@@ -115,6 +116,7 @@ fn say_as_fpm(sockets: &[NamedSocket]) {
     }
     log::info!("fpm is running, pid {}", std::process::id());
     log::info!("ready to handle connections");
+    say_interval(interval);
 }
 
 impl Executor {
@@ -264,7 +266,7 @@ impl Executor {
         };
         log::log!(level, "{}", reload_progress::line(&report));
         if self.context.speaks_as_fpm && report.failed.is_empty() {
-            say_as_fpm(&reload.sockets);
+            say_as_fpm(&reload.sockets, self.reload.config.global.systemd_interval);
         }
         if let Some(asker) = reload.asker {
             self.answer(asker, &Answer::Reloaded(Box::new(report)));

@@ -220,9 +220,8 @@ impl Executor {
         let is_users = |pool: &Pool| !is_root || pool.user.as_deref().is_some_and(|user| user != "root");
         let pools = config.pools.iter().filter(|pool| sharing::wants_zygote(pool));
         let pools = pools.filter(|pool| pool.applications.is_some() || is_users(pool));
-        let log_limit = config.global.log_limit;
         let kinds = pools.map(|pool| {
-            let settings = self.context.bare_settings(pool.clone(), log_limit);
+            let settings = self.context.bare_settings(pool.clone(), &config.global);
             (common(&settings), pool.applications.is_some())
         });
         for common in several(kinds, 1) {

@@ -1,7 +1,9 @@
 //! forkyard-php alone: this plays the master, so that what the two say to each other can be tested.
 
 use super::{Setup, directory, is_root, wait_for};
-use forkyard::config::{Address, Application, Limits, Listen, Php, Pool, ProcessManager, ReloadWhen};
+use forkyard::config::{
+    Address, Application, Limits, Listen, LogLevel, Php, Pool, ProcessManager, ReloadWhen,
+};
 use forkyard::runtime::php::protocol::{Answer, Command, SOCKET};
 use forkyard::scoreboard::Board;
 use forkyard::sys::fd::{pipe, send_with, socket_pair};
@@ -293,5 +295,6 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         slots: setup.workers,
         descriptor_limit: None,
         log_limit: 1024,
+        log_level: LogLevel::Notice,
     }
 }

@@ -135,6 +135,36 @@ fn a_log_is_not_written_through_a_link_that_others_may_have_put_there() {
     }
 }
 
+/// A link whose text is a standard stream's name is not followed: the log is the daemon's own stream.
+#[test]
+fn a_link_to_a_standard_stream_stands_for_the_daemon_s_own() {
+    let dir = trap(&[]);
+    let theirs = dir.path().join("theirs");
+    for (log, text) in [
+        ("error_log", "/dev/stderr"),
+        ("access.log", "/proc/self/fd/2"),
+        ("slowlog", "/dev/stdout"),
+        ("app_log", "/dev/stderr"),
+    ] {
+        symlink(text, theirs.join(log)).expect("symlink");
+    }
+    let app_log = format!("app_log = \"{}\"\n[pool.www.application]", theirs.join("app_log").display());
+    let text = with_logs(dir.path(), |name| theirs.join(name));
+    let text = text.replace("[pool.www.application]", &app_log);
+    fs::write(dir.path().join("forkyard.toml"), text).expect("write");
+    let daemon = Daemon::start_in(dir.path());
+    daemon.write("a.php", "<?php file_put_contents('php://stderr', \"from the script\\n\");");
+    for count in 1..=2 {
+        daemon.get("www", "a.php");
+        daemon.wait_for_count("from the script", count);
+        daemon.wait_for_count("\"GET /a.php\" 200", count);
+        daemon.signal(Signal::SIGUSR1);
+        daemon.wait_for_count("error log file re-opened", count);
+        daemon.wait_for_count("access log file re-opened", count);
+        daemon.wait_for_count("application log file re-opened", count);
+    }
+}
+
 /// The same when the logs are opened again, at SIGUSR1: they go on in the old files.
 #[test]
 fn nor_when_it_is_opened_again() {

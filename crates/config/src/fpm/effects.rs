@@ -60,9 +60,12 @@ pub fn release_of(library: &Path) -> Option<String> {
 }
 
 fn failure(error: &io::Error) -> OsFailure {
-    let code = error.raw_os_error().unwrap_or(0);
+    let code = error.raw_os_error();
     OsFailure {
-        text: Errno::from_raw(code).desc().to_owned(),
+        text: match code {
+            Some(code) => Errno::from_raw(code).desc().to_owned(),
+            None => error.to_string(),
+        },
         code,
     }
 }

@@ -7,18 +7,21 @@ use crate::php::is_before;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Why the machine did not do something: its words and errno.
+/// Why the machine did not do something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OsFailure {
-    /// What strerror(3) says.
+    /// strerror(3)'s text, or a reason of this program's own.
     pub text: String,
-    /// errno.
-    pub code: i32,
+    /// errno; `None`: no system call failed.
+    pub code: Option<i32>,
 }
 
 impl fmt::Display for OsFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.text, self.code)
+        match self.code {
+            Some(code) => write!(f, "{} ({code})", self.text),
+            None => f.write_str(&self.text),
+        }
     }
 }
 

@@ -134,7 +134,7 @@ pub enum Notice {
     RetireTimedOut(WorkerId, Force),
     /// A preloader did not become ready, or did not answer a request to fork, in time; it is killed.
     PreloaderTimedOut(GenerationId, Duration),
-    /// A worker was reaped. `expected`: it had been told to go, or retired by itself with code 0.
+    /// A worker was reaped. True: it had been told to go.
     WorkerGone(WorkerId, Exit, bool),
     /// A preloader has ended unexpectedly; a new one is started after this long.
     PreloaderLost(GenerationId, Exit, Duration),

@@ -163,9 +163,9 @@ impl Manager {
             worker.going,
             Going::Terminated(Why::Expired) | Going::Killed(Why::Expired)
         );
-        let is_expected = exit == Exit::Code(0) || !(stayed || expired);
+        let was_told = !(stayed || expired);
         step.note(Fact::Gone(id));
-        step.say(Notice::WorkerGone(id, exit, is_expected));
+        step.say(Notice::WorkerGone(id, exit, was_told));
         if let Some(generation) = self.generations.get_mut(&id_of_generation) {
             if (stayed || expired || worker.replaced)
                 && matches!(generation.policy.pm, ProcessManager::Dynamic { .. })

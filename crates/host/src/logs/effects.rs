@@ -2,9 +2,9 @@
 
 use super::diagnostics;
 use super::line::{self, About, shown};
-use crate::config::{Global, LogFormat, LogLevel, LogTarget};
+use crate::config::{Config, Global, LogFormat, LogLevel, LogTarget};
 use crate::remedy;
-use crate::sys::file::open_log;
+use crate::sys::file::{OwnStream, open_log};
 use crate::sys::{clock, socket};
 use log::{Level, LevelFilter, Metadata, Record};
 use std::fmt;
@@ -227,6 +227,7 @@ impl Log {
     }
 
     /// Writes what a worker said: a line of at most [`Log::room`] bytes, or several as one entry, with newlines between them.
+    /// The log's level does not matter: whether output is logged is `catch_workers_output`, as in php-fpm.
     pub fn write_output(&self, speaker: &Speaker<'_>, words: &[u8]) {
         let end = words.iter().rposition(|byte| *byte != b'\n');
         let Some(words) = end.map(|last| &words[..=last]) else {
@@ -234,9 +235,6 @@ impl Log {
         };
         let room = self.room(speaker);
         let mut state = self.lock();
-        if state.level > LogLevel::Warning {
-            return;
-        }
         let about = state.about(LogLevel::Warning, Some(SAID));
         let is_syslog = matches!(state.sink, Sink::Syslog(..));
         let is_json = state.format == LogFormat::Json && !is_syslog;
@@ -328,7 +326,14 @@ impl LogState {
                 match socket.send_to(datagram.as_bytes(), path) {
                     Ok(_) => Ok(()),
                     // No process listens, or none reads: standard error may still be seen.
-                    Err(_) => io::stderr().write_all(format!("{datagram}\n").as_bytes()),
+                    Err(_) => {
+                        let prefix = if names_level {
+                            line::prefix(about)
+                        } else {
+                            String::new()
+                        };
+                        io::stderr().write_all(format!("{prefix}{text}\n").as_bytes())
+                    }
                 }
             }
             Sink::Master(_) => Ok(()),
@@ -354,12 +359,27 @@ fn open(target: &LogTarget) -> Result<Sink, LogError> {
     }
 }
 
-/// Names of this process' standard error stream.
-const STDERR_NAMES: [&str; 3] = ["/dev/stderr", "/dev/fd/2", "/proc/self/fd/2"];
+/// The standard stream of this process that the daemon's log goes to.
+pub fn stream_of(target: &LogTarget) -> Option<OwnStream> {
+    match target {
+        LogTarget::Stderr => Some(OwnStream::Error),
+        LogTarget::File(path) => OwnStream::of_log(path),
+        LogTarget::Syslog { .. } => None,
+    }
+}
 
-/// Whether a path is a name of standard error.
-pub fn is_stderr(path: &Path) -> bool {
-    STDERR_NAMES.iter().any(|name| path == Path::new(name))
+/// The standard streams of this process that the logs of a configuration go to.
+pub fn streams_of(config: &Config) -> Vec<OwnStream> {
+    let logs = config.pools.iter().flat_map(|pool| {
+        let access = pool.access.as_ref().map(|access| &access.path);
+        let slow = pool.slow_log.as_ref().map(|slow| &slow.path);
+        let app = pool.app_log.as_ref().map(|app| &app.path);
+        access.into_iter().chain(slow).chain(app)
+    });
+    stream_of(&config.global.error_log)
+        .into_iter()
+        .chain(logs.filter_map(|path| OwnStream::of_log(path)))
+        .collect()
 }
 
 /// Opens a log to append to, and makes it if need be, for its owner alone. A pipe is not waited for.
@@ -367,12 +387,9 @@ pub fn is_stderr(path: &Path) -> bool {
 /// # Errors
 /// The log can't be opened.
 pub fn open_file(path: &Path) -> Result<OwnedFd, LogError> {
-    let failed = |source| LogError::new(path, source);
-    if is_stderr(path) {
-        // Opened by its name it would be another open file, which begins at the start; and a socket can't be opened.
-        return io::stderr().as_fd().try_clone_to_owned().map_err(failed);
-    }
-    open_log(path).map(OwnedFd::from).map_err(failed)
+    open_log(path)
+        .map(OwnedFd::from)
+        .map_err(|source| LogError::new(path, source))
 }
 
 const LEVELS: [LogLevel; 5] = [

@@ -8,5 +8,5 @@ mod handout;
 mod line;
 
 pub use diagnostics::diagnose;
-pub use effects::{Log, LogError, Speaker, is_stderr, open_file, parse_message};
+pub use effects::{Log, LogError, Speaker, open_file, parse_message, stream_of, streams_of};
 pub use handout::Handout;

@@ -1,7 +1,7 @@
 //! What a worker is given.
 
 use super::restart_file::RestartMark;
-use crate::config::{Pool, sharing};
+use crate::config::{LogLevel, Pool, sharing};
 use crate::sys::identity::Identity;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -23,6 +23,9 @@ pub struct Settings {
     pub descriptor_limit: Option<(u64, u64)>,
     /// Longest line of a log, with its newline; bytes.
     pub log_limit: usize,
+    /// The least severe lines that the log takes.
+    #[serde(default = "default_log_level")]
+    pub log_level: LogLevel,
     /// A worker that has served so many requests tells the master, each time anew.
     #[serde(default)]
     pub refork_at: Option<u64>,
@@ -32,6 +35,10 @@ pub struct Settings {
     /// `tmp/restart.txt` ([`Settings::restart_file`]) as it was when the generation began.
     #[serde(default)]
     pub restart_mark: Option<RestartMark>,
+}
+
+fn default_log_level() -> LogLevel {
+    LogLevel::Notice
 }
 
 /// What all workers of a generation share: settings and descriptors.

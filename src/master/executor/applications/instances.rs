@@ -144,9 +144,9 @@ impl Executor {
             .transpose()
             .map_err(|error| format!("access log: {error}"))?;
         let slow = super::super::slow::open(&settings).map_err(|error| format!("slow log: {error}"))?;
-        let limit = self.reload.config.global.log_limit;
         let settings = Arc::new(settings);
-        let own = self.context.settings(&settings, limit, &mut HashMap::new());
+        let global = &self.reload.config.global;
+        let own = self.context.settings(&settings, global, &mut HashMap::new());
         let own = own.map_err(|error| error.to_string())?;
         self.pools
             .groups

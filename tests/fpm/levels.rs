@@ -1,0 +1,175 @@
+//! What is logged at each `log_level`, by whom it is written, and whether output is caught and decorated.
+
+use super::both::{STOCK, forkyard_fpm, without_time};
+use super::pair::{Fpm, is_possible};
+use crate::support::fcgi::Client;
+use crate::support::until;
+use std::fs::OpenOptions;
+use std::io::Write;
+
+const LEVELS: [&str; 5] = ["debug", "notice", "warning", "error", "alert"];
+
+/// Each source of lines: the script, and what it does.
+const SOURCES: &[(&str, &str)] = &[
+    (
+        "stdout.php",
+        "<?php file_put_contents('php://stdout', \"to stdout\\n\");",
+    ),
+    (
+        "stderr.php",
+        "<?php file_put_contents('php://stderr', \"to stderr\\n\");",
+    ),
+    ("error_log.php", "<?php error_log('logged');"),
+    (
+        "error_log_elsewhere.php",
+        "<?php ini_set('error_log', __DIR__ . '/php.log'); error_log('logged');",
+    ),
+    (
+        "error_log_stderr.php",
+        "<?php ini_set('error_log', '/dev/stderr'); error_log('logged');",
+    ),
+    ("warning.php", "<?php echo $x;"),
+    ("fatal.php", "<?php nofunc();"),
+    ("long.php", "<?php error_log(str_repeat('x', 3000));"),
+    ("denied.txt", "text"),
+    ("crash.php", "<?php posix_kill(getmypid(), 11); sleep(9);"),
+];
+
+/// What one source adds to the log, and its FastCGI STDERR.
+type Logged = (&'static str, Vec<String>, String);
+
+/// What each source adds to the log.
+fn run(fpm: &Fpm, level: &str, is_caught: bool) -> Vec<Logged> {
+    let connect = || Client::connect_tcp(&fpm.address).ok();
+    until("the socket", connect);
+    let mut seen = 0;
+    let mut logged = Vec::new();
+    for (script, _) in SOURCES {
+        let text = {
+            let mut client = connect().expect("it listens");
+            let answer = client.request(&fpm.params(script, ""), b"");
+            let text = answer.map(|answer| answer.error_text()).unwrap_or_default();
+            text.replace(&fpm.path("").display().to_string(), "DIR/")
+        };
+        if *script == "crash.php" && matches!(level, "debug" | "notice") {
+            // The new worker may answer before the master says that it has made it.
+            let is_started = |line: &str| line.contains("NOTICE: ") && line.ends_with(" started");
+            until("the new worker", || {
+                fpm.read("error").lines().any(is_started).then_some(())
+            });
+        }
+        let mark = format!("mark {script}");
+        // It takes the way of the output before it, if that is logged.
+        fpm.ask(&fpm.params("mark.php", script), b"");
+        if !is_caught {
+            let mut log = OpenOptions::new().append(true).open(fpm.path("error"));
+            let log = log.as_mut().expect("it is there");
+            writeln!(log, "{mark}").expect("writable");
+        }
+        let log = fpm.wait_for("error", &mark);
+        let lines: Vec<&str> = log.lines().collect();
+        let is_mark = |line: &&str| line.contains(&mark);
+        let end = lines.iter().rposition(is_mark).unwrap_or(lines.len());
+        let new = lines[seen..end].iter().map(|line| plain(line));
+        logged.push((*script, new.filter(is_compared).collect(), text));
+        seen = end + 1;
+    }
+    logged
+}
+
+/// A line without time, the numbers of processes, and how long they lived; at `debug` without function and line.
+fn plain(line: &str) -> String {
+    let line = match line.split_once("] ") {
+        // The time with microseconds.
+        Some((time, rest)) if time.len() == 28 && time.starts_with('[') => rest,
+        _ => without_time(line),
+    };
+    let mut words: Vec<&str> = Vec::new();
+    for word in line.split(' ') {
+        match words.last() {
+            Some(&"child" | &"pid" | &"after") => words.push("N"),
+            _ => words.push(word),
+        }
+        // `pid N, function(), line 7:`
+        if let [.., function, "line", number] = words[..] {
+            if function.ends_with("(),") && number.ends_with(':') {
+                words.truncate(words.len() - 3);
+                words.pop_if(|last| *last == "N");
+                words.pop_if(|last| *last == "pid");
+            }
+        }
+    }
+    // php-fpm's own slip.
+    words.join(" ").replace('\0', "")
+}
+
+/// php-fpm's and forkyard's own lines at `debug` are their own, and forkyard adds what a worker that crashed was doing.
+fn is_compared(line: &String) -> bool {
+    !line.starts_with("DEBUG: ") && !line.contains(" child N was serving ")
+}
+
+/// The text of a line of output, without what decorates it.
+fn bare(line: &str) -> &str {
+    let text = line.strip_prefix("WARNING: [pool www] child N said into ");
+    let text = text
+        .and_then(|text| text.split_once(": \""))
+        .map(|(_, text)| text);
+    let text = text.unwrap_or(line);
+    text.strip_suffix('"').unwrap_or(text)
+}
+
+#[test]
+fn every_source_is_logged_at_every_level_as_by_php_fpm() {
+    if !is_possible() {
+        return;
+    }
+    let mark = "<?php file_put_contents('php://stderr', 'mark ' . $_SERVER['QUERY_STRING'] . \"\\n\");";
+    let mut scripts = SOURCES.to_vec();
+    scripts.push(("mark.php", mark));
+    for level in LEVELS {
+        for (caught, decorated) in [(true, true), (true, false), (false, true)] {
+            let word = |flag| if flag { "yes" } else { "no" };
+            let pool = format!(
+                "catch_workers_output = {}\ndecorate_workers_output = {}\nphp_admin_value[extension] = posix.so\n\
+                 php_admin_flag[log_errors] = on\nphp_admin_flag[display_errors] = off",
+                word(caught),
+                word(decorated)
+            );
+            let global = format!("log_level = {level}");
+            let start = |program: &str| run(&Fpm::launch(program, &global, &pool, &scripts), level, caught);
+            let [stock, ours] = [STOCK, forkyard_fpm()].map(start);
+            for (stock, ours) in stock.into_iter().zip(ours) {
+                compare(level, decorated, stock, ours);
+            }
+        }
+    }
+}
+
+fn compare(level: &str, decorated: bool, stock: Logged, ours: Logged) {
+    let (script, mut theirs, their_text) = stock;
+    let (_, mut lines, text) = ours;
+    let case = format!("log_level = {level}, decorated: {decorated}, {script}");
+    // The cut depends on the name of php-fpm's function.
+    if (script, level) == ("long.php", "debug") {
+        return;
+    }
+    assert_eq!(text, their_text, "{case}: FastCGI's STDERR");
+    let hides_warnings = matches!(level, "error" | "alert");
+    if decorated && hides_warnings {
+        // php-fpm leaves out all that decorates a line but the quotation mark at its end.
+        assert!(lines.iter().all(|line| line != bare(line)), "{case}: {lines:#?}");
+        assert!(
+            theirs.iter().all(|line| line.ends_with('"')),
+            "{case}: {theirs:#?}"
+        );
+    }
+    if decorated && (hides_warnings || script == "long.php") {
+        // The rest of a long line is cut by the length of a process id.
+        let joins = script == "long.php";
+        for all in [&mut theirs, &mut lines] {
+            let texts: Vec<String> = all.iter().map(|line| bare(line).to_owned()).collect();
+            *all = if joins { vec![texts.concat()] } else { texts };
+        }
+    }
+    assert_eq!(lines, theirs, "{case}");
+}
