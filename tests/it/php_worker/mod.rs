@@ -5,6 +5,7 @@ mod applications;
 mod boots;
 mod code;
 mod connections;
+mod endings;
 mod failures;
 mod frameworks;
 mod isolation;
