@@ -14,7 +14,7 @@ mod output;
 mod paths;
 mod precedence;
 mod preloader;
-mod servers;
+pub(crate) mod servers;
 mod settings;
 mod variables;
 

@@ -160,7 +160,8 @@ static bool ends_script(enum outcome outcome)
 
 /* --- destructors --- */
 
-/* As PHP destroys a global variable. An old object that has nothing to be called would only be memory to be put back. */
+/* As PHP destroys a global variable. An old object without a destructor would only be memory to be put back; a closure is small,
+ * and lets go of what it uses. */
 static int destroy_global(zval *variable)
 {
     if (Z_TYPE_P(variable) == IS_INDIRECT) {
@@ -170,7 +171,8 @@ static int destroy_global(zval *variable)
         return ZEND_HASH_APPLY_KEEP;
     }
     zend_object *object = Z_OBJ_P(variable);
-    bool is_inert = object->handle < first_young_object && (OBJ_FLAGS(object) & IS_OBJ_DESTRUCTOR_CALLED);
+    bool is_inert = object->handle < first_young_object && object->ce != zend_ce_closure
+        && (OBJ_FLAGS(object) & IS_OBJ_DESTRUCTOR_CALLED);
     return is_inert ? ZEND_HASH_APPLY_KEEP : ZEND_HASH_APPLY_REMOVE;
 }
 

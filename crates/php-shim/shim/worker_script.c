@@ -256,13 +256,15 @@ static void read_request(void)
     renew_modules(true);
 }
 
-/* PHP reads a request before the script runs: warnings about it go to the log, and the application's error handler and
- * error_reporting() have no part in it. */
+/* PHP reads a request before the script runs. Warnings about it name no line of the script, and neither the application's
+ * error handler nor its error_reporting() apply to them. */
 static void read_request_as_php(void)
 {
     zval handler;
     volatile bool has_failed = false;
     int reported = EG(error_reporting);
+    zend_execute_data *frame = EG(current_execute_data);
+    EG(current_execute_data) = NULL;
     ZVAL_COPY_VALUE(&handler, &EG(user_error_handler));
     ZVAL_UNDEF(&EG(user_error_handler));
     const char *configured = zend_ini_string_ex("error_reporting", sizeof("error_reporting") - 1, 1, NULL);
@@ -274,6 +276,7 @@ static void read_request_as_php(void)
     } zend_end_try();
     ZVAL_COPY_VALUE(&EG(user_error_handler), &handler);
     EG(error_reporting) = reported;
+    EG(current_execute_data) = frame;
     if (has_failed) {
         zend_bailout();
     }

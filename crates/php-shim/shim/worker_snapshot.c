@@ -14,7 +14,6 @@
 #if PHP_VERSION_ID >= 80200
 #include "zend_generators.h"
 #endif
-#include "zend_closures.h"
 
 /* Where a worker waits for its first request. */
 static jmp_buf snapshot_point;

@@ -113,8 +113,9 @@ pub(super) fn request(daemon: &Daemon, path: &str, query: &str) -> Params {
 /// The bodies of all pools' answers, which have to be alike but for the time and what is drawn by chance.
 fn all(daemon: &Daemon, params: &Params, body: &[u8]) -> String {
     let lasting = |text: &str| {
-        let varies = |line: &&str| !line.starts_with("Date: ") && !line.starts_with("Set-Cookie: ");
-        text.lines().filter(varies).collect::<Vec<_>>().join("\n")
+        let varies = ["Date: ", "date: ", "Set-Cookie: "];
+        let lasts = |line: &&str| !varies.iter().any(|begin| line.starts_with(begin));
+        text.lines().filter(lasts).collect::<Vec<_>>().join("\n")
     };
     let [ordinary, others @ ..] = POOLS.map(|pool| ask(daemon, pool, params, body));
     for (other, pool) in others.iter().zip(&POOLS[1..]) {

@@ -178,3 +178,104 @@ fn symfony_reports_its_fatal_errors_in_every_request() {
 fn laravel_reports_its_fatal_errors_in_every_request() {
     framework_reports(applications::LARAVEL, "laravel");
 }
+
+/// Objects and functions that print when the request ends: of the boot, of a function of the script's, of the request.
+const PRINTING: &str = r#"<?php
+class Dumper
+{
+    public ?string $text = null;
+
+    public function __construct(private string $name)
+    {
+    }
+
+    public function __destruct()
+    {
+        if ($this->text !== null) {
+            echo "[$this->name $this->text]";
+        }
+    }
+}
+register_shutdown_function(fn () => print('[boot]'));
+$kept = new Dumper('first');
+$last = new Dumper('last');
+$inner = new Dumper('inner');
+$handler = function () use ($inner): void {
+    if (!isset($_GET['code'])) {
+        return;
+    }
+    register_shutdown_function(fn () => print('[request]'));
+    foreach ([$GLOBALS['kept'], $GLOBALS['last'], $inner] as $dumper) {
+        $dumper->text = $_GET['text'];
+    }
+    $GLOBALS['own'] = new Dumper('own');
+    $GLOBALS['own']->text = $_GET['text'];
+    http_response_code(500);
+    exit((int) $_GET['code']);
+};
+function serve(callable $handler): void
+{
+    $local = new Dumper('local');
+    $local->text = 'of the script';
+    if (!function_exists('forkyard_handle_request')) {
+        $handler();
+    }
+    while (forkyard_handle_request($handler));
+    echo 'never reached in a snapshot';
+}
+serve($handler);
+"#;
+
+#[test]
+fn what_is_printed_after_the_handler_is_in_the_answer() {
+    let daemon = plain(PRINTING, "");
+    let get = |code: u8| Params::get(&daemon.dir, "index.php", &format!("text=dumped&code={code}"));
+    for _ in 0..3 {
+        let ordinary = ask(&daemon, "www", &get(1), b"").text();
+        assert!(
+            ordinary.starts_with("Status: 500")
+                && ordinary.ends_with("[local of the script][boot][request][own dumped][inner dumped][last dumped][first dumped]"),
+            "{ordinary}"
+        );
+        assert_eq!(ask(&daemon, "snap", &get(1), b"").text(), ordinary);
+        assert_eq!(ask(&daemon, "snap", &get(0), b"").text(), ordinary);
+        assert_eq!(ask(&daemon, "loop", &get(1), b"").text(), ordinary);
+    }
+    // What a loop goes on after is the end of the request's own alone.
+    for _ in 0..2 {
+        assert_eq!(ask(&daemon, "loop", &get(0), b"").body(), "[request]");
+    }
+}
+
+/// Counts the calls of functions that each request, the warm-up requests too, registers.
+const COUNTING: &str = r#"<?php
+$calls = $boot = 0;
+$kept = '';
+register_shutdown_function(function () use (&$boot) { $boot++; });
+session_set_save_handler(new SessionHandler(), true);
+while (forkyard_handle_request(function () use (&$calls, &$boot, &$kept) {
+    echo "$calls $boot ";
+    $kept .= 'x';
+    for ($i = 0; $i < 100; $i++) {
+        register_shutdown_function(function (string $text) use (&$calls) { $calls++; }, str_repeat($kept[0], 1000));
+    }
+    register_shutdown_function(fn () => register_shutdown_function(fn () => print('nested')));
+    session_register_shutdown();
+    echo memory_get_usage() >> 17, ' ';
+}));
+"#;
+
+#[test]
+fn functions_of_requests_do_not_add_up_in_a_loop() {
+    let daemon = plain(COUNTING, "");
+    let said = |_| ask(&daemon, "loop", &Params::get(&daemon.dir, "index.php", ""), b"").body();
+    let all: Vec<String> = (0..300).map(said).collect();
+    let words_of = |text: &str| -> Vec<String> { text.split(' ').map(str::to_owned).collect() };
+    for (number, text) in all.iter().enumerate() {
+        let words = words_of(text);
+        assert_eq!(words[..2], [(number * 100).to_string(), "0".to_owned()], "{text}");
+        assert_eq!(words[3], "nested");
+        // Eighths of a megabyte.
+        assert_eq!(words[2], words_of(&all[1])[2], "{number}: {text}");
+    }
+}

@@ -10,6 +10,7 @@ mod failures;
 mod frameworks;
 mod isolation;
 mod lives;
+mod reading;
 mod snapshots;
 mod soak;
 mod states;
