@@ -16,7 +16,7 @@ mod paths;
 mod precedence;
 mod preloader;
 mod records;
-mod servers;
+pub(crate) mod servers;
 mod settings;
 mod variables;
 mod zero_bytes;

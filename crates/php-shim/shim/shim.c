@@ -31,6 +31,7 @@
 #include "php_main.h"
 #include "php_output.h"
 #include "php_variables.h"
+#include "zend_closures.h"
 #include "zend_constants.h"
 #include "zend_exceptions.h"
 #include "zend_ini_scanner.h"

@@ -22,13 +22,13 @@ static mode_t boot_umask;
 /* When it last asked for a request in the preloader: the end of the boot, once there are workers. */
 static struct timeval booted;
 static bool is_in_worker;
+/* Objects from here on are younger than the snapshot. */
+static uint32_t first_young_object = 1;
 /* Requests of the worker, with the one that it has. */
 static zend_long request_count;
 /* As the boot has left them: the seconds of set_time_limit(), and ignore_user_abort(). */
 static zend_long boot_time_limit;
 static bool boot_ignores_abort;
-/* What the boot has registered, while those of a request stand in their place. */
-static HashTable *functions_of_boot;
 
 /* Extensions that keep something of a request, of which nothing may be left for the next. */
 static const char *const renewed[] = {"session", "filter", "zlib", "json"};
@@ -161,6 +161,22 @@ static void restore_limits(void)
     }
 }
 
+/* error_get_last() is about this request. */
+static void forget_last_error(void)
+{
+    if (!PG(last_error_message)) {
+        return;
+    }
+    zend_string_release(PG(last_error_message));
+    PG(last_error_message) = NULL;
+    if (PG(last_error_file)) {
+        zend_string_release(PG(last_error_file));
+        PG(last_error_file) = NULL;
+    }
+    PG(last_error_type) = 0;
+    PG(last_error_lineno) = 0;
+}
+
 static void end_request_in_script(void)
 {
     php_output_end_all();
@@ -176,6 +192,7 @@ static void end_request_in_script(void)
         body_file = -1;
     }
     forget_request_info();
+    forget_last_error();
     zend_set_memory_limit(PG(memory_limit));
     /* Until the next request the script may buffer output, which has no headers. */
     php_output_activate();
@@ -210,22 +227,6 @@ static void forget_superglobal(int which)
     ZVAL_UNDEF(&PG(http_globals)[which]);
 }
 
-/* error_get_last() is about this request. */
-static void forget_last_error(void)
-{
-    if (!PG(last_error_message)) {
-        return;
-    }
-    zend_string_release(PG(last_error_message));
-    PG(last_error_message) = NULL;
-    if (PG(last_error_file)) {
-        zend_string_release(PG(last_error_file));
-        PG(last_error_file) = NULL;
-    }
-    PG(last_error_type) = 0;
-    PG(last_error_lineno) = 0;
-}
-
 static void begin_output(void)
 {
     if (PG(expose_php)) {
@@ -241,6 +242,44 @@ static void begin_output(void)
         php_output_start_user(NULL, PG(output_buffering) > 1 ? PG(output_buffering) : 0, PHP_OUTPUT_HANDLER_STDFLAGS);
     } else if (PG(implicit_flush)) {
         php_output_set_implicit_flush(1);
+    }
+}
+
+static void read_request(void)
+{
+    set_request_info(serving);
+    sapi_activate();
+    /* After the .user.ini files of its directory would have been read. */
+    SG(request_info).path_translated = estrdup(worker_script->path);
+    zend_set_timeout(PG(max_input_time) == -1 ? EG(timeout_seconds) : PG(max_input_time), 1);
+    begin_output();
+    renew_superglobals();
+    renew_modules(true);
+}
+
+/* PHP reads a request before the script runs. Warnings about it name no line of the script, and neither the application's
+ * error handler nor its error_reporting() apply to them. */
+static void read_request_as_php(void)
+{
+    zval handler;
+    volatile bool has_failed = false;
+    int reported = EG(error_reporting);
+    zend_execute_data *frame = EG(current_execute_data);
+    EG(current_execute_data) = NULL;
+    ZVAL_COPY_VALUE(&handler, &EG(user_error_handler));
+    ZVAL_UNDEF(&EG(user_error_handler));
+    const char *configured = zend_ini_string_ex("error_reporting", sizeof("error_reporting") - 1, 1, NULL);
+    EG(error_reporting) = configured ? atoi(configured) : E_ALL;
+    zend_try {
+        read_request();
+    } zend_catch {
+        has_failed = true;
+    } zend_end_try();
+    ZVAL_COPY_VALUE(&EG(user_error_handler), &handler);
+    EG(error_reporting) = reported;
+    EG(current_execute_data) = frame;
+    if (has_failed) {
+        zend_bailout();
     }
 }
 
@@ -272,14 +311,7 @@ static void begin_request_in_script(forkyard_request *request)
     PG(connection_status) = PHP_CONNECTION_NORMAL;
     forget_superglobal(TRACK_VARS_FILES);
     forget_superglobal(TRACK_VARS_SERVER);
-    set_request_info(serving);
-    sapi_activate();
-    /* After the .user.ini files of its directory would have been read. */
-    SG(request_info).path_translated = estrdup(worker_script->path);
-    zend_set_timeout(PG(max_input_time) == -1 ? EG(timeout_seconds) : PG(max_input_time), 1);
-    begin_output();
-    renew_superglobals();
-    renew_modules(true);
+    read_request_as_php();
     SG(sapi_started) = 1;
     PG(during_request_startup) = 0;
     if (PG(max_input_time) != -1) {
@@ -287,55 +319,7 @@ static void begin_request_in_script(forkyard_request *request)
     }
 }
 
-/* What becomes of an exception in the end; exit() is one, too. */
-static void settle_exception(void)
-{
-    if (!zend_is_unwind_exit(EG(exception)) && Z_TYPE(EG(user_exception_handler)) != IS_UNDEF) {
-        zend_user_exception_handler();
-    }
-    if (EG(exception)) {
-        zend_exception_error(EG(exception), E_ERROR);
-    }
-}
-
-/* PHP has caught a fatal error itself, and left its stack for good. */
-static void leave_if_fatal(void)
-{
-    if (CG(unclean_shutdown)) {
-        zend_bailout();
-    }
-}
-
-#ifdef ZEND_HAS_OOM
-/* Releases of PHP append fields to its globals: an older libphp than the headers has not this one. */
-static bool has_delayed_oom(void)
-{
-    Dl_info info;
-    const ElfW(Sym) *symbol = NULL;
-    return dladdr1(&executor_globals, &info, (void **)&symbol, RTLD_DL_SYMENT) != 0 && symbol &&
-           symbol->st_size >= offsetof(zend_executor_globals, delayed_oom) + sizeof(EG(delayed_oom));
-}
-#endif
-
-/* After exhausted memory nothing is called any more, until this is taken back as at the end of PHP's requests. */
-static void forget_exhausted_memory(void)
-{
-#ifdef ZEND_HAS_OOM
-    if (has_delayed_oom()) {
-        EG(delayed_oom).state = ZEND_OOM_STATE_NONE;
-    }
-#endif
-}
-
-/* Those of the request. Those of the boot are called when the worker ends. */
-static void call_shutdown_functions(void)
-{
-    while (BG(user_shutdown_function_names)) {
-        php_call_shutdown_functions();
-        php_free_shutdown_functions();
-        leave_if_fatal();
-    }
-}
+#include "worker_end.c"
 
 static bool call_all(zval *functions);
 static bool call_after_snapshot(void);
@@ -343,11 +327,11 @@ static void add_facts(zval *array);
 static int next_request(forkyard_request **request);
 static void go_back(void);
 
-static void handle(zend_fcall_info *handler, zend_fcall_info_cache *cache)
+/* Calls the handler. Returns false if the script has to end. */
+static bool handle(zend_fcall_info *handler, zend_fcall_info_cache *cache)
 {
     zval result;
-    functions_of_boot = BG(user_shutdown_function_names);
-    BG(user_shutdown_function_names) = NULL;
+    note_functions_that_hold();
     ZVAL_UNDEF(&result);
     handler->retval = &result;
     handler->params = NULL;
@@ -358,17 +342,23 @@ static void handle(zend_fcall_info *handler, zend_fcall_info_cache *cache)
     }
     leave_if_fatal();
     EG(current_execute_data) = NULL;
-    if (EG(exception)) {
-        settle_exception();
-        leave_if_fatal();
-    }
+    enum outcome outcome = EG(exception) ? settle_exception() : RETURNED;
+    leave_if_fatal();
     zval_ptr_dtor(&result);
+    if (ends_script(outcome)) {
+        return false;
+    }
+    if (is_rewinding) {
+        /* The end of the script is the end of the request. */
+        return true;
+    }
     add_error_header();
     api->set_memory(REQUEST(), zend_memory_peak_usage(1));
     api->set_stage(REQUEST(), FORKYARD_STAGE_END);
-    call_shutdown_functions();
-    BG(user_shutdown_function_names) = functions_of_boot;
-    functions_of_boot = NULL;
+    if (is_in_worker) {
+        call_functions_of_request();
+    }
+    return true;
 }
 
 /* Where a worker can't be put back, each request runs all of the script. */
@@ -403,7 +393,7 @@ static PHP_FUNCTION(forkyard_handle_request)
         handle_in_ordinary_request(&handler, &cache);
         RETURN_FALSE;
     }
-    if (is_handling) {
+    if (is_handling && !has_answered) {
         zend_throw_error(NULL, "forkyard_handle_request() can't be called while it handles a request");
         RETURN_THROWS();
     }
@@ -428,11 +418,17 @@ static PHP_FUNCTION(forkyard_handle_request)
     /* What comes after the handler is called by nothing, as at the end of PHP's requests: an exception of it is an error of this
      * request, and not the script's. */
     zend_execute_data *frame = EG(current_execute_data);
-    handle(&handler, &cache);
-    end_request_in_script();
-    EG(current_execute_data) = frame;
-    is_handling = false;
+    bool goes_on = handle(&handler, &cache);
     has_answered = is_rewinding;
+    if (goes_on && !is_rewinding) {
+        end_request_in_script();
+        is_ending = is_handling = false;
+    }
+    EG(current_execute_data) = frame;
+    if (!goes_on) {
+        zend_throw_unwind_exit();
+        RETURN_THROWS();
+    }
     RETURN_BOOL(!is_rewinding);
 }
 
@@ -616,6 +612,7 @@ static int run_worker_script(void)
     zend_try {
         if (is_handling) {
             add_error_header();
+            api->set_memory(REQUEST(), zend_memory_peak_usage(1));
             api->set_stage(REQUEST(), FORKYARD_STAGE_END);
         }
         tell_end();
@@ -624,14 +621,7 @@ static int run_worker_script(void)
         go_back();
         return 0;
     }
-    if (functions_of_boot) {
-        /* A request has ended by a fatal error. Its functions come before the boot's. */
-        EG(current_execute_data) = NULL;
-        forget_exhausted_memory();
-        php_call_shutdown_functions();
-        php_free_shutdown_functions();
-        BG(user_shutdown_function_names) = functions_of_boot;
-    }
+    forget_late_failure();
     forget_script_path();
     php_request_shutdown(NULL);
     return 0;

@@ -15,8 +15,7 @@
 
 /* Where a worker waits for its first request. */
 static jmp_buf snapshot_point;
-/* Objects and resources from here on are younger than the snapshot. */
-static uint32_t first_young_object = 1;
+/* Resources from here on are younger than the snapshot. */
 static zend_long first_young_resource;
 static bool has_called_after;
 
@@ -235,8 +234,8 @@ static void close_young_resources(void)
     } ZEND_HASH_FOREACH_END();
 }
 
-/* What is left of a request that a fatal error has ended: no step keeps the next from being done. */
-static void end_failed_request(void)
+/* No step keeps the next from being done. */
+static void end_answer(void)
 {
     zend_try { php_output_end_all(); } zend_end_try();
     zend_unset_timeout();
@@ -252,19 +251,12 @@ static void go_back(void)
     EG(flags) |= EG_FLAGS_IN_SHUTDOWN;
     EG(current_execute_data) = NULL;
     forget_exhausted_memory();
-    if (functions_of_boot) {
-        /* A request has ended by a fatal error. */
-        php_call_shutdown_functions();
-        BG(user_shutdown_function_names) = functions_of_boot;
-    }
     php_call_shutdown_functions();
     forget_exhausted_memory();
-    zend_try {
-        zend_objects_store_call_destructors(&EG(objects_store));
-    } zend_end_try();
+    call_destructors();
     forget_exhausted_memory();
     if (is_handling) {
-        end_failed_request();
+        end_answer();
     }
     zend_try { close_young_resources(); } zend_end_try();
     zend_try { free_young_objects(); } zend_end_try();

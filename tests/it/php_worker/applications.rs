@@ -7,14 +7,14 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-const APPLICATIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/php_worker");
+pub(super) const APPLICATIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/php_worker");
 const ONE: &str = "pm = \"static\"\nmax_children = 1\n";
 
 /// The pools with an application: an ordinary one, and two of a worker script, as a loop and put back after each request.
-const POOLS: [&str; 3] = ["www", "loop", "snap"];
+pub(super) const POOLS: [&str; 3] = ["www", "loop", "snap"];
 
 /// An application. `packages` are Debian's, of which one has the file.
-struct Application<'a> {
+pub(super) struct Application<'a> {
     name: &'a str,
     package: (&'a str, &'a str),
     /// The worker script, below the application's directory.
@@ -27,8 +27,36 @@ struct Application<'a> {
     writable: &'a [&'a str],
 }
 
+/// The front controller of Symfony's skeleton, which its Runtime component runs: the same file in all pools.
+pub(super) const SYMFONY: Application<'static> = Application {
+    name: "symfony",
+    package: (
+        "/usr/share/php/Symfony/Bundle/FrameworkBundle/autoload.php",
+        "php-symfony-framework-bundle, php-symfony-runtime",
+    ),
+    worker: "public/index.php",
+    settings: "env = { APP_ENV = \"prod\", APP_DEBUG = \"0\" }\n",
+    boot: "warm_up_server = { APP_RUNTIME = \"App\\\\Runtime\" }\n",
+    writable: &["var"],
+};
+
+/// Laravel by its ordinary front controller, and by a worker script that does what Octane's does.
+pub(super) const LARAVEL: Application<'static> = Application {
+    name: "laravel",
+    package: ("/usr/share/php/Illuminate/autoload.php", "php-laravel-framework"),
+    worker: "public/worker.php",
+    settings: "",
+    boot: "",
+    writable: &[
+        "storage/framework/sessions",
+        "storage/framework/views",
+        "storage/logs",
+        "bootstrap/cache",
+    ],
+};
+
 impl Application<'_> {
-    fn start(&self) -> Daemon {
+    pub(super) fn start(&self) -> Daemon {
         let (file, packages) = self.package;
         assert!(
             Path::new(file).exists(),
@@ -48,7 +76,7 @@ impl Application<'_> {
             }
             let settings = format!("{ONE}{}", self.settings);
             let sessions = format!(
-                "php_admin_value = {{ \"session.save_path\" = \"{}/app/{}\" }}\n",
+                "php_admin_value = {{ \"session.save_path\" = \"{}/app/{}\", memory_limit = \"64M\" }}\n",
                 dir.display(),
                 self.writable[0]
             );
@@ -74,7 +102,7 @@ impl Application<'_> {
 }
 
 /// A request for a path of the application.
-fn request(daemon: &Daemon, path: &str, query: &str) -> Params {
+pub(super) fn request(daemon: &Daemon, path: &str, query: &str) -> Params {
     let public = daemon.dir.join("app/public");
     Params::get(&public, "index.php", query)
         .with("REQUEST_URI", &format!("{path}?{query}"))
@@ -85,8 +113,9 @@ fn request(daemon: &Daemon, path: &str, query: &str) -> Params {
 /// The bodies of all pools' answers, which have to be alike but for the time and what is drawn by chance.
 fn all(daemon: &Daemon, params: &Params, body: &[u8]) -> String {
     let lasting = |text: &str| {
-        let varies = |line: &&str| !line.starts_with("Date: ") && !line.starts_with("Set-Cookie: ");
-        text.lines().filter(varies).collect::<Vec<_>>().join("\n")
+        let varies = ["Date: ", "date: ", "Set-Cookie: "];
+        let lasts = |line: &&str| !varies.iter().any(|begin| line.starts_with(begin));
+        text.lines().filter(lasts).collect::<Vec<_>>().join("\n")
     };
     let [ordinary, others @ ..] = POOLS.map(|pool| ask(daemon, pool, params, body));
     for (other, pool) in others.iter().zip(&POOLS[1..]) {
@@ -181,21 +210,9 @@ fn plain_php_answers_as_the_recipe_says() {
     }
 }
 
-/// The front controller of Symfony's skeleton, which its Runtime component runs: the same file in all pools.
 #[test]
 fn symfony_answers_alike_in_all_kinds_of_pools() {
-    let daemon = Application {
-        name: "symfony",
-        package: (
-            "/usr/share/php/Symfony/Bundle/FrameworkBundle/autoload.php",
-            "php-symfony-framework-bundle, php-symfony-runtime",
-        ),
-        worker: "public/index.php",
-        settings: "env = { APP_ENV = \"prod\", APP_DEBUG = \"0\" }\n",
-        boot: "warm_up_server = { APP_RUNTIME = \"App\\\\Runtime\" }\n",
-        writable: &["var"],
-    }
-    .start();
+    let daemon = SYMFONY.start();
     is_alike(&daemon, "", |item| format!("[\"{item}\"]"));
     is_one_worker(&daemon);
     for _ in 0..3 {
@@ -206,23 +223,9 @@ fn symfony_answers_alike_in_all_kinds_of_pools() {
     }
 }
 
-/// Laravel by its ordinary front controller, and by a worker script that does what Octane's does.
 #[test]
 fn laravel_answers_alike_in_all_kinds_of_pools() {
-    let daemon = Application {
-        name: "laravel",
-        package: ("/usr/share/php/Illuminate/autoload.php", "php-laravel-framework"),
-        worker: "public/worker.php",
-        settings: "",
-        boot: "",
-        writable: &[
-            "storage/framework/sessions",
-            "storage/framework/views",
-            "storage/logs",
-            "bootstrap/cache",
-        ],
-    }
-    .start();
+    let daemon = LARAVEL.start();
     // The second is of the configuration, of which each request has its own.
     let basket = |item: &str| format!("[[\"{item}\"],\"{item}\"]");
     is_alike(&daemon, "http://localhost", basket);

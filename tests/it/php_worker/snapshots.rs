@@ -477,7 +477,7 @@ while (forkyard_handle_request(function () use ($booted, &$before, &$after, &$se
     echo json_encode([$booted, $before, $after, $seen]);
 })) {
 }
-echo 'lost';
+echo 'the rest';
 while (true) {
     // Does not mind that it is to end.
     forkyard_handle_request(fn () => print('never'));
@@ -501,7 +501,7 @@ fn warm_up_requests_and_functions_around_the_snapshot() {
     let ask = || daemon.get("snap", "any.php").body();
     let first = ask();
     let (booted, rest) = first.split_once(',').expect("a list");
-    assert_eq!(rest, "1,1,[\"\\/one\",\"\\/two\",\"\\/any.php\"]]");
+    assert_eq!(rest, "1,1,[\"\\/one\",\"\\/two\",\"\\/any.php\"]]the rest");
     for _ in 0..4 {
         assert_eq!(ask(), format!("{booted},{rest}"));
     }

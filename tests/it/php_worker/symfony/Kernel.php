@@ -47,7 +47,7 @@ class Kernel extends \Symfony\Component\HttpKernel\Kernel
 
     protected function configureRoutes(RoutingConfigurator $routes): void
     {
-        foreach (['hello' => '/hello/{name}', 'visits' => '/visits', 'basket' => '/basket', 'upload' => '/upload', 'stream' => '/stream', 'broken' => '/broken'] as $name => $path) {
+        foreach (['hello' => '/hello/{name}', 'visits' => '/visits', 'basket' => '/basket', 'upload' => '/upload', 'stream' => '/stream', 'broken' => '/broken', 'fail' => '/fail/{way}'] as $name => $path) {
             $routes->add($name, $path)->controller("kernel::$name");
         }
     }
@@ -92,5 +92,12 @@ class Kernel extends \Symfony\Component\HttpKernel\Kernel
     public function broken(): Response
     {
         throw new \RuntimeException('broken on purpose');
+    }
+
+    public function fail(string $way): Response
+    {
+        require_once dirname(__DIR__) . '/fail.php';
+        fail($way);
+        return new Response('well');
     }
 }

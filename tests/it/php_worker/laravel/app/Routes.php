@@ -23,6 +23,11 @@ class Routes extends RouteServiceProvider
                     return response()->json([app(Basket::class)->items, config('app.left')]);
                 });
                 Route::post('/upload', fn (Request $request) => $request->file('f')->getClientOriginalName() . ' ' . $request->file('f')->get());
+                Route::get('/fail/{way}', function (string $way) {
+                    require_once base_path('../fail.php');
+                    fail($way);
+                    return 'well';
+                });
                 Route::get('/broken', fn () => throw new \RuntimeException('broken on purpose'));
             });
         });

@@ -1,0 +1,281 @@
+//! How requests end: what the boot and the warm-up requests have registered for it, as in a pool whose script runs from its
+//! beginning for each request.
+
+use super::applications::{self, POOLS, request};
+use super::{ONE, ask, mode_pool, ordinary_pool, worker_pool};
+use crate::support::daemon::{Daemon, make_writable};
+use crate::support::fcgi::{Answer, Params};
+use std::fs;
+use std::path::Path;
+
+/// Cases of fail.php. The last one leaves a handler in a loop.
+const WAYS: [&str; 15] = [
+    "exception",
+    "undefined",
+    "parse",
+    "compile",
+    "memory",
+    "time",
+    "recursion",
+    "user",
+    "destructor",
+    "held",
+    "warning",
+    "shutdown",
+    "buffer",
+    "callback",
+    "handler",
+];
+
+/// What is alike in all pools. They differ in the script that calls, in the time, and in what Symfony has noted while it booted.
+fn lasting(text: &str) -> String {
+    let varies = ["#", "Date: ", "date: ", "Set-Cookie: "];
+    let lines = text
+        .lines()
+        .filter(|line| !varies.iter().any(|begin| line.trim_start().starts_with(begin)));
+    let text = lines
+        .collect::<Vec<_>>()
+        .join("\n")
+        .replace("worker.php", "index.php");
+    let messages = text
+        .split("; PHP message: ")
+        .map(|message| message.trim_start_matches("PHP message: "));
+    let messages: Vec<_> = messages
+        .filter(|message| !message.contains("User Deprecated: Since symfony"))
+        .collect();
+    messages.join("\n").replace(|c: char| c.is_ascii_digit(), "0")
+}
+
+/// The pools' answers to a request that fails in this way, which are alike. Each pool has answered another request before.
+fn fails_alike(daemon: &Daemon, way: &str, well: &Params, failing: &Params) -> Answer {
+    let [ordinary, others @ ..] = POOLS.map(|pool| {
+        let before = ask(daemon, pool, well, b"");
+        assert!(
+            before.ended && !before.text().starts_with("Status"),
+            "{way} in {pool}: {}",
+            before.text()
+        );
+        ask(daemon, pool, failing, b"")
+    });
+    for (other, pool) in others.iter().zip(&POOLS[1..]) {
+        assert!(other.ended, "{way} in {pool}");
+        assert_eq!(
+            lasting(&other.text()),
+            lasting(&ordinary.text()),
+            "{way} in {pool}"
+        );
+        assert_eq!(
+            lasting(&other.error_text()),
+            lasting(&ordinary.error_text()),
+            "{way} in {pool}"
+        );
+    }
+    ordinary
+}
+
+/// As Symfony's and Laravel's kernels do: the first request registers what reports fatal errors.
+const PLAIN: &str = r#"<?php
+require_once __DIR__ . '/fail.php';
+register_shutdown_function(fn () => report('boot'));
+function report(string $by): void
+{
+    $error = error_get_last();
+    if ($error && ($error['type'] & (E_ERROR | E_PARSE | E_COMPILE_ERROR | E_USER_ERROR))) {
+        error_log("$by reports " . strtok($error['message'], "\n"));
+        while (ob_get_level()) {
+            ob_end_clean();
+        }
+        http_response_code(500);
+        echo "[$by]";
+    }
+}
+$handler = function (): void {
+    static $booted = false;
+    if (!$booted) {
+        $booted = true;
+        register_shutdown_function(fn () => report('first request'));
+    }
+    if (isset($_GET['way'])) {
+        register_shutdown_function(fn () => report('request'));
+        fail($_GET['way']);
+    }
+    echo 'well';
+};
+if (function_exists('forkyard_handle_request')) {
+    while (forkyard_handle_request($handler));
+} else {
+    $handler();
+}
+"#;
+
+/// A daemon with a script as that of all pools.
+fn plain(script: &str, settings: &str) -> Daemon {
+    let daemon = Daemon::start(|dir| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/php_worker/fail.php");
+        fs::copy(source, dir.join("fail.php")).expect("copy");
+        fs::write(dir.join("index.php"), script).expect("write");
+        let boot = format!("{settings}warm_up_requests = [\"/\", \"/\"]\n");
+        ordinary_pool(dir, "www", ONE, settings)
+            + &worker_pool(dir, "loop", "index.php", ONE, &boot)
+            + &mode_pool(
+                dir,
+                "snap",
+                "index.php",
+                ONE,
+                &format!("worker_mode = \"snapshot\"\nisolation = \"rewind\"\n{boot}"),
+            )
+    });
+    make_writable(&daemon.dir);
+    daemon
+}
+
+const LITTLE: &str = "php_admin_value = { memory_limit = \"32M\", display_errors = \"0\" }\n";
+
+#[test]
+fn a_plain_script_reports_its_fatal_errors_in_every_request() {
+    let daemon = plain(PLAIN, LITTLE);
+    let well = Params::get(&daemon.dir, "index.php", "");
+    for way in WAYS {
+        let failing = Params::get(&daemon.dir, "index.php", &format!("way={way}"));
+        let answer = fails_alike(&daemon, way, &well, &failing);
+        let is_reported = answer.text().contains("[boot][first request][request]");
+        let is_fatal = !["warning", "held", "shutdown", "callback", "handler"].contains(&way);
+        assert_eq!(
+            is_reported,
+            is_fatal,
+            "{way}: {} {}",
+            answer.text(),
+            answer.error_text()
+        );
+    }
+}
+
+fn framework_reports(application: applications::Application<'_>, name: &str) {
+    let daemon = application.start();
+    fs::copy(
+        format!("{}/fail.php", applications::APPLICATIONS),
+        daemon.dir.join("fail.php"),
+    )
+    .expect("copy");
+    let well = request(&daemon, "/hello/you", "");
+    for way in WAYS {
+        let answer = fails_alike(
+            &daemon,
+            way,
+            &well,
+            &request(&daemon, &format!("/fail/{way}"), ""),
+        );
+        assert!(answer.ended, "{name}: {way}");
+    }
+}
+
+#[test]
+fn symfony_reports_its_fatal_errors_in_every_request() {
+    framework_reports(applications::SYMFONY, "symfony");
+}
+
+#[test]
+fn laravel_reports_its_fatal_errors_in_every_request() {
+    framework_reports(applications::LARAVEL, "laravel");
+}
+
+/// Objects and functions that print when the request ends: of the boot, of a function of the script's, of the request.
+const PRINTING: &str = r#"<?php
+class Dumper
+{
+    public ?string $text = null;
+
+    public function __construct(private string $name)
+    {
+    }
+
+    public function __destruct()
+    {
+        if ($this->text !== null) {
+            echo "[$this->name $this->text]";
+        }
+    }
+}
+register_shutdown_function(fn () => print('[boot]'));
+$kept = new Dumper('first');
+$last = new Dumper('last');
+$inner = new Dumper('inner');
+$handler = function () use ($inner): void {
+    if (!isset($_GET['code'])) {
+        return;
+    }
+    register_shutdown_function(fn () => print('[request]'));
+    foreach ([$GLOBALS['kept'], $GLOBALS['last'], $inner] as $dumper) {
+        $dumper->text = $_GET['text'];
+    }
+    $GLOBALS['own'] = new Dumper('own');
+    $GLOBALS['own']->text = $_GET['text'];
+    http_response_code(500);
+    exit((int) $_GET['code']);
+};
+function serve(callable $handler): void
+{
+    $local = new Dumper('local');
+    $local->text = 'of the script';
+    if (!function_exists('forkyard_handle_request')) {
+        $handler();
+    }
+    while (forkyard_handle_request($handler));
+    echo 'never reached in a snapshot';
+}
+serve($handler);
+"#;
+
+#[test]
+fn what_is_printed_after_the_handler_is_in_the_answer() {
+    let daemon = plain(PRINTING, "");
+    let get = |code: u8| Params::get(&daemon.dir, "index.php", &format!("text=dumped&code={code}"));
+    for _ in 0..3 {
+        let ordinary = ask(&daemon, "www", &get(1), b"").text();
+        assert!(
+            ordinary.starts_with("Status: 500")
+                && ordinary.ends_with("[local of the script][boot][request][own dumped][inner dumped][last dumped][first dumped]"),
+            "{ordinary}"
+        );
+        assert_eq!(ask(&daemon, "snap", &get(1), b"").text(), ordinary);
+        assert_eq!(ask(&daemon, "snap", &get(0), b"").text(), ordinary);
+        assert_eq!(ask(&daemon, "loop", &get(1), b"").text(), ordinary);
+    }
+    // What a loop goes on after is the end of the request's own alone.
+    for _ in 0..2 {
+        assert_eq!(ask(&daemon, "loop", &get(0), b"").body(), "[request]");
+    }
+}
+
+/// Counts the calls of functions that each request, the warm-up requests too, registers.
+const COUNTING: &str = r#"<?php
+$calls = $boot = 0;
+$kept = '';
+register_shutdown_function(function () use (&$boot) { $boot++; });
+session_set_save_handler(new SessionHandler(), true);
+while (forkyard_handle_request(function () use (&$calls, &$boot, &$kept) {
+    echo "$calls $boot ";
+    $kept .= 'x';
+    for ($i = 0; $i < 100; $i++) {
+        register_shutdown_function(function (string $text) use (&$calls) { $calls++; }, str_repeat($kept[0], 1000));
+    }
+    register_shutdown_function(fn () => register_shutdown_function(fn () => print('nested')));
+    session_register_shutdown();
+    echo memory_get_usage() >> 17, ' ';
+}));
+"#;
+
+#[test]
+fn functions_of_requests_do_not_add_up_in_a_loop() {
+    let daemon = plain(COUNTING, "");
+    let said = |_| ask(&daemon, "loop", &Params::get(&daemon.dir, "index.php", ""), b"").body();
+    let all: Vec<String> = (0..300).map(said).collect();
+    let words_of = |text: &str| -> Vec<String> { text.split(' ').map(str::to_owned).collect() };
+    for (number, text) in all.iter().enumerate() {
+        let words = words_of(text);
+        assert_eq!(words[..2], [(number * 100).to_string(), "0".to_owned()], "{text}");
+        assert_eq!(words[3], "nested");
+        // Eighths of a megabyte.
+        assert_eq!(words[2], words_of(&all[1])[2], "{number}: {text}");
+    }
+}
