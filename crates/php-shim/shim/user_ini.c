@@ -106,8 +106,8 @@ static int on_deactivate(void)
     if (!SG(sapi_started) || !REQUEST()) {
         return SUCCESS;
     }
-    /* A worker script goes on after it, for as long as it likes. */
-    int (*end)(forkyard_request *) = worker_script ? api->finish : api->end;
+    /* A worker script goes on after it, for as long as it likes, unless its process is put back then. */
+    int (*end)(forkyard_request *) = worker_script && !is_rewinding ? api->finish : api->end;
     if (end(REQUEST()) < 0) {
         php_handle_aborted_connection();
     }

@@ -296,10 +296,12 @@ static void begin_request_in_script(forkyard_request *request)
         /* The script has begun one between two requests. */
         end_modules();
     }
-    if (home_directory >= 0) {
-        php_ignore_value(fchdir(home_directory));
+    if (!is_rewinding) {
+        if (home_directory >= 0) {
+            php_ignore_value(fchdir(home_directory));
+        }
+        umask(boot_umask);
     }
-    umask(boot_umask);
     restore_limits();
     zend_memory_reset_peak_usage();
 

@@ -34,6 +34,8 @@ static int next_request(forkyard_request **request)
         return what;
     }
     is_rewinding = true;
+    /* A warm-up request may have changed it. */
+    umask(boot_umask);
     if (_setjmp(snapshot_point) == 0) {
         worker_script->take(worker_script->context, resume_snapshot);
     }

@@ -186,7 +186,9 @@ impl<'p> Boot<'p> {
         match &mut self.role {
             Role::Worker(serving) => {
                 match self.booted.resumed() {
-                    Ok(Some((survivors, rewound))) => serving.take_over(survivors, rewound),
+                    Ok(Some((survivors, rewound))) => {
+                        serving.take_over(survivors, self.booted.take_kept(), rewound);
+                    }
                     Ok(None) => {}
                     Err(why) => serving.give_up(Some(why)),
                 }
@@ -232,7 +234,7 @@ impl<'p> Boot<'p> {
             return;
         }
         match self.booted.survivors() {
-            Ok(Some(survivors)) => serving.carry(survivors),
+            Ok(Some(survivors)) => self.booted.keep_open(&serving.carry(survivors)),
             // Each request has a worker of its own.
             Ok(None) => return serving.give_up(None),
             Err(why) => return serving.give_up(Some(why)),

@@ -11,6 +11,7 @@ use forkyard_worker::abi;
 use forkyard_worker::runtime::preloader::{Preloader, Wanted};
 use forkyard_worker::worker::{self, Request, RestartReason, Tick, Worker};
 use std::ffi::{CString, c_void};
+use std::os::fd::{OwnedFd, RawFd};
 
 /// What the memory of a worker is called that changes while it waits for a request. Nothing else does, so that it can be told
 /// whether a request has left anything.
@@ -87,7 +88,7 @@ impl<'p> Serving<'p> {
         self.worker().lets_go_of_connections();
     }
 
-    /// Ends the request, and lets go of all connections. False: the process has to end.
+    /// Ends the request. False: the process has to end.
     pub(crate) fn settle(&mut self) -> bool {
         // Not while it waits for the next: what asking leaves in PHP's memory would be there for that.
         self.look_at_code();
@@ -104,8 +105,8 @@ impl<'p> Serving<'p> {
         self.worker().give_up();
     }
 
-    /// Writes down what is to survive.
-    pub(crate) fn carry(&mut self, survivors: Survivors<'_>) {
+    /// Writes down what is to survive. Returns the descriptors that have to stay open.
+    pub(crate) fn carry(&mut self, survivors: Survivors<'_>) -> Vec<RawFd> {
         *survivors.has_refused = u64::from(self.has_refused);
         *survivors.given = self.given;
         let (why, since) = self
@@ -113,11 +114,18 @@ impl<'p> Serving<'p> {
             .map_or((0, 0), |(why, since)| (why.bits(), since.as_nanos()));
         [*survivors.wants_boot[0], *survivors.wants_boot[1]] = [u64::from(why), since];
         *survivors.looked = self.looked;
-        self.worker().carry(survivors.worker);
+        let worker = self.worker();
+        worker.carry(survivors.worker);
+        worker.held()
     }
 
     /// It was put back: takes over what has survived.
-    pub(crate) fn take_over(&mut self, survivors: Survivors<'_>, rewound: Rewound) {
+    pub(crate) fn take_over(
+        &mut self,
+        survivors: Survivors<'_>,
+        kept: impl Iterator<Item = OwnedFd>,
+        rewound: Rewound,
+    ) {
         self.has_refused = *survivors.has_refused != 0;
         self.given = *survivors.given;
         let [why, since] = [*survivors.wants_boot[0], *survivors.wants_boot[1]];
@@ -125,7 +133,7 @@ impl<'p> Serving<'p> {
         self.wants_boot = why.map(|why| (why, Tick::from_nanos(since)));
         self.looked = *survivors.looked;
         let worker = self.worker();
-        worker.take_over(survivors.worker);
+        worker.take_over(survivors.worker, kept);
         worker.count_rewound(rewound.nanos, rewound.pages);
     }
 

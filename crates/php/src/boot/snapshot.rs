@@ -13,6 +13,7 @@ use forkyard_sys::rewind::{self, Pages, Rewound, Snapshot, Unrewindable};
 use forkyard_sys::{self as sys, clock};
 use forkyard_worker::worker::CARRIED;
 use std::ffi::{CStr, c_void};
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How often the log has the same reason of a pool.
@@ -201,6 +202,18 @@ impl Booted {
             }
         })?;
         Ok(Survivors::of(snapshot))
+    }
+
+    /// Descriptors that stay open when the process is put back.
+    pub(super) fn keep_open(&self, numbers: &[RawFd]) {
+        if let Some(snapshot) = &self.snapshot {
+            snapshot.keep_open(numbers.iter().copied());
+        }
+    }
+
+    /// Those that have stayed open.
+    pub(super) fn take_kept(&self) -> impl Iterator<Item = OwnedFd> {
+        self.snapshot.iter().flat_map(Snapshot::take_kept)
     }
 
     /// Puts the process back.

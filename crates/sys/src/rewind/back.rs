@@ -2,11 +2,11 @@
 
 use super::book::{Book, IS_HOT, IS_KEPT, MOST_FOUND, Region, STACK_BYTES};
 use super::kernel::{self, call};
-use super::process_state::ProcessState;
 use super::regions::{Mapping, PAGE};
 use super::stack::leave_for;
 use super::{Rewound, Snapshot, Unrewindable};
 use nix::errno::Errno;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 /// After so many rewindings all pages are protected anew, and the list of mappings is read in any case.
 const RENEWAL: u64 = 1000;
@@ -14,12 +14,43 @@ const RENEWAL: u64 = 1000;
 const LOOK: u64 = 32;
 
 impl Snapshot {
-    /// Whether all that the kernel keeps for the process can be put back.
+    /// Stops all timers, and finds whether all that the kernel keeps for the process can be put back. If so, signals are held
+    /// until it is.
     ///
     /// # Errors
     /// It can't: the process has to end.
     pub fn check(&self) -> Result<(), Unrewindable> {
         self.book().state.check()
+    }
+
+    /// Descriptors that were opened since the snapshot and stay open when the process is put back the next time: as many of the
+    /// first of them as there is room for ([`MOST_KEPT`](super::MOST_KEPT)). [`Snapshot::take_kept`] returns them then.
+    pub fn keep_open(&self, numbers: impl Iterator<Item = RawFd>) {
+        let book = self.book();
+        book.kept_count = 0;
+        for (place, number) in book.kept.iter_mut().zip(numbers) {
+            *place = number;
+            book.kept_count += 1;
+        }
+    }
+
+    /// The descriptors that have stayed open, in the order in which they were named. Who takes them owns them: memory does not
+    /// know of them any more. They are there once.
+    pub fn take_kept(&self) -> impl Iterator<Item = OwnedFd> {
+        // SAFETY: mapped for good, and one thread. Survivors may be in use, which these fields are none of.
+        let (number, kept, count) = unsafe {
+            let book = self.book;
+            (
+                (*book).rewound.number,
+                (*book).kept,
+                std::mem::take(&mut (*book).kept_count),
+            )
+        };
+        let count = if number == 0 { 0 } else { count };
+        kept.into_iter().take(count).map(|number| {
+            // SAFETY: nothing else owns it, as said above.
+            unsafe { OwnedFd::from_raw_fd(number) }
+        })
     }
 
     /// Puts the process back and goes on where the snapshot was taken. [`Snapshot::outcome`] tells there whether it is what it
@@ -98,12 +129,10 @@ unsafe extern "C" fn put_back(book: *mut libc::c_void) -> ! {
 }
 
 fn put_all_back(book: &mut Book, rewound: &mut Rewound) -> Result<(), Unrewindable> {
-    ProcessState::hold_signals()?;
-    book.descriptors.put_back()?;
+    book.descriptors.put_back(&book.kept[..book.kept_count])?;
     book.state.put_back()?;
-    book.put_break_back()?;
     let is_due = rewound.number % RENEWAL == 0;
-    if is_due || (book.size_now()? != book.size && !book.unmap_between()?) {
+    if is_due || (!book.has_same_size()? && !book.unmap_between()?) {
         rewound.has_read_mappings = true;
         book.unmap_new()?;
         // The stack may have grown; all else is what it was.
@@ -128,12 +157,21 @@ fn put_all_back(book: &mut Book, rewound: &mut Rewound) -> Result<(), Unrewindab
     book.heat_area();
     if !is_known {
         book.note_pages();
+        book.faults = book.own_faults_now()?;
     }
-    book.faults = book.own_faults_now()?;
     Ok(())
 }
 
 impl Book {
+    /// Whether the process is as large as it was. If not, at least the heap of brk(2) ends where it did then.
+    fn has_same_size(&mut self) -> Result<bool, Unrewindable> {
+        if self.state.has_size(self.size) {
+            return Ok(true);
+        }
+        self.put_break_back()?;
+        Ok(self.size_now()? == self.size)
+    }
+
     /// The heap of brk(2) ends where it did.
     fn put_break_back(&self) -> Result<(), Unrewindable> {
         let failed = |errno| Unrewindable::Failed("brk", errno);
@@ -476,20 +514,13 @@ pub(super) unsafe fn is_same(one: *const u8, other: *const u8) -> bool {
     unsafe { libc::memcmp(one.cast(), other.cast(), PAGE) == 0 }
 }
 
-/// Of the monotonic clock.
+/// Of the monotonic clock. libc asks the kernel's page for it, and writes nothing else.
 fn now() -> u64 {
-    let mut time = [0_u64; 2];
-    let arguments = [
-        libc::CLOCK_MONOTONIC as usize,
-        time.as_mut_ptr() as usize,
-        0,
-        0,
-        0,
-        0,
-    ];
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: there is room for the structure.
-    match unsafe { call(libc::SYS_clock_gettime, arguments) } {
-        Ok(_) => time[0] * 1_000_000_000 + time[1],
-        Err(_) => 0,
-    }
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -11,7 +11,9 @@ use nix::errno::Errno;
 use std::sync::atomic::AtomicU64;
 
 /// Words for the caller.
-pub const SURVIVORS: usize = 128;
+pub const SURVIVORS: usize = 512;
+/// Descriptors that [`Snapshot::keep_open`](super::Snapshot::keep_open) keeps.
+pub const MOST_KEPT: usize = 64;
 /// More mappings than a process with every extension of PHP has.
 const MOST_MAPPINGS: usize = 8192;
 /// Room for the runs of pages that the kernel names at a time.
@@ -53,9 +55,9 @@ impl Region {
 /// How large the process is, in pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Size {
-    whole: usize,
+    pub(super) whole: usize,
     /// What is private and can be written to.
-    data: usize,
+    pub(super) data: usize,
 }
 
 /// The descriptors that this needs.
@@ -101,6 +103,9 @@ pub(super) struct Book {
     pub(super) last_pid: Option<usize>,
     pub(super) tools: Tools,
     pub(super) descriptors: Descriptors,
+    /// Those of requests that stay open.
+    pub(super) kept: [i32; MOST_KEPT],
+    pub(super) kept_count: usize,
     pub(super) state: ProcessState,
     pub(super) area: KernelsArea,
     /// The copy, and a byte of marks for each of its pages.

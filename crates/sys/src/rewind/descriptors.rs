@@ -78,8 +78,8 @@ impl Descriptors {
         Ok(())
     }
 
-    /// Puts all of them back, and closes the others.
-    pub(super) fn put_back(&self) -> std::result::Result<(), Unrewindable> {
+    /// Puts all of them back, and closes the others, except those of `kept`.
+    pub(super) fn put_back(&self, kept: &[i32]) -> std::result::Result<(), Unrewindable> {
         let mut next = 0;
         for descriptor in &self.all[..self.count] {
             let flags = if descriptor.is_close_on_exec {
@@ -97,25 +97,29 @@ impl Descriptors {
             ];
             // SAFETY: the process' descriptors are what they were from now on; nothing that runs here owns one of the others.
             unsafe { call(libc::SYS_dup3, arguments) }.map_err(|_| Unrewindable::Descriptor)?;
-            close_before(next, descriptor.number)?;
+            close_before(next, descriptor.number, kept)?;
             next = descriptor.number + 1;
         }
-        close_before(next, self.first_copy)?;
-        close_from_to(self.last as u32 + 1, u32::MAX)
+        close_before(next, self.first_copy, kept)?;
+        close_before(self.last + 1, i32::MAX, kept)
     }
+}
+
+/// Closes a range without its end and without those that are kept.
+fn close_before(mut first: i32, end: i32, kept: &[i32]) -> std::result::Result<(), Unrewindable> {
+    while let Some(number) = kept.iter().filter(|number| (first..end).contains(number)).min() {
+        close_range(first, *number)?;
+        first = number + 1;
+    }
+    close_range(first, end)
 }
 
 /// Closes a range without its end.
-fn close_before(first: i32, end: i32) -> std::result::Result<(), Unrewindable> {
-    match first < end {
-        true => close_from_to(first as u32, end as u32 - 1),
-        false => Ok(()),
+fn close_range(first: i32, end: i32) -> std::result::Result<(), Unrewindable> {
+    if first >= end {
+        return Ok(());
     }
-}
-
-/// Closes a range with its end.
-fn close_from_to(first: u32, last: u32) -> std::result::Result<(), Unrewindable> {
-    let arguments = [first as usize, last as usize, 0, 0, 0, 0];
+    let arguments = [first as usize, end as usize - 1, 0, 0, 0, 0];
     // SAFETY: as above.
     unsafe { call(libc::SYS_close_range, arguments) }
         .map(|_| ())

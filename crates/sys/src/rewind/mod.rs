@@ -40,6 +40,7 @@ mod presence;
 mod process_state;
 mod regions;
 mod stack;
+mod status;
 mod take;
 mod wiped;
 
@@ -47,7 +48,7 @@ use book::Book;
 use nix::errno::Errno;
 use std::fmt;
 
-pub use book::{SURVIVORS, shared_words};
+pub use book::{MOST_KEPT, SURVIVORS, shared_words};
 pub use take::{Pages, is_possible};
 
 /// Why a process can't be put back. It has to end.
@@ -57,7 +58,7 @@ pub enum Unrewindable {
     Thread,
     /// A child process is there.
     Child,
-    /// It has another user, group or session.
+    /// It has another user, group or session, or other rights.
     Identity,
     /// It has another priority.
     Priority,
@@ -107,7 +108,7 @@ impl fmt::Display for Unrewindable {
         f.write_str(match self {
             Unrewindable::Thread => "a thread was left running",
             Unrewindable::Child => "a child process was left behind",
-            Unrewindable::Identity => "user, group or session were changed",
+            Unrewindable::Identity => "user, group, session or rights were changed",
             Unrewindable::Priority => "the priority was changed",
             Unrewindable::Limit => "a hard limit was lowered",
             Unrewindable::Memory => "memory of the snapshot was replaced",

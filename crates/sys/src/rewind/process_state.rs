@@ -1,13 +1,14 @@
 //! What the kernel keeps for a process besides memory and descriptors.
 
 use super::Unrewindable;
+use super::book::Size;
 use super::kernel::call;
+use super::status::Status;
 use crate::error::{Error, Result};
 use nix::errno::Errno;
 
 const SIGNALS: usize = 64;
 const LIMITS: usize = 16;
-const MOST_GROUPS: usize = 32;
 /// Bytes of the kernel's set of signals.
 const SET_BYTES: usize = 8;
 /// `struct sigaction` of the kernel, which is nowhere larger.
@@ -23,85 +24,149 @@ const OF_REQUESTS: [i32; 5] = [
     libc::SIGPIPE,
 ];
 
-/// Who the process is. Nothing of it can be taken back by a process without rights.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Identity {
-    users: [u32; 3],
-    groups: [u32; 3],
-    others: [u32; MOST_GROUPS],
-    other_count: usize,
-    session: usize,
-    process_group: usize,
-}
+/// How long a thread that has been joined may take to leave the kernel's list, in waits that double: 51 ms.
+const WAITS: u32 = 10;
+const FIRST_WAIT_NANOS: u64 = 50_000;
+/// Room for a file of /proc. A list of some thousand groups does not fit.
+const ROOM: usize = 16 << 10;
+/// Room for /proc/self/limits.
+const LIMITS_ROOM: usize = 4096;
 
 /// As it was. Zeroes are a value.
 #[derive(Debug)]
 pub(super) struct ProcessState {
     mask: u64,
-    umask: usize,
+    status: Status,
+    /// By [`ProcessState::check`].
+    status_now: Status,
     actions: [Action; SIGNALS],
     limits: [[u64; 2]; LIMITS],
+    /// The text of /proc/self/limits, and its length.
+    limits_text: [u8; LIMITS_ROOM],
+    limits_length: usize,
     /// Which soft limits have changed, by [`ProcessState::check`].
     changed_limits: u32,
-    identity: Identity,
     priority: usize,
     /// The number that the next timer of timer_create(2) had: the kernel counts them.
     next_timer: i32,
     /// The working directory.
     directory: i32,
-    /// `/proc/self/task`.
-    threads: i32,
+    /// Files of /proc/self; -1: the kernel has none.
+    status_file: i32,
+    limits_file: i32,
+    timers_file: i32,
+    /// What was read last.
+    text: [u8; ROOM],
+}
+
+/// Reads the beginning of a file into the room; says how much.
+fn read(fd: i32, room: &mut [u8]) -> std::result::Result<usize, Errno> {
+    let arguments = [fd as usize, room.as_mut_ptr() as usize, room.len(), 0, 0, 0];
+    // SAFETY: there is so much room.
+    unsafe { call(libc::SYS_pread64, arguments) }
 }
 
 impl ProcessState {
-    /// Opens what is needed.
+    /// Opens the files that it reads.
     pub(super) fn open(&mut self) -> Result<()> {
         self.directory = open(c".", libc::O_PATH | libc::O_DIRECTORY)?;
-        self.threads = open(c"/proc/self/task", libc::O_PATH | libc::O_DIRECTORY)?;
+        self.status_file = open_own(c"/proc/self/status")?;
+        self.limits_file = open_own(c"/proc/self/limits").unwrap_or(-1);
+        self.timers_file = open_own(c"/proc/self/timers").unwrap_or(-1);
         Ok(())
     }
 
-    /// Those that it has opened.
+    /// The files that it has open.
     pub(super) fn descriptors(&mut self) -> impl Iterator<Item = &mut i32> {
-        [&mut self.directory, &mut self.threads].into_iter()
+        [
+            &mut self.directory,
+            &mut self.status_file,
+            &mut self.limits_file,
+            &mut self.timers_file,
+        ]
+        .into_iter()
     }
 
     /// Notes the state as it is now.
     pub(super) fn note(&mut self) -> Result<()> {
         let failed = |errno| Error::new("note the state of the process", "", errno);
         self.mask = change_mask(None).map_err(failed)?;
-        self.umask = set_umask(0);
-        set_umask(self.umask);
+        self.status = self.status_now().map_err(failed)?;
         for signal in 1..=SIGNALS {
             self.actions[signal - 1] = action(signal).map_err(failed)?;
         }
         for limit in 0..LIMITS {
             self.limits[limit] = limit_of(limit).map_err(failed)?;
         }
-        self.identity = identity().map_err(failed)?;
+        if self.limits_file >= 0 {
+            self.limits_length = read(self.limits_file, &mut self.limits_text).map_err(failed)?;
+        }
         self.priority = priority().map_err(failed)?;
         self.next_timer = next_timer().map_err(failed)?;
         Ok(())
     }
 
-    /// Whether all of it can be put back.
+    /// Stops timers, and finds whether the rest can be put back. If so, all signals are held until
+    /// [`ProcessState::release_signals`].
     pub(super) fn check(&mut self) -> std::result::Result<(), Unrewindable> {
-        let failed = |call| move |errno| Unrewindable::Failed(call, errno);
-        if !has_one_thread(self.threads).map_err(failed("fstat"))? {
-            return Err(Unrewindable::Thread);
+        hold_signals()?;
+        let outcome = self.stop_timers().and_then(|()| self.compare());
+        if outcome.is_err() {
+            self.release_signals();
         }
+        outcome
+    }
+
+    fn compare(&mut self) -> std::result::Result<(), Unrewindable> {
+        let failed = |call| move |errno| Unrewindable::Failed(call, errno);
+        // After the timers were stopped: what they have sent is pending now.
+        self.status_now = self.status_of_one_thread()?;
         if has_child().map_err(failed("waitid"))? {
             return Err(Unrewindable::Child);
         }
-        if identity().map_err(failed("getresuid"))? != self.identity {
+        if self.status_now.identity != self.status.identity {
             return Err(Unrewindable::Identity);
         }
         if priority().map_err(failed("getpriority"))? != self.priority {
             return Err(Unrewindable::Priority);
         }
+        self.compare_limits()
+    }
+
+    /// A thread that has been joined is listed for a moment longer.
+    fn status_of_one_thread(&mut self) -> std::result::Result<Status, Unrewindable> {
+        for wait in 0..=WAITS {
+            let status = self
+                .status_now()
+                .map_err(|errno| Unrewindable::Failed("read /proc/self/status", errno))?;
+            if status.threads <= 1 {
+                return Ok(status);
+            }
+            if wait < WAITS {
+                sleep(FIRST_WAIT_NANOS << wait);
+            }
+        }
+        Err(Unrewindable::Thread)
+    }
+
+    fn status_now(&mut self) -> std::result::Result<Status, Errno> {
+        let length = read(self.status_file, &mut self.text)?;
+        match length < ROOM {
+            true => Ok(Status::of(&self.text[..length])),
+            false => Err(Errno::E2BIG),
+        }
+    }
+
+    fn compare_limits(&mut self) -> std::result::Result<(), Unrewindable> {
+        let failed = |errno| Unrewindable::Failed("getrlimit", errno);
         self.changed_limits = 0;
+        let before = &self.limits_text[..self.limits_length];
+        let length = read(self.limits_file, &mut self.text).unwrap_or(0);
+        if length > 0 && self.text[..length] == *before {
+            return Ok(());
+        }
         for (index, [soft, hard]) in self.limits.iter().enumerate() {
-            let [soft_now, hard_now] = limit_of(index).map_err(failed("getrlimit"))?;
+            let [soft_now, hard_now] = limit_of(index).map_err(failed)?;
             if hard_now != *hard {
                 return Err(Unrewindable::Limit);
             }
@@ -110,15 +175,12 @@ impl ProcessState {
         Ok(())
     }
 
-    /// Holds all signals until [`ProcessState::release_signals`].
-    pub(super) fn hold_signals() -> std::result::Result<(), Unrewindable> {
-        change_mask(Some(u64::MAX))
-            .map(|_| ())
-            .map_err(|errno| Unrewindable::Failed("rt_sigprocmask", errno))
+    /// Whether the process has this size, by [`ProcessState::check`].
+    pub(super) fn has_size(&self, size: Size) -> bool {
+        self.status_now.size == size
     }
 
-    /// Puts it back. Signals are held.
-    pub(super) fn put_back(&mut self) -> std::result::Result<(), Unrewindable> {
+    fn stop_timers(&mut self) -> std::result::Result<(), Unrewindable> {
         let failed = |call| move |errno| Unrewindable::Failed(call, errno);
         for timer in TIMERS {
             let never = [0_u64; 4];
@@ -131,14 +193,26 @@ impl ProcessState {
             }
             .map_err(failed("setitimer"))?;
         }
+        if read(self.timers_file, &mut self.text) == Ok(0) {
+            return Ok(());
+        }
         let next = next_timer().map_err(failed("timer_create"))?;
         for timer in self.next_timer + 1..next {
             // The request may have deleted it.
             let _ = delete_timer(timer);
         }
         self.next_timer = next;
-        drop_pending();
-        for signal in 1..=SIGNALS {
+        Ok(())
+    }
+
+    /// Puts it back, after [`ProcessState::check`].
+    pub(super) fn put_back(&mut self) -> std::result::Result<(), Unrewindable> {
+        let failed = |call| move |errno| Unrewindable::Failed(call, errno);
+        if self.status_now.pending & of_requests() != 0 {
+            drop_pending();
+        }
+        let may_differ = |signal: &usize| self.status.may_differ(&self.status_now, *signal);
+        for signal in (1..=SIGNALS).filter(may_differ) {
             let before = &self.actions[signal - 1];
             if action(signal).map_err(failed("rt_sigaction"))? != *before {
                 let pointer = before.as_ptr() as usize;
@@ -147,7 +221,9 @@ impl ProcessState {
                     .map_err(failed("rt_sigaction"))?;
             }
         }
-        set_umask(self.umask);
+        if self.status_now.umask != self.status.umask {
+            set_umask(self.status.umask);
+        }
         // SAFETY: a descriptor of a directory.
         unsafe { call(libc::SYS_fchdir, [self.directory as usize, 0, 0, 0, 0, 0]) }
             .map_err(failed("fchdir"))?;
@@ -163,6 +239,18 @@ impl ProcessState {
     pub(super) fn release_signals(&self) {
         let _ = change_mask(Some(self.mask));
     }
+}
+
+fn hold_signals() -> std::result::Result<(), Unrewindable> {
+    change_mask(Some(u64::MAX))
+        .map(|_| ())
+        .map_err(|errno| Unrewindable::Failed("rt_sigprocmask", errno))
+}
+
+fn sleep(nanos: u64) {
+    let time = [0, nanos];
+    // SAFETY: a structure that lives until the call is done.
+    let _ = unsafe { call(libc::SYS_nanosleep, [time.as_ptr() as usize, 0, 0, 0, 0, 0]) };
 }
 
 /// Sets the mask of signals; says what it was.
@@ -232,31 +320,6 @@ fn set_limit(limit: usize, new: &[u64; 2]) -> std::result::Result<(), Errno> {
     unsafe { call(libc::SYS_setrlimit, [limit, new.as_ptr() as usize, 0, 0, 0, 0]).map(|_| ()) }
 }
 
-fn identity() -> std::result::Result<Identity, Errno> {
-    let mut identity = Identity::default();
-    let three = |ids: &mut [u32; 3]| {
-        let [a, b, c] = ids;
-        [a, b, c].map(|id| std::ptr::from_mut(id) as usize)
-    };
-    let [a, b, c] = three(&mut identity.users);
-    // SAFETY: three places for numbers.
-    unsafe { call(libc::SYS_getresuid, [a, b, c, 0, 0, 0])? };
-    let [a, b, c] = three(&mut identity.groups);
-    // SAFETY: the same; and a list with so much room.
-    unsafe {
-        call(libc::SYS_getresgid, [a, b, c, 0, 0, 0])?;
-        let list = identity.others.as_mut_ptr() as usize;
-        identity.other_count = match call(libc::SYS_getgroups, [MOST_GROUPS, list, 0, 0, 0, 0]) {
-            // More than there is room for are taken for the same.
-            Err(Errno::EINVAL) => MOST_GROUPS + 1,
-            other => other?,
-        };
-        identity.session = call(libc::SYS_getsid, [0; 6])?;
-        identity.process_group = call(libc::SYS_getpgid, [0; 6])?;
-    }
-    Ok(identity)
-}
-
 fn priority() -> std::result::Result<usize, Errno> {
     // SAFETY: numbers.
     unsafe {
@@ -277,21 +340,14 @@ fn has_child() -> std::result::Result<bool, Errno> {
     }
 }
 
-/// By the links of the directory: two, and one for each thread.
-fn has_one_thread(directory: i32) -> std::result::Result<bool, Errno> {
-    // SAFETY: zeroes are a `stat`.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    let pointer = &raw mut stat as usize;
-    // SAFETY: there is room for the structure.
-    unsafe { call(libc::SYS_fstat, [directory as usize, pointer, 0, 0, 0, 0])? };
-    Ok(stat.st_nlink == 3)
+/// [`OF_REQUESTS`] as a set.
+fn of_requests() -> u64 {
+    OF_REQUESTS.iter().fold(0, |set, signal| set | 1 << (signal - 1))
 }
 
 /// Takes away the signals that a request has left.
 fn drop_pending() {
-    let set = OF_REQUESTS
-        .iter()
-        .fold(0_u64, |set, signal| set | 1 << (signal - 1));
+    let set = of_requests();
     let at_once = [0_u64; 2];
     let arguments = [
         &raw const set as usize,

@@ -59,6 +59,8 @@ pub(super) struct Shared {
 pub(super) struct IdleWatch {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    /// The process can have no thread.
+    is_alone: bool,
 }
 
 impl IdleWatch {
@@ -87,7 +89,13 @@ impl IdleWatch {
         Ok(IdleWatch {
             shared: Arc::new(shared),
             thread: None,
+            is_alone: false,
         })
+    }
+
+    /// No thread is started from now on. Who holds connections while a request runs gives them to the siblings.
+    pub(super) fn never_start(&mut self) {
+        self.is_alone = true;
     }
 
     /// The held connections, locked.
@@ -109,7 +117,7 @@ impl IdleWatch {
 
     /// Connections are held while a request runs: the idle_watch has to look after them.
     fn wake(&mut self) {
-        if self.keepalive().idle() == 0 {
+        if self.is_alone || self.keepalive().idle() == 0 {
             return;
         }
         if self.thread.is_none() {
@@ -135,9 +143,14 @@ impl IdleWatch {
 
     /// A connection was put among the held ones while, perhaps, a request runs on.
     pub(super) fn wake_if_serving(&mut self) {
-        if self.shared.begun.load(Ordering::SeqCst) != 0 {
-            self.wake();
+        if self.shared.begun.load(Ordering::SeqCst) == 0 {
+            return;
         }
+        if self.is_alone && self.shared.board.slots() > 1 {
+            let indices = self.keepalive().idle_indices();
+            self.send_away(&indices);
+        }
+        self.wake();
     }
 
     /// The request is over.

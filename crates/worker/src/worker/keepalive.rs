@@ -152,6 +152,16 @@ impl KeepaliveSet {
         Ok(())
     }
 
+    /// Takes in a connection that the epoll watches at this index already.
+    pub(super) fn hold_again(&mut self, mut connection: Box<Connection>, index: usize) {
+        if self.entries.len() <= index {
+            self.entries.resize_with(index + 1, || KeepaliveEntry::Free);
+        }
+        connection.index = Some(index);
+        self.entries[index] = KeepaliveEntry::Idle(connection);
+        self.idle += 1;
+    }
+
     /// Takes a connection out to serve it; it keeps its index.
     pub(super) fn take(&mut self, index: usize) -> Option<Box<Connection>> {
         let slot = self.entries.get_mut(index)?;
@@ -220,7 +230,7 @@ impl KeepaliveSet {
             .collect()
     }
 
-    fn idle_connections(&self) -> impl Iterator<Item = (usize, &Connection)> {
+    pub(super) fn idle_connections(&self) -> impl Iterator<Item = (usize, &Connection)> {
         self.entries
             .iter()
             .enumerate()

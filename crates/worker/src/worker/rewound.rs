@@ -1,12 +1,20 @@
-//! A worker whose process is put back after each request ([`crate::sys::rewind`]): what it holds goes to its siblings before, and
-//! the few numbers that have to go on being true are carried over.
+//! A worker whose process is put back after each request ([`crate::sys::rewind`]). It carries over the connections that it holds,
+//! whose descriptors stay open, and the few numbers that have to go on being true.
 
 use super::run::{Worker, WorkerPhase};
+use crate::sys::rewind::MOST_KEPT;
 use crate::tick::Tick;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+/// Words of the numbers, with the count of connections.
+const NUMBERS: usize = 27;
+/// Words of a connection: index, when it expires, bits.
+const OF_CONNECTION: usize = 3;
 /// Words that [`Worker::carry`] writes.
-pub const CARRIED: usize = 26;
+pub const CARRIED: usize = NUMBERS + MOST_KEPT * OF_CONNECTION;
+const IS_SPOKEN: u64 = 1;
+const IS_ASKED: u64 = 2;
 
 /// Writes or reads one number after the other.
 struct Words<'w> {
@@ -53,14 +61,15 @@ impl Words<'_> {
 }
 
 impl Worker {
-    /// The process is put back after each request: it never holds a connection while a request runs, and so needs no thread for
-    /// that.
+    /// The process is put back after each request. It gives its connections to its siblings while a request runs, and so needs no
+    /// thread that looks after them.
     pub fn lets_go_of_connections(&mut self) {
         self.lets_go = true;
+        self.service.idle_watch.never_start();
     }
 
-    /// Ends the request before, if there is one, and lets go of all connections. False: the process has to end
-    /// ([`Worker::exit_code`]).
+    /// Ends the request before, if there is one. The connections that it holds then can be carried over. False: the process has to
+    /// end ([`Worker::exit_code`]).
     pub fn settle(&mut self) -> bool {
         self.phase = match self.phase {
             WorkerPhase::Request => self.end_request(),
@@ -79,18 +88,19 @@ impl Worker {
             self.phase = self.end(0);
             return false;
         }
-        self.part_with_held();
+        if self.service.idle_watch.keepalive().idle() > MOST_KEPT {
+            self.part_with_held();
+        }
         // Those that the siblings can't have, because their queue is full.
-        loop {
+        while self.service.idle_watch.keepalive().idle() > MOST_KEPT {
             let mut held = self.service.idle_watch.keepalive();
-            let Some(left) = held.take_first().or_else(|| held.take_oldest()) else {
+            let Some(left) = held.take_oldest().or_else(|| held.take_first()) else {
                 break;
             };
             drop(held);
             self.service.close(left);
         }
         self.service.publish_kept();
-        self.service.idle_watch.pause();
         true
     }
 
@@ -104,9 +114,9 @@ impl Worker {
         self.phase = self.end(0);
     }
 
-    /// Gives all held connections to the siblings.
+    /// Gives all held connections to the siblings, if there can be any.
     pub(super) fn part_with_held(&mut self) {
-        if self.service.idle_watch.keepalive().idle() > 0 {
+        if self.service.idle_watch.keepalive().idle() > 0 && self.service.board.slots() > 1 {
             self.acceptor.hand_off_all(&mut self.service);
             self.service.publish_kept();
         }
@@ -115,11 +125,44 @@ impl Worker {
     /// Writes down what is to be carried over.
     pub fn carry(&mut self, words: &mut [u64; CARRIED]) {
         self.carry_with(words, false);
+        let (count, connections) = connections_of(words);
+        *count = 0;
+        let held = self.service.idle_watch.keepalive();
+        for (place, (index, connection)) in connections.zip(held.idle_connections()) {
+            let is_spoken = u64::from(connection.spoken) * IS_SPOKEN;
+            let is_asked = u64::from(connection.asked) * IS_ASKED;
+            place.copy_from_slice(&[index as u64, connection.expires.as_nanos(), is_spoken | is_asked]);
+            *count += 1;
+        }
     }
 
-    /// Takes it over, in the process that was put back.
-    pub fn take_over(&mut self, words: &mut [u64; CARRIED]) {
+    /// The descriptors of the connections that are carried over, which have to stay open.
+    pub fn held(&self) -> Vec<RawFd> {
+        let held = self.service.idle_watch.keepalive();
+        let sockets = held.idle_connections();
+        sockets
+            .map(|(_, connection)| connection.socket().as_raw_fd())
+            .take(MOST_KEPT)
+            .collect()
+    }
+
+    /// Takes it over, in the process that was put back. `sockets`: what [`Worker::held`] returned, in its order.
+    pub fn take_over(&mut self, words: &mut [u64; CARRIED], sockets: impl Iterator<Item = OwnedFd>) {
         self.carry_with(words, true);
+        let (count, connections) = connections_of(words);
+        let count = *count;
+        for (of, socket) in connections.zip(sockets) {
+            let &mut [index, expires, bits] = of else { return };
+            let mut connection = self.service.connection(socket);
+            connection.expires = Tick::from_nanos(expires);
+            connection.spoken = bits & IS_SPOKEN != 0;
+            connection.asked = bits & IS_ASKED != 0;
+            let mut held = self.service.idle_watch.keepalive();
+            held.hold_again(connection, index as usize);
+        }
+        if count > 0 {
+            self.service.publish_kept();
+        }
     }
 
     fn carry_with(&mut self, words: &mut [u64; CARRIED], is_back: bool) {
@@ -164,6 +207,13 @@ impl Worker {
             words.tick(scale.measured_mut());
         }
     }
+}
+
+/// The words of the connections, and that of their number.
+fn connections_of(words: &mut [u64; CARRIED]) -> (&mut u64, std::slice::ChunksExactMut<'_, u64>) {
+    let (numbers, connections) = words.split_at_mut(NUMBERS);
+    let count = &mut numbers[NUMBERS - 1];
+    (count, connections.chunks_exact_mut(OF_CONNECTION))
 }
 
 #[cfg(test)]
