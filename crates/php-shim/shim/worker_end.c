@@ -19,21 +19,26 @@ static void leave_if_fatal(void)
 }
 
 #ifdef ZEND_HAS_OOM
-/* Releases of PHP append fields to its globals: an older libphp than the headers has not this one. */
-static bool has_delayed_oom(void)
+static bool has_delayed_oom;
+
+/* Releases of PHP append fields to its globals: an older libphp than the headers lacks this one. Searching the symbols takes
+ * longer than a small request, so the boot does it. */
+static void find_delayed_oom(void)
 {
     Dl_info info;
     const ElfW(Sym) *symbol = NULL;
-    return dladdr1(&executor_globals, &info, (void **)&symbol, RTLD_DL_SYMENT) != 0 && symbol &&
+    has_delayed_oom = dladdr1(&executor_globals, &info, (void **)&symbol, RTLD_DL_SYMENT) != 0 && symbol &&
            symbol->st_size >= offsetof(zend_executor_globals, delayed_oom) + sizeof(EG(delayed_oom));
 }
+#else
+static void find_delayed_oom(void) {}
 #endif
 
 /* After exhausted memory nothing is called any more, until this is taken back as at the end of PHP's requests. */
 static void forget_exhausted_memory(void)
 {
 #ifdef ZEND_HAS_OOM
-    if (has_delayed_oom()) {
+    if (has_delayed_oom) {
         EG(delayed_oom).state = ZEND_OOM_STATE_NONE;
     }
 #endif

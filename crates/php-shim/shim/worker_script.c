@@ -638,6 +638,7 @@ EXPORT int forkyard_shim_run_script(const struct forkyard_shim_script *given)
 {
     volatile int result = -1;
     worker_script = given;
+    find_delayed_oom();
     take_over_opcache();
     worker.stderr_caught = 1;
     api = &boot_api;

@@ -11,7 +11,6 @@
 #include <setjmp.h>
 
 #include "zend_generators.h"
-#include "zend_closures.h"
 
 /* Where a worker waits for its first request. */
 static jmp_buf snapshot_point;
