@@ -236,6 +236,7 @@ impl Executor {
         while let Some(tidings) = self.helpers.spawner.next() {
             match tidings {
                 Tidings::Line(said) => self.helpers.take_line(&self.context, &self.pools, &said),
+                Tidings::Report(report) if self.is_tried_again(&report) => {}
                 Tidings::Report(report) => self.helpers.take_report(&mut self.pools, report),
                 Tidings::Up(token, Purpose::Preloader(_) | Purpose::Zygote, started) => {
                     self.preloader_up(token, *started);
@@ -307,6 +308,10 @@ impl Executor {
         if starting.is_some_and(|pid| self.zygote_failed(pid, summary(report), exit)) {
             return;
         }
+        if self.try_again(report) {
+            return;
+        }
+        self.end_trial(id);
         let members = self
             .helpers
             .starting(token)

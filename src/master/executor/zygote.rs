@@ -83,9 +83,9 @@ impl Generation {
         (Some(Preloading::Own.word().to_owned()), Some(reason.to_owned()))
     }
 
-    /// The settings, where a pool has a preloader of its own though it wants workers of a zygote with that said in them.
+    /// The settings without those of PHP that it does not start with, and with the preloader that the pool has.
     pub(super) fn settings_in_use(&self) -> Settings {
-        let mut settings = self.settings.clone();
+        let mut settings = self.settings_without_faults();
         if let Application::Php(php) = &mut Arc::make_mut(&mut settings.pool).application {
             if php.preloading == Preloading::Zygote && !self.uses_zygote() {
                 php.preloading = Preloading::Own;
