@@ -21,8 +21,8 @@ pub(super) const OWN: &str = "forkyard-php: ";
 const SYNTAX: &str = "PHP:  ";
 /// It runs code.
 const PRELOAD: &str = "opcache.preload";
-/// PHP's words go to standard error, and none of its code is run.
-const QUIET: [&str; 4] = [
+/// PHP's words go to standard error, and no code that php.ini names is run.
+pub(super) const QUIET: [&str; 4] = [
     "display_errors=0",
     "log_errors=1",
     "error_log=",

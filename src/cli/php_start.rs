@@ -1,7 +1,7 @@
 //! Starts PHP as the pools' preloaders do, and finds the settings that it does not start with: for `forkyard-fpm -t` and
 //! `forkyard check`.
 
-use super::check::OWN;
+use super::check::{OWN, QUIET};
 use crate::config::sharing::is_start_setting;
 use crate::config::{Application, Config, LeftOut, Php, Pool, StartSetting, Trial};
 use crate::spawn::error::Ended;
@@ -17,8 +17,6 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-/// PHP's words go to standard error.
-const QUIET: [&str; 3] = ["display_errors=0", "log_errors=1", "error_log="];
 /// Bytes of output that are looked at.
 const MOST_BYTES: usize = 1 << 20;
 

@@ -29,6 +29,17 @@ pub(crate) struct Fpm {
 impl Fpm {
     /// Starts a program; `{DIR}` in the settings is its directory, `{PORT}` its port. The scripts are in it, too.
     pub(crate) fn start(program: &str, global: &str, pool: &str, scripts: &[(&str, &str)]) -> Fpm {
+        Fpm::start_with(program, &[], global, pool, scripts)
+    }
+
+    /// The same with more options.
+    pub(crate) fn start_with(
+        program: &str,
+        options: &[&str],
+        global: &str,
+        pool: &str,
+        scripts: &[(&str, &str)],
+    ) -> Fpm {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().expect("there is room");
         let path = directory.path();
@@ -49,6 +60,7 @@ impl Fpm {
         fs::write(path.join("fpm.conf"), text).expect("writable");
         let errors = fs::File::create(path.join("stderr")).expect("writable");
         let child = Command::new(program)
+            .args(options)
             .args(["-F", "-n", "-y"])
             .arg(path.join("fpm.conf"))
             .stdin(Stdio::null())

@@ -291,13 +291,13 @@ mod tests {
 
     #[test]
     fn what_php_names_is_tried_first() {
-        let settings = [("a", "/missing/a"), ("b", "/missing/b"), ("c", "1"), ("d", "1"), ("e", "1")];
+        let settings = [("x.a", "/missing/a"), ("x.b", "/missing/b"), ("x.c", "1"), ("x.d", "1"), ("x.e", "1")];
         let fails = |names: &[&str]| {
-            let at_fault = names.iter().find(|name| ["a", "b"].contains(name))?;
-            Some(format!("Thu Nov 26 21:19:54 2026 (29758): can't open /missing/{at_fault}\n"))
+            let (_, value) = settings[..2].iter().find(|(name, _)| names.contains(name))?;
+            Some(format!("Thu Nov 26 21:19:54 2026 (29758): can't open {value}\n"))
         };
         let (left_out, failed) = run(&settings, fails).expect("it starts");
-        assert_eq!((names(&left_out), failed), (vec!["a", "b"], 2));
+        assert_eq!((names(&left_out), failed), (vec!["x.a", "x.b"], 2));
         assert_eq!(left_out[0].reason, "can't open /missing/a");
     }
 
