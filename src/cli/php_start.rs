@@ -60,19 +60,28 @@ type Failed = Option<(String, String)>;
 impl Start {
     fn of(pool: &Pool, php: &Php) -> Start {
         // As in the daemon, where PHP starts before the root directory changes.
-        let user = pool.user.as_deref().filter(|_| pool.chroot.is_none() && identity::is_root());
+        let user = pool
+            .user
+            .as_deref()
+            .filter(|_| pool.chroot.is_none() && identity::is_root());
         let user = user.and_then(|user| Identity::look_up(user, pool.group.as_deref()).ok());
         // The first one that is written holds.
         let mut variables: HashMap<String, String> = pool.env.iter().rev().cloned().collect();
         if let Some(user) = &user {
-            let own = [("USER", user.name.clone()), ("HOME", user.home.as_ref().map(|it| it.display().to_string()))];
+            let own = [
+                ("USER", user.name.clone()),
+                ("HOME", user.home.as_ref().map(|it| it.display().to_string())),
+            ];
             for (name, value) in own {
                 if let Some(value) = value {
                     variables.entry(name.to_owned()).or_insert(value);
                 }
             }
         }
-        let directory = pool.chdir.as_deref().filter(|path| pool.chroot.is_none() && path.is_dir());
+        let directory = pool
+            .chdir
+            .as_deref()
+            .filter(|path| pool.chroot.is_none() && path.is_dir());
         Start {
             arguments: arguments(php),
             inherits: !pool.clear_env,
@@ -112,7 +121,10 @@ impl Start {
         if let Some((uid, gid)) = self.user {
             command.uid(uid).gid(gid);
         }
-        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output.try_clone()?);
+        command
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output.try_clone()?);
         log::debug!(target: "forkyard::check", "trying out PHP: {command:?}");
         let ended = wait(command.spawn()?, self.timeout)?;
         if ended.is_some_and(|status| status.success()) {
@@ -169,7 +181,11 @@ fn arguments(php: &Php) -> Vec<OsString> {
     if php.no_php_ini {
         arguments.push("-n".into());
     }
-    let paths = [("--library", &php.library), ("-c", &php.php_ini), ("--binary", &php.binary)];
+    let paths = [
+        ("--library", &php.library),
+        ("-c", &php.php_ini),
+        ("--binary", &php.binary),
+    ];
     for (option, path) in paths {
         if let Some(path) = path {
             arguments.extend([option.into(), path.into()]);

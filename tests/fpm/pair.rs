@@ -32,7 +32,7 @@ impl Fpm {
         Fpm::start_with(program, &[], global, pool, scripts)
     }
 
-    /// The same with more options.
+    /// The same with more options. forkyard-fpm has a control socket, `control`.
     pub(crate) fn start_with(
         program: &str,
         options: &[&str],
@@ -63,6 +63,7 @@ impl Fpm {
             .args(options)
             .args(["-F", "-n", "-y"])
             .arg(path.join("fpm.conf"))
+            .env("FORKYARD_GLOBAL__CONTROL", path.join("control"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(errors)

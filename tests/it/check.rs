@@ -110,7 +110,11 @@ fn php_is_asked_whether_it_starts() {
 fn a_setting_that_php_does_not_start_with_is_named_with_its_line() {
     let dir = directory();
     let path = dir.path();
-    for (name, text) in [("exits.php", "<?php exit(1);"), ("hangs.php", "<?php while (true) {}"), ("fine.php", "<?php ")] {
+    for (name, text) in [
+        ("exits.php", "<?php exit(1);"),
+        ("hangs.php", "<?php while (true) {}"),
+        ("fine.php", "<?php "),
+    ] {
         fs::write(path.join(name), text).expect("script");
     }
     let script = |name: &str| path.join(name).display().to_string();
@@ -119,7 +123,11 @@ fn a_setting_that_php_does_not_start_with_is_named_with_its_line() {
         ("preload", script("exits.php"), "PHP's module start-up failed"),
         ("preload", script("hangs.php"), "it has not started after 1 s"),
         ("memory_consumption", "8".to_owned(), "Insufficient shared memory"),
-        ("lockfile_path", "/missing".to_owned(), "Unable to create lock file"),
+        (
+            "lockfile_path",
+            "/missing".to_owned(),
+            "Unable to create lock file",
+        ),
     ];
     for (name, value, reason) in &cases {
         let timeout = if value.ends_with("hangs.php") { "1s" } else { "60s" };
@@ -129,20 +137,28 @@ fn a_setting_that_php_does_not_start_with_is_named_with_its_line() {
         );
         let (code, said) = of_php(path, &application);
         let text = fs::read_to_string(path.join("forkyard.toml")).expect("configuration");
-        let line = text.lines().position(|line| line.starts_with(&format!("opcache.{name}")));
-        let place = format!("forkyard.toml:{}:1: error: [pool www] ", line.expect("it is there") + 1);
+        let line = text
+            .lines()
+            .position(|line| line.starts_with(&format!("opcache.{name}")));
+        let place = format!("forkyard.toml:{}:", line.expect("it is there") + 1);
         assert_eq!(code, Some(78), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
         let shown = value.replace(&format!("{}/", path.display()), "");
         assert!(
             said.starts_with(&place)
-                && said.contains(&format!("application.php_admin_value.opcache.{name}: PHP does not start with {shown:?}: "))
+                && said.contains(&format!(": error: [pool www] application.php_admin_value.opcache.{name}: PHP does not start with {shown:?}: "))
                 && said.contains(reason)
                 && said.contains("; correct the value, or leave the key out"),
             "{said}"
         );
     }
-    let (code, said) = of_php(path, &format!("php_admin_value = {{ opcache.preload = \"{}\" }}\n", script("fine.php")));
+    let (code, said) = of_php(
+        path,
+        &format!(
+            "php_admin_value = {{ opcache.preload = \"{}\" }}\n",
+            script("fine.php")
+        ),
+    );
     assert_eq!(code, Some(0), "{said}");
 }
 

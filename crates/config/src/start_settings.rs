@@ -154,7 +154,9 @@ impl Trial {
         }
         // Times, addresses and numbers of processes differ from start to start.
         let words = output.split_whitespace().chain(summary.split_whitespace());
-        let failure: String = words.filter(|word| !word.contains(|c: char| c.is_ascii_digit())).collect();
+        let failure: String = words
+            .filter(|word| !word.contains(|c: char| c.is_ascii_digit()))
+            .collect();
         if let Some(at) = self.on_trial.take() {
             if failure == self.failure {
                 self.left_out.retain(|(index, _)| *index != at);
@@ -208,16 +210,33 @@ impl Trial {
         self.left_out.iter().any(|(index, _)| *index == at)
     }
 
-    /// The setting that is most likely at fault: one that PHP names, then one that runs code. php-fpm honours extensions, so they
-    /// come last.
+    /// The setting that is most likely at fault: the one that PHP's words are about, then one that runs code. php-fpm honours
+    /// extensions, so they come last.
     fn suspect(&self, output: &str) -> Option<usize> {
-        let rest = (0..self.settings.len()).filter(|at| !self.is_left_out(*at) && !self.innocent.contains(at));
+        let rest =
+            (0..self.settings.len()).filter(|at| !self.is_left_out(*at) && !self.innocent.contains(at));
         rest.max_by_key(|at| {
-            let StartSetting { name, value, .. } = &self.settings[*at];
-            let is_named = output.contains(name.as_str()) || value.len() > 3 && output.contains(value.as_str());
-            (is_named, name == PRELOAD, !name.ends_with("extension"))
+            let setting = &self.settings[*at];
+            let is_extension = setting.name.ends_with("extension");
+            (named(setting, output), setting.name == PRELOAD, !is_extension)
         })
     }
+}
+
+/// How much of a setting is in what PHP says: its name, its value, or the letters of words of its name ("interned strings buffer").
+fn named(setting: &StartSetting, output: &str) -> usize {
+    let StartSetting { name, value, .. } = setting;
+    let is_long = value.len() > 3;
+    if output.contains(name.as_str()) || is_long && output.contains(value.as_str()) {
+        return usize::MAX;
+    }
+    // OPcache writes "lock file" of opcache.lockfile_path.
+    let letters: String = output.split_whitespace().collect();
+    let words = name.split(['.', '_']).skip(1);
+    words
+        .filter(|word| word.len() > 3 && letters.contains(word))
+        .map(str::len)
+        .sum()
 }
 
 /// PHP's last line, or how its process ended.
@@ -255,8 +274,16 @@ mod tests {
     }
 
     /// Lets starts fail until one succeeds; `fails` gets the names that are not left out. Says what is left out, and how many starts failed.
-    fn run(settings: &[(&str, &str)], fails: impl Fn(&[&str]) -> Option<String>) -> Option<(Vec<LeftOut>, u32)> {
-        let mut trial = Trial::new(settings.iter().map(|(name, value)| setting(name, value)).collect());
+    fn run(
+        settings: &[(&str, &str)],
+        fails: impl Fn(&[&str]) -> Option<String>,
+    ) -> Option<(Vec<LeftOut>, u32)> {
+        let mut trial = Trial::new(
+            settings
+                .iter()
+                .map(|(name, value)| setting(name, value))
+                .collect(),
+        );
         for failed in 0.. {
             let gone: Vec<LeftOut> = trial.left_out().collect();
             let names = settings.iter().map(|(name, _)| *name);
@@ -278,7 +305,11 @@ mod tests {
 
     #[test]
     fn the_only_setting_is_at_fault_if_php_starts_without_it() {
-        let fails = |names: &[&str]| names.contains(&"a").then(|| "PHP Fatal error:  no room in Unknown on line 0\n".to_owned());
+        let fails = |names: &[&str]| {
+            names
+                .contains(&"a")
+                .then(|| "PHP Fatal error:  no room in Unknown on line 0\n".to_owned())
+        };
         let (left_out, failed) = run(&[("a", "1")], fails).expect("it starts");
         assert_eq!((names(&left_out), failed), (vec!["a"], 1));
         assert_eq!(
@@ -291,7 +322,13 @@ mod tests {
 
     #[test]
     fn what_php_names_is_tried_first() {
-        let settings = [("x.a", "/missing/a"), ("x.b", "/missing/b"), ("x.c", "1"), ("x.d", "1"), ("x.e", "1")];
+        let settings = [
+            ("x.a", "/missing/a"),
+            ("x.b", "/missing/b"),
+            ("x.c", "1"),
+            ("x.d", "1"),
+            ("x.e", "1"),
+        ];
         let fails = |names: &[&str]| {
             let (_, value) = settings[..2].iter().find(|(name, _)| names.contains(name))?;
             Some(format!("Thu Nov 26 21:19:54 2026 (29758): can't open {value}\n"))
@@ -305,19 +342,30 @@ mod tests {
     fn what_makes_no_difference_stays() {
         let settings = [("a", "1"), ("b", "1"), ("c", "1")];
         for (number, at_fault) in ["a", "b", "c"].into_iter().enumerate() {
-            let fails = |names: &[&str]| names.contains(&at_fault).then(|| format!("killed, process {number}"));
+            let fails = |names: &[&str]| {
+                names
+                    .contains(&at_fault)
+                    .then(|| format!("killed, process {number}"))
+            };
             let (left_out, _) = run(&settings, fails).expect("it starts");
             assert_eq!(names(&left_out), [at_fault]);
         }
         // It fails in another way without the first: both are at fault.
-        let fails = |names: &[&str]| ["c", "a"].into_iter().find(|name| names.contains(name)).map(|it| format!("word {it}x"));
+        let fails = |names: &[&str]| {
+            ["c", "a"]
+                .into_iter()
+                .find(|name| names.contains(name))
+                .map(|it| format!("word {it}x"))
+        };
         let (left_out, _) = run(&settings, fails).expect("it starts");
         assert_eq!(names(&left_out), ["c", "a"]);
     }
 
     #[test]
     fn the_fifth_try_is_without_all() {
-        let settings: Vec<(&str, &str)> = ["a", "b", "c", "d", "e", "f", "g", "h"].map(|name| (name, "1")).to_vec();
+        let settings: Vec<(&str, &str)> = ["a", "b", "c", "d", "e", "f", "g", "h"]
+            .map(|name| (name, "1"))
+            .to_vec();
         let fails = |names: &[&str]| (!names.is_empty()).then(String::new);
         let (left_out, failed) = run(&settings, fails).expect("it starts");
         assert_eq!((left_out.len(), failed), (8, MOST_TRIES));
@@ -326,12 +374,19 @@ mod tests {
 
     #[test]
     fn code_is_suspected_before_sizes_and_extensions_last() {
-        let settings = [("extension", "x.so"), ("opcache.preload", "/p.php"), ("opcache.memory_consumption", "64")];
+        let settings = [
+            ("extension", "x.so"),
+            ("opcache.preload", "/p.php"),
+            ("opcache.memory_consumption", "64"),
+        ];
         let mut trial = Trial::new(settings.map(|(name, value)| setting(name, value)).to_vec());
         let mut order = Vec::new();
         while trial.failed("", "killed by signal 11") && order.len() < 3 {
             order.extend(trial.left_out().last().map(|it| it.setting.name));
         }
-        assert_eq!(order, ["opcache.preload", "opcache.memory_consumption", "extension"]);
+        assert_eq!(
+            order,
+            ["opcache.preload", "opcache.memory_consumption", "extension"]
+        );
     }
 }

@@ -2,9 +2,9 @@
 //! the pool starts without those at fault: its preloader is started again until PHP starts. With forkyard's own configuration such
 //! a setting is an error.
 
+use super::Executor;
 use super::generation::Generation;
 use super::launches::exit_of_report;
-use super::Executor;
 use crate::config::{Application, LeftOut, StartSetting, Trial};
 use crate::control::protocol;
 use crate::master::event::{Event, GenerationId};
@@ -104,7 +104,12 @@ impl Executor {
             let mut all = php.php_value.iter().chain(&php.php_admin_value);
             all.any(|(name, value)| *name == setting.name && *value == setting.value)
         };
-        written.into_iter().flatten().filter(is_in_force).cloned().collect()
+        written
+            .into_iter()
+            .flatten()
+            .filter(is_in_force)
+            .cloned()
+            .collect()
     }
 }
 

@@ -187,7 +187,10 @@ pub(super) fn whole(
     }
     let is_refused = diagnostics.is_php_fpm() && diagnostics.has_errors();
     let of_start = |(text, pool): &(&PoolText, Pool)| (pool.name.clone(), start_settings::of(text, pool));
-    let of_start = pools.iter().map(of_start).filter(|(_, settings)| !settings.is_empty());
+    let of_start = pools
+        .iter()
+        .map(of_start)
+        .filter(|(_, settings)| !settings.is_empty());
     let start_settings = of_start.collect();
     (!is_refused).then(|| Config {
         path: path.to_owned(),

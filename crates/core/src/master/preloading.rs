@@ -84,7 +84,8 @@ impl Manager {
         };
         if matches!(generation.preloader, Life::Starting | Life::Failing) {
             generation.preloader = Life::Starting;
-            self.timers.set(Timer::Preloader(id), step.now, policy.start_timeout);
+            self.timers
+                .set(Timer::Preloader(id), step.now, policy.start_timeout);
         }
     }
 
