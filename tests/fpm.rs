@@ -19,6 +19,7 @@ mod service;
 mod settings;
 mod sockets;
 mod start;
+mod start_settings;
 mod status_listen;
 mod takeover;
 mod upstream;

@@ -2,9 +2,9 @@
 //! of start that the pools ask for.
 
 use super::output::refuse;
-use super::{EXIT_SOFTWARE, program_directory, reach};
+use super::{EXIT_SOFTWARE, php_start, program_directory, reach};
 use crate::config::sharing::is_start_setting;
-use crate::config::{self, Application, Diagnostic, JobsStore, Kind, Loaded, Php, Pool, Severity};
+use crate::config::{self, Application, Diagnostic, JobsStore, Kind, LeftOut, Loaded, Php, Pool, Severity};
 use crate::master;
 use crate::sys::identity::{self, Identity};
 use clap::Args;
@@ -16,13 +16,13 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
 /// The word before what forkyard-php says itself.
-const OWN: &str = "forkyard-php: ";
+pub(super) const OWN: &str = "forkyard-php: ";
 /// What PHP's words for a mistake in php.ini begin with.
 const SYNTAX: &str = "PHP:  ";
 /// It runs code.
 const PRELOAD: &str = "opcache.preload";
-/// PHP's words go to standard error, and none of its code is run.
-const QUIET: [&str; 4] = [
+/// PHP's words go to standard error, and no code that php.ini names is run.
+pub(super) const QUIET: [&str; 4] = [
     "display_errors=0",
     "log_errors=1",
     "error_log=",
@@ -116,11 +116,32 @@ fn further(loaded: &Loaded, directory: &Path) -> Vec<Diagnostic> {
     }
     let program = directory.join("forkyard-php");
     if !missing.contains(&program) {
-        for start in starts(&loaded.config.pools) {
+        let faults = php_start::faults(&loaded.config, &program);
+        let has_none = |pool: &&Arc<Pool>| faults.iter().all(|(name, _)| *name != pool.name);
+        let rest: Vec<Arc<Pool>> = loaded.config.pools.iter().filter(has_none).cloned().collect();
+        for (pool, left_out) in &faults {
+            found.extend(left_out.iter().map(|it| of_setting(pool, it)));
+        }
+        for start in starts(&rest) {
             found.extend(start.try_out(loaded, &program));
         }
     }
     found
+}
+
+/// A setting that PHP does not start with.
+fn of_setting(pool: &str, left_out: &LeftOut) -> Diagnostic {
+    let setting = &left_out.setting;
+    Diagnostic {
+        severity: Severity::Error,
+        location: setting.location(),
+        pool: Some(pool.to_owned()),
+        key: Some(format!("application.{}.{}", setting.table, setting.name)),
+        kind: Kind::Rule {
+            problem: format!("PHP does not start with {:?}: {}", setting.value, left_out.reason),
+            remedy: "correct the value, or leave the key out: php.ini's value holds then".to_owned(),
+        },
+    }
 }
 
 fn diagnostic(

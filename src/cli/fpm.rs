@@ -4,7 +4,7 @@ mod arguments;
 mod failure;
 mod usage;
 
-use super::{EXIT_CONFIG, EXIT_SOFTWARE, program_directory, start, takeover};
+use super::{EXIT_CONFIG, EXIT_SOFTWARE, php_start, program_directory, start, takeover};
 use crate::config::fpm::{self, Journal, Line, Options};
 use crate::config::{Config, Host, LogLevel, LogTarget, php};
 use crate::control::protocol::Complaint;
@@ -72,7 +72,7 @@ pub(super) fn main() -> ExitCode {
             if let Err(code) = try_php(&options) {
                 return code;
             }
-            let (is_fine, journal) = fpm::test(&options, shows, &host);
+            let (is_fine, journal) = fpm::test(&options, shows, &host, &left_out);
             tell(&journal, true);
             ExitCode::from(if is_fine { 0 } else { EXIT_CONFIG })
         }
@@ -268,6 +268,16 @@ fn try_php(options: &Options) -> Result<(), ExitCode> {
         }
     }
     Ok(())
+}
+
+/// Starts PHP with the settings of each pool, and says which it will do without.
+fn left_out(config: &Config) -> Vec<String> {
+    let faults = php_start::faults(config, &program_directory().join("forkyard-php"));
+    let lines = faults.iter().flat_map(|(pool, left_out)| {
+        let line = move |it| format!("[pool {pool}] {it}");
+        left_out.iter().map(line)
+    });
+    lines.collect()
 }
 
 fn ask_php(what: &str, options: &Options) -> Command {

@@ -17,6 +17,7 @@ mod jobs;
 mod metrics;
 mod overview;
 mod php;
+mod php_start;
 mod programs;
 mod reach;
 mod settings;

@@ -199,6 +199,17 @@ pub(super) fn details(pool: &Pool) -> String {
                 printable(reason)
             );
         }
+        for left_out in &generation.left_out {
+            let _ = writeln!(
+                text,
+                "    without {} = {} ({}:{}), because PHP does not start with it: {}",
+                printable(&left_out.key),
+                printable(&left_out.value),
+                printable(&left_out.file),
+                left_out.line,
+                printable(&left_out.reason)
+            );
+        }
         if let Some(boot) = &generation.boot {
             let _ = writeln!(text, "    {}", super::boot::line(boot));
         }

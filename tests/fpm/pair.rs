@@ -29,7 +29,18 @@ pub(crate) struct Fpm {
 impl Fpm {
     /// Starts a program, and waits until it is ready.
     pub(crate) fn start(program: &str, global: &str, pool: &str, scripts: &[(&str, &str)]) -> Fpm {
-        let fpm = Fpm::launch(program, global, pool, scripts);
+        Fpm::start_with(program, &[], global, pool, scripts)
+    }
+
+    /// The same with more options. forkyard-fpm has a control socket, `control`.
+    pub(crate) fn start_with(
+        program: &str,
+        options: &[&str],
+        global: &str,
+        pool: &str,
+        scripts: &[(&str, &str)],
+    ) -> Fpm {
+        let fpm = Fpm::launch_by(Command::new(program).args(options), global, pool, scripts);
         fpm.wait_for("error", "ready to handle connections");
         fpm
     }
@@ -68,6 +79,7 @@ impl Fpm {
         let child = command
             .args(["-F", "-n", "-y"])
             .arg(path.join("fpm.conf"))
+            .env("FORKYARD_GLOBAL__CONTROL", path.join("control"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(errors)

@@ -71,7 +71,7 @@ fn php_is_asked_whether_it_starts() {
         "{said}"
     );
 
-    // Code of the application is not run.
+    // Code that php.ini names is not run.
     let preload = path.join("preload.php");
     let seen = path.join("seen");
     fs::write(&preload, format!("<?php touch('{}');", seen.display())).expect("script");
@@ -83,13 +83,7 @@ fn php_is_asked_whether_it_starts() {
         ),
     )
     .expect("php.ini");
-    let (code, said) = of_php(
-        path,
-        &format!(
-            "{named}php_admin_value = {{ opcache.preload = \"{}\" }}\n",
-            preload.display()
-        ),
-    );
+    let (code, said) = of_php(path, &named);
     assert_eq!(code, Some(0), "{said}");
     assert!(!seen.exists());
 
@@ -109,6 +103,63 @@ fn php_is_asked_whether_it_starts() {
             "{said}"
         );
     }
+}
+
+/// They are tried as the daemon does, so that the pool's own script is run.
+#[test]
+fn a_setting_that_php_does_not_start_with_is_named_with_its_line() {
+    let dir = directory();
+    let path = dir.path();
+    for (name, text) in [
+        ("exits.php", "<?php exit(1);"),
+        ("hangs.php", "<?php while (true) {}"),
+        ("fine.php", "<?php "),
+    ] {
+        fs::write(path.join(name), text).expect("script");
+    }
+    let script = |name: &str| path.join(name).display().to_string();
+    let cases = [
+        ("preload", script("missing.php"), "Failed opening required"),
+        ("preload", script("exits.php"), "PHP's module start-up failed"),
+        ("preload", script("hangs.php"), "it has not started after 1 s"),
+        ("memory_consumption", "8".to_owned(), "Insufficient shared memory"),
+        (
+            "lockfile_path",
+            "/missing".to_owned(),
+            "Unable to create lock file",
+        ),
+    ];
+    for (name, value, reason) in &cases {
+        let timeout = if value.ends_with("hangs.php") { "1s" } else { "60s" };
+        let application = format!(
+            "start_timeout = \"{timeout}\"\n[pool.www.application.php_admin_value]\nmemory_limit = \"64M\"\n\
+             opcache.validate_timestamps = true\nopcache.{name} = \"{value}\"\n"
+        );
+        let (code, said) = of_php(path, &application);
+        let text = fs::read_to_string(path.join("forkyard.toml")).expect("configuration");
+        let line = text
+            .lines()
+            .position(|line| line.starts_with(&format!("opcache.{name}")));
+        let place = format!("forkyard.toml:{}:", line.expect("it is there") + 1);
+        assert_eq!(code, Some(78), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        let shown = value.replace(&format!("{}/", path.display()), "");
+        assert!(
+            said.starts_with(&place)
+                && said.contains(&format!(": error: [pool www] application.php_admin_value.opcache.{name}: PHP does not start with {shown:?}: "))
+                && said.contains(reason)
+                && said.contains("; correct the value, or leave the key out"),
+            "{said}"
+        );
+    }
+    let (code, said) = of_php(
+        path,
+        &format!(
+            "php_admin_value = {{ opcache.preload = \"{}\" }}\n",
+            script("fine.php")
+        ),
+    );
+    assert_eq!(code, Some(0), "{said}");
 }
 
 #[test]

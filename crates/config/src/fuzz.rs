@@ -242,7 +242,7 @@ fn fpm(input: &[u8]) {
             "it can't be used, and nothing says why"
         ),
     }
-    let (usable, _) = super::fpm::test(&options(), true, &machine);
+    let (usable, _) = super::fpm::test(&options(), true, &machine, &|_| Vec::new());
     assert!(usable || config.is_none(), "-t refuses what a start takes");
 }
 

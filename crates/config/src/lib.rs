@@ -41,6 +41,7 @@ pub mod sharing;
 pub mod site;
 mod skip;
 mod source;
+mod start_settings;
 #[cfg(test)]
 mod tests;
 mod units;
@@ -64,6 +65,7 @@ pub use postgresql::{ClientCertificate, Encryption, PostgresqlServer, Roots, Ssl
 pub use resolve::parse;
 pub use said::Said;
 pub use skip::Skipped;
+pub use start_settings::{LeftOut, StartSetting, Trial};
 pub use units::duration;
 pub use watch::{Watched, missing_directory, watched};
 pub use world::{UserIds, World};

@@ -3,6 +3,7 @@
 use super::access::AccessLog;
 use super::application::Application;
 use super::skip::Skipped;
+use super::start_settings::StartSetting;
 use forkyard_base::origin::Origin;
 pub use forkyard_core::config::{EmergencyRestart, ProcessManager};
 pub use forkyard_protocol::address::Address;
@@ -28,6 +29,9 @@ pub struct Config {
     /// The files that pools were included from, by the pools' names.
     #[serde(default)]
     pub included: BTreeMap<String, PathBuf>,
+    /// The settings that PHP has to know before it starts, by the pools' names; pools without any are not in it.
+    #[serde(default)]
+    pub start_settings: BTreeMap<String, Vec<StartSetting>>,
     /// Background jobs; `None`: there are none.
     #[serde(default)]
     pub jobs: Option<Box<super::jobs::Jobs>>,

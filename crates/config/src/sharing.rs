@@ -114,7 +114,7 @@ pub fn choose(pool: &mut Pool, may: bool) {
 }
 
 /// The script that OPcache runs before the first worker is made.
-const PRELOAD: &str = "opcache.preload";
+pub(super) const PRELOAD: &str = "opcache.preload";
 
 /// What a zygote is called in titles and log lines.
 pub const ZYGOTE: &str = "zygote";

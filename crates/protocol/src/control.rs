@@ -442,6 +442,9 @@ pub struct Generation {
     /// Why it has one of its own and no workers of a zygote, which it should have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unfit: Option<String>,
+    /// The settings that PHP does not start with, which the generation does without.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOut>,
     /// Of an application that boots once: how, and what came of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<Boot>,
@@ -450,6 +453,21 @@ pub struct Generation {
     pub programs: Vec<Process>,
     /// Its workers, by slot.
     pub workers: Vec<Worker>,
+}
+
+/// A setting that PHP does not start with.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// As it is written in php-fpm's files: `php_admin_value[NAME]`.
+    pub key: String,
+    /// Its value.
+    pub value: String,
+    /// The file that it is written in.
+    pub file: String,
+    /// The line of the file.
+    pub line: usize,
+    /// What PHP said, or how it ended.
+    pub reason: String,
 }
 
 /// The boot of an application that boots once.

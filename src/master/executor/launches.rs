@@ -236,6 +236,7 @@ impl Executor {
         while let Some(tidings) = self.helpers.spawner.next() {
             match tidings {
                 Tidings::Line(said) => self.helpers.take_line(&self.context, &self.pools, &said),
+                Tidings::Report(report) if self.is_tried_again(&report) => {}
                 Tidings::Report(report) => self.helpers.take_report(&mut self.pools, report),
                 Tidings::Up(token, Purpose::Preloader(_) | Purpose::Zygote, started) => {
                     self.preloader_up(token, *started);
@@ -295,7 +296,7 @@ impl Executor {
         let Some(pid) = self.helpers.starting(token) else {
             return;
         };
-        if !self.zygote_failed(pid, summary(report), exit) {
+        if !self.zygote_failed(pid, report) {
             self.preloader_gone(pid, exit);
         }
     }
@@ -304,9 +305,13 @@ impl Executor {
     fn preloader_failed(&mut self, token: Token, id: GenerationId, report: &Report) {
         let exit = exit_of_report(report);
         let starting = self.helpers.starting(token);
-        if starting.is_some_and(|pid| self.zygote_failed(pid, summary(report), exit)) {
+        if starting.is_some_and(|pid| self.zygote_failed(pid, report)) {
             return;
         }
+        if self.try_again(report) {
+            return;
+        }
+        self.end_trial(id);
         let members = self
             .helpers
             .starting(token)
@@ -406,7 +411,7 @@ impl Helpers {
 }
 
 /// Why a start has failed, for a line that has it in the middle.
-fn summary(report: &Report) -> &str {
+pub(super) fn summary(report: &Report) -> &str {
     let first = report.failure.summary.lines().next();
     first.unwrap_or_default().trim_end_matches('.')
 }

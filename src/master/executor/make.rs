@@ -5,7 +5,7 @@ use super::generation::Generation;
 use super::shared::Facts;
 use super::starts::scan_dir;
 use super::{Context, Executor, Pools};
-use crate::config::{Application, Pool, ReloadWhen};
+use crate::config::{Application, Pool, ReloadWhen, Trial};
 use crate::master::action::Fact;
 use crate::master::event::{GenerationId, PoolId};
 use crate::master::reload_diff::{self, Comparison, Reason, ReloadScope};
@@ -35,6 +35,10 @@ pub(super) struct Make {
     is_code_cached: bool,
     /// Why no zygote can make its workers: it has a preloader of its own.
     pub(super) unfit: Option<String>,
+    /// Which of its settings keep PHP from starting; `None`: it was started with all of them.
+    pub(super) trial: Option<Trial>,
+    /// The log says what the last trial has found.
+    pub(super) has_told_trial: bool,
     /// Its processes could not be made, and none was since.
     pub(super) has_failed: bool,
     /// How long its application took to boot, if it boots once and this master has seen it.
@@ -125,6 +129,7 @@ impl Pools {
             }
             generation.make.extensions = facts.extensions;
             generation.make.is_known = true;
+            generation.tell_left_out();
         }
     }
 
@@ -160,7 +165,8 @@ impl Context {
             is_same_user: now.identity == wanted.identity,
             has_same_settings: is_alike(now, wanted),
             is_always_replaced: wanted.pool.reload == ReloadWhen::Always,
-            has_failed: make.has_failed,
+            // What it does without may be right by now.
+            has_failed: make.has_failed || make.trial.is_some(),
             is_code_cached: make.is_code_cached || matches!(wanted.pool.application, Application::FastCgi(_)),
         };
         comparison.difference(extent, || {

@@ -50,6 +50,7 @@ mod stale;
 mod starts;
 mod status;
 mod totals;
+mod trial;
 mod unavailable;
 mod upgrade;
 mod warm;

@@ -340,7 +340,10 @@ impl Context {
 impl Generation {
     /// What the zygote of its workers has to be made from; `None`: it has a preloader of its own.
     pub(super) fn common(&self) -> Option<Settings> {
-        self.uses_zygote().then(|| common(&self.settings))
+        self.uses_zygote().then(|| match self.make.trial {
+            Some(_) => common(&self.settings_without_faults()),
+            None => common(&self.settings),
+        })
     }
 }
 

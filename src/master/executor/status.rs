@@ -218,6 +218,7 @@ impl Pools {
             preloader: resources.and_then(|resources| resources.preloader),
             preloading,
             unfit,
+            left_out: generation.left_out(),
             boot: boot(generation),
             programs,
             workers,

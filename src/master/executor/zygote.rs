@@ -2,12 +2,14 @@
 //! they would share; the master keeps it and sends it with each command to fork.
 
 use super::generation::Generation;
+use super::launches::{exit_of_report, summary};
 use super::preloader::Command;
 use super::shared::{MadeFrom, common};
 use super::{Executor, Helpers, Pools};
 use crate::config::{Application, Config, Pool, Preloading, sharing};
 use crate::master::event::{Exit, GenerationId};
 use crate::runtime::php::protocol::Parcel;
+use crate::spawn::report::Report;
 use crate::sys::identity::{self, Identity};
 use crate::sys::shared_mappings::Template;
 use crate::sys::{Error, memfile, process, rights};
@@ -83,9 +85,9 @@ impl Generation {
         (Some(Preloading::Own.word().to_owned()), Some(reason.to_owned()))
     }
 
-    /// The settings, where a pool has a preloader of its own though it wants workers of a zygote with that said in them.
+    /// The settings without those of PHP that it does not start with, and with the preloader that the pool has.
     pub(super) fn settings_in_use(&self) -> Settings {
-        let mut settings = self.settings.clone();
+        let mut settings = self.settings_without_faults();
         if let Application::Php(php) = &mut Arc::make_mut(&mut settings.pool).application {
             if php.preloading == Preloading::Zygote && !self.uses_zygote() {
                 php.preloading = Preloading::Own;
@@ -124,11 +126,13 @@ impl Executor {
         }
     }
 
-    /// Takes the pools from a zygote that will make no workers for them; `None`: it is none.
+    /// Takes the pools from a zygote that will make no workers for them; `None`: it is none. `is_preliminary`: they try their
+    /// settings, and have workers of another zygote then.
     fn give_up_zygote(
         &mut self,
         pid: i32,
         reason: &str,
+        is_preliminary: bool,
     ) -> Option<(BTreeSet<GenerationId>, BTreeSet<GenerationId>)> {
         let reason = reason.chars().filter(|c| !c.is_control());
         let reason: String = reason.take(MOST_OF_A_REASON).collect();
@@ -136,7 +140,12 @@ impl Executor {
         let mut preloaders = self.helpers.preloaders.get_mut(&pid).into_iter();
         let zygote = preloaders.find(|it| it.is_zygote())?;
         // Most pools that have one have not asked for it.
-        log::info!(
+        let level = match is_preliminary {
+            true => log::Level::Debug,
+            false => log::Level::Info,
+        };
+        log::log!(
+            level,
             "PHP can't be started once for all pools: {reason}; each pool gets a preloader of its own"
         );
         zygote.is_ending = true;
@@ -144,9 +153,11 @@ impl Executor {
     }
 
     /// It has failed to start: the others are started in its place. `false`: it is no zygote.
-    pub(super) fn zygote_failed(&mut self, pid: i32, reason: &str, exit: Exit) -> bool {
+    pub(super) fn zygote_failed(&mut self, pid: i32, report: &Report) -> bool {
+        let (reason, exit) = (summary(report), exit_of_report(report));
+        let is_preliminary = self.is_tried_again(report);
         let is_cancelled = self.helpers.preloaders.get(&pid).is_some_and(|it| it.is_ending);
-        let given_up = (!is_cancelled).then(|| self.give_up_zygote(pid, reason));
+        let given_up = (!is_cancelled).then(|| self.give_up_zygote(pid, reason, is_preliminary));
         let Some((kept, leaving)) = given_up.flatten() else {
             return false;
         };
@@ -162,7 +173,7 @@ impl Executor {
 
     /// It says so itself: the others are started in its place, and it ends.
     pub(super) fn zygote_unfit(&mut self, pid: i32, reason: &str) {
-        let Some((kept, leaving)) = self.give_up_zygote(pid, reason) else {
+        let Some((kept, leaving)) = self.give_up_zygote(pid, reason, false) else {
             return;
         };
         let Some(preloader) = self.helpers.preloaders.get(&pid) else {

@@ -116,8 +116,14 @@ pub fn load(options: &Options, machine: &dyn Machine) -> (Option<Config>, Journa
     (config.ok(), journal)
 }
 
-/// Tests the configuration as `-t` does, and shows it if that is wanted. Says whether it can be used.
-pub fn test(options: &Options, shows: bool, machine: &dyn Machine) -> (bool, Journal) {
+/// Tests the configuration as `-t` does, and shows it if that is wanted. Says whether it can be used. `warnings`: what there is to
+/// say of pools that have no mistake.
+pub fn test(
+    options: &Options,
+    shows: bool,
+    machine: &dyn Machine,
+    warnings: &dyn Fn(&Config) -> Vec<String>,
+) -> (bool, Journal) {
     let mut journal = Journal::new();
     let tested = read(options, machine, &mut journal, false).and_then(|written| {
         let mut context = Context {
@@ -130,6 +136,17 @@ pub fn test(options: &Options, shows: bool, machine: &dyn Machine) -> (bool, Jou
             dump::dump(&written, &mut journal);
         }
         let path = options.path();
+        // A start finds more than php-fpm's test does, and says it then.
+        let mut unsaid = Context {
+            options,
+            machine,
+            journal: &mut Journal::new(),
+        };
+        if let Ok(resolved) = resolve::resolve(&written, &path, &mut unsaid) {
+            for warning in warnings(&resolved.config) {
+                journal.warn(warning);
+            }
+        }
         let end = options.line_end();
         journal.notice(format!("configuration file {path} test is successful{end}"));
         Ok(())

@@ -38,6 +38,7 @@ use super::report::{Diagnostics, Report};
 use super::sharing;
 use super::skip::{self, Mention};
 use super::source::Source;
+use super::start_settings;
 use super::value::quoted;
 use super::{Loaded, World};
 
@@ -185,12 +186,19 @@ pub(super) fn whole(
         jobs::prepare_pools(jobs, &mut pools);
     }
     let is_refused = diagnostics.is_php_fpm() && diagnostics.has_errors();
+    let of_start = |(text, pool): &(&PoolText, Pool)| (pool.name.clone(), start_settings::of(text, pool));
+    let of_start = pools
+        .iter()
+        .map(of_start)
+        .filter(|(_, settings)| !settings.is_empty());
+    let start_settings = of_start.collect();
     (!is_refused).then(|| Config {
         path: path.to_owned(),
         global,
         pools: pools.into_iter().map(|(_, pool)| Arc::new(pool)).collect(),
         skipped: Vec::new(),
         included: BTreeMap::new(),
+        start_settings,
         jobs: jobs.map(Box::new),
     })
 }

@@ -76,6 +76,8 @@ pub enum Event {
     /// A generation's preloader is gone, wanted or not; outstanding forks it was asked for are told with
     /// `ForkFailed` before this.
     PreloaderGone(GenerationId, Exit),
+    /// A generation's preloader did not start, and is started once more with other settings: it has its whole time again.
+    PreloaderAgain(GenerationId),
     /// The process that was to refuse a pool's requests could not be started, or has ended without having been told to.
     UnavailableResponderGone(PoolId),
     /// A worker told that it has served as many requests as are to be served before the next preloader is made.

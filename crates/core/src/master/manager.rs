@@ -123,6 +123,7 @@ impl Manager {
             Event::PreloaderGone(generation, exit) => {
                 self.preloader_changed(generation, life::LifeCause::Gone, Some(exit), step);
             }
+            Event::PreloaderAgain(generation) => self.preloader_again(generation, step),
             Event::UnavailableResponderGone(pool) => self.unavailable_responder_gone(pool),
             Event::MoldCandidate(worker) => self.mold_candidate(worker),
             Event::NextMoldReady(generation) => {

@@ -74,6 +74,21 @@ impl Manager {
         }
     }
 
+    /// Another process is started in the place of one that did not come up, which may have been given up already.
+    pub(super) fn preloader_again(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        let Some(policy) = generation.policy.preloader else {
+            return;
+        };
+        if matches!(generation.preloader, Life::Starting | Life::Failing) {
+            generation.preloader = Life::Starting;
+            self.timers
+                .set(Timer::Preloader(id), step.now, policy.start_timeout);
+        }
+    }
+
     fn preloader_lost(&mut self, id: GenerationId, exit: Option<Exit>, step: &mut Step<'_>) {
         let delay = self.back_off(id, backoff::LONGEST, step);
         let Some(generation) = self.generations.get(&id) else {

@@ -395,6 +395,32 @@ fn a_new_generation_is_warm_before_the_old_one_leaves() {
 }
 
 #[test]
+fn a_preloader_that_is_started_again_in_place_of_one_that_was_late_has_its_whole_time() {
+    let time = Duration::from_secs(5);
+    let preloader = PreloaderPolicy {
+        start_timeout: time,
+        reforks: false,
+        idle_timeout: Duration::from_secs(60),
+        is_needed_by_workers: false,
+    };
+    let policy = Policy {
+        preloader: Some(preloader),
+        ..policy(ProcessManager::Static { max_children: 1 })
+    };
+    let mut world = World::new();
+    let actions = world.tell(Event::Apply(wanted(FIRST, policy, None)));
+    assert_eq!(actions, [Action::StartPreloader(FIRST)]);
+    world.pass(time);
+    let actions = world.tell(Event::Deadline);
+    assert_eq!(actions.last(), Some(&Action::StopPreloader(FIRST, Force::Kill)));
+    assert_eq!(world.tell(Event::PreloaderAgain(FIRST)), []);
+    assert_eq!(world.next_in(), Some(time));
+    assert_eq!(forks(&world.tell(Event::PreloaderReady(FIRST))).len(), 1);
+    // It means nothing to one that is ready.
+    assert_eq!(world.tell(Event::PreloaderAgain(FIRST)), []);
+}
+
+#[test]
 fn a_generation_that_is_kept_takes_over_how_long_its_workers_may_take_to_leave() {
     let pm = ProcessManager::Static { max_children: 1 };
     let (mut world, actions) = World::with(pm);

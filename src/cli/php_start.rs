@@ -1,0 +1,207 @@
+//! Starts PHP as the pools' preloaders do, and finds the settings that it does not start with: for `forkyard-fpm -t` and
+//! `forkyard check`.
+
+use super::check::{OWN, QUIET};
+use crate::config::sharing::is_start_setting;
+use crate::config::{Application, Config, LeftOut, Php, Pool, StartSetting, Trial};
+use crate::spawn::error::Ended;
+use crate::sys::identity::{self, Identity};
+use crate::sys::{clock, memfile, pidfd};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+/// Bytes of output that are looked at.
+const MOST_BYTES: usize = 1 << 20;
+
+/// The settings that PHP does not start with, of each pool that has some, by the pool's name. `program`: forkyard-php.
+pub(super) fn faults(config: &Config, program: &Path) -> Vec<(String, Vec<LeftOut>)> {
+    // Most pools start PHP in the same way: it is tried once.
+    let mut fine: Vec<Start> = Vec::new();
+    let mut found = Vec::new();
+    for pool in config.pools.iter().filter(|pool| pool.applications.is_none()) {
+        let settings = config.start_settings.get(&pool.name);
+        let (Some(settings), Application::Php(php)) = (settings, &pool.application) else {
+            continue;
+        };
+        let start = Start::of(pool, php);
+        if fine.contains(&start) {
+            continue;
+        }
+        let left_out = start.find_faults(php, settings, program);
+        match left_out.is_empty() {
+            true => fine.push(start),
+            false => found.push((pool.name.clone(), left_out)),
+        }
+    }
+    found
+}
+
+/// What a start of PHP depends on.
+#[derive(Debug, PartialEq, Eq)]
+struct Start {
+    arguments: Vec<OsString>,
+    inherits: bool,
+    variables: HashMap<String, String>,
+    user: Option<(u32, u32)>,
+    directory: OsString,
+    timeout: Duration,
+}
+
+/// How a start has ended; `None`: PHP has started.
+type Failed = Option<(String, String)>;
+
+impl Start {
+    fn of(pool: &Pool, php: &Php) -> Start {
+        // As in the daemon, where PHP starts before the root directory changes.
+        let user = pool
+            .user
+            .as_deref()
+            .filter(|_| pool.chroot.is_none() && identity::is_root());
+        let user = user.and_then(|user| Identity::look_up(user, pool.group.as_deref()).ok());
+        // The first one that is written holds.
+        let mut variables: HashMap<String, String> = pool.env.iter().rev().cloned().collect();
+        if let Some(user) = &user {
+            let own = [
+                ("USER", user.name.clone()),
+                ("HOME", user.home.as_ref().map(|it| it.display().to_string())),
+            ];
+            for (name, value) in own {
+                if let Some(value) = value {
+                    variables.entry(name.to_owned()).or_insert(value);
+                }
+            }
+        }
+        let directory = pool
+            .chdir
+            .as_deref()
+            .filter(|path| pool.chroot.is_none() && path.is_dir());
+        Start {
+            arguments: arguments(php),
+            inherits: !pool.clear_env,
+            variables,
+            user: user.map(|user| (user.uid, user.gid)),
+            directory: directory.unwrap_or(Path::new("/")).into(),
+            timeout: php.start_timeout,
+        }
+    }
+
+    /// Starts PHP, and again without some settings if it does not start. Empty: it starts with all, or with none.
+    fn find_faults(&self, php: &Php, settings: &[StartSetting], program: &Path) -> Vec<LeftOut> {
+        let mut trial = Trial::new(settings.to_vec());
+        loop {
+            let mut php = php.clone();
+            trial.apply(&mut php);
+            match self.run(program, &arguments(&php)) {
+                Ok(None) => return trial.left_out().collect(),
+                Ok(Some((output, summary))) if trial.failed(&output, &summary) => {}
+                Ok(Some(_)) => return Vec::new(),
+                Err(error) => {
+                    log::debug!("can't run {}: {error}", program.display());
+                    return Vec::new();
+                }
+            }
+        }
+    }
+
+    fn run(&self, program: &Path, arguments: &[OsString]) -> std::io::Result<Failed> {
+        let output = File::from(memfile::create("output").map_err(|error| error.errno)?);
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(&self.directory);
+        if !self.inherits {
+            command.env_clear();
+        }
+        command.envs(&self.variables);
+        if let Some((uid, gid)) = self.user {
+            command.uid(uid).gid(gid);
+        }
+        command
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output.try_clone()?);
+        log::debug!(target: "forkyard::check", "trying out PHP: {command:?}");
+        let ended = wait(command.spawn()?, self.timeout)?;
+        if ended.is_some_and(|status| status.success()) {
+            return Ok(None);
+        }
+        let text = memfile::read(output.as_fd(), MOST_BYTES).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let (own, phps): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with(OWN));
+        let own = own.first().and_then(|line| line.strip_prefix(OWN));
+        let summary = match (ended, own) {
+            (None, _) => format!("it has not started after {} s", self.timeout.as_secs()),
+            (Some(_), Some(own)) => own.to_owned(),
+            (Some(status), None) => format!("it {}", describe(status)),
+        };
+        Ok(Some((phps.join("\n"), summary)))
+    }
+}
+
+/// Waits for a child, which is killed if it takes too long: `None`.
+fn wait(mut child: Child, most: Duration) -> std::io::Result<Option<ExitStatus>> {
+    let process = pidfd::open(child.id() as i32).map_err(|error| error.errno)?;
+    let end = clock::now() + most;
+    loop {
+        let left = end.since(clock::now());
+        if left.is_zero() {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        match poll(&mut [PollFd::new(process.as_fd(), PollFlags::POLLIN)], left) {
+            Ok(0) | Err(nix::errno::Errno::EINTR) => {}
+            Ok(_) => return child.wait().map(Some),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+fn describe(status: ExitStatus) -> String {
+    let ended = match (status.code(), status.signal()) {
+        (Some(code), _) => Ended::Code(code),
+        (None, Some(number)) => Ended::Signal {
+            number,
+            core: status.core_dumped(),
+        },
+        (None, None) => Ended::Unknown,
+    };
+    ended.describe()
+}
+
+/// What PHP has to know before it starts.
+fn arguments(php: &Php) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = vec!["--start".into(), "--php".into(), (&php.version).into()];
+    if php.no_php_ini {
+        arguments.push("-n".into());
+    }
+    let paths = [
+        ("--library", &php.library),
+        ("-c", &php.php_ini),
+        ("--binary", &php.binary),
+    ];
+    for (option, path) in paths {
+        if let Some(path) = path {
+            arguments.extend([option.into(), path.into()]);
+        }
+    }
+    if let Some(directories) = &php.scan_dir {
+        arguments.extend(["--scan".into(), directories.into()]);
+    }
+    let defines = php.defines.iter().map(|(name, value)| format!("{name}={value}"));
+    for define in QUIET.into_iter().map(str::to_owned).chain(defines) {
+        arguments.extend(["-d".into(), define.into()]);
+    }
+    let values = php.php_value.iter().map(|pair| ("--value", pair));
+    let all = values.chain(php.php_admin_value.iter().map(|pair| ("--admin", pair)));
+    for (option, (name, value)) in all.filter(|(_, (name, _))| is_start_setting(name)) {
+        arguments.extend([option.into(), format!("{name}={value}").into()]);
+    }
+    arguments
+}
