@@ -48,7 +48,7 @@ fn php_fpm_reloads_into_forkyard() {
     assert_eq!(inode(&socket), before);
     let titles: Vec<String> = daemon.children().into_iter().map(title).collect();
     assert!(
-        titles.contains(&"php-fpm: preloader www".to_owned()),
+        titles.contains(&"php-fpm: preloader zygote".to_owned()),
         "{titles:?}"
     );
 

@@ -359,7 +359,8 @@ fn nothing_piles_up_in_keeper_and_master() {
                     .filter(|pid| process::title(**pid) == title)
                     .count()
             };
-            (count("forkyard: preloader www") == 1 && count("forkyard: pool www") == 3).then_some(())
+            let preloaders = count("forkyard: preloader www") + count("forkyard: preloader zygote");
+            (preloaders == 1 && count("forkyard: pool www") == 3).then_some(())
         });
     };
     settle();

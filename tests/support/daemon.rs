@@ -243,8 +243,17 @@ impl Daemon {
         self.children_titled(&format!("forkyard: pool {pool}"))
     }
 
-    /// The master's children that are preloaders of a pool.
+    /// The master's children that make a pool's workers: preloaders of its own, or else zygotes.
     pub fn preloaders(&self, pool: &str) -> Vec<u32> {
+        let own = self.own_preloaders(pool);
+        match own.is_empty() {
+            true => self.own_preloaders("zygote"),
+            false => own,
+        }
+    }
+
+    /// The preloaders that are a pool's own.
+    pub fn own_preloaders(&self, pool: &str) -> Vec<u32> {
         self.children_titled(&format!("forkyard: preloader {pool}"))
     }
 

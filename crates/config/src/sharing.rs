@@ -54,9 +54,8 @@ pub fn wants_zygote(pool: &Pool) -> bool {
     php(pool).is_some_and(|php| php.preloading == Preloading::Zygote)
 }
 
-/// Why a pool can't have workers of a zygote, and what would be right; `None`: it can. `warms_up`: it says that scripts are to be
-/// compiled before workers serve.
-pub fn zygote_refusal(pool: &Pool, warms_up: bool) -> Option<(String, &'static str)> {
+/// Why a pool can't have workers of a zygote, and what would be right; `None`: it can.
+pub fn zygote_refusal(pool: &Pool) -> Option<(String, &'static str)> {
     let php = php(pool)?;
     let own = "write preloader = \"own\"";
     let refused = |key: &str, remedy| {
@@ -74,9 +73,6 @@ pub fn zygote_refusal(pool: &Pool, warms_up: bool) -> Option<(String, &'static s
     if php.worker.is_some() {
         return refused("worker", own);
     }
-    if warms_up {
-        return refused("warm_up", "leave out warm_up, or write preloader = \"own\"");
-    }
     let settings = php
         .php_value
         .iter()
@@ -90,23 +86,14 @@ pub fn zygote_refusal(pool: &Pool, warms_up: bool) -> Option<(String, &'static s
 /// What the dynamic linker and PHP's memory look at in a process that begins: set in a worker it would have no effect.
 const EARLY_VARIABLES: [&str; 2] = ["LD_", "USE_ZEND_"];
 
-/// Chooses the preloader of a pool of PHP that does not say which it wants: pools that may be many and mostly idle, of users
-/// of their own, have workers of a zygote. `may`: the daemon can make workers of any user, and nothing else is in the way.
-pub fn choose(pool: &mut Pool, may: bool) {
-    let is_users = match &pool.applications {
-        Some(_) => true,
-        None => {
-            let is_ondemand = matches!(pool.pm, ProcessManager::Ondemand { .. });
-            is_ondemand
-                && pool
-                    .user
-                    .as_deref()
-                    .is_some_and(|user| user != "root" && user != "0")
-        }
-    };
+/// Chooses the preloader of a pool of PHP whose configuration names none: a pool of a user other than root has workers of a
+/// zygote, if nothing in it needs a preloader of its own. `is_root`: the daemon can make workers of any user.
+pub fn choose(pool: &mut Pool, is_root: bool) {
+    let is_root_s = |user: &str| user == "root" || user == "0";
+    let is_users = pool.applications.is_some() || pool.user.as_deref().is_some_and(|user| !is_root_s(user));
     let is_early = |name: &String| EARLY_VARIABLES.iter().any(|prefix| name.starts_with(prefix));
-    let may = may && is_users && !pool.env.iter().any(|(name, _)| is_early(name));
-    if may && zygote_refusal(pool, false).is_none() {
+    let may = is_root && is_users && !pool.env.iter().any(|(name, _)| is_early(name));
+    if may && zygote_refusal(pool).is_none() {
         if let Application::Php(php) = &mut pool.application {
             php.preloading = Preloading::Zygote;
         }

@@ -16,13 +16,14 @@ use forkyard_sys::{self as sys, program, signal, title};
 use forkyard_worker::runtime::php::ini_snapshot::IniFiles;
 use forkyard_worker::runtime::php::protocol::{Answer, BootTimes, EXIT_START_FAILED, LOADED_BYTES, SOCKET};
 use forkyard_worker::runtime::php::{files, settings as php_settings};
-use forkyard_worker::runtime::preloader::{self, CodeCache, Preloader, Socket};
+use forkyard_worker::runtime::preloader::{self, CodeCache, Parcel, Preloader, Socket};
 use forkyard_worker::slowlog::StackSource;
 use forkyard_worker::worker::{self, Settings};
 use std::error::Error as StdError;
 use std::ffi::{CString, OsStr, OsString};
 use std::fmt;
 use std::io::Write;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -118,6 +119,12 @@ impl Error {
 impl From<sys::Error> for Error {
     fn from(error: sys::Error) -> Error {
         Error::Preloader(error.into())
+    }
+}
+
+impl From<preloader::Error> for Error {
+    fn from(error: preloader::Error) -> Error {
+        Error::Preloader(error)
     }
 }
 
@@ -261,12 +268,14 @@ struct OpCache<'p> {
 }
 
 impl CodeCache for OpCache<'_> {
-    fn most_run(&mut self, most: u32) -> Vec<String> {
-        warm::most_run(self.php, most)
+    fn name_scripts(&mut self, most: u32, to: OwnedFd, _parcel: Option<Parcel>) {
+        warm::have_scripts_named(self.php, most, &to);
     }
 
-    fn compile(&mut self, scripts: &[String]) {
-        warm::compile(self.php, scripts, self.config);
+    fn compile(&mut self, descriptors: Vec<OwnedFd>, _parcel: Option<Parcel>) {
+        if let Some(from) = descriptors.last() {
+            warm::compile(self.php, from, self.config);
+        }
     }
 }
 
@@ -448,7 +457,7 @@ pub(crate) fn set_values<'v>(
 
 /// What was set before PHP started is the administrator's as well, where the pool says so. In the worker, since the pools of a
 /// zygote may each say it otherwise.
-fn hold_values(php: &Php, config: &config::Php) {
+pub(crate) fn hold_values(php: &Php, config: &config::Php) {
     for name in php_settings::held_start_settings(config) {
         // An extension is no entry.
         if let Ok(name) = CString::new(name) {

@@ -10,14 +10,15 @@ use forkyard_sys::fd::pipe;
 use forkyard_sys::process::{Side, exit_now, fork, kill_if_orphaned, reap_soon, send_signal};
 use forkyard_sys::signal;
 use forkyard_sys::socket::{Readiness, wait};
-use forkyard_worker::runtime::php::protocol::SCRIPTS_BYTES;
+use forkyard_worker::runtime::php::protocol::{SCRIPTS_BYTES, WARM_TIMEOUT};
 use nix::sys::signal::Signal;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-/// The most time for naming the scripts: the old workers' preloader does nothing else meanwhile.
-const NAMING: Duration = Duration::from_secs(1);
+/// The most time for naming the scripts. A preloader of a pool's own does nothing else meanwhile.
+pub(crate) const NAMING: Duration = Duration::from_secs(1);
 /// How long a process that was killed may take to end before it is left alone.
 const END: Duration = Duration::from_millis(200);
 /// A longer script is not worth the time of all others, bytes.
@@ -38,48 +39,50 @@ pub(crate) fn is_code_cached(php: &Php) -> bool {
     is_on(c"opcache.enable") && (preloads || !is_on(c"opcache.validate_timestamps"))
 }
 
-/// The paths of the scripts that were run most, the most first.
-pub(crate) fn most_run(php: &Php, most: u32) -> Vec<String> {
-    let told = in_own_process(NAMING, |writer| {
-        if !php.begin_quiet() {
-            return;
+/// Writes the paths of the scripts that ran most to a pipe, the most first, each with a NUL after it.
+pub(crate) fn name_scripts(php: &Php, most: u32, to: &OwnedFd) {
+    if !php.begin_quiet() {
+        return;
+    }
+    let mut scripts = php.scripts();
+    scripts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    let mut names = Vec::new();
+    for (mut path, _) in scripts.into_iter().take(most as usize) {
+        path.push(0);
+        if names.len() + path.len() > SCRIPTS_BYTES {
+            break;
         }
-        let mut scripts = php.scripts();
-        scripts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-        let mut bytes = 0;
-        let paths: Vec<String> = scripts
-            .into_iter()
-            .filter_map(|(path, _)| String::from_utf8(path).ok())
-            .filter(|path| path.starts_with('/') && !path.contains('\0'))
-            .take(most as usize)
-            // In JSON a byte may take six.
-            .take_while(|path| {
-                bytes += path.len() * 6 + 3;
-                bytes <= SCRIPTS_BYTES
-            })
-            .collect();
-        write_all(writer, paths.join("\0").as_bytes());
-    });
-    let told = String::from_utf8(told.bytes).unwrap_or_default();
-    told.split('\0')
-        .filter(|path| !path.is_empty())
-        .map(str::to_owned)
-        .collect()
+        names.append(&mut path);
+    }
+    write_all(to, &names);
 }
 
-/// Compiles scripts, as far as the pool's time for it lasts.
-pub(crate) fn compile(php: &Php, scripts: &[String], config: &config::Php) {
-    let may_run = |path: &str| {
+/// The same in a process of its own, whose time is limited.
+pub(crate) fn have_scripts_named(php: &Php, most: u32, to: &OwnedFd) {
+    // The process tells by its end alone that it is done.
+    in_own_process(NAMING, |_| name_scripts(php, most, to));
+}
+
+/// Compiles the scripts whose paths come from a pipe, as far as the pool's time for it lasts.
+pub(crate) fn compile(php: &Php, from: &OwnedFd, config: &config::Php) {
+    let mut names = Vec::new();
+    if !read_to_end(from, WARM_TIMEOUT, SCRIPTS_BYTES, &mut names) {
+        log::warn!("warm-up: the old workers' scripts were not named in time");
+        return;
+    }
+    let may_run = |path: &[u8]| {
         let endings = &config.limit_extensions;
-        endings.is_empty() || endings.iter().any(|ending| path.ends_with(ending.as_str()))
+        endings.is_empty() || endings.iter().any(|ending| path.ends_with(ending.as_bytes()))
     };
-    let is_script =
-        |path: &str| std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() <= LONGEST_SCRIPT);
-    let paths: Vec<CString> = scripts
-        .iter()
-        .filter(|path| path.starts_with('/') && may_run(path) && is_script(path))
+    let is_script = |path: &[u8]| {
+        let file = std::fs::metadata(OsStr::from_bytes(path));
+        file.is_ok_and(|file| file.is_file() && file.len() <= LONGEST_SCRIPT)
+    };
+    let paths: Vec<CString> = names
+        .split(|byte| *byte == 0)
+        .filter(|path| path.starts_with(b"/") && may_run(path) && is_script(path))
         .take(config.warm_up as usize)
-        .filter_map(|path| CString::new(path.as_bytes()).ok())
+        .filter_map(|path| CString::new(path).ok())
         .collect();
     let begun = clock::now();
     let end = begun + config.warm_up_time;
@@ -117,7 +120,7 @@ pub(crate) fn compile(php: &Php, scripts: &[String], config: &config::Php) {
     }
     log::debug!(
         "warm-up: {compiled} of {} scripts compiled in {} ms",
-        scripts.len(),
+        paths.len(),
         clock::now().since(begun).as_millis()
     );
 }
@@ -158,7 +161,7 @@ fn in_own_process(limit: Duration, act: impl FnOnce(&OwnedFd)) -> Told {
         }
     };
     drop(writer);
-    told.is_late = !read_to_end(&reader, limit, &mut told.bytes);
+    told.is_late = !read_to_end(&reader, limit, usize::MAX, &mut told.bytes);
     if told.is_late {
         let _ = send_signal(pid, Signal::SIGKILL);
     }
@@ -166,14 +169,17 @@ fn in_own_process(limit: Duration, act: impl FnOnce(&OwnedFd)) -> Told {
     told
 }
 
-/// `false`: the time was over before the end came.
-fn read_to_end(reader: &OwnedFd, limit: Duration, bytes: &mut Vec<u8>) -> bool {
+/// Reads until the end, or until there are more than `most` bytes. `false`: the time was over first.
+fn read_to_end(reader: &OwnedFd, limit: Duration, most: usize, bytes: &mut Vec<u8>) -> bool {
     let end = clock::now() + limit;
     let mut buffer = [0; 4096];
     loop {
         let left = end.since(clock::now());
         if left.is_zero() || !wait(reader.as_fd(), Readiness::Readable, left).unwrap_or(false) {
             return false;
+        }
+        if bytes.len() > most {
+            return true;
         }
         match nix::unistd::read(reader, &mut buffer) {
             Ok(0) => return true,

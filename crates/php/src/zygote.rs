@@ -9,21 +9,23 @@
 //! of what it shares ([`shared_mappings`]). It lives as long as the master keeps it, whether there are workers or not.
 
 use crate::ffi::Php;
-use crate::preloader::{Error, Role, lost, ready, serve, set_values, start_php};
-use forkyard_config::Application;
+use crate::preloader::{Error, Role, hold_values, lost, ready, serve, set_values, start_php};
+use crate::warm::{self, NAMING};
+use forkyard_config::{self as config, Application};
 use forkyard_spawn::setupper::{self, Notes};
 use forkyard_spawn::step::Step;
-use forkyard_sys::process::exit_now;
+use forkyard_sys::process::{Side, exit_now, fork_sibling, kill_if_orphaned};
 use forkyard_sys::shared_mappings::{self, Segment};
-use forkyard_sys::{self as sys, fd, program, rights};
+use forkyard_sys::{self as sys, fd, program, rights, signal};
 use forkyard_sys::{heap, identity, image};
 use forkyard_worker::runtime::php::ini_snapshot::IniFiles;
 use forkyard_worker::runtime::php::protocol::{Answer, EXIT_START_FAILED};
 use forkyard_worker::runtime::php::settings::worker_settings;
-use forkyard_worker::runtime::preloader::Preloader;
+use forkyard_worker::runtime::preloader::{CodeCache, Parcel, Preloader};
 use forkyard_worker::worker::{self, Settings};
-use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// What OPcache's lock is called, by version of PHP. Its locks are of the file: every process that has the same one can
 /// hold them.
@@ -66,7 +68,11 @@ pub(crate) fn run(
         memory.as_ref().map(AsFd::as_fd),
     );
     drop(memory);
-    serve(preloader, &php, &mut (), Some(&zygote))
+    let mut caches = CodeCaches {
+        php: &php,
+        zygote: &zygote,
+    };
+    serve(preloader, &php, &mut caches, Some(&zygote))
 }
 
 /// It is of no use, and the master may have more to say before it knows.
@@ -155,6 +161,87 @@ fn alone(before: &[(RawFd, String)]) -> Result<Option<RawFd>, String> {
         }
     }
     Ok(lock)
+}
+
+/// What the pools' workers have compiled. It is in memory that the zygote does not have, so a process of the pool's own
+/// looks at it.
+struct CodeCaches<'z> {
+    php: &'z Php,
+    zygote: &'z Zygote,
+}
+
+impl CodeCache for CodeCaches<'_> {
+    fn name_scripts(&mut self, most: u32, to: OwnedFd, parcel: Option<Parcel>) {
+        let pipe = [to.as_raw_fd()];
+        self.in_pool(parcel, &pipe, NAMING, |php, _| warm::name_scripts(php, most, &to));
+    }
+
+    fn compile(&mut self, descriptors: Vec<OwnedFd>, parcel: Option<Parcel>) {
+        let Some(from) = descriptors.last() else { return };
+        let pipes: Vec<RawFd> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+        // `warm::compile` has limits of its own.
+        self.in_pool(parcel, &pipes, Duration::ZERO, |php, config| {
+            warm::compile(php, from, config);
+        });
+    }
+}
+
+impl CodeCaches<'_> {
+    /// Does something in a process that is what a worker of the generation would be, with the pool's memory, and does not
+    /// wait for it. `pipes`: what it needs of this process's descriptors. `limit`: the kernel ends it after this time; zero:
+    /// it does not. The master reaps it.
+    fn in_pool(
+        &self,
+        parcel: Option<Parcel>,
+        pipes: &[RawFd],
+        limit: Duration,
+        act: impl FnOnce(&Php, &config::Php),
+    ) {
+        let Some(parcel) = parcel else { return };
+        // SAFETY: the process has one thread. The child leaves by _exit.
+        match unsafe { fork_sibling() } {
+            Ok(Side::Parent(_)) => {}
+            Ok(Side::Child) => {
+                signal::reset_in_child();
+                if let Err(error) = self.become_pools(parcel, pipes, limit, act) {
+                    log::warn!("warm-up: {error}");
+                }
+                exit_now(0)
+            }
+            Err(error) => log::warn!("warm-up: {error}"),
+        }
+    }
+
+    /// In the child.
+    fn become_pools(
+        &self,
+        mut parcel: Parcel,
+        pipes: &[RawFd],
+        limit: Duration,
+        act: impl FnOnce(&Php, &config::Php),
+    ) -> Result<(), Error> {
+        let mut keep = parcel.descriptors();
+        keep.extend(pipes);
+        keep.extend(self.zygote.lock);
+        keep.sort_unstable();
+        // SAFETY: the others are the zygote's, whose state this process never drops: it leaves by _exit.
+        unsafe { fd::close_all_but(&keep) };
+        self.zygote.part_from_others(parcel.take_memory())?;
+        let context = parcel.open()?;
+        fd::replace_standard_streams(fd::null()?.as_fd(), None)?;
+        self.zygote.become_worker(self.php, &context.settings)?;
+        // A process that changes its user is no longer killed with its parent.
+        kill_if_orphaned();
+        let Application::Php(config) = &context.settings.pool.application else {
+            return Err(Error::NotPhp);
+        };
+        hold_values(self.php, config);
+        if !limit.is_zero() {
+            nix::unistd::alarm::set(limit.as_secs().max(1) as u32);
+        }
+        act(self.php, config);
+        Ok(())
+    }
 }
 
 impl Zygote {

@@ -12,10 +12,10 @@ pub const SOCKET: i32 = 3;
 /// The exit code of a preloader that could not start PHP (EX_SOFTWARE, sysexits.h).
 pub const EXIT_START_FAILED: i32 = 70;
 
-/// How long a preloader waits for [`Command::Warm`] if it was promised.
+/// How long a warm-up waits for the names of scripts.
 pub const WARM_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long an answer to [`Command::Scripts`] may be, bytes.
+/// The most bytes that [`Command::Scripts`] writes.
 pub const SCRIPTS_BYTES: usize = 60 * 1024;
 
 /// How long the paths in [`Answer::Ready`] may be together, bytes.
@@ -47,15 +47,22 @@ pub enum Command<Context> {
         /// Its number.
         generation: u64,
     },
-    /// Name the scripts that were run most. Answered with [`Answer::Scripts`].
+    /// Write the absolute paths of the scripts that ran most, the most first, each with a NUL after it, to the last
+    /// descriptor. Not answered.
     Scripts {
         /// How many.
         most: u32,
+        /// Of a zygote: the generation whose scripts they are. A process of the generation's own does it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        parcel: Option<Parcel>,
     },
-    /// Compile these scripts before being ready; run none. Not answered.
+    /// Compile the scripts that [`Command::Scripts`] writes, and run none. Not answered. The last descriptor is the pipe
+    /// that they come from. A preloader does this before it is ready.
     Warm {
-        /// Absolute paths, in the order in which they are to be compiled.
-        scripts: Vec<String>,
+        /// Of a zygote: the generation that the scripts are compiled for. A process of the generation's own does it. The
+        /// descriptor before the last is open until it is done.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        parcel: Option<Parcel>,
     },
     /// Make a worker. Answered with [`Answer::Ok`] or [`Answer::Error`]. Its own descriptors come with the line's first
     /// byte: its stop pipe, and where output is caught, its standard output and standard error.
@@ -73,8 +80,8 @@ pub enum Command<Context> {
     },
 }
 
-/// What a zygote passes on to a worker unread. The descriptors are, in this order: a memory file with the generation's
-/// settings, which only the worker reads; the pool's memory; the generation's own.
+/// What a zygote passes on unread to a process that it makes for a generation. The descriptors are, in this order: a memory file with the generation's
+/// settings, which only that process reads; the pool's memory; the generation's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parcel {
     /// The pool's memory is among them: a copy of what came with [`Answer::Ready`], used by the pool's workers.
@@ -130,11 +137,6 @@ pub enum Answer {
         /// Why.
         reason: String,
     },
-    /// The scripts that were run most, the most first.
-    Scripts {
-        /// Absolute paths.
-        scripts: Vec<String>,
-    },
     /// What came before [`Command::Forget`] is done.
     Forgotten {
         /// Its number.
@@ -179,15 +181,13 @@ mod tests {
             is_for_many: false,
         };
         assert_eq!(json(&begin), r#"{"command":"begin","kit":7,"warms_up":true}"#);
-        let scripts: Command<u32> = Command::Scripts { most: 3 };
-        assert_eq!(json(&scripts), r#"{"command":"scripts","most":3}"#);
-        let scripts = vec!["/a.php".to_owned()];
-        let warm: Command<u32> = Command::Warm {
-            scripts: scripts.clone(),
+        let scripts: Command<u32> = Command::Scripts {
+            most: 3,
+            parcel: None,
         };
-        assert_eq!(json(&warm), r#"{"command":"warm","scripts":["/a.php"]}"#);
-        let answer = Answer::Scripts { scripts };
-        assert_eq!(json(&answer), r#"{"result":"scripts","scripts":["/a.php"]}"#);
+        assert_eq!(json(&scripts), r#"{"command":"scripts","most":3}"#);
+        let warm: Command<u32> = Command::Warm { parcel: None };
+        assert_eq!(json(&warm), r#"{"command":"warm"}"#);
         let spawn: Command<u32> = Command::Spawn {
             worker: 5,
             slot: 2,
@@ -213,18 +213,29 @@ mod tests {
             json(&begin),
             r#"{"command":"begin","kit":7,"warms_up":false,"is_zygote":true,"is_for_many":true}"#
         );
+        let parcel = Some(Parcel {
+            has_memory: true,
+            context: 7,
+        });
         let spawn: Command<u32> = Command::Spawn {
             worker: 5,
             slot: 2,
             is_routed: false,
-            parcel: Some(Parcel {
-                has_memory: true,
-                context: 7,
-            }),
+            parcel,
         };
         assert_eq!(
             json(&spawn),
             r#"{"command":"spawn","worker":5,"slot":2,"parcel":{"has_memory":true,"kit":7}}"#
+        );
+        let scripts: Command<u32> = Command::Scripts { most: 3, parcel };
+        assert_eq!(
+            json(&scripts),
+            r#"{"command":"scripts","most":3,"parcel":{"has_memory":true,"kit":7}}"#
+        );
+        let warm: Command<u32> = Command::Warm { parcel };
+        assert_eq!(
+            json(&warm),
+            r#"{"command":"warm","parcel":{"has_memory":true,"kit":7}}"#
         );
         let forget: Command<u32> = Command::Forget { generation: 4 };
         assert_eq!(json(&forget), r#"{"command":"forget","generation":4}"#);

@@ -123,7 +123,6 @@ impl Executor {
         }
         self.helpers
             .read_preloader_output(&mut self.context, &self.pools, pid);
-        self.helpers.take_scripts(&self.pools, pid, Vec::new());
         let Some(mut preloader) = self.helpers.preloaders.remove(&pid) else {
             return;
         };
@@ -215,7 +214,6 @@ impl Executor {
                 }
             }
             Answer::Unfit { reason } => self.zygote_unfit(pid, &reason),
-            Answer::Scripts { scripts } => self.helpers.take_scripts(&self.pools, pid, scripts),
             Answer::Forgotten { generation } => self.forgotten(pid, generation),
             // Only a worker says so, on a channel that is not yet a preloader's.
             Answer::Promoted { .. } => {}

@@ -63,6 +63,10 @@ impl Executor {
                 self.control
                     .accept_control(&mut self.context, &mut self.applications, which)
             }
+            Source::WarmUp(id) => {
+                self.warmed_up(id);
+                false
+            }
             Source::Directories => {
                 self.read_watch();
                 false

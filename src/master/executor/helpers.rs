@@ -1,6 +1,6 @@
 //! The processes that are neither workers nor of an application pool.
 
-use super::{jobs, jobs_tcp, preloader, programs, reporter, spawner, unavailable, zygote};
+use super::{jobs, jobs_tcp, preloader, programs, reporter, spawner, unavailable, warm, zygote};
 use crate::master::event::{GenerationId, PoolId};
 use std::collections::HashMap;
 
@@ -11,8 +11,8 @@ pub(in crate::master) struct Helpers {
     pub(super) preloaders: HashMap<i32, preloader::Preloader>,
     /// Second preloaders whose process is not known yet.
     pub(super) seconds: HashMap<GenerationId, preloader::Preloader>,
-    /// Which preloader was asked which scripts were run most, and for which other.
-    pub(super) asked_for_scripts: HashMap<i32, i32>,
+    /// Generations with workers of a zygote that are being warmed up.
+    pub(super) warm_ups: HashMap<GenerationId, warm::WarmUp>,
     /// What no zygote can be made from.
     pub(super) unfit: zygote::Unfit,
     /// Something has changed since it was looked whether each zygote is of use.
@@ -37,7 +37,7 @@ impl Helpers {
         Helpers {
             preloaders: HashMap::new(),
             seconds: HashMap::new(),
-            asked_for_scripts: HashMap::new(),
+            warm_ups: HashMap::new(),
             unfit: zygote::Unfit::default(),
             zygotes_to_check: false,
             zygotes_to_start: false,

@@ -185,20 +185,23 @@ impl Executor {
         preloader.executable = executable;
         preloader.made_from = launching.made_from;
         let is_zygote = preloader.is_zygote();
-        let warms_up = match launching.purpose {
-            Purpose::Preloader(id) if !is_zygote => self.helpers.ask_for_scripts(&self.pools, id, pid),
-            _ => false,
+        let names = match launching.purpose {
+            Purpose::Preloader(id) if !is_zygote => self.helpers.ask_for_scripts(&self.pools, id),
+            _ => None,
         };
         if !is_zygote {
             settings.refork_at = refork_at(&settings, 0);
         }
         let begin = Command::Begin {
             context: settings,
-            warms_up,
+            warms_up: names.is_some(),
             is_zygote,
             is_for_many: launching.purpose == Purpose::Zygote,
         };
         preloader.send(&begin, launching.descriptors);
+        if let Some(names) = names {
+            preloader.send(&Command::Warm { parcel: None }, vec![names]);
+        }
         Ok(Some(preloader))
     }
 
@@ -391,17 +394,22 @@ impl Helpers {
     }
 
     /// Tells the core, once a preloader is up and has said what it is.
-    pub(super) fn preloader_is_ready(&self, context: &mut Context, pools: &mut Pools, pid: i32) {
+    pub(super) fn preloader_is_ready(&mut self, context: &mut Context, pools: &mut Pools, pid: i32) {
         let Some(preloader) = self.preloaders.get(&pid).filter(|p| p.start.is_none()) else {
             return;
         };
         let Some(facts) = preloader.facts.clone() else {
             return;
         };
+        let is_zygote = preloader.is_zygote();
         let members: Vec<GenerationId> = preloader.members.kept.iter().copied().collect();
         for id in members {
             if pools.next_mold_pid(id) == Some(pid) {
                 context.happened.push_back(Event::NextMoldReady(id));
+                continue;
+            }
+            if is_zygote {
+                self.zygote_serves(context, pools, id, facts.clone());
                 continue;
             }
             pools.note_facts(id, facts.clone());

@@ -152,6 +152,7 @@ impl Executor {
         let deadlines = [
             self.helpers.reporters_deadline(),
             self.helpers.spawner_deadline(),
+            self.helpers.warm_ups_deadline(),
             self.helpers.programs_deadline(),
             self.helpers.jobs_deadline(),
             self.applications.routers_deadline(),
@@ -170,6 +171,7 @@ impl Executor {
         self.poll_routers(now);
         self.poll_control(now);
         self.poll_spawner(now);
+        self.poll_warm_ups(now);
         self.poll_programs(now);
         self.poll_jobs(now);
         self.poll_entries(now);

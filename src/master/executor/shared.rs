@@ -127,8 +127,8 @@ impl Executor {
             generation.make.begin(origin, !generation.slots.is_empty());
         }
         if let Some(facts) = facts {
-            self.pools.note_facts(id, facts);
-            self.context.happened.push_back(Event::PreloaderReady(id));
+            let (context, pools) = (&mut self.context, &mut self.pools);
+            self.helpers.zygote_serves(context, pools, id, facts);
         }
         Ok(true)
     }
@@ -218,6 +218,7 @@ impl Executor {
     /// A generation has no preloader any more.
     pub(super) fn detach(&mut self, id: GenerationId, exit: Exit) {
         self.find_unannounced(id);
+        self.helpers.end_warm_up(&mut self.context, id);
         if let Some(preloader) = self.helpers.preloader_of(&self.pools, id) {
             preloader.members.remove(id);
         }

@@ -51,6 +51,8 @@ pub(in crate::master) enum Source {
     Jobs,
     /// What it says for the log.
     JobsMessages,
+    /// The end of a generation's warm-up.
+    WarmUp(GenerationId),
     /// The directories of pools' files.
     Directories,
     /// Something of a process that is being started.

@@ -1,59 +1,155 @@
-//! Warm-up: the preloader of the generation that serves names its scripts, and the coming one's compiles them.
+//! Warm-up: the scripts that the old workers of a pool ran most are compiled before its new ones serve.
+//!
+//! The process that makes the old workers writes the scripts' paths into a pipe, and the one that makes the new workers reads
+//! them from it. Where one of them is a zygote, a process of the pool's own does that, which the zygote forks. The master
+//! waits for such a process until a second pipe closes, or its time is over.
 
 use super::generation::Generation;
 use super::preloader::Command;
-use super::{Helpers, Pools};
+use super::shared::Facts;
+use super::sources::Source;
+use super::{Context, Executor, Helpers, Pools};
 use crate::config::{Application, Php};
-use crate::master::event::GenerationId;
+use crate::master::event::{Event, GenerationId};
+use crate::runtime::php::protocol::WARM_TIMEOUT;
+use crate::sys::fd::pipe;
+use crate::sys::{Error, clock};
+use crate::tick::Tick;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
-/// PATH_MAX.
-const LONGEST_PATH: usize = 4096;
+/// How long a warm-up may take beyond its own limits.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// A generation with workers of a zygote that is being warmed up.
+#[derive(Debug)]
+pub(super) struct WarmUp {
+    /// It closes when everything is compiled.
+    done: OwnedFd,
+    /// The generation serves from then on in any case: a pool's user can stop the process that compiles.
+    until: Tick,
+}
+
+impl Executor {
+    /// What a warm-up was waited for has happened, or it is late: the generation may have workers.
+    pub(super) fn warmed_up(&mut self, id: GenerationId) {
+        if self.helpers.end_warm_up(&mut self.context, id) {
+            self.context.happened.push_back(Event::PreloaderReady(id));
+        }
+    }
+
+    /// Ends the warm-ups whose time is over.
+    pub(super) fn poll_warm_ups(&mut self, now: Tick) {
+        let warm_ups = self.helpers.warm_ups.iter();
+        let late = warm_ups.filter(|(_, warm_up)| warm_up.until <= now);
+        for id in late.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.warmed_up(id);
+        }
+    }
+}
 
 impl Helpers {
-    /// Asks the preloader of the generation before this one for its scripts. `asker`: the pid of this one's. `true`: they
-    /// will be sent.
-    pub(super) fn ask_for_scripts(&mut self, pools: &Pools, id: GenerationId, asker: i32) -> bool {
-        let Some(generation) = pools.generations.get(&id) else {
-            return false;
-        };
+    /// When [`Executor::poll_warm_ups`] is to be called next.
+    pub(super) fn warm_ups_deadline(&self) -> Option<Tick> {
+        self.warm_ups.values().map(|warm_up| warm_up.until).min()
+    }
+
+    /// Has the process that makes the old workers of a generation's pool name their scripts. Returns where the names come.
+    pub(super) fn ask_for_scripts(&mut self, pools: &Pools, id: GenerationId) -> Option<OwnedFd> {
+        let generation = pools.generations.get(&id)?;
         let most = php(generation).map_or(0, |php| php.warm_up);
-        let serving = pools.by_id.get(&generation.pool).and_then(|pool| pool.serving);
-        let Some(old) = serving.filter(|old| *old != id && most > 0) else {
-            return false;
-        };
-        // What one user ran is nothing that another's process should open.
+        let serving = pools.by_id.get(&generation.pool)?.serving;
+        let old = serving.filter(|old| *old != id && most > 0)?;
+        // A process must not open files because another user ran them.
         let settings = &generation.settings;
-        let is_alike = pools.generations.get(&old).is_some_and(|old| {
+        pools.generations.get(&old).filter(|old| {
             php(old).is_some()
                 && old.settings.identity == settings.identity
                 && old.settings.pool.chroot == settings.pool.chroot
-        });
-        let Some(preloader) = self
-            .preloader_of(pools, old)
-            .filter(|old| is_alike && old.is_ready())
-        else {
-            return false;
-        };
-        preloader.send_plain(&Command::Scripts { most });
-        let asked = preloader.pid;
-        self.asked_for_scripts.insert(asked, asker);
-        true
+        })?;
+        let asked = self.try_ask_for_scripts(pools, old, most);
+        asked
+            .map_err(|error| log::error!("[pool {}] warm-up: {error}", pools.generation_name(id)))
+            .unwrap_or_default()
     }
 
-    /// Hands on what a preloader named, if it was asked. Whatever it names, the other one opens it as the same user.
-    pub(super) fn take_scripts(&mut self, pools: &Pools, old: i32, mut scripts: Vec<String>) {
-        let Some(asker) = self.asked_for_scripts.remove(&old) else {
-            return;
+    fn try_ask_for_scripts(
+        &mut self,
+        pools: &Pools,
+        old: GenerationId,
+        most: u32,
+    ) -> Result<Option<OwnedFd>, Error> {
+        let preloader = self.preloader_of(pools, old);
+        let Some(preloader) = preloader.filter(|old| old.is_ready()) else {
+            return Ok(None);
         };
-        let Some(preloader) = self.preloaders.get_mut(&asker).filter(|p| !p.is_ready()) else {
-            return;
+        let mut descriptors = Vec::new();
+        let mut parcel = None;
+        if preloader.is_zygote() {
+            // Without memory it has had no worker of this zygote.
+            let Some(memory) = pools.resources(old).and_then(|it| it.memory.as_ref()) else {
+                return Ok(None);
+            };
+            let memory = memory.try_clone();
+            let memory = memory.map_err(|error| Error::from_io("dup", "", &error))?;
+            let (said, parts) = pools.parcel(old, Some(memory))?;
+            (parcel, descriptors) = (Some(said), parts);
+        }
+        let (names, to) = pipe(false)?;
+        descriptors.push(to);
+        preloader.send(&Command::Scripts { most, parcel }, descriptors);
+        Ok(Some(names))
+    }
+
+    /// A generation that has workers of a zygote finds it ready: warms the generation up first, or reports it ready.
+    pub(super) fn zygote_serves(
+        &mut self,
+        context: &mut Context,
+        pools: &mut Pools,
+        id: GenerationId,
+        facts: Facts,
+    ) {
+        pools.note_facts(id, facts);
+        match self.warm_up(context, pools, id) {
+            Ok(true) => {}
+            Ok(false) => context.happened.push_back(Event::PreloaderReady(id)),
+            Err(error) => {
+                log::error!("[pool {}] warm-up: {error}", pools.generation_name(id));
+                context.happened.push_back(Event::PreloaderReady(id));
+            }
+        }
+    }
+
+    /// `false`: there is nothing to compile.
+    fn warm_up(&mut self, context: &mut Context, pools: &mut Pools, id: GenerationId) -> Result<bool, Error> {
+        let Some(names) = self.ask_for_scripts(pools, id) else {
+            return Ok(false);
         };
-        let first = preloader.members.all().next();
-        let settings = first.and_then(|id| pools.generations.get(&id));
-        let most = settings.and_then(php).map_or(0, |php| php.warm_up);
-        scripts.retain(|path| path.starts_with('/') && path.len() < LONGEST_PATH && !path.contains('\0'));
-        scripts.truncate(most as usize);
-        preloader.send_plain(&Command::Warm { scripts });
+        let generation = pools.generations.get(&id).and_then(php);
+        let time = generation.map_or(Duration::ZERO, |php| php.warm_up_time);
+        let Some(zygote) = self.preloader_of(pools, id) else {
+            return Ok(false);
+        };
+        let template = zygote.template.as_ref();
+        let memory = template.map(|template| pools.memory(id, template)).transpose()?;
+        let (parcel, mut descriptors) = pools.parcel(id, memory)?;
+        let (done, until_done) = pipe(false)?;
+        context.sources.watch(&done, Source::WarmUp(id))?;
+        descriptors.extend([until_done, names]);
+        let command = Command::Warm { parcel: Some(parcel) };
+        zygote.send(&command, descriptors);
+        let until = clock::now() + WARM_TIMEOUT + time + SLACK;
+        self.warm_ups.insert(id, WarmUp { done, until });
+        Ok(true)
+    }
+
+    /// Nothing waits for a warm-up any more. `false`: there is none.
+    pub(super) fn end_warm_up(&mut self, context: &mut Context, id: GenerationId) -> bool {
+        let Some(warm_up) = self.warm_ups.remove(&id) else {
+            return false;
+        };
+        context.sources.forget(&warm_up.done.as_fd());
+        true
     }
 }
 

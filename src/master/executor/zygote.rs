@@ -344,18 +344,9 @@ impl Helpers {
             Some(template) => Some(pools.memory(id, template)?),
             None => None,
         };
-        let (settings, generation) = pools.context(id)?.take_apart();
+        let (parcel, mut descriptors) = pools.parcel(id, memory)?;
         let is_routed = own.is_routed();
         let (slot, own) = own.take_apart();
-        // Serialising plain values to memory can't fail.
-        let json = serde_json::to_vec(&settings).unwrap_or_default();
-        let parcel = Parcel {
-            has_memory: memory.is_some(),
-            context: generation.len(),
-        };
-        let mut descriptors = vec![memfile::sealed(SETTINGS, &json)?];
-        descriptors.extend(memory);
-        descriptors.extend(generation);
         descriptors.extend(own);
         let command = Command::Spawn {
             worker,
@@ -377,8 +368,27 @@ impl Pools {
         first.has_applications() || users.any(|it| it.has_applications() || it.pool != first.pool)
     }
 
+    /// What a zygote passes on to a process that it makes for a generation.
+    pub(super) fn parcel(
+        &self,
+        id: GenerationId,
+        memory: Option<OwnedFd>,
+    ) -> Result<(Parcel, Vec<OwnedFd>), Error> {
+        let (settings, generation) = self.context(id)?.take_apart();
+        // Serialising plain values to memory can't fail.
+        let json = serde_json::to_vec(&settings).unwrap_or_default();
+        let parcel = Parcel {
+            has_memory: memory.is_some(),
+            context: generation.len(),
+        };
+        let mut descriptors = vec![memfile::sealed(SETTINGS, &json)?];
+        descriptors.extend(memory);
+        descriptors.extend(generation);
+        Ok((parcel, descriptors))
+    }
+
     /// The memory of a generation, which is made now if there is none.
-    fn memory(&mut self, id: GenerationId, template: &Template) -> Result<OwnedFd, Error> {
+    pub(super) fn memory(&mut self, id: GenerationId, template: &Template) -> Result<OwnedFd, Error> {
         let nothing = || Error::new("memory", "the pool is closed", nix::errno::Errno::EINVAL);
         let resources = self.resources_mut(id).ok_or_else(nothing)?;
         let memory = match &resources.memory {

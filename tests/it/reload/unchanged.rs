@@ -11,7 +11,7 @@ const CACHED: &str =
     "<?php $s = opcache_get_status(); echo $s ? $s['opcache_statistics']['start_time'] : 'off';";
 
 fn named(dir: &Path, name: &str, settings: &str, application: &str) -> String {
-    let application = format!("runtime = \"php\"\nversion = \"8.2\"\n{application}");
+    let application = format!("runtime = \"php\"\nversion = \"8.2\"\npreloader = \"own\"\n{application}");
     pool(dir, name, &format!("{STATIC}{settings}"), &application)
 }
 

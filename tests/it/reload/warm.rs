@@ -1,7 +1,7 @@
 //! Warm-up: the scripts that were run most are compiled before the new workers serve.
 
 use crate::support::daemon::{Daemon, make_writable, php_pool};
-use crate::support::until;
+use crate::support::{process, until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::path::Path;
@@ -21,6 +21,9 @@ fn write(daemon: &Daemon, name: &str, text: &str) {
         .expect("utimens");
 }
 
+/// Who makes the workers.
+const KINDS: [&str; 2] = ["preloader = \"own\"\n", "preloader = \"zygote\"\n"];
+
 fn start(application: &str) -> Daemon {
     Daemon::start(|dir: &Path| php_pool(dir, ALWAYS, application))
 }
@@ -32,41 +35,48 @@ fn reload(daemon: &Daemon) {
 
 #[test]
 fn the_first_request_finds_its_script_compiled() {
-    let daemon = start("");
-    write(&daemon, "status.php", STATUS);
-    write(
-        &daemon,
-        "page.php",
-        "<?php require __DIR__ . '/part.php'; echo part();",
-    );
-    write(&daemon, "part.php", "<?php function part() { return 'part'; }");
-    for _ in 0..3 {
-        assert_eq!(daemon.get("www", "page.php").body(), "part");
+    for before in KINDS {
+        for after in KINDS {
+            let daemon = start(before);
+            write(&daemon, "status.php", STATUS);
+            write(
+                &daemon,
+                "page.php",
+                "<?php require __DIR__ . '/part.php'; echo part();",
+            );
+            write(&daemon, "part.php", "<?php function part() { return 'part'; }");
+            for _ in 0..3 {
+                assert_eq!(daemon.get("www", "page.php").body(), "part");
+            }
+            assert!(daemon.get("www", "status.php").body().contains("page.php"));
+            daemon.write("forkyard.toml", &php_pool(&daemon.dir, ALWAYS, after));
+            reload(&daemon);
+            let status = daemon.get("www", "status.php").body();
+            let mut lines = status.lines();
+            assert_eq!(
+                lines.next(),
+                Some("3"),
+                "nothing was compiled but the three by the warm-up, {before}{after}: {status}"
+            );
+            let mut scripts: Vec<&str> = lines.collect();
+            scripts.sort_unstable();
+            assert_eq!(scripts, ["page.php", "part.php", "status.php"]);
+            assert_eq!(daemon.get("www", "page.php").body(), "part");
+            assert!(daemon.get("www", "status.php").body().starts_with("3\n"));
+        }
     }
-    assert!(daemon.get("www", "status.php").body().contains("page.php"));
-    reload(&daemon);
-    let status = daemon.get("www", "status.php").body();
-    let mut lines = status.lines();
-    assert_eq!(
-        lines.next(),
-        Some("3"),
-        "nothing was compiled but the three by the warm-up: {status}"
-    );
-    let mut scripts: Vec<&str> = lines.collect();
-    scripts.sort_unstable();
-    assert_eq!(scripts, ["page.php", "part.php", "status.php"]);
-    assert_eq!(daemon.get("www", "page.php").body(), "part");
-    assert!(daemon.get("www", "status.php").body().starts_with("3\n"));
 }
 
 #[test]
 fn it_can_be_off() {
-    let daemon = start("warm_up = 0\n");
-    write(&daemon, "status.php", STATUS);
-    write(&daemon, "page.php", "<?php echo 'page';");
-    assert_eq!(daemon.get("www", "page.php").body(), "page");
-    reload(&daemon);
-    assert!(!daemon.get("www", "status.php").body().contains("page.php"));
+    for kind in KINDS {
+        let daemon = start(&format!("{kind}warm_up = 0\n"));
+        write(&daemon, "status.php", STATUS);
+        write(&daemon, "page.php", "<?php echo 'page';");
+        assert_eq!(daemon.get("www", "page.php").body(), "page");
+        reload(&daemon);
+        assert!(!daemon.get("www", "status.php").body().contains("page.php"));
+    }
 }
 
 #[test]
@@ -93,7 +103,13 @@ fn scripts_are_compiled_and_not_run() {
 
 #[test]
 fn what_became_of_scripts_meanwhile_does_not_block_a_reload() {
-    let daemon = start("warm_up_time = \"1s\"\n");
+    for kind in KINDS {
+        changed_scripts_do_not_block_a_reload(kind);
+    }
+}
+
+fn changed_scripts_do_not_block_a_reload(kind: &str) {
+    let daemon = start(&format!("{kind}warm_up_time = \"1s\"\n"));
     write(&daemon, "status.php", STATUS);
     for name in [
         "broken.php",
@@ -133,7 +149,7 @@ fn what_became_of_scripts_meanwhile_does_not_block_a_reload() {
         "{status}"
     );
     until("the old processes to leave", || {
-        (daemon.workers("www").len() == 2 && daemon.preloaders("www").len() == 1).then_some(())
+        (process::children(daemon.pid()).len() == 3 && daemon.workers("www").len() == 2).then_some(())
     });
     assert!(!daemon.log().contains("said:"), "{}", daemon.log());
 }
@@ -141,16 +157,23 @@ fn what_became_of_scripts_meanwhile_does_not_block_a_reload() {
 #[test]
 fn a_script_that_takes_too_long_is_given_up() {
     // As many nested calls take the compiler very long.
-    let daemon = start("warm_up_time = \"500ms\"\nphp_admin_value = { memory_limit = \"4G\" }\n");
-    write(&daemon, "slow.php", "<?php echo 'slow';");
+    let memory = "php_admin_value = { memory_limit = \"4G\" }\n";
+    for kind in KINDS {
+        let daemon = start(&format!("{kind}warm_up_time = \"500ms\"\n{memory}"));
+        give_up_a_slow_script(&daemon);
+    }
+}
+
+fn give_up_a_slow_script(daemon: &Daemon) {
+    write(daemon, "slow.php", "<?php echo 'slow';");
     assert_eq!(daemon.get("www", "slow.php").body(), "slow");
     let many: String = (0..120_000)
         .map(|n| format!("function f{n}($a) {{ return match(true) {{ $a > {n} => [$a, {n}], default => f{n}($a + 1) }}; }}\n"))
         .collect();
     assert!(many.len() < 12 << 20);
     let part = &many[..many[..7 << 20].rfind("\nfunction").expect("a function") + 1];
-    write(&daemon, "slow.php", &format!("<?php\n{part}"));
-    reload(&daemon);
+    write(daemon, "slow.php", &format!("<?php\n{part}"));
+    reload(daemon);
     daemon.write("quick.php", "<?php echo 'quick';");
     assert_eq!(daemon.get("www", "quick.php").body(), "quick");
     daemon.wait_for("took too long");

@@ -12,7 +12,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\n";
+/// With preloaders of their own: `tests/it/zygote/` has the other kind.
+const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\npreloader = \"own\"\n";
 /// The first pool's user.
 const WWW_DATA: u32 = 33;
 const STATIC: &str = "pm = \"static\"\nstatus_path = \"/status\"\n";

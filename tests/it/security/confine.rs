@@ -341,7 +341,7 @@ fn a_control_group_limits_the_pool_or_says_which_controller_is_missing() {
     // All of the pool's processes are in it, and no other.
     let group = fs::read_to_string(parent.join("www/cgroup.procs")).expect("the group");
     let members: Vec<u32> = group.lines().filter_map(|pid| pid.parse().ok()).collect();
-    for pid in daemon.workers("www").iter().chain(&daemon.preloaders("www")) {
+    for pid in &daemon.workers("www") {
         assert!(members.contains(pid), "{pid} in {members:?}");
     }
     assert!(!members.contains(&daemon.pid()));

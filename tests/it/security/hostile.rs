@@ -196,7 +196,7 @@ fn a_hostile_preloader_gets_hold_of_nobody_and_stops_nobody() {
     reload_without(&daemon, &quiet, &kinds);
     for kind in kinds {
         until("its preloader to be gone", || {
-            daemon.preloaders(kind).is_empty().then_some(())
+            daemon.own_preloaders(kind).is_empty().then_some(())
         });
     }
     assert_fine(&daemon);
@@ -253,7 +253,7 @@ fn hostile_workers_and_what_they_leave_behind_stop_nobody() {
     until("the hostile workers to be gone", || {
         pools
             .iter()
-            .all(|pool| daemon.preloaders(pool).is_empty())
+            .all(|pool| daemon.own_preloaders(pool).is_empty())
             .then_some(())
     });
     assert_fine(&daemon);

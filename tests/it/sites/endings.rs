@@ -51,7 +51,7 @@ fn others_finish_at_once_while_routers_see_to_those_who_wait() {
     sites.daemon.signal(Signal::SIGQUIT);
     until("the workers beside the application pool to leave", || {
         let gone = workers.iter().all(|pid| !process::runs(*pid));
-        (gone && sites.daemon.preloaders("plain").is_empty()).then_some(())
+        (gone && sites.daemon.own_preloaders("plain").is_empty()).then_some(())
     });
     assert!(!first.is_finished() && !second.is_finished());
     let mut refused = sites.daemon.client("plain");

@@ -1,4 +1,4 @@
-//! Which pools have workers of a zygote without asking for it.
+//! Which kind of preloader each kind of pool has.
 
 use super::{FIRST_USER, PHP};
 use crate::skip::needs_root;
@@ -6,6 +6,7 @@ use crate::support::daemon::{Daemon, directory, forkyard, pool};
 use crate::support::{is_root, process, until};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 
 /// A pool that does not say which preloader it wants, of the user after so many others.
@@ -28,48 +29,140 @@ fn preloaders(daemon: &Daemon) -> Vec<String> {
     names
 }
 
-#[test]
-fn ondemand_pools_of_users_have_workers_of_a_zygote_and_others_a_preloader() {
-    const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 1\n";
-    const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
-    let daemon = Daemon::start(|dir| {
-        let control = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
-        let ondemand = |name: &str, user: u32, more: &str| plain(dir, name, user, ONDEMAND, more);
-        control
-            + &ondemand("a", 0, "")
-            + &ondemand("b", 1, "")
-            + &ondemand("own", 2, "preloader = \"own\"\n")
-            + &plain(dir, "static", 3, STATIC, "")
-    });
-    daemon.write("uid.php", "<?php echo posix_geteuid();");
-    let uid = |user: u32| match is_root() {
-        true => FIRST_USER + user,
-        false => nix::unistd::getuid().as_raw(),
-    };
-    for (user, name) in (0..).zip(["a", "b", "own", "static"]) {
-        assert_eq!(daemon.get(name, "uid.php").body(), uid(user).to_string());
+const DYNAMIC: &str =
+    "pm = \"dynamic\"\nmax_children = 2\nstart_servers = 1\nmin_spare_servers = 1\nmax_spare_servers = 1\n";
+const MANAGERS: [(&str, &str); 3] = [
+    ("static", "pm = \"static\"\nmax_children = 1\n"),
+    ("dynamic", DYNAMIC),
+    ("ondemand", "pm = \"ondemand\"\nmax_children = 1\n"),
+];
+
+/// A pool for each process manager and each word for the preloader.
+fn all_kinds(dir: &Path, with_user: bool) -> (String, Vec<String>) {
+    let (mut text, mut names, mut user) = (String::new(), Vec::new(), 0);
+    for (pm, settings) in MANAGERS {
+        for word in ["usual", "own", "zygote"] {
+            let name = format!("{pm}-{word}");
+            let application = match word {
+                "usual" => String::new(),
+                word => format!("preloader = \"{word}\"\n"),
+            };
+            text += &match with_user {
+                true => plain(dir, &name, user, settings, &application),
+                false => pool(
+                    dir,
+                    &name,
+                    settings,
+                    &format!("runtime = \"php\"\nversion = \"{PHP}\"\n{application}"),
+                )
+                .replace("user = \"www-data\"\n", ""),
+            };
+            names.push(name);
+            user += 1;
+        }
     }
-    let expected: &[&str] = match is_root() {
-        true => &["own", "static", "zygote"],
-        false => &["a", "b", "own", "static"],
-    };
-    until("their preloaders", || {
-        (preloaders(&daemon) == expected).then_some(())
-    });
+    (text, names)
+}
+
+/// Each pool with its kind of preloader, as status reports it, and why that is not the kind it asks for.
+fn kinds(daemon: &Daemon) -> Vec<(String, Option<String>, Option<String>)> {
     let output = forkyard(&["status", "--json"], &daemon.dir)
         .output()
         .expect("forkyard");
     let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
     let pools = status["pools"].as_array().expect("pools").iter();
-    let kinds: Vec<_> = pools
+    let mut kinds: Vec<_> = pools
         .map(|pool| {
             let generation = &pool["generations"][0];
-            (generation["preloading"].as_str(), generation["unfit"].as_str())
+            let name = text(&pool["name"]).expect("name");
+            (name, text(&generation["preloading"]), text(&generation["unfit"]))
         })
         .collect();
-    let usual = Some(if is_root() { "zygote" } else { "own" });
-    let own = (Some("own"), None);
-    assert_eq!(kinds, [(usual, None), (usual, None), own, own], "{status:#}");
+    kinds.sort_unstable();
+    kinds
+}
+
+/// Asks each pool for its user, and compares the kinds of preloaders, and their processes, with what is `usual`.
+fn check_kinds(daemon: &Daemon, names: &[String], usual: &str, uid: impl Fn(u32) -> u32) {
+    daemon.write("uid.php", "<?php echo posix_geteuid();");
+    for (user, name) in (0..).zip(names) {
+        assert_eq!(
+            daemon.get(name, "uid.php").body(),
+            uid(user).to_string(),
+            "{name}"
+        );
+    }
+    let kind = |name: &str| match name.rsplit_once('-').expect("a word").1 {
+        "usual" => usual.to_owned(),
+        word => word.to_owned(),
+    };
+    let mut expected: Vec<_> = names
+        .iter()
+        .map(|name| (name.clone(), Some(kind(name)), None))
+        .collect();
+    expected.sort_unstable();
+    assert_eq!(kinds(daemon), expected);
+    let mut processes: Vec<String> = names.iter().filter(|name| kind(name) == "own").cloned().collect();
+    processes.push("zygote".to_owned());
+    processes.sort_unstable();
+    until("their preloaders", || {
+        (preloaders(daemon) == processes).then_some(())
+    });
+}
+
+#[test]
+fn pools_of_users_have_workers_of_a_zygote_whatever_their_process_manager_is() {
+    if needs_root() {
+        return;
+    }
+    let mut names = Vec::new();
+    let daemon = Daemon::start(|dir| {
+        let (text, all) = all_kinds(dir, true);
+        names = all;
+        format!("[global]\ncontrol = \"{}/control.sock\"\n{text}", dir.display())
+    });
+    check_kinds(&daemon, &names, "zygote", |user| FIRST_USER + user);
+}
+
+#[test]
+fn pools_of_a_daemon_without_root_have_preloaders_of_their_own() {
+    let dir = directory();
+    let (text, names) = all_kinds(dir.path(), false);
+    let text = format!(
+        "[global]\ncontrol = \"{}/control.sock\"\n{text}",
+        dir.path().display()
+    );
+    fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
+    let user = match is_root() {
+        true => FIRST_USER,
+        false => nix::unistd::getuid().as_raw(),
+    };
+    let mut command = forkyard(&["run"], dir.path());
+    if is_root() {
+        chown(dir.path(), Some(user), Some(user)).expect("chown");
+        command.uid(user).gid(user);
+    }
+    let daemon = Daemon::launch(dir.path(), command);
+    daemon.wait_for("ready to handle connections");
+    check_kinds(&daemon, &names, "own", |_| user);
+}
+
+#[test]
+fn many_dynamic_pools_cost_one_process_beside_their_workers() {
+    const POOLS: u32 = 40;
+    if needs_root() {
+        return;
+    }
+    let daemon = Daemon::start(|dir| {
+        let pools = (0..POOLS).map(|user| plain(dir, &format!("p{user}"), user, DYNAMIC, ""));
+        pools.collect()
+    });
+    // A worker that has just been made still has the zygote's title.
+    until("a worker of each pool and one zygote", || {
+        let children = process::children(daemon.pid());
+        (children.len() == POOLS as usize + 1 && preloaders(&daemon) == ["zygote"]).then_some(())
+    });
 }
 
 /// What root has in a container by default.

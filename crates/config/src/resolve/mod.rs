@@ -494,19 +494,18 @@ fn shared_addresses(pools: &[(&PoolText, Pool)], diagnostics: &mut Diagnostics) 
     }
 }
 
-/// Gives each pool of PHP that does not say which preloader it wants the usual one, and reports those that ask for workers of
-/// a zygote and can't have them.
+/// Gives each pool of PHP that names no preloader the usual one, and reports the pools that ask for workers of a zygote and
+/// can't have them.
 fn preloaders(pools: &mut [(&PoolText, Pool)], world: &dyn World, diagnostics: &mut Diagnostics) {
     for (text, pool) in pools {
         let ApplicationDraft::Php(draft) = &text.application else {
             continue;
         };
-        let warms_up = draft.warm_up.written().is_some_and(|written| written.value.0 > 0);
         let Some(written) = draft.preloader.written() else {
-            sharing::choose(pool, world.is_root() && !warms_up);
+            sharing::choose(pool, world.is_root());
             continue;
         };
-        let refusal = sharing::wants_zygote(pool).then(|| sharing::zygote_refusal(pool, warms_up));
+        let refusal = sharing::wants_zygote(pool).then(|| sharing::zygote_refusal(pool));
         if let Some((problem, remedy)) = refusal.flatten() {
             let mut report = Report::pool(diagnostics, &pool.name);
             report.fail(format!("[pool {}] forkyard.preloader: {problem}", pool.name));

@@ -44,7 +44,7 @@ pub(super) const ROWS: &[Setting] = &[
         "the most time for `warm_up`")
         .in_php_fpm("not there"),
     key(Php, "preloader", r#"`"own"`, `"zygote"`"#, r#"`"zygote"` or `"own"`"#,
-        "a preloader of the pool's own, or workers of [one start of PHP for pools of all users](../explain/process-management.md#one-start-of-php-for-all-users), which `ondemand` pools of users and application pools have; with each an OPcache of the pool's own")
+        "a preloader of the pool's own, or workers of [one start of PHP for pools of all users](../explain/process-management.md#one-start-of-php-for-all-users), which is usual where the daemon runs as root; with each an OPcache of the pool's own")
         .sample(Off(r#""zygote""#))
         .in_php_fpm("all pools share one"),
     key(Php, "opcache_cache", "path", "none",

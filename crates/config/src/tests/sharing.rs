@@ -56,54 +56,58 @@ fn the_word_says_whose_preloader_it_is_and_the_old_one_what_to_write_now() {
 }
 
 #[test]
-fn pools_that_may_be_many_have_workers_of_a_zygote_where_they_may() {
+fn pools_of_users_have_workers_of_a_zygote_where_they_may() {
     let zygote = |text: &str, world: &Machine| {
         let loaded = parsed(text, world).unwrap_or_else(|errors| panic!("{errors}"));
         wants_zygote(&loaded.config.pools[0])
     };
-    let ondemand = |own: &str, application: &str| {
+    let pool = |own: &str, application: &str| {
         format!(
             "[pool.a]\nlisten = \"/run/a.sock\"\npm = \"ondemand\"\nmax_children = 2\n{own}\n\
              [pool.a.application]\nruntime = \"php\"\nversion = \"8.2\"\n{application}"
         )
     };
     let user = "user = \"www-data\"\n";
-    assert!(zygote(&ondemand(user, ""), &ROOT));
-    assert!(zygote(
-        &ondemand(user, "php_admin_value = { opcache.preload = \"\" }\n"),
-        &ROOT
-    ));
+    for pm in [
+        "pm = \"ondemand\"",
+        "pm = \"static\"",
+        "pm = \"dynamic\"\nmin_spare_servers = 1\nmax_spare_servers = 1",
+    ] {
+        for application in [
+            "",
+            "warm_up = 5\n",
+            "php_admin_value = { opcache.preload = \"\" }\n",
+        ] {
+            let text = pool(user, application).replace("pm = \"ondemand\"", pm);
+            assert!(zygote(&text, &ROOT), "{text}");
+            assert!(!zygote(&text, &USER), "the daemon has one user: {text}");
+        }
+    }
     for (what, text) in [
-        ("it says so", ondemand(user, "preloader = \"own\"\n")),
-        (
-            "it has workers all the time",
-            ondemand(user, "").replace("ondemand", "static"),
-        ),
+        ("it names another", pool(user, "preloader = \"own\"\n")),
         (
             "it is root's",
-            ondemand("user = \"root\"\n", "").replacen("[pool", "[global]\nallow_root = true\n[pool", 1),
+            pool("user = \"root\"\n", "").replacen("[pool", "[global]\nallow_root = true\n[pool", 1),
         ),
         (
             "a script runs at PHP's start",
-            ondemand(
+            pool(
                 user,
                 "php_admin_value = { opcache.preload = \"/srv/www/p.php\" }\n",
             ),
         ),
-        ("scripts are compiled first", ondemand(user, "warm_up = 5\n")),
         (
             "it has a /tmp of its own",
-            ondemand(&format!("{user}confine.private_tmp = true\n"), ""),
+            pool(&format!("{user}confine.private_tmp = true\n"), ""),
         ),
         (
             "the dynamic linker looks at it",
-            ondemand(&format!("{user}env = {{ LD_PRELOAD = \"/srv/www/x.so\" }}\n"), ""),
+            pool(&format!("{user}env = {{ LD_PRELOAD = \"/srv/www/x.so\" }}\n"), ""),
         ),
     ] {
         assert!(!zygote(&text, &ROOT), "{what}");
     }
-    assert!(!zygote(&ondemand("", ""), &USER), "the daemon is no user but one");
-    let explicit = ondemand("", "preloader = \"zygote\"\n");
+    let explicit = pool("", "preloader = \"zygote\"\n");
     assert!(zygote(&explicit, &USER), "who asks for it has it");
 }
 
@@ -154,7 +158,6 @@ fn pools_of_any_user_have_one_zygote_as_long_as_php_starts_the_same() {
 fn what_a_zygote_can_t_do_is_refused() {
     for (own, application, key) in [
         ("confine.private_tmp = true\n", "", "confine.private_tmp"),
-        ("", "warm_up = 5\n", "warm_up"),
         (
             "",
             "php_admin_value = { opcache.preload = \"/srv/www/p.php\" }\n",

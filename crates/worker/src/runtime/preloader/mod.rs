@@ -8,19 +8,19 @@ mod parcel;
 mod socket;
 mod watch;
 
+pub use parcel::Parcel;
 pub use socket::{Message, Socket};
 
 use crate::config::PathPattern;
 use crate::config::sharing;
 use crate::logs::Log;
 use crate::master::pool_restart::RestartReason;
-use crate::runtime::php::protocol::{Answer, Command, WARM_TIMEOUT};
+use crate::runtime::php::protocol::{self, Answer, Command, WARM_TIMEOUT};
 use crate::spawn::error::Category;
 use crate::spawn::setupper::{Notes, SetupComplaint};
 use crate::spawn::step::Step;
 use crate::sys::{self, clock, title};
 use crate::worker::{self, ContextError, GenerationContext, Settings, WorkerContext};
-use parcel::Parcel;
 use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,13 +28,13 @@ use watch::Watch;
 
 /// What a runtime keeps of code that its workers ran. A runtime that keeps none has `()`.
 pub trait CodeCache {
-    /// The scripts that were run most, the most first.
-    fn most_run(&mut self, _most: u32) -> Vec<String> {
-        Vec::new()
-    }
+    /// Writes the paths of the scripts that ran most to a pipe, the most first, each with a NUL after it. `parcel`: in a
+    /// zygote, those of this generation.
+    fn name_scripts(&mut self, _most: u32, _to: OwnedFd, _parcel: Option<Parcel>) {}
 
-    /// Compiles scripts before the first worker is made; runs none.
-    fn compile(&mut self, _scripts: &[String]) {}
+    /// Compiles the scripts whose paths come from the last of the descriptors, and runs none. `parcel`: in a zygote, for this
+    /// generation; the other descriptors stay open until it is done.
+    fn compile(&mut self, _descriptors: Vec<OwnedFd>, _parcel: Option<Parcel>) {}
 }
 
 impl CodeCache for () {}
@@ -122,7 +122,7 @@ pub struct Wanted {
 impl Wanted {
     /// In a worker of a zygote: the memory that is its pool's own.
     pub fn take_memory(&mut self) -> Option<OwnedFd> {
-        self.parcel.as_mut()?.memory.take()
+        self.parcel.as_mut()?.take_memory()
     }
 }
 
@@ -237,8 +237,8 @@ impl Preloader {
         Ok(())
     }
 
-    /// Compiles the scripts that the master names, if it said that it would. It may name none, or too late: then there is
-    /// nothing to be done.
+    /// Compiles the scripts that the old workers ran most, if the master has announced them. If they come too late, does
+    /// nothing.
     ///
     /// # Errors
     /// The connection to the master is broken.
@@ -249,8 +249,8 @@ impl Preloader {
                 break;
             };
             match serde_json::from_slice(&message.line) {
-                Ok(Command::<serde::de::IgnoredAny>::Warm { scripts }) => {
-                    cache.compile(&scripts);
+                Ok(Command::<serde::de::IgnoredAny>::Warm { .. }) => {
+                    cache.compile(message.descriptors, None);
                     break;
                 }
                 _ => self.early.push_back(message),
@@ -326,27 +326,44 @@ impl Preloader {
                 parcel,
             } => {
                 let wrong = |error| (Some(worker), error);
-                if self.is_zygote() != parcel.is_some() {
-                    return Err(wrong(Error::Untimely));
-                }
-                let mut descriptors = message.descriptors;
-                let parcel = parcel
-                    .map(|parcel| Parcel::split_off(parcel, &mut descriptors))
-                    .transpose()
-                    .map_err(|error| wrong(Error::Context(error)))?;
+                let (parcel, descriptors) = self.unpack(parcel, message.descriptors).map_err(wrong)?;
                 let own = WorkerContext::assemble(slot, is_routed, descriptors)
                     .map_err(|error| wrong(Error::Context(error)))?;
                 Ok(Obeyed::Wanted(Wanted { worker, own, parcel }))
             }
             // A zygote has nothing of it: that what came before is done is what the master wants to hear.
             Command::Forget { generation } => Ok(Obeyed::Answer(Answer::Forgotten { generation })),
-            Command::Scripts { most } => Ok(Obeyed::Answer(Answer::Scripts {
-                scripts: cache.most_run(most),
-            })),
-            // It comes after its time: workers are wanted now.
-            Command::Warm { .. } => Ok(Obeyed::Nothing),
+            Command::Scripts { most, parcel } => {
+                let unpacked = self.unpack(parcel, message.descriptors);
+                let (parcel, mut descriptors) = unpacked.map_err(|error| (None, error))?;
+                if let Some(to) = descriptors.pop() {
+                    cache.name_scripts(most, to, parcel);
+                }
+                Ok(Obeyed::Nothing)
+            }
+            // Too late: this preloader is ready, and workers are wanted now.
+            Command::Warm { parcel: None } => Ok(Obeyed::Nothing),
+            Command::Warm { parcel } => {
+                let unpacked = self.unpack(parcel, message.descriptors);
+                let (parcel, descriptors) = unpacked.map_err(|error| (None, error))?;
+                cache.compile(descriptors, parcel);
+                Ok(Obeyed::Nothing)
+            }
             Command::Begin { .. } => Err((None, Error::Untimely)),
         }
+    }
+
+    /// Splits what came with a command into the generation's part, which only a zygote gets, and the rest.
+    fn unpack(
+        &self,
+        parcel: Option<protocol::Parcel>,
+        mut descriptors: Vec<OwnedFd>,
+    ) -> Result<(Option<Parcel>, Vec<OwnedFd>), Error> {
+        if self.is_zygote() != parcel.is_some() {
+            return Err(Error::Untimely);
+        }
+        let parcel = parcel.map(|parcel| Parcel::split_off(parcel, &mut descriptors));
+        Ok((parcel.transpose().map_err(Error::Context)?, descriptors))
     }
 
     /// The worker exists.

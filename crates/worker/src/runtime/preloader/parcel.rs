@@ -1,4 +1,5 @@
-//! What a zygote passes on to a worker unread: nothing of a pool may stay in a process that workers of others are copies of.
+//! What a zygote passes on unread to a process that it makes for a generation: nothing of a pool may stay in a process that
+//! workers of others are copies of.
 
 use super::Error;
 use crate::confine;
@@ -6,17 +7,17 @@ use crate::logs::Log;
 use crate::runtime::php::protocol;
 use crate::sys::{self, memfile};
 use crate::worker::{ContextError, GenerationContext};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 /// The longest settings, as a line of the master's.
 const MOST_BYTES: usize = 4 << 20;
 
-/// The descriptors; the context is made of them in the worker.
+/// The descriptors; the context is made of them in the new process.
 #[derive(Debug)]
-pub(super) struct Parcel {
+pub struct Parcel {
     settings: OwnedFd,
     /// The memory that is the pool's own.
-    pub(super) memory: Option<OwnedFd>,
+    memory: Option<OwnedFd>,
     context: Vec<OwnedFd>,
 }
 
@@ -40,8 +41,24 @@ impl Parcel {
         })
     }
 
-    /// In the worker: reads the settings. What it has to say goes over the generation's channel from now on.
-    pub(super) fn open(self) -> Result<GenerationContext, Error> {
+    /// The memory that is the pool's own.
+    pub fn take_memory(&mut self) -> Option<OwnedFd> {
+        self.memory.take()
+    }
+
+    /// All of them.
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        let first = std::iter::once(&self.settings);
+        let all = first.chain(&self.memory).chain(&self.context);
+        all.map(AsRawFd::as_raw_fd).collect()
+    }
+
+    /// In the new process: reads the settings, and enters the pool's control group. The log goes over the generation's
+    /// channel from now on.
+    ///
+    /// # Errors
+    /// The settings or the descriptors are not as they should be, or the group can't be entered.
+    pub fn open(self) -> Result<GenerationContext, Error> {
         let json = memfile::read(self.settings.as_fd(), MOST_BYTES)?;
         let settings = serde_json::from_slice(&json).map_err(Error::Line)?;
         let context = GenerationContext::assemble(settings, self.context).map_err(Error::Context)?;
