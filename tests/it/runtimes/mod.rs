@@ -12,6 +12,7 @@ mod fastcgi_faults;
 pub mod fastcgi_programs;
 mod fastcgi_reports;
 mod git;
+mod headers;
 mod http;
 mod kept_idle;
 mod log_lines;

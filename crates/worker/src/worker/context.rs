@@ -1,8 +1,9 @@
 //! What a worker is given.
 
 use super::restart_file::RestartMark;
-use crate::config::{Pool, sharing};
+use crate::config::{Application, Pool, sharing};
 use crate::sys::identity::Identity;
+use fastcgi::Repeated;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -32,6 +33,16 @@ pub struct Settings {
     /// `tmp/restart.txt` ([`Settings::restart_file`]) as it was when the generation began.
     #[serde(default)]
     pub restart_mark: Option<RestartMark>,
+}
+
+impl Settings {
+    /// How the pool's workers keep a header that the web server sends more than once. PHP sees the last one, as in php-fpm.
+    pub(super) fn repeated(&self) -> Repeated {
+        match self.pool.application {
+            Application::Php(_) => Repeated::Replace,
+            _ => Repeated::JoinHeaders,
+        }
+    }
 }
 
 /// What all workers of a generation share: settings and descriptors.
