@@ -29,9 +29,39 @@ pub enum Repeated {
     #[default]
     Replace,
     /// Header fields (`HTTP_…`) are joined by `", "`, and cookies by `"; "` (RFC 3875 section 4.1.18, RFC 9110 section 5.3,
-    /// RFC 6265 section 4.2.1). Web servers such as nginx before 1.23 send one parameter for each field line. Of any
-    /// other name the last value wins.
+    /// RFC 6265 section 4.2.1). Web servers such as nginx before 1.23 send one parameter for each field line. The last value
+    /// wins for fields that have one value ([`SINGLE`]) and for all other names: a web server's configuration may set
+    /// them after an included file has.
     JoinHeaders,
+}
+
+/// Fields that are not lists: those of RFC 9110, and those by which a web server describes its client.
+const SINGLE: [&[u8]; 16] = [
+    b"HTTP_AUTHORIZATION",
+    b"HTTP_CONTENT_LENGTH",
+    b"HTTP_CONTENT_TYPE",
+    b"HTTP_FROM",
+    b"HTTP_HOST",
+    b"HTTP_IF_MODIFIED_SINCE",
+    b"HTTP_IF_UNMODIFIED_SINCE",
+    b"HTTP_MAX_FORWARDS",
+    b"HTTP_PROXY_AUTHORIZATION",
+    b"HTTP_REFERER",
+    b"HTTP_USER_AGENT",
+    b"HTTP_X_FORWARDED_HOST",
+    b"HTTP_X_FORWARDED_PORT",
+    b"HTTP_X_FORWARDED_PREFIX",
+    b"HTTP_X_FORWARDED_PROTO",
+    b"HTTP_X_REAL_IP",
+];
+
+/// How two values of a parameter are joined; `None` if the last one wins.
+fn separator(name: &[u8]) -> Option<&'static [u8]> {
+    match name {
+        b"HTTP_COOKIE" => Some(b"; "),
+        _ if name.starts_with(b"HTTP_") && !SINGLE.contains(&name) => Some(b", "),
+        _ => None,
+    }
 }
 
 /// The parameters of a request: bytes, in order of arrival, each name once.
@@ -186,11 +216,10 @@ impl Params {
         let (name, values) = (&wire[..name_length], &wire[name_length..]);
         let hash = hash(name);
         match self.find(name, hash) {
-            Some(index) if repeated == Repeated::JoinHeaders && name.starts_with(b"HTTP_") => {
-                let separator = if name == b"HTTP_COOKIE" { b"; " } else { b", " };
-                self.join(index, separator, &values[..value_length]);
-            }
-            Some(index) => self.replace(index, values, value_length),
+            Some(index) => match separator(name).filter(|_| repeated == Repeated::JoinHeaders) {
+                Some(separator) => self.join(index, separator, &values[..value_length]),
+                None => self.replace(index, values, value_length),
+            },
             None => {
                 let name = self.append(wire, name_length);
                 let value = self.append(values, value_length);
@@ -401,14 +430,16 @@ mod tests {
             ("HTTP_X_A", "3"),
             ("HTTP_EMPTY", ""),
             ("HTTP_EMPTY", "z"),
+            ("HTTP_HOST", "a"),
+            ("HTTP_HOST", "b"),
         ];
         assert_eq!(
             store(Repeated::JoinHeaders, &pairs),
-            "HTTP_X_A=1, 2, 3|HTTP_COOKIE=a=b; c=d|QUERY_STRING=y|HTTP_EMPTY=z"
+            "HTTP_X_A=1, 2, 3|HTTP_COOKIE=a=b; c=d|QUERY_STRING=y|HTTP_EMPTY=z|HTTP_HOST=b"
         );
         assert_eq!(
             store(Repeated::Replace, &pairs),
-            "HTTP_X_A=3|HTTP_COOKIE=c=d|QUERY_STRING=y|HTTP_EMPTY=z"
+            "HTTP_X_A=3|HTTP_COOKIE=c=d|QUERY_STRING=y|HTTP_EMPTY=z|HTTP_HOST=b"
         );
     }
 

@@ -6,6 +6,7 @@ pub mod concurrent;
 mod concurrent_ends;
 mod concurrent_status;
 mod django;
+mod environment;
 mod equal;
 mod fastcgi;
 mod fastcgi_faults;
