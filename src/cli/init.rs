@@ -15,6 +15,12 @@ const SITES: [(&str, &str); 2] = [("/etc/nginx/sites-enabled", ""), ("/etc/nginx
 /// The users of web servers, as distributions call them.
 const USERS: [&str; 4] = ["www-data", "nginx", "apache", "http"];
 
+/// Process managers of the pools.
+const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 10\n";
+const DYNAMIC: &str =
+    "pm = \"dynamic\"\nmax_children = 10\nstart_servers = 1\nmin_spare_servers = 1\nmax_spare_servers = 3\n";
+const STATIC: &str = "pm = \"static\"\nmax_children = 2\n";
+
 /// What the application is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Kind {
@@ -236,18 +242,20 @@ impl Site {
                  routing = \"application\"\n\n[pool.{name}.applications]\ndirectories = [\"{root}\"]\nmax = 20\n"
             );
         }
-        let (most, application) = match self.kind {
+        // An event loop has work of its own, such as periodic tasks, which goes on only in workers that stay. Python and Ruby
+        // take a while to load.
+        let (manager, application) = match self.kind {
             Kind::Php => (
-                10,
+                ONDEMAND,
                 format!("runtime = \"php\"\nversion = \"{php}\"\nscript_root = \"{root}\""),
             ),
-            Kind::Asgi => (2, format!("runtime = \"asgi\"\nroot = \"{root}\"")),
-            Kind::Ruby => (10, format!("runtime = \"rack\"\nroot = \"{root}\"")),
-            Kind::Node => (2, format!("runtime = \"node\"\nroot = \"{root}\"")),
-            Kind::Python | Kind::Sites => (10, format!("runtime = \"wsgi\"\nroot = \"{root}\"")),
+            Kind::Asgi => (STATIC, format!("runtime = \"asgi\"\nroot = \"{root}\"")),
+            Kind::Ruby => (DYNAMIC, format!("runtime = \"rack\"\nroot = \"{root}\"")),
+            Kind::Node => (STATIC, format!("runtime = \"node\"\nroot = \"{root}\"")),
+            Kind::Python | Kind::Sites => (DYNAMIC, format!("runtime = \"wsgi\"\nroot = \"{root}\"")),
         };
         format!(
-            "[pool.{name}]\n{listen}\nuser = \"{user}\"\npm = \"ondemand\"\nmax_children = {most}\n\n\
+            "[pool.{name}]\n{listen}\nuser = \"{user}\"\n{manager}\n\
              [pool.{name}.application]\n{application}\n"
         )
     }

@@ -21,7 +21,7 @@ mod violation;
 pub use client::{Answer, Part, Request, get_values};
 pub use output::Output;
 pub use pairs::append_pair;
-pub use params::{Limits, Params};
+pub use params::{Limits, Params, Repeated};
 pub use record::{
     HEADER_LENGTH, Header, MAX_CONTENT, ProtocolStatus, RecordType, Role, UnknownNumber, VERSION,
     end_request, header,

@@ -1,6 +1,6 @@
 //! Name-value pairs (section 3.4), which a sender may cut over records anywhere.
 
-use super::params::{Limits, Params};
+use super::params::{Limits, Params, Repeated};
 
 /// Appends one pair as it goes over the wire. Lengths beyond 31 bits can't be said; nothing is appended then.
 pub fn append_pair(wire: &mut Vec<u8>, name: &[u8], value: &[u8]) {
@@ -85,6 +85,7 @@ pub(super) enum Excess {
 #[derive(Debug)]
 pub(super) struct Pairs {
     limits: Limits,
+    pub(super) repeated: Repeated,
     bytes: usize,
     count: usize,
     /// The start of a pair whose rest has not come. Never longer than the limit on bytes and the lengths.
@@ -103,6 +104,7 @@ impl Pairs {
     pub(super) fn new(limits: Limits) -> Pairs {
         Pairs {
             limits,
+            repeated: Repeated::default(),
             bytes: 0,
             count: 0,
             carry: Vec::new(),
@@ -137,7 +139,7 @@ impl Pairs {
                 break;
             };
             self.count_in(pair);
-            params.set_from_wire(body, pair.name, pair.value);
+            params.set_from_wire(body, pair.name, pair.value, self.repeated);
             piece = rest;
         }
         self.carry.extend_from_slice(piece);
@@ -165,7 +167,7 @@ impl Pairs {
     fn store_if_complete(&mut self, pair: PairHead, params: &mut Params) {
         if self.carry.len() == pair.total() {
             self.count_in(pair);
-            params.set_from_wire(&self.carry[pair.head..], pair.name, pair.value);
+            params.set_from_wire(&self.carry[pair.head..], pair.name, pair.value, self.repeated);
             self.carry.clear();
         }
     }

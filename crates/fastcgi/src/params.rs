@@ -22,9 +22,51 @@ impl Default for Limits {
     }
 }
 
+/// What becomes of a parameter whose name arrives a second time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Repeated {
+    /// The last value wins, as in php-fpm.
+    #[default]
+    Replace,
+    /// Header fields (`HTTP_…`) are joined by `", "`, and cookies by `"; "` (RFC 3875 section 4.1.18, RFC 9110 section 5.3,
+    /// RFC 6265 section 4.2.1). Web servers such as nginx before 1.23 send one parameter for each field line. The last value
+    /// wins for fields that have one value ([`SINGLE`]) and for all other names: a web server's configuration may set
+    /// them after an included file has.
+    JoinHeaders,
+}
+
+/// Fields that are not lists: those of RFC 9110, and those by which a web server describes its client.
+const SINGLE: [&[u8]; 16] = [
+    b"HTTP_AUTHORIZATION",
+    b"HTTP_CONTENT_LENGTH",
+    b"HTTP_CONTENT_TYPE",
+    b"HTTP_FROM",
+    b"HTTP_HOST",
+    b"HTTP_IF_MODIFIED_SINCE",
+    b"HTTP_IF_UNMODIFIED_SINCE",
+    b"HTTP_MAX_FORWARDS",
+    b"HTTP_PROXY_AUTHORIZATION",
+    b"HTTP_REFERER",
+    b"HTTP_USER_AGENT",
+    b"HTTP_X_FORWARDED_HOST",
+    b"HTTP_X_FORWARDED_PORT",
+    b"HTTP_X_FORWARDED_PREFIX",
+    b"HTTP_X_FORWARDED_PROTO",
+    b"HTTP_X_REAL_IP",
+];
+
+/// How two values of a parameter are joined; `None` if the last one wins.
+fn separator(name: &[u8]) -> Option<&'static [u8]> {
+    match name {
+        b"HTTP_COOKIE" => Some(b"; "),
+        _ if name.starts_with(b"HTTP_") && !SINGLE.contains(&name) => Some(b", "),
+        _ => None,
+    }
+}
+
 /// The parameters of a request: bytes, in order of arrival, each name once.
 ///
-/// A name that arrives again replaces the value and keeps the place. Every name and value is followed by a NUL in
+/// A name that arrives again keeps its place ([`Repeated`]). Every name and value is followed by a NUL in
 /// memory; the `_with_nul` methods include it, for callers that hand the text to C. Memory is kept from one request
 /// to the next, so a stream of like requests allocates nothing.
 #[derive(Clone)]
@@ -41,6 +83,8 @@ pub struct Params {
 struct Entry {
     name: Span,
     value: Span,
+    /// Bytes that a value may have where this one is, without the NUL.
+    room: usize,
     hash: u32,
     next: u32,
 }
@@ -160,13 +204,22 @@ impl Params {
         true
     }
 
-    /// As [`Params::set`] with name and value as they stand one after the other at the start of `wire`, which should go
-    /// on behind them so that short copies may read on. The caller has checked that both are there.
-    pub(super) fn set_from_wire(&mut self, wire: &[u8], name_length: usize, value_length: usize) {
+    /// Stores the name and value that stand one after the other at the start of `wire`, which should go on behind them
+    /// so that short copies may read on. The caller has checked that both are there.
+    pub(super) fn set_from_wire(
+        &mut self,
+        wire: &[u8],
+        name_length: usize,
+        value_length: usize,
+        repeated: Repeated,
+    ) {
         let (name, values) = (&wire[..name_length], &wire[name_length..]);
         let hash = hash(name);
         match self.find(name, hash) {
-            Some(index) => self.replace(index, values, value_length),
+            Some(index) => match separator(name).filter(|_| repeated == Repeated::JoinHeaders) {
+                Some(separator) => self.join(index, separator, &values[..value_length]),
+                None => self.replace(index, values, value_length),
+            },
             None => {
                 let name = self.append(wire, name_length);
                 let value = self.append(values, value_length);
@@ -192,6 +245,7 @@ impl Params {
         self.entries.push(Entry {
             name,
             value,
+            room: value.length,
             hash,
             next,
         });
@@ -199,14 +253,44 @@ impl Params {
 
     /// A value that fits where the old one is goes there, so that setting again and again takes no memory.
     fn replace(&mut self, index: usize, from: &[u8], length: usize) {
-        let old = self.entries[index].value;
-        self.entries[index].value = if length <= old.length {
+        let Entry { value: old, room, .. } = self.entries[index];
+        if length <= room {
             self.text[old.at..old.at + length].copy_from_slice(&from[..length]);
             self.text[old.at + length] = 0;
-            Span { at: old.at, length }
+            self.entries[index].value = Span { at: old.at, length };
         } else {
-            self.append(from, length)
+            self.entries[index].value = self.append(from, length);
+            self.entries[index].room = length;
+        }
+    }
+
+    /// Appends to a value. One that has to move gets twice the room, so many repetitions take no more than four times
+    /// the bytes that arrived.
+    fn join(&mut self, index: usize, separator: &[u8], more: &[u8]) {
+        let Entry { value: old, room, .. } = self.entries[index];
+        let separator = if old.length == 0 || more.is_empty() {
+            b""
+        } else {
+            separator
         };
+        let length = old.length + separator.len() + more.len();
+        let at = if length <= room {
+            old.at
+        } else {
+            let (at, room) = (self.used, length * 2);
+            if self.text.len() - at <= room {
+                self.grow(room + 1);
+            }
+            self.text.copy_within(old.at..old.at + old.length, at);
+            self.used = at + room + 1;
+            self.entries[index].room = room;
+            at
+        };
+        let middle = at + old.length + separator.len();
+        self.text[at + old.length..middle].copy_from_slice(separator);
+        self.text[middle..at + length].copy_from_slice(more);
+        self.text[at + length] = 0;
+        self.entries[index].value = Span { at, length };
     }
 
     /// Stores the first `length` bytes of `from` and a NUL.
@@ -309,6 +393,68 @@ mod tests {
         assert_eq!(params.get(b"A"), Some(&b"three"[..]));
         assert_eq!(params.get(b""), Some(&b""[..]));
         assert_eq!(params.get(b"C"), None);
+    }
+
+    #[test]
+    fn headers_that_are_repeated_are_joined_where_asked_for() {
+        let store = |repeated, pairs: &[(&str, &str)]| {
+            let mut params = Params::new();
+            for (name, value) in pairs {
+                let wire = [name.as_bytes(), value.as_bytes()].concat();
+                params.set_from_wire(&wire, name.len(), value.len(), repeated);
+            }
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+            let all: Vec<_> = params
+                .iter()
+                .map(|(name, value)| (text(name), text(value)))
+                .collect();
+            for (index, (_, value)) in all.iter().enumerate() {
+                assert_eq!(
+                    params.at_with_nul(index).unwrap().1,
+                    [value.as_bytes(), &[0]].concat()
+                );
+            }
+            all.iter()
+                .map(|(name, value)| format!("{name}={value}"))
+                .collect::<Vec<_>>()
+                .join("|")
+        };
+        let pairs = [
+            ("HTTP_X_A", "1"),
+            ("HTTP_COOKIE", "a=b"),
+            ("QUERY_STRING", "x"),
+            ("HTTP_X_A", "2"),
+            ("HTTP_COOKIE", "c=d"),
+            ("QUERY_STRING", "y"),
+            ("HTTP_X_A", ""),
+            ("HTTP_X_A", "3"),
+            ("HTTP_EMPTY", ""),
+            ("HTTP_EMPTY", "z"),
+            ("HTTP_HOST", "a"),
+            ("HTTP_HOST", "b"),
+        ];
+        assert_eq!(
+            store(Repeated::JoinHeaders, &pairs),
+            "HTTP_X_A=1, 2, 3|HTTP_COOKIE=a=b; c=d|QUERY_STRING=y|HTTP_EMPTY=z|HTTP_HOST=b"
+        );
+        assert_eq!(
+            store(Repeated::Replace, &pairs),
+            "HTTP_X_A=3|HTTP_COOKIE=c=d|QUERY_STRING=y|HTTP_EMPTY=z|HTTP_HOST=b"
+        );
+    }
+
+    #[test]
+    fn many_repeated_headers_take_little_memory() {
+        let mut params = Params::new();
+        let (mut arrived, value) = (0, [b'x'; 90]);
+        for number in 0..10_000 {
+            let name: &[u8] = if number % 2 == 0 { b"HTTP_A" } else { b"HTTP_B" };
+            let wire = [name, &value[..]].concat();
+            arrived += wire.len();
+            params.set_from_wire(&wire, name.len(), value.len(), Repeated::JoinHeaders);
+        }
+        assert_eq!(params.get(b"HTTP_A").map(<[u8]>::len), Some(5_000 * 92 - 2));
+        assert!(params.used <= 4 * arrived, "{} of {arrived}", params.used);
     }
 
     #[test]

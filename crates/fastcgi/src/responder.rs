@@ -15,7 +15,7 @@
 //! refused request is drained like one that was answered early.
 
 use super::pairs::{Excess, Pairs};
-use super::params::{Limits, Params};
+use super::params::{Limits, Params, Repeated};
 use super::record::{Cursor, Header, ProtocolStatus, RecordType, Records, Role, VERSION};
 use super::reply::{Reply, Values};
 use super::violation::Violation;
@@ -132,6 +132,11 @@ impl Responder {
             pairs: std::mem::replace(&mut self.pairs, Pairs::new(self.limits)),
             ..Responder::new(self.limits)
         };
+    }
+
+    /// Sets what becomes of parameters whose names arrive twice.
+    pub fn set_repeated(&mut self, repeated: Repeated) {
+        self.pairs.repeated = repeated;
     }
 
     /// Says what GET_VALUES is answered from now on.

@@ -388,8 +388,7 @@ static void answer(void)
     }
     if (serving->denied == 3) {
         say_formatted(FORKYARD_SHIM_NOTICE, "Primary script unknown: its name has a zero byte (SCRIPT_FILENAME, or PATH_TRANSLATED)");
-        refuse(404, "File not found.
-");
+        refuse(404, "File not found.\n");
     } else if (!serving->script) {
         say(FORKYARD_SHIM_DEBUG, false, "Primary script unknown", sizeof("Primary script unknown") - 1);
         refuse(404, "File not found.\n");

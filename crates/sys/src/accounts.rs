@@ -33,6 +33,8 @@ pub struct Account {
     pub uid: u32,
     pub gid: u32,
     pub home: PathBuf,
+    /// Login shell; empty where the line has none.
+    pub shell: PathBuf,
 }
 
 /// How far a file says what the system would say.
@@ -172,6 +174,7 @@ impl From<User> for Account {
             uid: user.uid.as_raw(),
             gid: user.gid.as_raw(),
             home: user.dir,
+            shell: user.shell,
         }
     }
 }
@@ -274,7 +277,7 @@ fn users(text: &str) -> Option<Users> {
     let mut users = Users::default();
     for line in entries(text)? {
         let fields: Vec<&str> = line.split(':').collect();
-        let [name, _, uid, gid, _, home, _] = fields[..] else {
+        let [name, _, uid, gid, _, home, shell] = fields[..] else {
             return None;
         };
         let account = Rc::new(Account {
@@ -282,6 +285,7 @@ fn users(text: &str) -> Option<Users> {
             uid: uid.parse().ok()?,
             gid: gid.parse().ok()?,
             home: home.into(),
+            shell: shell.into(),
         });
         // The first line counts.
         users.by_id.entry(account.uid).or_insert_with(|| account.clone());

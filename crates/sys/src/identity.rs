@@ -18,6 +18,9 @@ pub struct Identity {
     pub name: Option<String>,
     /// Home directory, where the user has one.
     pub home: Option<PathBuf>,
+    /// Login shell, where the user has one.
+    #[serde(default)]
+    pub shell: Option<PathBuf>,
 }
 
 impl Identity {
@@ -40,28 +43,29 @@ impl Identity {
             Some(entry) => accounts::groups_of(&entry.name, gid)?,
             None => vec![gid],
         };
-        let (name, home) = entry.map_or((None, None), |entry| (Some(entry.name), Some(entry.home)));
-        Ok(Identity {
-            uid,
-            gid,
-            groups,
-            name,
-            home,
-        })
+        Ok(Identity::of(uid, gid, groups, entry))
     }
 
     /// The user this process runs as.
     pub fn current() -> Identity {
         let uid = Uid::effective();
-        let entry = User::from_uid(uid).ok().flatten();
-        let (name, home) = entry.map_or((None, None), |entry| (Some(entry.name), Some(entry.dir)));
+        let entry = User::from_uid(uid).ok().flatten().map(Account::from);
         let gid = Gid::effective().as_raw();
+        Identity::of(uid.as_raw(), gid, vec![gid], entry)
+    }
+
+    fn of(uid: u32, gid: u32, groups: Vec<u32>, entry: Option<Account>) -> Identity {
+        let (name, home, shell) = match entry {
+            Some(entry) => (Some(entry.name), Some(entry.home), Some(entry.shell)),
+            None => (None, None, None),
+        };
         Identity {
-            uid: uid.as_raw(),
+            uid,
             gid,
-            groups: vec![gid],
+            groups,
             name,
             home,
+            shell: shell.filter(|shell| !shell.as_os_str().is_empty()),
         }
     }
 }

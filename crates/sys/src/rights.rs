@@ -70,6 +70,7 @@ pub fn become_source_of_children(uid: u32) -> Result<()> {
         groups: Vec::new(),
         name: None,
         home: None,
+        shell: None,
     })?;
     let set = |set, wanted: &CapsHashSet| {
         caps::set(None, set, wanted).map_err(|error| refused("the sets of a source of children", &error))

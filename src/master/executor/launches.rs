@@ -488,6 +488,7 @@ pub(super) fn account(identity: Option<Identity>) -> Account {
         groups: Vec::new(),
         name: None,
         home: None,
+        shell: None,
     });
     Account {
         user: identity.name.unwrap_or_else(|| identity.uid.to_string()),

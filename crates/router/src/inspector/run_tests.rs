@@ -23,6 +23,7 @@ fn nobody() -> Option<Identity> {
         groups: vec![NOBODY],
         name: None,
         home: None,
+        shell: None,
     })
 }
 

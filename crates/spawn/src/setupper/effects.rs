@@ -111,6 +111,7 @@ fn before(work_directory: &Path, notes: &Notes) -> Result<Infallible, Failed> {
             groups: account.groups.clone(),
             name: Some(account.user.clone()),
             home: account.home.clone(),
+            shell: account.shell.clone(),
         };
         identity::become_user(&identity).map_err(call("The user can't be changed"))?;
         identity::allow_dumps().map_err(call("The process can't be made dumpable"))?;

@@ -4,7 +4,7 @@ use super::service_order::Waiting;
 use crate::config;
 use crate::sys::socket::{peer_address, shutdown};
 use crate::tick::Tick;
-use fastcgi::{Limits, Responder};
+use fastcgi::{Limits, Repeated, Responder};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -35,14 +35,16 @@ pub(super) struct Connection {
 
 impl Connection {
     /// A connection on which nothing has been said yet, or nothing of a next request.
-    pub(super) fn new(socket: OwnedFd, limits: &config::Limits) -> Connection {
+    pub(super) fn new(socket: OwnedFd, limits: &config::Limits, repeated: Repeated) -> Connection {
         let limits = Limits {
             params_bytes: limits.params_bytes,
             params_count: limits.params_count,
         };
+        let mut responder = Responder::new(limits);
+        responder.set_repeated(repeated);
         Connection {
             socket: Some(socket),
-            responder: Responder::new(limits),
+            responder,
             index: None,
             waiting: None,
             expires: Tick::ZERO,

@@ -1,8 +1,9 @@
 //! What a worker is given.
 
 use super::restart_file::RestartMark;
-use crate::config::{LogLevel, Pool, sharing};
+use crate::config::{Application, LogLevel, Pool, sharing};
 use crate::sys::identity::Identity;
+use fastcgi::Repeated;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -39,6 +40,16 @@ pub struct Settings {
 
 fn default_log_level() -> LogLevel {
     LogLevel::Notice
+}
+
+impl Settings {
+    /// How the pool's workers keep a header that the web server sends more than once. PHP sees the last one, as in php-fpm.
+    pub(super) fn repeated(&self) -> Repeated {
+        match self.pool.application {
+            Application::Php(_) => Repeated::Replace,
+            _ => Repeated::JoinHeaders,
+        }
+    }
 }
 
 /// What all workers of a generation share: settings and descriptors.

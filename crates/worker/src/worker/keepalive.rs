@@ -372,6 +372,7 @@ mod tests {
     use super::*;
     use crate::config::Limits;
     use crate::sys::fd::socket_pair;
+    use fastcgi::Repeated;
     use nix::sys::epoll::EpollCreateFlags;
     use nix::sys::socket::SockType;
     use std::os::fd::AsFd;
@@ -418,7 +419,7 @@ mod tests {
         for _ in 0..4 {
             let (ours, theirs) = socket_pair(SockType::Stream).unwrap();
             others.push(theirs);
-            let connection = Box::new(Connection::new(ours, &limits));
+            let connection = Box::new(Connection::new(ours, &limits, Repeated::Replace));
             keepalive.hold(connection, &epoll, 0).unwrap();
         }
         for (index, since) in [(2, 20), (0, 30), (3, 10), (0, 5)] {

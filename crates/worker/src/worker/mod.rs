@@ -48,6 +48,7 @@ pub use backend::{Backend, BackendStage, BackendState, BackendStatus};
 pub use begin::{begin, begin_concurrent};
 pub use concurrent::{Concurrent, Event, OWN, Piece, Records, Sent, Threads, When, Wish, is_of_worker};
 pub use context::{ContextError, GenerationContext, Settings, WorkerContext, needs_entrance};
+pub(crate) use process_settings::PATH;
 pub use process_settings::{
     ProcessSettingsError, apply_environment, apply_process_settings, apply_process_settings_in_child,
     environment, redirect_output,

@@ -1,9 +1,9 @@
 //! Makes the process what its pool says: limits, root, directory, priority, user, environment.
 
 use super::context::{Settings, WorkerContext};
-use crate::config::CoreLimit;
+use crate::config::{Application, CoreLimit};
 use crate::confine::{self, ConfineError};
-use crate::sys::identity as id;
+use crate::sys::identity::{self as id, Identity};
 use crate::sys::origin::is_here;
 use crate::sys::{Error, fd, process, rights};
 use std::ffi::OsString;
@@ -150,8 +150,12 @@ fn log_failure(result: Result<(), Error>) {
     }
 }
 
-/// The pool's environment: what the master was started with or nothing (`clear_env`), `env`, and USER and HOME of the
-/// pool's user where `env` does not name them. In php-fpm's order, which scripts see: the last of `env` first.
+/// Where programs are looked for if neither `env` nor the master's environment names directories.
+pub(crate) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// The pool's environment: the master's or an empty one (`clear_env`), `env`, and what the user database has of the pool's
+/// user where `env` does not set it. PHP gets what php-fpm gives it, in php-fpm's order: the last of `env` first. Other
+/// runtimes also get what a login has.
 pub fn environment(settings: &Settings, inherited: Vec<(OsString, OsString)>) -> Vec<(OsString, OsString)> {
     let pool = &settings.pool;
     let mut environment = if pool.clear_env { Vec::new() } else { inherited };
@@ -163,16 +167,34 @@ pub fn environment(settings: &Settings, inherited: Vec<(OsString, OsString)>) ->
     for (name, value) in pool.env.iter().rev() {
         set(name, value.into());
     }
-    let identity = settings.identity.as_ref();
-    let user = identity
-        .and_then(|identity| identity.name.clone())
-        .map(OsString::from);
-    let home = identity
-        .and_then(|identity| identity.home.clone())
-        .map(OsString::from);
-    for (name, value) in [("USER", user), ("HOME", home)] {
+    let is_php = matches!(pool.application, Application::Php(_));
+    let account = match &settings.identity {
+        Some(identity) => Some(identity.clone()),
+        None => (!is_php).then(Identity::current),
+    };
+    let Some(account) = account else {
+        return environment;
+    };
+    let name = account.name.map(OsString::from);
+    let home = account.home.map(OsString::from);
+    let mut variables = vec![("USER", name.clone())];
+    if is_php {
+        variables.push(("HOME", home));
+    } else {
+        variables.push(("HOME", home.or_else(|| Some("/".into()))));
+        variables.push(("LOGNAME", name));
+        variables.push(("SHELL", account.shell.map(OsString::from)));
+    }
+    for (name, value) in variables {
         if let (Some(value), false) = (value, pool.env.iter().any(|(known, _)| known == name)) {
             set(name, value);
+        }
+    }
+    if !is_php {
+        for (name, value) in [("PATH", PATH), ("LANG", "C.UTF-8")] {
+            if !environment.iter().any(|(known, _)| known == name) {
+                environment.push((name.into(), value.into()));
+            }
         }
     }
     environment

@@ -8,11 +8,6 @@ use crate::spawn::plan::{Kind, Limit, OwnSocket, Plan};
 use crate::sys::identity;
 use crate::worker::{self, Settings};
 
-/// Where programs are looked for, if the pool's environment does not say.
-const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// What `PATH` is called.
-const PATH: &str = "PATH";
-
 /// Where a process wants its requests.
 pub(super) fn address_of(sockets: &[Socket]) -> Option<Address> {
     let fit = |socket: &&Socket| socket.accept_http_requests && socket.protocol == "http";
@@ -44,11 +39,7 @@ pub(super) fn plan(settings: &Settings) -> Option<Plan> {
         Listens::Node => plan.own_socket = Some(OwnSocket::Preloaded(NODE_SCRIPT)),
     }
     plan.switch_user = settings.identity.is_some() && identity::is_root();
-    let mut inherited = worker::environment(settings, std::env::vars_os().collect());
-    if !inherited.iter().any(|(name, _)| name == PATH) {
-        inherited.push((PATH.into(), USUAL_PATH.into()));
-    }
-    plan.inherited = Some(inherited);
+    plan.inherited = Some(worker::environment(settings, std::env::vars_os().collect()));
     // Set when the process has become the application's user.
     plan.environment = pool.env.iter().chain(&pool.own_env).cloned().collect();
     plan.app_env.clone_from(&program.app_env);

@@ -2,12 +2,10 @@
 
 use super::target::Target;
 use crate::runtime::passed::is_passed;
+use crate::worker::PATH;
 use fastcgi::Params;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
-
-/// Where programs are looked for if no setting says where.
-const PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
 
 /// The program's environment, `NAME=value`: the worker's own variables, over them the request's parameters, and what CGI
 /// demands beside them.
@@ -47,7 +45,7 @@ pub(super) fn environment(
         }
     }
     for (name, value) in [
-        (&b"PATH"[..], PATH),
+        (&b"PATH"[..], PATH.as_bytes()),
         (b"SERVER_SOFTWARE", b"forkyard"),
         (b"SERVER_PROTOCOL", b"HTTP/1.1"),
         (b"QUERY_STRING", b""),

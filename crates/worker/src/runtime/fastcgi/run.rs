@@ -22,8 +22,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const SHELL: &str = "/bin/sh";
-/// Where programs are looked for if no setting says where.
-const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// A program that ends closes its connections before it can be seen to have ended.
 const END_TIMEOUT: Duration = Duration::from_millis(50);
 /// Connections that a request is tried on.
@@ -96,7 +94,7 @@ impl FastCgi {
         let root = root
             .or_else(|| std::env::current_dir().ok())
             .unwrap_or(PathBuf::from("/"));
-        let environment = environment();
+        let environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
         let path = environment.iter().find(|(name, _)| name == "PATH");
         let plan = plan(&self.pool, &self.settings, root.clone(), own_account());
         let text = |bytes: Vec<u8>| CString::new(bytes).unwrap_or_default();
@@ -374,15 +372,6 @@ impl<'p, 'w> Passing<'p, 'w> {
         let why = "the application can't be reached";
         refuse(self.request, UNAVAILABLE, "Retry-After: 1\r\n", why, why)
     }
-}
-
-/// The worker's environment, and where programs are looked for.
-fn environment() -> Vec<(OsString, OsString)> {
-    let mut variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
-    if !variables.iter().any(|(name, _)| name == "PATH") {
-        variables.push(("PATH".into(), PATH.into()));
-    }
-    variables
 }
 
 /// Whether asking twice does what asking once does (RFC 9110 section 9.2.2), and there is no body to be sent twice.

@@ -359,7 +359,11 @@ impl WorkerState {
                 spare.reuse(socket);
                 spare
             }
-            None => Box::new(Connection::new(socket, &self.settings.pool.limits)),
+            None => Box::new(Connection::new(
+                socket,
+                &self.settings.pool.limits,
+                self.settings.repeated(),
+            )),
         };
         let index = self.free_index();
         let client = &mut self.clients[index];

@@ -232,7 +232,11 @@ impl Service {
                 spare.reuse(socket);
                 spare
             }
-            None => Box::new(Connection::new(socket, &self.settings.pool.limits)),
+            None => Box::new(Connection::new(
+                socket,
+                &self.settings.pool.limits,
+                self.settings.repeated(),
+            )),
         }
     }
 

@@ -15,7 +15,7 @@ from forkyard import _WORK_HEADERS, _work
 from . import load, slow
 from .front import Front
 from .abi import Text
-from .scope import Scopes
+from .scope import Mount, Scopes
 from .wsgi import HOP_BY_HOP, INTERNAL_ERROR, report_of
 
 REASONS = {status.value: f"Status: {status.value} {status.phrase}".encode() for status in http.HTTPStatus}
@@ -250,7 +250,8 @@ class Server:
 
     def __init__(self, requests, application):
         self._application = application
-        self._scopes = Scopes(os.environ.get("SCRIPT_NAME", "").rstrip("/"))
+        self._mount = Mount(os.environ.get("SCRIPT_NAME", "").rstrip("/"))
+        self._scopes = Scopes(self._mount)
         self._exchanges = {}
         # Of each request whose application has not returned.
         self._running = {}
@@ -284,7 +285,7 @@ class Server:
         self._at_text = ctypes.byref(self._text)
         descriptor = library.descriptor(worker)
         if library.http(worker) >= 0:
-            self._front = self._front or Front(self.loop, self._application, self._lifespan.state, self._running)
+            self._front = self._front or Front(self.loop, self._application, self._lifespan.state, self._running, self._mount)
             self._front.open(library, worker)
         self.loop.add_signal_handler(signal.SIGTERM, self._terminate)
         self.loop.add_reader(descriptor, self._turn)
@@ -361,7 +362,7 @@ class Server:
 
     def _tunnel(self, token):
         """What serves a request whose connection is to become a WebSocket."""
-        self._front = self._front or Front(self.loop, self._application, self._lifespan.state, self._running)
+        self._front = self._front or Front(self.loop, self._application, self._lifespan.state, self._running, self._mount)
         return functools.partial(self._front.tunnel, lambda: self._library.endless(self._worker, token))
 
     def _returned(self, task):

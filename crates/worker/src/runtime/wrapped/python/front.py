@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import os
 import socket
 import sys
 
@@ -45,8 +44,9 @@ def head_of(scope):
 class Front:
     """Takes connections, and counts the requests on them as the worker's."""
 
-    def __init__(self, loop, application, state, running):
+    def __init__(self, loop, application, state, running, mount):
         self._loop, self._application, self._state, self._running = loop, application, state, running
+        self._mount = mount
         self._visits = {}
         self._tasks = set()
         self._is_watched = False
@@ -62,10 +62,9 @@ class Front:
             from uvicorn.server import ServerState
         except ImportError:
             return None, False
-        prefix = os.environ.get("SCRIPT_NAME", "").rstrip("/")
         config = Config(
             application, loop="none", lifespan="off", interface="asgi3", log_config=None, log_level="info", access_log=False,
-            proxy_headers=False, server_header=False, root_path=prefix,
+            proxy_headers=False, server_header=False,
         )
         config.load()
         self._server = self._server or ServerState()
@@ -204,7 +203,7 @@ class Front:
         await self._application(scope, receive, send)
 
     def _describe(self, scope):
-        """Puts into the scope what the web server says of the client: its address."""
+        """Completes uvicorn's scope: the client's address and scheme from the web server's headers, `root_path`, the state."""
         said = dict(scope["headers"])
         # The web server's word: only it can connect here.
         address, scheme = said.get(b"x-real-ip"), said.get(b"x-forwarded-proto")
@@ -213,6 +212,7 @@ class Front:
         if scheme in (b"http", b"https"):
             secure = scheme == b"https"
             scope["scheme"] = ("wss" if secure else "ws") if scope["type"] == "websocket" else scheme.decode()
+        scope["root_path"], scope["path"] = self._mount.divide("", scope["path"])
         scope["state"] = self._state.copy()
         return address
 

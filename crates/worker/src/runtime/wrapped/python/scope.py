@@ -1,4 +1,6 @@
-"""The scope of an ASGI request, of FastCGI's parameters."""
+"""Makes the scope of an ASGI request from FastCGI's parameters."""
+
+import sys
 
 VERSIONS = {"version": "3.0", "spec_version": "2.3"}
 # What is not a header, or is said twice: nginx says what describes the body in CGI's way, too.
@@ -28,11 +30,28 @@ class Plan:
         self.body_headers = [(header, self.place[name]) for name, header in BODY_HEADERS if name in self.place]
 
 
-class Scopes:
-    """Makes scopes. `prefix`: below which the application is mounted."""
+class Mount:
+    """Divides a request's path into `root_path` and `path`. `prefix` is where the operator mounted the application."""
 
     def __init__(self, prefix):
         self._prefix = prefix
+        # The specification, and uvicorn since 0.26, begin `path` with `root_path`. Starlette before 0.33 expects `path` without it.
+        starlette = getattr(sys.modules.get("starlette"), "__version__", "").split(".")[:2]
+        self._is_whole = not (len(starlette) == 2 and all(map(str.isdigit, starlette)) and [*map(int, starlette)] < [0, 33])
+
+    def divide(self, script, path):
+        """Returns `root_path` and `path`. `script` and `path` are what the web server calls SCRIPT_NAME and PATH_INFO."""
+        whole, prefix = script + path, self._prefix
+        if prefix and whole.startswith(prefix) and whole[len(prefix):len(prefix) + 1] in ("", "/"):
+            script = prefix
+        return script, whole if self._is_whole else whole[len(script):]
+
+
+class Scopes:
+    """Makes scopes."""
+
+    def __init__(self, mount):
+        self._mount = mount
         self._plans = {}
 
     def scope(self, names, values, state):
@@ -60,11 +79,7 @@ class Scopes:
             path, script = script, ""
         else:
             path = text(path)
-        prefix = self._prefix
-        if prefix:
-            whole = script + path
-            if whole.startswith(prefix) and whole[len(prefix):len(prefix) + 1] in ("", "/"):
-                script, path = prefix, whole[len(prefix):]
+        script, path = self._mount.divide(script, path)
         raw_path = value(b"REQUEST_URI", None)
         is_secure = value(b"HTTPS", b"off").lower() in (b"on", b"1") or value(b"REQUEST_SCHEME", b"") == b"https"
         scope = {
