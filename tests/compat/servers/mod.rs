@@ -34,9 +34,13 @@ pub(crate) struct Setup {
 
 impl Setup {
     pub(crate) fn new() -> Setup {
-        Setup {
+        let setup = Setup {
             workers: 1,
             ..Setup::default()
+        };
+        match std::env::var_os(super::heap::WANTED) {
+            Some(_) => setup.garbage(),
+            None => setup,
         }
     }
 

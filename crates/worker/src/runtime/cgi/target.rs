@@ -189,6 +189,10 @@ mod tests {
         let site = Site::new("refused");
         assert!(matches!(site.find("bin/other.cgi"), Err(NoTarget::Missing(_))));
         assert!(matches!(
+            site.find("bin/run.cgi\0x"),
+            Err(NoTarget::Missing(_))
+        ));
+        assert!(matches!(
             site.find("bin/plain.txt"),
             Err(NoTarget::NotExecutable(_))
         ));
