@@ -62,9 +62,11 @@ impl Setup {
 
     /// Has PHP use memory that is full of garbage.
     pub(crate) fn garbage(mut self) -> Setup {
-        let variables = super::heap::GARBAGE.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        self.started_with.extend(variables.clone());
-        self.env.extend(variables);
+        if self.started_with.is_empty() {
+            let variables = super::heap::GARBAGE.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            self.started_with.extend(variables.clone());
+            self.env.extend(variables);
+        }
         self
     }
 
