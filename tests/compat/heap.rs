@@ -1,4 +1,7 @@
 //! PHP on a heap full of garbage: a buffer that lacks its end, or memory that nothing has written to, changes an answer.
+//!
+//! `FORKYARD_GARBAGE=1 cargo test --test suite compat:: -- --skip faults` gives all tests here such a heap. Without PHP's own
+//! allocator there is no `memory_limit`.
 
 use super::client::Request;
 use super::servers::{Setup, directory};
@@ -7,6 +10,8 @@ use crate::support::daemon::{Daemon, forkyard, pool};
 use crate::support::is_root;
 use std::fs;
 
+/// The variable that gives all servers of these tests such a heap.
+pub(super) const WANTED: &str = "FORKYARD_GARBAGE";
 /// PHP takes all memory from malloc(3), which fills it when it gives it and when it takes it back. Blocks that glibc keeps for a
 /// thread are not filled, so it keeps none.
 pub(super) const GARBAGE: [(&str, &str); 2] = [

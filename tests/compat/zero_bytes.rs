@@ -62,16 +62,20 @@ fn in_what_php_reads() {
         "application/x-www-form-urlencoded",
         "a=1",
     );
-    let differ: Vec<String> = READ
-        .iter()
-        .flat_map(|name| [(name.to_string(), value(name)), (format!("{name}\0x"), "value")])
-        .filter(|(name, value)| {
-            let request = base.clone().with(name, value);
+    let differ: Vec<&str> = READ
+        .into_iter()
+        .filter(|name| {
+            let request = base.clone().with(name, value(name));
             request.send(&pair.fpm.socket) != request.send(&pair.forkyard.socket)
         })
-        .map(|(name, _)| name)
         .collect();
     assert!(differ.is_empty(), "{differ:?}");
+    // php-fpm has such a parameter under the part of its name, or with bytes of its memory in the name.
+    let plain = pair.same(&base);
+    for name in READ {
+        let named = base.clone().with(&format!("{name}\0x"), "value");
+        assert_eq!(named.send(&pair.forkyard.socket), plain, "{name}");
+    }
 }
 
 fn is_refused(reply: &Reply) -> bool {

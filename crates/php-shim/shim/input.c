@@ -62,6 +62,10 @@ static void each_param(param_visitor visit, void *context)
         if (!api->param_at(REQUEST(), i, &name, &value)) {
             continue;
         }
+        /* getallheaders() takes what is behind a zero byte in a name from memory that nobody has written to. */
+        if (memchr(name.data, '\0', name.length)) {
+            continue;
+        }
         if (name.length == sizeof("FCGI_ROLE") - 1 && memcmp(name.data, "FCGI_ROLE", name.length) == 0) {
             continue;
         }

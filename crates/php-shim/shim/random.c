@@ -7,6 +7,7 @@
 
 /* Functions of libraries; NULL: the library is not loaded, or need not be told. */
 static void (*reset_sqlite)(int length, void *bytes);
+static void (*reseed_gnutls)(void);
 static int (*stir_openssl)(void);
 
 /* Random bytes from the kernel. glibc's getrandom() may take them from a state of its own. */
@@ -90,6 +91,7 @@ static void drop_gmp(void)
 static void find_generators(void)
 {
     reset_sqlite = (void (*)(int, void *))dlsym(RTLD_DEFAULT, "sqlite3_randomness");
+    reseed_gnutls = (void (*)(void))dlsym(RTLD_DEFAULT, "gnutls_rnd_refresh");
 }
 
 /* In each new process, and each time that it was put back. */
@@ -109,6 +111,10 @@ static void seed_generators(void)
     seed48(seeds.libc48);
     if (reset_sqlite) {
         reset_sqlite(0, NULL);
+    }
+    if (reseed_gnutls) {
+        /* It counts forks by pthread_atfork(3), which does not see those by clone3(2). */
+        reseed_gnutls();
     }
     if (stir_openssl) {
         stir_openssl();

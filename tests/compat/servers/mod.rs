@@ -37,9 +37,13 @@ pub(crate) struct Setup {
 
 impl Setup {
     pub(crate) fn new() -> Setup {
-        Setup {
+        let setup = Setup {
             workers: 1,
             ..Setup::default()
+        };
+        match std::env::var_os(super::heap::WANTED) {
+            Some(_) => setup.garbage(),
+            None => setup,
         }
     }
 
@@ -61,9 +65,11 @@ impl Setup {
 
     /// Has PHP use memory that is full of garbage.
     pub(crate) fn garbage(mut self) -> Setup {
-        let variables = super::heap::GARBAGE.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        self.started_with.extend(variables.clone());
-        self.env.extend(variables);
+        if self.started_with.is_empty() {
+            let variables = super::heap::GARBAGE.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            self.started_with.extend(variables.clone());
+            self.env.extend(variables);
+        }
         self
     }
 

@@ -3,14 +3,11 @@
 function draw(bool $has_gmp): array
 {
     $libc = FFI::cdef('long random(void); int rand(void); double drand48(void); long mrand48(void);');
+    $gnutls = FFI::cdef('int gnutls_rnd(int level, void *bytes, size_t length);', 'libgnutls.so.30');
+    $bytes = FFI::new('char[8]');
+    $gnutls->gnutls_rnd(1, $bytes, 8);
     $list = range(1, 40);
     shuffle($list);
-    $image = imagecreatetruecolor(16, 16);
-    for ($i = 0; $i < 256; $i++) {
-        imagesetpixel($image, $i % 16, $i >> 4, $i);
-    }
-    imagefilter($image, IMG_FILTER_SCATTER, 3, 9);
-    $pixels = array_map(fn ($i) => imagecolorat($image, $i % 16, $i >> 4), range(0, 255));
     $drawn = [
         'mt_rand' => mt_rand() . ' ' . mt_rand(),
         'rand' => rand() . ' ' . rand(),
@@ -26,7 +23,7 @@ function draw(bool $has_gmp): array
         'openssl' => bin2hex(openssl_random_pseudo_bytes(8)),
         'sodium' => bin2hex(sodium_crypto_secretbox_keygen()),
         'sqlite' => (new SQLite3(':memory:'))->querySingle('SELECT random()'),
-        'gd' => md5(implode(' ', $pixels)),
+        'gnutls' => bin2hex(FFI::string($bytes, 8)),
         'libc random' => $libc->random() . ' ' . $libc->rand(),
         'libc drand48' => $libc->drand48() . ' ' . $libc->mrand48(),
     ];

@@ -98,6 +98,9 @@ fn an_application_s_scripts_are_below_its_root() {
                 other.display()
             );
         }
+        // The name of a file has none; a program that takes it for a C string would run what is before it.
+        let cut = Path::new(&format!("{}\0x", dir.join("outside.php").display())).to_owned();
+        assert_ne!(ask(&daemon, "sites", Some(&root), &cut), "outside", "{name}");
     }
     // A next version that the web server's link leads to is served before a look has seen the link change.
     let current = apps.join("current");

@@ -188,6 +188,7 @@ mod tests {
     fn what_is_not_there_or_not_executable_is_refused() {
         let site = Site::new("refused");
         assert!(matches!(site.find("bin/other.cgi"), Err(NoTarget::Missing(_))));
+        assert!(matches!(site.find("bin/run.cgi\0x"), Err(NoTarget::Missing(_))));
         assert!(matches!(
             site.find("bin/plain.txt"),
             Err(NoTarget::NotExecutable(_))
