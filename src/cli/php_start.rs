@@ -1,4 +1,4 @@
-//! Starts PHP as the pools' preloaders do, and finds the settings that it does not start with: for `forkyard-fpm -t` and
+//! Starts PHP as the pools' preloaders do, and finds the settings that keep it from starting: for `forkyard-fpm -t` and
 //! `forkyard check`.
 
 use super::check::{OWN, QUIET};
@@ -20,10 +20,10 @@ use std::time::Duration;
 /// Bytes of output that are looked at.
 const MOST_BYTES: usize = 1 << 20;
 
-/// The settings that PHP does not start with, of each pool that has some, by the pool's name. `program`: forkyard-php.
+/// Returns the settings that keep PHP from starting, by the names of their pools. `program`: forkyard-php.
 pub(super) fn faults(config: &Config, program: &Path) -> Vec<(String, Vec<LeftOut>)> {
-    // Most pools start PHP in the same way: it is tried once.
-    let mut fine: Vec<Start> = Vec::new();
+    // Most pools start PHP in the same way: one try is enough for them.
+    let mut known: Vec<(Start, Vec<LeftOut>)> = Vec::new();
     let mut found = Vec::new();
     for pool in config.pools.iter().filter(|pool| pool.applications.is_none()) {
         let settings = config.start_settings.get(&pool.name);
@@ -31,19 +31,32 @@ pub(super) fn faults(config: &Config, program: &Path) -> Vec<(String, Vec<LeftOu
             continue;
         };
         let start = Start::of(pool, php);
-        if fine.contains(&start) {
-            continue;
-        }
-        let left_out = start.find_faults(php, settings, program);
-        match left_out.is_empty() {
-            true => fine.push(start),
-            false => found.push((pool.name.clone(), left_out)),
+        let at = known.iter().position(|(other, _)| start.is_like(other, settings));
+        let at = at.unwrap_or_else(|| {
+            let left_out = start.find_faults(php, settings, program);
+            known.push((start, left_out));
+            known.len() - 1
+        });
+        let left_out = own(settings, &known[at].1);
+        if !left_out.is_empty() {
+            found.push((pool.name.clone(), left_out));
         }
     }
     found
 }
 
-/// What a start of PHP depends on.
+/// The settings of a pool that are left out in another one that starts PHP in the same way.
+fn own(settings: &[StartSetting], left_out: &[LeftOut]) -> Vec<LeftOut> {
+    let own = settings.iter().filter_map(|setting| {
+        let is_same = |it: &&LeftOut| it.setting.name == setting.name && it.setting.value == setting.value;
+        let reason = left_out.iter().find(is_same)?.reason.clone();
+        let setting = setting.clone();
+        Some(LeftOut { setting, reason })
+    });
+    own.collect()
+}
+
+/// Everything that a start of PHP depends on.
 #[derive(Debug, PartialEq, Eq)]
 struct Start {
     arguments: Vec<OsString>,
@@ -54,7 +67,7 @@ struct Start {
     timeout: Duration,
 }
 
-/// How a start has ended; `None`: PHP has started.
+/// Output and cause of a failed start; `None`: PHP has started.
 type Failed = Option<(String, String)>;
 
 impl Start {
@@ -92,7 +105,21 @@ impl Start {
         }
     }
 
-    /// Starts PHP, and again without some settings if it does not start. Empty: it starts with all, or with none.
+    /// Whether both succeed or fail alike. The user and the environment matter to files and code alone: many pools may differ
+    /// in nothing else.
+    fn is_like(&self, other: &Start, settings: &[StartSetting]) -> bool {
+        let is_file = |setting: &StartSetting| {
+            setting.value.contains('/')
+                || setting.name == "opcache.preload"
+                || setting.name.ends_with("extension")
+        };
+        if settings.iter().any(is_file) {
+            return self == other;
+        }
+        self.arguments == other.arguments && self.timeout == other.timeout
+    }
+
+    /// Starts PHP until it succeeds, with fewer settings each time. Returns nothing if no setting is at fault.
     fn find_faults(&self, php: &Php, settings: &[StartSetting], program: &Path) -> Vec<LeftOut> {
         let mut trial = Trial::new(settings.to_vec());
         loop {
@@ -143,7 +170,7 @@ impl Start {
     }
 }
 
-/// Waits for a child, which is killed if it takes too long: `None`.
+/// Waits for a child. Kills it after `most`, and returns nothing then.
 fn wait(mut child: Child, most: Duration) -> std::io::Result<Option<ExitStatus>> {
     let process = pidfd::open(child.id() as i32).map_err(|error| error.errno)?;
     let end = clock::now() + most;
@@ -175,7 +202,7 @@ fn describe(status: ExitStatus) -> String {
     ended.describe()
 }
 
-/// What PHP has to know before it starts.
+/// The arguments of forkyard-php for a start with these settings.
 fn arguments(php: &Php) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = vec!["--start".into(), "--php".into(), (&php.version).into()];
     if php.no_php_ini {

@@ -1,8 +1,8 @@
-//! Settings of a pool that PHP has to know before it starts, and which of them keep it from starting.
+//! Settings of a pool that PHP needs at its start, and the search for those that keep it from starting.
 //!
-//! php-fpm sets a pool's settings in each worker, when PHP has started: a size of OPcache's memory or a script to preload has no
-//! effect there, whatever it is. Here PHP starts with them, and does not start with some values. Which setting is at fault is
-//! found by trying: an extension may have settings that nothing here knows.
+//! php-fpm sets a pool's settings in each worker, after PHP has started: a size of OPcache's memory or a script to preload has no
+//! effect there. Here PHP starts with them, and some values make it fail. The search tries: an extension may have settings that
+//! no table lists.
 
 use super::application::{Application, Php};
 use super::draft::{ApplicationDraft, PhpDraft, PoolText};
@@ -13,14 +13,16 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 
-/// Starts without some of the settings, after one with all of them.
+/// Starts with fewer settings, after the first one with all.
 const MOST_TRIES: u32 = 5;
 /// Characters of a reason.
 const MOST_OF_A_REASON: usize = 300;
 /// PHP's words where there is no script.
 const NOWHERE: &str = " in Unknown on line 0";
+/// Its markup, if it shows errors.
+const MARKUP: [&str; 3] = ["<b>", "</b>", "<br />"];
 
-/// A setting that PHP has to know before it starts, and where it is written.
+/// A setting that PHP needs at its start, with its place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartSetting {
     /// `php_value`, `php_flag`, `php_admin_value` or `php_admin_flag`.
@@ -34,7 +36,7 @@ pub struct StartSetting {
 }
 
 impl StartSetting {
-    /// Where it is written.
+    /// Its place.
     pub fn location(&self) -> Location {
         Location {
             file: self.file.as_path().into(),
@@ -45,7 +47,7 @@ impl StartSetting {
     }
 }
 
-/// The settings of a pool that PHP has to know before it starts, in the order of the text.
+/// Returns the settings of a pool that PHP needs at its start, in the order of the text.
 pub(super) fn of(text: &PoolText, pool: &Pool) -> Vec<StartSetting> {
     let (ApplicationDraft::Php(draft), Application::Php(php)) = (&text.application, &pool.application) else {
         return Vec::new();
@@ -86,11 +88,11 @@ fn all(php: &Php) -> impl Iterator<Item = &(String, String)> {
     php.php_value.iter().chain(&php.php_admin_value)
 }
 
-/// A setting without which PHP starts, and does not start with it.
+/// A setting that keeps PHP from starting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOut {
     pub setting: StartSetting,
-    /// What PHP said, or how it ended.
+    /// PHP's message, or how its process ended.
     pub reason: String,
 }
 
@@ -113,17 +115,17 @@ impl fmt::Display for LeftOut {
     }
 }
 
-/// Finds the settings at fault: one after the other is left out, until PHP starts.
+/// Finds the settings at fault: leaves out one after the other until PHP starts.
 #[derive(Debug, Clone)]
 pub struct Trial {
     settings: Vec<StartSetting>,
-    /// Their places in `settings`, and why.
+    /// Indices in `settings`, with reasons.
     left_out: Vec<(usize, String)>,
     /// PHP failed in the same way without them.
     innocent: Vec<usize>,
-    /// The setting that the start under way does without, and no start before.
+    /// The setting that the current start is the first to leave out.
     on_trial: Option<usize>,
-    /// How the last start failed.
+    /// The last failure, without words that differ from start to start.
     failure: String,
     tries: u32,
 }
@@ -141,13 +143,13 @@ impl Trial {
         }
     }
 
-    /// Whether there is something left to leave out.
+    /// Whether another setting can be left out.
     pub fn can_go_on(&self) -> bool {
         self.left_out.len() < self.settings.len()
     }
 
-    /// A start has failed: decides what the next one leaves out. `false`: none of the settings is at fault. `output`: what the
-    /// process wrote; `summary`: why it failed, where it wrote nothing.
+    /// Takes in a failed start, and chooses the settings that the next start leaves out. Returns false if no setting is at
+    /// fault. `output`: all output of the process; `summary`: the cause, for a process without output.
     pub fn failed(&mut self, output: &str, summary: &str) -> bool {
         if !self.can_go_on() {
             return false;
@@ -173,7 +175,7 @@ impl Trial {
                 self.left_out.push((at, reason));
                 self.on_trial = Some(at);
             }
-            // Several together are at fault, or one that was not found in time.
+            // Several settings are at fault, or the tries are used up.
             None => {
                 let rest = (0..self.settings.len()).filter(|at| !self.is_left_out(*at));
                 let rest: Vec<_> = rest.map(|at| (at, reason.clone())).collect();
@@ -183,7 +185,7 @@ impl Trial {
         true
     }
 
-    /// The settings that the next start does without, or the last one did.
+    /// The settings that the next start leaves out.
     pub fn left_out(&self) -> impl Iterator<Item = LeftOut> + '_ {
         self.left_out.iter().map(|(at, reason)| LeftOut {
             setting: self.settings[*at].clone(),
@@ -191,12 +193,7 @@ impl Trial {
         })
     }
 
-    /// Whether the next start has all settings.
-    pub fn is_complete(&self) -> bool {
-        self.left_out.is_empty()
-    }
-
-    /// Takes out of a pool's settings what is left out.
+    /// Removes the left-out settings from a pool's.
     pub fn apply(&self, php: &mut Php) {
         let stays = |(name, value): &(String, String)| {
             let mut gone = self.left_out.iter().map(|(at, _)| &self.settings[*at]);
@@ -210,8 +207,8 @@ impl Trial {
         self.left_out.iter().any(|(index, _)| *index == at)
     }
 
-    /// The setting that is most likely at fault: the one that PHP's words are about, then one that runs code. php-fpm honours
-    /// extensions, so they come last.
+    /// The likeliest setting: one that PHP's output names, then one that runs code. Extensions come last, because php-fpm loads
+    /// them.
     fn suspect(&self, output: &str) -> Option<usize> {
         let rest =
             (0..self.settings.len()).filter(|at| !self.is_left_out(*at) && !self.innocent.contains(at));
@@ -223,7 +220,7 @@ impl Trial {
     }
 }
 
-/// How much of a setting is in what PHP says: its name, its value, or the letters of words of its name ("interned strings buffer").
+/// How well the output matches a setting: its name, its value, or letters of words of its name ("interned strings buffer").
 fn named(setting: &StartSetting, output: &str) -> usize {
     let StartSetting { name, value, .. } = setting;
     let is_long = value.len() > 3;
@@ -239,22 +236,29 @@ fn named(setting: &StartSetting, output: &str) -> usize {
         .sum()
 }
 
-/// PHP's last line, or how its process ended.
+/// The last error that PHP wrote, its last line, or the cause.
 fn reason(output: &str, summary: &str) -> String {
-    let said = output.lines().map(str::trim).rfind(|line| !line.is_empty());
-    let said = said.map(|line| {
-        // OPcache's own lines have the time, and the process in brackets.
-        let own = line.split_once("): ").filter(|(head, _)| {
-            let number = head.rsplit_once('(').map(|(_, number)| number);
-            number.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
-        });
-        own.map_or(line, |(_, words)| words).trim_end_matches(NOWHERE)
-    });
-    let text = said.unwrap_or(summary).trim_end_matches('.');
-    text.chars()
-        .filter(|c| !c.is_control())
-        .take(MOST_OF_A_REASON)
-        .collect()
+    let mut lines = output.lines().map(str::trim).filter(|line| !line.is_empty());
+    let error = lines
+        .clone()
+        .rfind(|line| line.to_ascii_lowercase().contains("error"));
+    let line = error.or(lines.next_back()).map(without_time);
+    let mut text = line.unwrap_or(summary).to_owned();
+    for markup in MARKUP {
+        text = text.replace(markup, "");
+    }
+    let text = text.trim_end_matches(NOWHERE).trim_end_matches('.');
+    let printable = text.chars().filter(|c| !c.is_control());
+    printable.take(MOST_OF_A_REASON).collect()
+}
+
+/// A line without the time and process that OPcache begins it with: `Thu Nov 26 21:19:54 2026 (29758): `.
+fn without_time(line: &str) -> &str {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match line.split_once("): ") {
+        Some((head, rest)) if head.rsplit_once('(').is_some_and(|(_, number)| is_number(number)) => rest,
+        _ => line,
+    }
 }
 
 #[cfg(test)]
@@ -273,7 +277,8 @@ mod tests {
         }
     }
 
-    /// Lets starts fail until one succeeds; `fails` gets the names that are not left out. Says what is left out, and how many starts failed.
+    /// Runs a search. `fails` gets the remaining names, and returns the output of a failed start. Returns the left-out settings
+    /// and the number of failed starts.
     fn run(
         settings: &[(&str, &str)],
         fails: impl Fn(&[&str]) -> Option<String>,
@@ -359,6 +364,25 @@ mod tests {
         };
         let (left_out, _) = run(&settings, fails).expect("it starts");
         assert_eq!(names(&left_out), ["c", "a"]);
+    }
+
+    #[test]
+    fn a_reason_is_phps_last_error() {
+        let cases = [
+            (
+                "PHP Fatal error:  Uncaught Exception: x in /p.php:1\n  thrown in /p.php on line 1\n",
+                "PHP Fatal error:  Uncaught Exception: x in /p.php:1",
+            ),
+            (
+                "<br />\n<b>Fatal error</b>:  apc_mmap failed in <b>Unknown</b> on line <b>0</b><br />\n",
+                "Fatal error:  apc_mmap failed",
+            ),
+            ("words\n\u{1b}more (x): words.\n\n", "more (x): words"),
+            ("\n", "it ended"),
+        ];
+        for (output, expected) in cases {
+            assert_eq!(reason(output, "it ended."), expected);
+        }
     }
 
     #[test]

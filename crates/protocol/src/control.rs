@@ -442,7 +442,7 @@ pub struct Generation {
     /// Why it has one of its own and no workers of a zygote, which it should have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unfit: Option<String>,
-    /// The settings that PHP does not start with, which the generation does without.
+    /// The settings that were left out because PHP does not start with them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOut>,
     /// Of an application that boots once: how, and what came of it.
@@ -466,7 +466,7 @@ pub struct LeftOut {
     pub file: String,
     /// The line of the file.
     pub line: usize,
-    /// What PHP said, or how it ended.
+    /// PHP's message, or how its process ended.
     pub reason: String,
 }
 

@@ -35,9 +35,9 @@ pub(super) struct Make {
     is_code_cached: bool,
     /// Why no zygote can make its workers: it has a preloader of its own.
     pub(super) unfit: Option<String>,
-    /// Which of its settings keep PHP from starting; `None`: it was started with all of them.
+    /// The search for settings that keep PHP from starting; `None`: it starts with all of them.
     pub(super) trial: Option<Trial>,
-    /// The log says what the last trial has found.
+    /// The log has the result of the search.
     pub(super) has_told_trial: bool,
     /// Its processes could not be made, and none was since.
     pub(super) has_failed: bool,
@@ -165,7 +165,7 @@ impl Context {
             is_same_user: now.identity == wanted.identity,
             has_same_settings: is_alike(now, wanted),
             is_always_replaced: wanted.pool.reload == ReloadWhen::Always,
-            // What it does without may be right by now.
+            // The left-out settings may be right by now.
             has_failed: make.has_failed || make.trial.is_some(),
             is_code_cached: make.is_code_cached || matches!(wanted.pool.application, Application::FastCgi(_)),
         };

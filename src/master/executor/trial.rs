@@ -1,6 +1,5 @@
-//! Settings that a pool's PHP does not start with. In the place of php-fpm, which does not start PHP with a pool's settings,
-//! the pool starts without those at fault: its preloader is started again until PHP starts. With forkyard's own configuration such
-//! a setting is an error.
+//! Settings that keep a pool's PHP from starting. forkyard-fpm starts the pool's preloader again, without the settings at fault,
+//! because php-fpm serves such a pool. With forkyard's own configuration the failed start is an error.
 
 use super::Executor;
 use super::generation::Generation;
@@ -14,7 +13,7 @@ use crate::worker::Settings;
 use std::sync::Arc;
 
 impl Executor {
-    /// Whether a failed start is followed by another one in its place, so that it is no error yet.
+    /// Whether another start follows a failed one, so that it is no error yet.
     pub(super) fn is_tried_again(&self, report: &Report) -> bool {
         if !self.may_try(report) {
             return false;
@@ -22,14 +21,14 @@ impl Executor {
         let zygote = report.pid.and_then(|pid| self.helpers.preloaders.get(&pid));
         let made_from = zygote.and_then(|it| it.made_from.as_ref());
         match made_from.map(|it| &it.settings().pool.application) {
-            // Its pools get preloaders of their own, where the settings are tried.
+            // Its pools get preloaders of their own, which search for the setting.
             Some(Application::Php(php)) => !php.php_admin_value.is_empty(),
             Some(_) => false,
             None => self.on_trial(report).is_some(),
         }
     }
 
-    /// Starts a preloader again without the setting that may be at fault. `false`: none is.
+    /// Starts a preloader again without the setting that may be at fault. Returns false if no setting is.
     pub(super) fn try_again(&mut self, report: &Report) -> bool {
         let Some((pid, id)) = self.on_trial(report) else {
             return false;
@@ -41,7 +40,7 @@ impl Executor {
         let trial = generation.make.trial.get_or_insert_with(|| Trial::new(settings));
         trial.failed(&report.output, &report.failure.summary);
         generation.make.has_told_trial = false;
-        // A zygote may start with what is left.
+        // A zygote may start with the other settings.
         generation.make.unfit = None;
         let (name, tried) = (generation.settings.pool.name.as_str(), names(trial.left_out()));
         log::debug!("[pool {name}] PHP is started again without {tried}");
@@ -58,7 +57,7 @@ impl Executor {
         true
     }
 
-    /// A start has failed for good: the next one has all settings.
+    /// Ends the search: the next start has all settings.
     pub(super) fn end_trial(&mut self, id: GenerationId) {
         if let Some(generation) = self.pools.generations.get_mut(&id) {
             generation.make.trial = None;
@@ -70,7 +69,7 @@ impl Executor {
         self.context.speaks_as_fpm && is_phps_end
     }
 
-    /// The preloader whose start has failed, and its generation, if one of its settings can be left out.
+    /// The preloader that failed, and its generation, if one of its settings can be left out.
     fn on_trial(&self, report: &Report) -> Option<(i32, GenerationId)> {
         let pid = report.pid.filter(|_| self.may_try(report))?;
         let preloader = self.helpers.preloaders.get(&pid)?;
@@ -79,7 +78,7 @@ impl Executor {
         }
         let id = preloader.members.all().next()?;
         let make = &self.pools.generations.get(&id)?.make;
-        // PHP has started with these settings: it is tried with all of them a second time.
+        // PHP has started with these settings before: they get a second start.
         if make.is_known && !make.has_failed {
             return None;
         }
@@ -90,7 +89,7 @@ impl Executor {
         can_go_on.then_some((pid, id))
     }
 
-    /// The settings that PHP has to know before it starts, as far as the configuration in force is about this generation.
+    /// The settings that PHP needs at its start, without those of a newer configuration.
     fn start_settings(&self, id: GenerationId) -> Vec<StartSetting> {
         let Some(generation) = self.pools.generations.get(&id) else {
             return Vec::new();
@@ -118,7 +117,7 @@ fn names(left_out: impl Iterator<Item = LeftOut>) -> String {
 }
 
 impl Generation {
-    /// The settings without those of PHP that it does not start with.
+    /// The settings without those that keep PHP from starting.
     pub(super) fn settings_without_faults(&self) -> Settings {
         let mut settings = self.settings.clone();
         if let Some(trial) = &self.make.trial {
@@ -129,7 +128,7 @@ impl Generation {
         settings
     }
 
-    /// Writes down that PHP has started without some settings, once.
+    /// Logs the settings that PHP has started without, once.
     pub(super) fn tell_left_out(&mut self) {
         if std::mem::replace(&mut self.make.has_told_trial, true) {
             return;
@@ -140,7 +139,7 @@ impl Generation {
         }
     }
 
-    /// The settings that the generation does without, for the control socket.
+    /// The left-out settings, for the control socket.
     pub(super) fn left_out(&self) -> Vec<protocol::LeftOut> {
         let trial = self.make.trial.as_ref().filter(|_| self.make.is_known);
         let all = trial.into_iter().flat_map(Trial::left_out);
