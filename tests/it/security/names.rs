@@ -148,12 +148,18 @@ fn a_link_to_a_standard_stream_stands_for_the_daemon_s_own() {
     ] {
         symlink(text, theirs.join(log)).expect("symlink");
     }
-    let app_log = format!("app_log = \"{}\"\n[pool.www.application]", theirs.join("app_log").display());
+    let app_log = format!(
+        "app_log = \"{}\"\n[pool.www.application]",
+        theirs.join("app_log").display()
+    );
     let text = with_logs(dir.path(), |name| theirs.join(name));
     let text = text.replace("[pool.www.application]", &app_log);
     fs::write(dir.path().join("forkyard.toml"), text).expect("write");
     let daemon = Daemon::start_in(dir.path());
-    daemon.write("a.php", "<?php file_put_contents('php://stderr', \"from the script\\n\");");
+    daemon.write(
+        "a.php",
+        "<?php file_put_contents('php://stderr', \"from the script\\n\");",
+    );
     for count in 1..=2 {
         daemon.get("www", "a.php");
         daemon.wait_for_count("from the script", count);
