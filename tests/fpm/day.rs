@@ -3,8 +3,9 @@
 use super::both::{STOCK, forkyard_fpm, run, without_time};
 use super::pair::{Fpm, is_possible};
 use super::service::Daemon;
+use crate::support::daemon::directory;
 use crate::support::fcgi::Client;
-use crate::support::{directory, ear, until};
+use crate::support::{ear, until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -122,7 +123,7 @@ const PARTS: &[Part] = &[
     },
     Part {
         name: "emergency restart",
-        global: "emergency_restart_threshold = 2\nemergency_restart_interval = 1h",
+        global: "emergency_restart_threshold = 2\nemergency_restart_interval = 1m",
         pool: "",
         run: |fpm| {
             ask(fpm, "segv.php");
@@ -199,6 +200,7 @@ const OF_OURS: [&str; 2] = [" child N was serving ", " was told to go and has no
 /// What is logged up to the end, without lines that only this program has.
 fn logged(fpm: &Fpm, own: &[&str]) -> Vec<String> {
     let log = fpm.wait_for("error", "exiting, bye-bye!");
+    let log = log.replace(&fpm.address, "ADDRESS");
     let lines = log.lines().map(plain);
     lines
         .filter(|line| !own.iter().any(|text| line.contains(text)))

@@ -60,7 +60,7 @@ fn a_full_system_log_is_not_waited_for() {
     daemon.signal(Signal::SIGQUIT);
     assert!(daemon.wait().success());
     // What syslog does not take is seen on standard error.
-    daemon.wait_for("[NOTICE] exiting, bye-bye!");
+    daemon.wait_for("NOTICE: exiting, bye-bye!");
 }
 
 #[test]

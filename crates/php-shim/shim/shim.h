@@ -67,7 +67,7 @@ struct forkyard_shim_worker {
     /* A line for the daemon's log. */
     void (*log)(int level, const char *text, size_t length);
     uint32_t log_limit;    /* a message to an error log is cut to fit into a line of this length, bytes */
-    uint8_t log_level;     /* messages below it do not go to standard error; enum log_level */
+    uint8_t log_level;     /* messages below it do not go to standard error; enum forkyard_shim_level */
     uint8_t stderr_caught; /* messages also go to standard error */
 };
 

@@ -156,7 +156,8 @@ fn give(file: OwnedFd, uid: u32, gid: u32) -> io::Result<File> {
     Ok(File::from(file))
 }
 
-/// Writes a new file, which its owner alone may write to and all may read, in the place of what was there. A link is replaced, not the file that it leads to.
+/// Writes a new file in the place of what was there. All may read it, and its owner alone may write to it. A link is
+/// replaced, not the file that it leads to.
 ///
 /// # Errors
 /// Those of open(2) and write(2).
