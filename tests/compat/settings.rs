@@ -3,6 +3,7 @@
 use super::client::Request;
 use super::servers::Setup;
 use super::{Pair, pair, scripts};
+use std::path::Path;
 
 const NAMES: &str =
     "/ini.php?names=memory_limit,precision,user_agent,date.timezone,no.such,arg_separator.output";
@@ -111,4 +112,40 @@ fn sections_of_php_ini() {
         pair.same(&Request::get(&scripts(), uri).with("SERVER_NAME", "other.example"));
         pair.same(&Request::get(&scripts(), uri).without("SERVER_NAME"));
     }
+}
+
+/// OPcache puts the result of `ini_get()` into a script when it compiles it, if only an administrator can set the name.
+#[test]
+fn what_opcache_has_folded_outlives_a_request() {
+    let ask = |socket: &Path| {
+        ["/tmp/a", "/tmp/b", ""].map(|value| {
+            let request = Request::get(&scripts(), "/folded.php");
+            let line = format!("upload_tmp_dir={value}");
+            let request = match value {
+                "" => request,
+                _ => request.with("PHP_ADMIN_VALUE", &line),
+            };
+            request.send(socket).body()
+        })
+    };
+    let pair = pair();
+    assert_eq!(
+        ask(&pair.forkyard.socket),
+        ["/tmp/a /tmp/a", "/tmp/a /tmp/b", "/tmp/a "]
+    );
+    // In php-fpm the last value of all stays until the worker ends.
+    assert_eq!(
+        ask(&pair.fpm.socket),
+        ["/tmp/a /tmp/a", "/tmp/a /tmp/b", "/tmp/a /tmp/b"]
+    );
+    // What the documents advise.
+    let pair = Pair::start(&Setup::new().ini("opcache.optimization_level = 0x7FFEBF7E"));
+    assert_eq!(
+        ask(&pair.forkyard.socket),
+        ["/tmp/a /tmp/a", "/tmp/b /tmp/b", " "]
+    );
+    assert_eq!(
+        ask(&pair.fpm.socket),
+        ["/tmp/a /tmp/a", "/tmp/b /tmp/b", "/tmp/b /tmp/b"]
+    );
 }

@@ -1,5 +1,6 @@
 //! Tests that can't be run here say so, and `scripts/test` collects what they say. With CI=true a test may be skipped for what
 //! the kernel lacks, and for nothing else.
+#![allow(dead_code, reason = "each crate uses its part")]
 
 use std::io::Write as _;
 use std::path::Path;

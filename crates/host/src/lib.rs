@@ -13,6 +13,5 @@ use forkyard_config as config;
 use forkyard_sys as sys;
 
 #[cfg(test)]
-#[allow(dead_code, reason = "other crates use the rest")]
 #[path = "../../../tests/skip/mod.rs"]
 mod skip;

@@ -24,6 +24,10 @@ int main(void)
             printf("Content-Type: text/plain\r\n\r\nearly");
             continue;
         }
+        if (!strcmp(query, "short")) {
+            printf("Content-Type: text/plain\r\nContent-Length: 100000\r\n\r\nfour");
+            continue;
+        }
         if (!strcmp(query, "hang")) {
             note("hanging");
             for (;;)

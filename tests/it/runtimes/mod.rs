@@ -32,6 +32,7 @@ mod rack_sites;
 mod refork;
 mod refork_changes;
 mod renewal;
+mod short;
 mod slow;
 pub(super) mod threads;
 mod threads_ends;
