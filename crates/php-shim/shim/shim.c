@@ -243,12 +243,17 @@ EXPORT int forkyard_shim_set_ini(const char *name, const char *value, int mode)
 extern void php_child_init(void) __attribute__((weak));
 #endif
 
+/* Not in the first releases of PHP 8.2 and 8.3, whose getenv() without a name calls the other function. */
+extern PHPAPI void (*php_load_environment_variables)(zval *array_ptr) __attribute__((weak));
+
 static void take_over_environment(void)
 {
     if (!import_process_environment) {
         import_process_environment = php_import_environment_variables;
         php_import_environment_variables = import_environment;
-        php_load_environment_variables = load_environment;
+        if (&php_load_environment_variables) {
+            php_load_environment_variables = load_environment;
+        }
     }
 }
 
