@@ -252,7 +252,8 @@ pub(super) fn track(tracker: i32, range: (usize, usize)) -> Result<(), Errno> {
 pub(super) fn is_droppable(range: (usize, usize)) -> bool {
     let arguments = [range.0, range.1 - range.0, libc::MADV_DODUMP as usize, 0, 0, 0];
     // SAFETY: changes what a core dump has, and nothing else.
-    unsafe { call(libc::SYS_madvise, arguments) } == Err(Errno::EINVAL)
+    let advised = unsafe { call(libc::SYS_madvise, arguments) };
+    advised == Err(Errno::EINVAL)
 }
 
 #[cfg(test)]
