@@ -45,6 +45,10 @@ static void name_ini_files(void)
 static PHP_MINIT_FUNCTION(forkyard)
 {
     become_like_php_fpm();
+    zend_module_entry *own = zend_hash_str_find_ptr(&module_registry, "cgi-fcgi", sizeof("cgi-fcgi") - 1);
+    if (own) {
+        own->version = php_release();
+    }
     if (ini_names) {
         name_ini_files();
     }

@@ -156,6 +156,13 @@ static void append(smart_str *out, const char *bytes, size_t length)
     ZSTR_LEN(out->s) = after;
 }
 
+/* The release that runs, which need not be that of the headers. */
+static const char *php_release(void)
+{
+    zend_module_entry *standard = zend_hash_str_find_ptr(&module_registry, "standard", sizeof("standard") - 1);
+    return standard && standard->version ? standard->version : PHP_VERSION;
+}
+
 /* The value of a setting, or NULL. */
 static const char *ini_text(const char *name)
 {
