@@ -132,6 +132,20 @@ fetch() {
     touch "$place/complete"
 }
 
+# php_headers VERSION: puts php-configVERSION into PATH, for the headers of the release of Debian's that has this version of PHP.
+php_headers() {
+    local place release
+    ! command -v "php-config$1" >/dev/null || return 0
+    place=$(mkdir -p "$target/headers" && cd "$target/headers" && pwd)/php$1
+    if [ ! -e "$place/usr" ]; then
+        release=$(PYTHONPATH=tests/conformance python3 -B -c "import sources; print(sources.RELEASES['$1'])")
+        fetch "$release" "$place" "php$1-dev" || return 1
+        dpkg -x "$place"/php*-dev_*.deb "$place"
+        sed -i "s|^prefix=\"/usr\"|prefix=\"$place/usr\"|" "$place/usr/bin/php-config$1"
+    fi
+    PATH=$place/usr/bin:$PATH
+}
+
 # need_extensions NAME...: puts extensions of PHP where they are found and nothing loads them. As packages some exclude others.
 need_extensions() {
     local place name fetched

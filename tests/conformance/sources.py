@@ -16,7 +16,9 @@ from pathlib import Path
 from program import SKIPPED
 
 # The Debian release that has each version of PHP.
-RELEASES = {"8.2": "bookworm", "8.4": "trixie"}
+RELEASES = {"8.2": "bookworm", "8.4": "trixie", "8.5": "experimental", "8.6": "experimental"}
+# Releases that are no whole Debian: the suites that make one with them. There are no others beside these, such as for security.
+SUITES = {"experimental": "sid experimental"}
 # What apt complains of where a mirror is reached and does not have a file.
 NOT_HELD = re.compile(r" 404 |Failed to fetch some archives|Unable to find a source package|have a Release file")
 
@@ -138,13 +140,16 @@ def source_entries(kind, release):
             suites = re.search(r"^Suites:(.*)$", stanza, re.M)
             if suites and re.search(rf"\b{own}\b", suites.group(1)):
                 stanza = re.sub(r"^Types:.*$", f"Types: {kind}", stanza, flags=re.M)
-                found.append(re.sub(rf"\b{own}\b", release, stanza).strip())
+                if release not in SUITES:
+                    found.append(re.sub(rf"\b{own}\b", release, stanza).strip())
+                elif own in suites.group(1).split():
+                    found.append(re.sub(r"^Suites:.*$", f"Suites: {SUITES[release]}", stanza, flags=re.M).strip())
     for path in [directory / "sources.list", *sorted(directory.glob("sources.list.d/*.list"))]:
         for line in path.read_text().splitlines() if path.exists() else []:
             entry = re.match(rf"deb\s+(?:\[(.*?)\]\s+)?(\S+)\s+({own}\S*)\s+(.*)$", line)
-            if entry:
+            if entry and (release not in SUITES or entry.group(3) == own):
                 options, address, suite, components = entry.groups()
-                suite = suite.replace(own, release)
+                suite = SUITES.get(release) or suite.replace(own, release)
                 text = f"Types: {kind}\nURIs: {address}\nSuites: {suite}\nComponents: {components}"
                 signed = re.search(r"signed-by=(\S+)", options or "")
                 found.append(text + (f"\nSigned-By: {signed.group(1)}" if signed else ""))

@@ -47,6 +47,10 @@ static PHP_MINIT_FUNCTION(forkyard)
     become_like_php_fpm();
     /* Without pcntl this module has another number. */
     module_number = EG(current_module)->module_number;
+    zend_module_entry *own = zend_hash_str_find_ptr(&module_registry, "cgi-fcgi", sizeof("cgi-fcgi") - 1);
+    if (own) {
+        own->version = php_release();
+    }
     if (ini_names) {
         name_ini_files();
     }

@@ -108,7 +108,7 @@ static void print_version(void)
     }
     const char *date = text ? strstr(text, mark) : NULL;
     date = date ? date + strlen(mark) : "unknown";
-    php_printf("PHP %s (%s) (built: %.*s)\nCopyright (c) The PHP Group\n%s", PHP_VERSION, sapi_module.name,
+    php_printf("PHP %s (%s) (built: %.*s)\nCopyright (c) The PHP Group\n%s", php_release(), sapi_module.name,
         (int)strcspn(date, "\n"), date, get_zend_version());
     free(text);
 }

@@ -160,6 +160,13 @@ static void append(smart_str *out, const char *bytes, size_t length)
     ZSTR_LEN(out->s) = after;
 }
 
+/* The release that runs, which need not be that of the headers. */
+static const char *php_release(void)
+{
+    zend_module_entry *standard = zend_hash_str_find_ptr(&module_registry, "standard", sizeof("standard") - 1);
+    return standard && standard->version ? standard->version : PHP_VERSION;
+}
+
 /* The value of a setting, or NULL. */
 static const char *ini_text(const char *name)
 {
@@ -248,12 +255,17 @@ EXPORT int forkyard_shim_set_ini(const char *name, const char *value, int mode)
 extern void php_child_init(void) __attribute__((weak));
 #endif
 
+/* Not in the first releases of PHP 8.2 and 8.3, whose getenv() without a name calls the other function. */
+extern PHPAPI void (*php_load_environment_variables)(zval *array_ptr) __attribute__((weak));
+
 static void take_over_environment(void)
 {
     if (!import_process_environment) {
         import_process_environment = php_import_environment_variables;
         php_import_environment_variables = import_environment;
-        php_load_environment_variables = load_environment;
+        if (&php_load_environment_variables) {
+            php_load_environment_variables = load_environment;
+        }
     }
 }
 

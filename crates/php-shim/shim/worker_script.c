@@ -230,7 +230,9 @@ static void forget_superglobal(int which)
 static void begin_output(void)
 {
     if (PG(expose_php)) {
-        sapi_add_header(SAPI_PHP_VERSION_HEADER, sizeof(SAPI_PHP_VERSION_HEADER) - 1, 1);
+        char header[64];
+        slprintf(header, sizeof(header), "X-Powered-By: PHP/%s", php_release());
+        sapi_add_header(header, strlen(header), 1);
     }
     const char *handler = TEXT_OF_SETTING(PG(output_handler));
     if (handler && *handler) {

@@ -3,8 +3,7 @@
 
 include!(concat!(env!("OUT_DIR"), "/shims.rs"));
 
-/// Numbers of the APIs of PHP that the tests run with: 8.2, 8.3, 8.4 and 8.5. Zygotes and snapshots depend on how PHP works
-/// inside. With another version there are neither.
+/// The APIs of PHP 8.2, 8.3, 8.4 and 8.5. Zygotes and snapshots depend on how PHP works inside: with any other there are neither.
 const KNOWN_APIS: [u32; 4] = [20_220_829, 20_230_831, 20_240_924, 20_250_925];
 
 /// Whether zygotes and snapshots work with an API of PHP.

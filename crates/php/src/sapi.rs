@@ -2,6 +2,7 @@
 
 use crate::ffi::{Description, Facts, Php, Worker};
 use fastcgi::Params;
+use forkyard_config::php::is_before;
 use forkyard_config::{Application, Pool};
 use forkyard_scoreboard::slot_writer;
 use forkyard_sys::process::exit_now;
@@ -366,11 +367,7 @@ fn length(text: &[u8]) -> i64 {
 }
 
 fn rules(facts: &Facts, version: &str) -> Rules {
-    let minor: u32 = version
-        .split('.')
-        .nth(1)
-        .and_then(|minor| minor.parse().ok())
-        .unwrap_or(0);
+    let (follows_8_4, follows_8_5) = (!is_before(version, "8.4"), !is_before(version, "8.5"));
     let is_encoded = facts.script_path_encoded != 0;
     let doc_root = (!facts.doc_root.is_null()).then(|| {
         // SAFETY: PHP gives a C string, which is copied before anything can change it.
@@ -380,8 +377,8 @@ fn rules(facts: &Facts, version: &str) -> Rules {
         fix_pathinfo: facts.fix_pathinfo != 0,
         discard_path: facts.discard_path != 0,
         doc_root,
-        decode_script_path: minor >= 5 && !is_encoded,
-        decode_path_info: minor == 4 || (minor >= 5 && is_encoded),
+        decode_script_path: follows_8_5 && !is_encoded,
+        decode_path_info: follows_8_4 && (!follows_8_5 || is_encoded),
     }
 }
 

@@ -247,6 +247,15 @@ pub(super) fn track(tracker: i32, range: (usize, usize)) -> Result<(), Errno> {
     }
 }
 
+/// Whether a range that can't be tracked is of `MAP_DROPPABLE`, where the C library keeps the state of its random numbers (glibc
+/// 2.41). The kernel refuses to have such memory in a core dump.
+pub(super) fn is_droppable(range: (usize, usize)) -> bool {
+    let arguments = [range.0, range.1 - range.0, libc::MADV_DODUMP as usize, 0, 0, 0];
+    // SAFETY: changes what a core dump has, and nothing else.
+    let advised = unsafe { call(libc::SYS_madvise, arguments) };
+    advised == Err(Errno::EINVAL)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -17,12 +17,14 @@ pub(super) struct Mapping {
     pub(super) is_stack: bool,
     /// The kernel's, such as `[vvar]`, which can't be unmapped or is not to be.
     pub(super) is_kernels: bool,
+    /// The kernel may drop its pages at any time. The file does not say so.
+    pub(super) is_droppable: bool,
 }
 
 impl Mapping {
     /// Private and writable: what the process changes there is its own.
     pub(super) fn is_own(&self) -> bool {
-        !self.is_shared && self.protection & PROT_WRITE != 0 && !self.is_kernels
+        !self.is_shared && self.protection & PROT_WRITE != 0 && !self.is_kernels && !self.is_droppable
     }
 
     /// Addresses without memory.
@@ -91,6 +93,7 @@ fn mapping(line: &[u8]) -> Option<Mapping> {
         file: inode(rest)?,
         is_stack,
         is_kernels: line.ends_with(b"]") && !is_stack && !is_heap && !is_named,
+        is_droppable: false,
     })
 }
 

@@ -276,10 +276,7 @@ impl Snapshot {
             unsafe { call(libc::SYS_brk, [0; 6]) }.map_err(|errno| Error::new("brk", "", errno))?;
         complete_copy(book, pages)?;
         writable(book, libc::PROT_READ as usize)?;
-        for region in &book.regions[..book.count] {
-            kernel::track(book.tools.tracker, (region.start, region.end))
-                .map_err(|errno| Error::new("UFFDIO_REGISTER", "", errno))?;
-        }
+        track_regions(book)?;
         book.size = book.size_now().map_err(own)?;
         (book.rewound, book.failure) = (Rewound::default(), None);
         book.protect().map_err(own)
@@ -300,6 +297,32 @@ impl Book {
         kernel::protect(self.tools.pagemap, self.range())
             .map_err(|errno| Unrewindable::Failed("PAGEMAP_SCAN", errno))
     }
+}
+
+/// Has the kernel note the writes to all regions. Those that it may drop at any time are none then: nobody expects to find there
+/// what was there.
+fn track_regions(book: &mut Book) -> Result<()> {
+    let mut tracked = 0;
+    for index in 0..book.count {
+        let region = book.regions[index];
+        let range = (region.start, region.end);
+        match kernel::track(book.tools.tracker, range) {
+            Ok(()) => {
+                book.regions[tracked] = region;
+                tracked += 1;
+            }
+            Err(Errno::EINVAL) if !region.is_file && kernel::is_droppable(range) => {
+                book.pages -= region.pages();
+                let of = |mapping: &&mut Mapping| mapping.start <= region.start && region.end <= mapping.end;
+                if let Some(mapping) = book.mappings[..book.mapping_count].iter_mut().find(of) {
+                    mapping.is_droppable = true;
+                }
+            }
+            Err(errno) => return Err(Error::new("UFFDIO_REGISTER", "", errno)),
+        }
+    }
+    book.count = tracked;
+    Ok(())
 }
 
 /// The regions of this process. The pages of those that it was forked with keep their numbers; others follow.

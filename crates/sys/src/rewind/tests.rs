@@ -265,6 +265,29 @@ fn memory_that_changes_without_a_write_is_put_back() {
     );
 }
 
+#[test]
+fn memory_that_the_kernel_may_drop_is_left_alone() {
+    /// `MAP_DROPPABLE`: Linux 6.11 has it, and Linux 6.7 is enough for the rest.
+    const DROPPABLE: i32 = 0x08;
+    let code = in_child(|| {
+        // SAFETY: a new mapping, and one thread.
+        unsafe {
+            let flags = DROPPABLE | libc::MAP_ANONYMOUS;
+            let place = libc::mmap(std::ptr::null_mut(), 4096, 3, flags, -1, 0);
+            MAPPED = match place == libc::MAP_FAILED {
+                true => map(4096).cast(),
+                false => place.cast(),
+            };
+        }
+        // The list of mappings is read in the last round.
+        rounds(300, |round, _| {
+            // SAFETY: mapped above; one thread.
+            unsafe { (*MAPPED) = round as usize };
+        })
+    });
+    assert_eq!(code, OK);
+}
+
 /// Where a round has mapped memory, in memory that is not put back.
 static mut MAPPED: *mut usize = std::ptr::null_mut();
 
