@@ -1,6 +1,7 @@
 //! Applications of frameworks that Debian packages: the same requests to an ordinary pool and to two with a worker script.
 
 use super::{ask, mode_pool, ordinary_pool, post, status_of, worker_pool};
+use crate::it::documents::blocks;
 use crate::support::daemon::{Daemon, make_writable};
 use crate::support::fcgi::Params;
 use std::fs;
@@ -55,6 +56,16 @@ pub(super) const LARAVEL: Application<'static> = Application {
     ],
 };
 
+/// The variables of the recipe for Laravel Octane, for an application below this directory.
+fn octane_environment(dir: &Path) -> String {
+    let recipe = blocks::find("docs/howto/boot-once.md", "toml", "LARAVEL_OCTANE");
+    let line = recipe
+        .lines()
+        .find(|line| line.starts_with("env = "))
+        .expect("a line with env");
+    format!("{line}\n").replace("/srv/app", &format!("{}/app", dir.display()))
+}
+
 impl Application<'_> {
     pub(super) fn start(&self) -> Daemon {
         let (file, packages) = self.package;
@@ -74,7 +85,11 @@ impl Application<'_> {
                 fs::create_dir_all(&path).expect("mkdir");
                 make_writable(&path);
             }
-            let settings = format!("{ONE}{}", self.settings);
+            let own = match self.name {
+                "laravel" => octane_environment(dir),
+                _ => self.settings.to_owned(),
+            };
+            let settings = format!("{ONE}{own}");
             let sessions = format!(
                 "php_admin_value = {{ \"session.save_path\" = \"{}/app/{}\", memory_limit = \"64M\" }}\n",
                 dir.display(),
@@ -85,10 +100,8 @@ impl Application<'_> {
                 self.boot
             );
             let worker = format!("app/{}", self.worker);
-            let ondemand = format!(
-                "pm = \"ondemand\"\nmax_children = 1\nprocess_idle_timeout = \"1h\"\n{}",
-                self.settings
-            );
+            let ondemand =
+                format!("pm = \"ondemand\"\nmax_children = 1\nprocess_idle_timeout = \"1h\"\n{own}");
             let snapshot = format!("worker_mode = \"snapshot\"\nisolation = \"rewind\"\n{boot}");
             format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display())
                 + &ordinary_pool(dir, "www", &settings, &sessions)
@@ -185,7 +198,7 @@ fn is_alike(daemon: &Daemon, origin: &str, basket: impl Fn(&str) -> String) {
 #[test]
 fn plain_php_answers_as_the_recipe_says() {
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/howto/boot-once.md");
-    let blocks = super::super::documents::blocks::read(&document);
+    let blocks = blocks::read(&document);
     let recipe = blocks
         .into_iter()
         .find(|block| block.text.contains("texts.php"))

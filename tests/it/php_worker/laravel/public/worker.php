@@ -13,9 +13,15 @@ if (!($_SERVER['FRANKENPHP_WORKER'] ?? false) || !function_exists('frankenphp_ha
     exit(1);
 }
 ignore_user_abort(true);
-require __DIR__ . '/../autoload.php';
+// As bin/bootstrap.php of Octane, which knows the application by nothing else.
+$base = $_SERVER['APP_BASE_PATH'] ?? $_ENV['APP_BASE_PATH'] ?? null;
+if (!is_string($base) || !is_dir($_SERVER['APP_PUBLIC_PATH'] ?? '') || !isset($_SERVER['LARAVEL_OCTANE'])) {
+    echo 'Cannot find application base path.';
+    exit(11);
+}
+require "$base/autoload.php";
 
-$application = require __DIR__ . '/../bootstrap/app.php';
+$application = require "$base/bootstrap/app.php";
 $application->instance('request', Request::create('http://localhost'));
 $kernel = $application->make(Kernel::class);
 $kernel->bootstrap();
