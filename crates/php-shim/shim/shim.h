@@ -13,7 +13,7 @@
 #include "forkyard.h"
 
 /* Grows with every change of this file. */
-#define FORKYARD_SHIM_VERSION 11
+#define FORKYARD_SHIM_VERSION 12
 
 /* How an ini value is set: the numbers are PHP's own. */
 enum forkyard_shim_mode {
@@ -215,6 +215,8 @@ struct forkyard_shim_script {
 };
 /* In the preloader: runs it. Returns when it has ended, there or in a worker. 0, or -1 when PHP could not begin. */
 int forkyard_shim_run_script(const struct forkyard_shim_script *script);
+/* In the preloader, before any worker: each request boots the application that is to boot once, for this reason. */
+void forkyard_shim_boots_again(const char *why, size_t length);
 /* In a worker of such a script, between two requests: how much memory PHP's own heap has taken from the system. */
 uint64_t forkyard_shim_heap_bytes(void);
 /* Likewise: 1 when OPcache takes no more code, else 0. */

@@ -118,7 +118,10 @@ pub(crate) fn run(
         failure: None,
         booted: Booted::new(after),
         begun: clock::now().as_nanos(),
-        times: BootTimes::default(),
+        times: BootTimes {
+            isolation: after.isolation(),
+            ..BootTimes::default()
+        },
     }));
     // SAFETY: `boot` lives until it is taken back below, and only the functions use it meanwhile, one at a time: PHP calls
     // them from where it was called, and they return before it goes on.

@@ -17,7 +17,7 @@ use std::ptr::{self, NonNull};
 use library::{Library, build_of, memory_file};
 
 /// FORKYARD_SHIM_VERSION.
-const SHIM_VERSION: u32 = 11;
+const SHIM_VERSION: u32 = 12;
 
 /// Ini values set in this mode can be changed by scripts.
 pub(crate) const USER: c_int = 1;
@@ -199,6 +199,7 @@ pub(crate) struct WorkerFacts {
 }
 
 type IsCodeFullFn = unsafe extern "C" fn() -> c_int;
+type BootsAgainFn = unsafe extern "C" fn(*const c_char, usize);
 type HeapBytesFn = unsafe extern "C" fn() -> u64;
 type RunScriptFn = unsafe extern "C" fn(*const WorkerScript) -> c_int;
 type StartFn = unsafe extern "C" fn(*const StartArguments) -> c_int;
@@ -240,6 +241,7 @@ pub(crate) struct Php {
     before_snapshot: BeforeSnapshotFn,
     is_code_full: IsCodeFullFn,
     heap_bytes: HeapBytesFn,
+    boots_again: BootsAgainFn,
 }
 
 impl Php {
@@ -324,6 +326,9 @@ impl Php {
                 ),
                 before_snapshot: std::mem::transmute::<NonNull<c_void>, BeforeSnapshotFn>(
                     shim.symbol(c"forkyard_shim_before_snapshot")?,
+                ),
+                boots_again: std::mem::transmute::<NonNull<c_void>, BootsAgainFn>(
+                    shim.symbol(c"forkyard_shim_boots_again")?,
                 ),
                 heap_bytes: std::mem::transmute::<NonNull<c_void>, HeapBytesFn>(
                     shim.symbol(c"forkyard_shim_heap_bytes")?,
@@ -479,6 +484,12 @@ impl Php {
     pub(crate) fn before_snapshot(&self, is_to_rewind: bool) -> bool {
         // SAFETY: the script waits in the function that has called this.
         unsafe { (self.before_snapshot)(c_int::from(is_to_rewind)) == 0 }
+    }
+
+    /// In the preloader: each request boots the application that is to boot once, for this reason.
+    pub(crate) fn boots_again(&self, why: &str) {
+        // SAFETY: so many bytes, of which it makes a copy.
+        unsafe { (self.boots_again)(why.as_ptr().cast(), why.len()) }
     }
 
     /// In a worker of such a script, between two requests: bytes that PHP's own heap has taken from the system.

@@ -8,6 +8,7 @@ mod connections;
 mod failures;
 mod frameworks;
 mod isolation;
+mod kept;
 mod lives;
 mod snapshots;
 mod soak;

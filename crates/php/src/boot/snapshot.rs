@@ -32,21 +32,23 @@ pub(crate) enum After {
     BootsAgain,
 }
 
-/// What the pool wants, and the kernel can; or why the pool can't start.
-pub(crate) fn after_requests(script: &config::WorkerScript) -> Result<After, sys::Error> {
+/// What the pool wants, and the kernel can; or why the pool can't start. With [`After::BootsAgain`], why that is so.
+pub(crate) fn after_requests(script: &config::WorkerScript) -> Result<(After, Option<String>), sys::Error> {
+    let is_possible = rewind::is_possible;
     match (script.mode, script.isolation) {
-        (WorkerMode::Loop, _) => Ok(After::GoesOn),
-        (WorkerMode::Snapshot, Isolation::Fork) => Ok(After::Ends),
-        (WorkerMode::Snapshot, Isolation::Rewind) => rewind::is_possible().map(|()| After::IsPutBack),
-        (WorkerMode::Snapshot, Isolation::Auto) => match rewind::is_possible() {
-            Ok(()) => Ok(After::IsPutBack),
+        (WorkerMode::Loop, _) => Ok((After::GoesOn, None)),
+        (WorkerMode::Snapshot, Isolation::Fork) => Ok((After::Ends, None)),
+        (WorkerMode::Snapshot, Isolation::Rewind) => is_possible().map(|()| (After::IsPutBack, None)),
+        (WorkerMode::Snapshot, Isolation::Auto) => match is_possible() {
+            Ok(()) => Ok((After::IsPutBack, None)),
             Err(error) => {
                 log::warn!(
                     "each request boots the application: this kernel can't put a worker back to its snapshot ({error}). That \
                      takes Linux 6.7 and a filter of system calls that allows userfaultfd(2). Write isolation = \"fork\" for a \
                      new worker for each request, or worker_mode = \"loop\" if the application is written for it"
                 );
-                Ok(After::BootsAgain)
+                let why = format!("this kernel can't put a worker back to its snapshot ({error})");
+                Ok((After::BootsAgain, Some(why)))
             }
         },
     }
@@ -108,6 +110,17 @@ pub(super) struct Booted {
     pages: Option<Pages>,
     /// Of a worker.
     snapshot: Option<Snapshot>,
+}
+
+impl After {
+    /// In the configuration's words, how a worker gets rid of a request.
+    pub(crate) fn isolation(self) -> Option<String> {
+        match self {
+            After::GoesOn | After::BootsAgain => None,
+            After::IsPutBack => Some(Isolation::Rewind.word().to_owned()),
+            After::Ends => Some(Isolation::Fork.word().to_owned()),
+        }
+    }
 }
 
 impl Booted {

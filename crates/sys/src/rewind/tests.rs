@@ -84,10 +84,15 @@ unsafe extern "C" fn again(context: *mut libc::c_void) -> ! {
         unsafe { libc::_exit(code) }
     }
     let rewound = round.snapshot.outcome().unwrap_or_default();
+    // Who takes them owns them: here nobody does.
+    round.snapshot.take_kept().for_each(std::mem::forget);
     (round.disturb)(rewound.number, round.large);
     if let Err(failure) = round.snapshot.check() {
         // SAFETY: the end of the process.
         unsafe { libc::_exit(FAILED + failure.kind() as i32) }
+    }
+    if KEEPS.load(std::sync::atomic::Ordering::Relaxed) {
+        round.snapshot.keep_open([271, 270].into_iter());
     }
     // SAFETY: taken, and one thread.
     unsafe { round.snapshot.rewind() }
@@ -124,6 +129,8 @@ fn after(round: &mut Round, rewound: Rewound) -> Option<i32> {
     (rewound.number == round.rounds).then_some(OK)
 }
 
+/// Two descriptors are to stay open this time.
+static KEEPS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 static mut WORD: u64 = 7;
 /// The list of mappings is not to be read.
 static mut READS_NO_LIST: bool = false;
@@ -337,6 +344,95 @@ fn the_kernels_state_is_put_back() {
         }),
         OK
     );
+}
+
+extern "C" fn handler(_: i32) {}
+
+extern "C" fn other_handler(signal: i32) {
+    std::hint::black_box(signal);
+}
+
+#[test]
+fn handlers_of_all_signals_are_put_back() {
+    const SIGNALS: [i32; 5] = [libc::SIGUSR1, libc::SIGUSR2, libc::SIGPIPE, libc::SIGCHLD, 60];
+    static mut BEFORE: [[u64; 4]; 5] = [[0; 4]; 5];
+    fn of(signal: i32) -> [u64; 4] {
+        let mut action = [0_u64; 4];
+        // SAFETY: there is room for the kernel's structure.
+        unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, 0, action.as_mut_ptr(), 8) };
+        action
+    }
+    fn set(signal: i32, handler: usize, flags: i32) {
+        // SAFETY: zeroes are a `sigaction`, and the handler does nothing.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            (action.sa_sigaction, action.sa_flags) = (handler, flags);
+            libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+        }
+    }
+    let code = in_child(|| {
+        // One is caught, one ignored, the others have their defaults.
+        set(libc::SIGUSR1, handler as *const () as usize, 0);
+        set(libc::SIGPIPE, libc::SIG_IGN, 0);
+        // SAFETY: one thread.
+        unsafe { BEFORE = SIGNALS.map(of) };
+        rounds(3, |_, _| {
+            // SAFETY: one thread.
+            if unsafe { BEFORE } != SIGNALS.map(of) {
+                // SAFETY: the end of the process.
+                unsafe { libc::_exit(LEFT) };
+            }
+            // Caught by another, caught, with another default, with other flags of the default, ignored.
+            set(
+                libc::SIGUSR1,
+                other_handler as *const () as usize,
+                libc::SA_RESTART,
+            );
+            set(libc::SIGUSR2, handler as *const () as usize, 0);
+            set(libc::SIGPIPE, libc::SIG_DFL, 0);
+            set(libc::SIGCHLD, libc::SIG_DFL, libc::SA_NOCLDWAIT);
+            set(60, libc::SIG_IGN, 0);
+        })
+    });
+    assert_eq!(code, OK);
+}
+
+#[test]
+fn a_thread_that_has_been_joined_is_none() {
+    let code = in_child(|| {
+        // On one processor, the kernel is often not done with a thread when it is joined.
+        // SAFETY: zeroes are a set of processors, and there is one.
+        unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(libc::sched_getcpu() as usize, &mut set);
+            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
+        }
+        rounds(300, |_, _| {
+            let _ = std::thread::spawn(|| ()).join();
+        })
+    });
+    assert_eq!(code, OK);
+}
+
+#[test]
+fn descriptors_that_are_kept_open_stay_and_are_there_once() {
+    let code = rounds(6, |round, _| {
+        // SAFETY: plain calls of one thread.
+        let is_open = |number: i32| unsafe { libc::fcntl(number, libc::F_GETFD) >= 0 };
+        let is_well = (round % 2 == 0) == !is_open(270) && is_open(271) == is_open(270) && !is_open(272);
+        if !is_well {
+            // SAFETY: the end of the process.
+            unsafe { libc::_exit(LEFT) };
+        }
+        // SAFETY: plain calls.
+        unsafe {
+            for number in [270, 271, 272] {
+                libc::dup2(1, number);
+            }
+        }
+        KEEPS.store(round % 2 == 0, std::sync::atomic::Ordering::Relaxed);
+    });
+    assert_eq!(code, OK);
 }
 
 /// A file that is open before the snapshot.
