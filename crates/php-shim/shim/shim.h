@@ -117,6 +117,8 @@ struct forkyard_shim_stack {
 void forkyard_shim_stack(struct forkyard_shim_stack *stack);
 /* After the start: names the files that extensions were loaded from. `each` must return. */
 void forkyard_shim_loaded(void (*each)(void *context, const char *path, size_t length), void *context);
+/* After the start of a zygote: the first extension that has started a thread or left a descriptor open; NULL: none is known. */
+const char *forkyard_shim_leaver(void);
 /* After the start: an ini value, which lives until it is changed; NULL: there is no such entry. */
 const char *forkyard_shim_ini(const char *name);
 

@@ -10,6 +10,7 @@ mod frameworks;
 mod isolation;
 mod kept;
 mod lives;
+mod modes;
 mod snapshots;
 mod soak;
 mod states;

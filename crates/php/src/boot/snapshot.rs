@@ -134,10 +134,12 @@ impl Booted {
     }
 
     /// In the preloader, before the first worker is made.
-    pub(super) fn keep(&mut self) -> Result<(), sys::Error> {
+    ///
+    /// `closable`: as for [`Pages::take`].
+    pub(super) fn keep(&mut self, closable: Option<Vec<RawFd>>) -> Result<(), sys::Error> {
         self.tally = Some(Tally::new()?);
         if self.after == After::IsPutBack {
-            self.pages = Some(Pages::take()?);
+            self.pages = Some(Pages::take(closable)?);
         }
         Ok(())
     }

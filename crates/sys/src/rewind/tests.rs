@@ -39,11 +39,16 @@ fn in_child(act: impl FnOnce() -> i32) -> i32 {
 
 /// A child that disturbs itself and is put back so many times; says its exit code.
 fn rounds(rounds: u64, disturb: fn(u64, &mut [u8])) -> i32 {
+    rounds_with(None, rounds, disturb)
+}
+
+/// `closable`: see [`Pages::take`].
+fn rounds_with(closable: Option<Vec<i32>>, rounds: u64, disturb: fn(u64, &mut [u8])) -> i32 {
     in_child(|| {
         let large: &mut [u8] = Box::leak(vec![1_u8; LARGE].into_boxed_slice());
         // libc keeps its stack for the next.
         let _ = std::thread::spawn(|| ()).join();
-        let Ok(pages) = Pages::take() else {
+        let Ok(pages) = Pages::take(closable) else {
             return NOT_TAKEN;
         };
         // What the process does after the copy for all is its own.
@@ -410,6 +415,59 @@ fn a_thread_that_has_been_joined_is_none() {
         rounds(300, |_, _| {
             let _ = std::thread::spawn(|| ()).join();
         })
+    });
+    assert_eq!(code, OK);
+}
+
+/// Files that are open before the snapshot, the one of a number that requests close, the other of one that they don't.
+#[test]
+fn descriptors_that_requests_close_or_replace_are_put_back() {
+    static mut FILES: [i32; 2] = [-1; 2];
+    fn sizes() -> [i64; 2] {
+        // SAFETY: plain calls of one thread; zeroes are a `stat`.
+        unsafe {
+            let files = FILES;
+            files.map(|file| {
+                let mut stat: libc::stat = std::mem::zeroed();
+                match libc::fstat(file, &mut stat) {
+                    0 => stat.st_size,
+                    _ => -1,
+                }
+            })
+        }
+    }
+    fn disturb(round: u64) {
+        if sizes() != [7, 8] {
+            // SAFETY: the end of the process.
+            unsafe { libc::_exit(LEFT) };
+        }
+        // SAFETY: plain calls of one thread.
+        unsafe {
+            let [closable, other] = FILES;
+            libc::close(closable);
+            libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY);
+            if round % 3 == 2 {
+                libc::close(other);
+                return;
+            }
+            for _ in 0..round * 8 {
+                libc::dup(1);
+            }
+        }
+    }
+    let code = in_child(|| {
+        // SAFETY: plain calls of one thread.
+        unsafe {
+            let files = [c"one", c"other"].map(|name| libc::memfd_create(name.as_ptr(), 0));
+            libc::ftruncate(files[0], 7);
+            libc::ftruncate(files[1], 8);
+            FILES = files;
+            // A gap.
+            libc::close(libc::dup2(1, files[1] + 2) - 1);
+        }
+        // SAFETY: one thread.
+        let closable = unsafe { FILES[0] };
+        rounds_with(Some(vec![closable]), 70, |round, _| disturb(round))
     });
     assert_eq!(code, OK);
 }
