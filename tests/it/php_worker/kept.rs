@@ -18,7 +18,7 @@ while (forkyard_handle_request(function () {
     echo getmypid();
     if (isset($_GET['waits'])) {
         fastcgi_finish_request();
-        fread(fopen(__DIR__ . '/data/waits', 'r'), 1);
+        fread(fopen(__DIR__ . '/waits', 'r'), 1);
     }
 }));
 "#;
@@ -135,7 +135,7 @@ fn more_connections_than_workers_are_all_served_and_no_worker_is_replaced() {
 #[test]
 fn a_connection_whose_worker_works_on_after_its_answer_is_served_by_a_sibling() {
     let daemon = daemon(2);
-    let fifo = daemon.dir.join("data/waits");
+    let fifo = daemon.dir.join("waits");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::from_bits_truncate(0o666)).expect("mkfifo");
     fs::set_permissions(&fifo, std::os::unix::fs::PermissionsExt::from_mode(0o666)).expect("chmod");
     let mut client = daemon.client("snap").kept();
@@ -155,8 +155,8 @@ fn a_connection_whose_worker_works_on_after_its_answer_is_served_by_a_sibling() 
 /// Changes what the kernel keeps by libc's own functions, without PHP's.
 const NATIVE: &str = r#"<?php
 $libc = FFI::cdef('
-    struct action { void *handler; unsigned long mask[16]; int flags; void *restorer; };
-    struct limit { unsigned long soft, hard; };
+    struct action { uint64_t handler, mask[16]; int flags; uint64_t restorer; };
+    struct limit { uint64_t soft, hard; };
     int sigaction(int, const struct action *, struct action *);
     int setrlimit(int, const struct limit *);
     int getrlimit(int, struct limit *);
@@ -169,8 +169,7 @@ while (forkyard_handle_request(function () use ($libc) {
     $old = $libc->new('struct action');
     foreach (SIGNALS as $signal => $name) {
         $libc->sigaction($signal, null, FFI::addr($old));
-        $found[] = $name . ' ' . ($old->handler === null ? 'default' : FFI::cast('unsigned long', $old->handler)->cdata)
-            . ' ' . ($signal == 17 ? $old->flags & 2 : '');
+        $found[] = "$name $old->handler " . ($signal == 17 ? $old->flags & 2 : '');
     }
     $limit = $libc->new('struct limit');
     $libc->getrlimit(FSIZE, FFI::addr($limit));
@@ -180,12 +179,8 @@ while (forkyard_handle_request(function () use ($libc) {
     foreach (SIGNALS as $signal => $name) {
         // To be ignored; one that is, has its default.
         $libc->sigaction($signal, null, FFI::addr($old));
-        $new->handler = $name == 'SIGPIPE' ? null : FFI::cast('void *', 1);
-        $new->flags = 0;
-        if ($name == 'SIGCHLD') {
-            $new->handler = null;
-            $new->flags = 2;
-        }
+        $new->handler = in_array($name, ['SIGPIPE', 'SIGCHLD']) ? 0 : 1;
+        $new->flags = $name == 'SIGCHLD' ? 2 : 0;
         $libc->sigaction($signal, FFI::addr($new), null);
     }
     echo json_encode($found);
@@ -205,7 +200,7 @@ fn signals_and_limits_that_native_code_changes_are_put_back() {
         answer.expect("answer").body()
     };
     let first = said();
-    assert!(first.contains("SIGALRM default"), "PHP {PHP}: {first}");
+    assert!(first.contains("SIGALRM 0 "), "PHP {PHP}: {first}");
     for _ in 0..3 {
         assert_eq!(said(), first);
     }
