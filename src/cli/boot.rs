@@ -9,7 +9,17 @@ pub(super) fn line(boot: &Boot) -> String {
     let took = boot
         .took_ms
         .map_or_else(String::new, |ms| format!(" in {:.2} s", ms as f64 / 1000.0));
-    let mut line = format!("boots once ({}){took}", boot.mode);
+    if let Some(because) = &boot.because {
+        return format!(
+            "boots in each request ({}), not once: {}; {} requests since",
+            boot.mode,
+            printable(because),
+            boot.requests
+        );
+    }
+    let isolation = boot.isolation.as_ref();
+    let how = isolation.map_or_else(String::new, |isolation| format!(", {}", printable(isolation)));
+    let mut line = format!("boots once ({}{how}){took}", boot.mode);
     for request in &boot.warm_up {
         let seconds = request.took_ms as f64 / 1000.0;
         let _ = write!(line, ", {} in {seconds:.2} s", printable(&request.path));

@@ -342,11 +342,17 @@ impl WorkerMode {
 impl Isolation {
     /// What a word stands for.
     pub fn from_word(word: &str) -> Option<Isolation> {
-        match word {
-            "auto" => Some(Isolation::Auto),
-            "rewind" => Some(Isolation::Rewind),
-            "fork" => Some(Isolation::Fork),
-            _ => None,
+        [Isolation::Auto, Isolation::Rewind, Isolation::Fork]
+            .into_iter()
+            .find(|isolation| isolation.word() == word)
+    }
+
+    /// As the configuration has it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Isolation::Auto => "auto",
+            Isolation::Rewind => "rewind",
+            Isolation::Fork => "fork",
         }
     }
 }

@@ -68,6 +68,7 @@ static PHP_MINIT_FUNCTION(forkyard)
     }
     if (is_zygote) {
         zend_register_extension(&zygote_hook, NULL);
+        watch_extensions();
     }
     return SUCCESS;
 }

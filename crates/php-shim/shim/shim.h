@@ -117,6 +117,8 @@ struct forkyard_shim_stack {
 void forkyard_shim_stack(struct forkyard_shim_stack *stack);
 /* After the start: names the files that extensions were loaded from. `each` must return. */
 void forkyard_shim_loaded(void (*each)(void *context, const char *path, size_t length), void *context);
+/* After the start of a zygote: the first extension that has started a thread or left a descriptor open; NULL: none is known. */
+const char *forkyard_shim_leaver(void);
 /* After the start: an ini value, which lives until it is changed; NULL: there is no such entry. */
 const char *forkyard_shim_ini(const char *name);
 
@@ -215,6 +217,8 @@ struct forkyard_shim_script {
 };
 /* In the preloader: runs it. Returns when it has ended, there or in a worker. 0, or -1 when PHP could not begin. */
 int forkyard_shim_run_script(const struct forkyard_shim_script *script);
+/* In the preloader, before any worker: each request boots the application that is to boot once, for this reason. */
+void forkyard_shim_boots_again(const char *why, size_t length);
 /* In a worker of such a script, between two requests: how much memory PHP's own heap has taken from the system. */
 uint64_t forkyard_shim_heap_bytes(void);
 /* Likewise: 1 when OPcache takes no more code, else 0. */

@@ -26,6 +26,8 @@ static bool is_in_worker;
 static uint32_t first_young_object = 1;
 /* Requests of the worker, with the one that it has. */
 static zend_long request_count;
+/* Why each request boots the application; NULL: it boots once. */
+static zend_string *boots_again;
 /* As the boot has left them: the seconds of set_time_limit(), and ignore_user_abort(). */
 static zend_long boot_time_limit;
 static bool boot_ignores_abort;
@@ -374,6 +376,8 @@ static void handle_in_ordinary_request(zend_fcall_info *handler, zend_fcall_info
         return;
     }
     has_answered = true;
+    request_count++;
+    gettimeofday(&booted, NULL);
     ZVAL_UNDEF(&result);
     handler->retval = &result;
     handler->params = NULL;
@@ -439,10 +443,14 @@ static PHP_FUNCTION(forkyard_handle_request)
 static PHP_FUNCTION(forkyard_worker)
 {
     ZEND_PARSE_PARAMETERS_NONE();
+    bool has_booted = worker_script ? is_in_worker : has_answered;
     array_init(return_value);
-    add_assoc_string(return_value, "mode", worker_script ? (char *)worker_script->mode : "");
-    add_assoc_bool(return_value, "is_booting", !is_in_worker);
-    if (is_in_worker) {
+    add_assoc_string(return_value, "mode", worker_script ? worker_script->mode : "ordinary");
+    if (boots_again) {
+        add_assoc_stringl(return_value, "because", ZSTR_VAL(boots_again), ZSTR_LEN(boots_again));
+    }
+    add_assoc_bool(return_value, "is_booting", !has_booted);
+    if (has_booted) {
         add_assoc_double(return_value, "booted", (double)booted.tv_sec + (double)booted.tv_usec / 1000000);
     } else {
         add_assoc_null(return_value, "booted");
@@ -629,6 +637,11 @@ static int run_worker_script(void)
     forget_script_path();
     php_request_shutdown(NULL);
     return 0;
+}
+
+EXPORT void forkyard_shim_boots_again(const char *why, size_t length)
+{
+    boots_again = zend_string_init(why, length, 1);
 }
 
 EXPORT uint64_t forkyard_shim_heap_bytes(void)

@@ -9,6 +9,8 @@
  * Those that a pool's scripts use are then copied when these are compiled, as any others.
  */
 
+#include <sys/stat.h>
+
 static bool is_zygote;
 static zend_result (*held_back)(void);
 
@@ -30,6 +32,62 @@ static zend_extension zygote_hook = {
     .startup = hold_back,
     .resource_number = -1,
 };
+
+/* Extensions whose start is watched: what starts a thread or leaves a descriptor open can't be forked for pools of several users. */
+enum { MOST_WATCHED = 256 };
+static struct { zend_module_entry *module; zend_result (*start)(INIT_FUNC_ARGS); } watched[MOST_WATCHED];
+static size_t watched_count;
+/* The first that has left something; NULL: none has. */
+static const char *leaver;
+
+/* Changes with a thread or a descriptor that comes. */
+static uint64_t threads_and_descriptors(void)
+{
+    struct stat threads = {0};
+    int free_number = dup(STDERR_FILENO);
+    if (free_number >= 0) {
+        close(free_number);
+    }
+    stat("/proc/self/task", &threads);
+    return (uint64_t)threads.st_nlink << 32 | (uint32_t)free_number;
+}
+
+static zend_result start_watched(INIT_FUNC_ARGS)
+{
+    for (size_t i = 0; i < watched_count; i++) {
+        zend_module_entry *module = watched[i].module;
+        if (module->module_number != module_number) {
+            continue;
+        }
+        module->module_startup_func = watched[i].start;
+        uint64_t before = threads_and_descriptors();
+        zend_result result = module->module_startup_func(INIT_FUNC_ARGS_PASSTHRU);
+        if (!leaver && threads_and_descriptors() != before) {
+            leaver = module->name;
+        }
+        return result;
+    }
+    return FAILURE;
+}
+
+/* Before extensions that come from files are started. */
+static void watch_extensions(void)
+{
+    zend_module_entry *module;
+    ZEND_HASH_FOREACH_PTR(&module_registry, module) {
+        if (!module->handle || module->module_started || !module->module_startup_func || watched_count == MOST_WATCHED) {
+            continue;
+        }
+        watched[watched_count].module = module;
+        watched[watched_count++].start = module->module_startup_func;
+        module->module_startup_func = start_watched;
+    } ZEND_HASH_FOREACH_END();
+}
+
+EXPORT const char *forkyard_shim_leaver(void)
+{
+    return leaver;
+}
 
 /* What OPcache looks up while it starts, by version of PHP's interface: only where that was compared with a start that hides
  * nothing. */

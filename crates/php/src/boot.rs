@@ -17,9 +17,9 @@ use connections::Connections;
 use forkyard_config as config;
 use forkyard_spawn::setupper::Notes;
 use forkyard_spawn::step::Step;
-use forkyard_sys::clock;
 use forkyard_sys::memfile::Placed;
 use forkyard_sys::process::{self, exit_now};
+use forkyard_sys::{clock, fd};
 use forkyard_worker::runtime::php::protocol::{BootTimes, EXIT_START_FAILED};
 use forkyard_worker::runtime::preloader::Preloader;
 use forkyard_worker::worker::RestartReason;
@@ -29,6 +29,7 @@ pub(crate) use snapshot::Survivors;
 pub(crate) use snapshot::{After, after_requests, not_tested};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io::Write;
+use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
@@ -59,6 +60,8 @@ struct Boot<'p> {
     php: &'p Php,
     script: CString,
     connections: Connections,
+    /// Descriptors that were open before the boot.
+    open_before: Vec<(RawFd, String)>,
     warm_up: WarmUp,
     request: BootRequest,
     /// What the warm-up request under way has answered.
@@ -105,6 +108,7 @@ pub(crate) fn run(
         php,
         script,
         connections,
+        open_before: fd::open_ones().unwrap_or_default(),
         request: BootRequest {
             params: warm_up.boot.pairs.as_ptr(),
             count: warm_up.boot.pairs.len(),
@@ -118,7 +122,10 @@ pub(crate) fn run(
         failure: None,
         booted: Booted::new(after),
         begun: clock::now().as_nanos(),
-        times: BootTimes::default(),
+        times: BootTimes {
+            isolation: after.isolation(),
+            ..BootTimes::default()
+        },
     }));
     // SAFETY: `boot` lives until it is taken back below, and only the functions use it meanwhile, one at a time: PHP calls
     // them from where it was called, and they return before it goes on.
@@ -315,12 +322,20 @@ impl<'p> Boot<'p> {
         }
         // These functions close what the boot has opened.
         let left_open = self.check()?;
-        self.booted.keep().map_err(|error| Failure {
+        self.booted.keep(self.closable()).map_err(|error| Failure {
             summary: format!("the snapshot could not be taken: {error}"),
             solution: "Check that the machine has memory to spare, and the service's limits.",
             details: None,
         })?;
         Ok(left_open)
+    }
+
+    /// The descriptors that scripts can close one by one: those that the boot has opened. `None`: they can close any.
+    fn closable(&self) -> Option<Vec<RawFd>> {
+        let open = fd::open_ones().ok()?;
+        let is_of_boot = |one: &(RawFd, String)| !self.open_before.contains(one);
+        let of_boot = open.into_iter().filter(is_of_boot);
+        (!has_native_calls(self.php)).then(|| of_boot.map(|(number, _)| number).collect())
     }
 
     /// Whether workers can be forked of the process.
@@ -367,6 +382,18 @@ impl<'p> Boot<'p> {
         }
         let room = KEPT_BYTES.saturating_sub(self.answer.len());
         self.answer.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+}
+
+/// Whether scripts can call functions of libraries by FFI.
+fn has_native_calls(php: &Php) -> bool {
+    match php.ini(c"ffi.enable").as_deref() {
+        None | Some("" | "0" | "off" | "no" | "false") => false,
+        // Scripts that are preloaded can.
+        Some("preload") => php
+            .ini(c"opcache.preload")
+            .is_some_and(|script| !script.is_empty()),
+        Some(_) => true,
     }
 }
 

@@ -198,6 +198,8 @@ pub(crate) struct WorkerFacts {
 }
 
 type IsCodeFullFn = unsafe extern "C" fn() -> c_int;
+type LeaverFn = unsafe extern "C" fn() -> *const c_char;
+type BootsAgainFn = unsafe extern "C" fn(*const c_char, usize);
 type HeapBytesFn = unsafe extern "C" fn() -> u64;
 type RunScriptFn = unsafe extern "C" fn(*const WorkerScript) -> c_int;
 type StartFn = unsafe extern "C" fn(*const StartArguments) -> c_int;
@@ -241,6 +243,8 @@ pub(crate) struct Php {
     before_snapshot: BeforeSnapshotFn,
     is_code_full: IsCodeFullFn,
     heap_bytes: HeapBytesFn,
+    boots_again: BootsAgainFn,
+    leaver: LeaverFn,
 }
 
 impl Php {
@@ -327,6 +331,12 @@ impl Php {
                 ),
                 before_snapshot: std::mem::transmute::<NonNull<c_void>, BeforeSnapshotFn>(
                     shim.symbol(c"forkyard_shim_before_snapshot")?,
+                ),
+                leaver: std::mem::transmute::<NonNull<c_void>, LeaverFn>(
+                    shim.symbol(c"forkyard_shim_leaver")?,
+                ),
+                boots_again: std::mem::transmute::<NonNull<c_void>, BootsAgainFn>(
+                    shim.symbol(c"forkyard_shim_boots_again")?,
                 ),
                 heap_bytes: std::mem::transmute::<NonNull<c_void>, HeapBytesFn>(
                     shim.symbol(c"forkyard_shim_heap_bytes")?,
@@ -481,6 +491,21 @@ impl Php {
     pub(crate) fn before_snapshot(&self, is_to_rewind: bool) -> bool {
         // SAFETY: the script waits in the function that has called this.
         unsafe { (self.before_snapshot)(c_int::from(is_to_rewind)) == 0 }
+    }
+
+    /// In a zygote: the first extension that has started a thread or left a descriptor open.
+    pub(crate) fn leaver(&self) -> Option<String> {
+        // SAFETY: NULL or a C string that lives as long as the extension.
+        unsafe {
+            let name = (self.leaver)();
+            (!name.is_null()).then(|| CStr::from_ptr(name).to_string_lossy().into_owned())
+        }
+    }
+
+    /// In the preloader: each request boots the application that is to boot once, for this reason.
+    pub(crate) fn boots_again(&self, why: &str) {
+        // SAFETY: so many bytes, of which it makes a copy.
+        unsafe { (self.boots_again)(why.as_ptr().cast(), why.len()) }
     }
 
     /// In a worker of such a script, between two requests: bytes that PHP's own heap has taken from the system.

@@ -162,15 +162,23 @@ pub(crate) fn run() -> ExitCode {
         Ok(started) => started,
         Err(error) => return failed(&preloader, notes.as_ref(), &error),
     };
+    let mut boot = None;
     if let Some(script) = &config.worker {
         hold_values(&php, &config);
-        let after = match boot::after_requests(script, &php) {
+        let (after, boots_again) = match boot::after_requests(script, &php) {
             Ok(after) => after,
             Err(error) => return failed(&preloader, notes.as_ref(), &error),
         };
         if after != boot::After::BootsAgain {
             return boot::run(preloader, &php, script, after, notes);
         }
+        if let Some(why) = &boots_again {
+            php.boots_again(why);
+        }
+        boot = Some(BootTimes {
+            boots_again,
+            ..BootTimes::default()
+        });
     }
     let mut cache = OpCache {
         php: &php,
@@ -182,19 +190,20 @@ pub(crate) fn run() -> ExitCode {
     if let Some(notes) = notes {
         notes.finish(Step::SubprocessAppLoadOrExec);
     }
-    preloader.ready(&ready(&php, false, None));
+    preloader.ready(&ready(&php, false, boot));
     serve(preloader, &php, &mut cache, None)
 }
 
 /// What PHP is, once it has started. `has_memory`: a zygote sends some along.
-/// `boot`: so has the application, in that time.
+/// `boot`: so has an application that is to boot once, or not.
 pub(crate) fn ready(php: &Php, has_memory: bool, boot: Option<BootTimes>) -> Answer {
     Answer::Ready {
         version: php.version.clone(),
         extensions: php.ini(c"extension_dir").map(PathBuf::from),
         loaded: loaded(php),
         powered_by: powered_by(php),
-        is_code_cached: boot.is_some() || warm::is_code_cached(php),
+        is_code_cached: boot.as_ref().is_some_and(|boot| boot.boots_again.is_none())
+            || warm::is_code_cached(php),
         stack: Some(StackSource::Php(php.stack())),
         has_memory,
         boot,

@@ -101,7 +101,7 @@ fn start(preloader: &Preloader, held: Option<&IniFiles>) -> Result<(Php, Zygote,
     }
     let before = fd::open_ones()?;
     let php = start_php(config, held, Role::Zygote, settings.pool.pushes_jobs())?;
-    let lock = alone(&before).map_err(Error::Unfit)?;
+    let lock = alone(&before, php.leaver().as_deref()).map_err(Error::Unfit)?;
     program::let_go_of_code();
     heap::trim();
     let description = shared_mappings::describe()?;
@@ -143,21 +143,22 @@ fn prepare_for_many(description: &str) -> Result<(), sys::Error> {
 }
 
 /// Looks whether a fork of this process has all that it has: no thread but this one, and no descriptor that an extension has
-/// opened, which all would share. Says which is OPcache's lock.
-fn alone(before: &[(RawFd, String)]) -> Result<Option<RawFd>, String> {
+/// opened, which all would share. Says which is OPcache's lock. `leaver`: the extension that has left something.
+fn alone(before: &[(RawFd, String)], leaver: Option<&str>) -> Result<Option<RawFd>, String> {
+    let who = leaver.map_or_else(
+        || "an extension of PHP".to_owned(),
+        |name| format!("the extension {name}"),
+    );
     let threads = std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
     if threads != 1 {
-        return Err(format!(
-            "an extension of PHP has started {} threads",
-            threads.saturating_sub(1)
-        ));
+        return Err(format!("{who} has started {} threads", threads.saturating_sub(1)));
     }
     let now = fd::open_ones().map_err(|error| error.to_string())?;
     let mut lock = None;
     for (fd, target) in now.into_iter().filter(|entry| !before.contains(entry)) {
         let is_lock = LOCKS.iter().any(|name| target.contains(name));
         if !is_lock || lock.replace(fd).is_some() {
-            return Err(format!("an extension of PHP has opened {target}"));
+            return Err(format!("{who} has opened {target}"));
         }
     }
     Ok(lock)

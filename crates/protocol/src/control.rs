@@ -473,8 +473,14 @@ pub struct LeftOut {
 /// The boot of an application that boots once.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Boot {
-    /// `worker_mode`.
+    /// What runs: `loop`, `snapshot`, or `ordinary`, where each request boots the application.
     pub mode: String,
+    /// Of a snapshot, how a worker gets rid of a request: `rewind` or `fork`. Nothing as long as that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<String>,
+    /// Why the mode is not that of `worker_mode`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub because: Option<String>,
     /// How long it took, milliseconds; nothing as long as it goes on, and after an upgrade.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took_ms: Option<u64>,

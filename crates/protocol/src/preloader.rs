@@ -91,7 +91,7 @@ pub struct Parcel {
     pub context: usize,
 }
 
-/// How long it took to boot an application that boots once.
+/// How an application that is to boot once has done so.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BootTimes {
     /// The script, up to its first request; milliseconds.
@@ -99,6 +99,12 @@ pub struct BootTimes {
     /// Each of the warm-up requests; milliseconds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warm_up_ms: Vec<u64>,
+    /// How a worker gets rid of a request, where it does: `rewind` or `fork`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<String>,
+    /// It has not booted: each request boots it, for this reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boots_again: Option<String>,
 }
 
 /// From the preloader.
@@ -265,6 +271,7 @@ mod tests {
         let times = BootTimes {
             boot_ms: 31,
             warm_up_ms: vec![5, 6],
+            ..BootTimes::default()
         };
         assert_eq!(json(&times), r#"{"boot_ms":31,"warm_up_ms":[5,6]}"#);
         assert_eq!(

@@ -233,7 +233,12 @@ fn rewound(pool: &Pool) -> Option<&RewoundTotals> {
 fn modes<'p>(pools: &[(Labels, &'p Pool)]) -> Vec<(Labels, &'p Pool)> {
     let pools = pools.iter();
     pools
-        .filter_map(|(labels, pool)| Some((with(labels, "mode", &boot(pool)?.mode), *pool)))
+        .filter_map(|(labels, pool)| {
+            let boot = boot(pool)?;
+            let mut labels = with(labels, "mode", &boot.mode);
+            labels.extend(boot.isolation.clone().map(|isolation| ("isolation", isolation)));
+            Some((labels, *pool))
+        })
         .collect()
 }
 

@@ -45,6 +45,12 @@ pub(super) struct Make {
     pub(super) boot: Option<BootTimes>,
 }
 
+/// As much of a reason as the log and the status show.
+pub(super) fn credible_reason(reason: &str) -> String {
+    const MOST: usize = 200;
+    reason.chars().filter(|c| !c.is_control()).take(MOST).collect()
+}
+
 impl Make {
     /// Its workers come from a process that was started from these files. `has_workers`: it has some already.
     pub(super) fn begin(&mut self, origin: Option<Fingerprint>, has_workers: bool) {
@@ -70,6 +76,11 @@ impl Executor {
         let is_elsewhere = |path: &&PathBuf| path.parent() != extensions.as_deref();
         let files = extensions.iter().chain(loaded.iter().filter(is_elsewhere));
         let mut fingerprints = FingerprintCache::default();
+        let boot = boot.map(|boot| BootTimes {
+            isolation: boot.isolation.filter(is_credible),
+            boots_again: boot.boots_again.map(|reason| credible_reason(&reason)),
+            ..boot
+        });
         Facts {
             is_code_cached,
             boot,

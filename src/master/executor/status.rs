@@ -4,7 +4,7 @@ use super::generation::Generation;
 use super::pools::RunningPool;
 use super::totals::Reading;
 use super::{Applications, Executor, GenerationId, Helpers, Pools, Rights};
-use crate::config::{Address, Application, ProcessManager, WorkerMode};
+use crate::config::{Address, Application, Isolation, ProcessManager, WorkerMode};
 use crate::control::protocol::{self, Answer, Format, LastError, Status, WorkerLimits};
 use crate::listen::{Listener, SocketPath};
 use crate::master::event::PoolId;
@@ -273,11 +273,23 @@ fn boot(generation: &Generation) -> Option<protocol::Boot> {
     };
     let script = php.worker.as_ref()?;
     let times = generation.make.boot.as_ref();
+    let because = times.and_then(|times| times.boots_again.clone());
+    let isolation = times.and_then(|times| times.isolation.clone());
+    let is_put_back = script.mode == WorkerMode::Snapshot
+        && because.is_none()
+        && isolation.as_deref() != Some(Isolation::Fork.word());
     let paths = script.warm_up_requests.iter();
     let warm_up = paths.zip(times.into_iter().flat_map(|times| &times.warm_up_ms));
     Some(protocol::Boot {
-        mode: script.mode.word().to_owned(),
-        took_ms: times.map(|times| times.boot_ms),
+        mode: match because {
+            None => script.mode.word().to_owned(),
+            Some(_) => "ordinary".to_owned(),
+        },
+        took_ms: times
+            .filter(|times| times.boots_again.is_none())
+            .map(|times| times.boot_ms),
+        isolation,
+        because,
         warm_up: warm_up
             .map(|(path, took_ms)| protocol::WarmUp {
                 path: path.clone(),
@@ -285,7 +297,7 @@ fn boot(generation: &Generation) -> Option<protocol::Boot> {
             })
             .collect(),
         requests: generation.reading().counts.requests,
-        rewound: (script.mode == WorkerMode::Snapshot).then(|| {
+        rewound: is_put_back.then(|| {
             let [requests, nanos, pages] = generation.rewound();
             protocol::RewoundTotals {
                 requests,

@@ -3,6 +3,7 @@
 
 use super::generation::Generation;
 use super::launches::{exit_of_report, summary};
+use super::make::credible_reason;
 use super::preloader::Command;
 use super::shared::{MadeFrom, common};
 use super::{Executor, Helpers, Pools};
@@ -134,8 +135,7 @@ impl Executor {
         reason: &str,
         is_preliminary: bool,
     ) -> Option<(BTreeSet<GenerationId>, BTreeSet<GenerationId>)> {
-        let reason = reason.chars().filter(|c| !c.is_control());
-        let reason: String = reason.take(MOST_OF_A_REASON).collect();
+        let reason = credible_reason(reason);
         self.note_unfit(pid, &reason);
         let mut preloaders = self.helpers.preloaders.get_mut(&pid).into_iter();
         let zygote = preloaders.find(|it| it.is_zygote())?;
@@ -289,8 +289,6 @@ impl Executor {
 const MOST_STARTED_AT_ONCE: usize = 4;
 /// So many kinds are looked at: comparing them takes time.
 const MOST_KINDS: usize = 16;
-/// Characters of what a process says of itself.
-const MOST_OF_A_REASON: usize = 200;
 
 /// How long a process that was killed may take to end before it is left alone.
 const END: Duration = Duration::from_secs(2);

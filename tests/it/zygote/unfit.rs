@@ -67,7 +67,7 @@ fn a_thread_is_none_that_could_be_forked() {
     let dir = directory();
     let extension = extension(dir.path(), "THREAD");
     let values = format!(", extension = \"{}\"", extension.display());
-    falls_back(&values, "", "an extension of PHP has started 1 threads");
+    falls_back(&values, "", "the extension unfit has started 1 threads");
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_socket_would_be_everybodys() {
     let dir = directory();
     let extension = extension(dir.path(), "SOCKET");
     let values = format!(", extension = \"{}\"", extension.display());
-    falls_back(&values, "", "an extension of PHP has opened socket:");
+    falls_back(&values, "", "the extension unfit has opened socket:");
 }
 
 #[test]

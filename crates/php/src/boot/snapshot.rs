@@ -34,34 +34,40 @@ pub(crate) enum After {
     BootsAgain,
 }
 
-/// What the pool wants, and PHP and the kernel can; or why the pool can't start.
-pub(crate) fn after_requests(script: &config::WorkerScript, php: &Php) -> Result<After, Error> {
+/// What the pool wants, and PHP and the kernel can; or why the pool can't start. With [`After::BootsAgain`], why that is so.
+pub(crate) fn after_requests(
+    script: &config::WorkerScript,
+    php: &Php,
+) -> Result<(After, Option<String>), Error> {
     match (script.mode, script.isolation) {
-        (WorkerMode::Loop, _) => Ok(After::GoesOn),
-        (WorkerMode::Snapshot, Isolation::Fork) => Ok(After::Ends),
+        (WorkerMode::Loop, _) => Ok((After::GoesOn, None)),
+        (WorkerMode::Snapshot, Isolation::Fork) => Ok((After::Ends, None)),
         (WorkerMode::Snapshot, Isolation::Rewind) if !php.is_known => Err(Error::Boot(Box::new(Failure {
             summary: format!("no worker is put back to its snapshot: {}", not_tested(php)),
             solution: "Write isolation = \"fork\" for a new worker for each request, or leave isolation out.",
             details: None,
         }))),
         (WorkerMode::Snapshot, Isolation::Auto) if !php.is_known => {
+            let why = not_tested(php);
             log::warn!(
-                "each request boots the application: {}. Write isolation = \"fork\" for a new worker for each request, or \
-                 worker_mode = \"loop\" if the application is written for it",
-                not_tested(php)
+                "each request boots the application: {why}. Write isolation = \"fork\" for a new worker for each request, or \
+                 worker_mode = \"loop\" if the application is written for it"
             );
-            Ok(After::BootsAgain)
+            Ok((After::BootsAgain, Some(why)))
         }
-        (WorkerMode::Snapshot, Isolation::Rewind) => Ok(rewind::is_possible().map(|()| After::IsPutBack)?),
+        (WorkerMode::Snapshot, Isolation::Rewind) => {
+            Ok(rewind::is_possible().map(|()| (After::IsPutBack, None))?)
+        }
         (WorkerMode::Snapshot, Isolation::Auto) => match rewind::is_possible() {
-            Ok(()) => Ok(After::IsPutBack),
+            Ok(()) => Ok((After::IsPutBack, None)),
             Err(error) => {
                 log::warn!(
                     "each request boots the application: this kernel can't put a worker back to its snapshot ({error}). That \
                      takes Linux 6.7 and a filter of system calls that allows userfaultfd(2). Write isolation = \"fork\" for a \
                      new worker for each request, or worker_mode = \"loop\" if the application is written for it"
                 );
-                Ok(After::BootsAgain)
+                let why = format!("this kernel can't put a worker back to its snapshot ({error})");
+                Ok((After::BootsAgain, Some(why)))
             }
         },
     }
@@ -130,6 +136,17 @@ pub(super) struct Booted {
     snapshot: Option<Snapshot>,
 }
 
+impl After {
+    /// In the configuration's words, how a worker gets rid of a request.
+    pub(crate) fn isolation(self) -> Option<String> {
+        match self {
+            After::GoesOn | After::BootsAgain => None,
+            After::IsPutBack => Some(Isolation::Rewind.word().to_owned()),
+            After::Ends => Some(Isolation::Fork.word().to_owned()),
+        }
+    }
+}
+
 impl Booted {
     pub(super) fn new(after: After) -> Booted {
         Booted {
@@ -141,10 +158,12 @@ impl Booted {
     }
 
     /// In the preloader, before the first worker is made.
-    pub(super) fn keep(&mut self) -> Result<(), sys::Error> {
+    ///
+    /// `closable`: as for [`Pages::take`].
+    pub(super) fn keep(&mut self, closable: Option<Vec<RawFd>>) -> Result<(), sys::Error> {
         self.tally = Some(Tally::new()?);
         if self.after == After::IsPutBack {
-            self.pages = Some(Pages::take()?);
+            self.pages = Some(Pages::take(closable)?);
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 /// After so many rewindings all pages are protected anew, and the list of mappings is read in any case.
 const RENEWAL: u64 = 1000;
-/// After so many, all pages are looked at in any case.
+/// After so many, all pages are looked at and all descriptors are put back in any case.
 const LOOK: u64 = 32;
 
 impl Snapshot {
@@ -129,9 +129,11 @@ unsafe extern "C" fn put_back(book: *mut libc::c_void) -> ! {
 }
 
 fn put_all_back(book: &mut Book, rewound: &mut Rewound) -> Result<(), Unrewindable> {
-    book.descriptors.put_back(&book.kept[..book.kept_count])?;
-    book.state.put_back()?;
     let is_due = rewound.number % RENEWAL == 0;
+    let is_thorough = rewound.number % LOOK == 0 || is_due;
+    book.descriptors
+        .put_back(&book.kept[..book.kept_count], is_thorough)?;
+    book.state.put_back()?;
     if is_due || (!book.has_same_size()? && !book.unmap_between()?) {
         rewound.has_read_mappings = true;
         book.unmap_new()?;
@@ -142,7 +144,7 @@ fn put_all_back(book: &mut Book, rewound: &mut Rewound) -> Result<(), Unrewindab
     // The first write to a page since all were protected is a page fault. Without any, no page was written to that had not been
     // before, and no mapping that came since has a page.
     let is_known = !rewound.has_read_mappings
-        && rewound.number % LOOK != 0
+        && !is_thorough
         && book.faults_now()? == book.faults
         && book.has_same_pages();
     match is_known {

@@ -8,6 +8,9 @@ use nix::errno::Errno;
 /// More than a worker has open before its first request.
 const MOST: usize = 1024;
 
+/// Gaps are filled below this number.
+const MOST_FILLED: i32 = 256;
+
 /// One that was open.
 #[derive(Debug, Clone, Copy, Default)]
 struct Descriptor {
@@ -15,6 +18,8 @@ struct Descriptor {
     /// Of the copy.
     copy: i32,
     is_close_on_exec: bool,
+    /// It is put back each time.
+    is_closable: bool,
 }
 
 /// All that were open, by number. Zeroes are a value.
@@ -25,12 +30,18 @@ pub(super) struct Descriptors {
     /// From where to where the copies are, and what putting back needs.
     first_copy: i32,
     last: i32,
+    /// All are put back each time. Otherwise all numbers up to the last are in use.
+    is_exact: bool,
 }
 
 impl Descriptors {
-    /// Notes those that are open now. `needed`: by what puts them back. They get a number as high as a copy's, which is as
-    /// safe from requests, and so need none.
-    pub(super) fn note<'o>(&mut self, needed: impl Iterator<Item = &'o mut i32>) -> Result<()> {
+    /// Notes those that are open now, and fills the gaps between them. `needed`: by what puts them back. They get a number as high as
+    /// a copy's, which is as safe from requests, and so need none. `closable`: see [`Pages::take`](super::Pages::take).
+    pub(super) fn note<'o>(
+        &mut self,
+        needed: impl Iterator<Item = &'o mut i32>,
+        closable: Option<&[i32]>,
+    ) -> Result<()> {
         let mut numbers: Vec<i32> = crate::fd::open_ones()?
             .into_iter()
             .map(|(number, _)| number)
@@ -51,12 +62,25 @@ impl Descriptors {
             self.last = self.last.max(moved);
             *own = moved;
         }
-        for number in numbers {
+        self.is_exact = closable.is_none() || first_copy > MOST_FILLED;
+        let before = numbers.len();
+        if !self.is_exact {
+            fill_gaps(first_copy, &mut numbers)?;
+        }
+        let mut of_gaps = None;
+        for (index, number) in numbers.into_iter().enumerate() {
             // SAFETY: numbers; the copy is nothing's but this table's.
             let (flags, copy) = unsafe {
                 let flags = libc::fcntl(number, libc::F_GETFD);
-                (flags, libc::fcntl(number, libc::F_DUPFD_CLOEXEC, first_copy))
+                let copy = match of_gaps {
+                    Some(copy) => copy,
+                    None => libc::fcntl(number, libc::F_DUPFD_CLOEXEC, first_copy),
+                };
+                (flags, copy)
             };
+            if index >= before {
+                of_gaps = Some(copy);
+            }
             if flags < 0 || copy < 0 {
                 return Err(failed("fcntl", number));
             }
@@ -71,37 +95,77 @@ impl Descriptors {
                 number,
                 copy,
                 is_close_on_exec: flags & libc::FD_CLOEXEC != 0,
+                is_closable: number <= libc::STDERR_FILENO
+                    || closable.is_some_and(|closable| closable.contains(&number)),
             };
             self.count += 1;
             self.last = self.last.max(copy);
         }
+        self.all[..self.count].sort_unstable_by_key(|descriptor| descriptor.number);
         Ok(())
     }
 
-    /// Puts all of them back, and closes the others, except those of `kept`.
-    pub(super) fn put_back(&self, kept: &[i32]) -> std::result::Result<(), Unrewindable> {
+    /// Puts them back, and closes the others, except those of `kept`. `is_thorough`: all of them, whether something can have changed
+    /// or not.
+    pub(super) fn put_back(&self, kept: &[i32], is_thorough: bool) -> std::result::Result<(), Unrewindable> {
+        let all = &self.all[..self.count];
+        if !self.is_exact && !is_thorough {
+            for descriptor in all.iter().filter(|descriptor| descriptor.is_closable) {
+                descriptor.put_back()?;
+            }
+            if self.has_no_gap()? {
+                return close_before(self.last + 1, i32::MAX, kept);
+            }
+        }
         let mut next = 0;
-        for descriptor in &self.all[..self.count] {
-            let flags = if descriptor.is_close_on_exec {
-                libc::O_CLOEXEC
-            } else {
-                0
-            };
-            let arguments = [
-                descriptor.copy as usize,
-                descriptor.number as usize,
-                flags as usize,
-                0,
-                0,
-                0,
-            ];
-            // SAFETY: the process' descriptors are what they were from now on; nothing that runs here owns one of the others.
-            unsafe { call(libc::SYS_dup3, arguments) }.map_err(|_| Unrewindable::Descriptor)?;
+        for descriptor in all {
+            descriptor.put_back()?;
             close_before(next, descriptor.number, kept)?;
             next = descriptor.number + 1;
         }
         close_before(next, self.first_copy, kept)?;
         close_before(self.last + 1, i32::MAX, kept)
+    }
+
+    /// Whether all numbers up to the last are in use. A descriptor that this opens is closed with those behind the last.
+    fn has_no_gap(&self) -> std::result::Result<bool, Unrewindable> {
+        let arguments = [self.last as usize, libc::F_DUPFD_CLOEXEC as usize, 0, 0, 0, 0];
+        // SAFETY: a descriptor of this table.
+        match unsafe { call(libc::SYS_fcntl, arguments) } {
+            Ok(lowest) => Ok(lowest as i32 > self.last),
+            // The limit lets no other be opened: it can't be told.
+            Err(Errno::EMFILE) => Ok(false),
+            Err(errno) => Err(Unrewindable::Failed("fcntl", errno)),
+        }
+    }
+}
+
+impl Descriptor {
+    fn put_back(&self) -> std::result::Result<(), Unrewindable> {
+        let flags = if self.is_close_on_exec { libc::O_CLOEXEC } else { 0 };
+        let arguments = [self.copy as usize, self.number as usize, flags as usize, 0, 0, 0];
+        // SAFETY: the process' descriptors are what they were from now on; nothing that runs here owns one of the others.
+        match unsafe { call(libc::SYS_dup3, arguments) } {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Unrewindable::Descriptor),
+        }
+    }
+}
+
+/// Opens /dev/null at each number below `end` that is not in use, and adds the numbers.
+fn fill_gaps(end: i32, numbers: &mut Vec<i32>) -> Result<()> {
+    loop {
+        // SAFETY: a C string.
+        let number = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
+        if number < 0 {
+            return Err(Error::last("open", "/dev/null"));
+        }
+        if number >= end {
+            // SAFETY: opened just now.
+            unsafe { libc::close(number) };
+            return Ok(());
+        }
+        numbers.push(number);
     }
 }
 

@@ -12,7 +12,7 @@ use crate::error::{Error, Named, Result};
 use crate::memfile;
 use nix::errno::Errno;
 use nix::fcntl::SealFlag;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 const NAME: &str = "forkyard-snapshot";
 /// Pages that a forked process may have besides those of [`Pages`]; address space, not memory.
@@ -31,6 +31,7 @@ pub struct Pages {
     regions: Vec<Region>,
     marks: Vec<u8>,
     pages: usize,
+    closable: Option<Vec<RawFd>>,
 }
 
 /// Whether processes can be put back here.
@@ -88,9 +89,13 @@ fn own(failure: Unrewindable) -> Error {
 impl Pages {
     /// Copies the memory of this process as it is.
     ///
+    /// `closable`: the descriptors that a request can close or replace one by one, besides standard input, output and error. Each of
+    /// them is put back each time. Of the others it is only looked each time whether one was closed, and they are put back then and
+    /// now and then. `None`: a request can run machine code, and all of them are put back each time.
+    ///
     /// # Errors
     /// A system call failed.
-    pub fn take() -> Result<Pages> {
+    pub fn take(closable: Option<Vec<RawFd>>) -> Result<Pages> {
         let snapshot = Snapshot::new()?;
         let book = snapshot.book();
         book.note_mappings().map_err(own)?;
@@ -132,6 +137,7 @@ impl Pages {
             regions,
             marks,
             pages,
+            closable,
         })
     }
 }
@@ -255,7 +261,7 @@ impl Snapshot {
         let book = self.book();
         (book.resume, book.context) = (Some(resume), context);
         let needed = book.tools.all().chain(book.state.descriptors());
-        book.descriptors.note(needed)?;
+        book.descriptors.note(needed, pages.closable.as_deref())?;
         book.state.note()?;
         book.area.find();
         // Below all that has to stay, with the area that functions may use without moving the stack pointer.

@@ -1,3 +1,5 @@
+mod descriptors;
+
 use super::regions::PAGE;
 use super::*;
 use std::io::Write;
@@ -40,11 +42,16 @@ fn in_child(act: impl FnOnce() -> i32) -> i32 {
 
 /// A child that disturbs itself and is put back so many times; says its exit code.
 fn rounds(rounds: u64, disturb: fn(u64, &mut [u8])) -> i32 {
+    rounds_with(None, rounds, disturb)
+}
+
+/// `closable`: see [`Pages::take`].
+fn rounds_with(closable: Option<Vec<i32>>, rounds: u64, disturb: fn(u64, &mut [u8])) -> i32 {
     in_child(|| {
         let large: &mut [u8] = Box::leak(vec![1_u8; LARGE].into_boxed_slice());
         // libc keeps its stack for the next.
         let _ = std::thread::spawn(|| ()).join();
-        let Ok(pages) = Pages::take() else {
+        let Ok(pages) = Pages::take(closable) else {
             return NOT_TAKEN;
         };
         // What the process does after the copy for all is its own.
@@ -85,10 +92,15 @@ unsafe extern "C" fn again(context: *mut libc::c_void) -> ! {
         unsafe { libc::_exit(code) }
     }
     let rewound = round.snapshot.outcome().unwrap_or_default();
+    // Who takes them owns them: here nobody does.
+    round.snapshot.take_kept().for_each(std::mem::forget);
     (round.disturb)(rewound.number, round.large);
     if let Err(failure) = round.snapshot.check() {
         // SAFETY: the end of the process.
         unsafe { libc::_exit(FAILED + failure.kind() as i32) }
+    }
+    if KEEPS.load(std::sync::atomic::Ordering::Relaxed) {
+        round.snapshot.keep_open([271, 270].into_iter());
     }
     // SAFETY: taken, and one thread.
     unsafe { round.snapshot.rewind() }
@@ -125,6 +137,8 @@ fn after(round: &mut Round, rewound: Rewound) -> Option<i32> {
     (rewound.number == round.rounds).then_some(OK)
 }
 
+/// Two descriptors are to stay open this time.
+static KEEPS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 static mut WORD: u64 = 7;
 /// The list of mappings is not to be read.
 static mut READS_NO_LIST: bool = false;
@@ -363,44 +377,69 @@ fn the_kernels_state_is_put_back() {
     );
 }
 
-/// A file that is open before the snapshot.
-static mut FILE: i32 = -1;
+extern "C" fn handler(_: i32) {}
 
-/// Locks the file, and says whether it was locked already: by fcntl(2), whose locks are the process', seen by one that is of the open
-/// file.
-fn lock_file() -> bool {
-    // SAFETY: plain calls of one thread; zeroes are a `flock`.
-    unsafe {
-        let mut lock: libc::flock = std::mem::zeroed();
-        (lock.l_type, lock.l_whence) = (libc::F_WRLCK as i16, libc::SEEK_SET as i16);
-        let mut seen = lock;
-        let asked = libc::fcntl(FILE, libc::F_OFD_GETLK, &raw mut seen);
-        let locked = libc::fcntl(FILE, libc::F_SETLK, &raw const lock);
-        if asked != 0 || locked != 0 {
-            libc::_exit(NOT_TAKEN);
-        }
-        seen.l_type != libc::F_UNLCK as i16
-    }
+extern "C" fn other_handler(signal: i32) {
+    std::hint::black_box(signal);
 }
 
 #[test]
-fn locks_of_the_process_on_a_file_of_the_snapshot_are_let_go_of() {
-    let code = in_child(|| {
-        // SAFETY: plain calls of one thread, and a C string.
+fn handlers_of_all_signals_are_put_back() {
+    const SIGNALS: [i32; 5] = [libc::SIGUSR1, libc::SIGUSR2, libc::SIGPIPE, libc::SIGCHLD, 60];
+    static mut BEFORE: [[u64; 4]; 5] = [[0; 4]; 5];
+    fn of(signal: i32) -> [u64; 4] {
+        let mut action = [0_u64; 4];
+        // SAFETY: there is room for the kernel's structure.
+        unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, 0, action.as_mut_ptr(), 8) };
+        action
+    }
+    fn set(signal: i32, handler: usize, flags: i32) {
+        // SAFETY: zeroes are a `sigaction`, and the handler does nothing.
         unsafe {
-            FILE = libc::memfd_create(c"locked".as_ptr(), 0);
-            // It tells one that is there.
-            if lock_file() || !lock_file() {
-                return NOT_TAKEN;
-            }
-            libc::close(FILE);
-            FILE = libc::memfd_create(c"locked".as_ptr(), 0);
+            let mut action: libc::sigaction = std::mem::zeroed();
+            (action.sa_sigaction, action.sa_flags) = (handler, flags);
+            libc::sigaction(signal, &raw const action, std::ptr::null_mut());
         }
-        rounds(4, |_, _| {
-            if lock_file() {
+    }
+    let code = in_child(|| {
+        // One is caught, one ignored, the others have their defaults.
+        set(libc::SIGUSR1, handler as *const () as usize, 0);
+        set(libc::SIGPIPE, libc::SIG_IGN, 0);
+        // SAFETY: one thread.
+        unsafe { BEFORE = SIGNALS.map(of) };
+        rounds(3, |_, _| {
+            // SAFETY: one thread.
+            if unsafe { BEFORE } != SIGNALS.map(of) {
                 // SAFETY: the end of the process.
                 unsafe { libc::_exit(LEFT) };
             }
+            // Caught by another, caught, with another default, with other flags of the default, ignored.
+            set(
+                libc::SIGUSR1,
+                other_handler as *const () as usize,
+                libc::SA_RESTART,
+            );
+            set(libc::SIGUSR2, handler as *const () as usize, 0);
+            set(libc::SIGPIPE, libc::SIG_DFL, 0);
+            set(libc::SIGCHLD, libc::SIG_DFL, libc::SA_NOCLDWAIT);
+            set(60, libc::SIG_IGN, 0);
+        })
+    });
+    assert_eq!(code, OK);
+}
+
+#[test]
+fn a_thread_that_has_been_joined_is_none() {
+    let code = in_child(|| {
+        // On one processor, the kernel is often not done with a thread when it is joined.
+        // SAFETY: zeroes are a set of processors, and there is one.
+        unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(libc::sched_getcpu() as usize, &mut set);
+            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
+        }
+        rounds(300, |_, _| {
+            let _ = std::thread::spawn(|| ()).join();
         })
     });
     assert_eq!(code, OK);
