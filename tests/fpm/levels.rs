@@ -71,7 +71,7 @@ fn run(fpm: &Fpm, level: &str, is_caught: bool) -> Vec<Logged> {
         let is_mark = |line: &&str| line.contains(&mark);
         let end = lines.iter().rposition(is_mark).unwrap_or(lines.len());
         let new = lines[seen..end].iter().map(|line| plain(line));
-        logged.push((*script, new.filter(is_compared).collect(), text));
+        logged.push((*script, new.filter(|line| is_compared(line)).collect(), text));
         seen = end + 1;
     }
     logged
@@ -90,21 +90,24 @@ fn plain(line: &str) -> String {
             Some(&"child" | &"pid" | &"after") => words.push("N"),
             _ => words.push(word),
         }
-        // `pid N, function(), line 7:`
-        if let [.., function, "line", number] = words[..] {
-            if function.ends_with("(),") && number.ends_with(':') {
-                words.truncate(words.len() - 3);
-                words.pop_if(|last| *last == "N");
-                words.pop_if(|last| *last == "pid");
-            }
-        }
+        // The master's `pid N, function(), line 7:`, or a worker's without the first two words.
+        let before = match words[..] {
+            [.., "pid", "N", function, "line", number] if ends_origin(function, number) => 5,
+            [.., function, "line", number] if ends_origin(function, number) => 3,
+            _ => 0,
+        };
+        words.truncate(words.len() - before);
     }
     // php-fpm's own slip.
     words.join(" ").replace('\0', "")
 }
 
+fn ends_origin(function: &str, number: &str) -> bool {
+    function.ends_with("(),") && number.ends_with(':')
+}
+
 /// php-fpm's and forkyard's own lines at `debug` are their own, and forkyard adds what a worker that crashed was doing.
-fn is_compared(line: &String) -> bool {
+fn is_compared(line: &str) -> bool {
     !line.starts_with("DEBUG: ") && !line.contains(" child N was serving ")
 }
 
