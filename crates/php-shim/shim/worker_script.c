@@ -287,8 +287,27 @@ static void read_request_as_php(void)
     }
 }
 
+/* Objects that the request before has left in these end before there is an answer that their destructors could print to. */
+static void empty_superglobals(void)
+{
+    static const char *const names[] = {"_GET", "_POST", "_COOKIE", "_FILES", "_REQUEST", "_SERVER"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        zval empty;
+        if (zend_hash_str_exists(&EG(symbol_table), names[i], strlen(names[i]))) {
+            ZVAL_EMPTY_ARRAY(&empty);
+            zend_hash_str_update(&EG(symbol_table), names[i], strlen(names[i]), &empty);
+        }
+    }
+    forget_superglobal(TRACK_VARS_FILES);
+    forget_superglobal(TRACK_VARS_SERVER);
+    if (EG(exception)) {
+        zend_exception_error(EG(exception), E_WARNING);
+    }
+}
+
 static void begin_request_in_script(forkyard_request *request)
 {
+    empty_superglobals();
     serving = &handled;
     SG(server_context) = request;
     has_logged = false;
@@ -315,8 +334,6 @@ static void begin_request_in_script(forkyard_request *request)
     php_output_activate();
     PG(header_is_being_sent) = 0;
     PG(connection_status) = PHP_CONNECTION_NORMAL;
-    forget_superglobal(TRACK_VARS_FILES);
-    forget_superglobal(TRACK_VARS_SERVER);
     read_request_as_php();
     SG(sapi_started) = 1;
     PG(during_request_startup) = 0;

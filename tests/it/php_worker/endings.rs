@@ -277,3 +277,41 @@ fn functions_of_requests_do_not_add_up_in_a_loop() {
         assert_eq!(words[2], words_of(&all[1])[2], "{number}: {text}");
     }
 }
+
+/// Leaves an object in a superglobal, where nothing ends it before the next request.
+const LEAVING: &str = r#"<?php
+class Left
+{
+    public function __construct(private string $text)
+    {
+    }
+
+    public function __destruct()
+    {
+        echo $this->text;
+        throw new RuntimeException("thrown by $this->text");
+    }
+}
+while (forkyard_handle_request(function () {
+    echo 'own ', $_GET['text'] ?? '';
+    if (isset($_GET['text'])) {
+        $_GET['left'] = $_SERVER['left'] = new Left('secret of ' . $_GET['text']);
+    }
+}));
+"#;
+
+#[test]
+fn what_a_request_has_left_in_superglobals_prints_into_no_other_answer() {
+    let daemon = plain(LEAVING, "");
+    for text in ["alice", "bob", "carol"] {
+        let answer = ask(
+            &daemon,
+            "loop",
+            &Params::get(&daemon.dir, "index.php", &format!("text={text}")),
+            b"",
+        );
+        assert_eq!(answer.body(), format!("own {text}"), "{}", answer.error_text());
+        assert!(answer.text().starts_with("Content-type"), "{}", answer.text());
+    }
+    daemon.wait_for("Uncaught RuntimeException: thrown by secret of alice");
+}
