@@ -206,7 +206,7 @@ pub(crate) fn ready(php: &Php, has_memory: bool, boot: Option<BootTimes>) -> Ans
             || warm::is_code_cached(php),
         stack: Some(StackSource::Php(php.stack())),
         has_memory,
-        boot,
+        boot: boot.map(Box::new),
     }
 }
 

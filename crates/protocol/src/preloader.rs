@@ -136,7 +136,7 @@ pub enum Answer {
         has_memory: bool,
         /// The application has booted, too.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        boot: Option<BootTimes>,
+        boot: Option<Box<BootTimes>>,
     },
     /// Instead: PHP, as it is configured, can't be started once for pools of several users. The process waits for its end.
     Unfit {

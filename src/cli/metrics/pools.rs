@@ -15,7 +15,10 @@ pub(super) fn families_of(status: &Status) -> Vec<Family> {
         .iter()
         .map(|(labels, pool)| {
             let labels = with(labels, "pm", manager(pool));
-            (with(&labels, "listen", &pool.listen), *pool)
+            let mut labels = with(&labels, "listen", &pool.listen);
+            let preloading = serving(pool).and_then(|it| it.preloading.clone());
+            labels.extend(preloading.map(|kind| ("preloader", kind)));
+            (labels, *pool)
         })
         .collect();
     let families = [

@@ -195,7 +195,13 @@ impl Executor {
             } => {
                 log::debug!("[pool {}] the preloader is ready: {version}", name());
                 self.note_loaded(pid, loaded.as_slice());
-                let facts = Executor::facts(extensions, &loaded, powered_by, is_code_cached, boot);
+                let facts = Executor::facts(
+                    extensions,
+                    &loaded,
+                    powered_by,
+                    is_code_cached,
+                    boot.map(|it| *it),
+                );
                 let Some(preloader) = self.helpers.preloaders.get_mut(&pid) else {
                     return;
                 };

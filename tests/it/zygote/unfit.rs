@@ -197,4 +197,14 @@ fn the_status_says_which_pools_have_workers_of_a_zygote_and_why_others_have_none
         (Some("own"), None),
     ];
     assert_eq!(kinds.collect::<Vec<_>>(), expected, "{all:#}");
+    let metrics = status(&["--metrics"]);
+    for (name, kind) in [("a", "zygote"), ("b", "own"), ("c", "own")] {
+        let line = metrics
+            .lines()
+            .find(|line| line.starts_with(&format!("forkyard_pool_info{{pool=\"{name}\",")));
+        assert!(
+            line.is_some_and(|line| line.contains(&format!(",preloader=\"{kind}\""))),
+            "{name}: {metrics}"
+        );
+    }
 }

@@ -5,8 +5,9 @@
 //! what is written to from then on (asynchronous write protection of userfaultfd(2) with PAGEMAP_SCAN, Linux 6.7; both work
 //! without rights). [`Snapshot::rewind`] copies these pages back, with the stack, and goes on where the snapshot was taken.
 //!
-//! What the kernel keeps for a process is no memory. Descriptors, umask, working directory, signals, interval timers and soft
-//! limits are put back; what can't be is found by [`Snapshot::check`], and the process has to end.
+//! What the kernel keeps for a process is no memory. Descriptors, umask, working directory, signals, timers and soft limits are
+//! put back; what can't be is found by [`Snapshot::check`], and the process has to end. Descriptors that the process goes on using
+//! stay open ([`Snapshot::keep_open`]).
 //!
 //! Nothing of what runs while memory is put back may lie in it. So that code has a stack of its own, in memory that is shared and
 //! therefore not put back, like all of its bookkeeping; its system calls go past libc, which would write errno, and it

@@ -8,6 +8,9 @@
 //! [`WATCH_LIMIT`], so that the order in which their requests come is known, and then go into the hand-off queue in any
 //! case: what ends a request that runs long may end its worker. A request that is done sooner costs nothing. The thread
 //! blocks every signal, and sleeps without a timeout when its worker has been idle for a while or holds nothing.
+//!
+//! A worker that is put back after each request can have no thread. It gives its other connections away before each request
+//! (`rewound.rs`).
 
 use super::keepalive::KeepaliveSet;
 use super::outlook;
