@@ -17,7 +17,7 @@ use forkyard_spawn::step::Step;
 use forkyard_sys::process::{Side, exit_now, fork_sibling, kill_if_orphaned};
 use forkyard_sys::shared_mappings::{self, Segment};
 use forkyard_sys::{self as sys, fd, program, rights, signal};
-use forkyard_sys::{heap, identity, image};
+use forkyard_sys::{heap, identity, image, title};
 use forkyard_worker::runtime::php::ini_snapshot::IniFiles;
 use forkyard_worker::runtime::php::protocol::{Answer, EXIT_START_FAILED};
 use forkyard_worker::runtime::php::settings::worker_settings;
@@ -229,6 +229,8 @@ impl CodeCaches<'_> {
         unsafe { fd::close_all_but(&keep) };
         self.zygote.part_from_others(parcel.take_memory())?;
         let context = parcel.open()?;
+        let pool = &context.settings.pool;
+        title::set(&format!("{}: warm-up {}", pool.title, pool.name));
         fd::replace_standard_streams(fd::null()?.as_fd(), None)?;
         self.zygote.become_worker(self.php, &context.settings)?;
         // A process that changes its user is no longer killed with its parent.

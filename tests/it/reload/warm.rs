@@ -179,6 +179,31 @@ fn give_up_a_slow_script(daemon: &Daemon) {
     daemon.wait_for("took too long");
 }
 
+/// The process that compiles for workers of a zygote is the pool's user's, who can stop it.
+#[test]
+fn a_stopped_warm_up_does_not_hold_up_a_reload() {
+    let daemon = start(&format!("{}warm_up_time = \"1s\"\n", KINDS[1]));
+    write(&daemon, "page.php", "<?php echo 'page';");
+    assert_eq!(daemon.get("www", "page.php").body(), "page");
+    let zygote = daemon.preloaders("www")[0];
+    // It names no scripts, so that the process that compiles waits for them.
+    process::signal(zygote, Signal::SIGSTOP);
+    daemon.signal(Signal::SIGUSR2);
+    let warm_up = until("the process that compiles", || {
+        let all = process::children(daemon.pid()).into_iter();
+        let mut found = all.filter(|pid| process::title(*pid) == "forkyard: warm-up www");
+        found.next()
+    });
+    process::signal(warm_up, Signal::SIGSTOP);
+    daemon.wait_for("reload done");
+    assert_eq!(daemon.get("www", "page.php").body(), "page");
+    process::signal(zygote, Signal::SIGCONT);
+    process::signal(warm_up, Signal::SIGCONT);
+    until("the old processes to leave", || {
+        (process::children(daemon.pid()).len() == 3).then_some(())
+    });
+}
+
 #[test]
 fn in_a_chroot_it_happens_inside() {
     if crate::skip::needs_root() {
