@@ -18,6 +18,9 @@ use crate::tick::Tick;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+/// The least memory of a pool with workers of a zygote for which a warm-up is worth its three processes, bytes. As much is
+/// compiled in some 5 ms; a pool that has run one small script has 68 KiB.
+const WORTH_BYTES: u64 = 256 << 10;
 /// How long a warm-up may take beyond its own limits.
 const SLACK: Duration = Duration::from_secs(1);
 
@@ -90,6 +93,9 @@ impl Helpers {
             let Some(memory) = pools.resources(old).and_then(|it| it.memory.as_ref()) else {
                 return Ok(None);
             };
+            if allocated(memory) < WORTH_BYTES {
+                return Ok(None);
+            }
             let memory = memory.try_clone();
             let memory = memory.map_err(|error| Error::from_io("dup", "", &error))?;
             let (said, parts) = pools.parcel(old, Some(memory))?;
@@ -151,6 +157,12 @@ impl Helpers {
         context.sources.forget(&warm_up.done.as_fd());
         true
     }
+}
+
+/// The memory that a memory file takes, bytes.
+fn allocated(file: &OwnedFd) -> u64 {
+    let status = nix::sys::stat::fstat(file);
+    status.map_or(0, |status| u64::try_from(status.st_blocks).unwrap_or(0) * 512)
 }
 
 fn php(generation: &Generation) -> Option<&Php> {

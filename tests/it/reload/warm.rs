@@ -25,7 +25,18 @@ fn write(daemon: &Daemon, name: &str, text: &str) {
 const KINDS: [&str; 2] = ["preloader = \"own\"\n", "preloader = \"zygote\"\n"];
 
 fn start(application: &str) -> Daemon {
-    Daemon::start(|dir: &Path| php_pool(dir, ALWAYS, application))
+    let daemon = Daemon::start(|dir: &Path| php_pool(dir, ALWAYS, application));
+    write_large(&daemon);
+    assert_eq!(daemon.get("www", "large.php").body(), "large");
+    daemon
+}
+
+/// A pool with workers of a zygote is warmed up if it has compiled more than a small script.
+fn write_large(daemon: &Daemon) {
+    let functions =
+        (0..1_500).map(|n| format!("function large{n}($a) {{ return [$a, 'text {n}', {n}]; }}\n"));
+    let text = format!("<?php echo 'large';\n{}", functions.collect::<String>());
+    write(daemon, "large.php", &text);
 }
 
 fn reload(daemon: &Daemon) {
@@ -55,14 +66,14 @@ fn the_first_request_finds_its_script_compiled() {
             let mut lines = status.lines();
             assert_eq!(
                 lines.next(),
-                Some("3"),
-                "nothing was compiled but the three by the warm-up, {before}{after}: {status}"
+                Some("4"),
+                "nothing was compiled but the four by the warm-up, {before}{after}: {status}"
             );
             let mut scripts: Vec<&str> = lines.collect();
             scripts.sort_unstable();
-            assert_eq!(scripts, ["page.php", "part.php", "status.php"]);
+            assert_eq!(scripts, ["large.php", "page.php", "part.php", "status.php"]);
             assert_eq!(daemon.get("www", "page.php").body(), "part");
-            assert!(daemon.get("www", "status.php").body().starts_with("3\n"));
+            assert!(daemon.get("www", "status.php").body().starts_with("4\n"));
         }
     }
 }
@@ -220,6 +231,8 @@ fn in_a_chroot_it_happens_inside() {
         daemon.client("www").request(&params, b"").expect("answer").body()
     };
     assert_eq!(get("page.php"), "page");
+    write_large(&daemon);
+    assert_eq!(get("large.php"), "large");
     reload(&daemon);
     assert!(get("status.php").contains("page.php"));
 }
