@@ -537,7 +537,7 @@ fn a_snapshot_has_nothing_of_what_a_fork_wipes() {
             }
             page
         };
-        let Ok(pages) = Pages::take() else {
+        let Ok(pages) = Pages::take(None) else {
             return NOT_TAKEN;
         };
         // As a generator does that draws between the fork and the snapshot.
