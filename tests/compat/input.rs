@@ -1,8 +1,16 @@
 //! Bodies.
 
 use super::client::Request;
+use super::servers::forkyard::Forkyard;
+use super::servers::php_fpm::PhpFpm;
 use super::servers::{Setup, directory};
 use super::{Pair, pair, scripts};
+use crate::support::daemon::make_writable;
+use crate::support::{forkyard_fpm, until};
+use std::fs;
+use std::io::Write;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
 
 const FORM: &str = "application/x-www-form-urlencoded";
 const BOUNDARY: &str = "multipart/form-data; boundary=BB";
@@ -177,4 +185,80 @@ fn body_in_a_file() {
     );
     pair.same(&request.with("REQUEST_BODY_FILE", "/nowhere/at/all"));
     pair.get("/server.php");
+}
+
+/// Writes what it was given into a file: the client is gone.
+const NOTES: &str = "<?php $errors = array_map(fn($file) => [$file['error'], $file['size']], $_FILES);
+    $seen = json_encode([$_POST, $errors, strlen(file_get_contents('php://input'))]);
+    file_put_contents($_SERVER['OUT'] . '.new', $seen);
+    rename($_SERVER['OUT'] . '.new', $_SERVER['OUT']);";
+const WORKER: &str =
+    "<?php while (forkyard_handle_request(function () { include $_SERVER['SCRIPT_FILENAME']; }));";
+
+/// php-src#12343: "amount=10" of "amount=1000000" must not be taken for the whole.
+#[test]
+fn what_a_client_that_leaves_has_sent_of_a_body() {
+    let place = directory();
+    make_writable(place.path());
+    let script = place.path().join("notes.php");
+    fs::write(&script, NOTES).expect("writable");
+    let worker = place.path().join("worker.php");
+    fs::write(&worker, WORKER).expect("writable");
+    let fpm = PhpFpm::start(&Setup::new());
+    let dropin = PhpFpm::start_as(forkyard_fpm(), &Setup::new());
+    let own = Forkyard::start(&Setup::new());
+    let workers = ["loop", "snapshot"].map(|mode| {
+        let mut setup = Setup::new();
+        setup.application = format!("worker = {worker:?}\nworker_mode = \"{mode}\"\n");
+        Forkyard::start(&setup)
+    });
+    let mut sockets = vec![
+        ("php-fpm", &fpm.socket),
+        ("forkyard-fpm", &dropin.socket),
+        ("forkyard", &own.socket),
+    ];
+    sockets.extend(
+        ["loop", "snapshot"]
+            .into_iter()
+            .zip(workers.iter().map(|it| &it.socket)),
+    );
+    let file = multipart(&[
+        part("file", Some("a"), &[b'x'; 60_000]),
+        part("after", None, b"1"),
+    ]);
+    let large = vec![b'x'; 100_002];
+    for (number, (kind, body, sent)) in [
+        (FORM, b"amount=1000000&to=bob".to_vec(), 9),
+        (FORM, b"amount=1000000&to=bob".to_vec(), 21),
+        ("application/json", large.clone(), 5_000),
+        ("text/plain", large, 50_000),
+        (BOUNDARY, file.clone(), 30_000),
+        (BOUNDARY, file, 60_120),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut seen = Vec::new();
+        for (name, socket) in &sockets {
+            let out = place.path().join(format!("{number}-{name}"));
+            let request = Request::post(place.path(), "/notes.php", kind, &body[..sent])
+                .with("CONTENT_LENGTH", &body.len().to_string())
+                .with("OUT", &out.display().to_string());
+            let mut wire = request.encode(false);
+            if sent < body.len() {
+                // Without the empty record that ends the body.
+                wire.truncate(wire.len() - 8);
+            }
+            let mut client = UnixStream::connect(socket).expect("the server listens");
+            client.write_all(&wire).expect("it reads");
+            client.shutdown(Shutdown::Write).expect("a connection");
+            seen.push((
+                *name,
+                until("the script's notes", || fs::read_to_string(&out).ok()),
+            ));
+        }
+        for (name, text) in &seen {
+            assert_eq!(*text, seen[0].1, "{kind}, {sent} of {}: {name}", body.len());
+        }
+    }
 }

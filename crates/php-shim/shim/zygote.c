@@ -14,13 +14,14 @@
 static bool is_zygote;
 static zend_result (*held_back)(void);
 
-/* It stands behind OPcache in the list of such extensions, because modules start after the files of settings were read. */
+/* The hook stands behind OPcache in the list of such extensions, because modules start after the files of settings were read. PHP
+ * takes an extension whose start fails out of the list, and out of what phpinfo() shows: scripts see none of forkyard's. */
 static int hold_back(zend_extension *extension)
 {
     (void)extension;
     held_back = zend_post_startup_cb;
     zend_post_startup_cb = NULL;
-    return SUCCESS;
+    return FAILURE;
 }
 
 static zend_extension zygote_hook = {
@@ -213,16 +214,9 @@ static int start_opcache(void)
 }
 #endif
 
-static int is_hook(void *extension, void *hook)
-{
-    return strcmp(((zend_extension *)extension)->name, ((zend_extension *)hook)->name) == 0;
-}
-
 /* After the start: what was held back. */
 static int finish_zygote(void)
 {
-    /* Scripts see no extension that is none of PHP's. */
-    zend_llist_del_element(&zend_extensions, &zygote_hook, is_hook);
     const char *script = ini_text("opcache.preload");
     if (script && *script) {
         return FORKYARD_SHIM_PRELOADS;

@@ -144,9 +144,30 @@ impl PhpRuntime<'_> {
         if self.answers(request, script) {
             return;
         }
+        self.fix_up_for_script(request);
         let description = self.describe_for_script(request.params(), script);
         // SAFETY: it points into the parameters, which nothing changes meanwhile, and to the script's name.
         unsafe { self.serve(request, &description) };
+    }
+
+    /// Puts the parameters right that `$_SERVER` has from a web server such as Apache, as for an ordinary script. Where the path leads
+    /// to no file they stay as they came: the worker script answers for every path.
+    pub(crate) fn fix_up_for_script(&self, request: &mut Request<'_>) {
+        let params = request.params_mut();
+        let is_scripts = |path: &[u8]| {
+            self.only_script
+                .as_ref()
+                .is_some_and(|own| own.to_bytes() == path)
+        };
+        if params.get(b"PATH_INFO").is_none() && params.get(b"SCRIPT_FILENAME").is_none_or(is_scripts) {
+            return;
+        }
+        let mut fixed = params.clone();
+        let script = script::fix_up(&mut fixed, &self.rules, &Disk);
+        let path = script.path.and_then(|name| fixed.get(name));
+        if path.is_some_and(|path| Disk.is_file(path)) {
+            *params = fixed;
+        }
     }
 
     /// Of a worker script: answers what is for the pool's status or ping path.
@@ -388,6 +409,19 @@ struct Files<'p>(&'p Php);
 impl FileSystem for Files<'_> {
     fn exists(&self, path: &[u8]) -> bool {
         CString::new(path).is_ok_and(|path| self.0.resolves(&path))
+    }
+
+    fn is_file(&self, path: &[u8]) -> bool {
+        std::fs::metadata(OsStr::from_bytes(path)).is_ok_and(|entry| entry.is_file())
+    }
+}
+
+/// Without PHP's cache of paths, which a snapshot does not keep from one request to the next.
+struct Disk;
+
+impl FileSystem for Disk {
+    fn exists(&self, path: &[u8]) -> bool {
+        std::fs::metadata(OsStr::from_bytes(path)).is_ok()
     }
 
     fn is_file(&self, path: &[u8]) -> bool {

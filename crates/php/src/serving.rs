@@ -176,6 +176,7 @@ impl<'p> Serving<'p> {
                 self.request = Some(request);
                 continue;
             }
+            self.runtime.fix_up_for_script(&mut request);
             self.refuse_settings(&request);
             let description = self.runtime.describe_for_script(request.params(), &self.script);
             self.given += 1;

@@ -14,10 +14,15 @@ const ENVIRONMENT: &str = "<?php echo json_encode(array_intersect_key(getenv(),
 
 /// A daemon that was started with an environment and a descriptor of its own.
 fn start(settings: &str) -> (Daemon, tempfile::TempDir) {
+    start_application(settings, "")
+}
+
+/// The same with lines of the application's table.
+fn start_application(settings: &str, application: &str) -> (Daemon, tempfile::TempDir) {
     let dir = directory();
     fs::write(
         dir.path().join("forkyard.toml"),
-        php_pool(dir.path(), settings, ""),
+        php_pool(dir.path(), settings, application),
     )
     .expect("configuration");
     fs::write(
@@ -97,6 +102,7 @@ fn kind(target: &str) -> &str {
         "socket:",
         "pipe:",
         "anon_inode:[eventpoll]",
+        "/memfd:forkyard php",
         "/memfd:forkyard",
         "/tmp/.ZendSem",
     ];
@@ -110,7 +116,14 @@ fn kind(target: &str) -> &str {
 /// was started with, and nothing of the master's or the preloader's own.
 #[test]
 fn a_worker_has_the_descriptors_that_it_needs_and_no_other() {
-    let (daemon, _dir) = start(SETTINGS);
+    has_what_it_needs("preloader = \"own\"\n", "/tmp/.ZendSem");
+    if is_root() {
+        has_what_it_needs("", "/memfd:forkyard php");
+    }
+}
+
+fn has_what_it_needs(application: &str, lock: &str) {
+    let (daemon, _dir) = start_application(SETTINGS, application);
     daemon.write("pid.php", "<?php echo getmypid();");
     let worker: u32 = daemon.get("www", "pid.php").body().parse().expect("a pid");
     let home = fs::read_link(format!("/proc/{worker}/cwd"))
@@ -125,7 +138,7 @@ fn a_worker_has_the_descriptors_that_it_needs_and_no_other() {
         ("anon_inode:[eventpoll]", 1),
         // Wakes the thread that watches held connections while a request runs.
         ("anon_inode:[eventfd]", 1),
-        ("/tmp/.ZendSem", 1),
+        (lock, 1),
         // Where it stands between two scripts, to return to.
         (home.as_str(), 1),
     ]);

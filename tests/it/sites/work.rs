@@ -188,7 +188,7 @@ fn an_instance_whose_work_does_not_end_is_replaced() {
     wait_for_lines(&root, 1);
     sites.daemon.wait_for("its out-of-band work did not end");
     until("its end", || (!process::runs(pid)).then_some(()));
-    sites.daemon.wait_for("while it did its out-of-band work");
+    sites.daemon.wait_for("was doing its out-of-band work");
     fs::write(root.join("go"), "").expect("go");
     let next = sites.body("/app/");
     assert_ne!(next, pid.to_string());
