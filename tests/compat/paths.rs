@@ -1,6 +1,8 @@
 //! Which script is run, and what it is told about it.
 
 use super::client::Request;
+use super::servers::forkyard::Forkyard;
+use super::servers::php_fpm::PhpFpm;
 use super::servers::{Setup, directory};
 use super::{Pair, pair, scripts};
 
@@ -72,6 +74,44 @@ fn fix_ups() {
     for sent in SENT {
         println!("{sent}");
         pair.same(&request(sent));
+    }
+}
+
+/// The parameters, without the working directory and what only a worker script has.
+fn paths(text: &str) -> Vec<String> {
+    let is_path = |line: &&str| line.contains('=') && !line.starts_with("FRANKENPHP_WORKER=");
+    text.lines().filter(is_path).map(str::to_owned).collect()
+}
+
+/// A worker script answers for every path, and finds in `$_SERVER` what the script of the path would.
+#[test]
+fn fix_ups_for_a_worker_script() {
+    let place = directory();
+    let worker = place.path().join("worker.php");
+    let script = scripts().join("path.php");
+    let text = format!(
+        "<?php while (forkyard_handle_request(function () {{ include '{}'; }}));",
+        script.display()
+    );
+    std::fs::write(&worker, text).expect("writable");
+    let fpm = PhpFpm::start(&Setup::new());
+    for mode in ["loop", "snapshot"] {
+        let mut setup = Setup::new();
+        setup.application = format!("worker = {worker:?}\nworker_mode = \"{mode}\"\n");
+        let server = Forkyard::start(&setup);
+        let mut count = 0;
+        for sent in SENT {
+            let expected = request(sent).send(&fpm.socket);
+            let is_found =
+                expected.text().contains("SCRIPT_FILENAME") && !expected.text().contains("Status: 404");
+            if is_found {
+                let answer = request(sent).send(&server.socket);
+                let [expected, found] = [expected, answer].map(|reply| paths(&reply.body()));
+                assert_eq!(expected, found, "{mode}: {sent}");
+                count += 1;
+            }
+        }
+        assert!(count > 15, "{count}");
     }
 }
 

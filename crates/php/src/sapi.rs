@@ -159,7 +159,7 @@ impl PhpRuntime<'_> {
                 .as_ref()
                 .is_some_and(|own| own.to_bytes() == path)
         };
-        if params.get(b"PATH_INFO").is_none() && params.get(b"SCRIPT_FILENAME").is_none_or(is_scripts) {
+        if params.get(b"PATH_INFO").is_none() && params.get(b"SCRIPT_FILENAME").is_some_and(is_scripts) {
             return;
         }
         let mut fixed = params.clone();

@@ -58,5 +58,7 @@ impl Scale {
 
 /// Says that a worker leaves because it uses so many MiB.
 pub(super) fn say_replaced(used: u64) {
-    log::info!("a worker is replaced: it uses {used} MiB, more than memory_limit");
+    log::info!(
+        "a worker is replaced: it uses {used} MiB, more than its limit (memory_limit, or loop_memory of a worker script)"
+    );
 }
