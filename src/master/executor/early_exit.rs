@@ -14,13 +14,14 @@ use crate::spawn::report::Report;
 use crate::spawn::self_spawn::error_id;
 use crate::spawn::step::{Route, Step};
 use crate::sys::clock;
+use std::path::Path;
 use std::sync::Arc;
 
 impl Executor {
     /// Reports how a worker ended, if it had not taken up work and ended because of what the application did.
     pub(super) fn report_early_exit(&mut self, worker: &WorkerProcess, pid: i32, exit: Exit) {
         let ended = match exit {
-            Exit::Code(0) | Exit::Unknown => return,
+            Exit::Unknown => return,
             Exit::Code(code) => Ended::Code(code),
             Exit::Signal { signal, core } => Ended::Signal { number: signal, core },
         };
@@ -31,15 +32,17 @@ impl Executor {
             return;
         };
         let settings = &generation.settings;
-        let Application::Wrapped(wrapped) = &settings.pool.application else {
-            return;
-        };
         let output = String::from_utf8_lossy(&worker.first_output)
             .trim_end()
             .to_owned();
         let account = account(settings.identity.clone());
-        let command = wrapped.interpreter.display().to_string();
-        let mut plan = Plan::new(&settings.pool.name, wrapped.root.clone(), &command, account);
+        let application = &settings.pool.application;
+        let command = match application {
+            Application::Wrapped(wrapped) => wrapped.interpreter.display().to_string(),
+            _ => "a worker".to_owned(),
+        };
+        let root = application.root().unwrap_or(Path::new("/")).to_owned();
+        let mut plan = Plan::new(&settings.pool.name, root, &command, account);
         plan.kind = Kind::Wrapper;
         plan.secrets = generation.secrets();
         let (started, now) = (worker.begun, clock::now());

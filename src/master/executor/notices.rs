@@ -32,7 +32,7 @@ impl Executor {
                  'process.max'"
             ),
             Notice::NoWorkerPossible(pool, Some(wait)) => log::error!(
-                "[pool {}] no worker is left and none can be made; requests wait, trying again in {}",
+                "[pool {}] no worker is left and none can be made; trying again in {}",
                 self.pools.pool_name(*pool),
                 seconds(*wait)
             ),

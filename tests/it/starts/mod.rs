@@ -9,6 +9,7 @@ mod limits;
 mod memory;
 mod orphans;
 mod work_directories;
+mod workers;
 
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
 use crate::support::fcgi::{Answer, Params};
@@ -49,6 +50,7 @@ impl Broken {
         place_library();
         let root = directory();
         make_writable(root.path());
+        let source = source.replace("ROOT", &root.path().display().to_string());
         fs::write(root.path().join(file), source).expect("the application");
         let dir = directory();
         let temporary = dir.path().join("tmp");
@@ -143,9 +145,15 @@ impl Broken {
 
 /// The report of an error, if there is one.
 fn error(daemon: &Daemon, id: &str) -> std::process::Output {
+    forkyard_at(daemon, &["error", id, "--json"])
+}
+
+/// A command to the daemon.
+fn forkyard_at(daemon: &Daemon, arguments: &[&str]) -> std::process::Output {
     // By its socket: what is wrong may be wrong in the configuration, too.
     Command::new(env!("CARGO_BIN_EXE_forkyard"))
-        .args(["error", id, "--json", "--socket"])
+        .args(arguments)
+        .arg("--socket")
         .arg(daemon.dir.join("control.sock"))
         .output()
         .expect("forkyard")

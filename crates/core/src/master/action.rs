@@ -114,7 +114,7 @@ pub enum Notice {
     MaxChildrenReached(PoolId, u32),
     /// `process.max` is reached and another worker would be of use. Once until a fork succeeds again.
     ProcessMaxReached(u32),
-    /// No worker is left and none can be made: requests wait. Trying again after this long; `None`: as soon as a worker
+    /// No worker is left and none can be made. Trying again after this long; `None`: as soon as a worker
     /// of another pool ends (`process.max`). Once until the pool has a worker again.
     NoWorkerPossible(PoolId, Option<Duration>),
     /// Workers die as they start, or can't be forked; the next try comes after this long. Once per step.

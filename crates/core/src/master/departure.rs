@@ -182,7 +182,8 @@ impl Manager {
             _ if has_failed && had_work => self.crashed_at_work(id_of_generation, step),
             // A worker that had work was up, even if its end was reported before that.
             WorkerProgress::Asked | WorkerProgress::Forked if stayed && !had_work => {
-                self.failed(id_of_generation, backoff::LONGEST, step)
+                self.worker_start_failed(id_of_generation, exit);
+                self.failed(id_of_generation, backoff::LONGEST, step);
             }
             WorkerProgress::Up if has_failed && young => {
                 self.failed(id_of_generation, backoff::LONGEST_ONCE_UP, step);

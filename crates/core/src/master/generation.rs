@@ -22,7 +22,7 @@ use super::overdue;
 use super::refork::Refork;
 use super::slots::Slots;
 use super::spawn_requests::Queued;
-use super::unavailable::PreloaderStart;
+use super::unavailable::{FailedProcess, FailedStart};
 use super::watchdog::Watchdog;
 use crate::config::ProcessManager;
 use crate::indexed::Keyed;
@@ -62,8 +62,8 @@ pub(super) struct Generation {
     /// For those that crash at work.
     pub budget: Budget,
     pub preloader: Life,
-    /// How its last start came out.
-    pub start: PreloaderStart,
+    /// The last failure to start its preloader or a worker, until a later start succeeds.
+    pub failed_start: Option<FailedStart>,
     /// The preloader that is there, or was last, was ready at some time.
     pub came_up: bool,
     /// The preloader that is made of a worker: it comes up beside the present one, and then the two change places. What is here
@@ -116,7 +116,7 @@ impl Generation {
             backoff: Backoff::default(),
             budget: Budget::new(policy.pm.max_children()),
             preloader: Life::Absent,
-            start: PreloaderStart::default(),
+            failed_start: None,
             came_up: false,
             next_mold: Life::Absent,
             // Workers that were ordered go when they are dismissed, and not for the sake of a new preloader.
@@ -169,6 +169,13 @@ impl Generation {
             always: (source_asks && takes_work) || self.watchdog.wants_telling(),
             idle_below,
         }
+    }
+
+    /// Its preloader is ready. Whether the workers can start shows later.
+    pub(super) fn preloader_came_up(&mut self) {
+        self.came_up = true;
+        self.failed_start
+            .take_if(|failed| failed.process == FailedProcess::Preloader);
     }
 
     /// How long it may make no worker.

@@ -225,7 +225,7 @@ impl Manager {
     }
 
     fn forked(&mut self, id: WorkerId, step: &mut Step<'_>) {
-        let Some((generation, order, going)) = self.children.change(id, |worker| {
+        let Some((generation, order, going, is_up)) = self.children.change(id, |worker| {
             if worker.progress == WorkerProgress::Asked {
                 worker.progress = if worker.early {
                     WorkerProgress::Up
@@ -234,10 +234,14 @@ impl Manager {
                 };
             }
             worker.forked = step.now;
-            (worker.generation, worker.going.when_forked(), worker.going)
+            let is_up = worker.progress == WorkerProgress::Up;
+            (worker.generation, worker.going.when_forked(), worker.going, is_up)
         }) else {
             return;
         };
+        if is_up {
+            self.worker_started(generation);
+        }
         self.starting = None;
         self.quota.relent();
         self.timers.clear(Timer::Answer(generation));
@@ -246,25 +250,25 @@ impl Manager {
     }
 
     fn up(&mut self, id: WorkerId) {
-        let Some(generation) = self.children.change(id, |worker| {
+        let Some((generation, is_up)) = self.children.change(id, |worker| {
             // As long as its preloader owes the answer, it is asked for.
             match worker.progress {
                 WorkerProgress::Asked => worker.early = true,
                 WorkerProgress::Forked | WorkerProgress::Up => worker.progress = WorkerProgress::Up,
             }
-            worker.generation
+            (worker.generation, worker.progress == WorkerProgress::Up)
         }) else {
             return;
         };
         self.touched.insert(generation);
         if let Some(pool) = self
-            .generations
-            .get(&generation)
-            .map(|generation| generation.pool)
+            .pool_of(generation)
+            .and_then(|pool| self.pools.get_mut(&pool))
         {
-            if let Some(pool) = self.pools.get_mut(&pool) {
-                pool.said_none = false;
-            }
+            pool.said_none = false;
+        }
+        if is_up {
+            self.worker_started(generation);
         }
     }
 

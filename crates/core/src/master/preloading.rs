@@ -8,7 +8,7 @@ use super::generation::GenerationState;
 use super::manager::{Manager, Step};
 use super::ondemand::Source;
 use super::timers::Timer;
-use super::unavailable::PreloaderStart;
+use super::unavailable::{FailedProcess, FailedStart};
 use crate::config::ProcessManager;
 use crate::life::backoff;
 use crate::life::{Life, LifeAction, LifeCause};
@@ -38,9 +38,9 @@ impl Manager {
         if action == LifeAction::Start {
             generation.came_up = false;
         } else if cause == LifeCause::Up {
-            (generation.came_up, generation.start) = (true, PreloaderStart::Well);
+            generation.preloader_came_up();
         } else if action == LifeAction::Lost && !generation.came_up {
-            generation.start = PreloaderStart::Failed;
+            generation.failed_start = Some(FailedStart::new(FailedProcess::Preloader));
         }
         self.touched.insert(id);
         self.timers.clear(Timer::Preloader(id));

@@ -13,7 +13,6 @@ use super::manager::{Manager, Step};
 use super::ondemand::Source;
 use super::refork::{Refork, ReforkAction, ReforkCause};
 use super::timers::Timer;
-use super::unavailable::PreloaderStart;
 use crate::config::ProcessManager;
 use crate::life::{self, Life};
 use std::time::Duration;
@@ -137,7 +136,7 @@ impl Manager {
         std::mem::swap(&mut generation.preloader, &mut generation.next_mold);
         generation.line += 1;
         // The new preloader is up, whatever became of the one before: no 503 responder is needed.
-        (generation.came_up, generation.start) = (true, PreloaderStart::Well);
+        generation.preloader_came_up();
         for timer in [Timer::Preloader(id), Timer::Answer(id), Timer::NextMold(id)] {
             self.timers.clear(timer);
         }

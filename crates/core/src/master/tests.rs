@@ -1,5 +1,7 @@
 //! The core as a whole, step by step: what it does about each event.
 
+mod refusals;
+
 use super::action::{Action, ExitOutcome, Fact, Force, Notice, WakeOnAccept};
 use super::budget;
 use super::event::{

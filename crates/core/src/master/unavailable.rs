@@ -1,25 +1,38 @@
 //! Which process answers for a pool whose application can't be started.
 //!
-//! When a preloader has failed to *start* and the pool has no worker, requests would wait until a later try succeeds,
-//! without an end in sight. So the 503 responder refuses each of them at once and names the failure. It goes when a
-//! preloader is ready. If a preloader was up and crashed, requests wait: the next one is likely to come up.
+//! A preloader fails to start, or a worker ends before it is up. If no worker of the pool is up then, requests would wait
+//! until a later try succeeds, without an end in sight. So the 503 responder refuses each of them at once and names the
+//! failure. It stops when a preloader is ready again, or, after a worker's failure, when a worker is up. Requests wait if
+//! a preloader or a worker crashed after it was up: the next one is likely to come up.
 
 use super::action::Action;
-use super::event::{GenerationId, PoolId};
+use super::event::{Exit, GenerationId, PoolId};
 use super::manager::{Manager, Step};
 use super::manager_state::ManagerState;
 use crate::config::ProcessManager;
 
-/// How the last start of a generation's preloader came out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum PreloaderStart {
-    /// Well, or it is not known yet.
-    #[default]
-    Well,
-    /// It failed, and no process was told to refuse requests because of that.
-    Failed,
-    /// It failed, and a process was told to.
-    Refused,
+/// The last failure to start a process of a generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FailedStart {
+    pub process: FailedProcess,
+    /// The 503 responder got this failure.
+    pub is_told: bool,
+}
+
+/// The process that failed to start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FailedProcess {
+    Preloader,
+    Worker,
+}
+
+impl FailedStart {
+    pub(super) fn new(process: FailedProcess) -> FailedStart {
+        FailedStart {
+            process,
+            is_told: false,
+        }
+    }
 }
 
 impl Manager {
@@ -36,16 +49,20 @@ impl Manager {
                     step.act(Action::StopUnavailableResponder(pool_id));
                 }
             }
-            Some((id, PreloaderStart::Failed)) => {
+            // The process has this failure. The next failure starts another process, if that one is gone.
+            Some((_, failed)) if failed.is_told => {}
+            Some((id, failed)) => {
                 let Some(generation) = self.generations.get_mut(&id) else {
                     return;
                 };
-                (pool.is_refused, generation.start) = (true, PreloaderStart::Refused);
+                pool.is_refused = true;
+                generation.failed_start = Some(FailedStart {
+                    is_told: true,
+                    ..failed
+                });
                 let wait = generation.backoff.wait(step.now).unwrap_or_default();
                 step.act(Action::UnavailableResponder(pool_id, id, wait));
             }
-            // The process knows this failure. The next failure starts another process, if that one is gone.
-            Some((_, PreloaderStart::Refused | PreloaderStart::Well)) => {}
         }
     }
 
@@ -57,7 +74,7 @@ impl Manager {
     }
 
     /// The generation whose failure to start has a pool's requests refused.
-    fn refusing(&self, id: PoolId) -> Option<(GenerationId, PreloaderStart)> {
+    fn refusing(&self, id: PoolId) -> Option<(GenerationId, FailedStart)> {
         let pool = self.pools.get(&id).filter(|pool| !pool.closed)?;
         let serving = pool.serving.filter(|_| self.state == ManagerState::Running)?;
         let generation = self.generations.get(&serving)?;
@@ -65,8 +82,32 @@ impl Manager {
         if matches!(generation.policy.pm, ProcessManager::Ordered { .. }) {
             return None;
         }
-        let start = generation.start;
-        let is_unstaffed = pool.takers().all(|taker| self.worker_counts(taker).kept == 0);
-        (start != PreloaderStart::Well && is_unstaffed).then_some((serving, start))
+        let failed = generation.failed_start?;
+        (!self.is_staffed(id)).then_some((serving, failed))
+    }
+
+    /// Whether a worker of the pool is up and stays.
+    fn is_staffed(&self, id: PoolId) -> bool {
+        let mut takers = self.pools.get(&id).into_iter().flat_map(|pool| pool.takers());
+        takers.any(|taker| self.worker_counts(taker).up > 0)
+    }
+
+    /// A worker ended by itself before it was up.
+    pub(super) fn worker_start_failed(&mut self, id: GenerationId, exit: Exit) {
+        // While another worker is up, the application can start. There is a report only of an end that was seen.
+        let is_staffed = self.pool_of(id).is_some_and(|pool| self.is_staffed(pool));
+        if is_staffed || exit == Exit::Unknown {
+            return;
+        }
+        if let Some(generation) = self.generations.get_mut(&id) {
+            generation.failed_start = Some(FailedStart::new(FailedProcess::Worker));
+        }
+    }
+
+    /// A worker is up.
+    pub(super) fn worker_started(&mut self, id: GenerationId) {
+        if let Some(generation) = self.generations.get_mut(&id) {
+            generation.failed_start = None;
+        }
     }
 }

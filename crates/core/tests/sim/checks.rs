@@ -46,11 +46,8 @@ impl World {
 
     /// No 503 responder answers for a pool that can answer.
     fn check_unavailable_responder(&self, id: PoolId) -> Result<(), String> {
-        let serving = self.manager.serving(id);
-        let ready = serving.and_then(|serving| self.generations.get(&serving));
-        let is_ready = ready.is_some_and(|generation| matches!(generation.loader, Loader::Ready));
-        match self.pools[&id].unavailable_responder && is_ready {
-            true => Err(format!("{id:?}: its preloader is ready, and somebody stands in")),
+        match self.pools[&id].unavailable_responder && self.is_staffed(id) {
+            true => Err(format!("{id:?}: its workers are up, and somebody stands in")),
             false => Ok(()),
         }
     }

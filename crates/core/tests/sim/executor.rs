@@ -299,15 +299,18 @@ impl World {
             return;
         };
         pool.unavailable_responder = true;
-        let serving = self.manager.serving(id);
-        let mut workers = self.workers.values();
-        let is_staffed = workers.any(|worker| {
-            let is_there = worker.gone.is_none() && !worker.was_retired && !worker.was_termed;
-            Some(worker.generation) == serving && is_there
-        });
-        if is_staffed {
-            self.fail(format!("{id:?}: somebody stands in for workers that are there"));
+        if self.is_staffed(id) {
+            self.fail(format!("{id:?}: somebody stands in for workers that are up"));
         }
+    }
+
+    /// Whether a worker of the pool's serving generation is up as far as the master can see, and stays.
+    pub(crate) fn is_staffed(&self, id: PoolId) -> bool {
+        let serving = self.manager.serving(id);
+        self.workers.values().any(|worker| {
+            let stays = worker.gone.is_none() && !worker.was_retired && !worker.was_termed;
+            Some(worker.generation) == serving && stays && worker.told_up && worker.told_forked
+        })
     }
 
     /// The 503 responder refuses a request, or dies of it.
