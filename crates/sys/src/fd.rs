@@ -355,6 +355,43 @@ pub fn replace_standard_streams(
     place(output.map_or(null.as_raw_fd(), |(_, error)| error.as_raw_fd()), 2)
 }
 
+/// Which file a descriptor is.
+#[derive(Debug, PartialEq, Eq)]
+pub struct File {
+    device: u64,
+    inode: u64,
+}
+
+impl File {
+    /// `None`: it is not open.
+    pub fn of(descriptor: RawFd) -> Option<File> {
+        // SAFETY: only borrowed for one call, which fails for a descriptor that is not open.
+        let status = nix::sys::stat::fstat(unsafe { BorrowedFd::borrow_raw(descriptor) }).ok()?;
+        Some(File {
+            device: status.st_dev,
+            inode: status.st_ino,
+        })
+    }
+}
+
+/// Puts /dev/null, close-on-exec, in place of these descriptors.
+///
+/// # Errors
+/// open(2) or dup3(2).
+///
+/// # Safety
+/// No code of this process uses what the descriptors were, as after a fork.
+pub unsafe fn replace_with_null(descriptors: &[RawFd]) -> Result<()> {
+    let null = null()?;
+    for descriptor in descriptors {
+        // SAFETY: the caller's promise; a descriptor that stays open is nobody else's meanwhile.
+        if unsafe { libc::dup3(null.as_raw_fd(), *descriptor, libc::O_CLOEXEC) } < 0 {
+            return Err(Error::last("dup3", ""));
+        }
+    }
+    Ok(())
+}
+
 /// Lets go of standard input, so that a reader of its other end sees the end now, and likewise of standard output and
 /// standard error, each unless a log goes there.
 ///

@@ -6,7 +6,7 @@ use super::{Executor, WorkerProcess};
 use crate::config::Application;
 use crate::master::event::Exit;
 use crate::master::failed_starts::Kept;
-use crate::spawn::error::{Category, Ended, Failure};
+use crate::spawn::error::{Category, Ended, Failure, headline, missing_variable};
 use crate::spawn::handshake::response::{Surroundings, Text};
 use crate::spawn::journey::Journey;
 use crate::spawn::plan::{Kind, Plan};
@@ -90,9 +90,9 @@ impl Executor {
 }
 
 fn failure(step: Step, ended: Ended, output: &str, is_caught: bool) -> Failure {
-    // Python's backtraces end with the error, those of Ruby begin with it; all else of them is indented.
     let is_word = |line: &&str| !line.is_empty() && !line.starts_with(char::is_whitespace);
-    let word = output.lines().rev().find(is_word);
+    let word = headline(output).or_else(|| output.lines().rev().find(is_word));
+    let missing = word.and_then(|word| missing_variable(word, output));
     let problem = "The application is loaded. What it does in each worker before the first request (the start of its lifespan, \
                    functions that run after the fork) ended the worker.";
     let solution = match is_caught {
@@ -107,7 +107,7 @@ fn failure(step: Step, ended: Ended, output: &str, is_caught: bool) -> Failure {
             None => format!("a worker can't begin: it {} and wrote nothing", ended.describe()),
         },
         problem: Text::Plain(problem.to_owned()),
-        solution: Text::Plain(solution.to_owned()),
+        solution: Text::Plain(missing.unwrap_or_else(|| solution.to_owned())),
         details: None,
         source: None,
     }

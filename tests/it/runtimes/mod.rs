@@ -2,6 +2,7 @@
 
 mod app_log;
 mod cgi;
+mod children;
 pub mod concurrent;
 mod concurrent_ends;
 mod concurrent_status;

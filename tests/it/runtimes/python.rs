@@ -82,7 +82,7 @@ fn what_can_not_be_loaded_is_told_and_tried_again() {
             "wsgi.py",
             app,
             "entry = \"wsgi:other\"\n",
-            vec!["nothing callable that is named other; name it in application.entry, as wsgi:NAME"],
+            vec!["nothing callable that is named other; write entry = \"wsgi:NAME\""],
         ),
         (
             "wsgi.py",
@@ -94,7 +94,7 @@ fn what_can_not_be_loaded_is_told_and_tried_again() {
             "wsgi.py",
             "def create_app(): pass\n",
             "",
-            vec!["name it in application.entry, as wsgi:create_app()"],
+            vec!["write entry = \"wsgi:create_app()\""],
         ),
         (
             "wsgi.py",
@@ -106,7 +106,7 @@ fn what_can_not_be_loaded_is_told_and_tried_again() {
             "wsgi.py",
             app,
             "interpreter = \"ROOT/wsgi.py\"\n",
-            vec!["wsgi.py: Permission denied (os error 13); see application.interpreter"],
+            vec!["wsgi.py: Permission denied (os error 13)"],
         ),
         (
             "wsgi.py",

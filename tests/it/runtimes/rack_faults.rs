@@ -24,7 +24,7 @@ fn fails(files: &[(&str, &str)], line: &str) -> String {
 #[test]
 fn a_missing_file_is_named() {
     let log = fails(&[], "config.ru does not exist");
-    assert!(log.contains("application.entry"), "{log}");
+    assert!(log.contains("entry = \"FILE.ru\""), "{log}");
 }
 
 #[test]

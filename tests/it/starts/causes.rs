@@ -153,3 +153,102 @@ fn a_lifespan_that_fails_has_a_report() {
     let said = broken.daemon.wait_for("looking for the database");
     assert!(said.contains("said into stdout"), "{said}");
 }
+
+/// The error's type and the first line of its message, wherever it stands in the output; and what to do.
+#[test]
+fn the_error_itself_is_the_headline() {
+    let lifespan = "import traceback\nclass DbError(Exception): pass\nasync def app(scope, receive, send):\n    \
+                    if scope['type'] == 'lifespan':\n        await receive()\n        try:\n            \
+                    raise DbError('no database\\n(Background on this error at: https://example.org)')\n        \
+                    except Exception:\n            \
+                    await send({'type': 'lifespan.startup.failed', 'message': traceback.format_exc()})\n            raise\n";
+    let after = "import forkyard, os\n@forkyard.after_fork\ndef begin(): os.environ['NO_SUCH_URL']\n\
+                 def application(environ, start): pass\n";
+    let node = "start_command = \"node app.js\"\n";
+    let workers = "pm = \"static\"\nmax_children = 1\n";
+    let cases = [
+        (
+            "asgi",
+            "main.py",
+            lifespan,
+            workers,
+            "",
+            "main.DbError: no database",
+            "The output says where",
+        ),
+        (
+            "wsgi",
+            "wsgi.py",
+            after,
+            workers,
+            "",
+            "KeyError: 'NO_SUCH_URL'",
+            "Set NO_SUCH_URL in env or env_file",
+        ),
+        (
+            "wsgi",
+            "wsgi.py",
+            "import os\nos.environ['NO_SUCH_URL']\n",
+            "",
+            "",
+            "KeyError: 'NO_SUCH_URL'",
+            "Set NO_SUCH_URL in env or env_file",
+        ),
+        (
+            "rack",
+            "config.ru",
+            "ENV.fetch('NO_SUCH_URL')\n",
+            "",
+            "",
+            "key not found: \"NO_SUCH_URL\" (KeyError)",
+            "Set NO_SUCH_URL in env or env_file",
+        ),
+        (
+            "http",
+            "app.js",
+            "require('no-such-module');\n",
+            "",
+            node,
+            "with code 1 during startup: Error: Cannot find module 'no-such-module'",
+            "Read the application's output",
+        ),
+        (
+            "http",
+            "app.js",
+            "let x = ;\n",
+            "",
+            node,
+            "with code 1 during startup: SyntaxError: Unexpected token ';'",
+            "Read the application's output",
+        ),
+    ];
+    let shows = |(runtime, file, source, settings, application, summary, solution): (
+        &str,
+        &str,
+        &str,
+        &str,
+        &str,
+        &str,
+        &str,
+    )| {
+        let broken = Broken::start(runtime, file, source, settings, application);
+        if settings.is_empty() {
+            broken.refused();
+        }
+        let line = broken.daemon.wait_for("can't start: ");
+        assert!(line.contains(&format!("{summary} (step")), "{line}");
+        let id = line
+            .split("error ")
+            .last()
+            .expect("an id")
+            .trim_end_matches([')', '\n']);
+        let report = broken.report(id);
+        let advice = report["error"]["solution_description"].to_string();
+        assert!(advice.contains(solution), "{report:#}");
+    };
+    std::thread::scope(|scope| {
+        for case in cases {
+            scope.spawn(move || shows(case));
+        }
+    });
+}

@@ -149,6 +149,7 @@ impl Attempt {
         };
         let response = Response {
             command: check.clone(),
+            output: self.output.text(),
             out_of_memory: matches!(fall, Fall::Exited(ended, _, true) if ended.is_by_force()),
             ..Response::default()
         };

@@ -64,6 +64,7 @@ pub unsafe extern "C" fn forkyard_concurrent_turn(this: *mut CWorker, events: *m
     let Some(worker) = (unsafe { worker(this) }) else {
         return 0;
     };
+    super::children::end_child();
     let (bytes, more) = worker.turn();
     // SAFETY: the header's contract.
     unsafe { *events = text(bytes) };

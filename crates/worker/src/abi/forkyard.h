@@ -203,6 +203,12 @@ forkyard_preloader *forkyard_worker_promoted(forkyard_worker *worker);
 int forkyard_worker_works(forkyard_worker *worker);
 void forkyard_worker_worked(forkyard_worker *worker, const char *message, size_t length);
 
+/*
+ * In a child that the application has forked from a worker: puts /dev/null in place of the listening socket and the
+ * worker's other descriptors. If the application returns to forkyard in such a child, the child ends.
+ */
+void forkyard_worker_leave(void);
+
 /* What the worker writes is its own from here on, and no longer its preloader's. The first that it calls. */
 void forkyard_worker_settle_output(forkyard_preloader *preloader);
 

@@ -142,7 +142,9 @@ impl CPreloader {
 
     /// In a worker: what it takes along. `None`: the log says why it can't.
     pub(super) fn into_contexts(self) -> Option<(GenerationContext, WorkerContext)> {
-        self.preloader.into_contexts(self.wanted?)
+        let (context, own) = self.preloader.into_contexts(self.wanted?)?;
+        super::children::set_descriptors(&context, &own);
+        Some((context, own))
     }
 }
 

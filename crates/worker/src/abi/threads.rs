@@ -77,6 +77,7 @@ pub unsafe extern "C" fn forkyard_threads_next(worker: *mut CWorker, record: *mu
     let Some(threads) = (unsafe { shared(worker) }) else {
         return 0;
     };
+    super::children::end_child();
     HANDED.with_borrow_mut(|handed| {
         let request = threads.next(REQUEST.get(), handed);
         REQUEST.set(request);

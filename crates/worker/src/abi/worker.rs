@@ -1,5 +1,6 @@
 //! A worker by the C ABI that asks for its requests, for languages that would rather not be called.
 
+use super::children;
 use super::preloader::{AnswerFn, CPreloader, Foreign, Usage};
 use super::{Handle, Text};
 use crate::worker::{Concurrent, Promotion, Request, Runtime, Threads, Worker};
@@ -179,6 +180,7 @@ pub unsafe extern "C" fn forkyard_worker_serve(
     while worker.advance() {
         let mut request = worker.request();
         runtime.answer(&mut request);
+        children::end_child();
         request.release();
     }
     let next = if worker.is_to_promote() {

@@ -2,10 +2,12 @@
 
 mod category;
 mod exit;
+mod headline;
 mod texts;
 mod trouble;
 
 pub use category::Category;
 pub use exit::Ended;
+pub use headline::{headline, missing_variable};
 pub use texts::{Failure, explain};
 pub use trouble::{Fault, Trouble};

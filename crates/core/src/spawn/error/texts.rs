@@ -2,6 +2,7 @@
 
 use super::category::Category;
 use super::exit::Ended;
+use super::headline::{headline, missing_variable};
 use super::trouble::Trouble;
 use crate::spawn::handshake::response::{Response, Text};
 use crate::spawn::journey::{Journey, StepState};
@@ -184,6 +185,10 @@ fn exited(ended: Ended, step: Step, plan: &Plan, route: Route, response: Option<
         }
         solution = check.remedy.clone().or(solution);
     }
+    let output = response.map_or("", |response| response.output.as_str());
+    let word = headline(output).filter(|_| matches!(ended, Ended::Code(_)));
+    let solution = solution.or_else(|| missing_variable(word?, output));
+    let cause = word.map(|word| format!(": {word}"));
     let mut failure = say(
         if matches!(ended, Ended::Code(126 | 127)) {
             Category::OperatingSystem
@@ -191,7 +196,11 @@ fn exited(ended: Ended, step: Step, plan: &Plan, route: Route, response: Option<
             Category::Internal
         },
         step,
-        format!("{what} {} during startup.", ended.describe()),
+        format!(
+            "{what} {} during startup{}",
+            ended.describe(),
+            cause.as_deref().unwrap_or(".")
+        ),
         problem,
         solution.unwrap_or_else(|| application(plan)),
     );

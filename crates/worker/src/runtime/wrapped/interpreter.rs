@@ -123,9 +123,9 @@ fn become_it(interpreter: &OsString, arguments: &[OsString], notes: Option<&Note
     Err(Failure {
         step: Step::SubprocessExecWrapper,
         category: Category::FileSystem,
-        summary: format!("start {path}: {error}; see application.interpreter"),
-        solution: "Install the interpreter, or name the one that the application is to have in application.interpreter; the \
-                   pool's user has to be able to execute it."
+        summary: format!("start {path}: {error}"),
+        solution: "Install the interpreter, or make the application's virtual environment again; the pool's user has to be able \
+                   to execute it. A pool may name another one: interpreter = \"PATH\"."
             .to_owned(),
     })
 }

@@ -4,12 +4,14 @@ use forkyard_protocol::inspector::Kind;
 use forkyard_protocol::startup::files_of;
 
 /// Name and source of each module. The package itself is what applications import.
-const MODULES: [(&str, &str); 13] = [
+const MODULES: [(&str, &str); 15] = [
     ("forkyard", include_str!("python/__init__.py")),
     ("forkyard.abi", include_str!("python/abi.py")),
     ("forkyard.asgi", include_str!("python/asgi.py")),
     ("forkyard.body", include_str!("python/body.py")),
+    ("forkyard.children", include_str!("python/children.py")),
     ("forkyard.django", include_str!("python/django.py")),
+    ("forkyard.finder", include_str!("python/finder.py")),
     ("forkyard.front", include_str!("python/front.py")),
     ("forkyard.jobs", include_str!("python/jobs.py")),
     ("forkyard.load", include_str!("python/load.py")),

@@ -95,7 +95,7 @@ module Forkyard
       ENV["RACK_ENV"] ||= "production"
       entry = File.expand_path(settings["entry"] || USUAL_FILE, root)
       unless File.exist?(entry)
-        raise LoadError, "#{entry} does not exist; name the application's file in application.entry"
+        raise LoadError, "#{entry} does not exist; name the application's file: entry = \"FILE.ru\""
       end
 
       if File.exist?(ENV["BUNDLE_GEMFILE"] ||= File.join(root, "Gemfile"))
@@ -165,11 +165,14 @@ module Forkyard
       if defined?(Bundler::BundlerError) && error.is_a?(Bundler::BundlerError)
         "Run \"bundle install\" in #{root} with Ruby #{RUBY_VERSION}, as a user whose gems the pool's user can read."
       elsif error.is_a?(LoadError) && error.path.nil?
-        "Check application.root, and name the application's file in application.entry."
+        "Check that #{root} is the application's directory, and name its file: entry = \"FILE.ru\"."
       elsif error.is_a?(LoadError)
         "Put the gem that has #{error.path} into the Gemfile and run \"bundle install\" in #{root}, or correct the name."
       elsif error.is_a?(SyntaxError)
         "Correct the line that is named; it may be written for another Ruby than #{RUBY_VERSION}."
+      elsif error.is_a?(KeyError) && error.receiver.equal?(ENV)
+        "Set #{error.key} in env or env_file: the application reads it from the environment, where it is not set. Variables of a " \
+        "login shell are not there."
       else
         "The backtrace says where it happened: correct the application, or give it what it misses there."
       end

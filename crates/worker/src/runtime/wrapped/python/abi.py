@@ -102,6 +102,7 @@ class Library:
         self.retire_threads = typed(held, "forkyard_threads_retire", None, c_void_p)
         self.want_work_of_threads = typed(held, "forkyard_threads_want_work", None, c_void_p)
         self.end_worker = typed(free, "forkyard_worker_end", c_int, c_void_p)
+        self.leave = typed(held, "forkyard_worker_leave", None)
         self.worked = typed(held, "forkyard_worker_worked", None, c_void_p, c_char_p, c_size_t)
         self.fork_preloader = typed(held, "forkyard_worker_fork", c_int, c_void_p)
         self.refuse = typed(held, "forkyard_worker_refuse", None, c_void_p, c_char_p, c_size_t)

@@ -5,27 +5,13 @@ import sys
 if not getattr(sys.flags, "safe_path", False):
     # The script's own directory: nothing is to be imported from there.
     sys.path.pop(0)
+# multiprocessing runs the file of __main__ in each child that it spawns. This one starts preloaders.
+del __file__
 
-import importlib.abc
-import importlib.util
-
-
-class Builtin(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
-    def find_spec(self, name, path=None, target=None):
-        if name in MODULES:
-            return importlib.util.spec_from_loader(name, self, is_package="." not in name)
-        return None
-
-    def get_source(self, name):
-        return MODULES[name]
-
-    def exec_module(self, module):
-        name = module.__spec__.name
-        exec(compile(MODULES[name], name.replace(".", "/") + ".py", "exec"), module.__dict__)
-
-
-sys.meta_path.insert(0, Builtin())
+names = {}
+exec(compile(MODULES["forkyard.finder"], "forkyard/finder.py", "exec"), names)
+names["install"](MODULES)
 
 from forkyard.preload import main
 
-sys.exit(main(sys.argv[1]))
+sys.exit(main(sys.argv[1], MODULES))

@@ -13,7 +13,7 @@ def module_of(manage, interface):
     with open(manage, encoding="utf-8", errors="replace") as file:
         found = SETTINGS.search(file.read())
     if not found:
-        raise FileNotFoundError(f"{manage} does not say which settings it has; name what is to be loaded in application.entry")
+        raise FileNotFoundError(f"{manage} does not say which settings it has; name what is to be loaded: entry = \"MODULE:NAME\"")
     package = settings = found.group(1)
     tried = []
     # mysite.settings is beside mysite.wsgi, and config.settings.production belongs to config.wsgi.
@@ -25,7 +25,7 @@ def module_of(manage, interface):
         tried.append(file)
     raise FileNotFoundError(
         f"{manage} has the settings {settings}, and there is no {' or '.join(tried) or interface + '.py'}; name what is to be"
-        " loaded in application.entry"
+        " loaded: entry = \"MODULE:NAME\""
     )
 
 

@@ -31,7 +31,7 @@ def load(root, entry, interface):
         entry = next((name for name in usual if os.path.exists(name)), None)
         if entry is None:
             raise FileNotFoundError(
-                f"none of {', '.join(usual)} is in {root}; name what is to be loaded in application.entry"
+                f"none of {', '.join(usual)} is in {root}; name what is to be loaded: entry = \"MODULE:NAME\""
             )
     if entry == MANAGE:
         entry = django.module_of(entry, interface)
@@ -54,7 +54,7 @@ def load(root, entry, interface):
     factory = next((one for one in USUAL_FACTORIES if callable(getattr(module, one, None))), None)
     shown = f"{name}:{factory}()" if factory else f"{name}:NAME"
     raise AttributeError(
-        f"{module.__file__} has nothing callable that is named {wanted}; name it in application.entry, as {shown}"
+        f"{module.__file__} has nothing callable that is named {wanted}; write entry = \"{shown}\""
     )
 
 
@@ -126,17 +126,30 @@ def report(error):
 def remedy(error, python):
     if isinstance(error, ModuleNotFoundError):
         return (
-            f"Install the package that has the module {error.name!r} for {python}, or name the interpreter of the virtual"
-            f" environment that has it in application.interpreter. Modules are looked for in: {', '.join(sys.path)}."
+            f"Install the package that has the module {error.name!r} for {python}, or into the virtual environment .venv of"
+            f" {os.getcwd()}. Modules are looked for in: {', '.join(sys.path)}."
         )
     if isinstance(error, SyntaxError):
         return f"Correct {error.filename or 'the file'}, line {error.lineno}; it may be written for another Python than {python}."
     if isinstance(error, FileNotFoundError) and error.errno is None:
-        return "Check application.root, and name what is to be loaded in application.entry."
+        return f"Check that {os.getcwd()} is the application's directory, and name what is to be loaded: entry = \"MODULE:NAME\"."
     if isinstance(error, WrongRuntime):
         return f'Write runtime = "{"asgi" if "an ASGI" in str(error) else "wsgi"}".'
+    if variable := missing_variable(error):
+        return (
+            f"Set {variable} in env or env_file: the application reads it from the environment, where it is not set. Variables of"
+            " a login shell are not there."
+        )
     if isinstance(error, PermissionError):
         return "Let the pool's user read the file, and enter every directory of its path."
     if isinstance(error, MemoryError):
         return "Let the application need less memory while it is loaded, or allow it more."
     return "The traceback says where it happened: correct the application, or give it what it misses there."
+
+
+def missing_variable(error):
+    """The environment variable that the application looked for in vain; None: the error is another one."""
+    calls = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, KeyError) and calls and calls[-1].filename in (os.__file__, "<frozen os>"):
+        return error.args[0]
+    return "the variable that is named" if "environment variable" in str(error).lower() else None

@@ -20,6 +20,7 @@ import forkyard
 
 from . import django, load
 from .abi import Library, Requests
+from .children import Arguments, Forks, end_executors
 
 EXIT_SOFTWARE = 70
 # How long before the end of the time for the start it is said where the application hangs.
@@ -33,7 +34,7 @@ WORK_DIRECTORY = 5
 MARK = "FORKYARD_SPAWN_WORK_DIR"
 
 
-def main(library_path):
+def main(library_path, modules):
     try:
         library = Library(library_path)
     except OSError as error:
@@ -52,7 +53,8 @@ def main(library_path):
     (settings,) = json.loads(library.application(preloader).bytes()).values()
     if library.settle(preloader) != 0:
         return EXIT_SOFTWARE
-    sys.argv = [settings.get("entry") or ""]
+    sys.argv = Arguments([settings.get("entry") or ""], modules)
+    forks = Forks(library)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     # What is printed is a line in a log, not a part of a block that is written some day.
     sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
@@ -68,11 +70,11 @@ def main(library_path):
         del os.environ[MARK]
     warn_of_threads()
     attend(library, preloader)
-    if not becomes_worker(library, preloader):
+    if not becomes_worker(library, preloader, forks):
         return 0
     while True:
-        preloader = live(library, preloader, server)
-        if not becomes_worker(library, preloader):
+        preloader = live(library, preloader, server, forks)
+        if not becomes_worker(library, preloader, forks):
             break
     # What is registered to be done at the end belongs to the worker that this was forked from.
     flush()
@@ -139,25 +141,26 @@ def attend(library, preloader):
     library.ready(preloader, version, len(version))
 
 
-def becomes_worker(library, preloader):
+def becomes_worker(library, preloader, forks):
     """Forks workers. True in each of them, False in the preloader once the master is gone."""
     while library.wait(preloader):
         prepare()
-        if native_threads() > 1:
-            is_worker = fork_with_handlers(library, preloader)
-        else:
-            is_worker = fork_sibling(library.fork, preloader)
+        with forks:
+            if native_threads() > 1:
+                is_worker = fork_with_handlers(library, preloader)
+            else:
+                is_worker = fork_sibling(library.fork, preloader)
         if is_worker:
             return True
     return False
 
 
-def live(library, preloader, server):
+def live(library, preloader, server, forks):
     """A worker's life, with which its process ends. Returns in a copy of it only, which is a preloader: its handle."""
     # Whatever happens, this process must not go on as another preloader.
     code, heir = EXIT_SOFTWARE, None
     try:
-        code, heir = work(library, preloader, server)
+        code, heir = work(library, preloader, server, forks)
     except BaseException as error:
         told = load.told_of(error)
         sys.stderr.write("".join(told.format() if told.stack else told.format_exception_only()))
@@ -168,7 +171,7 @@ def live(library, preloader, server):
     return heir
 
 
-def work(library, preloader, server):
+def work(library, preloader, server, forks):
     """A worker's exit code, or the preloader that a copy of it is."""
     reset_signals()
     library.settle_output(preloader)
@@ -184,13 +187,14 @@ def work(library, preloader, server):
             continue
         # The worker ends after this: what is closed for the copy's sake is not opened again.
         server.end()
-        if is_copy_for_preloader(library, worker):
+        if is_copy_for_preloader(library, worker, forks):
             server.end_copy()
             return promoted(library, worker)
         if server.has_served:
             break
     code = library.end_worker(worker)
     server.end()
+    end_executors()
     atexit._run_exitfuncs()
     return code, None
 
@@ -206,7 +210,7 @@ def work_out_of_band(library, worker):
     load.say_worked(library, worker, problems)
 
 
-def is_copy_for_preloader(library, worker):
+def is_copy_for_preloader(library, worker, forks):
     """Forks the next preloader from this worker. True in the copy, which is a worker yet."""
     prepare()
     # Any of them may hold a lock, which is never released in the copy.
@@ -214,7 +218,8 @@ def is_copy_for_preloader(library, worker):
         why = f"it has threads besides the first one: {', '.join(others)}".encode("utf-8", "backslashreplace")
         library.refuse(worker, why, len(why))
         return False
-    return fork_sibling(library.fork_preloader, worker)
+    with forks:
+        return fork_sibling(library.fork_preloader, worker)
 
 
 def promoted(library, worker):
