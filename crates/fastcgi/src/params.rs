@@ -30,7 +30,7 @@ pub enum Repeated {
     Replace,
     /// Header fields (`HTTP_…`) are joined by `", "`, and cookies by `"; "` (RFC 3875 section 4.1.18, RFC 9110 section 5.3,
     /// RFC 6265 section 4.2.1). Web servers such as nginx before 1.23 send one parameter for each field line. The last value
-    /// wins for fields that have one value ([`SINGLE`]) and for all other names: a web server's configuration may set
+    /// wins for fields that have one value (`SINGLE`) and for all other names: a web server's configuration may set
     /// them after an included file has.
     JoinHeaders,
 }
