@@ -60,7 +60,7 @@ fn descriptors_that_are_kept_open_stay_and_are_there_once() {
     let code = rounds(6, |round, _| {
         // SAFETY: plain calls of one thread.
         let is_open = |number: i32| unsafe { libc::fcntl(number, libc::F_GETFD) >= 0 };
-        let is_well = (round % 2 == 0) == !is_open(270) && is_open(271) == is_open(270) && !is_open(272);
+        let is_well = (round % 2 == 0) != is_open(270) && is_open(271) == is_open(270) && !is_open(272);
         if !is_well {
             // SAFETY: the end of the process.
             unsafe { libc::_exit(LEFT) };
