@@ -25,7 +25,7 @@ impl Executor {
             Exit::Code(code) => Ended::Code(code),
             Exit::Signal { signal, core } => Ended::Signal { number: signal, core },
         };
-        if worker.up || worker.told.is_some() {
+        if worker.up || worker.told.is_some() || exit.is_from_outside() {
             return;
         }
         let Some(generation) = self.pools.generations.get(&worker.generation) else {

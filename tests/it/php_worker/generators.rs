@@ -58,7 +58,7 @@ fn no_number_comes_twice() {
         ) + &["loop", "rewind", "fork"]
             .map(|name| {
                 let mode = match name {
-                    "loop" => "worker_mode = \"loop\"\n".to_owned(),
+                    "loop" => "worker_mode = \"loop\"\nloop_requests = 10\n".to_owned(),
                     isolation => format!("worker_mode = \"snapshot\"\nisolation = \"{isolation}\"\n"),
                 };
                 let application = format!("{own}{mode}warm_up_requests = [\"/?gmp=1\"]\n");

@@ -127,6 +127,17 @@ pub enum Exit {
 }
 
 impl Exit {
+    /// Whether a signal ended it that others send: SIGQUIT, SIGKILL (also the kernel's, where memory is short) or SIGTERM.
+    pub fn is_from_outside(self) -> bool {
+        matches!(
+            self,
+            Exit::Signal {
+                signal: 3 | 9 | 15,
+                ..
+            }
+        )
+    }
+
     /// Whether the kernel ended the process for what it did to memory: SIGSEGV or SIGBUS, whose numbers are the same on
     /// every architecture that forkyard is built for.
     pub fn is_crash(self) -> bool {

@@ -96,7 +96,7 @@ impl Manager {
     pub(super) fn worker_start_failed(&mut self, id: GenerationId, exit: Exit) {
         // While another worker is up, the application can start. There is a report only of an end that was seen.
         let is_staffed = self.pool_of(id).is_some_and(|pool| self.is_staffed(pool));
-        if is_staffed || exit == Exit::Unknown {
+        if is_staffed || exit == Exit::Unknown || exit.is_from_outside() {
             return;
         }
         if let Some(generation) = self.generations.get_mut(&id) {

@@ -35,6 +35,19 @@ fn a_pool_whose_workers_fail_at_their_start_refuses_until_one_is_up() {
 }
 
 #[test]
+fn a_worker_that_somebody_kills_at_its_start_is_no_failed_start() {
+    let (mut world, actions) = World::with(ProcessManager::Static { max_children: 1 });
+    let worker = forks(&actions)[0];
+    world.tell(Event::Forked(worker));
+    let killed = Exit::Signal {
+        signal: 9,
+        core: false,
+    };
+    let actions = world.tell(Event::WorkerExited(worker, killed, false));
+    assert_eq!(refusals(&actions), 0, "{actions:?}");
+}
+
+#[test]
 fn a_pool_with_a_good_worker_does_not_refuse() {
     let (mut world, actions) = World::with(ProcessManager::Static { max_children: 2 });
     let workers = forks(&actions);
