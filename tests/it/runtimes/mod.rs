@@ -20,6 +20,7 @@ mod kept_idle;
 mod log_lines;
 mod node_sockets;
 mod out_of_band;
+mod preload;
 mod programs;
 mod programs_faults;
 mod programs_sockets;

@@ -4,7 +4,7 @@ use super::preloader::CPreloader;
 use super::worker::CWorker;
 use crate::runtime::php::protocol::Answer;
 use crate::runtime::preloader::{Preloader, Socket};
-use crate::sys::process::{Side, fork_sibling};
+use crate::sys::process::{Side, fork_sibling_with_handlers};
 use crate::sys::{Error, fd, signal};
 use crate::worker::Promotion;
 use std::ffi::{c_char, c_int};
@@ -31,7 +31,7 @@ pub unsafe extern "C" fn forkyard_worker_promotes(worker: *mut CWorker) -> c_int
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_worker_fork(worker: *mut CWorker) -> c_int {
     // SAFETY: the header's contract: there is one thread, and the child goes on by forkyard_worker_promoted.
-    match unsafe { fork_sibling() } {
+    match unsafe { fork_sibling_with_handlers() } {
         Ok(Side::Child) => {
             signal::reset_in_child();
             0

@@ -61,7 +61,7 @@ module Forkyard
     # Where the functions of struct forkyard_api are, in pointers from its start.
     TABLE = { read_body: 4, write: 5, write_error: 6, flush: 7, finish: 8, want_work: 19 }.freeze
 
-    attr_reader :begin_preloader, :application, :settle, :ready, :explain, :failed, :wait, :forked, :begin_worker,
+    attr_reader :begin_preloader, :application, :settle, :ready, :explain, :failed, :expect, :renew, :warn, :wait, :forked, :begin_worker,
                 :next_request, :end_worker, :promotes, :forked_preloader, :promoted, :works, :worked, :settle_output, :questions,
                 :params_packed, :refuse,
                 :begin_threads, :mind, :next_of_thread, :read_by_thread, :send_by_thread, :wait_by_thread,
@@ -99,6 +99,9 @@ module Forkyard
       @next_of_thread = function("forkyard_threads_next", [NUMBER, POINTER], INT, waits: true)
       @read_by_thread = function("forkyard_threads_read", [NUMBER, REQUEST, POINTER], INT, waits: true)
       @wait_by_thread = function("forkyard_threads_wait", [NUMBER, REQUEST], INT, waits: true)
+      @renew = function("forkyard_preloader_renew", [NUMBER, POINTER, NUMBER], VOID)
+      @warn = function("forkyard_preloader_warn", [NUMBER, POINTER, NUMBER], VOID)
+      @expect = function("forkyard_preloader_expect", [NUMBER], INT, waits: true)
       @wait = function("forkyard_preloader_wait", [NUMBER], INT, waits: true)
       @next_request = function("forkyard_worker_next", [NUMBER], NUMBER, waits: true)
       table = Fiddle::Pointer.new(function("forkyard_api_v1", [], NUMBER).call)
