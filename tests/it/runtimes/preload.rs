@@ -266,7 +266,7 @@ fn each_cell_of_runtime_setting_connection_and_pool() {
         for line in warnings {
             assert!(line.contains("WARNING") && line.contains(&server), "{line}");
             assert!(
-                line.contains("orkyard.after_fork, or write preload = false"),
+                line.contains("orkyard.after_fork, ") && line.contains(", or write preload = false"),
                 "{line}"
             );
         }

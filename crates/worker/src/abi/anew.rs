@@ -82,18 +82,19 @@ pub unsafe extern "C" fn forkyard_preloader_renew(
     }
     let servers: Vec<String> = servers.into_iter().collect();
     let servers = servers.join(", ");
-    let hook = match wrapped.interface {
-        Interface::Wsgi | Interface::Asgi => "forkyard.after_fork",
-        Interface::Rack => "Forkyard.after_fork",
+    let module = match wrapped.interface {
+        Interface::Wsgi | Interface::Asgi => "forkyard",
+        Interface::Rack => "Forkyard",
     };
     let found = format!(
         "the application has left connections open while it was loaded, which workers would share: {servers}"
     );
-    let remedy = format!("Connect in a function for {hook}");
+    let remedy = format!(
+        "Connect in a function for {module}.after_fork, or close them in one for {module}.before_fork"
+    );
     if !preloader.is_settled {
-        return log::warn!(
-            "{found}. {remedy}, or write preload = false: in a chroot it can't be loaded anew"
-        );
+        // The interpreter is outside of the chroot.
+        return log::warn!("{found}. They do share them. {remedy}, or write preload = false");
     }
     log::warn!("{found}. So each worker loads it. {remedy}, or write preload = false");
     let library = OsString::from_vec(library.to_vec());

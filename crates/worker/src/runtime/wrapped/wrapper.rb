@@ -88,7 +88,7 @@ module Forkyard
       return false if @library.expect.call(@preloader).zero?
 
       begin
-        @before_fork.each(&:call)
+        prepare_fork
         @is_prepared = true
       rescue Exception => error
         # It is called again for the worker, which is not made then.
@@ -238,10 +238,11 @@ module Forkyard
     # after Ruby's threads, timers and random numbers, which no fork by the kernel alone does. What gems have hung into it runs
     # once, in the new process. True in that; here the block is given its pid, or 0.
     def fork_orphan
-      @before_fork.each(&:call) unless @is_prepared
+      prepare_fork unless @is_prepared
       @is_prepared = false
       $stdout.flush
       $stderr.flush
+      @forks_itself = true
       reader, writer = IO.pipe
       middle = PLAIN_FORK.call
       if middle.nil? || middle.zero?
@@ -270,6 +271,30 @@ module Forkyard
       $stderr.write(report(error))
       yield 0
       false
+    ensure
+      @forks_itself = false
+    end
+
+    # What is to be done before each fork.
+    def prepare_fork
+      @before_fork.each(&:call)
+      close_connections
+    end
+
+    # Those of Active Record: each worker opens its own when it needs one.
+    def close_connections
+      return unless defined?(ActiveRecord::Base)
+
+      roles = ActiveRecord.version >= Gem::Version.new("7.1") ? [:all] : []
+      ActiveRecord::Base.connection_handler.clear_all_connections!(*roles)
+    rescue StandardError => error
+      $stderr.write(report(error))
+    end
+
+    # A child that the application has forked from a worker gives up the worker's descriptors: with the listening socket it would
+    # keep a stopped pool's address.
+    def leave_worker
+      @library.leave.call unless @forks_itself || @library.nil?
     end
 
     def reap(pid)
