@@ -249,6 +249,17 @@ pub fn server_name(number: RawFd) -> Option<String> {
     }
 }
 
+/// The port of this machine that a socket of a network has, and whether it listens there.
+pub fn own_port(number: RawFd) -> Option<(u16, bool)> {
+    // SAFETY: only asked about at once, and a number that is not open is an error of the call.
+    let socket = unsafe { BorrowedFd::borrow_raw(number) };
+    let address = nix::sys::socket::getsockname::<SockaddrStorage>(number).ok()?;
+    let v4 = address.as_sockaddr_in().map(|address| address.port());
+    let port = v4.or_else(|| Some(address.as_sockaddr_in6()?.port()))?;
+    let listens = nix::sys::socket::getsockopt(&socket, nix::sys::socket::sockopt::AcceptConn);
+    Some((port, listens.unwrap_or(false)))
+}
+
 /// The process that called listen(2) for the unix socket that this one is connected to (SO_PEERCRED, unix(7)).
 ///
 /// # Errors

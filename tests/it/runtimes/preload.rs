@@ -482,3 +482,49 @@ fn a_worker_in_which_loading_takes_too_long_ends() {
     assert!(answer.text().starts_with("Status: 503"), "{}", answer.text());
     ruby.daemon.wait_for("The application is still being loaded, at:");
 }
+
+/// Connects at the first request of a worker.
+const LATE: &str = "
+import os, socket
+s = None
+def application(environ, start):
+    global s
+    if s is None:
+        s = socket.socket(socket.AF_UNIX)
+        s.connect(os.path.join(os.path.dirname(__file__), \"server.sock\"))
+    start(\"200 OK\", [])
+    return [b\"right\"]
+";
+
+const RUBY_LATE: &str = "
+require \"socket\"
+run ->(env) { $server ||= UNIXSocket.new(File.join(__dir__, \"server.sock\")); [200, {}, [\"right\"]] }
+";
+
+#[test]
+fn no_preloader_is_made_of_a_worker_that_has_a_connection() {
+    place_library();
+    for (runtime, file, text) in [("wsgi", "wsgi.py", LATE), ("rack", "config.ru", RUBY_LATE)] {
+        for threads in ["", "threads = 2\n"] {
+            let root = directory();
+            make_writable(root.path());
+            serve(root.path());
+            fs::write(root.path().join(file), text).expect("write");
+            let application = format!(
+                "runtime = \"{runtime}\"\nroot = \"{}\"\nrefork_after = 2\n{threads}",
+                root.path().display()
+            );
+            let settings = "pm = \"static\"\nmax_children = 1\n";
+            let daemon = Daemon::start(|dir| pool(dir, "www", settings, &application));
+            for _ in 0..4 {
+                assert_eq!(daemon.get("www", "x").body(), "right");
+            }
+            let line = daemon.wait_for("a worker can't be made a preloader: it has connections open: ");
+            assert!(
+                line.contains("server.sock. Close them"),
+                "{runtime} {threads}: {line}"
+            );
+            assert_eq!(daemon.get("www", "x").body(), "right");
+        }
+    }
+}

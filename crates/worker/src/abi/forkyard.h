@@ -202,6 +202,9 @@ int forkyard_worker_fork(forkyard_worker *worker);
 /* Instead, for a runtime that has to fork by itself: the new process, an orphan that the master inherits, has this pid; below 1:
  * it could not be made. In the worker only. */
 void forkyard_worker_forked(forkyard_worker *worker, int pid);
+/* Whether the worker has connections to servers open, which the preloader's workers would share: 1: there will be none, and the
+ * master logs why. */
+int forkyard_worker_shares(forkyard_worker *worker);
 /* There will be none; the master logs why. In the worker only. */
 void forkyard_worker_refuse(forkyard_worker *worker, const char *message, size_t length);
 /* In the new process, once. The worker is gone then, whatever comes of it. */

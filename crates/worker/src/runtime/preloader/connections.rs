@@ -31,7 +31,18 @@ pub fn left_open() -> BTreeSet<String> {
         // In a chroot there is no /proc.
         Err(_) => fd::open_sockets().into_iter().map(|(number, _)| number).collect(),
     };
-    let names = numbers.into_iter().filter_map(socket::server_name);
+    let ports = || numbers.iter().filter_map(|number| socket::own_port(*number));
+    let listens: BTreeSet<u16> = ports()
+        .filter(|(_, listens)| *listens)
+        .map(|(port, _)| port)
+        .collect();
+    // Who has connected to this process is a client.
+    let is_clients =
+        |number: &RawFd| socket::own_port(*number).is_some_and(|(port, _)| listens.contains(&port));
+    let names = numbers
+        .iter()
+        .filter(|number| !is_clients(number))
+        .filter_map(|number| socket::server_name(*number));
     names.filter(|name| !is_of_system(name)).collect()
 }
 
@@ -82,6 +93,8 @@ mod tests {
                 .iter()
                 .all(|name| !name.is_empty() && !name.contains("unbound"))
         );
+        let (of_client, _) = listener.accept().unwrap();
+        assert!(!left_open().contains(&of_client.peer_addr().unwrap().to_string()));
         drop((connection, one, other));
     }
 }

@@ -329,7 +329,7 @@ module Forkyard
           next
         end
         break if @library.promotes.call(worker).zero?
-        return become_preloader(worker) if fork_orphan { |pid| @library.forked_preloader.call(worker, pid) }
+        return become_preloader(worker) if forks_preloader?(worker)
       end
       @at_stop.each(&:call)
       @library.end_worker.call(worker)
@@ -360,12 +360,22 @@ module Forkyard
         if is_stuck
           why = "a thread is stuck in a request whose time is up"
           @library.refuse.call(worker, why, why.bytesize)
-        elsif fork_orphan { |pid| @library.forked_preloader.call(worker, pid) }
+        elsif forks_preloader?(worker)
           return become_preloader(worker)
         end
       end
       @at_stop.each(&:call)
       @library.end_worker.call(worker)
+    end
+
+    # Forks the next preloader from this worker, unless its workers would share connections. True in it.
+    def forks_preloader?(worker)
+      if @settings["preload"] == "auto"
+        prepare_fork
+        @is_prepared = true
+        return false if @library.shares.call(worker) == 1
+      end
+      fork_orphan { |pid| @library.forked_preloader.call(worker, pid) }
     end
 
     # Does what the application wants done when no client waits. Whatever comes of it, the worker goes on.

@@ -107,6 +107,7 @@ class Library:
         self.leave = typed(held, "forkyard_worker_leave", None)
         self.worked = typed(held, "forkyard_worker_worked", None, c_void_p, c_char_p, c_size_t)
         self.fork_preloader = typed(held, "forkyard_worker_fork", c_int, c_void_p)
+        self.shares = typed(held, "forkyard_worker_shares", c_int, c_void_p)
         self.refuse = typed(held, "forkyard_worker_refuse", None, c_void_p, c_char_p, c_size_t)
         self.promoted = typed(free, "forkyard_worker_promoted", c_void_p, c_void_p)
         self.settle_output = typed(held, "forkyard_worker_settle_output", None, c_void_p)

@@ -53,7 +53,7 @@ def main(library_path, modules):
     if library.settle(preloader) != 0:
         return EXIT_SOFTWARE
     sys.argv = Arguments([settings.get("entry") or ""], modules)
-    forks = Forks(library)
+    forks = Forks(library, settings["preload"] == "auto")
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     # What is printed is a line in a log, not a part of a block that is written some day.
     sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
@@ -236,6 +236,8 @@ def is_copy_for_preloader(library, worker, forks):
     if others := other_threads():
         why = f"it has threads besides the first one: {', '.join(others)}".encode("utf-8", "backslashreplace")
         library.refuse(worker, why, len(why))
+        return False
+    if forks.looks and library.shares(worker):
         return False
     with forks:
         return fork_sibling(library.fork_preloader, worker)

@@ -71,7 +71,7 @@ module Forkyard
     # Where the functions of struct forkyard_api are, in pointers from its start.
     TABLE = { read_body: 4, write: 5, write_error: 6, flush: 7, finish: 8, want_work: 19 }.freeze
 
-    attr_reader :begin_preloader, :application, :settle, :ready, :explain, :failed, :expect, :renew, :warn, :leave, :wait, :forked, :begin_worker,
+    attr_reader :begin_preloader, :application, :settle, :ready, :explain, :failed, :expect, :renew, :warn, :leave, :shares, :wait, :forked, :begin_worker,
                 :next_request, :end_worker, :promotes, :forked_preloader, :promoted, :works, :worked, :settle_output, :questions,
                 :params_packed, :refuse,
                 :begin_threads, :mind, :next_of_thread, :read_by_thread, :send_by_thread, :wait_by_thread,
@@ -111,6 +111,7 @@ module Forkyard
       @wait_by_thread = function("forkyard_threads_wait", [NUMBER, REQUEST], INT, waits: true)
       @renew = function("forkyard_preloader_renew", [NUMBER, POINTER, NUMBER], VOID)
       @warn = function("forkyard_preloader_warn", [NUMBER, POINTER, NUMBER], VOID)
+      @shares = function("forkyard_worker_shares", [NUMBER], INT)
       @leave = function("forkyard_worker_leave", [], VOID)
       @expect = function("forkyard_preloader_expect", [NUMBER], INT, waits: true)
       @wait = function("forkyard_preloader_wait", [NUMBER], INT, waits: true)
