@@ -136,6 +136,7 @@ pub fn common(pool: &Pool) -> Pool {
         max_requests: None,
         request_terminate_timeout: None,
         request_terminate_timeout_track_finished: false,
+        stop_timeout: Duration::ZERO,
         slow_log: None,
         client_timeout: Duration::ZERO,
         keepalive_timeout: Duration::ZERO,

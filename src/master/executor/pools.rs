@@ -587,6 +587,7 @@ pub(super) fn policy(pool: &Pool) -> Policy {
         terminate_timeout: pool.request_terminate_timeout.map(|limit| limit + by_itself),
         slow_timeout: pool.slow_log.as_ref().map(|slow| slow.timeout),
         drain_timeout: pool.drain_timeout,
+        stop_timeout: pool.stop_timeout,
         preloader,
     }
 }

@@ -239,6 +239,7 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         max_requests: None,
         request_terminate_timeout: None,
         request_terminate_timeout_track_finished: false,
+        stop_timeout: Duration::from_secs(10),
         slow_log: None,
         client_timeout: Duration::from_secs(20),
         keepalive_timeout: Duration::from_secs(20),

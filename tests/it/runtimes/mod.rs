@@ -35,6 +35,7 @@ mod refork_changes;
 mod renewal;
 mod short;
 mod slow;
+mod stops;
 pub(super) mod threads;
 mod threads_ends;
 pub(super) mod websockets;

@@ -49,6 +49,10 @@ impl Manager {
             Life::Starting => self
                 .timers
                 .set(Timer::Preloader(id), step.now, policy.start_timeout),
+            Life::Stopping(Force::Terminate) if policy.is_needed_by_workers => {
+                let limit = self.time_to_stop(id);
+                self.timers.set(Timer::Preloader(id), step.now, limit);
+            }
             Life::Stopping(Force::Ask | Force::Terminate) => {
                 self.timers.set(Timer::Preloader(id), step.now, KILL_AFTER);
             }

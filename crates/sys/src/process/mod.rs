@@ -16,7 +16,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::WaitPidFlag;
 use nix::unistd::Pid;
 pub use program::{Program, replace, start, start_blocked};
-pub use reap::{Ended, Usage, reap, reap_any, reap_pid, reap_soon, reap_used, reap_within, was_stopped};
+pub use reap::{
+    Ended, Usage, ends_within, reap, reap_any, reap_pid, reap_soon, reap_used, reap_within, wait_for_end,
+    was_stopped,
+};
 use std::os::fd::AsFd;
 
 /// Leaves the process at once: no destructors, no buffers flushed, no exit handlers.

@@ -73,6 +73,21 @@ pub fn reap_pid(pid: i32) -> Result<Ended> {
     }
 }
 
+/// Waits for one child to end, and leaves it to be reaped (waitid(2)).
+///
+/// # Errors
+/// waitid(2).
+pub fn wait_for_end(pid: i32) -> Result<()> {
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+    loop {
+        match nix::sys::wait::waitid(nix::sys::wait::Id::Pid(Pid::from_raw(pid)), flags) {
+            Err(Errno::EINTR) => {}
+            Ok(_) => return Ok(()),
+            Err(errno) => return Err(Error::new("waitid", pid.to_string(), errno)),
+        }
+    }
+}
+
 /// What a process has used, with those of its children that it has waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
@@ -132,10 +147,14 @@ fn ended(status: i32) -> Option<Ended> {
 
 /// As [`reap_used`] if the child ends within `limit`.
 pub fn reap_within(pid: i32, limit: Duration) -> Option<(Ended, Usage)> {
-    let process = pidfd::open(pid).ok()?;
+    ends_within(pid, limit).then(|| reap_used(pid).ok()).flatten()
+}
+
+/// Whether a child ends within `limit`. It is left to be reaped.
+pub fn ends_within(pid: i32, limit: Duration) -> bool {
     let readable = socket::Readiness::Readable;
-    let has_ended = socket::wait(process.as_fd(), readable, limit).ok()?;
-    has_ended.then(|| reap_used(pid).ok()).flatten()
+    let has_ended = pidfd::open(pid).and_then(|process| socket::wait(process.as_fd(), readable, limit));
+    has_ended.unwrap_or(false)
 }
 
 #[cfg(test)]

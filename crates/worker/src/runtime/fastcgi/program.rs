@@ -5,7 +5,7 @@ use crate::sys::clock::ProcessClock;
 use crate::sys::external::{self, ExternalProgram};
 use crate::sys::process::Ended;
 use crate::sys::socket::{Readiness, wait};
-use crate::sys::{Error, fd, pidfd};
+use crate::sys::{Error, fd, pidfd, timeout_responder};
 use nix::errno::Errno;
 use std::ffi::CString;
 use std::fs::File;
@@ -17,7 +17,7 @@ use std::time::Duration;
 const PIECE_BYTES: usize = 8 * 1024;
 /// Pieces read before something else has its turn.
 const PIECES: usize = 16;
-/// How long a program that was asked to end may take.
+/// How long a program that was killed may take.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bytes of /proc/PID/statm.
 const STATM_BYTES: usize = 128;
@@ -84,6 +84,7 @@ impl RunningProgram {
         };
         let pid = external::start_retrying(&foreign)?;
         let process = pidfd::open(pid).inspect_err(|_| external::kill_group(pid))?;
+        timeout_responder::pass_on_to(pid);
         Ok(RunningProgram {
             pid,
             process,
@@ -112,10 +113,14 @@ impl RunningProgram {
 
     /// How it ended, if it has; to be asked once.
     pub(super) fn reap(&self) -> Option<Ended> {
+        if pidfd::has_ended(self.process.as_fd()) {
+            timeout_responder::pass_on_to_none();
+        }
         // No other process waits for this child, so the call can't fail.
         let ended = pidfd::reap(self.process.as_fd()).ok().flatten()?;
         // What it has started goes with it.
         external::kill_group(self.pid);
+        timeout_responder::end_if_passed_on();
         Some(ended)
     }
 
@@ -133,10 +138,10 @@ impl RunningProgram {
         }
     }
 
-    /// Asks it to end; kills it if it does not.
-    pub(super) fn end(self) {
+    /// Asks it to end; kills it if it does not within `limit`.
+    pub(super) fn end(self, limit: Duration) {
         external::terminate_group(self.pid);
-        self.has_ended_within(END_TIMEOUT);
+        self.has_ended_within(limit);
         self.kill();
     }
 

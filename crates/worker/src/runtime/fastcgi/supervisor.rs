@@ -48,6 +48,8 @@ pub(super) struct Means {
     pub(super) shows_report: bool,
     /// Where the master hears of failed starts.
     pub(super) reports: Option<OwnedFd>,
+    /// How long the program may take to end when its worker leaves.
+    pub(super) stop_timeout: Duration,
 }
 
 /// The program can't be started.
@@ -482,7 +484,7 @@ impl Backend for Supervisor {
             start.kill();
         }
         if let Some(program) = self.program.take() {
-            program.end();
+            program.end(self.means.stop_timeout);
         }
     }
 }
