@@ -52,6 +52,7 @@ pub(super) mod tests {
         let pool = Pool {
             name: "www".to_owned(),
             listen: "/run/s".to_owned(),
+            orphans: 0,
             failed_starts: 4,
             generations: vec![generation],
             ..Pool::default()

@@ -297,6 +297,13 @@ fn summary(pool: &Pool, text: &mut String) {
     });
     let exits: String = exits.collect();
     let _ = writeln!(text, "  workers made {}{exits}", counts.starts);
+    if pool.orphans > 0 {
+        let _ = writeln!(
+            text,
+            "  left by workers that are gone: {} processes",
+            pool.orphans
+        );
+    }
 }
 
 /// A signal's name, or its number where it has none.
@@ -466,6 +473,7 @@ pub(super) mod tests {
             version: "1".into(),
             config: "f".into(),
             pools: vec![Pool {
+                orphans: 0,
                 failed_starts: 3,
                 name: "s\"x".into(),
                 listen: "/run/s".into(),

@@ -301,6 +301,9 @@ pub struct Pool {
     /// Processor time of its workers so far, of those that are gone as well, milliseconds.
     #[serde(default)]
     pub cpu_ms: u64,
+    /// Processes that workers which are gone have started, and that are still there.
+    #[serde(default)]
+    pub orphans: u32,
     /// Why its application could not be started, the last time that it could not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LastError>,

@@ -197,6 +197,12 @@ const POOL: &[Row<Pool>] = &[
         |it| Some(it.failed_starts as f64),
     ),
     (
+        "orphans",
+        Gauge,
+        "Processes that workers which are gone have left behind.",
+        |it| Some(f64::from(it.orphans)),
+    ),
+    (
         "memory_bytes",
         Gauge,
         "Memory of workers, programs and preloaders: their proportional shares (PSS).",

@@ -191,6 +191,7 @@ impl Executor {
             listener.remove_file();
             pool.http.iter().for_each(Listener::remove_file);
             if self.pools.pools_named(&pool.name).is_empty() {
+                self.end_orphans_of(&pool.name);
                 self.pools.errors.end(&pool.name);
                 self.pools.counters.end(&pool.name);
             }

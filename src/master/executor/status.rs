@@ -17,7 +17,8 @@ use std::collections::HashMap;
 
 impl Executor {
     /// The state of the daemon, as the control socket tells it.
-    pub(super) fn status(&self, views: &[(String, serde_json::Value)]) -> Status {
+    pub(super) fn status(&mut self, views: &[(String, serde_json::Value)]) -> Status {
+        let orphans = self.orphans.count();
         // One look at each scoreboard, whatever pool it counts for.
         let mut readings: HashMap<&str, Reading> = HashMap::new();
         let mut uses = self.pools.cpu_of_workers();
@@ -53,6 +54,7 @@ impl Executor {
                     cpu_ms: (counts.gone_cpu_us + reading.cpu_us) / 1000,
                     counts,
                     memory: None,
+                    orphans: orphans.get(&pool.name).copied().unwrap_or(0),
                     failed_starts: self.pools.errors.count(&pool.name),
                     last_error: self.pools.errors.last(&pool.name).map(|kept| LastError {
                         id: kept.report.id.to_string(),

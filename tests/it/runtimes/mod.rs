@@ -17,6 +17,7 @@ mod git;
 mod headers;
 mod http;
 mod kept_idle;
+mod leftovers;
 mod log_lines;
 mod node_sockets;
 mod out_of_band;

@@ -9,6 +9,7 @@ mod adoption;
 mod budget;
 mod children;
 pub mod debounce;
+pub mod departed;
 mod departure;
 mod dynamic;
 mod emergency;

@@ -484,6 +484,7 @@ impl Service {
         let scale = self.scale.as_mut();
         if let Some(used) = scale.and_then(|scale| scale.beyond_limit(pool, self.program)) {
             super::memory::say_replaced(used);
+            self.slot_writer().leaving(ExitCause::Memory, None);
             self.leaving = true;
         }
     }

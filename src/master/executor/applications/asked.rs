@@ -312,7 +312,7 @@ impl Applications {
             // What all owners' applications do together is not for one owner.
             (pool.busy, pool.idle, pool.starting) = (0, 0, 0);
             pool.counts = PoolCounters::default();
-            pool.cpu_ms = 0;
+            (pool.cpu_ms, pool.orphans) = (0, 0);
             let app_pool = self
                 .routers
                 .values()

@@ -8,6 +8,7 @@ use super::dispatch::Dispatch;
 use super::events::EventKind;
 use super::state::{WorkerState, has_program};
 use crate::master::pool_restart::RestartReason;
+use crate::scoreboard::counters::ExitCause;
 use crate::scoreboard::{RequestStage, header};
 use crate::sys::clock;
 use crate::tick::Tick;
@@ -76,6 +77,7 @@ impl WorkerState {
         }
         if let Some(used) = beyond {
             memory::say_replaced(used);
+            self.slot_writer().leaving(ExitCause::Memory, None);
         }
         if is_worn_out || beyond.is_some() {
             self.leave(now);

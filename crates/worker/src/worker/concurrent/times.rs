@@ -3,6 +3,7 @@
 use super::client::ClientPhase;
 use super::events::EventKind;
 use super::state::WorkerState;
+use crate::scoreboard::counters::ExitCause;
 use crate::tick::Tick;
 use crate::worker::timeout_response;
 use nix::sys::time::TimeSpec;
@@ -136,6 +137,7 @@ impl WorkerState {
             self.finish(index, now);
         }
         if is_stuck {
+            self.slot_writer().leaving(ExitCause::Terminated, None);
             self.leave(now);
         }
     }
