@@ -299,13 +299,7 @@ fn summary(pool: &Pool, text: &mut String) {
     });
     let exits: String = exits.collect();
     let _ = writeln!(text, "  workers made {}{exits}", counts.starts);
-    if pool.orphans > 0 {
-        let _ = writeln!(
-            text,
-            "  left by workers that are gone: {} processes",
-            pool.orphans
-        );
-    }
+    super::programs::left(pool.orphans, text);
 }
 
 /// A signal's name, or its number where it has none.

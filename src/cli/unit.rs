@@ -86,7 +86,7 @@ fn limit(root: &Path) -> Option<StopLimit> {
     let said = std::iter::once((text, path)).chain(added);
     let last = said
         .filter_map(|(text, path)| Some((last_value(&text)?, path)))
-        .last();
+        .next_back();
     let (value, said_by) = last?;
     Some(StopLimit {
         limit: time_span(&value)?,
@@ -98,7 +98,7 @@ fn limit(root: &Path) -> Option<StopLimit> {
 fn last_value(text: &str) -> Option<String> {
     let lines = text.lines().filter_map(|line| line.trim().split_once('='));
     let values = lines.filter(|(key, _)| KEYS.contains(&key.trim_end()));
-    values.map(|(_, value)| value.trim().to_owned()).last()
+    values.map(|(_, value)| value.trim().to_owned()).next_back()
 }
 
 /// A time span as systemd.time(7) has it. `None`: it is no limit, or not understood.

@@ -193,6 +193,7 @@ mod tests {
         // SAFETY: the child makes one system call.
         let pid = match unsafe { fork() }.unwrap() {
             Side::Child => {
+                crate::signal::reset_in_child();
                 // SAFETY: ends the process.
                 unsafe { libc::kill(libc::getpid(), libc::SIGRTMIN() + 3) };
                 exit_now(1)

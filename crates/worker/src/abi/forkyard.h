@@ -209,7 +209,8 @@ void forkyard_worker_worked(forkyard_worker *worker, const char *message, size_t
  */
 void forkyard_worker_leave(void);
 
-/* What the worker writes is its own from here on, and no longer its preloader's. The first that it calls. */
+/* What the worker writes, and the processes that it starts, are its own from here on, and no longer its preloader's. The first that
+ * it calls. */
 void forkyard_worker_settle_output(forkyard_preloader *preloader);
 
 /*
