@@ -6,8 +6,8 @@ use super::flat_keys::{Entries, Field, FlatKeys};
 use super::report::Report;
 use super::units::{
     Bounds, Children, ConnectionsChoice, Core, Counts, ErrorRule, Facility, FileMode, Flag, Format,
-    Handshake, IniValue, IsolationChoice, Level, Manager, PreloaderChoice, Reload, RequestRule, Routing,
-    Size, TermRule, Text, Texts, Time, Whole, WorkerModeChoice,
+    Handshake, IniValue, IsolationChoice, Level, Manager, PreloadRule, PreloaderChoice, Reload, RequestRule,
+    Routing, Size, TermRule, Text, Texts, Time, Whole, WorkerModeChoice,
 };
 
 /// Makes a struct of fields, the list of their keys, and the function that reads them.
@@ -246,6 +246,7 @@ draft! {
             preloader_idle_timeout: Time = "application.preloader_idle_timeout",
             refork_after: Counts = "application.refork_after",
             huge_code_pages: Flag = "application.huge_code_pages",
+            preload: PreloadRule = "application.preload",
             start_timeout: Time = "application.start_timeout",
         }
         tables {}

@@ -18,7 +18,7 @@ use crate::application::{Listens, MOST_CONCURRENCY, MOST_THREADS};
 use forkyard_protocol::inspector::{Handshake, Kind as Runtime, Settings};
 
 /// The keys of `forkyard.toml`.
-pub const KEYS: [&str; 19] = [
+pub const KEYS: [&str; 20] = [
     "runtime",
     "entry",
     "start_command",
@@ -30,6 +30,7 @@ pub const KEYS: [&str; 19] = [
     "threads",
     "instances",
     "handshake",
+    "preload",
     "max_idle_time",
     "max_request_time",
     "max_request_queue_size",
@@ -133,6 +134,7 @@ fn read(source: &Source<'_>, diagnostics: &mut Diagnostics) -> Option<Settings> 
     let threads = number_to(&flat_keys.take("threads", report), 1, MOST_THREADS.into(), report);
     let instances = number(&flat_keys.take("instances", report), 1, report);
     let handshake: Field<units::Handshake> = flat_keys.take("handshake", report);
+    let preload: Field<units::PreloadRule> = flat_keys.take("preload", report);
     let max_idle_time = time(&flat_keys.take("max_idle_time", report), report);
     let max_request_time = time(&flat_keys.take("max_request_time", report), report);
     let max_request_queue_size = number(&flat_keys.take("max_request_queue_size", report), 1, report);
@@ -156,6 +158,7 @@ fn read(source: &Source<'_>, diagnostics: &mut Diagnostics) -> Option<Settings> 
         handshake: handshake
             .written()
             .map(|written| where_it_listens(written.value.0)),
+        preload: preload.written().map(|written| written.value.0),
         max_idle_time,
         max_request_time,
         max_request_queue_size,
@@ -363,6 +366,7 @@ pub fn start_script(bytes: &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forkyard_protocol::inspector::Preload;
 
     const PATH: &str = "/srv/shop/forkyard.toml";
 
@@ -373,7 +377,7 @@ mod tests {
     #[test]
     fn every_key_is_read() {
         let text = "runtime = \"wsgi\"\nentry = \"shop.wsgi:app\"\nstart_command = \"run\"\nmax_per_app = 2\n\
-                    min_instances = 0\nmax_requests = 500\nconcurrency = 0\nthreads = 4\ninstances = 3\nhandshake = true\nmax_idle_time = \"1m\"\n\
+                    min_instances = 0\nmax_requests = 500\nconcurrency = 0\nthreads = 4\ninstances = 3\nhandshake = true\npreload = false\nmax_idle_time = \"1m\"\n\
                     max_request_time = 30\nmax_request_queue_size = 9\nmemory_limit = \"200M\"\nstart_timeout = \"5s\"\n\
                     rolling_restarts = true\napp_log = \"log/app.log\"\nenv_file = \".env\"\n[env]\nA = \"1\"\nLD_PRELOAD = \"\"\n";
         let settings = parsed(text).unwrap();
@@ -417,6 +421,10 @@ mod tests {
             .collect();
         assert_eq!(env, [("A", "1"), ("LD_PRELOAD", "")]);
         assert_eq!(parsed(""), Ok(Settings::default()));
+        assert_eq!(settings.preload, Some(Preload::Never));
+        let preload = |text: &str| parsed(&format!("preload = {text}")).unwrap().preload;
+        assert_eq!(preload("\"auto\""), Some(Preload::Auto));
+        assert_eq!(preload("true"), Some(Preload::Always));
         let handshake = |text: &str| parsed(&format!("handshake = {text}")).unwrap().handshake;
         assert_eq!(handshake("\"socket\""), Some(Handshake::Socket));
         assert_eq!(handshake("false"), Some(Handshake::Usual));

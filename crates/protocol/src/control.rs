@@ -454,6 +454,9 @@ pub struct Generation {
     /// Of an application that boots once: how, and what came of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<Boot>,
+    /// Each worker loads the application, because it had connected to these servers when it was loaded before the workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connected_to: Option<String>,
     /// The processes of its program, by place; of programs that workers start, by their workers' slots.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<Process>,

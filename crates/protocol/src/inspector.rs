@@ -96,6 +96,19 @@ pub enum Handshake {
     Socket,
 }
 
+/// Where an application in Python or Ruby is loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Preload {
+    /// In the preloader, of which workers are forked; in each worker if it has left a connection open there.
+    #[default]
+    Auto,
+    /// In the preloader.
+    Always,
+    /// In each worker.
+    Never,
+}
+
 /// What an application may say of itself in its `forkyard.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -128,6 +141,9 @@ pub struct Settings {
     /// Where its program listens.
     #[serde(default)]
     pub handshake: Option<Handshake>,
+    /// Where it is loaded.
+    #[serde(default)]
+    pub preload: Option<Preload>,
     /// Time without a request after which an instance is stopped.
     #[serde(default)]
     pub max_idle_time: Option<std::time::Duration>,

@@ -197,6 +197,7 @@ impl Executor {
                 stack,
                 has_memory: _,
                 boot,
+                connected_to,
             } => {
                 log::debug!("[pool {}] the preloader is ready: {version}", name());
                 self.note_loaded(pid, loaded.as_slice());
@@ -206,6 +207,7 @@ impl Executor {
                     powered_by,
                     is_code_cached,
                     boot.map(|it| *it),
+                    connected_to,
                 );
                 let Some(preloader) = self.helpers.preloaders.get_mut(&pid) else {
                     return;

@@ -3,7 +3,7 @@
 
 use super::launches::{account, say_report};
 use super::{Executor, WorkerProcess};
-use crate::config::Application;
+use crate::config::{Application, Preload};
 use crate::master::event::Exit;
 use crate::master::failed_starts::Kept;
 use crate::spawn::error::{Category, Ended, Failure, headline, missing_variable};
@@ -37,16 +37,20 @@ impl Executor {
             .to_owned();
         let account = account(settings.identity.clone());
         let application = &settings.pool.application;
-        let command = match application {
-            Application::Wrapped(wrapped) => wrapped.interpreter.display().to_string(),
-            _ => "a worker".to_owned(),
+        let (command, is_never_preloaded) = match application {
+            Application::Wrapped(wrapped) => (
+                wrapped.interpreter.display().to_string(),
+                wrapped.preload == Preload::Never,
+            ),
+            _ => ("a worker".to_owned(), false),
         };
+        let loads = is_never_preloaded || generation.make.connected_to.is_some();
         let root = application.root().unwrap_or(Path::new("/")).to_owned();
         let mut plan = Plan::new(&settings.pool.name, root, &command, account);
         plan.kind = Kind::Wrapper;
         plan.secrets = generation.secrets();
         let (started, now) = (worker.begun, clock::now());
-        // The application is loaded, by the preloader; the worker was to say that it is up.
+        // The preloader is up; the worker was to say that it is, too.
         let step = Step::SubprocessFinish;
         let mut journey = Journey::new(Route::StartPreloader, true);
         let is_later = |step: &Step| {
@@ -69,7 +73,7 @@ impl Executor {
             journey,
             started,
             ended: now,
-            failure: failure(step, ended, &output, settings.pool.catch_workers_output),
+            failure: failure(step, ended, &output, settings.pool.catch_workers_output, loads),
             pid: Some(pid),
             exit: Some(ended),
             output,
@@ -89,12 +93,21 @@ impl Executor {
     }
 }
 
-fn failure(step: Step, ended: Ended, output: &str, is_caught: bool) -> Failure {
+/// `loads`: each worker loads the application.
+fn failure(step: Step, ended: Ended, output: &str, is_caught: bool, loads: bool) -> Failure {
     let is_word = |line: &&str| !line.is_empty() && !line.starts_with(char::is_whitespace);
     let word = headline(output).or_else(|| output.lines().rev().find(is_word));
     let missing = word.and_then(|word| missing_variable(word, output));
-    let problem = "The application is loaded. What it does in each worker before the first request (the start of its lifespan, \
-                   functions that run after the fork) ended the worker.";
+    let problem = match loads {
+        true => {
+            "The application is loaded in each worker. That, or what it does there before the first request (the start of its \
+             lifespan, functions that run after the fork), ended the worker."
+        }
+        false => {
+            "The application is loaded. What it does in each worker before the first request (the start of its lifespan, \
+             functions that run after the fork) ended the worker."
+        }
+    };
     let solution = match is_caught {
         true => "The output says where: correct the application, or give it what it misses there.",
         false => "Let catch_workers_output be true, so that the output is seen: it says where.",

@@ -224,6 +224,7 @@ impl Pools {
             unfit,
             left_out: generation.left_out(),
             boot: boot(generation),
+            connected_to: generation.make.connected_to.clone(),
             programs,
             workers,
         }

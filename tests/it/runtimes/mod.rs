@@ -21,6 +21,7 @@ mod leftovers;
 mod log_lines;
 mod node_sockets;
 mod out_of_band;
+mod preload;
 mod programs;
 mod programs_faults;
 mod programs_sockets;

@@ -198,6 +198,8 @@ pub(super) const ROWS: &[Setting] = &[
         .sample(Off("[50, 100, 1000]")),
     key(Wrapped, "huge_code_pages", "flag", "`false`",
         "put the interpreter's code into huge pages, as `opcache.huge_code_pages` does with PHP's: see [Python](python.md#huge-pages)"),
+    key(Wrapped, "preload", r#"`"auto"`, `true`, `false`"#, r#"`"auto"`"#,
+        "where the application is loaded: `true` in the preloader, of which workers are forked, `false` in each worker; with `\"auto\"` in each worker if it leaves a connection open: see [Python](python.md#connections-and-threads)"),
     key(Wrapped, "start_timeout", "duration, not 0", r#"`"90s"`"#,
         "how long the application may take to start"),
 ];

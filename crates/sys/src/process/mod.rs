@@ -10,12 +10,12 @@ use super::error::{Error, Named, Result};
 use super::pidfd;
 pub use background::{Launcher, daemonize};
 pub use environment::{change_environment, forget_variables, replace_environment};
-pub use fork::{Side, fork, fork_child, fork_sibling};
+pub use fork::{Side, fork, fork_child, fork_sibling, fork_sibling_with_handlers};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::WaitPidFlag;
 use nix::unistd::Pid;
-pub use program::{Program, replace, start, start_blocked};
+pub use program::{Program, replace, replace_plainly, start, start_blocked};
 pub use reap::{
     Ended, Usage, ended_child, ends_within, reap, reap_any, reap_pid, reap_soon, reap_used, reap_within,
     wait_for_end, was_stopped,

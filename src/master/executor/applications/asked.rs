@@ -185,12 +185,13 @@ impl Executor {
             view: views
                 .iter()
                 .find(|(name, _)| *name == app_pool.template.name)
-                .map(|(_, view)| self.with_programs(app_pool, view.clone())),
+                .map(|(_, view)| self.with_facts(app_pool, view.clone())),
         })
     }
 
-    /// Adds to what a router says of applications the processes of the programs that their instances pass requests on to.
-    fn with_programs(&self, app_pool: &AppPool, mut view: Value) -> Value {
+    /// Adds to what a router says of applications the processes of the programs that their instances pass requests on to, and why
+    /// each instance loads its application.
+    fn with_facts(&self, app_pool: &AppPool, mut view: Value) -> Value {
         let applications = view.get_mut("applications").and_then(Value::as_array_mut);
         for application in applications
             .into_iter()
@@ -204,6 +205,10 @@ impl Executor {
                 .unwrap_or_default();
             if let (false, Ok(programs)) = (programs.is_empty(), serde_json::to_value(programs)) {
                 application.insert("programs".to_owned(), programs);
+            }
+            let generation = known.and_then(|known| self.pools.generations.get(&known.generation));
+            if let Some(servers) = generation.and_then(|generation| generation.make.connected_to.as_ref()) {
+                application.insert("connected_to".to_owned(), servers.as_str().into());
             }
         }
         view

@@ -93,7 +93,7 @@ impl Executor {
     pub(super) fn start_program(&mut self, id: GenerationId) -> Result<(), Error> {
         self.open(id)?;
         // Only a reload looks whether its code has changed.
-        let facts = Executor::facts(None, &[], None, true, None);
+        let facts = Executor::facts(None, &[], None, true, None, None);
         self.pools.note_facts(id, facts);
         let Some(generation) = self.pools.generations.get_mut(&id) else {
             return Ok(());
