@@ -55,6 +55,11 @@ const RUNTIMES: [(&str, Runtime); 8] = [
 /// A runtime of pools of one only.
 const HANDLER: &str = "rust";
 
+/// The longest `forkyard.toml`, in bytes. Whoever looks at it does so for others, too.
+pub const MOST_BYTES: usize = 64 * 1024;
+/// Mistakes of one file that are told.
+const MOST_MISTAKES: usize = 20;
+
 /// What Passenger calls them.
 const TYPES: [(&str, Runtime); 6] = [
     ("wsgi", Runtime::Wsgi),
@@ -79,7 +84,7 @@ pub fn word(runtime: Runtime) -> &'static str {
 /// # Errors
 /// Everything that is wrong with it, with place and remedy.
 pub fn parse(bytes: &[u8], path: &Path) -> Result<Settings, Errors> {
-    let mut diagnostics = Diagnostics::default();
+    let mut diagnostics = Diagnostics::at_most(MOST_MISTAKES);
     let settings = match std::str::from_utf8(bytes) {
         Ok(text) => read(&Source::new(path, 0, text), &mut diagnostics),
         Err(error) => {
@@ -90,9 +95,16 @@ pub fn parse(bytes: &[u8], path: &Path) -> Result<Settings, Errors> {
     };
     match settings {
         Some(settings) if !diagnostics.has_errors() => Ok(settings),
-        _ => Err(Errors {
-            diagnostics: diagnostics.into_sorted(),
-        }),
+        _ => {
+            let has_more = diagnostics.has_more();
+            let mut diagnostics = diagnostics.into_sorted();
+            if has_more {
+                let problem = format!("has more than these {MOST_MISTAKES} mistakes");
+                let remedy = "correct these first".to_owned();
+                diagnostics.push(whole(path, Kind::Rule { problem, remedy }));
+            }
+            Err(Errors { diagnostics })
+        }
     }
 }
 
@@ -495,6 +507,58 @@ mod tests {
                 .unwrap_err()
                 .contains("env.A")
         );
+    }
+
+    #[test]
+    fn twenty_mistakes_are_told_and_that_there_are_more() {
+        let keys = |count: usize| -> String { (0..count).map(|n| format!("key_{n} = 1\n")).collect() };
+        let error = parsed(&keys(20)).unwrap_err();
+        assert_eq!(error.lines().count(), 20, "{error}");
+        assert!(!error.contains("more than"), "{error}");
+        for text in [keys(5000), "= 1\n".repeat(10_000), "a = 1\n".repeat(10_000)] {
+            let error = parsed(&text).unwrap_err();
+            let lines: Vec<&str> = error.lines().collect();
+            assert!(lines.len() <= 21, "{error}");
+            assert!(lines[0].starts_with(&format!("{PATH}:")), "{error}");
+        }
+        let error = parsed(&keys(21)).unwrap_err();
+        let last = format!("{PATH}: error: has more than these 20 mistakes; correct these first");
+        assert_eq!(error.lines().last(), Some(last.as_str()));
+        let first = format!("{PATH}:1:1: error: key_0: unknown key");
+        assert_eq!(error.lines().next(), Some(first.as_str()));
+    }
+
+    #[test]
+    fn no_file_of_an_allowed_length_takes_long() {
+        let fill = |line: &dyn Fn(usize) -> String| {
+            let mut text = String::new();
+            for n in 0.. {
+                let line = line(n);
+                if text.len() + line.len() > MOST_BYTES {
+                    break;
+                }
+                text += &line;
+            }
+            text
+        };
+        let texts = [
+            fill(&|n| format!("k{n}=1\n")),
+            fill(&|_| "[a]\n".to_owned()),
+            format!("[a]\n[a]\n{}", fill(&|_| "b=1\n".to_owned())),
+            format!("e={{{}k=1}}", fill(&|n| format!("k{n}=1,"))),
+            format!("{}=1", "a.".repeat(MOST_BYTES / 2 - 2)),
+            format!("a={}", "[".repeat(MOST_BYTES - 2)),
+            format!("{}=1", "x".repeat(MOST_BYTES - 2)),
+            fill(&|n| format!("{}{n}=1\n", "min_instances".repeat(200))),
+            fill(&|_| "\"\n".to_owned()),
+        ];
+        for text in texts {
+            let began = std::time::Instant::now();
+            assert!(parsed(&text).is_err());
+            let took = began.elapsed();
+            // Most take some milliseconds.
+            assert!(took < Duration::from_secs(10), "{took:?} for {:?}…", &text[..20]);
+        }
     }
 
     #[test]
