@@ -23,6 +23,7 @@ pub mod mounts;
 pub mod notify;
 pub mod origin;
 pub mod passed;
+pub mod peer;
 pub mod pidfd;
 pub mod process;
 pub mod program;

@@ -10,6 +10,7 @@ mod liars;
 mod memory;
 mod names;
 mod parameters;
+mod ports;
 mod requests;
 mod sockets;
 mod within;
