@@ -17,6 +17,7 @@ pub mod heap;
 pub mod identity;
 pub mod image;
 pub mod invocation;
+pub mod keyring;
 pub mod lock;
 pub mod memfile;
 pub mod mounts;

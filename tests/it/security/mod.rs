@@ -6,6 +6,7 @@ mod apart;
 mod confine;
 mod headers;
 mod hostile;
+mod keyrings;
 mod liars;
 mod memory;
 mod names;

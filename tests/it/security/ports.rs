@@ -116,18 +116,33 @@ fn whoever_takes_a_programs_port_gets_none_of_its_requests() {
         thief.wait_until_taken();
         let (answer, page) = std::thread::scope(|scope| {
             let by_fastcgi = scope.spawn(|| daemon.get("www", "x").body());
-            let by_http =
-                scope.spawn(|| curl(&["-s", "--unix-socket", &socket, "-b", "session=secret", "http://x/"]));
+            let by_http = scope.spawn(|| {
+                curl(&[
+                    "-s",
+                    "--unix-socket",
+                    &socket,
+                    "-b",
+                    "session=secret",
+                    "http://x/",
+                ])
+            });
             // Both have asked at the port.
             until("connections that were refused", || {
                 let are_over = by_fastcgi.is_finished() || by_http.is_finished();
                 (are_over || refused(port) >= 2).then_some(())
             });
             daemon.signal(Signal::SIGCONT);
-            (by_fastcgi.join().expect("an answer"), by_http.join().expect("an answer"))
+            (
+                by_fastcgi.join().expect("an answer"),
+                by_http.join().expect("an answer"),
+            )
         });
         for said in [&answer, &page] {
-            assert!(said.contains(' ') && !said.contains(pid), "{device}: {said}\n{}", daemon.log());
+            assert!(
+                said.contains(' ') && !said.contains(pid),
+                "{device}: {said}\n{}",
+                daemon.log()
+            );
         }
     }
 }
@@ -138,7 +153,8 @@ fn refused(port: &str) -> usize {
     let port = format!(":{:04X}", port.parse::<u16>().expect("a port"));
     let is_closing = |line: &&str| {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        words.get(2).is_some_and(|remote| remote.ends_with(&port)) && matches!(words.get(3), Some(&("04" | "05" | "06")))
+        words.get(2).is_some_and(|remote| remote.ends_with(&port))
+            && matches!(words.get(3), Some(&("04" | "05" | "06")))
     };
     table.lines().filter(is_closing).count()
 }

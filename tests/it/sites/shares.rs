@@ -24,8 +24,8 @@ fn starts_of_one_user_that_hang_leave_another_its_first_answer() {
         .iter()
         .map(|name| {
             let root = sites.add(name, 0, &[("passenger_wsgi.py", HANGING)]);
-            let params =
-                Params::get(&root, "passenger_wsgi.py", "").with("FORKYARD_APP_ROOT", &root.display().to_string());
+            let params = Params::get(&root, "passenger_wsgi.py", "")
+                .with("FORKYARD_APP_ROOT", &root.display().to_string());
             let mut client = sites.daemon.client("sites");
             client.send(&params, b"").expect("send");
             (client, root)
@@ -69,7 +69,8 @@ fn connections_of_one_user_leave_descriptors_to_another() {
         let is_next = |pid: &u32| *pid != first && process::title(*pid) == "forkyard: router sites";
         children.into_iter().find(is_next)
     });
-    let code = "while (!file_exists(__DIR__ . '/tmp/gate')) { clearstatcache(); usleep(10000); } echo 'slept';";
+    let code =
+        "while (!file_exists(__DIR__ . '/tmp/gate')) { clearstatcache(); usleep(10000); } echo 'slept';";
     let root = sites.php("sleeper", 0, code);
     sites.php("quiet", 1, "echo 'quiet';");
     let params = Params::get(&root, "index.php", "").with("FORKYARD_APP_ROOT", &root.display().to_string());
@@ -99,7 +100,11 @@ fn roots_that_are_not_there_are_some_lines_of_the_log() {
     for number in 0..40 {
         assert_eq!(sites.get(&format!("/none{number}/")).0, 404);
     }
-    let lines = |log: &str| log.lines().filter(|line| line.contains("no application: ")).count();
+    let lines = |log: &str| {
+        log.lines()
+            .filter(|line| line.contains("no application: "))
+            .count()
+    };
     assert_eq!(lines(&sites.daemon.log()), 10);
     sites.end();
 }

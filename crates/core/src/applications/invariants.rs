@@ -105,12 +105,10 @@ impl ApplicationPool {
             let now = &app.keys;
             wanted += now.wanted;
             entries[0] += usize::from(now.evictable.is_some_and(|used| evictable.contains(&(used, *id))));
-            let filed = now
-                .wants
-                .is_some_and(|(class, size, session)| {
-                    let wants = wants.get(&now.user);
-                    wants.is_some_and(|wants| wants.contains(&(class, size, session, *id)))
-                });
+            let filed = now.wants.is_some_and(|(class, size, session)| {
+                let wants = wants.get(&now.user);
+                wants.is_some_and(|wants| wants.contains(&(class, size, session, *id)))
+            });
             entries[1] += usize::from(filed);
             let filed = now
                 .yields
@@ -130,7 +128,11 @@ impl ApplicationPool {
         assert_eq!(wanted, self.index.wanted);
         let over = self.apps.values().filter(|app| app.is_over).count();
         assert_eq!(length(over), self.index.over);
-        let starving = wants.values().flatten().filter(|key| key.0 == Class::Starving).count();
+        let starving = wants
+            .values()
+            .flatten()
+            .filter(|key| key.0 == Class::Starving)
+            .count();
         assert_eq!(length(starving), self.index.starving);
         if !self.ending && self.next_want(|_| true).is_some() {
             assert!(

@@ -103,7 +103,9 @@ impl Errors {
             self.counts.add(pool);
         }
         let user = |other: &Kept| other.report.plan.account.uid;
-        make_room(&mut self.kept, user(&kept), user, |other| other.pools == kept.pools);
+        make_room(&mut self.kept, user(&kept), user, |other| {
+            other.pools == kept.pools
+        });
         self.kept.push_back(kept);
     }
 
@@ -147,12 +149,7 @@ impl Errors {
 
 /// Forgets the oldest report that is too many beside one of this user's that comes: of its pool's, or, where there are too many in
 /// all, of the users who have the most. So no user pushes out another's who has fewer.
-fn make_room<T>(
-    kept: &mut VecDeque<T>,
-    comes: u32,
-    user: impl Fn(&T) -> u32,
-    is_alike: impl Fn(&T) -> bool,
-) {
+fn make_room<T>(kept: &mut VecDeque<T>, comes: u32, user: impl Fn(&T) -> u32, is_alike: impl Fn(&T) -> bool) {
     let full = kept.iter().filter(|other| is_alike(other)).count() >= MOST_OF_A_POOL;
     let index = if full {
         kept.iter().position(is_alike)

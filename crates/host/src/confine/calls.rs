@@ -167,7 +167,10 @@ mod tests {
     #[test]
     fn the_filters_are_valid_programs() {
         let [refused, clone3] = programs().unwrap();
-        assert!(std::ptr::eq(refused, &raw const programs().unwrap()[0]), "compiled once");
+        assert!(
+            std::ptr::eq(refused, &raw const programs().unwrap()[0]),
+            "compiled once"
+        );
         // The kernel takes 4096 instructions at most (BPF_MAXINSNS).
         assert!(refused.len() < 4096 && clone3.len() < refused.len());
     }

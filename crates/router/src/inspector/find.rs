@@ -279,9 +279,7 @@ impl AppRoot {
             ));
         }
         if content.more {
-            return Err(format!(
-                "{shown} is longer than {most} bytes; shorten it"
-            ));
+            return Err(format!("{shown} is longer than {most} bytes; shorten it"));
         }
         Ok(Some(content))
     }

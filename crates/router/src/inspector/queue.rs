@@ -144,8 +144,7 @@ impl Queue {
                     if self.users.len() >= MOST_USERS {
                         self.users.clear();
                     }
-                    self.users
-                        .insert(std::mem::take(&mut task.site), found.owner.0);
+                    self.users.insert(std::mem::take(&mut task.site), found.owner.0);
                 }
                 actions.push(QueueAction::Answer(task.asker, seen));
                 *child = Child::Idle;
@@ -250,7 +249,9 @@ impl Queue {
         let other = Asker::ALL.into_iter().find(|asker| *asker != self.turn)?;
         [self.turn, other].into_iter().find_map(|asker| {
             let queue = self.waiting[asker as usize].iter();
-            let at_work = queue.enumerate().map(|(at, task)| (self.at_work(&task.share), at));
+            let at_work = queue
+                .enumerate()
+                .map(|(at, task)| (self.at_work(&task.share), at));
             let (fewest, at) = at_work.min()?;
             (fewest < CHILDREN_PER_SHARE).then_some((asker, at))
         })

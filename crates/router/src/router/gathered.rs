@@ -84,7 +84,10 @@ mod tests {
             assert_eq!(told, MOST - 1);
             assert_eq!(gathered.end(at(minute * 60 + 59)), None);
             let more = 20_000 - told as u64;
-            assert_eq!(gathered.end(at(minute * 60 + 60)), Some((more, "/var/9999/x".to_owned())));
+            assert_eq!(
+                gathered.end(at(minute * 60 + 60)),
+                Some((more, "/var/9999/x".to_owned()))
+            );
         }
         assert_eq!(gathered.next_deadline(), None);
     }

@@ -111,7 +111,9 @@ impl fmt::Display for Unrewindable {
             Unrewindable::Thread => "a thread was left running",
             Unrewindable::Child => "a child process was left behind",
             Unrewindable::Identity => "user, group, session or rights were changed",
-            Unrewindable::Priority => "the priority, the scheduling policy or the allowed processors were changed",
+            Unrewindable::Priority => {
+                "the priority, the scheduling policy or the allowed processors were changed"
+            }
             Unrewindable::Limit => "a hard limit was lowered",
             Unrewindable::Memory => "memory of the snapshot was replaced",
             Unrewindable::Descriptor => "a descriptor of the snapshot is lost",

@@ -136,8 +136,13 @@ voluntary_ctxt_switches:\t38863
             Status::of(text.as_bytes()).identity
         };
         let same = Status::of(TEXT).identity;
-        let other = std::str::from_utf8(TEXT).unwrap().replace("allowed:\t3", "allowed:\t1");
-        assert_ne!(Status::of(other.as_bytes()).processors, Status::of(TEXT).processors);
+        let other = std::str::from_utf8(TEXT)
+            .unwrap()
+            .replace("allowed:\t3", "allowed:\t1");
+        assert_ne!(
+            Status::of(other.as_bytes()).processors,
+            Status::of(TEXT).processors
+        );
         assert_eq!(Status::of(other.as_bytes()).identity, same);
         assert_eq!(identity("38863", "38864"), same);
         for (from, to) in [

@@ -119,7 +119,9 @@ impl Arithmetic {
 
     fn put_back(&self) {
         // SAFETY: a value that the register had.
-        unsafe { std::arch::asm!("msr fpcr, {}", in(reg) self.fpcr, options(nomem, nostack, preserves_flags)) };
+        unsafe {
+            std::arch::asm!("msr fpcr, {}", in(reg) self.fpcr, options(nomem, nostack, preserves_flags))
+        };
     }
 }
 

@@ -235,7 +235,11 @@ impl Links {
             Ok(socket) => socket,
             Err(error) => return Attempt::Unreachable(error.to_string()),
         };
-        if let Err(why) = if is_there { self.check_other_end(&socket) } else { Ok(()) } {
+        if let Err(why) = if is_there {
+            self.check_other_end(&socket)
+        } else {
+            Ok(())
+        } {
             return Attempt::Unreachable(why);
         }
         match self.add(socket, is_there, chosen, user, epoll) {
@@ -374,7 +378,10 @@ impl Links {
 /// it listens.
 fn stranger(end: OtherEnd, uid: u32) -> Option<u32> {
     let holder = end.holder.filter(|_| uid != 0 || end.listener.is_none());
-    [end.listener, holder].into_iter().flatten().find(|user| *user != uid)
+    [end.listener, holder]
+        .into_iter()
+        .flatten()
+        .find(|user| *user != uid)
 }
 
 /// Whether a kept connection can be used: nothing is to be read before the next request, neither end of file nor bytes that

@@ -331,7 +331,11 @@ mod tests {
                 false => "Connection: close",
             };
             let text = String::from_utf8(found.bytes).unwrap();
-            assert_eq!(text, format!("GET / HTTP/1.1\r\nHost: a\r\n{end}\r\n\r\n"), "{offered}");
+            assert_eq!(
+                text,
+                format!("GET / HTTP/1.1\r\nHost: a\r\n{end}\r\n\r\n"),
+                "{offered}"
+            );
         }
     }
 
