@@ -39,6 +39,10 @@ pub(crate) fn run(
     let limit = fd::raise_descriptor_limit().ok();
     limit_master(&config);
     process::become_subreaper()?;
+    if sys::identity::is_root() {
+        sys::keyring::begin_closed()
+            .unwrap_or_else(|error| log::warn!("{error}; it is shared with all pools"));
+    }
     sys::signal::ignore_pipe();
     let notifier = Notifier::from_environment();
     let poll = Poll::new().map_err(system("epoll_create1"))?;

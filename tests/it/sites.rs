@@ -18,6 +18,7 @@ mod mounts;
 mod reserve;
 mod restarts;
 mod serving;
+mod shares;
 mod shortage;
 mod sockets;
 mod storm;

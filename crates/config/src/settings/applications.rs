@@ -30,7 +30,7 @@ pub(super) const ROWS: &[Setting] = &[
     key(Applications, "max_idle_time", "duration", r#"`"5m"`"#,
         "an instance without a request for this long is stopped; 0: never"),
     key(Applications, "max_spawning", "number, 1 or more", "`4`",
-        "most instances that are being started at a time"),
+        "most instances that are being started at a time; of one user half of them, rounded up, while another user waits"),
     key(Applications, "use_global_queue", "flag", "`true`",
         "where requests wait when all instances are busy: for the first free instance, or each for one of them"),
     key(Applications, "max_request_queue_size", "number", "`100`",

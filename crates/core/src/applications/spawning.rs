@@ -29,8 +29,10 @@ impl ApplicationPool {
         app.instances.insert(new);
         app.spawning.insert(new);
         self.counts.spawning += 1;
-        self.instances
-            .insert(new, Instance::new(id, app.restarts, step.now));
+        let instance = Instance::new(id, app.restarts, app.options.user, step.now);
+        self.users.starts(instance.user);
+        self.users.has(instance.user);
+        self.instances.insert(new, instance);
         self.timers
             .set(Timer::Instance(new), step.now, app.options.start_timeout);
         self.touched.insert(id);
@@ -47,7 +49,8 @@ impl ApplicationPool {
             0 => Class::Starving,
             _ => Class::Growing,
         };
-        let place = self.count() < self.places(class) && self.counts.spawning < self.most_spawning;
+        let user = app.options.user;
+        let place = self.count() < self.places(class, user) && self.may_start(user);
         if app.spawning.is_empty() && app.room() > 0 && place && self.index.wants.is_empty() {
             self.spawn(id, step);
         }

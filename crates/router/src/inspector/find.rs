@@ -22,7 +22,7 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-/// Most bytes of a file that an application describes itself in.
+/// Most bytes of a file that an application describes itself in, but for `forkyard.toml`.
 pub const MOST_FILE_BYTES: usize = 512 * 1024;
 /// How often a path is tried whose links change while it is looked at.
 const TRIES: usize = 4;
@@ -240,7 +240,11 @@ impl AppRoot {
     fn read_own(&self, name: &str) -> Result<Option<Content>, String> {
         let shown = self.root.join(name);
         let shown = shown.display();
-        let read = || beneath::read_in(self.directory.as_fd(), OsStr::new(name), MOST_FILE_BYTES);
+        let most = match name {
+            OWN_FILE => site::MOST_BYTES,
+            _ => MOST_FILE_BYTES,
+        };
+        let read = || beneath::read_in(self.directory.as_fd(), OsStr::new(name), most);
         // One without a name has just been replaced.
         let whole = (0..TRIES).find_map(|_| read().ok().filter(|content| content.entry.names > 0));
         let content = match whole.map_or_else(read, Ok) {
@@ -275,9 +279,7 @@ impl AppRoot {
             ));
         }
         if content.more {
-            return Err(format!(
-                "{shown} is longer than {MOST_FILE_BYTES} bytes; shorten it"
-            ));
+            return Err(format!("{shown} is longer than {most} bytes; shorten it"));
         }
         Ok(Some(content))
     }

@@ -225,7 +225,7 @@ impl AppIndex {
             .values()
             .filter_map(|entry| entry.known.clone().flatten());
         let one = |known: Arc<Known>| {
-            let options = pool.options(known.kind, &known.own);
+            let options = pool.options_of(known.owner, known.kind, &known.own);
             (Arc::clone(&known.name), options)
         };
         known.map(one).collect()
@@ -255,7 +255,7 @@ fn known(found: &Found, pool: &Bounds) -> Option<Known> {
     let own = found.settings.as_ref().map(settings::limits).unwrap_or_default();
     Some(Known {
         name: Arc::from(name),
-        options: pool.options(found.kind, &own),
+        options: pool.options_of(found.owner.0, found.kind, &own),
         kind: found.kind,
         owner: found.owner.0,
         own,

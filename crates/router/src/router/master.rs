@@ -167,6 +167,7 @@ impl Router {
             let options = known.get(&name).copied().unwrap_or_else(|| Options {
                 shares_program: now.shares_program,
                 concurrency: now.concurrency,
+                user: now.user,
                 ..pool.unknown()
             });
             self.tell(Event::Changed(name, options));
@@ -261,7 +262,10 @@ impl Router {
             } else {
                 "no look"
             };
-            log::warn!("[pool {}] {what}: {text}", self.pool.name);
+            let line = format!("{what}: {text}");
+            if let Some(line) = self.gathered.add(&inspected.root, line, self.now) {
+                log::warn!("[pool {}] {line}", self.pool.name);
+            }
         }
         if let (Some(known), Some(origin)) = (&inspected.known, &inspected.origin) {
             self.found_origin(&known.name, origin);

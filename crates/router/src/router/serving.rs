@@ -216,6 +216,9 @@ impl Router {
 
     /// The application is known.
     pub(super) fn found(&mut self, id: u64, known: Arc<Known>) {
+        if !self.count_user(id, known.owner) {
+            return self.refuse(id, Problem::Unavailable);
+        }
         if let Some(client) = self.clients.get(id) {
             client.known = Some(known);
         }
@@ -384,6 +387,9 @@ impl Router {
         }
         client.bytes = Vec::new();
         client.session = None;
+        if let Some(user) = client.user.take() {
+            self.connections.remove(user);
+        }
         let stirred = std::mem::take(&mut client.stirred);
         let watch = client.watch;
         self.count_memory(id);

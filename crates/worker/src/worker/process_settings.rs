@@ -5,7 +5,7 @@ use crate::config::{Application, CoreLimit, Pool};
 use crate::confine::{self, ConfineError};
 use crate::sys::identity::{self as id, Identity};
 use crate::sys::origin::is_here;
-use crate::sys::{Error, fd, process, rights, session};
+use crate::sys::{Error, fd, keyring, process, rights, session};
 use std::ffi::OsString;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -112,6 +112,10 @@ fn apply_settings_as(
     if let (Some(identity), true) = (&settings.identity, is_privileged) {
         // The kernel takes the rights of root alone.
         let keeps_rights = !id::is_root();
+        // A child of a zygote keeps the closed one of the master: one for each would soon be more than a user may have.
+        if !keeps_rights {
+            log_failure(keyring::begin());
+        }
         id::become_user(identity)?;
         if keeps_rights {
             rights::give_up()?;

@@ -29,11 +29,12 @@ const WRITTEN: &[&[u8]] = &[
     b"X_REAL_IP",
 ];
 
-/// Headers that concern the client's connection to the web server (RFC 9110 section 7.6.1), and `Proxy`, which programs take
-/// for a setting (CVE-2016-5385).
+/// Headers that concern the client's connection to the web server (RFC 9110 section 7.6.1), `Forwarded` (RFC 7239), which is about
+/// it as well and which web servers do not set, and `Proxy`, which programs take for a setting (CVE-2016-5385).
 const DROPPED: &[&[u8]] = &[
     b"CONNECTION",
     b"EXPECT",
+    b"FORWARDED",
     b"KEEP_ALIVE",
     b"PROXY",
     b"PROXY_CONNECTION",
