@@ -219,6 +219,7 @@ impl Pools {
             watched: false,
             latest: None,
             serving: None,
+            left_at: None,
         };
         self.errors.begin(&pool.name);
         self.counters.begin(&pool.name, pool.counters.clone());

@@ -108,6 +108,9 @@ impl Executor {
             }
             if let Some(generation) = self.pools.generations.get_mut(&worker.generation) {
                 generation.free_slot(worker.slot);
+                if let Some(pool) = self.pools.by_id.get_mut(&generation.pool) {
+                    pool.left_at = Some(crate::sys::clock::now());
+                }
             }
             self.pools.vacated.insert(worker.generation);
             self.handover.unkeep_worker(id, &worker);

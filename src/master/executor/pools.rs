@@ -25,6 +25,7 @@ use crate::sys::diag::{self, ListenQueue};
 use crate::sys::fd::{send_with, socket_pair};
 use crate::sys::identity::{self, Identity};
 use crate::sys::{Error, socket, title};
+use crate::tick::Tick;
 use crate::worker::{RestartMark, Settings};
 use nix::errno::Errno;
 use nix::sys::socket::SockType;
@@ -58,6 +59,8 @@ pub(super) struct RunningPool {
     pub(super) latest: Option<GenerationId>,
     /// The one that serves, as far as the core has said.
     pub(super) serving: Option<GenerationId>,
+    /// When its last worker ended.
+    pub(super) left_at: Option<Tick>,
 }
 
 impl Keyed for RunningPool {
@@ -329,6 +332,7 @@ impl Pools {
                 watched: false,
                 latest: None,
                 serving: None,
+                left_at: None,
             },
         );
         handover.keep_pool(self, id);

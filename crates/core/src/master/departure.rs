@@ -298,6 +298,7 @@ impl Manager {
         } else {
             step.say(Notice::BackingOff(generation.pool, delay));
         }
+        self.trial_over(id, step);
     }
 
     pub(super) fn back_off(

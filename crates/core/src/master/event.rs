@@ -242,6 +242,8 @@ pub struct WantedPool {
     pub generation: GenerationId,
     /// Its policy. A generation that runs already takes over `drain_timeout` alone: nothing else of it can differ.
     pub policy: Policy,
+    /// A new generation takes over after one worker of it has come up, even where it would have none.
+    pub trial: bool,
 }
 
 /// An order for one worker.

@@ -45,6 +45,7 @@ mod snapshot;
 mod spawn_requests;
 mod surplus;
 mod timers;
+mod trials;
 mod unavailable;
 mod watchdog;
 

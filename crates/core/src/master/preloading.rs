@@ -104,6 +104,7 @@ impl Manager {
         if let Some(exit) = exit {
             step.note(Fact::Fails(id));
             step.say(Notice::PreloaderLost(id, exit, delay));
+            self.trial_over(id, step);
         }
         self.start_failed(id, step);
     }

@@ -92,6 +92,7 @@ fn wanted(generation: GenerationId, policy: Policy, process_max: Option<u32>) ->
         pool: POOL,
         generation,
         policy,
+        trial: false,
     }];
     Wanted {
         process_max,

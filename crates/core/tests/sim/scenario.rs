@@ -162,6 +162,8 @@ impl Scenario {
                     pool: *pool,
                     generation: *generation,
                     policy: self.policy(random),
+                    // Of some; nothing is drawn for it.
+                    trial: generation.0 % 3 == 0,
                 })
                 .collect(),
         }
