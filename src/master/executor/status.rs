@@ -94,7 +94,8 @@ impl Executor {
             Rights::All => true,
             Rights::Own(uid) => found.uid() == uid,
         };
-        let Some(found) = self.pools.errors.find(id, may_read) else {
+        let refusals = self.applications.refusals().map(Found::Start);
+        let Some(found) = self.pools.errors.find(id, refusals, may_read) else {
             return Answer::refusal(self.why_no_report(rights, id));
         };
         let report = match (format, found) {
@@ -108,7 +109,7 @@ impl Executor {
         Answer::Report { report }
     }
 
-    /// A start that was refused before anything ran has an id, for its visitors, and no report.
+    /// An instance for which there is no place or no process has an id, for its visitors, and no report.
     fn why_no_report(&self, rights: Rights, id: Option<&str>) -> String {
         let Some(id) = id else {
             return "there is no report of any error; only the last few are kept".to_owned();

@@ -155,7 +155,7 @@ fn explained(sites: &Sites, body: &str) -> String {
 }
 
 #[test]
-fn the_id_of_a_start_without_a_report_is_in_the_log_and_explained() {
+fn a_start_that_is_refused_has_a_report_of_its_own() {
     let logs = tempfile::tempdir().expect("a directory");
     let access = logs.path().join("logs");
     fs::create_dir(&access).expect("mkdir");

@@ -6,7 +6,7 @@
 //! processes is bounded. Below one name in a pool's directory only some of the children are at work: a site whose files hang
 //! delays the others, but can't stop them.
 
-use super::protocol::{InspectReply, InspectRequest};
+use super::protocol::{InspectReply, InspectRequest, Refusal};
 use crate::tick::Tick;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -274,10 +274,12 @@ impl Queue {
 }
 
 fn fail(task: Task, why: &str) -> QueueAction {
+    let refusal = Refusal::of(&task.look.root, None);
     let seen = InspectReply {
         number: task.look.number,
         found: Err(format!("{}: {why}", task.look.root.display())),
         is_unknown: true,
+        refusal: Some(refusal),
     };
     QueueAction::Answer(task.asker, seen)
 }
