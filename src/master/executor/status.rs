@@ -2,6 +2,7 @@
 
 use super::generation::Generation;
 use super::pools::RunningPool;
+use super::programs::RunningProgram;
 use super::totals::Reading;
 use super::{Applications, Executor, GenerationId, Helpers, Pools, Rights};
 use crate::config::{Address, Application, Isolation, ProcessManager, WorkerMode};
@@ -65,7 +66,7 @@ impl Executor {
                             .next()
                             .unwrap_or_default()
                             .to_owned(),
-                        refusing: self.helpers.unavailable_responders.contains_key(id),
+                        refusing: self.is_refused(*id, pool),
                     }),
                     applications: self.applications_status(*id, views),
                     generations: own
@@ -86,6 +87,23 @@ impl Executor {
             skipped: self.reload.config.skipped.clone(),
             jobs: self.jobs_status(),
         }
+    }
+
+    /// Whether a pool's requests are refused because its application can't be started, or does not stay up.
+    fn is_refused(&self, id: PoolId, pool: &RunningPool) -> bool {
+        let program = pool
+            .serving
+            .and_then(|serving| self.helpers.programs.get(&serving));
+        let generation = pool
+            .serving
+            .and_then(|serving| self.pools.generations.get(&serving));
+        let programs = generation
+            .map(|it| self.pools.helper_processes_status(it))
+            .unwrap_or_default();
+        let is = |stage: BackendStage| programs.iter().any(|program| program.state == stage.name());
+        self.helpers.unavailable_responders.contains_key(&id)
+            || program.is_some_and(RunningProgram::is_failing)
+            || is(BackendStage::Failing) && !is(BackendStage::Up)
     }
 
     /// Why an application could not be started, or how a worker died under a job: the report, for root and for the user that the application runs as.

@@ -400,6 +400,17 @@ impl Applications {
         }
     }
 
+    /// A process of a generation's program did not stay up.
+    pub(in crate::master::executor) fn note_death(&mut self, id: GenerationId, report: &Report) {
+        for app_pool in self.routers.values_mut() {
+            let mut applications = app_pool.applications.iter();
+            if let Some((root, _)) = applications.find(|(_, application)| application.generation == id) {
+                let error = report.id.to_string();
+                app_pool.last_errors.note(root, &error, &report.sentence(), None);
+            }
+        }
+    }
+
     /// Which application an error's id is of, and why it could not be started.
     pub(in crate::master::executor) fn last_error(&self, id: &str) -> Option<(&Path, &str)> {
         let mut errors = self.routers.values().flat_map(|it| it.last_errors.iter());
