@@ -188,7 +188,7 @@ fn draw(rows: &mut [[String; HEADS.len()]], columns: Option<usize>) -> Vec<(Stri
 fn hue(state: &str) -> Hue {
     match state {
         "serving" => Hue::Good,
-        "down" | "failing" => Hue::Bad,
+        "down" | "failing" | "unreachable" => Hue::Bad,
         _ => Hue::Changing,
     }
 }
