@@ -497,7 +497,7 @@ impl AppPool {
     ) -> Option<String> {
         let pool = &self.template.name;
         let report = Report::refused(id, pool, root, owner, why, clock::now());
-        let page = (self.template.friendly_error_pages).then(|| report.html_within(LONGEST_PAGE));
+        let page = (self.template.friendly_error_pages).then(|| report.page_within(LONGEST_PAGE));
         let kept = Kept {
             report: Arc::new(report),
             epoch_s: clock::epoch_seconds(),
