@@ -317,6 +317,9 @@ impl Supervisor {
     fn poll_program(&mut self) -> Option<Ended> {
         let program = self.program.as_mut()?;
         let (means, complaints, attempt) = (&self.means, &mut self.complaints, &mut self.attempt);
+        if let Some(attempt) = attempt {
+            attempt.wrote(std::mem::take(&mut program.said).text().as_bytes());
+        }
         let mut log = |bytes: &[u8]| {
             if let Some(attempt) = attempt {
                 attempt.wrote(bytes);
