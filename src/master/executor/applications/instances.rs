@@ -26,8 +26,17 @@ const LONGEST_PAGE: usize = crate::router::messages::MOST_BYTES - 4096;
 #[derive(Debug)]
 struct Denied {
     why: String,
-    /// There is a report: the error has this name already, or none yet, and is the matter of this user and group (`None`: root's).
-    report: Option<(Option<ErrorId>, Option<(u32, u32)>)>,
+    /// `None`: there is no report.
+    report: Option<Matter>,
+}
+
+/// Whose matter an error is.
+#[derive(Debug, Clone, Copy, Default)]
+struct Matter {
+    /// Its name; `None`: it has none yet.
+    id: Option<ErrorId>,
+    /// The user and the group who may read of it; `None`: root alone.
+    owner: Option<(u32, u32)>,
 }
 
 impl Denied {
@@ -43,12 +52,15 @@ impl Denied {
     fn for_root(why: String) -> Denied {
         Denied {
             why,
-            report: Some((None, None)),
+            report: Some(Matter::default()),
         }
     }
 
     fn by_inspector(why: String, refusal: Option<Refusal>) -> Denied {
-        let known = refusal.map(|refusal| (Some(ErrorId(refusal.id)), refusal.owner));
+        let known = refusal.map(|refusal| Matter {
+            id: Some(ErrorId(refusal.id)),
+            owner: refusal.owner,
+        });
         Denied {
             why,
             report: Some(known.unwrap_or_default()),
@@ -120,7 +132,10 @@ impl Executor {
         let owner = found.owner;
         let for_owner = |why| Denied {
             why,
-            report: Some((None, Some(owner))),
+            report: Some(Matter {
+                id: None,
+                owner: Some(owner),
+            }),
         };
         let app_pool = self.applications.routers.get(&id).ok_or_else(closed)?;
         let Some(instance) = app_pool
@@ -448,7 +463,7 @@ impl AppPool {
         failure: Option<PreloaderFailure>,
         denied: &Denied,
     ) -> ToRouter {
-        if let (None, Some((id, owner))) = (&failure, denied.report) {
+        if let (None, Some(Matter { id, owner })) = (&failure, denied.report) {
             let id = id.unwrap_or_else(error_id);
             let page = self.keep_refusal(id, application, owner, &denied.why);
             log::error!(
