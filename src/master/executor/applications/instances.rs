@@ -2,11 +2,12 @@
 
 use super::super::pools::policy;
 use super::super::{Applications, Context, Executor, Pools, WorkerProcess};
+use super::denied::{Denied, Matter};
 use super::{AppPool, PreloaderFailure, RunningApplication};
 use crate::config::{Pool, ProcessManager};
 use crate::confine;
 use crate::control::protocol::StartError;
-use crate::inspector::protocol::{Found, InspectReply, Refusal};
+use crate::inspector::protocol::{Found, InspectReply};
 use crate::logs::open_file;
 use crate::master::event::{Event, GenerationId, PoolId, SpawnRequest, SpawnRequestId, WorkerId};
 use crate::master::failed_starts::Kept;
@@ -21,52 +22,6 @@ use std::sync::Arc;
 
 /// Longest page for a router, as JSON text; bytes. What else is in its message fits beside it.
 const LONGEST_PAGE: usize = crate::router::messages::MOST_BYTES - 4096;
-
-/// Why an instance is not started.
-#[derive(Debug)]
-struct Denied {
-    why: String,
-    /// `None`: there is no report.
-    report: Option<Matter>,
-}
-
-/// Whose matter an error is.
-#[derive(Debug, Clone, Copy, Default)]
-struct Matter {
-    /// Its name; `None`: it has none yet.
-    id: Option<ErrorId>,
-    /// The user and the group who may read of it; `None`: root alone.
-    owner: Option<(u32, u32)>,
-}
-
-impl Denied {
-    /// What nobody can do something about.
-    fn for_now(why: &str) -> Denied {
-        Denied {
-            why: why.to_owned(),
-            report: None,
-        }
-    }
-
-    /// What root alone may read.
-    fn for_root(why: String) -> Denied {
-        Denied {
-            why,
-            report: Some(Matter::default()),
-        }
-    }
-
-    fn by_inspector(why: String, refusal: Option<Refusal>) -> Denied {
-        let known = refusal.map(|refusal| Matter {
-            id: Some(ErrorId(refusal.id)),
-            owner: refusal.owner,
-        });
-        Denied {
-            why,
-            report: Some(known.unwrap_or_default()),
-        }
-    }
-}
 
 /// Why a worker that was ordered did not come to be: what there is to say is in the log already.
 const NOT_MADE: &str = "its process could not be made, or ended before it was ready";
