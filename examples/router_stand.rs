@@ -297,6 +297,7 @@ impl Stand {
             number: look.number,
             found: found(&look.root, &self.directory),
             is_unknown: false,
+            refusal: None,
         };
         let message = serde_json::to_vec(&seen).expect("plain values");
         let _ = send_with(self.inspector.as_fd(), &message, &[]);

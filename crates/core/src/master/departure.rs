@@ -210,10 +210,10 @@ impl Manager {
                 generation.to_replace = generation.to_replace.saturating_add(1);
             }
             if worker.progress == WorkerProgress::Up {
-                generation.backoff.lives(worker.forked, step.now);
+                generation.backoff.lives(worker.forked);
             }
         }
-        let young = step.now.since(worker.forked) < backoff::WELL_AFTER;
+        let young = step.now.since(worker.forked) < backoff::LONGEST_ONCE_UP;
         let has_failed = stayed && !matches!(exit, Exit::Code(0) | Exit::Unknown);
         match worker.progress {
             _ if has_failed && had_work => self.crashed_at_work(id_of_generation, step),
@@ -316,7 +316,7 @@ impl Manager {
                 .filter_map(|id| self.children.worker(*id))
             {
                 if worker.progress == WorkerProgress::Up {
-                    generation.backoff.lives(worker.forked, step.now);
+                    generation.backoff.lives(worker.forked);
                 }
             }
         }

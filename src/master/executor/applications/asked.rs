@@ -330,7 +330,18 @@ impl Applications {
                 continue;
             };
             applications.starting.retain(|it| owns(&it.application));
-            applications.errors.retain(|it| owns(&it.application));
+            let refused = |id: &str| {
+                let errors = app_pool
+                    .into_iter()
+                    .flat_map(|app_pool| app_pool.last_errors.iter());
+                let refusal = errors
+                    .filter(|error| error.id == id)
+                    .find_map(|error| error.refusal.as_ref());
+                refusal.is_some_and(|kept| kept.report.plan.account.uid == uid)
+            };
+            applications
+                .errors
+                .retain(|it| owns(&it.application) || refused(&it.id));
             let listed = applications
                 .view
                 .as_mut()

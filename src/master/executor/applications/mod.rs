@@ -9,6 +9,7 @@
 //! and stopped, and nothing else.
 
 mod asked;
+mod denied;
 mod helper_process;
 mod instances;
 

@@ -1,6 +1,7 @@
 //! The process.
 
 use super::program_socket::ProgramSocket;
+use crate::spawn::capture::Capture;
 use crate::sys::clock::ProcessClock;
 use crate::sys::external::{self, ExternalProgram};
 use crate::sys::process::Ended;
@@ -55,6 +56,8 @@ pub(super) struct RunningProgram {
     pub(super) served: u64,
     /// It has read of a request at least.
     pub(super) had_work: bool,
+    /// What it has written while it had requests, for the report of its end.
+    pub(super) said: Capture,
 }
 
 /// What a read of the program's output came to.
@@ -94,6 +97,7 @@ impl RunningProgram {
             statm: File::open(format!("/proc/{pid}/statm")).ok(),
             served: 0,
             had_work: false,
+            said: Capture::default(),
         })
     }
 
@@ -143,6 +147,16 @@ impl RunningProgram {
         external::terminate_group(self.pid);
         self.has_ended_within(limit);
         self.kill();
+    }
+
+    /// The same while it has a request.
+    pub(super) fn read_in_request(&mut self, sink: &mut dyn FnMut(&[u8])) {
+        let mut said = std::mem::take(&mut self.said);
+        self.read_output(&mut |bytes| {
+            said.push(bytes);
+            sink(bytes);
+        });
+        self.said = said;
     }
 
     /// Reads what it has written; gives it to `sink`.
