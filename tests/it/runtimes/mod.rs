@@ -3,6 +3,7 @@
 mod app_log;
 mod cgi;
 mod children;
+mod concurrency;
 pub mod concurrent;
 mod concurrent_ends;
 mod concurrent_status;

@@ -70,6 +70,7 @@ impl WorkerState {
             }
         }
         self.show(now);
+        self.settle(now);
         let clients = self.clients.iter();
         let due = clients.flat_map(|client| client.deadline.into_iter().chain(client.expires));
         let others = [
@@ -77,6 +78,7 @@ impl WorkerState {
             self.pause.deadline(),
             self.want.due().filter(|due| *due > now && !self.is_working),
             self.shown.due(),
+            self.quiet.due().filter(|due| *due > now && self.is_full()),
         ];
         if let Some(due) = due.chain(others.into_iter().flatten()).min() {
             self.alarm.set_by(due);
