@@ -201,6 +201,9 @@ impl WorkerState {
         (client.wants_body, client.is_full, client.has_begun) = (false, false, false);
         (client.is_gone, client.told_gone, client.was_found) = (false, false, false);
         (client.sent, client.is_quiet) = (now, false);
+        if let Some(due) = self.memory_due() {
+            self.alarm.set_by(due.max(now));
+        }
         self.settle(now);
         self.was_strained |= self.is_full();
         self.publish_load();

@@ -128,6 +128,9 @@ impl WorkerState {
         client.params = Some(Box::new(params));
         client.body_ended = true;
         client.sent = now;
+        if let Some(due) = self.memory_due() {
+            self.alarm.set_by(due.max(now));
+        }
         self.settle(now);
         self.publish_load();
         self.show_new(index, now);
