@@ -34,6 +34,7 @@ mod rack_sites;
 mod refork;
 mod refork_changes;
 mod renewal;
+mod seen;
 mod short;
 mod slow;
 pub(super) mod threads;
