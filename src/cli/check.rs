@@ -61,7 +61,9 @@ pub(super) fn run(check: &Check) -> ExitCode {
     }
     let directory = program_directory();
     let further = |loaded: &Loaded| further(loaded, &directory);
-    let code = config::check(&check.config, check.strict, &further, &mut std::io::stdout());
+    let mut text = Vec::new();
+    let code = config::check(&check.config, check.strict, &further, &mut text);
+    print!("{}", String::from_utf8_lossy(&text));
     match code {
         Ok(code) => ExitCode::from(code),
         Err(error) => {

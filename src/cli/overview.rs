@@ -188,7 +188,7 @@ fn draw(rows: &mut [[String; HEADS.len()]], columns: Option<usize>) -> Vec<(Stri
 fn hue(state: &str) -> Hue {
     match state {
         "serving" => Hue::Good,
-        "down" | "refusing" => Hue::Bad,
+        "down" | "refusing" | "unreachable" => Hue::Bad,
         _ => Hue::Changing,
     }
 }

@@ -117,6 +117,8 @@ pub(super) fn state(pool: &Pool) -> &'static str {
     let has_router = pool.applications.as_ref().map(|it| it.router.is_some());
     if pool.last_error.as_ref().is_some_and(|error| error.refusing) {
         "refusing"
+    } else if pool.unreachable && (has_router == Some(true) || is("serving")) {
+        "unreachable"
     } else if has_router == Some(true) || is("serving") && !is("coming") {
         "serving"
     } else if is("serving") {

@@ -23,6 +23,7 @@ mod sockets;
 mod storm;
 mod table;
 mod table_faults;
+mod terminal;
 mod trust;
 mod under_way;
 mod versions;

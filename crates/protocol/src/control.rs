@@ -272,6 +272,9 @@ pub struct Pool {
     /// Why it is not as it should be, in a line, whatever its generations do; nothing where all is well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// Whether clients don't reach its socket.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unreachable: bool,
     /// By what its shares of the machine are kept, in a line; nothing where it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shares: Option<String>,

@@ -46,6 +46,15 @@ pub fn accept(listener: BorrowedFd<'_>) -> Result<Option<OwnedFd>> {
     }
 }
 
+/// Whether a listening socket was shut down (shutdown(2)), by whoever had it: it accepts nothing any more.
+pub fn is_shut_down(listener: BorrowedFd<'_>) -> bool {
+    // Only its receiving half may have been.
+    let ends = PollFlags::from_bits_retain(libc::POLLRDHUP);
+    let mut watched = [PollFd::new(listener, ends)];
+    // A listening socket that is well has neither.
+    poll(&mut watched, PollTimeout::ZERO).is_ok_and(|count| count > 0)
+}
+
 /// Reads what is there.
 ///
 /// # Errors

@@ -13,6 +13,7 @@ use crate::runtime::php::files::{self, Fingerprint, FingerprintCache, Origin};
 use crate::runtime::php::protocol::BootTimes;
 use crate::runtime::php::settings as php_settings;
 use crate::worker::Settings;
+use forkyard_base::text::is_control;
 use std::path::PathBuf;
 
 /// Bytes of what a preloader says of itself to clients.
@@ -48,7 +49,7 @@ pub(super) struct Make {
 /// As much of a reason as the log and the status show.
 pub(super) fn credible_reason(reason: &str) -> String {
     const MOST: usize = 200;
-    reason.chars().filter(|c| !c.is_control()).take(MOST).collect()
+    reason.chars().filter(|c| !is_control(*c)).take(MOST).collect()
 }
 
 impl Make {

@@ -6,7 +6,7 @@ use super::totals::Reading;
 use super::{Applications, Executor, GenerationId, Helpers, Pools, Rights};
 use crate::config::{Address, Application, Isolation, ProcessManager, WorkerMode};
 use crate::control::protocol::{self, Answer, Format, LastError, Status, WorkerLimits};
-use crate::listen::{Listener, SocketPath};
+use crate::listen::{Listener, ListenerState};
 use crate::master::event::PoolId;
 use crate::master::failed_starts::Found;
 use crate::scoreboard::{RequestStage, slot_reader};
@@ -38,10 +38,12 @@ impl Executor {
                 let reading = readings.remove(pool.name.as_str()).unwrap_or_default();
                 counts.add(&reading.counts);
                 let queue = pool.listen_queue();
+                let trouble = unreachable(listener);
                 protocol::Pool {
                     name: pool.name.clone(),
                     listen: address(&listener.address),
-                    problem: unreachable(listener),
+                    unreachable: trouble.is_some(),
+                    problem: trouble,
                     shares: (own.last())
                         .and_then(|(_, latest)| self.context.shares_in_words(&latest.settings.pool)),
                     queue: queue.map(|queue| queue.current),
@@ -312,12 +314,19 @@ fn boot(generation: &Generation) -> Option<protocol::Boot> {
 
 /// Why a socket can't be reached.
 fn unreachable(listener: &Listener) -> Option<String> {
-    match listener.socket_path() {
-        SocketPath::Own => None,
-        SocketPath::Gone => Some("it can't be reached: its file is gone; a reload binds the socket again".to_owned()),
-        SocketPath::Taken => Some(
+    match listener.state() {
+        ListenerState::Open => None,
+        ListenerState::FileGone => Some("it can't be reached: its file is gone; a reload binds the socket again".to_owned()),
+        ListenerState::FileTaken => Some(
             "it can't be reached: the path leads to something else; remove it, and a reload binds the socket again"
                 .to_owned(),
+        ),
+        ListenerState::ShutDown if !listener.is_ours() => Some(
+            "it can't be reached: a worker has shut the socket down; restart the unit or program that made the socket"
+                .to_owned(),
+        ),
+        ListenerState::ShutDown => Some(
+            "it can't be reached: a worker has shut the socket down; a reload binds the socket again".to_owned(),
         ),
     }
 }

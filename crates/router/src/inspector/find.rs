@@ -13,6 +13,7 @@ use crate::origin::{Mark, Origin};
 use crate::sys::Error;
 use crate::sys::beneath::{self, Content, Entry, FileForm};
 use crate::sys::mounts;
+use forkyard_base::text::is_control;
 use forkyard_protocol::startup::{
     Proof, STARTUP_FILES, StartupFile, files_of, is_django, kind_of_entry, module_file, python_application,
 };
@@ -519,7 +520,7 @@ impl AppRoot {
             let line = text.lines().next()?.trim();
             let line: String = line
                 .chars()
-                .filter(|c| !c.is_control())
+                .filter(|c| !is_control(*c))
                 .take(REVISION_CHARS)
                 .collect();
             (!line.is_empty()).then_some(line)

@@ -8,6 +8,7 @@ use crate::config::{
     ScriptRoot, StartCommand, Wrapped, site,
 };
 use crate::spawn::user::{self, Database, UserEntry, Wishes};
+use forkyard_base::text::is_control;
 use std::num::NonZeroU32;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
@@ -233,7 +234,7 @@ fn name(template: &Pool, applications: &Applications, root: &Path) -> Result<Str
         if let Component::Normal(part) = component {
             name.push(':');
             for character in part.to_string_lossy().chars() {
-                if character.is_control() || matches!(character, ':' | '%' | '/') {
+                if is_control(character) || matches!(character, ':' | '%' | '/') {
                     let mut bytes = [0; 4];
                     for byte in character.encode_utf8(&mut bytes).bytes() {
                         name.push_str(&format!("%{byte:02X}"));

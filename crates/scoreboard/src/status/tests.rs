@@ -73,7 +73,7 @@ fn text_has_values_in_one_column_and_one_line_for_each() {
         text.contains("\nlast request cpu:     12.35\n") || text.contains("\nlast request cpu:     12.34\n")
     );
     assert!(text.contains("\nrequest method:       G\"<\\x0a\n"));
-    assert!(text.contains("\nrequest URI:          /a<b>&'\"\\x01\u{FFFD}\\x0a\\x2028?q=\u{1F600}é\\\n"));
+    assert!(text.contains("\nrequest URI:          /a<b>&'\"\\x01\u{FFFD}\\x0a\\u2028?q=\u{1F600}é\\\n"));
     assert!(text.ends_with("\nlast request cpu:     0.00\nlast request memory:  0\n"));
 }
 

@@ -346,7 +346,7 @@ impl Applications {
                 application.failure = Some(PreloaderFailure {
                     error: report.id.to_string(),
                     why: report.sentence(),
-                    page: is_shown.then(|| report.html_within(LONGEST_PAGE)),
+                    page: is_shown.then(|| report.page_within(LONGEST_PAGE)),
                 });
             }
         }

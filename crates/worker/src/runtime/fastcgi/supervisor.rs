@@ -370,7 +370,7 @@ impl Supervisor {
         let report = attempt.fail(fall, variables, id, now);
         self.refuses = true;
         let pause = self.backoff.fail(now, LONGEST).unwrap_or_default();
-        let page = self.means.shows_report.then(|| Rc::from(report.html()));
+        let page = self.means.shows_report.then(|| Rc::from(report.page()));
         self.last = Some((report.id, page));
         self.say(&report);
         if self.standing() != BackendState::Lost {
