@@ -64,7 +64,7 @@ impl Scale {
     }
 
     /// The bytes that a router is to be told of: those of a worker that may use more than it may, or that has not said for a while.
-    pub(super) fn to_tell(&mut self, program: i32, occasion: Occasion) -> Option<u64> {
+    pub(super) fn news(&mut self, program: i32, occasion: Occasion) -> Option<u64> {
         let now = clock::now();
         let used = match self.look(program, occasion, now) {
             Some(used) => used,

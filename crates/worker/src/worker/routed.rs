@@ -267,7 +267,7 @@ impl Service {
     /// Tells how much memory the worker uses, with the program beside it, if its pool limits that and it is time.
     fn tell_memory(&mut self) {
         let scale = self.scale.as_mut();
-        let bytes = scale.and_then(|scale| scale.to_tell(self.program, Occasion::Request));
+        let bytes = scale.and_then(|scale| scale.news(self.program, Occasion::Request));
         if let Some(bytes) = bytes {
             self.tell_router(ToRouter::Memory, &bytes.to_le_bytes());
         }

@@ -234,7 +234,7 @@ impl WorkerState {
     /// Tells how much memory the worker uses, if its pool limits that and it is time.
     pub(super) fn measure(&mut self) {
         let scale = self.scale.as_mut();
-        let bytes = scale.and_then(|scale| scale.to_tell(self.program, Occasion::Second));
+        let bytes = scale.and_then(|scale| scale.news(self.program, Occasion::Second));
         if let Some(bytes) = bytes {
             self.tell_router(ToRouter::Memory, 0, &bytes.to_le_bytes());
         }
