@@ -174,7 +174,7 @@ impl Stand {
         pool.name = format!("stand:{}", application.display());
         // As an application's own pool is.
         let applications = pool.applications.take();
-        pool.tells_memory = applications.is_some_and(|all| all.options.memory_limit.is_some());
+        pool.told_memory_limit = applications.and_then(|all| all.options.memory_limit);
         let context = GenerationContext {
             settings: Settings {
                 pool: pool.into(),

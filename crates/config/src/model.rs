@@ -217,9 +217,9 @@ pub struct Pool {
     /// pool belongs to no such application, or the owner of its files does not matter.
     #[serde(default)]
     pub origin: Option<Origin>,
-    /// Its workers tell their router how much memory they use: the application pool limits it.
+    /// The limit of an application pool: workers tell their router how much memory they use, and it decides.
     #[serde(default)]
-    pub tells_memory: bool,
+    pub told_memory_limit: Option<u64>,
     /// `RLIMIT_NOFILE` of the workers.
     pub rlimit_files: Option<u64>,
     /// `RLIMIT_CORE` of the workers.

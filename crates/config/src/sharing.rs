@@ -154,7 +154,7 @@ pub fn common(pool: &Pool) -> Pool {
             .collect(),
         own_env: Vec::new(),
         origin: None,
-        tells_memory: false,
+        told_memory_limit: None,
         memory_limit: None,
         max_requests_jitter: 0,
         rlimit_files: None,

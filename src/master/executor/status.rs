@@ -220,6 +220,8 @@ impl Pools {
                     requests: entry.requests,
                     kept: entry.kept,
                     in_flight: entry.load.is_told.then_some(entry.load.in_flight),
+                    idle_streams: entry.load.is_told.then_some(entry.load.quiet),
+                    full: entry.load.is_told.then_some(!entry.load.has_room),
                     script: text(3),
                     method: text(0),
                     uri: text(1),

@@ -254,7 +254,7 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         env: setup.env.clone(),
         own_env: Vec::new(),
         origin: None,
-        tells_memory: false,
+        told_memory_limit: None,
         memory_limit: None,
         max_requests_jitter: 0,
         rlimit_files: None,

@@ -3,6 +3,7 @@
 mod app_log;
 mod cgi;
 mod children;
+mod concurrency;
 pub mod concurrent;
 mod concurrent_ends;
 mod concurrent_status;
@@ -35,6 +36,7 @@ mod rack_sites;
 mod refork;
 mod refork_changes;
 mod renewal;
+mod seen;
 mod short;
 mod slow;
 mod stops;

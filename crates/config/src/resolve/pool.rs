@@ -118,7 +118,7 @@ pub(super) fn resolve(
         own_env: Vec::new(),
         env_file: super::slow::env_file(text, world, report),
         origin: None,
-        tells_memory: false,
+        told_memory_limit: None,
         rlimit_files: rlimit_files(&draft.rlimit_files, report),
         rlimit_core: draft.rlimit_core.get(),
         process_priority: priority(&draft.process_priority, world, report),

@@ -22,6 +22,7 @@ mod gauge;
 mod idle_watch;
 mod keepalive;
 mod memory;
+mod memory_pace;
 mod out_of_band;
 mod outlook;
 mod process_settings;

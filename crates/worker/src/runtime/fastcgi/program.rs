@@ -4,14 +4,13 @@ use super::program_socket::ProgramSocket;
 use crate::spawn::capture::Capture;
 use crate::sys::clock::ProcessClock;
 use crate::sys::external::{self, ExternalProgram};
-use crate::sys::process::Ended;
+use crate::sys::process::{Ended, open_statm, resident_bytes};
 use crate::sys::socket::{Readiness, wait};
 use crate::sys::{Error, fd, pidfd, timeout_responder};
 use nix::errno::Errno;
 use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 /// Bytes read of the program's output at once.
@@ -20,8 +19,6 @@ const PIECE_BYTES: usize = 8 * 1024;
 const PIECES: usize = 16;
 /// How long a program that was killed may take.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
-/// Bytes of /proc/PID/statm.
-const STATM_BYTES: usize = 128;
 
 /// How the program is started; the same each time.
 #[derive(Debug, Clone)]
@@ -94,7 +91,7 @@ impl RunningProgram {
             output: Some(output),
             clock: ProcessClock::of(pid),
             cpu_micros: 0,
-            statm: File::open(format!("/proc/{pid}/statm")).ok(),
+            statm: open_statm(Some(pid)),
             served: 0,
             had_work: false,
             said: Capture::default(),
@@ -188,20 +185,6 @@ impl RunningProgram {
     }
 
     fn resident_bytes(&self) -> u64 {
-        let mut text = [0; STATM_BYTES];
-        let read = self
-            .statm
-            .as_ref()
-            .and_then(|file| file.read_at(&mut text, 0).ok());
-        let text = std::str::from_utf8(&text[..read.unwrap_or(0)]).unwrap_or("");
-        let pages = text.split(' ').nth(1).and_then(|field| field.parse::<u64>().ok());
-        pages.unwrap_or(0) * page_bytes()
+        self.statm.as_ref().and_then(resident_bytes).unwrap_or(0)
     }
-}
-
-fn page_bytes() -> u64 {
-    let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)
-        .ok()
-        .flatten();
-    size.and_then(|size| u64::try_from(size).ok()).unwrap_or(4096)
 }
