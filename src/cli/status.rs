@@ -116,7 +116,7 @@ pub(super) fn state(pool: &Pool) -> &'static str {
     };
     let has_router = pool.applications.as_ref().map(|it| it.router.is_some());
     if pool.last_error.as_ref().is_some_and(|error| error.refusing) {
-        "refusing"
+        "failing"
     } else if pool.unreachable && (has_router == Some(true) || is("serving")) {
         "unreachable"
     } else if has_router == Some(true) || is("serving") && !is("coming") {
@@ -161,7 +161,24 @@ pub(super) fn remarks(pool: &Pool) -> Vec<String> {
         };
         format!("last error {}{refusing}: {}", error.id, printable(&error.summary))
     });
-    problem.into_iter().chain(error).collect()
+    problem.into_iter().chain(error).chain(full(pool)).collect()
+}
+
+/// Says that no worker of the pool takes another request, with how many they have.
+fn full(pool: &Pool) -> Option<String> {
+    let serving = pool.generations.iter().find(|it| it.state == "serving")?;
+    let workers = &serving.workers;
+    let is_full = workers.len() >= pool.limits.max_children as usize
+        && !workers.is_empty()
+        && workers.iter().all(|worker| worker.full == Some(true));
+    let sum = |of: fn(&Worker) -> Option<u32>| workers.iter().filter_map(of).map(u64::from).sum::<u64>();
+    let (open, streams) = (sum(|it| it.in_flight), sum(|it| it.idle_streams));
+    is_full.then(|| {
+        format!(
+            "all workers are full: {} requests, and {streams} idle streams and WebSockets",
+            open.saturating_sub(streams)
+        )
+    })
 }
 
 /// Everything that is known of a pool.
@@ -237,7 +254,10 @@ pub(super) fn details(pool: &Pool) -> String {
 /// What a worker does, and how many requests it has, where that may be several.
 fn stage(worker: &Worker) -> String {
     match worker.in_flight {
-        Some(count) if count > 0 => format!("{}, {count} in flight", worker.stage),
+        Some(count) if count > 0 => match worker.idle_streams.unwrap_or(0) {
+            0 => format!("{}, {count} in flight", worker.stage),
+            quiet => format!("{}, {count} in flight ({quiet} idle)", worker.stage),
+        },
         _ => worker.stage.clone(),
     }
 }
@@ -300,6 +320,7 @@ fn summary(pool: &Pool, text: &mut String) {
     });
     let exits: String = exits.collect();
     let _ = writeln!(text, "  workers made {}{exits}", counts.starts);
+    super::programs::left(pool.orphans, text);
 }
 
 /// A signal's name, or its number where it has none.
@@ -470,6 +491,7 @@ pub(super) mod tests {
             version: "1".into(),
             config: "f".into(),
             pools: vec![Pool {
+                orphans: 0,
                 failed_starts: 3,
                 name: "s\"x".into(),
                 listen: "/run/s".into(),

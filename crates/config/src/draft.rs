@@ -96,6 +96,7 @@ draft! {
             memory_limit: Size = "memory_limit",
             request_terminate_timeout: Time = "request_terminate_timeout",
             request_terminate_timeout_track_finished: Flag = "request_terminate_timeout_track_finished",
+            stop_timeout: Time = "stop_timeout",
             slowlog: Text = "slowlog",
             request_slowlog_timeout: Time = "request_slowlog_timeout",
             request_slowlog_trace_depth: Whole = "request_slowlog_trace_depth",

@@ -304,6 +304,9 @@ pub struct Pool {
     /// Processor time of its workers so far, of those that are gone as well, milliseconds.
     #[serde(default)]
     pub cpu_ms: u64,
+    /// Processes that workers which are gone have started, and that are still there.
+    #[serde(default)]
+    pub orphans: u32,
     /// Why its application could not be started, the last time that it could not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LastError>,
@@ -538,6 +541,12 @@ pub struct Worker {
     /// Requests that it serves now, where that may be several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<u32>,
+    /// Those of them whose answers have begun and from which nothing comes; they do not count against `concurrency`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_streams: Option<u32>,
+    /// It has as many as it may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full: Option<bool>,
     /// The script that it runs, or ran last.
     pub script: String,
     /// The request's method, URI and query string; of the last one if it is idle.

@@ -186,7 +186,7 @@ pub(super) const ROWS: &[Setting] = &[
         "the language's interpreter")
         .sample(Off(r#""/srv/app/.venv/bin/python""#)),
     key(Wrapped, "concurrency", "number, 1 to 10000", "`100`",
-        "ASGI only: so many requests are served by one worker at a time")
+        "ASGI only: so many requests are served by one worker at a time; idle streams and WebSockets don't count")
         .sample(Beside("100")),
     key(Wrapped, "threads", "number, 1 to 256", "`1`",
         "WSGI and Rack only: threads of one worker, each with a request at a time; the application has to be safe for threads")

@@ -122,7 +122,7 @@ pub fn pool_of(
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect(),
         origin: found.origin.clone(),
-        tells_memory: lower(applications.options.memory_limit, own.memory_limit).is_some(),
+        told_memory_limit: lower(applications.options.memory_limit, own.memory_limit),
         status_listen: None,
         http_listen: None,
         drain_timeout: None,

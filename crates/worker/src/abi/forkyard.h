@@ -227,7 +227,8 @@ void forkyard_worker_worked(forkyard_worker *worker, const char *message, size_t
  */
 void forkyard_worker_leave(void);
 
-/* What the worker writes is its own from here on, and no longer its preloader's. The first that it calls. */
+/* What the worker writes, and the processes that it starts, are its own from here on, and no longer its preloader's. The first that
+ * it calls. */
 void forkyard_worker_settle_output(forkyard_preloader *preloader);
 
 /*
@@ -316,6 +317,9 @@ int forkyard_concurrent_accept(forkyard_worker *worker);
 uint64_t forkyard_concurrent_visit(forkyard_worker *worker, const char *params, size_t length);
 /* It has become a connection that lasts for as long as both ends want, as a WebSocket does: no time is set for it any more. */
 void forkyard_concurrent_endless(forkyard_worker *worker, uint64_t request);
+/* A part of the answer to such a request was sent, or the answer has begun: one that sends nothing for a second does not count
+ * against the limit of requests. */
+void forkyard_concurrent_sent(forkyard_worker *worker, uint64_t request);
 /* The worker ends once its requests are answered, as with max_requests. */
 void forkyard_concurrent_retire(forkyard_worker *worker);
 /* Asks for out-of-band work. */

@@ -141,10 +141,10 @@ impl CPreloader {
         self.wanted.as_mut()?.own.questions.take()
     }
 
-    /// In a worker, before code of the application runs there: what it writes is its own and no longer the preloader's.
-    pub(super) fn redirect_output(&self) -> Result<(), Error> {
+    /// In a worker, before code of the application runs there: what it writes and starts is its own and no longer the preloader's.
+    pub(super) fn settle(&self) -> Result<(), Error> {
         match &self.wanted {
-            Some(wanted) => self.preloader.redirect_output(wanted),
+            Some(wanted) => self.preloader.settle(wanted),
             None => Ok(()),
         }
     }

@@ -5,7 +5,7 @@ use super::worker::CWorker;
 use crate::runtime::php::protocol::Answer;
 use crate::runtime::preloader::{Preloader, Socket, left_open};
 use crate::sys::process::{Side, fork_sibling_with_handlers};
-use crate::sys::{Error, fd, signal};
+use crate::sys::{Error, fd, session, signal};
 use crate::worker::Promotion;
 use std::ffi::{c_char, c_int};
 use std::os::fd::AsFd;
@@ -107,6 +107,11 @@ pub unsafe extern "C" fn forkyard_worker_promoted(worker: *mut CWorker) -> *mut 
     let Some(promotion) = worker.take_promotion() else {
         return std::ptr::null_mut();
     };
+    // Or it would end with the worker's process group.
+    if let Err(error) = session::begin_group() {
+        log::error!("{error}");
+        return std::ptr::null_mut();
+    }
     // What the worker holds is closed here, which changes nothing for the worker itself: its epoll is asked nothing.
     drop(worker);
     match begin(promotion) {

@@ -430,11 +430,13 @@ impl Preloader {
         self.is_for_many
     }
 
-    /// In a worker, before code of the application runs there: what it writes is its own and no longer the preloader's.
+    /// In a worker, before code of the application runs there: what it writes is its own and no longer the preloader's, and so is
+    /// what it starts ([`worker::begin_group`]).
     ///
     /// # Errors
-    /// `dup2`.
-    pub fn redirect_output(&self, wanted: &Wanted) -> Result<(), sys::Error> {
+    /// `dup2`, `setpgid`.
+    pub fn settle(&self, wanted: &Wanted) -> Result<(), sys::Error> {
+        worker::begin_group(&self.settings.pool)?;
         worker::redirect_output(&wanted.own, self.null.as_fd())
     }
 
@@ -452,7 +454,9 @@ impl Preloader {
         };
         let pool = &context.settings.pool;
         title::set(&format!("{}: pool {}", pool.title, pool.name));
-        if let Err(error) = worker::redirect_output(&wanted.own, self.null.as_fd()) {
+        let settled =
+            worker::begin_group(pool).and_then(|()| worker::redirect_output(&wanted.own, self.null.as_fd()));
+        if let Err(error) = settled {
             log::error!("worker failed to initialize: {error}");
             return None;
         }

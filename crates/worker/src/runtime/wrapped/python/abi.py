@@ -86,6 +86,7 @@ class Library:
         self.accept = typed(held, "forkyard_concurrent_accept", c_int, c_void_p)
         self.visit = typed(held, "forkyard_concurrent_visit", c_uint64, c_void_p, c_char_p, c_size_t)
         self.endless = typed(held, "forkyard_concurrent_endless", None, c_void_p, c_uint64)
+        self.sent = typed(held, "forkyard_concurrent_sent", None, c_void_p, c_uint64)
         self.retire = typed(held, "forkyard_concurrent_retire", None, c_void_p)
         self.want_work = typed(held, "forkyard_concurrent_want_work", None, c_void_p)
         self.begin_threads = typed(free, "forkyard_threads_begin", c_void_p, c_void_p)
