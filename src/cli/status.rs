@@ -161,24 +161,11 @@ pub(super) fn remarks(pool: &Pool) -> Vec<String> {
         };
         format!("last error {}{refusing}: {}", error.id, printable(&error.summary))
     });
-    problem.into_iter().chain(error).chain(full(pool)).collect()
-}
-
-/// Says that no worker of the pool takes another request, with how many they have.
-fn full(pool: &Pool) -> Option<String> {
-    let serving = pool.generations.iter().find(|it| it.state == "serving")?;
-    let workers = &serving.workers;
-    let is_full = workers.len() >= pool.limits.max_children as usize
-        && !workers.is_empty()
-        && workers.iter().all(|worker| worker.full == Some(true));
-    let sum = |of: fn(&Worker) -> Option<u32>| workers.iter().filter_map(of).map(u64::from).sum::<u64>();
-    let (open, streams) = (sum(|it| it.in_flight), sum(|it| it.idle_streams));
-    is_full.then(|| {
-        format!(
-            "all workers are full: {} requests, and {streams} idle streams and WebSockets",
-            open.saturating_sub(streams)
-        )
-    })
+    problem
+        .into_iter()
+        .chain(error)
+        .chain(super::full::remark(pool))
+        .collect()
 }
 
 /// Everything that is known of a pool.
@@ -252,11 +239,10 @@ pub(super) fn details(pool: &Pool) -> String {
 
 /// What a worker does, and how many requests it has, where that may be several.
 fn stage(worker: &Worker) -> String {
+    let idle = worker.idle_streams.unwrap_or(0);
     match worker.in_flight {
-        Some(count) if count > 0 => match worker.idle_streams.unwrap_or(0) {
-            0 => format!("{}, {count} in flight", worker.stage),
-            quiet => format!("{}, {count} in flight ({quiet} idle)", worker.stage),
-        },
+        Some(count) if count > 0 && idle > 0 => format!("{}, {count} in flight ({idle} idle)", worker.stage),
+        Some(count) if count > 0 => format!("{}, {count} in flight", worker.stage),
         _ => worker.stage.clone(),
     }
 }
