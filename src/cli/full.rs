@@ -18,3 +18,13 @@ pub(super) fn remark(pool: &Pool) -> Option<String> {
         )
     })
 }
+
+/// What a worker does, and how many requests it has, where that may be several.
+pub(super) fn stage(worker: &Worker) -> String {
+    let idle = worker.idle_streams.unwrap_or(0);
+    match worker.in_flight {
+        Some(count) if count > 0 && idle > 0 => format!("{}, {count} in flight ({idle} idle)", worker.stage),
+        Some(count) if count > 0 => format!("{}, {count} in flight", worker.stage),
+        _ => worker.stage.clone(),
+    }
+}

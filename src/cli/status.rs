@@ -225,7 +225,7 @@ pub(super) fn details(pool: &Pool) -> String {
                 text,
                 "    {:>8}  {:<28} {:>10.1} s  {:>10} requests  {:>8}  {:>8}  {}",
                 or_none(worker.pid.map(|pid| pid.to_string())),
-                stage(worker),
+                super::full::stage(worker),
                 worker.for_ms as f64 / 1000.0,
                 worker.requests,
                 mebibytes(worker.memory),
@@ -235,16 +235,6 @@ pub(super) fn details(pool: &Pool) -> String {
         }
     }
     text
-}
-
-/// What a worker does, and how many requests it has, where that may be several.
-fn stage(worker: &Worker) -> String {
-    let idle = worker.idle_streams.unwrap_or(0);
-    match worker.in_flight {
-        Some(count) if count > 0 && idle > 0 => format!("{}, {count} in flight ({idle} idle)", worker.stage),
-        Some(count) if count > 0 => format!("{}, {count} in flight", worker.stage),
-        _ => worker.stage.clone(),
-    }
 }
 
 /// The request that a worker has, or had last, and its script.
