@@ -37,3 +37,14 @@ pub(super) fn line(boot: &Boot) -> String {
     }
     line
 }
+
+/// Says of a generation or an application that each worker loads it, and because of which servers.
+pub(super) fn loads_in_workers(servers: Option<&str>, text: &mut String) {
+    if let Some(servers) = servers {
+        let _ = writeln!(
+            text,
+            "    each worker loads the application, because it has left connections open: {}",
+            printable(servers)
+        );
+    }
+}

@@ -219,9 +219,7 @@ pub(super) fn details(pool: &Pool) -> String {
         if let Some(boot) = &generation.boot {
             let _ = writeln!(text, "    {}", super::boot::line(boot));
         }
-        if let Some(servers) = &generation.connected_to {
-            let _ = writeln!(text, "    {}", loads_in_workers(servers));
-        }
+        super::boot::loads_in_workers(generation.connected_to.as_deref(), &mut text);
         super::programs::table(&generation.programs, &mut text);
         for worker in &generation.workers {
             let _ = writeln!(
@@ -351,13 +349,6 @@ fn applications_table(of: &Applications, unaccepted: Option<u32>, text: &mut Str
     }
 }
 
-fn loads_in_workers(servers: &str) -> String {
-    format!(
-        "each worker loads the application, because it has left connections open: {}",
-        printable(servers)
-    )
-}
-
 fn one(application: &Value, text: &mut String) {
     let mut remarks = String::new();
     for (key, remark) in [
@@ -385,9 +376,7 @@ fn one(application: &Value, text: &mut String) {
         "  {name}: restarts {}{remarks}",
         number(&application["restarts"])
     );
-    if let Some(servers) = application["connected_to"].as_str() {
-        let _ = writeln!(text, "    {}", loads_in_workers(servers));
-    }
+    super::boot::loads_in_workers(application["connected_to"].as_str(), text);
     let programs = application["programs"].as_array().into_iter().flatten();
     let programs: Vec<Process> = programs
         .filter_map(|program| serde_json::from_value(program.clone()).ok())
