@@ -161,24 +161,11 @@ pub(super) fn remarks(pool: &Pool) -> Vec<String> {
         };
         format!("last error {}{refusing}: {}", error.id, printable(&error.summary))
     });
-    problem.into_iter().chain(error).chain(full(pool)).collect()
-}
-
-/// Says that no worker of the pool takes another request, with how many they have.
-fn full(pool: &Pool) -> Option<String> {
-    let serving = pool.generations.iter().find(|it| it.state == "serving")?;
-    let workers = &serving.workers;
-    let is_full = workers.len() >= pool.limits.max_children as usize
-        && !workers.is_empty()
-        && workers.iter().all(|worker| worker.full == Some(true));
-    let sum = |of: fn(&Worker) -> Option<u32>| workers.iter().filter_map(of).map(u64::from).sum::<u64>();
-    let (open, streams) = (sum(|it| it.in_flight), sum(|it| it.idle_streams));
-    is_full.then(|| {
-        format!(
-            "all workers are full: {} requests, and {streams} idle streams and WebSockets",
-            open.saturating_sub(streams)
-        )
-    })
+    problem
+        .into_iter()
+        .chain(error)
+        .chain(super::full::remark(pool))
+        .collect()
 }
 
 /// Everything that is known of a pool.
@@ -212,7 +199,7 @@ pub(super) fn details(pool: &Pool) -> String {
                 text,
                 "    {:>8}  {:<28} {:>10.1} s  {:>10} requests  {:>8}  {:>8}  {}",
                 or_none(worker.pid.map(|pid| pid.to_string())),
-                stage(worker),
+                super::full::stage(worker),
                 worker.for_ms as f64 / 1000.0,
                 worker.requests,
                 mebibytes(worker.memory),
@@ -222,17 +209,6 @@ pub(super) fn details(pool: &Pool) -> String {
         }
     }
     text
-}
-
-/// What a worker does, and how many requests it has, where that may be several.
-fn stage(worker: &Worker) -> String {
-    match worker.in_flight {
-        Some(count) if count > 0 => match worker.idle_streams.unwrap_or(0) {
-            0 => format!("{}, {count} in flight", worker.stage),
-            quiet => format!("{}, {count} in flight ({quiet} idle)", worker.stage),
-        },
-        _ => worker.stage.clone(),
-    }
 }
 
 /// The request that a worker has, or had last, and its script.
