@@ -9,7 +9,7 @@ use crate::config::sharing;
 use crate::indexed::Indexed;
 use crate::logs::{Log, LogError, Speaker};
 use crate::master::frontend::FPM_TITLE;
-use crate::sys::file::{open_log_for, open_owned_log};
+use crate::sys::file::{open_in_time, open_log_for, open_owned_log};
 use crate::sys::identity;
 use crate::tick::Tick;
 use crate::worker::Settings;
@@ -63,7 +63,7 @@ pub(super) fn open(settings: &Settings) -> Result<Option<File>, LogError> {
     } else {
         open_log_for
     };
-    let opened = open(&log.path, uid, gid);
+    let opened = open_in_time(&format!("user {uid}"), || open(&log.path, uid, gid));
     opened.map(Some).map_err(|error| LogError::new(&log.path, error))
 }
 

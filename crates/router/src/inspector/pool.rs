@@ -149,6 +149,7 @@ pub fn pool_of(
         pool.env_file = Some(EnvFile {
             path,
             is_optional: false,
+            is_owners: true,
         });
     }
     if let Some(file) = &mut pool.env_file {
