@@ -103,7 +103,7 @@ impl Held {
             pool(
                 path,
                 "www",
-                &format!("user = \"games\"\npm = \"ondemand\"\nmax_children = 1\n{settings}"),
+                &format!("user = \"games\"\npm = \"ondemand\"\nmax_children = 1\n{settings}").replace("ROOT", &path_shown.to_string()),
                 &format!("runtime = \"wsgi\"\nroot = \"{path_shown}\"\n{application}"),
             ),
             pool(
@@ -319,7 +319,7 @@ fn a_worker_that_holds_what_it_tells_the_master_by_does_not_hold_it_up() {
 #[test]
 fn files_on_the_way_to_which_nothing_answers_do_not_hold_up_the_master() {
     let source = "def application(environ, start):\n    start('200 OK', [])\n    return [b'here']\n";
-    let settings = "env_file = \"own/env\"\napp_log = \"own/app.log\"\n";
+    let settings = "env_file = \"ROOT/own/env\"\napp_log = \"ROOT/own/app.log\"\n";
     let Some(held) = Held::start(settings, "", source) else {
         return;
     };

@@ -22,7 +22,7 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(2);
 /// How long the steps of a process that starts may be looked at, for its status.
 const STEPS_LIMIT: Duration = Duration::from_millis(100);
-/// Processes of one user's that are looked at or cleared away by others at a time: those that can't even be killed pile up.
+/// Processes that look at one user's files, or clear them away, and are late: those that can't even be killed pile up.
 const MOST_OF_A_USER: usize = 16;
 
 /// A look that is under way.
@@ -50,7 +50,7 @@ const YES: &[u8] = b"yes";
 /// The processes that look at something, or clear it away, and the users whose it is.
 #[derive(Debug, Default)]
 pub(super) struct Lookers {
-    by_pid: BTreeMap<i32, u32>,
+    by_pid: BTreeMap<i32, (u32, Tick)>,
 }
 
 impl Lookers {
@@ -81,12 +81,15 @@ impl Lookers {
     }
 
     fn note(&mut self, uid: u32, pid: i32) {
-        self.by_pid.insert(pid, uid);
+        self.by_pid.insert(pid, (uid, clock::now()));
     }
 
     fn has_room(&mut self, uid: u32) -> bool {
         self.forget_ended(Duration::ZERO);
-        self.by_pid.values().filter(|of| **of == uid).count() < MOST_OF_A_USER
+        let now = clock::now();
+        let late = self.by_pid.values();
+        let late = late.filter(|(of, begun)| *of == uid && now.since(*begun) > LIMIT);
+        late.count() < MOST_OF_A_USER
     }
 
     /// Reaps those that end in this time. As long as one is our child its number is no other process'.
