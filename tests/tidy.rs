@@ -1,6 +1,7 @@
 //! The house rules that a machine can check: who may know whom, where unsafe code may be, how long a file may be.
 
 mod questions;
+mod writers;
 
 use std::fs;
 use std::path::{Path, PathBuf};

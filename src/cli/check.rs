@@ -2,7 +2,7 @@
 //! of start that the pools ask for.
 
 use super::output::refuse;
-use super::{EXIT_SOFTWARE, php_start, program_directory, reach};
+use super::{EXIT_SOFTWARE, php_start, program_directory, reach, unit};
 use crate::config::sharing::is_start_setting;
 use crate::config::{self, Application, Diagnostic, JobsStore, Kind, LeftOut, Loaded, Php, Pool, Severity};
 use crate::master;
@@ -61,7 +61,9 @@ pub(super) fn run(check: &Check) -> ExitCode {
     }
     let directory = program_directory();
     let further = |loaded: &Loaded| further(loaded, &directory);
-    let code = config::check(&check.config, check.strict, &further, &mut std::io::stdout());
+    let mut text = Vec::new();
+    let code = config::check(&check.config, check.strict, &further, &mut text);
+    print!("{}", String::from_utf8_lossy(&text));
     match code {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
@@ -114,6 +116,7 @@ fn further(loaded: &Loaded, directory: &Path) -> Vec<Diagnostic> {
             remedy,
         ));
     }
+    found.extend(unit::stops_late(loaded));
     let program = directory.join("forkyard-php");
     if !missing.contains(&program) {
         let faults = php_start::faults(&loaded.config, &program);

@@ -2,6 +2,9 @@
 
 use std::io::IsTerminal;
 
+/// What [`painted`] tells a terminal.
+pub(super) const SEQUENCES: [&str; 5] = ["\x1b[0m", "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m"];
+
 /// What a stretch of text is coloured for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hue {

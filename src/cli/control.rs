@@ -1,18 +1,18 @@
 //! `forkyard reload`, `forkyard upgrade`, `forkyard status` and `forkyard error`: requests to the running daemon.
 
-use super::colour;
 use super::metrics::MetricsForm;
 use super::overview::{Sort, bounded, table};
 use super::status::{Use, details};
 use super::{CONFIG, EXIT_CONFIG, EXIT_SOFTWARE};
+use super::{colour, output};
 use crate::config::{self, Skipped};
 use crate::control::client::{AskError, ask};
 use crate::control::protocol::{Answer, Complaint, Format, Reloaded, Request, Status};
 use crate::sys::{process, terminal};
 use clap::Args;
+use forkyard_base::text::is_control;
 use std::cell::Cell;
 use std::fmt::Write as _;
-use std::io::{IsTerminal, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc;
@@ -136,13 +136,9 @@ pub(super) fn status(daemon: &Daemon, wanted: &StatusArguments) -> ExitCode {
 /// Shows it anew again and again, until the reader is gone. In a terminal it stays in its place. A daemon that can't be asked
 /// may be there again later.
 fn watch(interval: Duration, look: impl Fn() -> CommandOutcome) -> ExitCode {
-    let mut stdout = std::io::stdout();
-    let clear = if stdout.is_terminal() { "\x1b[H\x1b[2J" } else { "" };
     loop {
         let outcome = look();
-        let text = format!("{clear}{}{}", outcome.output, outcome.errors);
-        let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
-        if written.is_err() {
+        if output::show_anew(&(outcome.output + &outcome.errors)).is_err() {
             return ExitCode::SUCCESS;
         }
         std::thread::sleep(interval);
@@ -378,7 +374,7 @@ fn cpu_ms(pid: i32) -> Option<u64> {
 /// A worker's own words, without what a terminal would obey.
 pub(super) fn printable(text: &str) -> String {
     text.chars()
-        .map(|c| if c.is_control() { '?' } else { c })
+        .map(|c| if is_control(c) { '?' } else { c })
         .collect()
 }
 

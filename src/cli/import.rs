@@ -132,6 +132,9 @@ fn write_apart(directory: &Path, output: Option<&Path>, text: &str) -> Result<()
 fn write(path: Option<&Path>, text: &str) -> std::io::Result<()> {
     match path {
         Some(path) => File::create_new(path)?.write_all(text.as_bytes()),
-        None => std::io::stdout().write_all(text.as_bytes()),
+        None => {
+            print!("{text}");
+            Ok(())
+        }
     }
 }

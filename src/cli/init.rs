@@ -15,6 +15,17 @@ const SITES: [(&str, &str); 2] = [("/etc/nginx/sites-enabled", ""), ("/etc/nginx
 /// The users of web servers, as distributions call them.
 const USERS: [&str; 4] = ["www-data", "nginx", "apache", "http"];
 
+/// Directories below a project of PHP that are its document root if they have an index.php, the first that does.
+const DOCUMENTS: [&str; 3] = ["public", "web", "htdocs"];
+
+/// What no browser gets from any site: names that begin with a dot.
+const NO_DOT_FILES: &str = "\n    # Names that begin with a dot are not for browsers.\n    \
+    location ~ /\\.(?!well-known(/|$)) {\n        return 404;\n    }\n";
+/// What no browser gets where the document root is the whole project: what is beside the pages.
+const NO_PROJECT_FILES: &str = "\n    # Nor are the project's own files.\n    \
+    location ~* ^/(vendor|node_modules)/|^/(composer|package)[^/]*\\.(json|lock|phar)$|~$|\
+    \\.(bak|ini|lock|log|old|orig|save|sql|swp|toml)(\\.(bz2|gz|xz|zip|zst))?$ {\n        return 404;\n    }\n";
+
 /// Process managers of the pools.
 const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 10\n";
 const DYNAMIC: &str =
@@ -69,6 +80,8 @@ struct Site {
     kind: Kind,
     name: String,
     root: String,
+    /// What follows the root in the path of the document root.
+    documents: String,
     user: String,
     /// The web server's.
     web_user: String,
@@ -149,6 +162,10 @@ fn site(arguments: &Init) -> Result<Site, String> {
     Ok(Site {
         kind: arguments.kind,
         name: name.ok_or("give the pool a name of letters, digits, - and _ with --name")?,
+        documents: match arguments.kind {
+            Kind::Php => documents_of(&root),
+            _ => String::new(),
+        },
         root: text(&root)?,
         user: arguments.user.clone().unwrap_or_else(|| web_user.clone()),
         web_user,
@@ -158,6 +175,13 @@ fn site(arguments: &Init) -> Result<Site, String> {
         },
         server_name: arguments.server_name.clone(),
     })
+}
+
+/// Where a project of PHP has its pages: what follows its root in that directory's path.
+fn documents_of(root: &Path) -> String {
+    let has_front = |name: &&&str| root.join(name).join("index.php").is_file();
+    let found = DOCUMENTS.iter().find(has_front);
+    found.map_or_else(String::new, |name| format!("/{name}"))
 }
 
 /// A path as nginx reads it.
@@ -247,7 +271,10 @@ impl Site {
         let (manager, application) = match self.kind {
             Kind::Php => (
                 ONDEMAND,
-                format!("runtime = \"php\"\nversion = \"{php}\"\nscript_root = \"{root}\""),
+                format!(
+                    "runtime = \"php\"\nversion = \"{php}\"\nscript_root = \"{root}{}\"",
+                    self.documents
+                ),
             ),
             Kind::Asgi => (STATIC, format!("runtime = \"asgi\"\nroot = \"{root}\"")),
             Kind::Ruby => (DYNAMIC, format!("runtime = \"rack\"\nroot = \"{root}\"")),
@@ -267,18 +294,23 @@ impl Site {
         } = self;
         let socket = self.socket();
         let plain = root.replace('\\', "\\\\").replace('"', "\\\"");
-        let root = word(root);
+        let root = word(&format!("{root}{}", self.documents));
         let pass = format!("include fastcgi_params;\n        fastcgi_pass unix:{socket};");
         let locations = match self.kind {
             Kind::Php => format!(
-                "    root {root};\n    index index.php index.html;\n\n    location / {{\n        try_files $uri $uri/ \
+                "    root {root};\n    index index.php index.html;\n{NO_DOT_FILES}{}\n    location / {{\n        try_files $uri $uri/ \
                  /index.php?$query_string;\n    }}\n\n    location ~ \\.php$ {{\n        try_files $uri =404;\n        \
                  include fastcgi_params;\n        fastcgi_param SCRIPT_FILENAME \
-                 $document_root$fastcgi_script_name;\n        fastcgi_pass unix:{socket};\n    }}\n"
+                 $document_root$fastcgi_script_name;\n        fastcgi_pass unix:{socket};\n    }}\n",
+                if self.documents.is_empty() {
+                    NO_PROJECT_FILES
+                } else {
+                    ""
+                }
             ),
             Kind::Sites => format!(
                 // No name that begins with a dot: a request can't leave the directory by it.
-                "\n    # http://{server_name}/NAME/ is the application in {plain}/NAME.\n    location ~ ^/(?<app>[^/.][^/]*)(?<rest>/.*)?$ \
+                "{NO_DOT_FILES}\n    # http://{server_name}/NAME/ is the application in {plain}/NAME.\n    location ~ ^/(?<app>[^/.][^/]*)(?<rest>/.*)?$ \
                  {{\n        # PHP is told the script that answers; other applications decide themselves.\n        \
                  set $script \"\";\n        \
                  if (-f \"{plain}/$app/index.php\") {{ set $script \"{plain}/$app/index.php\"; }}\n        \
@@ -289,7 +321,7 @@ impl Site {
                  fastcgi_pass unix:{socket};\n    }}\n"
             ),
             Kind::Python | Kind::Asgi | Kind::Ruby | Kind::Node => {
-                format!("\n    location / {{\n        {pass}\n    }}\n")
+                format!("{NO_DOT_FILES}\n    location / {{\n        {pass}\n    }}\n")
             }
         };
         format!(
@@ -310,6 +342,7 @@ mod tests {
                 kind: *kind,
                 name: "shop".to_owned(),
                 root: "/usr".to_owned(),
+                documents: String::new(),
                 user: "www-data".to_owned(),
                 web_user: "www-data".to_owned(),
                 php: "8.2".to_owned(),

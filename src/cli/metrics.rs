@@ -5,6 +5,7 @@ mod pools;
 
 use crate::control::protocol::{Pool, Process, Status};
 use clap::ValueEnum;
+use forkyard_base::text::is_control;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
@@ -48,6 +49,8 @@ pub(super) fn metrics(status: &Status, form: MetricsForm) -> String {
     let mut text = String::new();
     // Writing to a string can't fail.
     let _ = encode(&mut text, &registry);
+    // Labels have no escape for them.
+    let text = text.replace(|c| is_control(c) && c != '\n', "\u{fffd}");
     match form {
         MetricsForm::OpenMetrics => text,
         MetricsForm::Prometheus => without_openmetrics(&text, &counters),
@@ -448,12 +451,12 @@ mod tests {
 
     #[test]
     fn applications_have_numbers_and_names_are_escaped() {
-        let of = "{pool=\"s\\\"x\",application=\"/srv/\u{1b}a\"";
+        let of = "{pool=\"s\\\"x\",application=\"/srv/\u{fffd}a\"";
         let expected = [
             format!("\nforkyard_applications_requests_total{of}}} 9\n"),
             format!("\nforkyard_applications_oldest_wait_seconds{of}}} 1.25\n"),
             format!("\nforkyard_applications_application_instances{of}}} 1\n"),
-            format!("\nforkyard_instance_info{of},pid=\"77\",state=\"busy\",version=\"v\u{1b}2\"}} 1\n"),
+            format!("\nforkyard_instance_info{of},pid=\"77\",state=\"busy\",version=\"v\u{fffd}2\"}} 1\n"),
             format!("\nforkyard_instance_sessions{of},pid=\"77\"}} 1\n"),
             format!("\nforkyard_instance_processed_total{of},pid=\"77\"}} 8\n"),
             format!("\nforkyard_instance_memory_bytes{of},pid=\"77\"}} 3145728\n"),

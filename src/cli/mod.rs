@@ -27,6 +27,7 @@ mod status;
 mod suggestions;
 mod takeover;
 mod texts;
+mod unit;
 
 use crate::config::{self, Config, LogLevel, LogTarget};
 use crate::control::protocol::Format;

@@ -1,14 +1,40 @@
 //! What commands write. Rust ignores SIGPIPE, and has its macros panic where output can't be written: these take their names.
 
-use super::EXIT_SOFTWARE;
+use super::{EXIT_SOFTWARE, colour};
 use crate::sys::signal;
+use forkyard_base::text::is_control;
 use std::fmt::Arguments;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
+
+/// What a terminal is told here: colours, and nothing of what others chose.
+fn plain(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(|c| is_control(c) && !matches!(c, '\n' | '\t')) {
+        let (before, odd) = rest.split_at(at);
+        shown.push_str(before);
+        let own = colour::SEQUENCES.iter().find(|own| odd.starts_with(**own));
+        let length = own.map_or_else(|| odd.chars().next().map_or(1, char::len_utf8), |own| own.len());
+        let (one, behind) = odd.split_at(length);
+        match own {
+            Some(own) => shown.push_str(own),
+            // An escape of JSON: a document stays what it is.
+            None => one
+                .chars()
+                .for_each(|c| shown.push_str(&format!("\\u{:04x}", u32::from(c)))),
+        }
+        rest = behind;
+    }
+    shown.push_str(rest);
+    shown
+}
 
 /// Writes to standard output. A command whose output is not read any more ends by SIGPIPE, as other programs do.
 pub(super) fn show(text: Arguments<'_>) {
     let mut output = io::stdout().lock();
-    let written = output.write_fmt(text).and_then(|()| output.flush());
+    let written = output
+        .write_all(plain(&text.to_string()).as_bytes())
+        .and_then(|()| output.flush());
     if let Err(error) = written {
         refuse(&error, "standard output");
         std::process::exit(i32::from(EXIT_SOFTWARE));
@@ -17,7 +43,22 @@ pub(super) fn show(text: Arguments<'_>) {
 
 /// Writes to standard error. If that is not read, the exit code still says what went wrong.
 pub(super) fn complain(text: Arguments<'_>) {
-    let _ = io::stderr().lock().write_fmt(text);
+    let _ = io::stderr().lock().write_all(plain(&text.to_string()).as_bytes());
+}
+
+/// Writes to standard output in the place of what was there, if it is a terminal.
+pub(super) fn show_anew(text: &str) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    let clear = if output.is_terminal() { "\x1b[H\x1b[2J" } else { "" };
+    output.write_all(clear.as_bytes())?;
+    output.write_all(plain(text).as_bytes())?;
+    output.flush()
+}
+
+/// Writes one line to the terminal that standard error is, over the one that was there.
+pub(super) fn draw(line: &str) {
+    let line = format!("\r{}\x1b[K", plain(line));
+    let _ = io::stderr().lock().write_all(line.as_bytes());
 }
 
 /// Says that output could not be written; if its reader is gone, it ends the process.
@@ -43,4 +84,27 @@ macro_rules! eprint {
 macro_rules! eprintln {
     () => { $crate::cli::output::complain(format_args!("\n")) };
     ($($text:tt)*) => { $crate::cli::output::complain(format_args!("{}\n", format_args!($($text)*))) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_is_told_colours_and_nothing_else() {
+        let painted = colour::painted("serving", 0, 9, colour::Hue::Good);
+        assert_eq!(plain(&painted), painted);
+        assert_eq!(plain("a\tb\n\u{e4}"), "a\tb\n\u{e4}");
+        assert_eq!(
+            plain("a\u{1b}]0;x\u{7}\r\u{9b}2J\u{202e}b\u{1b}"),
+            "a\\u001b]0;x\\u0007\\u000d\\u009b2J\\u202eb\\u001b"
+        );
+        let document = serde_json::json!({ "kind": "\u{1b}\u{7f}\u{85}\u{202e}" });
+        let shown = plain(&document.to_string());
+        assert!(!shown.contains(is_control), "{shown}");
+        assert_eq!(
+            serde_json::from_str::<serde_json::Value>(&shown).unwrap(),
+            document
+        );
+    }
 }

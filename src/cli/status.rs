@@ -116,7 +116,9 @@ pub(super) fn state(pool: &Pool) -> &'static str {
     };
     let has_router = pool.applications.as_ref().map(|it| it.router.is_some());
     if pool.last_error.as_ref().is_some_and(|error| error.refusing) {
-        "refusing"
+        "failing"
+    } else if pool.unreachable && (has_router == Some(true) || is("serving")) {
+        "unreachable"
     } else if has_router == Some(true) || is("serving") && !is("coming") {
         "serving"
     } else if is("serving") {
@@ -159,7 +161,24 @@ pub(super) fn remarks(pool: &Pool) -> Vec<String> {
         };
         format!("last error {}{refusing}: {}", error.id, printable(&error.summary))
     });
-    problem.into_iter().chain(error).collect()
+    problem.into_iter().chain(error).chain(full(pool)).collect()
+}
+
+/// Says that no worker of the pool takes another request, with how many they have.
+fn full(pool: &Pool) -> Option<String> {
+    let serving = pool.generations.iter().find(|it| it.state == "serving")?;
+    let workers = &serving.workers;
+    let is_full = workers.len() >= pool.limits.max_children as usize
+        && !workers.is_empty()
+        && workers.iter().all(|worker| worker.full == Some(true));
+    let sum = |of: fn(&Worker) -> Option<u32>| workers.iter().filter_map(of).map(u64::from).sum::<u64>();
+    let (open, streams) = (sum(|it| it.in_flight), sum(|it| it.idle_streams));
+    is_full.then(|| {
+        format!(
+            "all workers are full: {} requests, and {streams} idle streams and WebSockets",
+            open.saturating_sub(streams)
+        )
+    })
 }
 
 /// Everything that is known of a pool.
@@ -213,6 +232,9 @@ pub(super) fn details(pool: &Pool) -> String {
         if let Some(boot) = &generation.boot {
             let _ = writeln!(text, "    {}", super::boot::line(boot));
         }
+        if let Some(servers) = &generation.connected_to {
+            let _ = writeln!(text, "    {}", loads_in_workers(servers));
+        }
         super::programs::table(&generation.programs, &mut text);
         for worker in &generation.workers {
             let _ = writeln!(
@@ -234,7 +256,10 @@ pub(super) fn details(pool: &Pool) -> String {
 /// What a worker does, and how many requests it has, where that may be several.
 fn stage(worker: &Worker) -> String {
     match worker.in_flight {
-        Some(count) if count > 0 => format!("{}, {count} in flight", worker.stage),
+        Some(count) if count > 0 => match worker.idle_streams.unwrap_or(0) {
+            0 => format!("{}, {count} in flight", worker.stage),
+            quiet => format!("{}, {count} in flight ({quiet} idle)", worker.stage),
+        },
         _ => worker.stage.clone(),
     }
 }
@@ -297,6 +322,7 @@ fn summary(pool: &Pool, text: &mut String) {
     });
     let exits: String = exits.collect();
     let _ = writeln!(text, "  workers made {}{exits}", counts.starts);
+    super::programs::left(pool.orphans, text);
 }
 
 /// A signal's name, or its number where it has none.
@@ -349,6 +375,13 @@ fn applications_table(of: &Applications, unaccepted: Option<u32>, text: &mut Str
     }
 }
 
+fn loads_in_workers(servers: &str) -> String {
+    format!(
+        "each worker loads the application, because it has left connections open: {}",
+        printable(servers)
+    )
+}
+
 fn one(application: &Value, text: &mut String) {
     let mut remarks = String::new();
     for (key, remark) in [
@@ -376,6 +409,9 @@ fn one(application: &Value, text: &mut String) {
         "  {name}: restarts {}{remarks}",
         number(&application["restarts"])
     );
+    if let Some(servers) = application["connected_to"].as_str() {
+        let _ = writeln!(text, "    {}", loads_in_workers(servers));
+    }
     let programs = application["programs"].as_array().into_iter().flatten();
     let programs: Vec<Process> = programs
         .filter_map(|program| serde_json::from_value(program.clone()).ok())
@@ -466,6 +502,7 @@ pub(super) mod tests {
             version: "1".into(),
             config: "f".into(),
             pools: vec![Pool {
+                orphans: 0,
                 failed_starts: 3,
                 name: "s\"x".into(),
                 listen: "/run/s".into(),

@@ -318,3 +318,80 @@ fn nothing_is_left_when_it_is_killed() {
     assert_eq!(dev.get("/").status, 200);
     dev.kill();
 }
+
+/// A page of another site that leads its name to this machine reads nothing.
+#[test]
+fn a_name_that_is_not_this_machine_s_is_refused() {
+    let (_dir, root) = site(&[("index.php", "<?php echo 'mine';"), ("page.html", "mine")]);
+    let dev = Dev::start_with(&root, &["--allowed-host", ".shop.test"]);
+    for (host, status) in [
+        ("localhost", 200),
+        ("127.0.0.1:8000", 200),
+        ("a.shop.test", 200),
+        ("evil.test", 403),
+        ("127.0.0.1.evil.test", 403),
+    ] {
+        for path in ["/", "/page.html", "/missing.css"] {
+            let page = dev.get_by(host, path);
+            let status = if path == "/missing.css" && status == 200 {
+                404
+            } else {
+                status
+            };
+            assert_eq!(page.status, status, "{host} {path}: {}", page.body);
+            assert_eq!(
+                page.body.contains("mine"),
+                status == 200,
+                "{host} {path}: {}",
+                page.body
+            );
+        }
+    }
+    let page = dev.get_by("evil.test", "/");
+    assert!(page.body.contains("--allowed-host"), "{}", page.body);
+    dev.end();
+}
+
+#[test]
+fn a_link_out_of_the_directory_is_not_followed() {
+    let (dir, root) = site(&[("wsgi.py", WSGI), ("public/a.css", "css")]);
+    let secret = dir.path().join("secret.txt");
+    fs::write(&secret, "hunter2").expect("write");
+    std::os::unix::fs::symlink(&secret, root.join("public/b.css")).expect("link");
+    std::os::unix::fs::symlink(root.join("wsgi.py"), root.join("public/c.css")).expect("link");
+    let dev = Dev::start(&root);
+    let page = dev.get("/b.css");
+    assert_eq!(page.status, 403, "{}", page.body);
+    assert!(!page.body.contains("hunter2"), "{}", page.body);
+    assert_eq!(dev.get("/a.css").body, "css");
+    assert_eq!(dev.get("/c.css").body, WSGI);
+    dev.end();
+}
+
+/// The values of the environment are the developer's, and a page is anybody's.
+#[test]
+fn a_page_about_a_failed_start_has_no_values_of_the_environment() {
+    let (_dir, root) = site(&[("app.js", "throw new Error('it broke')\n")]);
+    let dev = Dev::start_in(&root, &[("DATABASE_URL", "postgres://u:hunter2@db/x")]);
+    let page = dev.get("/");
+    assert_eq!(page.status, 503, "{}", page.body);
+    assert!(
+        page.body.contains("it broke") && page.body.contains("DATABASE_URL"),
+        "{}",
+        page.body
+    );
+    assert!(!page.body.contains("hunter2"), "{}", page.body);
+    let (_, rest) = page
+        .body
+        .split_once("`forkyard error --socket ")
+        .expect("the command");
+    let (words, _) = rest.split_once('`').expect("its end");
+    let (socket, id) = words.split_once(' ').expect("an id");
+    let shown = std::process::Command::new(env!("CARGO_BIN_EXE_forkyard"))
+        .args(["error", "--socket", socket, id])
+        .output()
+        .expect("forkyard error");
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("hunter2"), "{shown}");
+    dev.end();
+}

@@ -10,6 +10,7 @@ mod first;
 mod hosts;
 mod plots;
 mod readme;
+mod secrets;
 pub(crate) mod served;
 
 use crate::support::daemon::{directory, php_pool};

@@ -320,7 +320,7 @@ fn a_pool_that_becomes_bad_goes_on_and_the_others_are_reloaded() {
     fs::remove_file(daemon.socket("value")).expect("remove");
     let output = order(&daemon, &["reload"]);
     assert!(
-        text(&output.stdout).contains("replaced value: its socket's file was gone\n"),
+        text(&output.stdout).contains("replaced value: clients could not reach its socket\n"),
         "{output:?}"
     );
     let bound_again = pid("value");

@@ -82,7 +82,10 @@ fn a_deleted_socket_is_bound_again_by_a_reload_and_what_waited_there_is_served()
         let said = forkyard(&daemon, &["reload"]);
         assert_eq!(
             said,
-            ("replaced www: its socket's file was gone\n".to_owned(), Some(0)),
+            (
+                "replaced www: clients could not reach its socket\n".to_owned(),
+                Some(0)
+            ),
             "{kind}"
         );
         for client in &mut waiting {
@@ -152,7 +155,7 @@ fn a_path_that_leads_to_something_else_is_left_alone_and_told() {
     // A socket on which no process listens any more is replaced.
     let (text, code) = forkyard(&daemon, &["reload"]);
     assert!(
-        text.contains("replaced www: its socket's file was gone\n"),
+        text.contains("replaced www: clients could not reach its socket\n"),
         "{text}"
     );
     assert_eq!(code, Some(0));

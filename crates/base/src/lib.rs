@@ -1,5 +1,5 @@
 //! Plain values that every part knows: time, what is due, whose an application is, what a descriptor is, what to do about an
-//! error, and how bytes are written in URLs.
+//! error, how bytes are written in URLs, and how others' text is shown.
 #![forbid(unsafe_code)]
 
 pub mod descriptor;
@@ -8,5 +8,6 @@ pub mod origin;
 pub mod percent;
 pub mod remedy;
 pub mod spread;
+pub mod text;
 pub mod tick;
 pub mod timers;

@@ -267,7 +267,11 @@ impl<'t> FlatKeys<'t> {
                     }
                 }
                 _ => {
-                    let advice = known::advice(section, &flat_key.path, keys);
+                    // Nothing else takes long.
+                    let advice = match report.is_full() {
+                        true => None,
+                        false => known::advice(section, &flat_key.path, keys),
+                    };
                     let advice = advice.map(|advice| report.name_pool(advice));
                     report.error(&flat_key.location, &flat_key.path, Kind::UnknownKey { advice });
                 }

@@ -97,7 +97,14 @@ fn is_number(value: &str) -> bool {
 pub(super) fn nearest_word<'k>(word: &str, words: &[&'k str]) -> Option<&'k str> {
     let word = word.to_ascii_lowercase();
     let likeness = |other: &str| strsim::normalized_damerau_levenshtein(&word, other);
-    let best = words.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
+    // Words of too different lengths are not compared, which takes long with long ones.
+    let length = word.chars().count();
+    let may_be_alike = |other: &&&str| {
+        let other = other.chars().count();
+        length.min(other) as f64 >= LEAST_LIKENESS * length.max(other) as f64
+    };
+    let alike = words.iter().filter(may_be_alike);
+    let best = alike.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
     (likeness(best) >= LEAST_LIKENESS).then_some(best)
 }
 

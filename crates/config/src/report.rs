@@ -12,6 +12,10 @@ pub(super) struct Diagnostics {
     /// Pools that the diagnostic of this number concerns beside its own.
     others: Vec<(usize, String)>,
     dialect: Dialect,
+    /// How many are told; `None`: all.
+    most: Option<usize>,
+    /// Whether there are more.
+    has_more: bool,
 }
 
 /// By whose rules a configuration is resolved, and in whose words it is told what is wrong.
@@ -44,6 +48,14 @@ impl Diagnostics {
         }
     }
 
+    /// Of a file that anybody may have written: so many are told, and one more says that there are others.
+    pub(super) fn at_most(most: usize) -> Diagnostics {
+        Diagnostics {
+            most: Some(most),
+            ..Diagnostics::default()
+        }
+    }
+
     pub(super) fn is_php_fpm(&self) -> bool {
         matches!(self.dialect, Dialect::PhpFpm { .. })
     }
@@ -66,7 +78,20 @@ impl Diagnostics {
     }
 
     pub(super) fn push(&mut self, diagnostic: Diagnostic) {
-        self.list.push(diagnostic);
+        match self.is_full() {
+            true => self.has_more = true,
+            false => self.list.push(diagnostic),
+        }
+    }
+
+    /// Whether another one would not be told.
+    fn is_full(&self) -> bool {
+        self.most.is_some_and(|most| self.list.len() >= most)
+    }
+
+    /// Whether there are more than are told.
+    pub(super) fn has_more(&self) -> bool {
+        self.has_more
     }
 
     /// The last diagnostic concerns another pool as well.
@@ -153,6 +178,11 @@ impl<'f> Report<'f> {
     /// Whether php-fpm's rules hold, which were applied before, and not forkyard's.
     pub(super) fn is_php_fpm(&self) -> bool {
         self.diagnostics.is_php_fpm()
+    }
+
+    /// Whether another finding would not be told: it is not worth any work.
+    pub(super) fn is_full(&self) -> bool {
+        self.diagnostics.is_full()
     }
 
     /// What some lines of php-fpm's end with.

@@ -18,7 +18,7 @@ use crate::application::{Listens, MOST_CONCURRENCY, MOST_THREADS};
 use forkyard_protocol::inspector::{Handshake, Kind as Runtime, Settings};
 
 /// The keys of `forkyard.toml`.
-pub const KEYS: [&str; 19] = [
+pub const KEYS: [&str; 20] = [
     "runtime",
     "entry",
     "start_command",
@@ -30,6 +30,7 @@ pub const KEYS: [&str; 19] = [
     "threads",
     "instances",
     "handshake",
+    "preload",
     "max_idle_time",
     "max_request_time",
     "max_request_queue_size",
@@ -55,6 +56,11 @@ const RUNTIMES: [(&str, Runtime); 8] = [
 /// A runtime of pools of one only.
 const HANDLER: &str = "rust";
 
+/// The longest `forkyard.toml`, in bytes. Whoever looks at it does so for others, too.
+pub const MOST_BYTES: usize = 64 * 1024;
+/// Mistakes of one file that are told.
+const MOST_MISTAKES: usize = 20;
+
 /// What Passenger calls them.
 const TYPES: [(&str, Runtime); 6] = [
     ("wsgi", Runtime::Wsgi),
@@ -79,7 +85,7 @@ pub fn word(runtime: Runtime) -> &'static str {
 /// # Errors
 /// Everything that is wrong with it, with place and remedy.
 pub fn parse(bytes: &[u8], path: &Path) -> Result<Settings, Errors> {
-    let mut diagnostics = Diagnostics::default();
+    let mut diagnostics = Diagnostics::at_most(MOST_MISTAKES);
     let settings = match std::str::from_utf8(bytes) {
         Ok(text) => read(&Source::new(path, 0, text), &mut diagnostics),
         Err(error) => {
@@ -90,9 +96,16 @@ pub fn parse(bytes: &[u8], path: &Path) -> Result<Settings, Errors> {
     };
     match settings {
         Some(settings) if !diagnostics.has_errors() => Ok(settings),
-        _ => Err(Errors {
-            diagnostics: diagnostics.into_sorted(),
-        }),
+        _ => {
+            let has_more = diagnostics.has_more();
+            let mut diagnostics = diagnostics.into_sorted();
+            if has_more {
+                let problem = format!("has more than these {MOST_MISTAKES} mistakes");
+                let remedy = "correct these first".to_owned();
+                diagnostics.push(whole(path, Kind::Rule { problem, remedy }));
+            }
+            Err(Errors { diagnostics })
+        }
     }
 }
 
@@ -133,6 +146,7 @@ fn read(source: &Source<'_>, diagnostics: &mut Diagnostics) -> Option<Settings> 
     let threads = number_to(&flat_keys.take("threads", report), 1, MOST_THREADS.into(), report);
     let instances = number(&flat_keys.take("instances", report), 1, report);
     let handshake: Field<units::Handshake> = flat_keys.take("handshake", report);
+    let preload: Field<units::PreloadRule> = flat_keys.take("preload", report);
     let max_idle_time = time(&flat_keys.take("max_idle_time", report), report);
     let max_request_time = time(&flat_keys.take("max_request_time", report), report);
     let max_request_queue_size = number(&flat_keys.take("max_request_queue_size", report), 1, report);
@@ -156,6 +170,7 @@ fn read(source: &Source<'_>, diagnostics: &mut Diagnostics) -> Option<Settings> 
         handshake: handshake
             .written()
             .map(|written| where_it_listens(written.value.0)),
+        preload: preload.written().map(|written| written.value.0),
         max_idle_time,
         max_request_time,
         max_request_queue_size,
@@ -361,177 +376,5 @@ pub fn start_script(bytes: &[u8]) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PATH: &str = "/srv/shop/forkyard.toml";
-
-    fn parsed(text: &str) -> Result<Settings, String> {
-        parse(text.as_bytes(), Path::new(PATH)).map_err(|errors| errors.to_string())
-    }
-
-    #[test]
-    fn every_key_is_read() {
-        let text = "runtime = \"wsgi\"\nentry = \"shop.wsgi:app\"\nstart_command = \"run\"\nmax_per_app = 2\n\
-                    min_instances = 0\nmax_requests = 500\nconcurrency = 0\nthreads = 4\ninstances = 3\nhandshake = true\nmax_idle_time = \"1m\"\n\
-                    max_request_time = 30\nmax_request_queue_size = 9\nmemory_limit = \"200M\"\nstart_timeout = \"5s\"\n\
-                    rolling_restarts = true\napp_log = \"log/app.log\"\nenv_file = \".env\"\n[env]\nA = \"1\"\nLD_PRELOAD = \"\"\n";
-        let settings = parsed(text).unwrap();
-        assert_eq!(settings.runtime, Some(Runtime::Wsgi));
-        assert_eq!(settings.entry.as_deref(), Some("shop.wsgi:app"));
-        assert_eq!(settings.start_command.as_deref(), Some("run"));
-        assert_eq!(
-            (
-                settings.max_per_app,
-                settings.min_instances,
-                settings.max_requests
-            ),
-            (Some(2), Some(0), Some(500))
-        );
-        assert_eq!(settings.rolling_restarts, Some(true));
-        let (concurrency, threads) = (settings.concurrency, settings.threads);
-        assert_eq!(
-            (concurrency, threads, settings.instances),
-            (Some(0), Some(4), Some(3))
-        );
-        let times = [
-            settings.max_idle_time,
-            settings.max_request_time,
-            settings.start_timeout,
-        ];
-        assert_eq!(
-            times.map(|time| time.map(|time| time.as_secs())),
-            [Some(60), Some(30), Some(5)]
-        );
-        assert_eq!(settings.max_request_queue_size, Some(9));
-        assert_eq!(
-            (settings.memory_limit, settings.handshake),
-            (Some(200 << 20), Some(Handshake::Spoken))
-        );
-        assert_eq!(settings.app_log.as_deref(), Some("log/app.log"));
-        assert_eq!(settings.env_file.as_deref(), Some(".env"));
-        let env: Vec<(&str, &str)> = settings
-            .env
-            .iter()
-            .map(|(a, b)| (a.as_str(), b.as_str()))
-            .collect();
-        assert_eq!(env, [("A", "1"), ("LD_PRELOAD", "")]);
-        assert_eq!(parsed(""), Ok(Settings::default()));
-        let handshake = |text: &str| parsed(&format!("handshake = {text}")).unwrap().handshake;
-        assert_eq!(handshake("\"socket\""), Some(Handshake::Socket));
-        assert_eq!(handshake("false"), Some(Handshake::Usual));
-        for (name, runtime) in RUNTIMES {
-            let text = format!("runtime = \"{name}\"");
-            assert_eq!(parsed(&text).unwrap().runtime, Some(runtime));
-            assert_eq!(word(runtime), name);
-        }
-    }
-
-    #[test]
-    fn mistakes_have_their_place_and_what_would_be_right() {
-        let cases = [
-            (
-                "runtime = \"fastcg\"",
-                "1:1: error: runtime: \"fastcg\" is no known runtime; did you mean \"fastcgi\"?",
-            ),
-            (
-                "\nmax_per_app = 0",
-                "2:1: error: max_per_app: 0 is out of range; give a whole number from 1 to 1000000000",
-            ),
-            (
-                "max_requests = \"x\"",
-                "1:1: error: max_requests: \"x\" is not a whole number; write digits without quotes, for example 10",
-            ),
-            (
-                "threads = 0",
-                "1:1: error: threads: 0 is out of range; give a whole number from 1 to 256",
-            ),
-            (
-                "concurrency = 10001",
-                "1:1: error: concurrency: 10001 is out of range; give a whole number from 0 to 10000",
-            ),
-            (
-                "memory_limit = 0",
-                "1:1: error: memory_limit: is 0, and every process takes more; give a size such as \"200M\", or leave it out",
-            ),
-            (
-                "\nmax_request_time = 0",
-                "2:1: error: max_request_time: is 0, which is no time at all; give a time such as \"30s\", or leave it out",
-            ),
-            ("user = \"root\"", "1:1: error: user: unknown key"),
-            (
-                "min_instance = 1",
-                "1:1: error: min_instance: unknown key; did you mean min_instances?",
-            ),
-            (
-                "[pool.www]\nlisten = 1",
-                "2:1: error: pool.www.listen: unknown key",
-            ),
-            ("entry = \"\"", "1:1: error: entry: is empty; leave it out"),
-            (
-                "app_log = \"../other/app.log\"",
-                "1:1: error: app_log: \"../other/app.log\" is no file below the application's root; give its path from there, \
-                 for example \"log/app.log\"",
-            ),
-            (
-                "[env]\n\"A=B\" = \"1\"",
-                "2:1: error: env: \"A=B\" can't be the name of a variable; leave out = and what can't be seen",
-            ),
-            (
-                "env = 1",
-                "1:1: error: env: 1 is not a table; write { NAME = \"value\" }",
-            ),
-        ];
-        for (text, error) in cases {
-            assert_eq!(parsed(text), Err(format!("{PATH}:{error}")));
-        }
-        let error = parsed("runtime = php").unwrap_err();
-        assert!(
-            error.starts_with(&format!("{PATH}:1:")) && error.contains("put the value in quotes"),
-            "{error}"
-        );
-        assert!(
-            parsed("env = { A = \"a\\u0000b\" }")
-                .unwrap_err()
-                .contains("env.A")
-        );
-    }
-
-    #[test]
-    fn passenger_s_file_is_understood_as_far_as_it_maps() {
-        let read = |text: &str| passengerfile(text.as_bytes(), Path::new("/p.json"));
-        let settings = read(
-            r#"{"app_type": "wsgi", "startup_file": "shop.py", "envvars": {"A": "1"}, "min_instances": 2, "port": 80}"#,
-        );
-        let settings = settings.unwrap().unwrap();
-        assert_eq!(
-            (settings.runtime, settings.entry.as_deref()),
-            (Some(Runtime::Wsgi), Some("shop.py"))
-        );
-        assert_eq!((settings.env.len(), settings.min_instances), (1, Some(2)));
-        let settings = read(r#"{"app_start_command": "./run"}"#).unwrap().unwrap();
-        assert_eq!(
-            (settings.runtime, settings.start_command.as_deref()),
-            (Some(Runtime::Http), Some("./run"))
-        );
-        assert_eq!(read(r#"{"port": 80}"#), Ok(None));
-        let errors = [
-            ("{\n\"a\"", "/p.json:2:3: error: not valid JSON"),
-            (
-                "{\"app_type\":\n 1}",
-                "/p.json:2:2: error: a value of another type than Passenger documents",
-            ),
-            (
-                r#"{"app_type": "meteor"}"#,
-                "/p.json: error: app_type: \"meteor\" can't be run; it can be one of wsgi, python, rack, ruby, node, nodejs",
-            ),
-            (
-                r#"{"app_type": "wsgi", "envvars": {"": "1"}}"#,
-                "/p.json: error: envvars: \"\" can't be the name of a variable",
-            ),
-        ];
-        for (text, error) in errors {
-            assert_eq!(read(text), Err(error.to_owned()), "{text}");
-        }
-    }
-}
+#[path = "site_tests.rs"]
+mod tests;

@@ -12,6 +12,8 @@ use super::report::Diagnostics;
 
 /// More syntax errors than this in one file are no help.
 const MAX_SYNTAX_ERRORS: usize = 20;
+/// Errors of the parser that are looked at. Each costs as much as there are lines before it.
+const MAX_PARSER_ERRORS: usize = 1000;
 /// With so many comments in php-fpm's way a file is one of php-fpm's.
 const COMMENTS_OF_PHP_FPM: usize = 2;
 
@@ -68,6 +70,7 @@ impl<'t> Source<'t> {
         }
         let start = |error: &toml::de::Error| error.span().unwrap_or_default().start;
         errors.sort_by_key(start);
+        errors.truncate(MAX_PARSER_ERRORS);
         // One mistake often makes the parser stumble several times in one line.
         errors.dedup_by_key(|error| self.location(start(error)).line);
         let comments = errors.iter().filter(|error| {

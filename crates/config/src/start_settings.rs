@@ -9,6 +9,7 @@ use super::draft::{ApplicationDraft, PhpDraft, PoolText};
 use super::error::Location;
 use super::model::Pool;
 use super::sharing::{PRELOAD, is_start_setting};
+use forkyard_base::text::is_control;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -248,7 +249,7 @@ fn reason(output: &str, summary: &str) -> String {
         text = text.replace(markup, "");
     }
     let text = text.trim_end_matches(NOWHERE).trim_end_matches('.');
-    let printable = text.chars().filter(|c| !c.is_control());
+    let printable = text.chars().filter(|c| !is_control(*c));
     printable.take(MOST_OF_A_REASON).collect()
 }
 

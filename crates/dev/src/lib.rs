@@ -9,6 +9,7 @@
 //! * `watch`: which files have changed.
 //! * `site`: what a path of a request means: a file, a script, or the application.
 //! * `params`: a request's parameters for FastCGI.
+//! * `hosts`: the names that this site answers to.
 //! * `gateway`: one request over FastCGI, both bodies streamed.
 //! * `answer`: the application's header.
 //! * `reply`: an answer to the client.
@@ -25,6 +26,7 @@ mod answer;
 mod configuration;
 mod daemon;
 mod gateway;
+mod hosts;
 mod kinds;
 mod page;
 mod params;
@@ -58,6 +60,9 @@ pub struct Arguments {
     /// Address to listen on; 0.0.0.0 or :: for other machines as well
     #[arg(long, default_value = "127.0.0.1")]
     host: IpAddr,
+    /// Another name that browsers may use for this site; .example.test: and all below it; may be repeated
+    #[arg(long, value_name = "NAME")]
+    allowed_host: Vec<String>,
 }
 
 /// Why it ended.

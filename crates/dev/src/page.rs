@@ -39,12 +39,16 @@ fn title(text: &str) -> String {
     line.strip_prefix("PHP message: ").unwrap_or(line).to_owned()
 }
 
-/// Puts the line of code that failed into the daemon's page about a start that failed.
-pub(crate) fn completed(page: &Bytes, root: &Path) -> Option<String> {
+/// Puts the line of code that failed into the daemon's page about a start that failed, and the daemon's socket into its advice.
+pub(crate) fn completed(page: &Bytes, root: &Path, control: &Path) -> Option<String> {
     let page = std::str::from_utf8(page).ok()?;
     let (before, behind) = page.split_once(SOURCE_MARK)?;
-    let excerpt = source::blamed(&unescaped(page), root)?;
-    Some(format!("{before}{}{behind}", source_section(&excerpt)))
+    let section = source::blamed(&unescaped(page), root).map_or_else(String::new, |it| source_section(&it));
+    let command = format!("`forkyard error --socket {} ", control.display());
+    Some(format!(
+        "{before}{section}{}",
+        behind.replace("`forkyard error ", &command)
+    ))
 }
 
 /// The text of a page.
@@ -71,14 +75,19 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().canonicalize().unwrap();
         std::fs::write(root.join("app.js"), "const a = <b>\n").unwrap();
-        let page = format!("<p>{}/app.js:1&#39;</p>{SOURCE_MARK}<p>end</p>", root.display());
-        let whole = completed(&Bytes::from(page), &root).unwrap();
+        let page = format!(
+            "<p>{}/app.js:1&#39;</p>{SOURCE_MARK}<p>`forkyard error ab`</p>",
+            root.display()
+        );
+        let control = Path::new("/tmp/c.sock");
+        let whole = completed(&Bytes::from(page), &root, control).unwrap();
         assert!(
-            whole.contains("const a = &#60;b&#62;") && whole.ends_with("<p>end</p>"),
+            whole.contains("const a = &#60;b&#62;")
+                && whole.ends_with("<p>`forkyard error --socket /tmp/c.sock ab`</p>"),
             "{whole}"
         );
         assert!(!whole.contains(SOURCE_MARK));
-        assert_eq!(completed(&Bytes::from_static(b"<p>no</p>"), &root), None);
+        assert_eq!(completed(&Bytes::from_static(b"<p>no</p>"), &root, control), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::configuration::{self, Paths};
 use crate::daemon::{self, Daemon};
 use crate::gateway::{self, Begun, Upload};
+use crate::hosts::Hosts;
 use crate::kinds::traits;
 use crate::page::{self, page};
 use crate::params::{self, Ends, params};
@@ -41,6 +42,7 @@ const PHP_ERRORS: [&str; 2] = ["PHP Parse error:", "PHP Fatal error:"];
 /// What every request needs.
 struct Site {
     paths: Paths,
+    hosts: Hosts,
     root: PathBuf,
     state: Mutex<DevState>,
 }
@@ -80,6 +82,7 @@ pub(crate) async fn run(arguments: &Arguments, subject: Subject) -> Result<(), F
     println!("http://{address}/   (Ctrl-C ends it)");
     let site = Arc::new(Site {
         paths,
+        hosts: Hosts::new(&arguments.allowed_host),
         root: subject.root.clone(),
         state: Mutex::new(DevState {
             watch,
@@ -236,7 +239,20 @@ impl Site {
     async fn serve(&self, request: Request<Incoming>, ends: Ends) -> Served {
         let begin = Instant::now();
         let line = format!("{} {}", request.method(), request.uri());
-        let reply = match self.refresh().await {
+        let reply = match self.hosts.refusal(request.uri(), request.headers()) {
+            Some(refusal) => refusal,
+            None => self.reply(request, ends).await,
+        };
+        println!(
+            "{line} {} {} ms",
+            reply.status().as_u16(),
+            begin.elapsed().as_millis()
+        );
+        Ok(reply)
+    }
+
+    async fn reply(&self, request: Request<Incoming>, ends: Ends) -> Reply {
+        match self.refresh().await {
             Ok(subject) => self.answer(&subject, request, ends).await,
             Err(problem) => {
                 let remedy = "The text below has it. Load this page again when it is done.";
@@ -247,13 +263,7 @@ impl Site {
                     &problem,
                 )
             }
-        };
-        println!(
-            "{line} {} {} ms",
-            reply.status().as_u16(),
-            begin.elapsed().as_millis()
-        );
-        Ok(reply)
+        }
     }
 
     async fn answer(&self, subject: &Subject, request: Request<Incoming>, ends: Ends) -> Reply {
@@ -286,6 +296,12 @@ impl Site {
                 reply::moved(&format!("{}/{query}", request.uri().path()))
             }
             Target::Missing => missing(&path, "There is no such file"),
+            Target::Outside(file) => page(
+                StatusCode::FORBIDDEN,
+                "This link leads out of the application's directory",
+                "Copy the file, or have the web server serve it where the application is deployed.",
+                &file.display().to_string(),
+            ),
             Target::Script { .. } | Target::Application => {
                 let passed = self.pass(subject, &target, &path, request, ends).await;
                 passed.unwrap_or_else(|error| {
@@ -335,7 +351,11 @@ impl Site {
             return Ok(page::raised(&text, &subject.root));
         }
         let page = match is_report(&begun) {
-            true => page::completed(&begun.collect(MOST_OF_REPORT).await, &subject.root),
+            true => page::completed(
+                &begun.collect(MOST_OF_REPORT).await,
+                &subject.root,
+                &self.paths.control,
+            ),
             false => None,
         };
         Ok(match page {

@@ -25,6 +25,8 @@ pub(crate) enum Target {
     /// The application, by the whole path.
     Application,
     Missing,
+    /// A file that a link leads to, outside of the application's directory.
+    Outside(PathBuf),
 }
 
 /// The path of a URL as its characters are meant, without `.` and `..`; `None`: it can't be one.
@@ -63,6 +65,22 @@ pub(crate) fn decoded(path: &str) -> Option<String> {
 
 /// `path`: as [`decoded`] gives it.
 pub(crate) fn target(subject: &Subject, path: &str, is_reading: bool) -> Target {
+    let found = named(subject, path, is_reading);
+    let (Target::File(file) | Target::Script { file, .. }) = &found else {
+        return found;
+    };
+    match file.canonicalize() {
+        Ok(real) => match real.strip_prefix(&subject.root) {
+            Ok(below) if is_hidden(&below.to_string_lossy()) => Target::Missing,
+            Ok(_) => found,
+            Err(_) => Target::Outside(real),
+        },
+        Err(_) => Target::Missing,
+    }
+}
+
+/// The same, wherever links lead.
+fn named(subject: &Subject, path: &str, is_reading: bool) -> Target {
     let What::Application {
         kind, is_one_program, ..
     } = &subject.what
@@ -230,6 +248,48 @@ mod tests {
             ("/.git/config", Target::Missing),
         ] {
             assert_eq!(target(&subject, path, true), meant, "{path}");
+        }
+    }
+
+    #[test]
+    fn links_stay_in_the_application_s_directory() {
+        use std::os::unix::fs::symlink;
+        let directory = tempfile::tempdir().unwrap();
+        let top = directory.path().canonicalize().unwrap();
+        let root = top.join("shop");
+        fs::create_dir_all(root.join("public")).unwrap();
+        fs::create_dir_all(root.join("storage")).unwrap();
+        fs::create_dir_all(top.join("secrets")).unwrap();
+        for file in [
+            "shop/storage/a.png",
+            "shop/.env",
+            "secrets/b.png",
+            "secrets/c.php",
+        ] {
+            fs::write(top.join(file), "").unwrap();
+        }
+        for (to, name) in [
+            ("storage", "storage"),
+            (".env", "env.txt"),
+            ("../secrets", "secrets"),
+            ("../secrets/b.png", "b.png"),
+        ] {
+            symlink(root.join(to), root.join("public").join(name)).unwrap();
+        }
+        for (file, kind) in [("public/index.php", "php"), ("wsgi.py", "python")] {
+            fs::write(root.join(file), "").unwrap();
+            let subject = crate::subject::inspect(&root).unwrap();
+            let own = Target::File(root.join("public/storage/a.png"));
+            assert_eq!(target(&subject, "/storage/a.png", true), own, "{kind}");
+            assert_eq!(target(&subject, "/env.txt", true), Target::Missing, "{kind}");
+            for path in ["/b.png", "/secrets/b.png"] {
+                let there = Target::Outside(top.join("secrets/b.png"));
+                assert_eq!(target(&subject, path, true), there, "{kind} {path}");
+            }
+            if kind == "php" {
+                let there = Target::Outside(top.join("secrets/c.php"));
+                assert_eq!(target(&subject, "/secrets/c.php", true), there);
+            }
         }
     }
 

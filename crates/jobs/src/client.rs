@@ -1,5 +1,6 @@
 //! A client's connection: lines of JSON in, lines of JSON out. It never waits.
 
+use forkyard_base::text::is_control;
 use forkyard_protocol::jobs::{ConnectionView, JobsAnswer, LONGEST_REQUEST};
 use forkyard_sys::socket::{self, Progress};
 use std::os::fd::{AsFd, OwnedFd};
@@ -115,7 +116,7 @@ impl Client {
         conversation.requests += 1;
         conversation.last_ms = now_ms;
         if conversation.last != command {
-            let shown = command.chars().filter(|c| !c.is_control());
+            let shown = command.chars().filter(|c| !is_control(*c));
             conversation.last = shown.take(LONGEST_WORD).collect();
         }
     }

@@ -12,6 +12,7 @@ use crate::ffi::Php;
 use crate::preloader::{Error, Role, hold_values, lost, ready, serve, set_values, start_php};
 use crate::warm::{self, NAMING};
 use forkyard_config::{self as config, Application};
+use forkyard_host::confine;
 use forkyard_spawn::setupper::{self, Notes};
 use forkyard_spawn::step::Step;
 use forkyard_sys::process::{Side, exit_now, fork_sibling, kill_if_orphaned};
@@ -98,6 +99,9 @@ fn start(preloader: &Preloader, held: Option<&IniFiles>) -> Result<(Php, Zygote,
     setupper::forget_mark();
     if is_privileged {
         rights::become_source_of_children(rights::SOURCE_OF_CHILDREN)?;
+    }
+    if preloader.is_for_many() {
+        confine::prepare();
     }
     let before = fd::open_ones()?;
     let php = start_php(config, held, Role::Zygote, settings.pool.pushes_jobs())?;

@@ -272,6 +272,9 @@ pub struct Pool {
     /// Why it is not as it should be, in a line, whatever its generations do; nothing where all is well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// Whether clients don't reach its socket.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unreachable: bool,
     /// By what its shares of the machine are kept, in a line; nothing where it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shares: Option<String>,
@@ -301,6 +304,9 @@ pub struct Pool {
     /// Processor time of its workers so far, of those that are gone as well, milliseconds.
     #[serde(default)]
     pub cpu_ms: u64,
+    /// Processes that workers which are gone have started, and that are still there.
+    #[serde(default)]
+    pub orphans: u32,
     /// Why its application could not be started, the last time that it could not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LastError>,
@@ -448,6 +454,9 @@ pub struct Generation {
     /// Of an application that boots once: how, and what came of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<Boot>,
+    /// Each worker loads the application, because it had connected to these servers when it was loaded before the workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connected_to: Option<String>,
     /// The processes of its program, by place; of programs that workers start, by their workers' slots.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<Process>,
@@ -532,6 +541,12 @@ pub struct Worker {
     /// Requests that it serves now, where that may be several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<u32>,
+    /// Those of them whose answers have begun and from which nothing comes; they do not count against `concurrency`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_streams: Option<u32>,
+    /// It has as many as it may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full: Option<bool>,
     /// The script that it runs, or ran last.
     pub script: String,
     /// The request's method, URI and query string; of the last one if it is idle.

@@ -129,11 +129,11 @@ fn attributes(message: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-fn half(bytes: &[u8], at: usize) -> Option<u16> {
+pub(super) fn half(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
+pub(super) fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
@@ -145,7 +145,7 @@ const UDIAG_SHOW_NAME: u32 = 0x1;
 const UDIAG_SHOW_PEER: u32 = 0x4;
 const UNIX_DIAG_NAME: u16 = 0;
 const UNIX_DIAG_PEER: u16 = 2;
-const SOCK_DIAG_BY_FAMILY: u16 = 20;
+pub(super) const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const UDIAG_SHOW_RQLEN: u32 = 0x10;
 const UNIX_DIAG_RQLEN: u16 = 4;
 
@@ -159,7 +159,7 @@ fn unix_queue(listener: BorrowedFd<'_>) -> Option<ListenQueue> {
     parse_unix_answer(&answer[..count])
 }
 
-fn netlink() -> Option<OwnedFd> {
+pub(super) fn netlink() -> Option<OwnedFd> {
     let (family, kind) = (AddressFamily::Netlink, SockType::Raw);
     socket(
         family,

@@ -1,5 +1,6 @@
 //! How jobs, queues and times are shown to people.
 
+use crate::cli::output;
 use crate::jobs::{ConnectionView, JobView, KindView, QueueView, SequenceView};
 use crate::sys::accounts;
 use crate::sys::terminal;
@@ -28,7 +29,7 @@ impl Bar {
     pub(super) fn show(&self, line: &str) {
         if let Some(columns) = self.columns {
             let line: String = line.chars().take(columns.saturating_sub(1)).collect();
-            eprint!("\r{line}\u{1b}[K");
+            output::draw(&line);
         }
     }
 

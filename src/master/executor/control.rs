@@ -5,7 +5,7 @@ use super::{Applications, Context, Executor};
 use crate::config::{Address, Listen, Pool};
 use crate::control::protocol::{Answer, Request};
 use crate::control::{Guests, Heard, MOST_GUESTS, MOST_SESSIONS, Session, owners_socket};
-use crate::listen::{AcceptPause, ListenError, Listener, SocketPath, bind};
+use crate::listen::{AcceptPause, ListenError, Listener, ListenerState, bind};
 use crate::sys::{clock, identity, socket};
 use crate::tick::Tick;
 use mio::Interest;
@@ -100,8 +100,8 @@ impl Executor {
         let wanted = path.map(|path| Address::Unix(path.to_owned()));
         let mode = which.mode();
         let listener = self.control.listener(which);
-        let path = listener.filter(|it| it.is_ours()).map(Listener::socket_path);
-        let is_lost = matches!(path, Some(SocketPath::Gone | SocketPath::Taken));
+        let path = listener.filter(|it| it.is_ours()).map(Listener::state);
+        let is_lost = path.is_some_and(|state| state != ListenerState::Open);
         if is_lost {
             // The connections that came before it was gone.
             while self

@@ -13,6 +13,7 @@ use crate::runtime::php::files::{self, Fingerprint, FingerprintCache, Origin};
 use crate::runtime::php::protocol::BootTimes;
 use crate::runtime::php::settings as php_settings;
 use crate::worker::Settings;
+use forkyard_base::text::is_control;
 use std::path::PathBuf;
 
 /// Bytes of what a preloader says of itself to clients.
@@ -43,12 +44,14 @@ pub(super) struct Make {
     pub(super) has_failed: bool,
     /// How long its application took to boot, if it boots once and this master has seen it.
     pub(super) boot: Option<BootTimes>,
+    /// Each worker loads the application: it had connected to these servers when a preloader loaded it.
+    pub(super) connected_to: Option<String>,
 }
 
 /// As much of a reason as the log and the status show.
 pub(super) fn credible_reason(reason: &str) -> String {
     const MOST: usize = 200;
-    reason.chars().filter(|c| !c.is_control()).take(MOST).collect()
+    reason.chars().filter(|c| !is_control(*c)).take(MOST).collect()
 }
 
 impl Make {
@@ -70,6 +73,7 @@ impl Executor {
         powered_by: Option<String>,
         is_code_cached: bool,
         boot: Option<BootTimes>,
+        connected_to: Option<String>,
     ) -> Facts {
         let is_credible =
             |text: &String| text.len() <= MOST_OF_A_NAME && text.bytes().all(|b| b.is_ascii_graphic());
@@ -84,6 +88,7 @@ impl Executor {
         Facts {
             is_code_cached,
             boot,
+            connected_to: connected_to.map(|servers| credible_reason(&servers)),
             powered_by: powered_by.filter(is_credible),
             extensions: files
                 .filter(|path| files::is_credible(path))
@@ -119,12 +124,21 @@ impl Pools {
         }
     }
 
+    /// Whether each worker of a generation loads the application, as it was found to be necessary.
+    pub(super) fn loads_in_workers(&self, id: GenerationId) -> bool {
+        let generation = self.generations.get(&id);
+        generation.is_some_and(|generation| generation.make.connected_to.is_some())
+    }
+
     /// Notes what a generation's preloader has told of the code that it loaded.
     pub(super) fn note_facts(&mut self, id: GenerationId, facts: Facts) {
         if let Some(generation) = self.generations.get_mut(&id) {
             generation.make.is_code_cached = facts.is_code_cached;
             generation.make.powered_by = facts.powered_by;
             generation.make.boot = facts.boot;
+            // A later preloader loads no application, and does not know.
+            let known = generation.make.connected_to.take();
+            generation.make.connected_to = facts.connected_to.or(known);
             // A zygote knows nothing of what its workers set.
             let own = |name| {
                 generation

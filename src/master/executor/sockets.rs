@@ -1,10 +1,10 @@
-//! Which sockets a configuration needs, which of them are open, and which have to be bound again because their files are
-//! gone.
+//! Which sockets a configuration needs, which of them are open, and which have to be bound again because clients can't reach
+//! them.
 
 use super::pools::RunningPool;
 use super::{Executor, Pools, Reload};
 use crate::config::Pool;
-use crate::listen::{ListenError, Listener, SocketPath, bind};
+use crate::listen::{ListenError, Listener, ListenerState, bind};
 use crate::master::event::PoolId;
 use crate::sys::fd::{MAX_PASSED, send_with};
 use crate::sys::socket;
@@ -27,9 +27,9 @@ pub(super) struct Sockets {
     pub(super) status: Option<Listener>,
     /// Where HTTP is spoken, if that was not open.
     pub(super) http: Option<Listener>,
-    /// That was open, and its file is gone.
+    /// That was open, and can't be reached.
     pub(super) status_lost: bool,
-    /// The pool whose socket it had, and whose file is gone.
+    /// The pool whose socket it had, and which can't be reached.
     pub(super) lost: Option<PoolId>,
     /// Why that could not be bound again.
     pub(super) problem: Option<String>,
@@ -55,15 +55,15 @@ impl Executor {
             lost: None,
             problem: None,
         };
-        match self.pools.socket_path_of(sockets.known) {
-            Some(path @ (SocketPath::Gone | SocketPath::Taken)) => {
+        match self.pools.socket_state_of(sockets.known) {
+            Some(ListenerState::Open) => {}
+            Some(state) => {
                 match bind(&pool.listen, &mut self.handover.inherited) {
                     Ok(own) => (sockets.own, sockets.lost) = (Some(own), sockets.known.take()),
                     // The file that is there now is another program's. The pool serves the clients that are connected.
-                    Err(error) => sockets.problem = Some(problem(path, &error)),
+                    Err(error) => sockets.problem = Some(problem(state, &error)),
                 }
             }
-            Some(SocketPath::Own) => {}
             None if sockets.known.is_none() => {
                 sockets.own = Some(bind(&pool.listen, &mut self.handover.inherited)?)
             }
@@ -72,8 +72,8 @@ impl Executor {
         if let Some(wanted) = &pool.status_listen {
             let open = self.helpers.reporter_at(&self.pools, &pool.name, wanted);
             let listener = open.and_then(|id| Some(&self.helpers.reporters.get(&id)?.listener));
-            let path = listener.filter(|it| it.is_ours()).map(Listener::socket_path);
-            let is_lost = matches!(path, Some(SocketPath::Gone | SocketPath::Taken));
+            let path = listener.filter(|it| it.is_ours()).map(Listener::state);
+            let is_lost = path.is_some_and(|state| state != ListenerState::Open);
             if open.is_none() || is_lost {
                 match (bind(wanted, &mut self.handover.inherited), path) {
                     (Ok(listener), path) => {
@@ -93,7 +93,9 @@ impl Executor {
                 .or(sockets.lost)
                 .and_then(|id| self.pools.by_id.get(&id));
             let open = known.and_then(|pool| pool.http.as_ref());
-            if open.is_none_or(|open| open.address != wanted.address) || sockets.lost.is_some() {
+            let is_shut_down = |open: &Listener| open.is_ours() && open.state() == ListenerState::ShutDown;
+            let is_other = open.is_none_or(|open| open.address != wanted.address || is_shut_down(open));
+            if is_other || sockets.lost.is_some() {
                 match bind(wanted, &mut self.handover.inherited) {
                     Ok(listener) => sockets.http = Some(listener),
                     Err(error) => {
@@ -106,7 +108,7 @@ impl Executor {
         Ok(sockets)
     }
 
-    /// A pool has a new socket because the file of its old one is gone: what waits to be accepted there goes over. Nothing
+    /// A pool has a new socket because clients can't reach its old one: what waits to be accepted there goes over. Nothing
     /// more can come. A router accepts the last by itself when it is told to leave.
     pub(super) fn empty_socket(&mut self, from: PoolId, to: PoolId, has_router: bool) {
         let name = self.pools.pool_name(to).to_owned();
@@ -132,21 +134,31 @@ impl Executor {
             0 => String::new(),
             count => format!("; {count} connections that waited go over"),
         };
-        log::warn!("[pool {name}] its socket's file was gone: it is bound again{waited}");
+        let is_shut_down = self.pools.socket_state_of(Some(from)) == Some(ListenerState::ShutDown);
+        let what = if is_shut_down {
+            "socket was shut down"
+        } else {
+            "socket's file was gone"
+        };
+        log::warn!("[pool {name}] its {what}: it is bound again{waited}");
     }
 }
 
 impl Pools {
     /// Whether a reload binds the pool's socket again.
     pub(super) fn has_lost_socket(&self, pool: &Pool) -> bool {
-        let path = self.socket_path_of(self.pool_listening_as(pool));
-        matches!(path, Some(SocketPath::Gone | SocketPath::Taken))
+        let state = self.socket_state_of(self.pool_listening_as(pool));
+        let http = self
+            .pool_listening_as(pool)
+            .and_then(|id| self.by_id.get(&id)?.http.as_ref());
+        let is_http_lost = http.is_some_and(|http| http.is_ours() && http.state() == ListenerState::ShutDown);
+        is_http_lost || state.is_some_and(|state| state != ListenerState::Open)
     }
 
-    /// What became of the file of a pool's own socket.
-    fn socket_path_of(&self, pool: Option<PoolId>) -> Option<SocketPath> {
+    /// What became of a pool's own socket.
+    fn socket_state_of(&self, pool: Option<PoolId>) -> Option<ListenerState> {
         let listener = self.by_id.get(&pool?)?.listener.as_ref()?;
-        listener.is_ours().then(|| listener.socket_path())
+        listener.is_ours().then(|| listener.state())
     }
 
     /// The pool of this name, if its socket is the one that is wanted.
@@ -182,6 +194,9 @@ impl Pools {
             return Ok(0);
         };
         let mut connections: Vec<OwnedFd> = Vec::new();
+        if old.state() == ListenerState::ShutDown {
+            return Ok(0);
+        }
         while connections.len() < MAX_PASSED {
             match socket::accept(old.socket.as_fd())? {
                 Some(connection) => connections.push(connection),
@@ -196,10 +211,11 @@ impl Pools {
     }
 }
 
-fn problem(path: SocketPath, error: &ListenError) -> String {
-    let what = match path {
-        SocketPath::Taken => "the path of a socket of its own leads to something else",
-        SocketPath::Gone | SocketPath::Own => "the file of a socket of its own is gone",
+fn problem(state: ListenerState, error: &ListenError) -> String {
+    let what = match state {
+        ListenerState::FileTaken => "the path of a socket of its own leads to something else",
+        ListenerState::ShutDown => "a socket of its own was shut down",
+        ListenerState::FileGone | ListenerState::Open => "the file of a socket of its own is gone",
     };
     format!("{what}, and can't be bound again: {error}")
 }

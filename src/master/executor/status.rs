@@ -2,11 +2,12 @@
 
 use super::generation::Generation;
 use super::pools::RunningPool;
+use super::programs::RunningProgram;
 use super::totals::Reading;
 use super::{Applications, Executor, GenerationId, Helpers, Pools, Rights};
 use crate::config::{Address, Application, Isolation, ProcessManager, WorkerMode};
 use crate::control::protocol::{self, Answer, Format, LastError, Status, WorkerLimits};
-use crate::listen::{Listener, SocketPath};
+use crate::listen::{Listener, ListenerState};
 use crate::master::event::PoolId;
 use crate::master::failed_starts::Found;
 use crate::scoreboard::{RequestStage, slot_reader};
@@ -17,7 +18,8 @@ use std::collections::HashMap;
 
 impl Executor {
     /// The state of the daemon, as the control socket tells it.
-    pub(super) fn status(&self, views: &[(String, serde_json::Value)]) -> Status {
+    pub(super) fn status(&mut self, views: &[(String, serde_json::Value)]) -> Status {
+        let orphans = self.orphans.count();
         // One look at each scoreboard, whatever pool it counts for.
         let mut readings: HashMap<&str, Reading> = HashMap::new();
         let mut uses = self.pools.cpu_of_workers();
@@ -38,10 +40,12 @@ impl Executor {
                 let reading = readings.remove(pool.name.as_str()).unwrap_or_default();
                 counts.add(&reading.counts);
                 let queue = pool.listen_queue();
+                let trouble = unreachable(listener);
                 protocol::Pool {
                     name: pool.name.clone(),
                     listen: address(&listener.address),
-                    problem: unreachable(listener),
+                    unreachable: trouble.is_some(),
+                    problem: trouble,
                     shares: (own.last())
                         .and_then(|(_, latest)| self.context.shares_in_words(&latest.settings.pool)),
                     queue: queue.map(|queue| queue.current),
@@ -53,6 +57,7 @@ impl Executor {
                     cpu_ms: (counts.gone_cpu_us + reading.cpu_us) / 1000,
                     counts,
                     memory: None,
+                    orphans: orphans.get(&pool.name).copied().unwrap_or(0),
                     failed_starts: self.pools.errors.count(&pool.name),
                     last_error: self.pools.errors.last(&pool.name).map(|kept| LastError {
                         id: kept.report.id.to_string(),
@@ -65,7 +70,7 @@ impl Executor {
                             .next()
                             .unwrap_or_default()
                             .to_owned(),
-                        refusing: self.helpers.unavailable_responders.contains_key(id),
+                        refusing: self.is_refused(*id, pool),
                     }),
                     applications: self.applications_status(*id, views),
                     generations: own
@@ -88,13 +93,31 @@ impl Executor {
         }
     }
 
+    /// Whether a pool's requests are refused because its application can't be started, or does not stay up.
+    fn is_refused(&self, id: PoolId, pool: &RunningPool) -> bool {
+        let program = pool
+            .serving
+            .and_then(|serving| self.helpers.programs.get(&serving));
+        let generation = pool
+            .serving
+            .and_then(|serving| self.pools.generations.get(&serving));
+        let programs = generation
+            .map(|it| self.pools.helper_processes_status(it))
+            .unwrap_or_default();
+        let is = |stage: BackendStage| programs.iter().any(|program| program.state == stage.name());
+        self.helpers.unavailable_responders.contains_key(&id)
+            || program.is_some_and(RunningProgram::is_failing)
+            || is(BackendStage::Failing) && !is(BackendStage::Up)
+    }
+
     /// Why an application could not be started, or how a worker died under a job: the report, for root and for the user that the application runs as.
     pub(in crate::master) fn error_report(&self, rights: Rights, id: Option<&str>, format: Format) -> Answer {
         let may_read = |found: &Found<'_>| match rights {
             Rights::All => true,
             Rights::Own(uid) => found.uid() == uid,
         };
-        let Some(found) = self.pools.errors.find(id, may_read) else {
+        let refusals = self.applications.refusals().map(Found::Start);
+        let Some(found) = self.pools.errors.find(id, refusals, may_read) else {
             return Answer::refusal(self.why_no_report(rights, id));
         };
         let report = match (format, found) {
@@ -108,7 +131,7 @@ impl Executor {
         Answer::Report { report }
     }
 
-    /// A start that was refused before anything ran has an id, for its visitors, and no report.
+    /// An instance for which there is no place or no process has an id, for its visitors, and no report.
     fn why_no_report(&self, rights: Rights, id: Option<&str>) -> String {
         let Some(id) = id else {
             return "there is no report of any error; only the last few are kept".to_owned();
@@ -197,6 +220,8 @@ impl Pools {
                     requests: entry.requests,
                     kept: entry.kept,
                     in_flight: entry.load.is_told.then_some(entry.load.in_flight),
+                    idle_streams: entry.load.is_told.then_some(entry.load.quiet),
+                    full: entry.load.is_told.then_some(!entry.load.has_room),
                     script: text(3),
                     method: text(0),
                     uri: text(1),
@@ -220,6 +245,7 @@ impl Pools {
             unfit,
             left_out: generation.left_out(),
             boot: boot(generation),
+            connected_to: generation.make.connected_to.clone(),
             programs,
             workers,
         }
@@ -310,12 +336,19 @@ fn boot(generation: &Generation) -> Option<protocol::Boot> {
 
 /// Why a socket can't be reached.
 fn unreachable(listener: &Listener) -> Option<String> {
-    match listener.socket_path() {
-        SocketPath::Own => None,
-        SocketPath::Gone => Some("it can't be reached: its file is gone; a reload binds the socket again".to_owned()),
-        SocketPath::Taken => Some(
+    match listener.state() {
+        ListenerState::Open => None,
+        ListenerState::FileGone => Some("it can't be reached: its file is gone; a reload binds the socket again".to_owned()),
+        ListenerState::FileTaken => Some(
             "it can't be reached: the path leads to something else; remove it, and a reload binds the socket again"
                 .to_owned(),
+        ),
+        ListenerState::ShutDown if !listener.is_ours() => Some(
+            "it can't be reached: a worker has shut the socket down; restart the unit or program that made the socket"
+                .to_owned(),
+        ),
+        ListenerState::ShutDown => Some(
+            "it can't be reached: a worker has shut the socket down; a reload binds the socket again".to_owned(),
         ),
     }
 }

@@ -152,7 +152,7 @@ impl Pools {
         let is_shown = settings.is_some_and(|pool| pool.friendly_error_pages);
         let page = kept
             .filter(|_| is_shown)
-            .map(|kept| kept.report.html_within(LONGEST_PAGE));
+            .map(|kept| kept.report.page_within(LONGEST_PAGE));
         Refusal {
             id: kept.map_or_else(|| "unknown".to_owned(), |kept| kept.report.id.to_string()),
             retry_after_s: wait.as_secs() + 1,

@@ -75,7 +75,21 @@ fn keep(stream: impl Read + Send + 'static, said: &Arc<Mutex<String>>) {
 impl Dev {
     /// Starts it on a free port, and waits until it serves.
     pub(in crate::it) fn start(root: &Path) -> Dev {
-        let mut child = command(root, &["--port", "0"])
+        Dev::start_with(root, &[])
+    }
+
+    /// The same with more arguments.
+    pub(in crate::it) fn start_with(root: &Path, arguments: &[&str]) -> Dev {
+        Dev::run(&mut command(root, &[&["--port", "0"], arguments].concat()))
+    }
+
+    /// The same with more variables in its environment.
+    pub(in crate::it) fn start_in(root: &Path, variables: &[(&str, &str)]) -> Dev {
+        Dev::run(command(root, &["--port", "0"]).envs(variables.iter().copied()))
+    }
+
+    fn run(command: &mut Command) -> Dev {
+        let mut child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -125,7 +139,12 @@ impl Dev {
     }
 
     pub(in crate::it) fn get(&self, path: &str) -> Page {
-        self.ask(&format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n"), b"")
+        self.get_by("localhost", path)
+    }
+
+    /// The same by another name.
+    pub(in crate::it) fn get_by(&self, host: &str, path: &str) -> Page {
+        self.ask(&format!("GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n"), b"")
     }
 
     pub(in crate::it) fn post(&self, path: &str, body: &[u8]) -> Page {

@@ -71,7 +71,7 @@ fn without_uvicorn_a_websocket_is_refused_with_the_reason() {
     let dev = Dev::start(&root);
     assert_eq!(dev.get("/").body, "page", "{}", dev.said());
     let mut client = dev.connect();
-    let request = "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\
+    let request = "GET /ws HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\
                    Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
     client.write_all(request.as_bytes()).expect("write");
     let mut text = Vec::new();

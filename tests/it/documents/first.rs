@@ -86,7 +86,7 @@ fn the_first_sites_are_served() {
 }
 
 /// What `forkyard init` writes: a pool and a site.
-fn init(kind: &str, name: &str, root: &Path) -> (String, String) {
+pub(super) fn init(kind: &str, name: &str, root: &Path) -> (String, String) {
     let (pool, site) = (root.with_file_name("pool.toml"), root.with_file_name("site.conf"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
     command.args(["init", kind, "--name", name, "--root"]).arg(root);

@@ -103,7 +103,8 @@ impl Held {
             pool(
                 path,
                 "www",
-                &format!("user = \"games\"\npm = \"ondemand\"\nmax_children = 1\n{settings}").replace("ROOT", &path_shown.to_string()),
+                &format!("user = \"games\"\npm = \"ondemand\"\nmax_children = 1\n{settings}")
+                    .replace("ROOT", &path_shown.to_string()),
                 &format!("runtime = \"wsgi\"\nroot = \"{path_shown}\"\n{application}"),
             ),
             pool(

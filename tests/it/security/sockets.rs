@@ -285,3 +285,107 @@ fn a_connection_that_is_handed_over_is_given_no_more_time() {
     });
     assert_eq!(ended, [true, true], "the silent one, the kept one");
 }
+
+/// Shuts every listening socket of its process down.
+const SHUT_DOWN: &str = "import os, socket, fcntl\n\
+    def shut_down():\n    \
+        for fd in map(int, os.listdir('/proc/self/fd')):\n        \
+            try:\n            \
+                one = socket.socket(fileno=os.dup(fd))\n            \
+                if one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):\n                \
+                    one.shutdown(socket.SHUT_RDWR if HOW else socket.SHUT_RD)\n            \
+                one.detach()\n        \
+            except OSError:\n            \
+                pass\n";
+const WSGI: &str = "def application(environ, start):\n    \
+        if environ['QUERY_STRING'] == 'end':\n        \
+            shut_down()\n    \
+        start('200 OK', [])\n    \
+        return [b'well']\n";
+const ASGI: &str = "async def application(scope, receive, send):\n    \
+        assert scope['type'] == 'http'\n    \
+        if scope['query_string'] == b'end':\n        \
+            shut_down()\n    \
+        await send({'type': 'http.response.start', 'status': 200, 'headers': []})\n    \
+        await send({'type': 'http.response.body', 'body': b'well'})\n";
+
+/// Code of the pool shuts the listening socket down: health and status know it, the workers wait quietly, and a reload brings the
+/// socket back.
+#[test]
+fn a_socket_that_was_shut_down_is_seen_and_bound_again() {
+    use crate::support::daemon::{Daemon, pool};
+    use crate::support::fcgi::Params;
+    let pms = [
+        "pm = \"static\"\nmax_children = 2\n",
+        "pm = \"dynamic\"\nmax_children = 2\nstart_servers = 1\nmin_spare_servers = 1\nmax_spare_servers = 1\n",
+        "pm = \"ondemand\"\nmax_children = 2\n",
+    ];
+    for (runtime, code, both) in [("wsgi", WSGI, true), ("asgi", ASGI, false)] {
+        let daemon = Daemon::start(|dir| {
+            let file = dir.join("main.py");
+            let way = SHUT_DOWN.replace("HOW", if both { "True" } else { "False" });
+            std::fs::write(&file, way + code).expect("write");
+            let mut text = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+            for (at, pm) in pms.iter().enumerate() {
+                let application = format!(
+                    "runtime = \"{runtime}\"\nroot = \"{}\"\nentry = \"main:application\"\n",
+                    dir.display()
+                );
+                text += &pool(dir, &format!("p{at}"), pm, &application);
+            }
+            text
+        });
+        let forkyard = |arguments: &[&str]| {
+            let output = crate::support::daemon::forkyard(arguments, &daemon.dir)
+                .output()
+                .expect("forkyard");
+            let text = [output.stdout, output.stderr].concat();
+            (String::from_utf8_lossy(&text).into_owned(), output.status.code())
+        };
+        let ask = |name: &str, query: &str| {
+            let params = Params::get(&daemon.dir, "x", query);
+            daemon
+                .client(name)
+                .request(&params, b"")
+                .expect("an answer")
+                .body()
+        };
+        for name in ["p0", "p1", "p2"] {
+            let case = format!("{runtime} {name}");
+            assert_eq!(ask(name, ""), "well", "{case}");
+            assert_eq!(forkyard(&["health", "--ready"]).1, Some(0), "{case}");
+            assert_eq!(ask(name, "end"), "well", "{case}");
+            let (text, code) = forkyard(&["health", "--ready"]);
+            assert!(
+                code != Some(0) && text.contains(&format!("{name}: unreachable")),
+                "{case}: {text}"
+            );
+            let (text, _) = forkyard(&["status"]);
+            assert!(
+                text.contains("a worker has shut the socket down"),
+                "{case}: {text}"
+            );
+            let refused = std::os::unix::net::UnixStream::connect(daemon.socket(name));
+            assert!(refused.is_err(), "{case}");
+            let (text, code) = forkyard(&["reload"]);
+            assert_eq!(code, Some(0), "{case}: {text}");
+            assert!(
+                text.contains(&format!("replaced {name}: clients could not reach its socket")),
+                "{case}: {text}"
+            );
+            daemon.wait_for(&format!(
+                "[pool {name}] its socket was shut down: it is bound again"
+            ));
+            assert_eq!(ask(name, ""), "well", "{case}");
+            let (text, code) = forkyard(&["health", "--ready"]);
+            assert_eq!(code, Some(0), "{case}: {text}");
+        }
+        // A worker that finds nothing to accept says so once, and does not end.
+        let log = daemon.log();
+        assert!(
+            log.matches("can't accept a connection").count() <= 12,
+            "{runtime}: {log}"
+        );
+        assert!(!log.contains("exited with code"), "{runtime}: {log}");
+    }
+}

@@ -12,7 +12,7 @@ fn a_deleted_socket_of_an_application_pool_is_bound_again() {
     fs::remove_file(&socket).expect("remove");
     let output = sites.forkyard(&["reload"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(text, "replaced sites: its socket's file was gone\n");
+    assert_eq!(text, "replaced sites: clients could not reach its socket\n");
     assert_eq!(sites.body("/app/"), "fine");
     crate::support::until("the first router's end", || {
         (!crate::support::process::runs(router)).then_some(())

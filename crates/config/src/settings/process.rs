@@ -37,7 +37,7 @@ pub(super) const ROWS: &[Setting] = &[
         .sample(Off(r#""/var/log/$pool.app""#))
         .in_php_fpm("not there"),
     key(Pool, "friendly_error_pages", "flag", "`false`",
-        "when the application can't be started, answer requests with its report, including environment and output; \
+        "when the application can't be started, answer requests with its report, including output and the names of the environment's variables; \
          for development. See [How applications are started](spawning.md#what-clients-see)")
         .in_php_fpm("not there"),
     key(Pool, "clear_env", "flag", "`true`",

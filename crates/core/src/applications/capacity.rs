@@ -62,9 +62,11 @@ impl ApplicationPool {
         self.max.saturating_sub(self.reserve)
     }
 
-    /// The places that an application which wants one for this reason may take.
-    pub(super) fn places(&self, class: Class) -> u32 {
+    /// The places that an application of the user's which wants one for this reason may take. A user who has half of them leaves
+    /// the reserve to others.
+    pub(super) fn places(&self, class: Class, user: u32) -> u32 {
         match class {
+            Class::Starving | Class::Short if self.users.is_rich(user, self.max) => self.open_places(),
             // A rolling restart may hold one place more than `max` until one of its old instances has finished. An application
             // without an instance must not wait for that.
             Class::Starving => self.max.saturating_add(u32::from(self.index.over > 0)),
@@ -106,16 +108,13 @@ impl ApplicationPool {
 
     /// Gives a place to the application that wants one most, or makes one free for it.
     fn give(&mut self, step: &mut Step<'_>) -> bool {
-        let Some(&(class, _, session, app)) = self.index.wants.first() else {
-            return false;
-        };
-        if self.counts.spawning >= self.most_spawning {
-            return false;
-        }
-        if self.count() < self.places(class) {
+        if let Some((.., app)) = self.next_to_start() {
             self.spawn(app, step);
             return true;
         }
+        let Some((class, _, session, _)) = self.next_want(|_| true) else {
+            return false;
+        };
         if class != Class::Spreading && self.counts.stopping < self.index.wanted && self.evict(step) {
             return true;
         }
@@ -177,19 +176,20 @@ impl ApplicationPool {
 
     /// Goes on with a rolling restart. Its spare may be one more than the total, so that a full pool can be restarted.
     fn roll(&mut self, step: &mut Step<'_>) -> bool {
-        let Some(app) = self.index.rolls.first().copied() else {
-            return false;
-        };
-        if self.count() > self.max || self.counts.spawning >= self.most_spawning {
+        if self.count() > self.max {
             return false;
         }
+        let may_start = |app: &&AppId| self.may_start(self.apps[app].options.user);
+        let Some(app) = self.index.rolls.iter().find(may_start).copied() else {
+            return false;
+        };
         self.spawn_spare(app, step);
         true
     }
 
     /// No place can be had: the requests that wait for one go into private queues.
     fn queue_privately(&mut self, step: &mut Step<'_>) -> bool {
-        let is_full = self.count() >= self.places(Class::Growing) && self.counts.stopping == 0;
+        let is_full = self.count() >= self.open_places() && self.counts.stopping == 0;
         match self.index.hopes.first().copied() {
             Some(app) if is_full => self.dispatch(app, 0, step),
             _ => false,

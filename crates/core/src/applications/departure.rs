@@ -111,6 +111,9 @@ impl ApplicationPool {
         };
         *count = if enters { *count + 1 } else { *count - 1 };
         if state == InstanceState::Spawning {
+            if let (Some(instance), false) = (self.instances.get(&id), enters) {
+                self.users.started(instance.user);
+            }
             if let Some(app) = self.apps.get_mut(&app) {
                 match enters {
                     true => app.spawning.insert(id),
@@ -216,10 +219,14 @@ impl ApplicationPool {
         self.unfile(id);
         self.yielding.remove(&id);
         self.timers.clear(Timer::Instance(id));
-        let Some(instance) = self.instances.remove(&id) else {
+        let Some(instance) = self.instances.get(&id) else {
             return;
         };
         self.count_state(id, instance.app, instance.state, false);
+        let Some(instance) = self.instances.remove(&id) else {
+            return;
+        };
+        self.users.lost(instance.user);
         if instance.state == InstanceState::Disabling {
             step.act(Action::Disabled(id, Disabling::Gone));
         }

@@ -5,7 +5,7 @@ use super::event::SessionId;
 use super::pool::{ApplicationPool, Step};
 use super::timers::Timer;
 use crate::timers::SHORTEST;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Why an instance is wanted. What comes first is done first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,6 +20,9 @@ pub(super) enum Class {
     Spreading,
 }
 
+/// An application that wants an instance, before those that come after it.
+pub(super) type Want = (Class, u32, SessionId, AppId);
+
 /// What an application is found by, while it is.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Keys {
@@ -27,6 +30,8 @@ pub(super) struct Keys {
     pub evictable: Option<u64>,
     /// It wants instances: why, how many it has, and which request waits longest.
     pub wants: Option<(Class, u32, SessionId)>,
+    /// For which user.
+    pub user: u32,
     /// How many.
     pub wanted: u32,
     /// It has instances above its minimum: how many serve, and which request waits longest (none: the highest number).
@@ -43,7 +48,8 @@ pub(super) struct Keys {
 #[derive(Debug, Default)]
 pub(super) struct Index {
     pub evictable: BTreeSet<(u64, AppId)>,
-    pub wants: BTreeSet<(Class, u32, SessionId, AppId)>,
+    /// By user, so that one with many applications has no other looked at later.
+    pub wants: BTreeMap<u32, BTreeSet<Want>>,
     pub wanted: u32,
     pub starving: u32,
     pub yields: BTreeSet<(u32, SessionId, AppId)>,
@@ -79,6 +85,7 @@ pub(super) fn keys(app: &Application) -> Keys {
             .filter(|_| may_lose && app.waiters.is_empty())
             .map(|idle| idle.0),
         wants: wants.then_some((class, app.size(), oldest.unwrap_or(SessionId(u64::MAX)))),
+        user: app.options.user,
         wanted,
         yields: (may_lose && !app.busy.is_empty())
             .then_some((serving, oldest.unwrap_or(SessionId(u64::MAX)))),
@@ -99,7 +106,12 @@ impl Index {
             self.evictable.remove(&(used, id));
         }
         if let Some((class, size, session)) = keys.wants {
-            self.wants.remove(&(class, size, session, id));
+            if let Some(wants) = self.wants.get_mut(&keys.user) {
+                wants.remove(&(class, size, session, id));
+                if wants.is_empty() {
+                    self.wants.remove(&keys.user);
+                }
+            }
             self.starving -= u32::from(class == Class::Starving);
         }
         self.wanted -= keys.wanted;
@@ -116,7 +128,8 @@ impl Index {
             self.evictable.insert((used, id));
         }
         if let Some((class, size, session)) = keys.wants {
-            self.wants.insert((class, size, session, id));
+            let wants = self.wants.entry(keys.user).or_default();
+            wants.insert((class, size, session, id));
             self.starving += u32::from(class == Class::Starving);
         }
         self.wanted += keys.wanted;

@@ -10,6 +10,8 @@ use std::collections::BTreeSet;
 #[derive(Debug)]
 pub(super) struct Instance {
     pub app: AppId,
+    /// For whom it was begun.
+    pub user: u32,
     pub state: InstanceState,
     /// How often the application had been restarted when it was begun.
     pub restarts: u32,
@@ -33,9 +35,10 @@ pub(super) struct Instance {
 }
 
 impl Instance {
-    pub(super) fn new(app: AppId, restarts: u32, now: Tick) -> Instance {
+    pub(super) fn new(app: AppId, restarts: u32, user: u32, now: Tick) -> Instance {
         Instance {
             app,
+            user,
             state: InstanceState::Spawning,
             restarts,
             running: BTreeSet::new(),

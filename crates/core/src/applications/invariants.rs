@@ -5,6 +5,7 @@ use super::index::{Class, Index, keys};
 use super::instance_state::InstanceState;
 use super::pool::{ApplicationPool, Counts};
 use super::timers::Timer;
+use std::collections::BTreeSet;
 
 impl ApplicationPool {
     /// Panics if the records disagree, if a limit is broken, or if a request waits for what is there.
@@ -13,6 +14,10 @@ impl ApplicationPool {
         let sizes: u32 = self.apps.values().map(Application::size).sum();
         assert_eq!(sizes, self.count(), "the sizes add up");
         assert_eq!(self.counts, self.recount(), "the states are counted right");
+        self.users.check(self.instances.values());
+        let most = self.most_spawning + self.most_spawning / 2;
+        let is_within = self.counts.spawning <= most || !self.users.are_several();
+        assert!(is_within, "{} of {most} are being started", self.counts.spawning);
         assert!(self.counts.active <= self.count());
         let most = self.max.max(self.excused) + 1;
         assert!(self.count() <= most, "{} of {most} instances", self.count());
@@ -100,9 +105,10 @@ impl ApplicationPool {
             let now = &app.keys;
             wanted += now.wanted;
             entries[0] += usize::from(now.evictable.is_some_and(|used| evictable.contains(&(used, *id))));
-            let filed = now
-                .wants
-                .is_some_and(|(class, size, session)| wants.contains(&(class, size, session, *id)));
+            let filed = now.wants.is_some_and(|(class, size, session)| {
+                let wants = wants.get(&now.user);
+                wants.is_some_and(|wants| wants.contains(&(class, size, session, *id)))
+            });
             entries[1] += usize::from(filed);
             let filed = now
                 .yields
@@ -113,7 +119,7 @@ impl ApplicationPool {
         }
         let held = [
             evictable.len(),
-            wants.len(),
+            wants.values().map(BTreeSet::len).sum(),
             yields.len(),
             hopes.len(),
             rolls.len(),
@@ -122,13 +128,15 @@ impl ApplicationPool {
         assert_eq!(wanted, self.index.wanted);
         let over = self.apps.values().filter(|app| app.is_over).count();
         assert_eq!(length(over), self.index.over);
-        let starving = wants.iter().filter(|key| key.0 == Class::Starving).count();
+        let starving = wants
+            .values()
+            .flatten()
+            .filter(|key| key.0 == Class::Starving)
+            .count();
         assert_eq!(length(starving), self.index.starving);
-        let startable = self.counts.spawning < self.most_spawning && !self.ending;
-        if startable && !wants.is_empty() {
-            let places = wants.first().map_or(0, |key| self.places(key.0));
+        if !self.ending && self.next_want(|_| true).is_some() {
             assert!(
-                self.count() >= places,
+                self.next_to_start().is_none(),
                 "an application wants a place and is not given the free one"
             );
             let held_back = self.counts.stopping < self.index.wanted && !evictable.is_empty();

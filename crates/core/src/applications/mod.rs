@@ -23,6 +23,7 @@ mod serving;
 mod spawning;
 mod timers;
 mod upkeep;
+mod users;
 mod view;
 
 #[cfg(test)]

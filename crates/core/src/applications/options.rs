@@ -59,6 +59,10 @@ pub struct Options {
     /// The instances pass requests on to one program, which is what `max_requests` and `memory_limit` are about.
     #[serde(default)]
     pub shares_program: bool,
+    /// Whose it is: applications of one user have a share of what the pool has together. 0: that is not known, or all are one
+    /// user's.
+    #[serde(default)]
+    pub user: u32,
 }
 
 impl Default for Options {
@@ -82,6 +86,7 @@ impl Default for Options {
             work_timeout: Duration::from_secs(60),
             restart_method: RestartMethod::Fitting,
             shares_program: false,
+            user: 0,
         }
     }
 }

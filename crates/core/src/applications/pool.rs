@@ -6,6 +6,7 @@ use super::event::{Event, InstanceId, LeaseHolder, Return, SessionId};
 use super::index::Index;
 use super::instance::Instance;
 use super::timers::{Timer, Timers};
+use super::users::Users;
 use crate::tick::Tick;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroU32;
@@ -19,6 +20,8 @@ pub struct ApplicationPool {
     pub(super) reserve: u32,
     /// Most instances that are being started at a time.
     pub(super) most_spawning: u32,
+    /// Who has what of the pool.
+    pub(super) users: Users,
     pub(super) apps: BTreeMap<AppId, Application>,
     pub(super) names: HashMap<Arc<str>, AppId>,
     pub(super) groups: BTreeMap<Arc<str>, Vec<AppId>>,
@@ -91,6 +94,7 @@ impl ApplicationPool {
             max: max.get(),
             reserve: 0,
             most_spawning: most_spawning.get(),
+            users: Users::default(),
             apps: BTreeMap::new(),
             names: HashMap::new(),
             groups: BTreeMap::new(),

@@ -7,6 +7,7 @@ mod more;
 mod places;
 mod reserve;
 mod restarts;
+mod users;
 
 use super::action::{Action, Force, Refusal};
 use super::event::{ErrorId, Event, Get, InstanceId, LeaseHolder, Removal, Return, SessionId, Target, Wait};

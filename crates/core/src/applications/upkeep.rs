@@ -118,7 +118,9 @@ impl ApplicationPool {
                 return step.act(Action::Disabled(id, Disabling::Gone));
             }
         }
-        let places = self.places(Class::Growing) as usize;
+        let user = self.apps.get(&app_id).map_or(0, |app| app.options.user);
+        let places = self.places(Class::Growing, user) as usize;
+        let may_start = self.may_start(user);
         let Some(app) = self.apps.get_mut(&app_id) else {
             return;
         };
@@ -128,7 +130,7 @@ impl ApplicationPool {
             return self.emptied(id, step);
         }
         // The only one: it goes on until another one is up.
-        let place = places > self.instances.len() && self.counts.spawning < self.most_spawning;
+        let place = places > self.instances.len() && may_start;
         if app.spawning.is_empty() && (app.room() == 0 || !place || self.ending) {
             return step.act(Action::Disabled(id, Disabling::Impossible));
         }

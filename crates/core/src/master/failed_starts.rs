@@ -102,13 +102,21 @@ impl Errors {
         for pool in &kept.pools {
             self.counts.add(pool);
         }
-        make_room(&mut self.kept, |other| other.pools == kept.pools);
+        let user = |other: &Kept| other.report.plan.account.uid;
+        make_room(&mut self.kept, user(&kept), user, |other| {
+            other.pools == kept.pools
+        });
         self.kept.push_back(kept);
     }
 
     /// Keeps the report of a worker that died under a job, and forgets one that is too many.
     pub fn keep_crash(&mut self, crash: JobCrash) {
-        make_room(&mut self.crashes, |other| other.pool == crash.pool);
+        make_room(
+            &mut self.crashes,
+            crash.uid,
+            |other| other.uid,
+            |other| other.pool == crash.pool,
+        );
         self.crashes.push_back(crash);
     }
 
@@ -130,21 +138,37 @@ impl Errors {
         kept.find(|kept| kept.pools.iter().any(|name| name == pool))
     }
 
-    /// The one with this id; `None`: the last of all. Only one that may be read.
-    pub fn find(&self, id: Option<&str>, may_read: impl Fn(&Found<'_>) -> bool) -> Option<Found<'_>> {
+    /// The one with this id, of these or of `others`; `None`: the last of all. Only one that may be read.
+    pub fn find<'e>(
+        &'e self,
+        id: Option<&str>,
+        others: impl Iterator<Item = Found<'e>>,
+        may_read: impl Fn(&Found<'_>) -> bool,
+    ) -> Option<Found<'e>> {
         let is_it = |found: &Found<'_>| may_read(found) && id.is_none_or(|id| found.is(id));
         let start = self.kept.iter().rev().map(Found::Start).find(is_it);
         let job = self.crashes.iter().rev().map(Found::Job).find(is_it);
-        start.into_iter().chain(job).max_by_key(Found::epoch_s)
+        let others = others.filter(is_it);
+        others.chain(start).chain(job).max_by_key(Found::epoch_s)
     }
 }
 
-/// Forgets the oldest report that is too many beside one that comes: of its pool's, or of all.
-fn make_room<T>(kept: &mut VecDeque<T>, is_alike: impl Fn(&T) -> bool) {
+/// Forgets the oldest report that is too many beside one of this user's that comes: of its pool's, or, where there are too many in
+/// all, of the users who have the most. So no user pushes out another's who has fewer.
+fn make_room<T>(kept: &mut VecDeque<T>, comes: u32, user: impl Fn(&T) -> u32, is_alike: impl Fn(&T) -> bool) {
     let full = kept.iter().filter(|other| is_alike(other)).count() >= MOST_OF_A_POOL;
-    let index = match full {
-        true => kept.iter().position(is_alike),
-        false => (kept.len() >= MOST).then_some(0),
+    let index = if full {
+        kept.iter().position(is_alike)
+    } else if kept.len() >= MOST {
+        let mut counts = HashMap::from([(comes, 1)]);
+        for other in kept.iter() {
+            *counts.entry(user(other)).or_default() += 1;
+        }
+        let most = counts.values().max().copied();
+        let is_of_most = |other: &T| counts.get(&user(other)).copied() == most;
+        Some(kept.iter().position(is_of_most).unwrap_or(0))
+    } else {
+        None
     };
     if let Some(index) = index {
         kept.remove(index);
@@ -177,7 +201,7 @@ mod tests {
             errors.keep_crash(crash(number, "www", 34));
         }
         let found = |id: Option<&str>, uid: u32| {
-            let found = errors.find(id, |found| found.uid() == uid);
+            let found = errors.find(id, std::iter::empty(), |found| found.uid() == uid);
             found.map(|found| found.epoch_s())
         };
         assert_eq!(found(None, 34), Some(8), "the last");
@@ -192,6 +216,27 @@ mod tests {
             errors.last("www").is_none() && errors.count("www") == 0,
             "no start failed"
         );
+    }
+
+    #[test]
+    fn a_user_with_many_pools_pushes_out_his_own_reports() {
+        let mut kept: VecDeque<(u32, u32)> = VecDeque::new();
+        let mut keep = |user: u32, pool: u32| {
+            make_room(&mut kept, user, |other| other.0, |other| other.1 == pool);
+            kept.push_back((user, pool));
+            kept.clone()
+        };
+        keep(1, 0);
+        for pool in 1..100 {
+            let kept = keep(2, pool);
+            assert!(kept.len() <= MOST && kept.contains(&(1, 0)), "{pool}");
+        }
+        let count = |kept: &VecDeque<(u32, u32)>, user| kept.iter().filter(|one| one.0 == user).count();
+        for pool in 100..200 {
+            keep(1, pool);
+        }
+        let kept = keep(2, 200);
+        assert_eq!([count(&kept, 1), count(&kept, 2)], [MOST / 2, MOST / 2]);
     }
 
     #[test]

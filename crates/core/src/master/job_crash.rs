@@ -2,6 +2,7 @@
 
 use crate::spawn::error::Ended;
 use crate::spawn::report::ErrorId;
+use forkyard_base::text::is_control;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -125,7 +126,7 @@ impl JobCrash {
 /// Text that can't pretend to be a line of its own, or speak to a terminal.
 fn clean(text: &str) -> String {
     text.chars()
-        .map(|c| if c.is_control() { '\u{FFFD}' } else { c })
+        .map(|c| if is_control(c) { '\u{FFFD}' } else { c })
         .collect()
 }
 

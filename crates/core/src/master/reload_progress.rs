@@ -37,7 +37,7 @@ impl ReloadProgress {
         ReloadProgress {
             report: Reloaded {
                 replaced: bound_again
-                    .map(|pool| cause(pool, "its socket's file was gone"))
+                    .map(|pool| cause(pool, "clients could not reach its socket"))
                     .collect(),
                 failed: failed.map(|(pool, reason)| Cause { pool, reason }).collect(),
                 added: changes.added,

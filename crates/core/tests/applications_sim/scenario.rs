@@ -109,6 +109,7 @@ pub(crate) fn options(random: &mut Random) -> Options {
             RestartMethod::Fitting,
         ]),
         shares_program: random.percent(25),
+        user: random.pick(&[0, 1, 1, 1, 2]),
     }
 }
 

@@ -8,6 +8,7 @@ use seccompiler::{
     TargetArch,
 };
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 const KEY: &str = "confine.deny_system_calls";
 
@@ -85,12 +86,31 @@ pub(super) fn check() -> Result<(), ConfineError> {
 /// run with the same filter, no program gains rights any more (no_new_privs).
 pub(super) fn deny() -> Result<(), ConfineError> {
     for program in programs()? {
-        seccompiler::apply_filter(&program).map_err(|error| ConfineError::new(KEY, error.to_string()))?;
+        seccompiler::apply_filter(program).map_err(|error| ConfineError::new(KEY, error.to_string()))?;
     }
     Ok(())
 }
 
-fn programs() -> Result<[BpfProgram; 2], ConfineError> {
+/// Compiled once, which takes a millisecond: a process that forks others has it for all of them.
+fn programs() -> Result<&'static [BpfProgram; 2], ConfineError> {
+    static PROGRAMS: OnceLock<[BpfProgram; 2]> = OnceLock::new();
+    match PROGRAMS.get() {
+        Some(programs) => Ok(programs),
+        None => {
+            let compiled = compile()?;
+            Ok(PROGRAMS.get_or_init(|| compiled))
+        }
+    }
+}
+
+/// Has the programs ready for processes that this one forks.
+pub(super) fn prepare() {
+    if let Err(error) = programs() {
+        log::debug!("no filter of system calls can be prepared: {error}");
+    }
+}
+
+fn compile() -> Result<[BpfProgram; 2], ConfineError> {
     let failed = |error: seccompiler::BackendError| ConfineError::new(KEY, error.to_string());
     // Its flags can't be looked at. A library that is told that it is not there uses clone(2).
     let clone3: Rules = spread([(libc::SYS_clone3, Vec::new())]);
@@ -147,6 +167,10 @@ mod tests {
     #[test]
     fn the_filters_are_valid_programs() {
         let [refused, clone3] = programs().unwrap();
+        assert!(
+            std::ptr::eq(refused, &raw const programs().unwrap()[0]),
+            "compiled once"
+        );
         // The kernel takes 4096 instructions at most (BPF_MAXINSNS).
         assert!(refused.len() < 4096 && clone3.len() < refused.len());
     }

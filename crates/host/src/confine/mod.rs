@@ -63,6 +63,11 @@ pub fn check(pool: &Pool) -> Result<Option<Group>, ConfineError> {
         .transpose()
 }
 
+/// Has ready what takes long, for processes of pools that this one forks.
+pub fn prepare() {
+    calls::prepare();
+}
+
 /// Closes to this process, and to all that it starts, what one that only looks at files does not need: changing anything
 /// below any directory, and every system call that it does not need. Says what the kernel lacks for that.
 pub fn only_look() -> Vec<ConfineError> {

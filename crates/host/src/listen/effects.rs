@@ -34,15 +34,17 @@ pub struct Listener {
     file: Option<(u64, u64)>,
 }
 
-/// Where the path of a unix socket leads.
+/// Whether clients reach a listening socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SocketPath {
-    /// To the socket, as far as can be told.
-    Own,
-    /// Nowhere: it can't be reached.
-    Gone,
-    /// To something else.
-    Taken,
+pub enum ListenerState {
+    /// They do, as far as can be told.
+    Open,
+    /// The unix socket's file is gone.
+    FileGone,
+    /// The unix socket's path leads to something else.
+    FileTaken,
+    /// A process that had the socket has shut it down (shutdown(2)): every connection is refused.
+    ShutDown,
 }
 
 /// Why there is no socket.
@@ -208,18 +210,23 @@ impl Listener {
         self.file.is_some()
     }
 
-    /// Where a unix socket's path leads by now. As long as the socket is open no other file gets its inode.
-    pub fn socket_path(&self) -> SocketPath {
+    /// Whether clients reach the socket now. As long as a unix socket is open no other file gets its inode.
+    pub fn state(&self) -> ListenerState {
+        if sys::socket::is_shut_down(self.socket.as_fd()) {
+            return ListenerState::ShutDown;
+        }
         let Address::Unix(path) = &self.address else {
-            return SocketPath::Own;
+            return ListenerState::Open;
         };
         match std::fs::symlink_metadata(path) {
-            Ok(data) if self.file.is_some_and(|file| file != (data.dev(), data.ino())) => SocketPath::Taken,
+            Ok(data) if self.file.is_some_and(|file| file != (data.dev(), data.ino())) => {
+                ListenerState::FileTaken
+            }
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-                SocketPath::Gone
+                ListenerState::FileGone
             }
             // Where this process can't follow the path, it may be right for others.
-            Ok(_) | Err(_) => SocketPath::Own,
+            Ok(_) | Err(_) => ListenerState::Open,
         }
     }
 
@@ -454,19 +461,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let socket = listener(&path);
-        assert_eq!((socket.is_ours(), socket.socket_path()), (true, SocketPath::Own));
+        assert_eq!((socket.is_ours(), socket.state()), (true, ListenerState::Open));
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(socket.socket_path(), SocketPath::Gone);
+        assert_eq!(socket.state(), ListenerState::FileGone);
         // Also if it is another socket: the inode is not used again while the first one is open.
         let other = listener(&path);
         assert_eq!(
-            (socket.socket_path(), other.socket_path()),
-            (SocketPath::Taken, SocketPath::Own)
+            (socket.state(), other.state()),
+            (ListenerState::FileTaken, ListenerState::Open)
         );
         socket.remove_file();
         assert_eq!(
-            other.socket_path(),
-            SocketPath::Own,
+            other.state(),
+            ListenerState::Open,
             "its file is not the first one's to remove"
         );
     }

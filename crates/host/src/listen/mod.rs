@@ -9,7 +9,7 @@ mod inherited;
 mod pause;
 mod peers;
 
-pub use effects::{ListenError, Listener, SocketPath, bind};
+pub use effects::{ListenError, Listener, ListenerState, bind};
 pub use inherited::{Inherited, fpm_variables};
 pub use pause::{ACCEPT_PAUSE, AcceptPause};
 pub use peers::{disallowed, may_connect};

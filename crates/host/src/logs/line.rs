@@ -1,6 +1,7 @@
 //! Lines of the log, in each of its forms.
 
 use crate::config::LogLevel;
+use forkyard_base::text::line_with;
 use serde::Serialize;
 use std::fmt::Write;
 use time::format_description::BorrowedFormatItem;
@@ -69,13 +70,7 @@ pub(super) fn prefix(about: &About<'_>) -> String {
 pub(super) fn shown(text: &[u8]) -> String {
     let mut line = String::with_capacity(text.len());
     for chunk in text.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            if c.is_control() && c != '\t' {
-                let _ = write!(line, "\\x{:02x}", u32::from(c));
-            } else {
-                line.push(c);
-            }
-        }
+        line.push_str(&line_with(chunk.valid(), &['\t']));
         for byte in chunk.invalid() {
             let _ = write!(line, "\\x{byte:02x}");
         }

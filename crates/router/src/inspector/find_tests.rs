@@ -19,6 +19,11 @@ fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
+/// A look: what is there, or why it is refused.
+fn inspect(root: &Path, terms: &Terms) -> Result<Found, String> {
+    super::inspect(root, terms).map_err(|refused| refused.why)
+}
+
 impl Site {
     fn new() -> Site {
         let place = tempfile::tempdir().unwrap();
@@ -217,11 +222,14 @@ fn a_mistake_in_its_own_file_has_a_line() {
         site.refusal(),
         format!("{shown}: error: can't be read: byte 17 is not UTF-8")
     );
-    let long = "# a comment\n".repeat(MOST_FILE_BYTES / 12 + 1);
-    fs::write(&path, long).unwrap();
+    let comments = |bytes: usize| format!("runtime = \"php\"{}", "#".repeat(bytes - 15));
+    fs::write(&path, comments(65_536)).unwrap();
+    site.file("index.php", "");
+    assert_eq!(site.kind().0, Kind::Php);
+    fs::write(&path, comments(65_537)).unwrap();
     assert_eq!(
         site.refusal(),
-        format!("{shown} is longer than 524288 bytes; shorten it")
+        format!("{shown} is longer than 65536 bytes; shorten it")
     );
 }
 

@@ -3,10 +3,11 @@
 //!
 //! Looks are taken by a few processes, the children, one look at a time. One that takes too long is answered with an error,
 //! and its child killed and replaced; a look at a dead network file system can't even be killed, so the number of such
-//! processes is bounded. Below one name in a pool's directory only some of the children are at work: a site whose files hang
-//! delays the others, but can't stop them.
+//! processes is bounded. Below one name in a pool's directory, and for all applications of one user, only some of the children
+//! are at work, and whoever has fewer of them goes first: a user whose files hang, or who has many, delays the others by
+//! nothing. Whose a directory is, is known once a look has said it.
 
-use super::protocol::{InspectReply, InspectRequest};
+use super::protocol::{InspectReply, InspectRequest, Refusal};
 use crate::tick::Tick;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -14,12 +15,14 @@ use std::time::Duration;
 
 /// Childs at work.
 pub const CHILDREN: usize = 4;
-/// Of those, at work below one name of a pool's directory.
-pub const CHILDREN_PER_SITE: usize = 2;
+/// Of those, at work for one user, or below one name of a pool's directory.
+pub const CHILDREN_PER_SHARE: usize = 2;
 /// Childs, with those that were killed and are not gone.
 pub const MOST_CHILDREN: usize = 12;
-/// Looks of one asker that wait.
-pub const MOST_WAITING: usize = 64;
+/// Looks of one asker that wait: as many as a router has under way, so that none waits unseen behind those of one user.
+pub const MOST_WAITING: usize = 1024;
+/// Names below a pool's directory whose user is remembered.
+const MOST_USERS: usize = 8192;
 /// The most time for a look, and that a look waits for a child.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -61,16 +64,26 @@ struct Task {
     look: InspectRequest,
     /// Below which name of a pool's directory it is.
     site: PathBuf,
+    share: Share,
     /// It waits, or may take, until then.
     until: Tick,
+}
+
+/// Who has a share of the children.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Share {
+    /// A user, as a look has said.
+    User(u32),
+    /// What is below this, as long as nobody knows whose it is.
+    Site(PathBuf),
 }
 
 #[derive(Debug)]
 enum Child {
     Idle,
     Busy(Task),
-    /// It was killed during a look below this.
-    Dying(PathBuf),
+    /// It was killed during a look for this one; `None`: during none.
+    Dying(Option<Share>),
 }
 
 /// The queue.
@@ -83,6 +96,8 @@ pub struct Queue {
     waiting: [VecDeque<Task>; 2],
     /// The asker that is served next.
     turn: Asker,
+    /// Whose is what is below a name.
+    users: BTreeMap<PathBuf, u32>,
 }
 
 impl Queue {
@@ -94,6 +109,7 @@ impl Queue {
             next: 0,
             waiting: [VecDeque::new(), VecDeque::new()],
             turn: Asker::Master,
+            users: BTreeMap::new(),
         }
     }
 
@@ -105,10 +121,12 @@ impl Queue {
     /// Takes in a question. Only with [`Queue::has_room`].
     pub fn ask(&mut self, asker: Asker, look: InspectRequest, now: Tick, actions: &mut Vec<QueueAction>) {
         let site = self.site(&look.root);
+        let share = self.share(&site);
         let task = Task {
             asker,
             look,
             site,
+            share,
             until: now + TIMEOUT,
         };
         self.waiting[asker as usize].push_back(task);
@@ -122,6 +140,12 @@ impl Queue {
         };
         match child {
             Child::Busy(task) if task.look.number == seen.number => {
+                if let Ok(found) = &seen.found {
+                    if self.users.len() >= MOST_USERS {
+                        self.users.clear();
+                    }
+                    self.users.insert(std::mem::take(&mut task.site), found.owner.0);
+                }
                 actions.push(QueueAction::Answer(task.asker, seen));
                 *child = Child::Idle;
             }
@@ -191,11 +215,11 @@ impl Queue {
         let Some(child) = self.children.get_mut(&id) else {
             return;
         };
-        let site = match child {
-            Child::Busy(task) => task.site.clone(),
-            Child::Idle | Child::Dying(_) => PathBuf::new(),
+        let share = match child {
+            Child::Busy(task) => Some(task.share.clone()),
+            Child::Idle | Child::Dying(_) => None,
         };
-        if let Child::Busy(task) = std::mem::replace(child, Child::Dying(site)) {
+        if let Child::Busy(task) = std::mem::replace(child, Child::Dying(share)) {
             actions.push(fail(task, why));
         }
         actions.push(QueueAction::Kill(id));
@@ -220,21 +244,24 @@ impl Queue {
         }
     }
 
-    /// The first that waits and whose site has not enough children already.
+    /// The first that waits and for whom the fewest children are at work, if those are not enough already.
     fn next_task(&self) -> Option<(Asker, usize)> {
         let other = Asker::ALL.into_iter().find(|asker| *asker != self.turn)?;
         [self.turn, other].into_iter().find_map(|asker| {
-            let mut queue = self.waiting[asker as usize].iter();
-            let at = queue.position(|task| self.at_work(&task.site) < CHILDREN_PER_SITE)?;
-            Some((asker, at))
+            let queue = self.waiting[asker as usize].iter();
+            let at_work = queue
+                .enumerate()
+                .map(|(at, task)| (self.at_work(&task.share), at));
+            let (fewest, at) = at_work.min()?;
+            (fewest < CHILDREN_PER_SHARE).then_some((asker, at))
         })
     }
 
-    /// Childs that look below a site, or hang there.
-    fn at_work(&self, site: &Path) -> usize {
+    /// Childs that look for one, or hang in such a look.
+    fn at_work(&self, share: &Share) -> usize {
         let is_there = |child: &&Child| match child {
-            Child::Busy(task) => task.site == site,
-            Child::Dying(at) => at == site,
+            Child::Busy(task) => task.share == *share,
+            Child::Dying(of) => of.as_ref() == Some(share),
             Child::Idle => false,
         };
         self.children.values().filter(is_there).count()
@@ -260,6 +287,13 @@ impl Queue {
         Some(id)
     }
 
+    fn share(&self, site: &Path) -> Share {
+        match self.users.get(site) {
+            Some(user) => Share::User(*user),
+            None => Share::Site(site.to_owned()),
+        }
+    }
+
     /// The first name below a pool's directory.
     fn site(&self, root: &Path) -> PathBuf {
         let below = |directory: &PathBuf| {
@@ -274,10 +308,12 @@ impl Queue {
 }
 
 fn fail(task: Task, why: &str) -> QueueAction {
+    let refusal = Refusal::of(&task.look.root, None);
     let seen = InspectReply {
         number: task.look.number,
         found: Err(format!("{}: {why}", task.look.root.display())),
         is_unknown: true,
+        refusal: Some(refusal),
     };
     QueueAction::Answer(task.asker, seen)
 }

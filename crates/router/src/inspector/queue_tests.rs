@@ -1,4 +1,5 @@
 use super::*;
+use crate::inspector::protocol::{Found, Kind};
 
 fn queue() -> Queue {
     Queue::new(vec!["/srv".into()])
@@ -20,6 +21,7 @@ fn seen(number: u64) -> InspectReply {
         number,
         found: Err(String::new()),
         is_unknown: false,
+        refusal: None,
     }
 }
 
@@ -87,7 +89,7 @@ fn a_site_that_hangs_leaves_children_to_the_others() {
             &format!("/srv/bad/{number}"),
             at(0),
         );
-        assert_eq!(given(&actions).is_empty(), number >= CHILDREN_PER_SITE as u64);
+        assert_eq!(given(&actions).is_empty(), number >= CHILDREN_PER_SHARE as u64);
     }
     assert_eq!(
         given(&ask(&mut queue, Asker::Router, 10, "/srv/good", at(1))),
@@ -205,4 +207,61 @@ fn a_child_that_ends_or_lies_is_answered_for() {
     assert_eq!(answered(&actions), [(Asker::Router, 2)]);
     assert!(actions.contains(&QueueAction::Kill(1)));
     assert!(did(|actions| queue.answered(99, seen(1), at(3), actions)).is_empty());
+}
+
+fn found(number: u64, root: &str, user: u32) -> InspectReply {
+    let found = Found {
+        root: root.into(),
+        kind: Kind::Php,
+        startup_file: None,
+        owner: (user, user),
+        settings: None,
+        python: None,
+        restart: None,
+        always_restart: false,
+        revision: None,
+        origin: None,
+    };
+    InspectReply {
+        found: Ok(found),
+        ..seen(number)
+    }
+}
+
+#[test]
+fn a_user_with_many_sites_has_half_of_the_children() {
+    let mut queue = queue();
+    for (number, (root, user)) in [("/srv/a", 1), ("/srv/b", 1), ("/srv/c", 1), ("/srv/d", 2)]
+        .into_iter()
+        .enumerate()
+    {
+        let number = number as u64;
+        ask(&mut queue, Asker::Router, number, root, at(0));
+        queue.answered(0, found(number, root, user), at(0), &mut Vec::new());
+    }
+    let mut given_to = |number: u64, root: &str| given(&ask(&mut queue, Asker::Router, number, root, at(1)));
+    assert_eq!(given_to(10, "/srv/a/x"), [10]);
+    assert_eq!(given_to(11, "/srv/b"), [11]);
+    for number in 12..60 {
+        assert!(given_to(number, "/srv/c").is_empty(), "{number}");
+    }
+    assert_eq!(given_to(60, "/srv/d"), [60]);
+    assert_eq!(given_to(61, "/srv/new"), [61]);
+}
+
+#[test]
+fn whoever_has_nothing_under_way_goes_first() {
+    let mut queue = queue();
+    let mut answers = Vec::new();
+    for (number, root) in [(1, "/srv/a"), (2, "/srv/b"), (3, "/srv/c"), (4, "/srv/d")] {
+        answers.extend(given(&ask(&mut queue, Asker::Router, number, root, at(0))));
+    }
+    assert_eq!(answers, [1, 2, 3, 4]);
+    for (number, root) in [(5, "/srv/a"), (6, "/srv/a"), (7, "/srv/e")] {
+        assert!(given(&ask(&mut queue, Asker::Router, number, root, at(1))).is_empty());
+    }
+    let actions = did(|actions| queue.answered(3, seen(4), at(2), actions));
+    assert_eq!(given(&actions), [7]);
+    let actions = did(|actions| queue.answered(2, seen(3), at(2), actions));
+    assert_eq!(given(&actions), [5]);
 }

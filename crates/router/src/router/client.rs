@@ -37,6 +37,8 @@ pub(super) struct Client {
     /// The application's root as the request names it.
     pub(super) root: Vec<u8>,
     pub(super) known: Option<Arc<Known>>,
+    /// For whose application its request is, as it is counted.
+    pub(super) user: Option<u32>,
     /// What was just seen of the restart files, for the pool.
     pub(super) restart_files: Option<RestartFiles>,
     /// It waits for an instance, or has one, by this.
@@ -84,6 +86,7 @@ impl Client {
             keep: false,
             root: Vec::new(),
             known: None,
+            user: None,
             restart_files: None,
             session: None,
             tries: 0,

@@ -21,9 +21,11 @@
 mod answer;
 mod app_index;
 mod client;
+mod connections;
 mod counters;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
+mod gathered;
 mod groups;
 mod instances;
 mod master;

@@ -2,7 +2,9 @@
 
 use super::app_index::AppIndex;
 use super::client::{Client, Clients, Interest};
+use super::connections::Connections;
 use super::counters::{Apps, Errors};
+use super::gathered::Gathered;
 use super::groups::Groups;
 use super::memory::Memory;
 use super::starts::Waits;
@@ -88,7 +90,10 @@ pub(super) struct Router {
     pause: AcceptPause,
     /// When the log was told last that connections can't be passed on.
     pub(super) shortage_said: Option<Tick>,
-    most_clients: usize,
+    /// What the log is told of roots that are no application.
+    pub(super) gathered: Gathered,
+    pub(super) most_clients: usize,
+    pub(super) connections: Connections,
     /// `Some`: the router finishes, because the master told it to or is gone; the deadline, if there is one.
     pub(super) finishing: Option<Option<Tick>>,
     pub(super) is_orphan: bool,
@@ -162,7 +167,9 @@ impl Router {
             is_open: false,
             pause: AcceptPause::default(),
             shortage_said: None,
+            gathered: Gathered::default(),
             most_clients,
+            connections: Connections::default(),
             finishing: None,
             is_orphan: false,
             disabling: HashMap::new(),
@@ -282,6 +289,7 @@ impl Router {
             self.apps.next_deadline(),
             self.finishing.flatten(),
             self.pause.deadline(),
+            self.gathered.next_deadline(),
         ];
         match first.into_iter().flatten().min() {
             None => EpollTimeout::NONE,
@@ -315,6 +323,12 @@ impl Router {
             self.tell(Event::Deadline);
         }
         self.forget_applications();
+        if let Some((count, last)) = self.gathered.end(now) {
+            log::warn!(
+                "[pool {}] {count} more requests' roots in the last minute were none of an application, the last: {last}",
+                self.pool.name
+            );
+        }
         if self.pause.end(now) {
             self.open();
         }
@@ -497,6 +511,7 @@ impl Router {
 
     /// Closes a connection; whatever waits for it is taken back.
     pub(super) fn close(&mut self, id: u64) {
+        self.uncount_user(id);
         let Some(mut client) = self.clients.remove(id) else {
             return;
         };

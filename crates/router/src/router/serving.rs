@@ -202,7 +202,10 @@ impl Router {
             .ask(&root, id, self.settings.stat_throttle_rate, now)
         {
             Lookup::Known(known) => self.found(id, known),
-            Lookup::Refused => self.refuse(id, Problem::NotFound),
+            Lookup::Refused(refused) => {
+                let problem = self.problem_of(refused.as_deref());
+                self.refuse(id, problem);
+            }
             Lookup::Busy => self.refuse(id, Problem::Unavailable),
             Lookup::Wait(look) => {
                 client.root = root.into_owned();
@@ -216,6 +219,9 @@ impl Router {
 
     /// The application is known.
     pub(super) fn found(&mut self, id: u64, known: Arc<Known>) {
+        if !self.count_user(id, known.owner) {
+            return self.refuse(id, Problem::Unavailable);
+        }
         if let Some(client) = self.clients.get(id) {
             client.known = Some(known);
         }
@@ -384,6 +390,9 @@ impl Router {
         }
         client.bytes = Vec::new();
         client.session = None;
+        if let Some(user) = client.user.take() {
+            self.connections.remove(user);
+        }
         let stirred = std::mem::take(&mut client.stirred);
         let watch = client.watch;
         self.count_memory(id);

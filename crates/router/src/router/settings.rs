@@ -20,6 +20,8 @@ pub(super) struct Bounds {
     pub options: Options,
     /// Requests that an instance works on at once; 0: any number; `None`: as its runtime has it.
     pub concurrency: Option<u32>,
+    /// Applications run as their owners.
+    pub user_switching: bool,
 }
 
 impl Bounds {
@@ -27,6 +29,7 @@ impl Bounds {
         Bounds {
             options: applications.options,
             concurrency: applications.concurrency,
+            user_switching: applications.user_switching,
         }
     }
 
@@ -38,8 +41,16 @@ impl Bounds {
         }
     }
 
+    /// What holds for an application of this user's.
+    pub(super) fn options_of(&self, owner: u32, kind: Kind, own: &Settings) -> Options {
+        Options {
+            user: if self.user_switching { owner } else { 0 },
+            ..self.options(kind, own)
+        }
+    }
+
     /// What holds for an application that says this of itself.
-    pub(super) fn options(&self, kind: Kind, own: &Settings) -> Options {
+    fn options(&self, kind: Kind, own: &Settings) -> Options {
         let pool = self.options;
         let positive = |own: Option<u32>| own.and_then(NonZeroU32::new);
         let method = own.rolling_restarts.map(|rolling| match rolling {
@@ -82,6 +93,7 @@ pub(super) fn limits(own: &Settings) -> Settings {
         start_command: None,
         env: BTreeMap::new(),
         handshake: None,
+        preload: None,
         app_log: None,
         ..own.clone()
     }
@@ -108,6 +120,7 @@ mod tests {
         let pool = Bounds {
             options: pool,
             concurrency: None,
+            user_switching: true,
         };
         let app_pool = Options {
             start_timeout: pool.options.start_timeout + REPORT_TIME,
@@ -140,6 +153,7 @@ mod tests {
                 ..Options::default()
             },
             concurrency: None,
+            user_switching: true,
         };
         let own = |time: u64, bytes, number| Settings {
             max_idle_time: Some(seconds(time)),

@@ -1,5 +1,6 @@
 //! Making text harmless for the format it is shown in, and moments readable.
 
+use forkyard_base::text::line;
 use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 use std::io::{self, Write};
@@ -26,15 +27,7 @@ pub(super) fn markup(text: &str) -> String {
 
 /// For plain text: control characters as `\x0a`, so that no value can pretend to be a line of its own.
 pub(super) fn plain(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') {
-            escaped.push_str(&format!("\\x{:02x}", u32::from(c)));
-        } else {
-            escaped.push(c);
-        }
-    }
-    escaped
+    line(text).into_owned()
 }
 
 /// For the HELP line of a metric.

@@ -113,6 +113,7 @@ fn before(work_directory: &Path, notes: &Notes) -> Result<Infallible, Failed> {
             home: account.home.clone(),
             shell: account.shell.clone(),
         };
+        sys::keyring::begin().map_err(call("The process gets no session keyring of its own"))?;
         identity::become_user(&identity).map_err(call("The user can't be changed"))?;
         identity::allow_dumps().map_err(call("The process can't be made dumpable"))?;
         apply(environment::of_user(&arguments));

@@ -5,8 +5,8 @@
 //! what is written to from then on (asynchronous write protection of userfaultfd(2) with PAGEMAP_SCAN, Linux 6.7; both work
 //! without rights). [`Snapshot::rewind`] copies these pages back, with the stack, and goes on where the snapshot was taken.
 //!
-//! What the kernel keeps for a process is no memory. Descriptors, umask, working directory, signals, timers and soft limits are
-//! put back; what can't be is found by [`Snapshot::check`], and the process has to end. Descriptors that the process goes on using
+//! What the kernel keeps for a process is no memory. Descriptors, umask, working directory, signals, timers, soft limits, rounding
+//! of floating point numbers and settings of prctl(2) are put back; what can't be is found by [`Snapshot::check`], and the process has to end. Descriptors that the process goes on using
 //! stay open ([`Snapshot::keep_open`]).
 //!
 //! Nothing of what runs while memory is put back may lie in it. So that code has a stack of its own, in memory that is shared and
@@ -43,6 +43,7 @@ mod regions;
 mod stack;
 mod status;
 mod take;
+mod thread_state;
 mod wiped;
 
 use book::Book;
@@ -61,7 +62,7 @@ pub enum Unrewindable {
     Child,
     /// It has another user, group or session, or other rights.
     Identity,
-    /// It has another priority.
+    /// It has another priority or scheduling policy, or may run on other processors.
     Priority,
     /// A hard limit is lower.
     Limit,
@@ -110,7 +111,9 @@ impl fmt::Display for Unrewindable {
             Unrewindable::Thread => "a thread was left running",
             Unrewindable::Child => "a child process was left behind",
             Unrewindable::Identity => "user, group, session or rights were changed",
-            Unrewindable::Priority => "the priority was changed",
+            Unrewindable::Priority => {
+                "the priority, the scheduling policy or the allowed processors were changed"
+            }
             Unrewindable::Limit => "a hard limit was lowered",
             Unrewindable::Memory => "memory of the snapshot was replaced",
             Unrewindable::Descriptor => "a descriptor of the snapshot is lost",

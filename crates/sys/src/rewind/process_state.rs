@@ -4,6 +4,7 @@ use super::Unrewindable;
 use super::book::Size;
 use super::kernel::call;
 use super::status::Status;
+use super::thread_state::ThreadState;
 use crate::error::{Error, Result};
 use nix::errno::Errno;
 
@@ -47,6 +48,7 @@ pub(super) struct ProcessState {
     /// Which soft limits have changed, by [`ProcessState::check`].
     changed_limits: u32,
     priority: usize,
+    thread: ThreadState,
     /// The number that the next timer of timer_create(2) had: the kernel counts them.
     next_timer: i32,
     /// The working directory.
@@ -102,6 +104,7 @@ impl ProcessState {
             self.limits_length = read(self.limits_file, &mut self.limits_text).map_err(failed)?;
         }
         self.priority = priority().map_err(failed)?;
+        self.thread = ThreadState::now().map_err(failed)?;
         self.next_timer = next_timer().map_err(failed)?;
         Ok(())
     }
@@ -127,7 +130,13 @@ impl ProcessState {
         if self.status_now.identity != self.status.identity {
             return Err(Unrewindable::Identity);
         }
-        if priority().map_err(failed("getpriority"))? != self.priority {
+        let is_planned_alike = priority().map_err(failed("getpriority"))? == self.priority
+            && self.status_now.processors == self.status.processors
+            && self
+                .thread
+                .has_same_policy()
+                .map_err(failed("sched_getscheduler"))?;
+        if !is_planned_alike {
             return Err(Unrewindable::Priority);
         }
         self.compare_limits()
@@ -221,6 +230,7 @@ impl ProcessState {
                     .map_err(failed("rt_sigaction"))?;
             }
         }
+        self.thread.put_back().map_err(failed("prctl"))?;
         if self.status_now.umask != self.status.umask {
             set_umask(self.status.umask);
         }

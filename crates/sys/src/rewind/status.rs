@@ -30,6 +30,8 @@ pub(super) struct Status {
     pub(super) umask: usize,
     /// A hash of the lines of [`IDENTITY`].
     pub(super) identity: u64,
+    /// A hash of the processors that it may run on.
+    pub(super) processors: u64,
     /// Sets of signals: those that are pending, for the process or its thread, are ignored, and have a handler.
     pub(super) pending: u64,
     pub(super) ignored: u64,
@@ -42,6 +44,7 @@ impl Status {
     pub(super) fn of(text: &[u8]) -> Status {
         let mut status = Status::default();
         let mut identity = DefaultHasher::new();
+        let mut processors = DefaultHasher::new();
         for line in text.split(|byte| *byte == b'\n') {
             let Some(colon) = line.iter().position(|byte| *byte == b':') else {
                 continue;
@@ -50,6 +53,7 @@ impl Status {
             let in_base = |base| number(value, base).map_or(0, |(value, _)| value);
             match name {
                 b"Threads" => status.threads = in_base(10),
+                b"Cpus_allowed" => processors.write(value),
                 b"Umask" => status.umask = in_base(8),
                 b"SigPnd" | b"ShdPnd" => status.pending |= in_base(16) as u64,
                 b"SigIgn" => status.ignored = in_base(16) as u64,
@@ -61,6 +65,7 @@ impl Status {
             }
         }
         status.identity = identity.finish();
+        status.processors = processors.finish();
         status
     }
 
@@ -92,6 +97,8 @@ ShdPnd:\t0000000000010000
 SigIgn:\t0000000000001000
 SigCgt:\t0000000104004a07
 NoNewPrivs:\t0
+Cpus_allowed:\t3
+Cpus_allowed_list:\t0-1
 voluntary_ctxt_switches:\t38863
 ";
 
@@ -102,6 +109,7 @@ voluntary_ctxt_switches:\t38863
             threads: 2,
             umask: 0o27,
             identity: status.identity,
+            processors: status.processors,
             pending: 0x10001,
             ignored: 0x1000,
             caught: 0x1_0400_4a07,
@@ -115,6 +123,7 @@ voluntary_ctxt_switches:\t38863
             Status::of(b"nonsense\nThreads\n:\n"),
             Status {
                 identity: Status::of(b"").identity,
+                processors: Status::of(b"").processors,
                 ..Status::default()
             }
         );
@@ -127,6 +136,14 @@ voluntary_ctxt_switches:\t38863
             Status::of(text.as_bytes()).identity
         };
         let same = Status::of(TEXT).identity;
+        let other = std::str::from_utf8(TEXT)
+            .unwrap()
+            .replace("allowed:\t3", "allowed:\t1");
+        assert_ne!(
+            Status::of(other.as_bytes()).processors,
+            Status::of(TEXT).processors
+        );
+        assert_eq!(Status::of(other.as_bytes()).identity, same);
         assert_eq!(identity("38863", "38864"), same);
         for (from, to) in [
             ("44", "45"),

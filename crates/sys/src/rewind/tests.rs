@@ -1,4 +1,5 @@
 mod descriptors;
+mod thread_state;
 
 use super::regions::PAGE;
 use super::*;

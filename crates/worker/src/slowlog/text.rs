@@ -1,6 +1,7 @@
 //! An entry, as php-fpm writes it.
 
 use super::job::{Finding, Stack, TracedProgram};
+use forkyard_base::text::line;
 use std::fmt::Write;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
@@ -102,15 +103,7 @@ fn add_program(text: &mut String, program: &TracedProgram) {
 
 /// Text from outside: control characters are shown and can't make lines.
 fn shown(text: &[u8]) -> String {
-    let mut shown = String::new();
-    for c in String::from_utf8_lossy(text).chars() {
-        if c.is_control() {
-            let _ = write!(shown, "\\x{:02x}", u32::from(c));
-        } else {
-            shown.push(c);
-        }
-    }
-    shown
+    line(&String::from_utf8_lossy(text)).into_owned()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::service_order::{LOOK_INTERVAL, ListenQueueState, RUN_INTERVAL};
 use crate::listen::{AcceptPause, disallowed};
 use crate::master::pool_restart::RestartReason;
 use crate::scoreboard::header;
-use crate::sys::{clock, socket};
+use crate::sys::{Error, clock, socket};
 use crate::tick::Tick;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -36,6 +36,14 @@ pub(super) const PROMPT: Duration = Duration::from_micros(10);
 pub(super) const EXCLUSIVE: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLEXCLUSIVE);
 /// Errors of accept(2) when the process or the machine has no descriptor or memory left.
 const SHORT: [Errno; 4] = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS];
+
+/// Why accept(2) failed, and what follows.
+pub(super) fn remedy(error: &Error) -> String {
+    match error.errno {
+        Errno::EINVAL => "the listening socket was shut down; a reload binds it again".to_owned(),
+        _ => format!("{error}; trying again"),
+    }
+}
 
 /// What to do next.
 #[derive(Debug)]
@@ -260,10 +268,10 @@ impl Acceptor {
         let socket = match accepted {
             Ok(socket) => socket,
             // What is short may be there again in a moment; the connection waits.
-            Err(error) if SHORT.contains(&error.errno) => {
+            Err(error) if SHORT.contains(&error.errno) || error.errno == Errno::EINVAL => {
                 let _ = service.idle_watch.epoll().delete(&service.listener);
                 if self.pause.begin(clock::now()) {
-                    log::error!("can't accept a connection: {error}; trying again");
+                    log::error!("can't accept a connection: {}", remedy(&error));
                 }
                 return Ok(None);
             }

@@ -3,8 +3,9 @@
 
 use super::Report;
 use super::page::{self, Drawn};
-use crate::spawn::handshake::response::{Surroundings, Text};
+use crate::spawn::handshake::response::Text;
 use askama::Template;
+use std::borrow::Cow;
 
 #[derive(Template)]
 #[template(path = "spawn_error.html")]
@@ -23,7 +24,7 @@ struct Page<'a> {
     source: Option<String>,
     mark: &'static str,
     output: &'a str,
-    sections: Vec<(String, &'a str)>,
+    sections: Vec<(String, Cow<'a, str>)>,
 }
 
 #[derive(Template)]
@@ -56,10 +57,21 @@ impl<'a> Shown<'a> {
     }
 }
 
-pub(super) fn render(report: &Report, full: bool) -> String {
+/// Who reads a page.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reader {
+    /// Who may read the report: everything.
+    Owner,
+    /// Whoever can send a request: the names of the environment's variables without their values.
+    Browser,
+    /// Anybody: nothing but the id.
+    Stranger,
+}
+
+pub(super) fn render(report: &Report, reader: Reader) -> String {
     let id = report.id.to_string();
     // Writing into memory does not fail.
-    if !full {
+    if reader == Reader::Stranger {
         return Brief { id }.render().unwrap_or_default();
     }
     let failure = &report.failure;
@@ -83,25 +95,50 @@ pub(super) fn render(report: &Report, full: bool) -> String {
         source: failure.source.as_ref().map(page::source_section),
         mark: page::SOURCE_MARK,
         output: report.output.trim_end(),
-        sections: surroundings(&report.subprocess),
+        sections: surroundings(report, reader),
     };
     whole.render().unwrap_or_default()
 }
 
-fn surroundings(known: &Surroundings) -> Vec<(String, &str)> {
+fn surroundings(report: &Report, reader: Reader) -> Vec<(String, Cow<'_, str>)> {
+    let known = &report.subprocess;
+    let environment = known.envvars.as_deref().map(|text| match reader {
+        Reader::Owner => Cow::Borrowed(text),
+        Reader::Browser | Reader::Stranger => Cow::Owned(names(text, &report.id.to_string())),
+    });
     let parts = [
-        ("Environment", &known.envvars),
-        ("User", &known.user_info),
-        ("Limits", &known.ulimits),
+        ("Environment", environment),
+        ("User", known.user_info.as_deref().map(Cow::Borrowed)),
+        ("Limits", known.ulimits.as_deref().map(Cow::Borrowed)),
     ];
     let mut sections = Vec::new();
     for (title, text) in parts {
         if let Some(text) = text {
-            sections.push((format!("{title} of the process"), text.as_str()));
+            sections.push((format!("{title} of the process"), text));
         }
     }
     for (title, text) in &known.annotations {
-        sections.push((format!("{title} (said by the process)"), text.as_str()));
+        sections.push((format!("{title} (said by the process)"), text.as_str().into()));
     }
     sections
+}
+
+/// The names in an environment of one variable a line, and where the values are.
+fn names(environment: &str, id: &str) -> String {
+    let mut text = format!("`forkyard error {id}` shows the values.\n\n");
+    for line in environment.lines() {
+        // A line without a name may be part of a value.
+        if let Some((name, _)) = line.split_once('=').filter(|(name, _)| is_name(name)) {
+            text.push_str(name);
+            text.push('\n');
+        }
+    }
+    text
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }

@@ -1,6 +1,7 @@
 //! One line for the log.
 
 use super::Report;
+use forkyard_base::text::is_control;
 
 /// Longest summary in a log line, in characters.
 const MOST: usize = 512;
@@ -23,12 +24,7 @@ pub(super) fn sentence(report: &Report) -> String {
 
 /// Text that can't pretend to be a line of its own.
 fn single(text: &str) -> String {
-    let clean = text.chars().map(|c| if is_odd(c) { ' ' } else { c });
+    let clean = text.chars().map(|c| if is_control(c) { ' ' } else { c });
     let words: String = clean.take(MOST).collect();
     words.trim_end_matches(['.', ' ']).to_owned()
-}
-
-/// Control characters and line separators.
-pub(super) fn is_odd(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
 }

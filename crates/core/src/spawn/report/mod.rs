@@ -4,6 +4,7 @@ mod html;
 mod json;
 mod line;
 mod page;
+mod refused;
 mod secrets;
 pub mod source;
 mod text;
@@ -15,6 +16,7 @@ use super::handshake::response::Surroundings;
 use super::journey::Journey;
 use super::plan::Plan;
 use crate::tick::Tick;
+use html::Reader;
 use std::fmt;
 use std::sync::Arc;
 
@@ -76,14 +78,19 @@ impl Report {
         text::render(self)
     }
 
-    /// An HTML page that needs nothing from elsewhere.
+    /// An HTML page that needs nothing from elsewhere, for who may read the report.
     pub fn html(&self) -> String {
-        html::render(self, true)
+        html::render(self, Reader::Owner)
     }
 
-    /// An HTML page that is not longer than this as JSON text, in bytes; if the whole one is, what strangers get.
-    pub fn html_within(&self, most: usize) -> String {
-        let page = self.html();
+    /// The same as an answer to a request: the environment's variables have no values.
+    pub fn page(&self) -> String {
+        html::render(self, Reader::Browser)
+    }
+
+    /// The same, not longer than this as JSON text, in bytes; if it is longer, what strangers get.
+    pub fn page_within(&self, most: usize) -> String {
+        let page = self.page();
         // Text can always be written as JSON.
         let is_short = serde_json::to_string(&page).is_ok_and(|text| text.len() <= most);
         if is_short { page } else { self.brief_html() }
@@ -91,7 +98,7 @@ impl Report {
 
     /// An HTML page for strangers: nothing but the id.
     pub fn brief_html(&self) -> String {
-        html::render(self, false)
+        html::render(self, Reader::Stranger)
     }
 }
 
@@ -150,6 +157,14 @@ mod tests {
         assert!(page.contains("&#60;script&#62;") || page.contains("&lt;script&gt;"));
         assert!(!page.contains("<script>") && !page.contains("<img"));
         assert!(page.contains("sandbox") && page.contains("srcdoc="));
+        let owners = report(Complaint::default()).html();
+        assert!(owners.contains("SECRET=hunter2"), "{owners}");
+        let browsers = report(Complaint::default()).page();
+        assert!(
+            browsers.contains("SECRET") && !browsers.contains("hunter2"),
+            "{browsers}"
+        );
+        assert!(browsers.contains("forkyard error 000000ab"), "{browsers}");
         let brief = report(Complaint::default()).brief_html();
         assert!(brief.contains("000000ab") && !brief.contains("hunter2") && !brief.contains("/srv/shop"));
     }

@@ -1,8 +1,8 @@
 //! Plain text for a terminal.
 
 use super::Report;
-use super::line::is_odd;
 use crate::spawn::handshake::response::{Surroundings, Text};
+use forkyard_base::text::is_control;
 use std::fmt::Write;
 
 pub(super) fn render(report: &Report) -> String {
@@ -101,6 +101,6 @@ fn section(out: &mut String, title: &str, text: &str) {
 fn clean(line: &str) -> String {
     let chars = line.chars();
     chars
-        .map(|c| if c != '\t' && is_odd(c) { '\u{FFFD}' } else { c })
+        .map(|c| if c != '\t' && is_control(c) { '\u{FFFD}' } else { c })
         .collect()
 }

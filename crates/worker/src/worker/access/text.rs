@@ -1,6 +1,7 @@
 //! Text of others in a line: escaped, and shortened where the line would be too long.
 
 use crate::config::access::Escape;
+use forkyard_base::text::is_control;
 use std::io::Write;
 use std::ops::Range;
 
@@ -39,10 +40,7 @@ fn escape_json(text: &[u8], line: &mut Vec<u8>) {
                 '\n' => line.extend_from_slice(b"\\n"),
                 '\r' => line.extend_from_slice(b"\\r"),
                 '\t' => line.extend_from_slice(b"\\t"),
-                '\u{2028}' | '\u{2029}' => {
-                    let _ = write!(line, "\\u{:04x}", u32::from(c));
-                }
-                c if c.is_control() => {
+                c if is_control(c) => {
                     let _ = write!(line, "\\u{:04x}", u32::from(c));
                 }
                 c => line.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),

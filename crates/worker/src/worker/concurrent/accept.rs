@@ -1,5 +1,6 @@
 //! How connections come in, and go to siblings.
 
+use super::super::acceptor::remedy;
 use super::super::keepalive::{self, Note};
 use super::super::said;
 use super::super::service_order::Waiting;
@@ -115,8 +116,8 @@ impl WorkerState {
             // A connection that waits for nothing makes room.
             Err(error) if SHORT.contains(&error.errno) && self.close_longest_idle() => return true,
             Err(error) => {
-                if self.pause.begin(now) || !SHORT.contains(&error.errno) {
-                    log::error!("can't accept a connection: {error}; trying again");
+                if self.pause.begin(now) {
+                    log::error!("can't accept a connection: {}", remedy(&error));
                 }
                 if let Some(due) = self.pause.deadline() {
                     self.alarm.set_by(due);
@@ -232,6 +233,7 @@ impl WorkerState {
         }
         let own = Load {
             in_flight: u32::try_from(self.in_flight).unwrap_or(u32::MAX),
+            quiet: 0,
             has_room: true,
             is_told: true,
         };

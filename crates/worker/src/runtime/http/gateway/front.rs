@@ -289,12 +289,12 @@ impl Gateway {
                     self.release_visit(index);
                     return self.wait_visit(index);
                 }
-                Attempt::Unreachable(error) => {
-                    visit.why = Some(error.to_string());
+                Attempt::Unreachable(why) => {
+                    visit.why = Some(why.clone());
                     let is_alone = chosen.is_none();
                     self.release_visit(index);
                     if is_alone {
-                        log::error!("the application can't be reached: {error}");
+                        log::error!("the application can't be reached: {why}");
                         return self.refuse_visit(index, BAD_GATEWAY, "the application can't be reached");
                     }
                 }
@@ -340,11 +340,10 @@ impl Gateway {
         if !link.writable && !link.readable {
             return true;
         }
-        if let Err(error) = socket::take_error(link.socket.as_fd()) {
+        if let Err(error) = self.links.complete(id) {
             self.visit_unreachable(index, error.to_string());
             return true;
         }
-        link.is_connecting = false;
         self.set_visit_due(index, None);
         false
     }
@@ -469,11 +468,13 @@ impl Gateway {
                 true
             }
             Ok(Progress::Done(_)) | Err(_) if visit.status.is_none() => {
+                self.links.tell(visit.chosen.flatten(), false);
                 log::error!("the application gave no answer: it closed the connection without an answer");
                 self.refuse_visit(index, BAD_GATEWAY, "the application gave no answer");
                 true
             }
             Ok(Progress::Done(_)) | Err(_) => {
+                self.links.tell(visit.chosen.flatten(), true);
                 self.end_visit(index);
                 false
             }

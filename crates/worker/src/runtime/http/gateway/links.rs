@@ -3,9 +3,11 @@
 use super::super::share::Share;
 use super::super::table::ProcessEntry;
 use crate::config::Address;
+use crate::sys::peer::{self, OtherEnd};
 use crate::sys::{Error, socket};
 use forkyard_base::spread;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
+use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -99,6 +101,10 @@ pub(super) struct Links {
     turn: usize,
     /// Requests after which a process is replaced, and up to how many more.
     most: Option<(u64, u64)>,
+    /// As whom the program listens.
+    uid: u32,
+    /// It was told that the other ends of connections can't be looked at.
+    has_told_unknown: Cell<bool>,
 }
 
 /// Which process is to be asked.
@@ -120,7 +126,7 @@ pub(super) enum Attempt {
     /// As many wait there as may; to be tried again.
     Busy,
     /// The process can't be reached.
-    Unreachable(Error),
+    Unreachable(String),
 }
 
 impl Links {
@@ -137,6 +143,8 @@ impl Links {
             serial: 0,
             turn,
             most,
+            uid: nix::unistd::geteuid().as_raw(),
+            has_told_unknown: Cell::new(false),
         }
     }
 
@@ -156,6 +164,16 @@ impl Links {
                 return Choice::Process(Some(chosen));
             }
             left_out.push(chosen);
+        }
+    }
+
+    /// A process has finished a request, or has closed its connection before it had.
+    pub(super) fn tell(&self, chosen: Option<ProcessEntry>, has_finished: bool) {
+        if let (Server::Started(share, _), Some(chosen)) = (&self.server, chosen) {
+            match has_finished {
+                true => share.table().finished(chosen),
+                false => share.table().broke(chosen),
+            }
         }
     }
 
@@ -223,9 +241,57 @@ impl Links {
             }
             None => Err(Error::new("connect", "it is gone", nix::errno::Errno::ENOENT)),
         };
-        match begun.and_then(|socket| self.add(socket, is_there, chosen, user, epoll)) {
+        let socket = match begun {
+            Ok(socket) => socket,
+            Err(error) => return Attempt::Unreachable(error.to_string()),
+        };
+        if let Err(why) = if is_there {
+            self.check_other_end(&socket)
+        } else {
+            Ok(())
+        } {
+            return Attempt::Unreachable(why);
+        }
+        match self.add(socket, is_there, chosen, user, epoll) {
             Ok(id) => Attempt::Link(id),
-            Err(error) => Attempt::Unreachable(error),
+            Err(error) => Attempt::Unreachable(error.to_string()),
+        }
+    }
+
+    /// A connection that was begun is writable or readable: it has come about, unless it has failed or a stranger has its other
+    /// end.
+    pub(super) fn complete(&mut self, id: usize) -> Result<(), String> {
+        if let Some(link) = self.all.get(id).and_then(Option::as_ref) {
+            socket::take_error(link.socket.as_fd()).map_err(|error| error.to_string())?;
+            self.check_other_end(&link.socket)?;
+        }
+        if let Some(link) = self.get(id) {
+            link.is_connecting = false;
+        }
+        Ok(())
+    }
+
+    /// Where a program was killed that listened, any user may listen. What answers there has to be the program's user's.
+    fn check_other_end(&self, socket: &OwnedFd) -> Result<(), String> {
+        let Server::Started(..) = self.server else {
+            return Ok(());
+        };
+        let Some(end) = peer::other_end(socket.as_fd()) else {
+            if !self.has_told_unknown.replace(true) {
+                log::warn!(
+                    "the kernel can't say whose program it is that is passed requests on to: it is on another machine or in \
+                     another network namespace, and so may be another user's; handshake = \"socket\" is safe"
+                );
+            }
+            return Ok(());
+        };
+        match stranger(end, self.uid) {
+            None => Ok(()),
+            Some(stranger) => Err(format!(
+                "user {stranger} listens in the place of the program, which runs as user {}; with handshake = \"socket\" no other \
+                 user can",
+                self.uid
+            )),
         }
     }
 
@@ -318,8 +384,43 @@ impl Links {
     }
 }
 
+/// Who has the other end of a connection, if that is not the program's user. A program of root's may have become another user since
+/// it listens.
+fn stranger(end: OtherEnd, uid: u32) -> Option<u32> {
+    let holder = end.holder.filter(|_| uid != 0 || end.listener.is_none());
+    [end.listener, holder]
+        .into_iter()
+        .flatten()
+        .find(|user| *user != uid)
+}
+
 /// Whether a kept connection can be used: nothing is to be read before the next request, neither end of file nor bytes that
 /// no request asked for.
 fn is_quiet(link: &mut Link) -> bool {
     socket::receive(link.socket.as_fd(), &mut [0]) == Ok(socket::Progress::WouldBlock)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_listens_and_who_has_accepted_has_to_be_the_programs_user() {
+        for (listener, holder, uid, wanted) in [
+            (Some(33), Some(33), 33, None),
+            (Some(33), None, 33, None),
+            (None, None, 33, None),
+            (Some(1000), None, 33, Some(1000)),
+            (Some(33), Some(1000), 33, Some(1000)),
+            (None, Some(1000), 33, Some(1000)),
+            // Taken by a kernel's thread for a stranger.
+            (Some(1000), Some(0), 33, Some(1000)),
+            (None, Some(0), 33, Some(0)),
+            (Some(0), Some(33), 0, None),
+            (Some(33), Some(33), 0, Some(33)),
+            (None, Some(33), 0, Some(33)),
+        ] {
+            assert_eq!(stranger(OtherEnd { listener, holder }, uid), wanted);
+        }
+    }
 }

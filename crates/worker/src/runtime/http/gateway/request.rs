@@ -143,22 +143,25 @@ fn write(request: &httparse::Request<'_, '_>, used: usize) -> Result<Head, &'sta
         }
         (None, false) => Body::Length(0),
     };
-    let upgrade = upgrade.filter(|_| wants_upgrade && version > 0);
-    match upgrade {
-        Some(protocol) => {
-            head.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: ");
-            head.extend_from_slice(protocol);
-            head.extend_from_slice(b"\r\n\r\n");
-        }
-        None => head.extend_from_slice(b"Connection: close\r\n\r\n"),
+    let is_upgrade = upgrade.is_some_and(names_websocket) && wants_upgrade && version > 0;
+    match is_upgrade {
+        true => head.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"),
+        false => head.extend_from_slice(b"Connection: close\r\n\r\n"),
     }
     Ok(Head {
         bytes: head,
         used,
         body,
-        is_upgrade: upgrade.is_some(),
+        is_upgrade,
         params,
     })
+}
+
+/// Whether a client offers the one protocol that a tunnel is made for. Of others (h2c) a request would be hidden from the web server
+/// that the tunnel carries.
+fn names_websocket(protocols: &[u8]) -> bool {
+    let mut protocols = protocols.split(|byte| *byte == b',');
+    protocols.any(|protocol| protocol.trim_ascii().eq_ignore_ascii_case(b"websocket"))
 }
 
 /// A field's name as a parameter is called, without `HTTP_`.
@@ -306,6 +309,34 @@ mod tests {
                 .unwrap()
                 .ends_with("Content-Length: 3\r\nConnection: close\r\n\r\n")
         );
+    }
+
+    #[test]
+    fn of_protocols_only_websocket_is_passed_on() {
+        for (offered, wanted) in [
+            ("websocket", true),
+            ("WebSocket", true),
+            ("h2c, websocket", true),
+            ("h2c", false),
+            ("TLS/1.0", false),
+            ("websocket/13", false),
+        ] {
+            let text = format!(
+                "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: {offered}\r\nForwarded: for=6.6.6.6\r\n\r\n"
+            );
+            let found = head(&text).unwrap();
+            assert_eq!(found.is_upgrade, wanted, "{offered}");
+            let end = match wanted {
+                true => "Connection: Upgrade\r\nUpgrade: websocket",
+                false => "Connection: close",
+            };
+            let text = String::from_utf8(found.bytes).unwrap();
+            assert_eq!(
+                text,
+                format!("GET / HTTP/1.1\r\nHost: a\r\n{end}\r\n\r\n"),
+                "{offered}"
+            );
+        }
     }
 
     #[test]

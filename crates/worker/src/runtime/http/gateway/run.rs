@@ -8,7 +8,7 @@ use super::links::{Attempt, Choice, Links, Reuse, User};
 use super::{EXIT_SOFTWARE, FRONT, KIND, LINK, VISIT};
 use crate::master::pool_restart::RestartReason;
 use crate::sys::clock;
-use crate::sys::socket::{self, Progress, receive, send};
+use crate::sys::socket::{Progress, receive, send};
 use crate::tick::Tick;
 use crate::worker::{Concurrent, Event, Piece, Records, Sent, When, is_of_worker};
 use fastcgi::Params;
@@ -258,12 +258,12 @@ impl Gateway {
                     self.release(index, false);
                     return self.wait(index);
                 }
-                Attempt::Unreachable(error) => {
-                    exchange.why = Some(error.to_string());
+                Attempt::Unreachable(why) => {
+                    exchange.why = Some(why.clone());
                     let is_alone = chosen.is_none();
                     self.release(index, false);
                     if is_alone {
-                        log::error!("the application can't be reached: {error}");
+                        log::error!("the application can't be reached: {why}");
                         return self.refuse(index, BAD_GATEWAY, "the application can't be reached");
                     }
                 }
@@ -409,11 +409,10 @@ impl Gateway {
         if !link.writable && !link.readable {
             return true;
         }
-        if let Err(error) = socket::take_error(link.socket.as_fd()) {
+        if let Err(error) = self.links.complete(id) {
             self.unreachable(index, error.to_string());
             return true;
         }
-        link.is_connecting = false;
         self.clear_due(index);
         false
     }
@@ -487,6 +486,7 @@ impl Gateway {
                     }
                     Fed::End { keeps } => {
                         let is_sent = exchange.is_sent();
+                        self.links.tell(exchange.chosen.flatten(), true);
                         self.release(index, keeps && is_sent);
                         let piece = std::mem::take(&mut self.piece);
                         self.answer(index, &piece, true);

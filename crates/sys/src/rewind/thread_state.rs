@@ -1,0 +1,140 @@
+//! What the processor and prctl(2) keep for a thread: how it computes with floating point numbers, and a few settings.
+
+use super::kernel::call;
+use nix::errno::Errno;
+
+/// As it was. Zeroes are a value.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ThreadState {
+    arithmetic: Arithmetic,
+    settings: [usize; SETTINGS.len()],
+    policy: usize,
+}
+
+/// What asks for a setting, and what sets it.
+const SETTINGS: [(i32, i32); 3] = [
+    (libc::PR_GET_DUMPABLE, libc::PR_SET_DUMPABLE),
+    (libc::PR_GET_TIMERSLACK, libc::PR_SET_TIMERSLACK),
+    (libc::PR_GET_THP_DISABLE, libc::PR_SET_THP_DISABLE),
+];
+
+impl ThreadState {
+    /// As it is now.
+    pub(super) fn now() -> Result<ThreadState, Errno> {
+        let mut settings = [0; SETTINGS.len()];
+        for (value, (get, _)) in settings.iter_mut().zip(SETTINGS) {
+            *value = prctl(get, 0)?;
+        }
+        Ok(ThreadState {
+            arithmetic: Arithmetic::now(),
+            settings,
+            policy: policy()?,
+        })
+    }
+
+    /// Whether the kernel plans it by the same rules, which no process without rights can always take back.
+    pub(super) fn has_same_policy(&self) -> Result<bool, Errno> {
+        Ok(policy()? == self.policy)
+    }
+
+    pub(super) fn put_back(&self) -> Result<(), Errno> {
+        self.arithmetic.put_back();
+        for (before, (get, set)) in self.settings.iter().zip(SETTINGS) {
+            if prctl(get, 0)? != *before {
+                prctl(set, *before)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn prctl(what: i32, value: usize) -> Result<usize, Errno> {
+    // SAFETY: numbers.
+    unsafe { call(libc::SYS_prctl, [what as usize, value, 0, 0, 0, 0]) }
+}
+
+fn policy() -> Result<usize, Errno> {
+    // SAFETY: a number.
+    unsafe { call(libc::SYS_sched_getscheduler, [0; 6]) }
+}
+
+/// The control registers of floating point arithmetic.
+#[cfg(target_arch = "x86_64")]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Arithmetic {
+    mxcsr: u32,
+    x87: u16,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Arithmetic {
+    /// What says how to compute, without the flags of what has happened.
+    const CONTROL: u32 = !0x3f;
+
+    fn now() -> Arithmetic {
+        let mut now = Arithmetic::default();
+        // SAFETY: stores both registers where there is room for them.
+        unsafe {
+            std::arch::asm!(
+                "stmxcsr [{mxcsr}]",
+                "fnstcw [{x87}]",
+                mxcsr = in(reg) &raw mut now.mxcsr,
+                x87 = in(reg) &raw mut now.x87,
+                options(nostack, preserves_flags),
+            );
+        }
+        now.mxcsr &= Arithmetic::CONTROL;
+        now
+    }
+
+    fn put_back(&self) {
+        // SAFETY: values that the registers had.
+        unsafe {
+            std::arch::asm!(
+                "ldmxcsr [{mxcsr}]",
+                "fldcw [{x87}]",
+                mxcsr = in(reg) &raw const self.mxcsr,
+                x87 = in(reg) &raw const self.x87,
+                options(nostack, preserves_flags, readonly),
+            );
+        }
+    }
+}
+
+/// The control register of floating point arithmetic.
+#[cfg(target_arch = "aarch64")]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Arithmetic {
+    fpcr: u64,
+}
+
+#[cfg(target_arch = "aarch64")]
+impl Arithmetic {
+    fn now() -> Arithmetic {
+        let fpcr: u64;
+        // SAFETY: reads a register.
+        unsafe { std::arch::asm!("mrs {}, fpcr", out(reg) fpcr, options(nomem, nostack, preserves_flags)) };
+        Arithmetic { fpcr }
+    }
+
+    fn put_back(&self) {
+        // SAFETY: a value that the register had.
+        unsafe {
+            std::arch::asm!("msr fpcr, {}", in(reg) self.fpcr, options(nomem, nostack, preserves_flags))
+        };
+    }
+}
+
+/// Of other processors nothing is known.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Arithmetic;
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+impl Arithmetic {
+    fn now() -> Arithmetic {
+        Arithmetic
+    }
+
+    fn put_back(&self) {}
+}

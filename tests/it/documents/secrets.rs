@@ -1,0 +1,108 @@
+//! No site that `forkyard init` writes gives away what must be secret.
+
+use super::first::init;
+use super::served::settle_nginx;
+use crate::support::daemon::directory;
+use crate::support::nginx::{Nginx, curl, free_port};
+use std::fs;
+
+/// Files of a project that no browser may have.
+const SECRETS: [&str; 24] = [
+    ".env",
+    ".env.local",
+    ".git/config",
+    ".git/HEAD",
+    ".svn/entries",
+    ".htpasswd",
+    ".htaccess",
+    ".user.ini",
+    ".ssh/id_rsa",
+    ".DS_Store",
+    "a/.env",
+    ".index.php.swp",
+    "vendor/autoload.php",
+    "vendor/composer/installed.json",
+    "composer.json",
+    "composer.lock",
+    "package.json",
+    "forkyard.toml",
+    "backup.sql",
+    "dump.sql.gz",
+    "wp-config.php.bak",
+    "index.php~",
+    "debug.log",
+    "php.ini",
+];
+/// What browsers get.
+const PUBLIC: [&str; 3] = [".well-known/acme-challenge/x", "css/vendor/x.css", "x.css"];
+
+/// The files of a project whose document root is below it are out of reach, and what is public is served.
+#[test]
+fn a_site_that_was_written_gives_no_secret_away() {
+    crate::support::place_library();
+    for (kind, documents) in [
+        ("php", ""),
+        ("php", "public"),
+        ("php", "web"),
+        ("php", "htdocs"),
+        ("python", ""),
+        ("asgi", ""),
+        ("ruby", ""),
+        ("node", ""),
+        ("sites", ""),
+    ] {
+        let case = format!("{kind} {documents}");
+        let dir = directory();
+        let app = dir.path().canonicalize().expect("path").join("app");
+        let front = app.join(documents);
+        let put = |path: std::path::PathBuf| {
+            fs::create_dir_all(path.parent().expect("a directory")).expect("mkdir");
+            fs::write(path, "hunter2").expect("write");
+        };
+        // In the project, and what begins with a dot where the pages are, too.
+        SECRETS.iter().for_each(|name| put(app.join(name)));
+        let dots = SECRETS
+            .iter()
+            .filter(|name| name.contains("/.") || name.starts_with('.'));
+        dots.for_each(|name| put(front.join(name)));
+        PUBLIC.iter().for_each(|name| put(front.join(name)));
+        for name in ["artisan", "manage.py", "config.ru", "app.js"] {
+            put(app.join(name));
+        }
+        put(front.join("index.php"));
+        if documents == "public" {
+            put(front.join("vendor/x.css"));
+        }
+        let (pool, site) = init(kind, "app", &app);
+        let port = free_port();
+        // Nothing answers behind it: what nginx passes on is 502.
+        let _nginx = Nginx::start("return 404;", &settle_nginx(&site, dir.path(), port));
+        let prefix = if kind == "sites" { "app/" } else { "" };
+        let ask = |name: &str| {
+            let url = format!("http://127.0.0.1:{port}/{prefix}{name}");
+            curl(&["-w", " %{http_code}", "--path-as-is", &url])
+        };
+        for name in SECRETS {
+            let said = ask(name);
+            assert!(!said.contains("hunter2"), "{case}: {name}: {said}");
+            if name.starts_with('.') {
+                assert!(said.ends_with(" 404"), "{case}: {name}: {said}");
+            }
+        }
+        let is_php = kind == "php";
+        for name in PUBLIC {
+            let said = ask(name);
+            let wanted = if is_php { "hunter2 200" } else { " 502" };
+            assert!(said.ends_with(wanted), "{case}: {name}: {said}");
+        }
+        if documents == "public" {
+            assert_eq!(ask("vendor/x.css"), "hunter2 200", "{case}");
+        }
+        if is_php {
+            let root = format!("script_root = \"{}\"", front.display());
+            assert!(pool.contains(root.trim_end_matches("/\"")), "{case}: {pool}");
+        }
+        // The front controller still answers.
+        assert!(ask("index.php").ends_with(" 502"), "{case}: {}", ask("index.php"));
+    }
+}

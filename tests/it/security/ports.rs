@@ -1,0 +1,179 @@
+//! A program of a pool listens on a port of 127.0.0.1, which any user of the machine may take once it is free.
+
+use super::{NOBODY, needs_root};
+use crate::support::daemon::{Daemon, make_writable, pool};
+use crate::support::nginx::curl;
+use crate::support::process;
+use crate::support::until;
+use nix::sys::signal::Signal;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// Tells its pid and its port.
+const PROGRAM: &str = r#"
+import os
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        body = f"{os.getpid()} {os.environ['PORT']}".encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *arguments):
+        pass
+
+ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
+"#;
+
+/// Takes a port as soon as it is free, says so, and answers everything. Bound to a device, it is found by no look-up without it.
+const THIEF: &str = r#"
+import os, socket, sys, threading
+os.setgroups([])
+os.setgid(UID)
+os.setuid(UID)
+server = socket.socket()
+server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+if sys.argv[2] == "lo":
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo\0")
+while True:
+    try:
+        server.bind(("127.0.0.1", int(sys.argv[1])))
+        break
+    except OSError:
+        pass
+server.listen(128)
+print("taken", flush=True)
+def serve(client):
+    while client.recv(65536):
+        client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nstolen")
+    client.close()
+while True:
+    threading.Thread(target=serve, args=(server.accept()[0],), daemon=True).start()
+"#;
+
+struct Thief(Child);
+
+impl Thief {
+    fn send(port: &str, device: &str) -> Thief {
+        let child = Command::new("/usr/bin/python3")
+            .args(["-c", &THIEF.replace("UID", &NOBODY.to_string()), port, device])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python3");
+        Thief(child)
+    }
+
+    fn wait_until_taken(&mut self) {
+        let mut line = String::new();
+        BufReader::new(self.0.stdout.take().expect("a pipe"))
+            .read_line(&mut line)
+            .expect("a line");
+        assert_eq!(line, "taken\n");
+    }
+}
+
+impl Drop for Thief {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn http_socket(dir: &Path) -> String {
+    dir.join("http.sock").display().to_string()
+}
+
+#[test]
+fn whoever_takes_a_programs_port_gets_none_of_its_requests() {
+    if needs_root() {
+        return;
+    }
+    let daemon = Daemon::start(|dir| {
+        std::fs::write(dir.join("program.py"), PROGRAM).expect("write");
+        make_writable(dir);
+        let settings = format!(
+            "user = \"www-data\"\npm = \"static\"\nmax_children = 1\nhttp_listen = \"{}\"\n",
+            http_socket(dir)
+        );
+        let application = format!(
+            "runtime = \"http\"\nroot = \"{}\"\nstart_command = \"python3 program.py\"\n",
+            dir.display()
+        );
+        pool(dir, "www", &settings, &application)
+    });
+    let socket = http_socket(&daemon.dir);
+    for device in ["", "lo"] {
+        let said = daemon.get("www", "x").body();
+        let (pid, port) = said.split_once(' ').expect("pid and port");
+        // So the master starts no other.
+        daemon.signal(Signal::SIGSTOP);
+        let mut thief = Thief::send(port, device);
+        process::signal(pid.parse().expect("a pid"), Signal::SIGKILL);
+        thief.wait_until_taken();
+        let (answer, page) = std::thread::scope(|scope| {
+            let by_fastcgi = scope.spawn(|| daemon.get("www", "x").body());
+            let by_http = scope.spawn(|| {
+                curl(&[
+                    "-s",
+                    "--unix-socket",
+                    &socket,
+                    "-b",
+                    "session=secret",
+                    "http://x/",
+                ])
+            });
+            // Both have asked at the port.
+            until("connections that were refused", || {
+                let are_over = by_fastcgi.is_finished() || by_http.is_finished();
+                (are_over || refused(port) >= 2).then_some(())
+            });
+            daemon.signal(Signal::SIGCONT);
+            (
+                by_fastcgi.join().expect("an answer"),
+                by_http.join().expect("an answer"),
+            )
+        });
+        for said in [&answer, &page] {
+            assert!(
+                said.contains(' ') && !said.contains(pid),
+                "{device}: {said}\n{}",
+                daemon.log()
+            );
+        }
+    }
+}
+
+/// Connections to this port that the worker has closed: their ends are in TIME_WAIT, or wait for the thief.
+fn refused(port: &str) -> usize {
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("/proc");
+    let port = format!(":{:04X}", port.parse::<u16>().expect("a port"));
+    let is_closing = |line: &&str| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        words.get(2).is_some_and(|remote| remote.ends_with(&port))
+            && matches!(words.get(3), Some(&("04" | "05" | "06")))
+    };
+    table.lines().filter(is_closing).count()
+}
+
+#[test]
+fn a_program_that_something_else_starts_may_be_any_users() {
+    if needs_root() {
+        return;
+    }
+    let port = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
+        listener.local_addr().expect("an address").port().to_string()
+    };
+    let mut other = Thief::send(&port, "");
+    other.wait_until_taken();
+    let daemon = Daemon::start(|dir| {
+        let settings = "user = \"www-data\"\npm = \"static\"\nmax_children = 1\n";
+        let application = format!("runtime = \"http\"\naddress = \"127.0.0.1:{port}\"\n");
+        pool(dir, "www", settings, &application)
+    });
+    assert_eq!(daemon.get("www", "x").body(), "stolen");
+}

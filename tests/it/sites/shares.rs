@@ -1,0 +1,110 @@
+//! What one user does takes nothing from another's applications.
+
+use super::Sites;
+use crate::skip::needs_root;
+use crate::support::fcgi::{Client, Params};
+use crate::support::{process, until};
+use nix::sys::signal::Signal;
+use std::fs;
+use std::process::Command;
+
+/// Starts only when the gate is there.
+const HANGING: &str = "import os, time\nwhile not os.path.exists(os.path.dirname(__file__) + '/tmp/gate'):\n    time.sleep(0.01)\n\
+    def application(environ, start_response):\n    start_response('200 OK', [('Content-Type', 'text/plain')])\n    return [b'late']\n";
+
+#[test]
+fn starts_of_one_user_that_hang_leave_another_its_first_answer() {
+    if needs_root() {
+        return;
+    }
+    // With the defaults: four starts at a time.
+    let sites = Sites::start("");
+    let names = ["one", "two", "three", "four", "five"];
+    let hanging: Vec<(Client, _)> = names
+        .iter()
+        .map(|name| {
+            let root = sites.add(name, 0, &[("passenger_wsgi.py", HANGING)]);
+            let params = Params::get(&root, "passenger_wsgi.py", "")
+                .with("FORKYARD_APP_ROOT", &root.display().to_string());
+            let mut client = sites.daemon.client("sites");
+            client.send(&params, b"").expect("send");
+            (client, root)
+        })
+        .collect();
+    until("four starts hang, and one request waits", || {
+        let status = sites.status();
+        let applications = status["book"]["applications"].as_array()?.clone();
+        let starting: u64 = applications
+            .iter()
+            .filter_map(|one| one["starting"].as_u64())
+            .sum();
+        (starting == 4 && status["book"]["waiting"] == 5).then_some(())
+    });
+    sites.wsgi("quiet", 1, "'quiet'");
+    assert_eq!(sites.body("/quiet/"), "quiet");
+    for (_, root) in &hanging {
+        fs::write(root.join("tmp/gate"), "").expect("write");
+    }
+    for (mut client, _) in hanging {
+        assert_eq!(client.answer().expect("answer").body(), "late");
+    }
+    sites.end();
+}
+
+#[test]
+fn connections_of_one_user_leave_descriptors_to_another() {
+    if needs_root() {
+        return;
+    }
+    let sites = Sites::start("max_request_queue_size = 0");
+    // The router may have 84 connections: it has its limit from the master.
+    let limited = Command::new("prlimit")
+        .args(["--nofile=160:160", "--pid", &sites.daemon.pid().to_string()])
+        .status();
+    assert!(limited.expect("prlimit").success());
+    let first = sites.companion("router");
+    process::signal(first, Signal::SIGKILL);
+    until("the next router", || {
+        let children = process::children(sites.daemon.pid());
+        let is_next = |pid: &u32| *pid != first && process::title(*pid) == "forkyard: router sites";
+        children.into_iter().find(is_next)
+    });
+    let code =
+        "while (!file_exists(__DIR__ . '/tmp/gate')) { clearstatcache(); usleep(10000); } echo 'slept';";
+    let root = sites.php("sleeper", 0, code);
+    sites.php("quiet", 1, "echo 'quiet';");
+    let params = Params::get(&root, "index.php", "").with("FORKYARD_APP_ROOT", &root.display().to_string());
+    let clients: Vec<Client> = (0..160)
+        .map(|_| {
+            let mut client = sites.daemon.client("sites");
+            client.send(&params, b"").expect("send");
+            client
+        })
+        .collect();
+    assert_eq!(sites.body("/quiet/"), "quiet");
+    fs::write(root.join("tmp/gate"), "").expect("write");
+    let (mut slept, mut refused) = (0, 0);
+    for mut client in clients {
+        match client.answer().expect("answer").body().as_str() {
+            "slept" => slept += 1,
+            _ => refused += 1,
+        }
+    }
+    assert!(slept > 10 && refused > 10, "{slept} {refused}");
+    sites.end();
+}
+
+#[test]
+fn roots_that_are_not_there_are_some_lines_of_the_log() {
+    let sites = Sites::start("");
+    for number in 0..40 {
+        assert_eq!(sites.get(&format!("/none{number}/")).0, 404);
+    }
+    let lines = |log: &str| {
+        log.lines()
+            .filter(|line| line.contains("no application: "))
+            .count()
+    };
+    assert_eq!(lines(&sites.daemon.log()), 10);
+    sites.end();
+}

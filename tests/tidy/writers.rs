@@ -1,0 +1,21 @@
+//! Who writes to a terminal.
+
+use super::sources;
+
+/// What others chose reaches a terminal through one function.
+#[test]
+fn commands_write_through_one_function() {
+    // It, and what writes texts of the program's own or of PHP.
+    const WRITERS: [&str; 3] = ["src/cli/output.rs", "src/cli/texts.rs", "src/cli/fpm.rs"];
+    for (name, text) in sources() {
+        if !name.starts_with("src/cli") || WRITERS.contains(&name.as_str()) {
+            continue;
+        }
+        let streams = text.split("io::std").skip(1);
+        for rest in streams.filter_map(|rest| rest.strip_prefix("out()").or(rest.strip_prefix("err()"))) {
+            let is_look = rest.starts_with(')') || rest.starts_with(".is_terminal()");
+            let line = rest.lines().next().unwrap_or_default();
+            assert!(is_look, "{name}: write by print! or output::draw: {line}");
+        }
+    }
+}
