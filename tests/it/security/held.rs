@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket};
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
@@ -58,6 +58,15 @@ impl Drop for Fuse {
         let _ = self.server.kill();
         let _ = self.server.wait();
         let _ = Command::new("umount").arg("--lazy").arg(&self.point).status();
+    }
+}
+
+/// Something mounted, until this is dropped.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
     }
 }
 
@@ -325,8 +334,10 @@ fn files_on_the_way_to_which_nothing_answers_do_not_hold_up_the_master() {
         return;
     };
     let own = held.dir.path().join("own");
-    fs::rename(&own, held.dir.path().join("moved")).expect("rename");
-    symlink(&held.fuse.point, &own).expect("symlink");
+    let mut command = Command::new("mount");
+    let mounted = command.arg("--bind").args([&held.fuse.point, &own]).status();
+    assert!(mounted.expect("mount").success());
+    let _mount = Mounted(own);
     held.fuse.stop();
     // Its start needs the file.
     let mut client = held.ask();

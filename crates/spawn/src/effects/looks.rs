@@ -50,7 +50,15 @@ const YES: &[u8] = b"yes";
 /// The processes that look at something, or clear it away, and the users whose it is.
 #[derive(Debug, Default)]
 pub(super) struct Lookers {
-    by_pid: BTreeMap<i32, (u32, Tick)>,
+    by_pid: BTreeMap<i32, Looker>,
+}
+
+/// One of them.
+#[derive(Debug)]
+struct Looker {
+    uid: u32,
+    begun: Tick,
+    clears: bool,
 }
 
 impl Lookers {
@@ -63,7 +71,7 @@ impl Lookers {
         let apart =
             apart.inspect_err(|error| log::warn!("no process can be made to look at a start: {error}"));
         let apart = apart.ok()?;
-        self.note(uid, apart.pid());
+        self.note(uid, apart.pid(), false);
         Some(apart)
     }
 
@@ -75,31 +83,37 @@ impl Lookers {
             );
         }
         match process::leave_apart(keep, work) {
-            Ok(pid) => self.note(uid, pid),
+            Ok(pid) => self.note(uid, pid, true),
             Err(error) => log::warn!("no process can be made to clear away what a start has left: {error}"),
         }
     }
 
-    fn note(&mut self, uid: u32, pid: i32) {
-        self.by_pid.insert(pid, (uid, clock::now()));
+    fn note(&mut self, uid: u32, pid: i32, clears: bool) {
+        let begun = clock::now();
+        self.by_pid.insert(pid, Looker { uid, begun, clears });
     }
 
     fn has_room(&mut self, uid: u32) -> bool {
         self.forget_ended(Duration::ZERO);
         let now = clock::now();
         let late = self.by_pid.values();
-        let late = late.filter(|(of, begun)| *of == uid && now.since(*begun) > LIMIT);
+        let late = late.filter(|one| one.uid == uid && now.since(one.begun) > LIMIT);
         late.count() < MOST_OF_A_USER
     }
 
-    /// Reaps those that end in this time. As long as one is our child its number is no other process'.
+    /// Reaps those that have ended, and those that clear something away and end in this time. As long as one is our child
+    /// its number is no other process'.
     fn forget_ended(&mut self, limit: Duration) {
         let end = clock::now() + limit;
-        let is_there = |pid: i32| {
-            let left = end.since(clock::now());
+        let is_there = |pid: i32, one: &Looker| {
+            let left = if one.clears {
+                end.since(clock::now())
+            } else {
+                Duration::ZERO
+            };
             process::is_child(pid) && process::reap_within(pid, left).is_none()
         };
-        self.by_pid.retain(|pid, _| is_there(*pid));
+        self.by_pid.retain(|pid, one| is_there(*pid, one));
     }
 
     /// A child was reaped. False: it is none of these.
@@ -107,7 +121,7 @@ impl Lookers {
         self.by_pid.remove(&pid).is_some()
     }
 
-    /// Waits until none is at work, for so long at most.
+    /// Waits until none clears anything away, for so long at most.
     pub(super) fn settle(&mut self, limit: Duration) {
         self.forget_ended(limit);
     }
@@ -201,6 +215,8 @@ impl Effects {
         let is_late = |live: &Live| live.look.as_ref().is_some_and(|look| look.due <= now);
         let late = self.live.iter().filter(|(_, live)| is_late(live));
         for id in late.map(|(id, _)| *id).collect::<Vec<_>>() {
+            // Its answer may be there, and this loop be late itself.
+            self.looked(id);
             let Some(look) = self.live.get_mut(&id).and_then(|live| live.look.take()) else {
                 continue;
             };
