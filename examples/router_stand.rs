@@ -174,7 +174,7 @@ impl Stand {
         pool.name = format!("stand:{}", application.display());
         // As an application's own pool is.
         let applications = pool.applications.take();
-        pool.tells_memory = applications.is_some_and(|all| all.options.memory_limit.is_some());
+        pool.told_memory_limit = applications.and_then(|all| all.options.memory_limit);
         let context = GenerationContext {
             settings: Settings {
                 pool: pool.into(),
@@ -297,6 +297,7 @@ impl Stand {
             number: look.number,
             found: found(&look.root, &self.directory),
             is_unknown: false,
+            refusal: None,
         };
         let message = serde_json::to_vec(&seen).expect("plain values");
         let _ = send_with(self.inspector.as_fd(), &message, &[]);

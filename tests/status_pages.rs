@@ -128,6 +128,7 @@ fn row(state: &'static str, start: i64, query: &str) -> WorkerRow {
         last_cpu: 0.0,
         last_memory: 0,
         in_flight: None,
+        quiet: 0,
     }
 }
 
@@ -148,6 +149,7 @@ fn snapshot(start: i64, workers: Vec<WorkerRow>) -> Snapshot {
         slow: 0,
         memory_peak: None,
         in_flight: None,
+        quiet: 0,
         workers,
     }
 }

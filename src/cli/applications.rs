@@ -195,13 +195,12 @@ fn restart_application(arguments: &Restart, application: PathBuf) -> Result<Comm
             .pools
             .iter()
             .filter_map(|pool| pool.applications.as_ref()?.view.as_ref());
-        let mut known = views
+        let known = views
             .filter_map(|view| view.get("applications")?.as_array())
-            .flatten();
-        match known
-            .find(|it| it.get("name").and_then(Value::as_str) == Some(&name))
-            .map(progress)
-        {
+            .flatten()
+            .filter(|it| it.get("name").and_then(Value::as_str) == Some(&name));
+        // Several pools may have it.
+        match known.map(progress).reduce(RestartProgress::and) {
             Some(RestartProgress::Over(instances)) => {
                 let now = match instances {
                     0 => "new instances come with the next requests".to_owned(),
@@ -236,6 +235,19 @@ enum RestartProgress {
     Over(usize),
     /// Why, and what goes on.
     Failed(String),
+}
+
+impl RestartProgress {
+    /// That of an application in two pools.
+    fn and(self, other: RestartProgress) -> RestartProgress {
+        match (self, other) {
+            (RestartProgress::Failed(why), _) | (_, RestartProgress::Failed(why)) => {
+                RestartProgress::Failed(why)
+            }
+            (RestartProgress::UnderWay, _) | (_, RestartProgress::UnderWay) => RestartProgress::UnderWay,
+            (RestartProgress::Over(one), RestartProgress::Over(other)) => RestartProgress::Over(one + other),
+        }
+    }
 }
 
 /// As the status shows an application.

@@ -2,7 +2,7 @@
 //! of start that the pools ask for.
 
 use super::output::refuse;
-use super::{EXIT_SOFTWARE, php_start, program_directory, reach};
+use super::{EXIT_SOFTWARE, php_start, program_directory, reach, unit};
 use crate::config::sharing::is_start_setting;
 use crate::config::{self, Application, Diagnostic, JobsStore, Kind, LeftOut, Loaded, Php, Pool, Severity};
 use crate::master;
@@ -116,6 +116,7 @@ fn further(loaded: &Loaded, directory: &Path) -> Vec<Diagnostic> {
             remedy,
         ));
     }
+    found.extend(unit::stops_late(loaded));
     let program = directory.join("forkyard-php");
     if !missing.contains(&program) {
         let faults = php_start::faults(&loaded.config, &program);

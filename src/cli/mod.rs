@@ -10,6 +10,7 @@ mod check;
 mod colour;
 mod control;
 mod fpm;
+mod full;
 mod health;
 mod import;
 mod init;
@@ -27,6 +28,7 @@ mod status;
 mod suggestions;
 mod takeover;
 mod texts;
+mod unit;
 
 use crate::config::{self, Config, LogLevel, LogTarget};
 use crate::control::protocol::Format;

@@ -188,7 +188,7 @@ fn draw(rows: &mut [[String; HEADS.len()]], columns: Option<usize>) -> Vec<(Stri
 fn hue(state: &str) -> Hue {
     match state {
         "serving" => Hue::Good,
-        "down" | "refusing" | "unreachable" => Hue::Bad,
+        "down" | "failing" | "unreachable" => Hue::Bad,
         _ => Hue::Changing,
     }
 }
@@ -318,7 +318,7 @@ mod tests {
     fn colours_are_beside_the_text() {
         for columns in [None, Some(10), Some(34), Some(120)] {
             let coloured = table(&status(), Sort::Name, columns, true);
-            for (word, code) in [("serving", 32), ("refusing", 31), ("down", 31)] {
+            for (word, code) in [("serving", 32), ("failing", 31), ("down", 31)] {
                 let mark = format!("\x1b[{code}m{word}\x1b[0m");
                 assert!(
                     columns < Some(40) && columns.is_some() || coloured.contains(&mark),
@@ -340,7 +340,7 @@ mod tests {
             "forkyard 1, pid 1, f\n\n\
              POOL                        PM      STATE     BUSY  IDLE  MAX  QUEUE  REQUESTS  SLOW  MEMORY    CPU\n\
              b-with-a-name-that-is-long  static  serving      3     1    4      2      1234     0   5 MiB  1.5 s\n\
-             a                           static  refusing     1     1    4      2         5     0   5 MiB  1.5 s\n\
+             a                           static  failing      1     1    4      2         5     0   5 MiB  1.5 s\n\
              c                           -       down         0     0    0      -         0     0       -  0.0 s\n\
              3 pools                                          4     2    8      4      1239     0  10 MiB  3.0 s\n\n\
              a: last error abc, requests are refused: it?fails\n\

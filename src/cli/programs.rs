@@ -24,6 +24,13 @@ pub(super) fn table(processes: &[Process], text: &mut String) {
     }
 }
 
+/// How many processes workers have started that are gone, if there are any.
+pub(super) fn left(orphans: u32, text: &mut String) {
+    if orphans > 0 {
+        let _ = writeln!(text, "  left by workers that are gone: {orphans} processes");
+    }
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use super::super::status::{Use, look_at};
@@ -52,6 +59,7 @@ pub(super) mod tests {
         let pool = Pool {
             name: "www".to_owned(),
             listen: "/run/s".to_owned(),
+            orphans: 0,
             failed_starts: 4,
             generations: vec![generation],
             ..Pool::default()

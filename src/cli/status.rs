@@ -116,7 +116,7 @@ pub(super) fn state(pool: &Pool) -> &'static str {
     };
     let has_router = pool.applications.as_ref().map(|it| it.router.is_some());
     if pool.last_error.as_ref().is_some_and(|error| error.refusing) {
-        "refusing"
+        "failing"
     } else if pool.unreachable && (has_router == Some(true) || is("serving")) {
         "unreachable"
     } else if has_router == Some(true) || is("serving") && !is("coming") {
@@ -161,7 +161,11 @@ pub(super) fn remarks(pool: &Pool) -> Vec<String> {
         };
         format!("last error {}{refusing}: {}", error.id, printable(&error.summary))
     });
-    problem.into_iter().chain(error).collect()
+    problem
+        .into_iter()
+        .chain(error)
+        .chain(super::full::remark(pool))
+        .collect()
 }
 
 /// Everything that is known of a pool.
@@ -179,49 +183,23 @@ pub(super) fn details(pool: &Pool) -> String {
         return text;
     }
     for generation in &pool.generations {
-        let kind = match generation.preloading.as_deref() {
-            Some("zygote") => "zygote",
-            _ => "preloader",
-        };
-        let preloader = generation
-            .preloader
-            .map_or_else(String::new, |pid| format!(", {kind} {pid}"));
         let _ = writeln!(
             text,
-            "  generation {}, {}, {}, {} workers{preloader}",
+            "  generation {}, {}, {}, {} workers{}",
             generation.id,
             generation.state,
             generation.pm,
-            generation.workers.len()
+            generation.workers.len(),
+            super::boot::preloader(generation)
         );
-        if let Some(reason) = &generation.unfit {
-            let _ = writeln!(
-                text,
-                "    has a preloader of its own and no zygote: {}",
-                printable(reason)
-            );
-        }
-        for left_out in &generation.left_out {
-            let _ = writeln!(
-                text,
-                "    without {} = {} ({}:{}), because PHP does not start with it: {}",
-                printable(&left_out.key),
-                printable(&left_out.value),
-                printable(&left_out.file),
-                left_out.line,
-                printable(&left_out.reason)
-            );
-        }
-        if let Some(boot) = &generation.boot {
-            let _ = writeln!(text, "    {}", super::boot::line(boot));
-        }
+        super::boot::of_generation(generation, &mut text);
         super::programs::table(&generation.programs, &mut text);
         for worker in &generation.workers {
             let _ = writeln!(
                 text,
                 "    {:>8}  {:<28} {:>10.1} s  {:>10} requests  {:>8}  {:>8}  {}",
                 or_none(worker.pid.map(|pid| pid.to_string())),
-                stage(worker),
+                super::full::stage(worker),
                 worker.for_ms as f64 / 1000.0,
                 worker.requests,
                 mebibytes(worker.memory),
@@ -231,14 +209,6 @@ pub(super) fn details(pool: &Pool) -> String {
         }
     }
     text
-}
-
-/// What a worker does, and how many requests it has, where that may be several.
-fn stage(worker: &Worker) -> String {
-    match worker.in_flight {
-        Some(count) if count > 0 => format!("{}, {count} in flight", worker.stage),
-        _ => worker.stage.clone(),
-    }
 }
 
 /// The request that a worker has, or had last, and its script.
@@ -299,6 +269,7 @@ fn summary(pool: &Pool, text: &mut String) {
     });
     let exits: String = exits.collect();
     let _ = writeln!(text, "  workers made {}{exits}", counts.starts);
+    super::programs::left(pool.orphans, text);
 }
 
 /// A signal's name, or its number where it has none.
@@ -378,6 +349,7 @@ fn one(application: &Value, text: &mut String) {
         "  {name}: restarts {}{remarks}",
         number(&application["restarts"])
     );
+    super::boot::loads_in_workers(application["connected_to"].as_str(), text);
     let programs = application["programs"].as_array().into_iter().flatten();
     let programs: Vec<Process> = programs
         .filter_map(|program| serde_json::from_value(program.clone()).ok())
@@ -468,6 +440,7 @@ pub(super) mod tests {
             version: "1".into(),
             config: "f".into(),
             pools: vec![Pool {
+                orphans: 0,
                 failed_starts: 3,
                 name: "s\"x".into(),
                 listen: "/run/s".into(),

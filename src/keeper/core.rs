@@ -7,19 +7,15 @@
 //!     └──────────────▶ Gone ◀───────────┘
 //! ```
 
+use crate::life::backoff::{FIRST as SHORT, LONGEST};
 use crate::tick::Tick;
 use std::time::Duration;
 
 /// One that lived this long is followed at once.
 const WELL_AFTER: Duration = Duration::from_secs(1);
-/// The wait after one that was ready and ended soon, and the first after one that never was ready.
-const SHORT: Duration = Duration::from_millis(100);
 /// The longest wait after a death by a signal: what killed one says nothing about the next, and with its start the next
 /// is there within a second. More than one start in half a second would only cost the workers processor time.
 const LONGEST_AFTER_SIGNAL: Duration = Duration::from_millis(500);
-/// The longest wait after some that ended by an error of their own, or could not be started: the next would hardly do
-/// better.
-const LONGEST: Duration = Duration::from_secs(30);
 /// Exit code where a first master was killed (sysexits.h, EX_SOFTWARE).
 const EXIT_SOFTWARE: u8 = 70;
 

@@ -26,7 +26,7 @@ impl Expulsions {
 }
 
 impl Master {
-    /// Has an application's router restart it. `starts`: it is started if it does not run. `None` here and below: it is answered
+    /// Has the routers of all pools that have an application restart it. `starts`: it is started if it does not run. `None` here and below: it is answered
     /// later, or was already.
     pub(super) fn restart_application(
         &mut self,
@@ -35,8 +35,8 @@ impl Master {
         rolling: Option<bool>,
         starts: bool,
     ) -> Option<Answer> {
-        let id = match self.executor.applications.router_for(application) {
-            Ok(id) => id,
+        let (first, others) = match self.executor.applications.routers_for(application) {
+            Ok(found) => found,
             Err(message) => return Some(Answer::refusal(message)),
         };
         // The router learns whose application it is, if it does not run.
@@ -45,9 +45,17 @@ impl Master {
             (true, Rights::All) => Unstarted::Starts,
             (true, Rights::Own(uid)) => Unstarted::StartsFor(uid),
         };
-        let is_known = self.executor.knows_application(id, application);
+        let all = std::iter::once(first).chain(others);
+        let mut chosen: Vec<PoolId> = all
+            .filter(|id| self.executor.knows_application(*id, application))
+            .collect();
+        let is_known = !chosen.is_empty();
+        if !is_known {
+            chosen.push(first);
+        }
         if is_known || !starts {
-            if let Err(message) = self.executor.may_touch(asker, id, application) {
+            let may_touch = |id: &PoolId| self.executor.may_touch(asker, *id, application);
+            if let Some(message) = chosen.iter().find_map(|id| may_touch(id).err()) {
                 return Some(Answer::refusal(message));
             }
         }
@@ -56,7 +64,7 @@ impl Master {
             rolling,
             unstarted,
         };
-        self.executor.pass_on(id, asker, request);
+        self.executor.pass_restart_on(&chosen, asker, &request, starts);
         None
     }
 

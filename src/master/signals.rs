@@ -225,6 +225,7 @@ impl Master {
     pub(super) fn advance(&mut self, cause: LifecycleCause) {
         let (lifecycle, step) = self.lifecycle.after(cause);
         self.lifecycle = lifecycle;
+        self.executor.orphans.daemon_stops = lifecycle.stopping().is_some();
         match step {
             LifecycleAction::Nothing => {}
             LifecycleAction::Rehearse => self.rehearse(),

@@ -67,6 +67,7 @@ pub(crate) fn run(
     let names = crate::listen::fpm_variables();
     let (before, stored) = (inherited.config.clone(), inherited.stored.clone());
     let stopping = inherited.document.as_ref().and_then(|document| document.stopping);
+    executor.orphans.daemon_stops = stopping.is_some();
     let adopted = executor.adopt(inherited, &config);
     process::forget_variables(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let mut manager = Manager::default();
@@ -125,6 +126,7 @@ pub(crate) fn run(
     master.executor.end_reporters();
     master.executor.end_unavailable_responders();
     master.executor.end_routers();
+    master.executor.end_orphans();
     master.executor.helpers.end_zygotes();
     master.executor.helpers.end_spawner();
     master.executor.pools.remove_socket_files();

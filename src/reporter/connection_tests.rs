@@ -54,6 +54,7 @@ fn snapshot() -> Snapshot {
         last_cpu: 0.0,
         last_memory: 0,
         in_flight: None,
+        quiet: 0,
     };
     Snapshot {
         pool: "www".to_owned(),
@@ -71,6 +72,7 @@ fn snapshot() -> Snapshot {
         slow: 0,
         memory_peak: None,
         in_flight: None,
+        quiet: 0,
         workers: vec![row; 500],
     }
 }

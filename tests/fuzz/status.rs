@@ -36,6 +36,7 @@ pub(super) fn pages(input: &[u8]) {
         last_cpu: f64::from_bits(number),
         last_memory: number,
         in_flight: Some(number as u32).filter(|_| number % 2 == 0),
+        quiet: number as u32,
     };
     let snapshot = Snapshot {
         pool: "www".to_owned(),
@@ -53,6 +54,7 @@ pub(super) fn pages(input: &[u8]) {
         slow: number,
         memory_peak: Some(number),
         in_flight: Some(number as u32),
+        quiet: number as u32,
         workers: vec![row],
     };
     let page = |format| render(&snapshot, Selection { format, full: true });

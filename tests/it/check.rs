@@ -309,6 +309,35 @@ fn strict_takes_warnings_for_errors() {
 }
 
 #[test]
+fn a_stop_that_may_take_longer_than_systemd_waits_is_a_warning() {
+    let dir = directory();
+    let path = dir.path();
+    let text = |control: &str, stop: &str| {
+        let pool = pool(
+            path,
+            "www",
+            &format!("{ONDEMAND}{stop}"),
+            &format!("runtime = \"cgi\"\nroot = \"{}\"\n", path.display()),
+        );
+        format!("[global]\n{control}\n{pool}")
+    };
+    let (code, said) = check(path, &text("", ""), &["--strict"]);
+    assert_eq!(code, Some(0), "{said}");
+    for (control, stop) in [
+        ("process_control_timeout = \"1h\"", ""),
+        ("", "stop_timeout = \"1h\"\n"),
+    ] {
+        let (code, said) = check(path, &text(control, stop), &[]);
+        assert_eq!(code, Some(0), "{said}");
+        let warning = "warning: [pool www] stop_timeout: with process_control_timeout a stop may take 36";
+        assert!(
+            said.contains(warning) && said.contains("TimeoutStopSec"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn the_versions_of_php_are_listed() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
     let output = command.arg("php").output().expect("forkyard");

@@ -235,6 +235,7 @@ fn assert_documented(samples: &Samples) {
     let names = names.chain([
         "forkyard_pool_worker_exits_total",
         "forkyard_pool_requests_in_flight",
+        "forkyard_pool_idle_streams",
         "forkyard_pool_boot_info",
         "forkyard_pool_boot_requests",
         "forkyard_pool_boot_rewinding_seconds",

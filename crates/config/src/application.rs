@@ -2,6 +2,7 @@
 
 use super::model::Address;
 use crate::path_pattern::PathPattern;
+pub use forkyard_protocol::inspector::Preload;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -195,6 +196,9 @@ pub struct Wrapped {
     /// The interpreter's code is put into huge pages.
     #[serde(default)]
     pub huge_code_pages: bool,
+    /// Where the application is loaded.
+    #[serde(default)]
+    pub preload: Preload,
 }
 
 fn one() -> u32 {
@@ -215,6 +219,9 @@ impl Wrapped {
     /// After how many requests of a worker the next preloader is made, where the present one is the last of so many that
     /// were made so. `None`: there is to be no further one.
     pub fn refork_at(&self, promotions: usize) -> Option<u64> {
+        if self.preload == Preload::Never {
+            return None;
+        }
         let until = self.refork_after.iter().position(|requests| *requests == 0);
         let wanted = &self.refork_after[..until.unwrap_or(self.refork_after.len())];
         match wanted.get(promotions) {
@@ -226,6 +233,13 @@ impl Wrapped {
 }
 
 impl Application {
+    /// Lets each worker load it, if it is one in Python or Ruby.
+    pub fn load_in_workers(&mut self) {
+        if let Application::Wrapped(wrapped) = self {
+            wrapped.preload = Preload::Never;
+        }
+    }
+
     /// Whether the status page has the most memory of a request: php-fpm's has it from PHP 8.4 on.
     pub fn has_memory_peak(&self) -> bool {
         matches!(self, Application::Php(php) if !super::php::is_before(&php.version, "8.4"))

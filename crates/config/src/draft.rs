@@ -6,8 +6,8 @@ use super::flat_keys::{Entries, Field, FlatKeys};
 use super::report::Report;
 use super::units::{
     Bounds, Children, ConnectionsChoice, Core, Counts, ErrorRule, Facility, FileMode, Flag, Format,
-    Handshake, IniValue, IsolationChoice, Level, Manager, PreloaderChoice, Reload, RequestRule, Routing,
-    Size, TermRule, Text, Texts, Time, Whole, WorkerModeChoice,
+    Handshake, IniValue, IsolationChoice, Level, Manager, PreloadRule, PreloaderChoice, Reload, RequestRule,
+    Routing, Size, TermRule, Text, Texts, Time, Whole, WorkerModeChoice,
 };
 
 /// Makes a struct of fields, the list of their keys, and the function that reads them.
@@ -96,6 +96,7 @@ draft! {
             memory_limit: Size = "memory_limit",
             request_terminate_timeout: Time = "request_terminate_timeout",
             request_terminate_timeout_track_finished: Flag = "request_terminate_timeout_track_finished",
+            stop_timeout: Time = "stop_timeout",
             slowlog: Text = "slowlog",
             request_slowlog_timeout: Time = "request_slowlog_timeout",
             request_slowlog_trace_depth: Whole = "request_slowlog_trace_depth",
@@ -245,6 +246,7 @@ draft! {
             preloader_idle_timeout: Time = "application.preloader_idle_timeout",
             refork_after: Counts = "application.refork_after",
             huge_code_pages: Flag = "application.huge_code_pages",
+            preload: PreloadRule = "application.preload",
             start_timeout: Time = "application.start_timeout",
         }
         tables {}

@@ -184,6 +184,9 @@ pub struct Pool {
     /// `request_terminate_timeout` also counts after the application has ended its answer.
     #[serde(default)]
     pub request_terminate_timeout_track_finished: bool,
+    /// From SIGTERM to SIGKILL, when a worker or a program is stopped.
+    #[serde(default = "default_stop_timeout")]
+    pub stop_timeout: Duration,
     /// Where and when a slow request is written down; `None`: it isn't.
     pub slow_log: Option<SlowLog>,
     /// How long a silent client may keep a worker waiting, at each read and write.
@@ -214,9 +217,9 @@ pub struct Pool {
     /// pool belongs to no such application, or the owner of its files does not matter.
     #[serde(default)]
     pub origin: Option<Origin>,
-    /// Its workers tell their router how much memory they use: the application pool limits it.
+    /// The limit of an application pool: workers tell their router how much memory they use, and it decides.
     #[serde(default)]
-    pub tells_memory: bool,
+    pub told_memory_limit: Option<u64>,
     /// `RLIMIT_NOFILE` of the workers.
     pub rlimit_files: Option<u64>,
     /// `RLIMIT_CORE` of the workers.
@@ -265,6 +268,13 @@ pub struct Pool {
     pub application: Application,
     /// `Some`: requests go to many applications; what is said of one is then what holds for each.
     pub applications: Option<Box<super::applications::Applications>>,
+}
+
+/// From SIGTERM to SIGKILL in a pool of one application that does not say it.
+pub(crate) const DEFAULT_STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+fn default_stop_timeout() -> Duration {
+    DEFAULT_STOP_TIMEOUT
 }
 
 /// What is closed to a pool's processes beyond the rights of their user. By default nothing.

@@ -18,7 +18,7 @@ use crate::application::{Listens, MOST_CONCURRENCY, MOST_THREADS};
 use forkyard_protocol::inspector::{Handshake, Kind as Runtime, Settings};
 
 /// The keys of `forkyard.toml`.
-pub const KEYS: [&str; 19] = [
+pub const KEYS: [&str; 20] = [
     "runtime",
     "entry",
     "start_command",
@@ -30,6 +30,7 @@ pub const KEYS: [&str; 19] = [
     "threads",
     "instances",
     "handshake",
+    "preload",
     "max_idle_time",
     "max_request_time",
     "max_request_queue_size",
@@ -145,6 +146,7 @@ fn read(source: &Source<'_>, diagnostics: &mut Diagnostics) -> Option<Settings> 
     let threads = number_to(&flat_keys.take("threads", report), 1, MOST_THREADS.into(), report);
     let instances = number(&flat_keys.take("instances", report), 1, report);
     let handshake: Field<units::Handshake> = flat_keys.take("handshake", report);
+    let preload: Field<units::PreloadRule> = flat_keys.take("preload", report);
     let max_idle_time = time(&flat_keys.take("max_idle_time", report), report);
     let max_request_time = time(&flat_keys.take("max_request_time", report), report);
     let max_request_queue_size = number(&flat_keys.take("max_request_queue_size", report), 1, report);
@@ -168,6 +170,7 @@ fn read(source: &Source<'_>, diagnostics: &mut Diagnostics) -> Option<Settings> 
         handshake: handshake
             .written()
             .map(|written| where_it_listens(written.value.0)),
+        preload: preload.written().map(|written| written.value.0),
         max_idle_time,
         max_request_time,
         max_request_queue_size,

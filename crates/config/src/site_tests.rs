@@ -1,4 +1,5 @@
 use super::*;
+use forkyard_protocol::inspector::Preload;
 
 const PATH: &str = "/srv/shop/forkyard.toml";
 
@@ -9,7 +10,7 @@ fn parsed(text: &str) -> Result<Settings, String> {
 #[test]
 fn every_key_is_read() {
     let text = "runtime = \"wsgi\"\nentry = \"shop.wsgi:app\"\nstart_command = \"run\"\nmax_per_app = 2\n\
-                min_instances = 0\nmax_requests = 500\nconcurrency = 0\nthreads = 4\ninstances = 3\nhandshake = true\nmax_idle_time = \"1m\"\n\
+                min_instances = 0\nmax_requests = 500\nconcurrency = 0\nthreads = 4\ninstances = 3\nhandshake = true\npreload = false\nmax_idle_time = \"1m\"\n\
                 max_request_time = 30\nmax_request_queue_size = 9\nmemory_limit = \"200M\"\nstart_timeout = \"5s\"\n\
                 rolling_restarts = true\napp_log = \"log/app.log\"\nenv_file = \".env\"\n[env]\nA = \"1\"\nLD_PRELOAD = \"\"\n";
     let settings = parsed(text).unwrap();
@@ -53,6 +54,10 @@ fn every_key_is_read() {
         .collect();
     assert_eq!(env, [("A", "1"), ("LD_PRELOAD", "")]);
     assert_eq!(parsed(""), Ok(Settings::default()));
+    assert_eq!(settings.preload, Some(Preload::Never));
+    let preload = |text: &str| parsed(&format!("preload = {text}")).unwrap().preload;
+    assert_eq!(preload("\"auto\""), Some(Preload::Auto));
+    assert_eq!(preload("true"), Some(Preload::Always));
     let handshake = |text: &str| parsed(&format!("handshake = {text}")).unwrap().handshake;
     assert_eq!(handshake("\"socket\""), Some(Handshake::Socket));
     assert_eq!(handshake("false"), Some(Handshake::Usual));

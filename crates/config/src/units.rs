@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 
-use super::application::{BootConnections, Isolation, Listens, Preloading, RequestSettings, WorkerMode};
+use super::application::{
+    BootConnections, Isolation, Listens, Preload, Preloading, RequestSettings, WorkerMode,
+};
 use super::model::{CoreLimit, LogFormat, LogLevel, OnError, ReloadWhen};
 
 /// Longest duration: ten years. Keeps sums of times far from any overflow.
@@ -106,6 +108,10 @@ pub(super) struct ErrorRule(pub(super) OnError);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Handshake(pub(super) Listens);
 
+/// Where an application is loaded: a flag, or `"auto"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PreloadRule(pub(super) Preload);
+
 /// `"own"` or `"zygote"`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PreloaderChoice(pub(super) Preloading);
@@ -165,6 +171,7 @@ forms! {
     IsolationChoice: Isolation,
     ConnectionsChoice: BootConnections,
     Handshake: Listens,
+    PreloadRule: Preload,
 }
 
 /// `10`, `"10"`, `"500ms"`, `"10s"`, `"5m"`, `"2h"`, `"1d"`.
@@ -434,6 +441,12 @@ form!(
     "a kind of handshake; write true, false or \"socket\"",
     str | text | (text == "socket").then_some(Handshake(Listens::Socket)),
     flag | flag | Handshake(if flag { Listens::Handshake } else { Listens::Port })
+);
+form!(
+    PreloadRule,
+    "a place to load the application; write \"auto\", true or false",
+    str | text | (text == "auto").then_some(PreloadRule(Preload::Auto)),
+    flag | flag | PreloadRule(if flag { Preload::Always } else { Preload::Never })
 );
 form!(
     PreloaderChoice,

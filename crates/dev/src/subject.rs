@@ -95,7 +95,7 @@ pub(crate) fn inspect(root: &Path) -> Result<Subject, String> {
             documents: Some(root.to_owned()),
             what: What::Documents,
         }),
-        Err(error) => Err(error),
+        Err(refused) => Err(refused.why),
     }
 }
 

@@ -207,6 +207,7 @@ pub(crate) fn ready(php: &Php, has_memory: bool, boot: Option<BootTimes>) -> Ans
         stack: Some(StackSource::Php(php.stack())),
         has_memory,
         boot: boot.map(Box::new),
+        connected_to: None,
     }
 }
 

@@ -304,6 +304,9 @@ pub struct Pool {
     /// Processor time of its workers so far, of those that are gone as well, milliseconds.
     #[serde(default)]
     pub cpu_ms: u64,
+    /// Processes that workers which are gone have started, and that are still there.
+    #[serde(default)]
+    pub orphans: u32,
     /// Why its application could not be started, the last time that it could not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LastError>,
@@ -451,6 +454,9 @@ pub struct Generation {
     /// Of an application that boots once: how, and what came of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<Boot>,
+    /// Each worker loads the application, because it had connected to these servers when it was loaded before the workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connected_to: Option<String>,
     /// The processes of its program, by place; of programs that workers start, by their workers' slots.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<Process>,
@@ -535,6 +541,12 @@ pub struct Worker {
     /// Requests that it serves now, where that may be several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<u32>,
+    /// Those of them whose answers have begun and from which nothing comes; they do not count against `concurrency`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_streams: Option<u32>,
+    /// It has as many as it may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full: Option<bool>,
     /// The script that it runs, or ran last.
     pub script: String,
     /// The request's method, URI and query string; of the last one if it is idle.
@@ -553,45 +565,4 @@ pub struct Worker {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn requests_are_as_documented() {
-        let read = |text| serde_json::from_str::<Request>(text).ok();
-        assert_eq!(read(r#"{"command":"ping"}"#), Some(Request::Ping {}));
-        assert_eq!(read(r#"{"command":"status"}"#), Some(Request::Status {}));
-        assert_eq!(read(r#"{"command":"upgrade"}"#), Some(Request::Upgrade {}));
-        assert_eq!(
-            read(r#"{"command":"reload"}"#),
-            Some(Request::Reload { all: false })
-        );
-        assert_eq!(
-            read(r#"{"command":"reload","all":true}"#),
-            Some(Request::Reload { all: true })
-        );
-        assert_eq!(read(r#"{"command":"reload","al":true}"#), None);
-        assert_eq!(read(r#"{"command":"dance"}"#), None);
-        assert_eq!(read("reload"), None);
-    }
-
-    #[test]
-    fn answers_are_as_documented() {
-        let error = Answer::Error {
-            message: "no".into(),
-            errors: vec![],
-        };
-        assert_eq!(
-            serde_json::to_string(&error).unwrap(),
-            r#"{"result":"error","message":"no"}"#
-        );
-        let reloaded = Answer::Reloaded(Box::new(Reloaded {
-            kept: vec!["www".into()],
-            ..Reloaded::default()
-        }));
-        assert_eq!(
-            serde_json::to_string(&reloaded).unwrap(),
-            r#"{"result":"reloaded","added":[],"replaced":[],"kept":["www"],"removed":[],"failed":[]}"#
-        );
-    }
-}
+mod tests;

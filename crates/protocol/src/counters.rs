@@ -49,7 +49,7 @@ pub enum ExitCause {
     Retired,
     /// By itself and well, after `max_requests` for one.
     Finished,
-    /// The master ended it: its request, or it itself, took too long.
+    /// The master ended it, or it did so itself: its request, or it itself, took too long.
     Terminated,
     /// By itself, with a code that is not 0.
     Exit,
@@ -57,6 +57,8 @@ pub enum ExitCause {
     Signal,
     /// It was not the master's child.
     Unknown,
+    /// By itself, because it used more than `memory_limit`.
+    Memory,
     /// By itself, of an application that boots once, after `loop_requests`.
     LoopRequests,
     /// The same, because it used more than `loop_memory`.
@@ -72,13 +74,15 @@ pub enum ExitCause {
 }
 
 /// Those that a worker says by itself before it ends.
-const SAID: [ExitCause; 6] = [
+const SAID: [ExitCause; 8] = [
     ExitCause::LoopRequests,
     ExitCause::LoopMemory,
     ExitCause::ScriptEnded,
     ExitCause::ScriptFailed,
     ExitCause::ClientLeft,
     ExitCause::NotPutBack,
+    ExitCause::Memory,
+    ExitCause::Terminated,
 ];
 
 impl ExitCause {
@@ -91,6 +95,7 @@ impl ExitCause {
             ExitCause::Exit => "exit",
             ExitCause::Signal => "signal",
             ExitCause::Unknown => "unknown",
+            ExitCause::Memory => "memory",
             ExitCause::LoopRequests => "loop_requests",
             ExitCause::LoopMemory => "loop_memory",
             ExitCause::ScriptEnded => "script_ended",

@@ -3,10 +3,13 @@
 use forkyard_base::origin::Origin;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Most bytes of a message.
 pub const MOST_BYTES: usize = 64 * 1024;
+
+/// The number of an answer that the master has not asked for: the router has had it, and it is a refusal.
+pub const UNASKED: u64 = 0;
 
 /// A question or an answer as a message; `None`: it is too long for one, or has a path in it that is not UTF-8.
 pub fn encode<T: Serialize>(value: &T) -> Option<Vec<u8>> {
@@ -36,6 +39,35 @@ pub struct InspectReply {
     /// Nothing could be looked at: whether there is an application is not known.
     #[serde(default)]
     pub is_unknown: bool,
+    /// Of a directory that is there and not run, or can't be looked at; absent: there is no such directory, or it is run.
+    #[serde(default)]
+    pub refusal: Option<Refusal>,
+}
+
+/// A directory that is not run.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Refusal {
+    /// Names the error, in the log, in reports and to visitors. The same mistake keeps it.
+    pub id: u32,
+    /// The directory, by its real path where that is known.
+    pub root: PathBuf,
+    /// Its owner, user and group, who may read why; absent: root alone may.
+    pub owner: Option<(u32, u32)>,
+    /// Nothing says that it is to be an application. Otherwise something is wrong with it.
+    pub is_no_application: bool,
+}
+
+impl Refusal {
+    /// One whose error has no name yet, of a directory with which something is wrong.
+    pub fn of(root: &Path, owner: Option<(u32, u32)>) -> Refusal {
+        Refusal {
+            // No name is longer in a message.
+            id: u32::MAX,
+            root: root.to_owned(),
+            owner,
+            is_no_application: false,
+        }
+    }
 }
 
 /// An application.
@@ -96,6 +128,19 @@ pub enum Handshake {
     Socket,
 }
 
+/// Where an application in Python or Ruby is loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Preload {
+    /// In the preloader, of which workers are forked; in each worker if it has left a connection open there.
+    #[default]
+    Auto,
+    /// In the preloader.
+    Always,
+    /// In each worker.
+    Never,
+}
+
 /// What an application may say of itself in its `forkyard.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -128,6 +173,9 @@ pub struct Settings {
     /// Where its program listens.
     #[serde(default)]
     pub handshake: Option<Handshake>,
+    /// Where it is loaded.
+    #[serde(default)]
+    pub preload: Option<Preload>,
     /// Time without a request after which an instance is stopped.
     #[serde(default)]
     pub max_idle_time: Option<std::time::Duration>,

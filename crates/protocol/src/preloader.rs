@@ -137,6 +137,9 @@ pub enum Answer {
         /// The application has booted, too.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         boot: Option<Box<BootTimes>>,
+        /// Each worker loads the application: it had connected to these servers when it was loaded before the workers.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        connected_to: Option<String>,
     },
     /// Instead: PHP, as it is configured, can't be started once for pools of several users. The process waits for its end.
     Unfit {
@@ -265,6 +268,7 @@ mod tests {
                 stack: None,
                 has_memory: false,
                 boot: None,
+                connected_to: None,
             }),
             r#"{"result":"ready","version":"8.2.35","extensions":"/usr/lib/php/20220829","loaded":["/opt/a.so"],"is_code_cached":false}"#
         );

@@ -89,6 +89,8 @@ pub mod slot {
     pub const REWOUND: usize = LEAVING + 1;
     /// How many words that are.
     pub const REWOUND_WORDS: usize = 3;
+    /// When such a worker last said in the log that all of the pool are full, monotonic nanoseconds; 0: it has not.
+    pub const SAID_FULL: usize = REWOUND + REWOUND_WORDS;
     /// The texts' first words and room, bytes: method, URI, query, script, user.
     pub const TEXTS: [(usize, usize); 5] = [(16, 32), (20, 1024), (148, 1024), (276, 1024), (404, 128)];
 }
@@ -105,7 +107,7 @@ mod tests {
             assert!(first >= end && bytes % 8 == 0 && bytes < 4096);
             end = first + bytes / 8;
         }
-        assert!(end <= slot::PROGRAM && slot::REWOUND + slot::REWOUND_WORDS <= PAGE_WORDS);
+        assert!(end <= slot::PROGRAM && slot::SAID_FULL < PAGE_WORDS);
         const { assert!(header::USED >= header::RETIRE + header::BITS_WORDS) };
         const { assert!(header::USED + header::BITS_WORDS <= PAGE_WORDS) };
     }

@@ -5,6 +5,9 @@
 pub struct Load {
     /// Requests that it has and that are not answered yet.
     pub in_flight: u32,
+    /// Those of them that it leaves out of the number that it may have: their answers have begun, and nothing comes. Fewer
+    /// than 2^30 can be told.
+    pub quiet: u32,
     /// It takes another one at once: it has fewer than it may have, and its event loop is not held up.
     pub has_room: bool,
     /// It serves several requests at a time.
@@ -13,16 +16,21 @@ pub struct Load {
 
 const HAS_ROOM: u64 = 1 << 32;
 const IS_TOLD: u64 = 1 << 33;
+const QUIET: u32 = 34;
+/// The most that a worker can tell of.
+const MOST_QUIET: u32 = (1 << 30) - 1;
 
 impl Load {
     pub(super) fn to_word(self) -> u64 {
         let bit = |is: bool, bit: u64| if is { bit } else { 0 };
-        u64::from(self.in_flight) | bit(self.has_room, HAS_ROOM) | bit(self.is_told, IS_TOLD)
+        let quiet = u64::from(self.quiet.min(MOST_QUIET)) << QUIET;
+        u64::from(self.in_flight) | bit(self.has_room, HAS_ROOM) | bit(self.is_told, IS_TOLD) | quiet
     }
 
     pub(super) fn from_word(word: u64) -> Load {
         Load {
             in_flight: word as u32,
+            quiet: (word >> QUIET) as u32,
             has_room: word & HAS_ROOM != 0,
             is_told: word & IS_TOLD != 0,
         }
@@ -44,6 +52,7 @@ mod tests {
     fn load(in_flight: u32, has_room: bool) -> Load {
         Load {
             in_flight,
+            quiet: in_flight / 2,
             has_room,
             is_told: true,
         }
@@ -54,7 +63,10 @@ mod tests {
         for load in [
             load(0, true),
             load(7, false),
-            load(u32::MAX, true),
+            Load {
+                quiet: MOST_QUIET,
+                ..load(u32::MAX, true)
+            },
             Load::default(),
         ] {
             assert_eq!(Load::from_word(load.to_word()), load);

@@ -130,6 +130,11 @@ impl<'a> SlotWriter<'a> {
         self.words[slot::LOAD].store(load.to_word(), Ordering::SeqCst);
     }
 
+    /// The worker has said in the log that all workers are full.
+    pub fn said_full(&self, now: Tick) {
+        self.words[slot::SAID_FULL].store(now.as_nanos(), Ordering::Relaxed);
+    }
+
     /// A request was taken up while others are under way: it is counted and not shown.
     pub fn count_request(&self) {
         let requests = self.words[slot::REQUESTS].load(Ordering::Relaxed) + 1;

@@ -8,7 +8,7 @@ pub mod setupper;
 pub mod source;
 mod workdir;
 
-use forkyard_core::spawn::capture;
+pub use forkyard_core::spawn::capture;
 pub use forkyard_core::spawn::{
     action, error, event, handshake, journey, machine, plan, report, self_spawn, start_failure, step,
     under_way, user,

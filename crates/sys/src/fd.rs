@@ -243,6 +243,34 @@ unsafe fn close_range(first: libc::c_uint, last: libc::c_uint) {
     }
 }
 
+/// Leaves to the program that this process becomes the standard streams and these descriptors, and no other.
+///
+/// # Errors
+/// fcntl(2), of one of them.
+pub fn pass_on_only(kept: &[RawFd]) -> Result<()> {
+    // There from Linux 5.11 on.
+    // SAFETY: a system call with three numbers, which closes nothing now.
+    let failed = unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            3,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        )
+    } != 0;
+    if failed {
+        for (number, _) in open_ones()?.iter().filter(|(number, _)| *number > 2) {
+            // SAFETY: only borrowed for one call, which fails for a descriptor that is not open.
+            let _ = set_close_on_exec(unsafe { BorrowedFd::borrow_raw(*number) }, true);
+        }
+    }
+    for number in kept {
+        // SAFETY: the same.
+        set_close_on_exec(unsafe { BorrowedFd::borrow_raw(*number) }, false)?;
+    }
+    Ok(())
+}
+
 /// The descriptors that this process has open, and where each leads, as /proc says it.
 ///
 /// # Errors

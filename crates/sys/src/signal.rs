@@ -55,6 +55,13 @@ pub fn end_by_pipe() -> ! {
     std::process::exit(128 + Signal::SIGPIPE as i32)
 }
 
+/// Children that end can be waited for, whatever this process did with SIGCHLD before.
+pub fn notice_children() {
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    // SAFETY: the default action runs no code of ours.
+    let _ = unsafe { sigaction(Signal::SIGCHLD, &default) };
+}
+
 /// Writing to a closed pipe or socket is an error, not a signal.
 pub fn ignore_pipe() {
     let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());

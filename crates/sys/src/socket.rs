@@ -236,6 +236,39 @@ pub fn peer_name(socket: BorrowedFd<'_>) -> Option<String> {
     (!name.is_empty()).then_some(name)
 }
 
+/// Where a stream socket leads that is connected to a server: an address, or the path of a unix socket, of an abstract one with @ in
+/// front. `None`: it is no such socket, or one end of a pair, which has no name.
+pub fn server_name(number: RawFd) -> Option<String> {
+    // SAFETY: only asked about at once, and a number that is not open is an error of the call.
+    let socket = unsafe { BorrowedFd::borrow_raw(number) };
+    use nix::sys::socket::sockopt::SockType as KindOfSocket;
+    let kind = nix::sys::socket::getsockopt(&socket, KindOfSocket).ok()?;
+    if kind != nix::sys::socket::SockType::Stream {
+        return None;
+    }
+    let address = nix::sys::socket::getpeername::<SockaddrStorage>(socket.as_raw_fd()).ok()?;
+    let Some(unix) = address.as_unix_addr() else {
+        let is_of_network = address.as_sockaddr_in().is_some() || address.as_sockaddr_in6().is_some();
+        return is_of_network.then(|| address.to_string());
+    };
+    match (unix.path(), unix.as_abstract()) {
+        (Some(path), _) => Some(path.display().to_string()),
+        (None, Some(name)) => Some(format!("@{}", String::from_utf8_lossy(name))),
+        (None, None) => None,
+    }
+}
+
+/// The port of this machine that a socket of a network has, and whether it listens there.
+pub fn own_port(number: RawFd) -> Option<(u16, bool)> {
+    // SAFETY: only asked about at once, and a number that is not open is an error of the call.
+    let socket = unsafe { BorrowedFd::borrow_raw(number) };
+    let address = nix::sys::socket::getsockname::<SockaddrStorage>(number).ok()?;
+    let v4 = address.as_sockaddr_in().map(|address| address.port());
+    let port = v4.or_else(|| Some(address.as_sockaddr_in6()?.port()))?;
+    let listens = nix::sys::socket::getsockopt(&socket, nix::sys::socket::sockopt::AcceptConn);
+    Some((port, listens.unwrap_or(false)))
+}
+
 /// The process that called listen(2) for the unix socket that this one is connected to (SO_PEERCRED, unix(7)).
 ///
 /// # Errors

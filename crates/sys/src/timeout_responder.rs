@@ -6,7 +6,8 @@
 //! process, by the same signal without a handler.
 //!
 //! What it needs lies in words that are stored before they count: nothing is allocated, locked or dropped. A signal
-//! without the word that the time is up ends the process at once, as if there were no handler.
+//! without the word that the time is up ends the process at once, as if there were no handler; while the process has a program
+//! ([`pass_on_to`]), it goes to that, and the process ends when the program has.
 
 use super::error::{Error, Result};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
@@ -28,19 +29,23 @@ static OWNER: AtomicI32 = AtomicI32::new(0);
 static SOCKET: AtomicI32 = AtomicI32::new(-1);
 /// Something of the answer may have left.
 static BEGUN: AtomicBool = AtomicBool::new(false);
+/// The program whose group a SIGTERM goes to; 0: there is none.
+static PROGRAM: AtomicI32 = AtomicI32::new(0);
+/// One has gone to a program.
+static PASSED_ON: AtomicBool = AtomicBool::new(false);
 static LENGTH: AtomicUsize = AtomicUsize::new(0);
 static BYTES: [AtomicU8; MAX_BYTES] = [const { AtomicU8::new(0) }; MAX_BYTES];
 
-/// Has this process answer before it ends. For a worker, after its signals are at their defaults and before the
+/// Has this process answer, or pass the signal on, before it ends. For a worker, after its signals are at their defaults and before the
 /// application's first code.
 pub fn install() {
     OWNER.store(std::process::id() as i32, Ordering::Relaxed);
     let action = SigAction::new(
         SigHandler::SigAction(on_terminate),
-        SaFlags::empty(),
+        SaFlags::SA_RESTART,
         SigSet::all(),
     );
-    // SAFETY: the handler makes async-signal-safe calls only, touches nothing but atomics, and does not return.
+    // SAFETY: the handler makes async-signal-safe calls only, and touches nothing but atomics.
     let _ = unsafe { sigaction(Signal::SIGTERM, &action) };
 }
 
@@ -70,6 +75,25 @@ pub fn begin() {
 pub fn disarm() {
     SOCKET.store(-1, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
+}
+
+/// A SIGTERM goes to the process group of this program, which this process has started and not reaped.
+pub fn pass_on_to(leader: i32) {
+    PROGRAM.store(leader, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+}
+
+/// The program has ended, and is about to be reaped: its number will mean another process.
+pub fn pass_on_to_none() {
+    PROGRAM.store(0, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+}
+
+/// Ends this process by SIGTERM if that has gone to its program.
+pub fn end_if_passed_on() {
+    if PASSED_ON.load(Ordering::Relaxed) {
+        die();
+    }
 }
 
 /// Tells a process that has called [`install`] that the time of its request is up. One that has not is terminated; one
@@ -108,6 +132,14 @@ extern "C" fn on_terminate(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut l
             send_answer(socket);
         }
         close_gently(socket);
+    }
+    let program = PROGRAM.load(Ordering::Relaxed);
+    let is_owner = process == OWNER.load(Ordering::Relaxed);
+    if !is_timeout && is_owner && program > 0 {
+        PASSED_ON.store(true, Ordering::Relaxed);
+        // SAFETY: a system call; the number is that of a child which is not reaped.
+        unsafe { libc::kill(-program, libc::SIGTERM) };
+        return;
     }
     die();
 }

@@ -166,6 +166,12 @@ const POOL: &[Row<Pool>] = &[
         "Requests that workers serve now, where each may serve several.",
         in_flight,
     ),
+    (
+        "idle_streams",
+        Gauge,
+        "Those of these requests whose answers have begun and that send nothing: idle streams and WebSockets.",
+        idle_streams,
+    ),
     ("requests", Counter, "Requests that workers took up.", |it| {
         Some(it.counts.requests as f64)
     }),
@@ -195,6 +201,12 @@ const POOL: &[Row<Pool>] = &[
         Counter,
         "How often the pool's application could not be started.",
         |it| Some(it.failed_starts as f64),
+    ),
+    (
+        "orphans",
+        Gauge,
+        "Processes that workers which are gone have left behind.",
+        |it| Some(f64::from(it.orphans)),
     ),
     (
         "memory_bytes",
@@ -248,6 +260,12 @@ fn modes<'p>(pools: &[(Labels, &'p Pool)]) -> Vec<(Labels, &'p Pool)> {
 fn in_flight(pool: &Pool) -> Option<f64> {
     let workers = pool.generations.iter().flat_map(|it| &it.workers);
     let told: Vec<f64> = workers.filter_map(|it| it.in_flight).map(f64::from).collect();
+    (!told.is_empty()).then(|| told.iter().sum())
+}
+
+fn idle_streams(pool: &Pool) -> Option<f64> {
+    let workers = pool.generations.iter().flat_map(|it| &it.workers);
+    let told: Vec<f64> = workers.filter_map(|it| it.idle_streams).map(f64::from).collect();
     (!told.is_empty()).then(|| told.iter().sum())
 }
 

@@ -17,6 +17,7 @@ use crate::master::event::{
 };
 use crate::scoreboard::layout::slot as field;
 use crate::scoreboard::{Board, header, slot_reader};
+use crate::sys::session::Leader;
 use crate::sys::{Error, pidfd, process};
 use crate::tick::Tick;
 use nix::errno::Errno;
@@ -218,6 +219,7 @@ impl Pools {
             watched: false,
             latest: None,
             serving: None,
+            left_at: None,
         };
         self.errors.begin(&pool.name);
         self.counters.begin(&pool.name, pool.counters.clone());
@@ -276,6 +278,7 @@ impl Pools {
             questions: None,
             channel: None,
             told: left.told.map(|(told, when)| (told, Tick::from_nanos(when))),
+            leader: foreign.as_ref().and_then(|_| Leader::of(left.pid)),
             foreign,
             start_time: std::cell::Cell::new(Some(left.start_time)),
         };

@@ -4,8 +4,7 @@ use super::app_log::{outlet_of_preloader, whose};
 use super::applications::Which;
 use super::preloader::Heard;
 use super::slow::Traceable;
-use super::{Executor, Helpers, Pools, Processes, Who, WorkerProcess};
-use crate::config::Application;
+use super::{Executor, Helpers, Pools, Processes, Who};
 use crate::master::event::{Event, Exit, GenerationId, WorkerId};
 use crate::runtime::php::protocol::Answer;
 use crate::scoreboard::{RequestStage, slot_reader};
@@ -40,7 +39,12 @@ impl Executor {
                 self.processes.has_more_dead = true;
                 break;
             }
-            let Some((pid, ended, used)) = process::reap_any() else {
+            let Some((pid, ended)) = process::ended_child() else {
+                break;
+            };
+            // As long as it is not reaped, its number means its process group and nothing else.
+            self.part_from(pid, exit_of(ended));
+            let Ok((ended, used)) = process::reap_used(pid) else {
                 break;
             };
             match self.processes.by_pid.remove(&pid) {
@@ -75,6 +79,7 @@ impl Executor {
                 }
             }
         }
+        self.settle_orphans();
     }
 
     /// A worker that another process reaps has ended.
@@ -83,6 +88,7 @@ impl Executor {
             return;
         };
         let pid = worker.pid.unwrap_or_default();
+        self.part_from_foreign(id);
         self.worker_gone(id, pid, Exit::Unknown);
     }
 
@@ -95,7 +101,6 @@ impl Executor {
         self.tell_jobs_of_death(id, pid, exit);
         self.pools.count_exit(id, exit);
         if let Some(mut worker) = self.pools.workers.remove(&id) {
-            self.pools.kill_rest(&worker, pid, exit);
             self.pools.read_last_output(&mut self.context, &mut worker, pid);
             self.report_early_exit(&worker, pid, exit);
             if let Some(process) = &worker.foreign {
@@ -103,6 +108,9 @@ impl Executor {
             }
             if let Some(generation) = self.pools.generations.get_mut(&worker.generation) {
                 generation.free_slot(worker.slot);
+                if let Some(pool) = self.pools.by_id.get_mut(&generation.pool) {
+                    pool.left_at = Some(crate::sys::clock::now());
+                }
             }
             self.pools.vacated.insert(worker.generation);
             self.handover.unkeep_worker(id, &worker);
@@ -192,6 +200,7 @@ impl Executor {
                 stack,
                 has_memory: _,
                 boot,
+                connected_to,
             } => {
                 log::debug!("[pool {}] the preloader is ready: {version}", name());
                 self.note_loaded(pid, loaded.as_slice());
@@ -201,6 +210,7 @@ impl Executor {
                     powered_by,
                     is_code_cached,
                     boot.map(|it| *it),
+                    connected_to,
                 );
                 let Some(preloader) = self.helpers.preloaders.get_mut(&pid) else {
                     return;
@@ -293,17 +303,6 @@ impl Executor {
             return;
         }
         self.forked_as(worker, pid);
-    }
-}
-
-impl Pools {
-    /// A worker with a program of its own that did not end by itself has left what its program has started: it leads a session.
-    fn kill_rest(&self, worker: &WorkerProcess, pid: i32, exit: Exit) {
-        let generation = self.generations.get(&worker.generation);
-        let application = generation.map(|generation| &generation.settings.pool.application);
-        if matches!(application, Some(Application::FastCgi(_))) && exit != Exit::Code(0) {
-            crate::sys::session::kill_rest(pid);
-        }
     }
 }
 

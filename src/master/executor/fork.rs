@@ -77,6 +77,7 @@ impl Executor {
             up: false,
             told: None,
             foreign: None,
+            leader: None,
             start_time: std::cell::Cell::default(),
             unfinished: false,
             traceable: None,
@@ -180,6 +181,9 @@ impl Executor {
             }
             Side::Child => {
                 signal::reset_in_child();
+                if worker::begin_group(&context.settings.pool).is_err() {
+                    exit_now(worker::EXIT_SOFTWARE);
+                }
                 exit_now(be_worker(context, own, handler.as_mut(), has_elder))
             }
         }

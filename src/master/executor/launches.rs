@@ -99,7 +99,10 @@ impl Executor {
                 vec![null()?],
             ),
             None => {
-                let (settings, descriptors) = self.pools.context(id)?.take_apart();
+                let (mut settings, descriptors) = self.pools.context(id)?.take_apart();
+                if self.pools.loads_in_workers(id) {
+                    Arc::make_mut(&mut settings.pool).application.load_in_workers();
+                }
                 (settings.pool.name.clone(), settings, descriptors)
             }
         };

@@ -44,6 +44,8 @@ pub(super) struct Make {
     pub(super) has_failed: bool,
     /// How long its application took to boot, if it boots once and this master has seen it.
     pub(super) boot: Option<BootTimes>,
+    /// Each worker loads the application: it had connected to these servers when a preloader loaded it.
+    pub(super) connected_to: Option<String>,
 }
 
 /// As much of a reason as the log and the status show.
@@ -71,6 +73,7 @@ impl Executor {
         powered_by: Option<String>,
         is_code_cached: bool,
         boot: Option<BootTimes>,
+        connected_to: Option<String>,
     ) -> Facts {
         let is_credible =
             |text: &String| text.len() <= MOST_OF_A_NAME && text.bytes().all(|b| b.is_ascii_graphic());
@@ -85,6 +88,7 @@ impl Executor {
         Facts {
             is_code_cached,
             boot,
+            connected_to: connected_to.map(|servers| credible_reason(&servers)),
             powered_by: powered_by.filter(is_credible),
             extensions: files
                 .filter(|path| files::is_credible(path))
@@ -120,12 +124,21 @@ impl Pools {
         }
     }
 
+    /// Whether each worker of a generation loads the application, as it was found to be necessary.
+    pub(super) fn loads_in_workers(&self, id: GenerationId) -> bool {
+        let generation = self.generations.get(&id);
+        generation.is_some_and(|generation| generation.make.connected_to.is_some())
+    }
+
     /// Notes what a generation's preloader has told of the code that it loaded.
     pub(super) fn note_facts(&mut self, id: GenerationId, facts: Facts) {
         if let Some(generation) = self.generations.get_mut(&id) {
             generation.make.is_code_cached = facts.is_code_cached;
             generation.make.powered_by = facts.powered_by;
             generation.make.boot = facts.boot;
+            // A later preloader loads no application, and does not know.
+            let known = generation.make.connected_to.take();
+            generation.make.connected_to = facts.connected_to.or(known);
             // A zygote knows nothing of what its workers set.
             let own = |name| {
                 generation

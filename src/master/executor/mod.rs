@@ -22,6 +22,7 @@ mod jobs_tcp;
 mod launches;
 mod make;
 mod needs;
+mod orphans;
 mod output;
 mod pools;
 mod preloader;
@@ -73,6 +74,7 @@ use generation::Generation;
 use handover::Handover;
 use helpers::Helpers;
 use mio::Registry;
+use orphans::Orphans;
 use pools::Pools;
 use processes::{Processes, Who};
 use reload::Reload;
@@ -104,6 +106,7 @@ pub(super) struct Executor {
     pub(super) reload: Reload,
     pub(super) handover: Handover,
     pub(super) control: Control,
+    pub(super) orphans: Orphans,
     watch: watch::Watch,
 }
 
@@ -143,6 +146,7 @@ impl Executor {
             reload: Reload::new(config),
             handover: Handover::default(),
             control: Control::default(),
+            orphans: Orphans::default(),
             watch: watch::Watch::default(),
         })
     }

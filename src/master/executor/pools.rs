@@ -25,6 +25,7 @@ use crate::sys::diag::{self, ListenQueue};
 use crate::sys::fd::{send_with, socket_pair};
 use crate::sys::identity::{self, Identity};
 use crate::sys::{Error, socket, title};
+use crate::tick::Tick;
 use crate::worker::{RestartMark, Settings};
 use nix::errno::Errno;
 use nix::sys::socket::SockType;
@@ -58,6 +59,8 @@ pub(super) struct RunningPool {
     pub(super) latest: Option<GenerationId>,
     /// The one that serves, as far as the core has said.
     pub(super) serving: Option<GenerationId>,
+    /// When its last worker ended.
+    pub(super) left_at: Option<Tick>,
 }
 
 impl Keyed for RunningPool {
@@ -191,6 +194,7 @@ impl Executor {
             listener.remove_file();
             pool.http.iter().for_each(Listener::remove_file);
             if self.pools.pools_named(&pool.name).is_empty() {
+                self.end_orphans_of(&pool.name);
                 self.pools.errors.end(&pool.name);
                 self.pools.counters.end(&pool.name);
             }
@@ -328,6 +332,7 @@ impl Pools {
                 watched: false,
                 latest: None,
                 serving: None,
+                left_at: None,
             },
         );
         handover.keep_pool(self, id);
@@ -587,6 +592,7 @@ pub(super) fn policy(pool: &Pool) -> Policy {
         terminate_timeout: pool.request_terminate_timeout.map(|limit| limit + by_itself),
         slow_timeout: pool.slow_log.as_ref().map(|slow| slow.timeout),
         drain_timeout: pool.drain_timeout,
+        stop_timeout: pool.stop_timeout,
         preloader,
     }
 }

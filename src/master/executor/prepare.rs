@@ -12,16 +12,20 @@ use crate::master::event::{GenerationId, PoolId, Wanted, WantedPool};
 use crate::master::reload_diff::ReloadScope;
 use crate::master::reload_plan::{self, Changes, Found, Next};
 use crate::runtime::php::files::FingerprintCache;
-use crate::sys::accounts;
 use crate::sys::identity::Identity;
+use crate::sys::{accounts, clock};
 use crate::worker::Settings;
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Users and groups that were looked up, by their names.
 pub(super) type Identities<'p> = HashMap<Option<(&'p str, Option<&'p str>)>, Identity>;
+
+/// A pool that had a worker within this time is tried before another generation takes over.
+const LATELY: Duration = Duration::from_secs(3600);
 
 /// What is to become of a pool of the new configuration.
 enum Prospect {
@@ -88,6 +92,7 @@ impl Executor {
                         pool,
                         generation,
                         policy: policy(&settings),
+                        trial: false,
                     })
                 }
             };
@@ -266,6 +271,8 @@ impl Executor {
             sockets.http,
         );
         self.set_router(pool, &settings.pool, extent);
+        let is_routed = settings.pool.applications.is_some();
+        let mut trial = false;
         let generation = match Next::of(kept) {
             Next::Keep(kept) => {
                 self.pools.keep(kept, access, slow_log);
@@ -273,6 +280,12 @@ impl Executor {
                 kept
             }
             Next::Replace(reason) => {
+                trial = match extent {
+                    _ if is_routed => false,
+                    ReloadScope::One(asked) => asked == pool,
+                    ReloadScope::Changed => self.pools.was_used_lately(pool),
+                    ReloadScope::All | ReloadScope::Settings => false,
+                };
                 let generation =
                     self.pools
                         .add_generation(&mut self.handover, pool, settings, access, slow_log);
@@ -299,11 +312,24 @@ impl Executor {
             pool,
             generation,
             policy,
+            trial,
         })
     }
 }
 
 impl Pools {
+    /// Whether the pool has a worker or had one lately: somebody may ask it again soon.
+    fn was_used_lately(&self, id: PoolId) -> bool {
+        let Some(pool) = self.by_id.get(&id) else {
+            return false;
+        };
+        let has_worker = pool
+            .serving
+            .and_then(|serving| self.generations.get(&serving))
+            .is_some_and(|serving| !serving.slots.is_empty());
+        has_worker || pool.left_at.is_some_and(|left| clock::now().since(left) < LATELY)
+    }
+
     /// A pool that runs, as it is; `None`: it does not run.
     fn unchanged(&self, pool: &Arc<Pool>) -> Option<Prospect> {
         let id = self.pool_listening_as(pool)?;

@@ -68,6 +68,8 @@ pub(super) struct Facts {
     pub(super) is_code_cached: bool,
     /// How long its application took to boot, if it boots once.
     pub(super) boot: Option<BootTimes>,
+    /// The servers that its application has connected to: each worker loads it.
+    pub(super) connected_to: Option<String>,
     /// What it says of itself to clients.
     pub(super) powered_by: Option<String>,
     /// The directory of its extensions, and those from elsewhere, as they were then.

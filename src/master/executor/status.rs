@@ -2,6 +2,7 @@
 
 use super::generation::Generation;
 use super::pools::RunningPool;
+use super::programs::RunningProgram;
 use super::totals::Reading;
 use super::{Applications, Executor, GenerationId, Helpers, Pools, Rights};
 use crate::config::{Address, Application, Isolation, ProcessManager, WorkerMode};
@@ -17,7 +18,8 @@ use std::collections::HashMap;
 
 impl Executor {
     /// The state of the daemon, as the control socket tells it.
-    pub(super) fn status(&self, views: &[(String, serde_json::Value)]) -> Status {
+    pub(super) fn status(&mut self, views: &[(String, serde_json::Value)]) -> Status {
+        let orphans = self.orphans.count();
         // One look at each scoreboard, whatever pool it counts for.
         let mut readings: HashMap<&str, Reading> = HashMap::new();
         let mut uses = self.pools.cpu_of_workers();
@@ -55,6 +57,7 @@ impl Executor {
                     cpu_ms: (counts.gone_cpu_us + reading.cpu_us) / 1000,
                     counts,
                     memory: None,
+                    orphans: orphans.get(&pool.name).copied().unwrap_or(0),
                     failed_starts: self.pools.errors.count(&pool.name),
                     last_error: self.pools.errors.last(&pool.name).map(|kept| LastError {
                         id: kept.report.id.to_string(),
@@ -67,7 +70,7 @@ impl Executor {
                             .next()
                             .unwrap_or_default()
                             .to_owned(),
-                        refusing: self.helpers.unavailable_responders.contains_key(id),
+                        refusing: self.is_refused(*id, pool),
                     }),
                     applications: self.applications_status(*id, views),
                     generations: own
@@ -90,13 +93,31 @@ impl Executor {
         }
     }
 
+    /// Whether a pool's requests are refused because its application can't be started, or does not stay up.
+    fn is_refused(&self, id: PoolId, pool: &RunningPool) -> bool {
+        let program = pool
+            .serving
+            .and_then(|serving| self.helpers.programs.get(&serving));
+        let generation = pool
+            .serving
+            .and_then(|serving| self.pools.generations.get(&serving));
+        let programs = generation
+            .map(|it| self.pools.helper_processes_status(it))
+            .unwrap_or_default();
+        let is = |stage: BackendStage| programs.iter().any(|program| program.state == stage.name());
+        self.helpers.unavailable_responders.contains_key(&id)
+            || program.is_some_and(RunningProgram::is_failing)
+            || is(BackendStage::Failing) && !is(BackendStage::Up)
+    }
+
     /// Why an application could not be started, or how a worker died under a job: the report, for root and for the user that the application runs as.
     pub(in crate::master) fn error_report(&self, rights: Rights, id: Option<&str>, format: Format) -> Answer {
         let may_read = |found: &Found<'_>| match rights {
             Rights::All => true,
             Rights::Own(uid) => found.uid() == uid,
         };
-        let Some(found) = self.pools.errors.find(id, may_read) else {
+        let refusals = self.applications.refusals().map(Found::Start);
+        let Some(found) = self.pools.errors.find(id, refusals, may_read) else {
             return Answer::refusal(self.why_no_report(rights, id));
         };
         let report = match (format, found) {
@@ -110,7 +131,7 @@ impl Executor {
         Answer::Report { report }
     }
 
-    /// A start that was refused before anything ran has an id, for its visitors, and no report.
+    /// An instance for which there is no place or no process has an id, for its visitors, and no report.
     fn why_no_report(&self, rights: Rights, id: Option<&str>) -> String {
         let Some(id) = id else {
             return "there is no report of any error; only the last few are kept".to_owned();
@@ -199,6 +220,8 @@ impl Pools {
                     requests: entry.requests,
                     kept: entry.kept,
                     in_flight: entry.load.is_told.then_some(entry.load.in_flight),
+                    idle_streams: entry.load.is_told.then_some(entry.load.quiet),
+                    full: entry.load.is_told.then_some(!entry.load.has_room),
                     script: text(3),
                     method: text(0),
                     uri: text(1),
@@ -222,6 +245,7 @@ impl Pools {
             unfit,
             left_out: generation.left_out(),
             boot: boot(generation),
+            connected_to: generation.make.connected_to.clone(),
             programs,
             workers,
         }

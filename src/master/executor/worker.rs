@@ -5,6 +5,7 @@ use super::{Handover, Pools, slow};
 use crate::master::action::Force;
 use crate::master::event::{GenerationId, StopRequest, WorkerId};
 use crate::scoreboard::header;
+use crate::sys::session::Leader;
 use crate::sys::{clock, pidfd, process, timeout_responder};
 use nix::sys::signal::Signal;
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,6 +28,8 @@ pub(super) struct WorkerProcess {
     pub(super) told: Option<(StopRequest, crate::tick::Tick)>,
     /// It is not this process' child: readable when it has ended.
     pub(super) foreign: Option<OwnedFd>,
+    /// If it is not this process' child: by what the processes are found that it has started.
+    pub(super) leader: Option<Leader>,
     /// When its process started, once that was asked for.
     pub(super) start_time: std::cell::Cell<Option<u64>>,
     /// A line of its output is not complete.

@@ -34,7 +34,7 @@ fn the_picture_in_the_readme_is_what_users_see() {
     daemon.client("shop").request(&params, b"").expect("an answer");
     let status = until("the refusal", || {
         let status = said(&["status"]);
-        status.contains("refusing").then_some(status)
+        status.contains("failing").then_some(status)
     });
     let (_, rest) = status.split_once("last error ").expect("the error's id");
     let id = rest.split(',').next().expect("id");

@@ -59,6 +59,12 @@ async def on_until(scope, receive, send, query):
     await until(lambda: exists("go"))
     await answer(send, os.getpid())
 
+async def on_begins(scope, receive, send, query):
+    await answer(send, "begun", more=True)
+    mark(f"streams.{query}")
+    await until(lambda: exists("go"))
+    await send({"type": "http.response.body", "body": b" and over"})
+
 async def on_file(scope, receive, send, query):
     mark(f"waits.{query}")
     await until(lambda: exists(query.split(".")[0]))

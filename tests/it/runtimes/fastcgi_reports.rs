@@ -86,7 +86,7 @@ fn the_operator_can_ask_for_the_report() {
     let table = said(&daemon, &["status"]);
     assert!(
         table.contains(&format!(
-            "last error {id}: The application exited with code 1 during startup."
+            "last error {id}, requests are refused: The application exited with code 1 during startup."
         )),
         "{table}"
     );

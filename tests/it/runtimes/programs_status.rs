@@ -116,7 +116,7 @@ fn processes_are_shown_with_what_they_use() {
         again(all, 0, pid) && all[0]["requests"] == 0
     });
     let lost = programs(&daemon, "lost", |all| {
-        all.len() == 1 && all[0]["state"] == "waiting"
+        all.len() == 1 && all[0]["state"] == "failing"
     });
     assert_eq!(lost[0]["uptime_ms"], Value::Null);
     let table = status(&daemon, &["node"]);

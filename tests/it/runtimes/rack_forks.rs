@@ -1,8 +1,11 @@
 //! What happens around the fork of a Rack worker.
 
 use super::rack::Application;
+use crate::support::fcgi::{Client, Params};
 use crate::support::process;
+use nix::sys::signal::Signal;
 use std::collections::HashSet;
+use std::net::TcpListener;
 
 const HOOKS: &str = r##"
 require "rack"
@@ -61,4 +64,56 @@ fn workers_that_are_no_longer_wanted_run_what_is_to_be_run_at_their_end() {
     assert_eq!(application.get("x", "").body(), "ok");
     let stopped = application.root.path().join("stopped");
     crate::support::until("the hook", || stopped.exists().then_some(()));
+}
+
+const FORKS: &str = r##"
+run ->(env) do
+  child = fork do
+    Process.setsid
+    sleep
+  end
+  [200, {}, [child.to_s]]
+end
+"##;
+
+#[test]
+fn a_child_of_a_worker_does_not_keep_its_descriptors() {
+    for threads in ["", "threads = 3\n"] {
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+        let address = port.expect("a port").to_string();
+        let settings = format!("listen = \"{address}\"\npm = \"static\"\nmax_children = 1\n");
+        let mut application = Application::start_with(&[("config.ru", FORKS)], &settings, threads);
+        let daemon = &mut application.daemon;
+        let mut client = Client::connect_tcp(&address).expect("connect");
+        let params = Params::get(&daemon.dir, "x", "");
+        let child = client.request(&params, b"").expect("an answer").body();
+        let child: u32 = child.parse().expect("a pid");
+        drop(client);
+        daemon.signal(Signal::SIGQUIT);
+        daemon.wait();
+        let bound = TcpListener::bind(&address);
+        let is_alive = process::runs(child);
+        process::signal(child, Signal::SIGKILL);
+        assert!(is_alive, "{threads}");
+        assert!(bound.is_ok(), "{threads}: {bound:?}");
+    }
+}
+
+/// Counts what a worker has open of the database that was used while the application was loaded.
+const RECORDS: &str = r##"
+require "active_record"
+ActiveRecord::Base.establish_connection(adapter: "sqlite3", database: File.join(__dir__, "shop.db"))
+ActiveRecord::Base.connection.execute("create table if not exists orders (id integer)")
+def open = Dir["/proc/self/fd/*"].count { |name| File.readlink(name).end_with?("shop.db") rescue false }
+LOADED = open
+run ->(env) { [200, {}, ["#{LOADED} #{open} #{ActiveRecord::Base.connection.select_value("select count(*) from orders")} #{open}"]] }
+"##;
+
+#[test]
+fn connections_of_active_record_are_closed_before_each_fork() {
+    let settings = "pm = \"static\"\nmax_children = 1\nmax_requests = 1\n";
+    let application = Application::start_with(&[("config.ru", RECORDS)], settings, "");
+    for _ in 0..3 {
+        assert_eq!(application.get("x", "").body(), "1 0 0 1");
+    }
 }

@@ -324,3 +324,37 @@ fn owners_may_ask_about_their_own_applications_and_nothing_else() {
     assert_eq!(sites.body("/theirs/").trim(), pids[1]);
     sites.end();
 }
+
+/// Two pools over one directory: each has an instance of the application.
+#[test]
+fn a_restart_is_one_of_all_pools_that_have_the_application() {
+    let sites = Sites::start("max = 3");
+    let path = sites.daemon.dir.display();
+    let other = format!(
+        "max = 3\n[pool.other]\nlisten = {{ address = \"{path}/other.sock\", mode = \"0666\" }}\nrouting = \"application\"\n\
+             [pool.other.applications]\ndirectories = [\"{path}/apps\"]\nmin_uid = 1\nstat_throttle_rate = 0\n"
+    );
+    super::changes::reload(&sites, &other, "");
+    let root = sites.cgi("app", 0, "echo $PPID");
+    let params = || {
+        crate::support::fcgi::Params::get(&root, "run.cgi", "")
+            .with("FORKYARD_APP_ROOT", root.to_str().expect("path"))
+    };
+    let pids = || {
+        ["sites", "other"].map(|pool| {
+            let answer = sites.daemon.client(pool).request(&params(), b"");
+            answer.expect("an answer").body().trim().to_owned()
+        })
+    };
+    let name = root.to_str().expect("path");
+    for arguments in [&["restart", "--blocking", name][..], &["restart", "--wait", name]] {
+        let before = pids();
+        assert_eq!(before, pids(), "they stay");
+        is_ok(&sites.forkyard(arguments));
+        let after = pids();
+        assert!(
+            before.iter().zip(&after).all(|(before, after)| before != after),
+            "{arguments:?}: {before:?} {after:?}"
+        );
+    }
+}

@@ -396,6 +396,12 @@ fn a_key_without_effect_on_a_runtime_is_refused() {
             "threads = 2",
             "an instance of it works on one request at a time",
         ),
+        (
+            "plain",
+            "index.php",
+            "preload = false",
+            "it is for WSGI, ASGI and Rack",
+        ),
     ] {
         let root = bench.sites.add(name, 0, &[(file, ""), ("forkyard.toml", key)]);
         let (status, _) = bench.sites.get(&format!("/{name}/"));

@@ -161,7 +161,7 @@ fn a_directory_above_belongs_to_the_owner_or_to_root() {
         client.request(&params, b"").expect("answer")
     };
     chown(&team, Some(USERS[1].1), Some(USERS[1].1)).expect("chown");
-    assert!(ask().text().contains("404 "), "{}", ask().text());
+    assert!(ask().text().contains("503 "), "{}", ask().text());
     sites.daemon.wait_for(&format!(
         "{} belongs to user {}, who could put another directory in the place of {}",
         team.display(),

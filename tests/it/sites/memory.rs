@@ -85,7 +85,7 @@ fn an_instance_of_any_runtime_that_uses_more_memory_than_it_may_is_replaced() {
             first.insert(name.clone(), sites.body(&format!("/{name}/")));
         }
     }
-    // Memory is measured after a request, every few seconds at most.
+    // Memory is looked at after a request, or every second.
     for (kind, _) in &kinds {
         let hoards = format!("{kind}-hoards");
         until(&format!("another instance of {hoards}"), || {
@@ -177,7 +177,7 @@ fn a_process_of_any_runtime_that_uses_more_memory_than_it_may_is_replaced() {
             (pid != modest).then_some(())
         });
     };
-    // Memory is measured every few seconds at most: all wait together.
+    // Workers with several requests look every second: all wait together.
     std::thread::scope(|scope| {
         for (kind, file, _) in &kinds {
             scope.spawn(|| is_replaced(kind, file));
@@ -187,5 +187,79 @@ fn a_process_of_any_runtime_that_uses_more_memory_than_it_may_is_replaced() {
     for pool in ["node", "http"] {
         let why = "its program uses more than memory_limit: it gets new processes";
         daemon.wait_for(&format!("[pool {pool}] {why}"));
+    }
+}
+
+/// Each request adds 27 MB, which stay.
+const GROWING: [(&str, &str, &str); 2] = [
+    (
+        "wsgi",
+        "passenger_wsgi.py",
+        "import os\nheld = []\ndef application(environ, start_response):\n    held.append(b'x' * 27_000_000)\n    \
+         start_response('200 OK', [])\n    return [str(os.getpid()).encode()]\n",
+    ),
+    (
+        "rack",
+        "config.ru",
+        "held = []\nrun ->(env) { held << 'x' * 27_000_000\n[200, {}, [Process.pid.to_s]] }\n",
+    ),
+];
+/// The fourth request takes a process beyond 100 MiB at the latest, however little it has at its start.
+const MOST_REQUESTS: usize = 4;
+
+/// Sixteen requests: no process answers one after it has used more than it may.
+fn assert_short_lived(what: &str, ask: impl Fn() -> String) {
+    let pids: Vec<String> = (0..16).map(|_| ask()).collect();
+    let mut counts = BTreeMap::<&str, usize>::new();
+    for pid in &pids {
+        assert!(pid.parse::<u32>().is_ok(), "{what}: {pid}");
+        *counts.entry(pid).or_default() += 1;
+    }
+    assert!(
+        counts.values().all(|count| *count <= MOST_REQUESTS),
+        "{what}: {counts:?}"
+    );
+}
+
+#[test]
+fn no_request_begins_in_an_instance_that_was_found_to_use_more_than_it_may() {
+    let sites = Sites::start("max = 6\nmemory_limit = \"100M\"");
+    for (kind, file, text) in GROWING {
+        sites.add(kind, 0, &[(file, text)]);
+        assert_short_lived(kind, || sites.body(&format!("/{kind}/")));
+    }
+    sites.end();
+}
+
+#[test]
+fn no_request_begins_in_a_worker_that_was_found_to_use_more_than_it_may() {
+    let managers = [
+        ("static", ""),
+        (
+            "dynamic",
+            "start_servers = 1\nmin_spare_servers = 1\nmax_spare_servers = 1\n",
+        ),
+        ("ondemand", ""),
+    ];
+    crate::support::place_library();
+    for (kind, file, text) in GROWING {
+        let daemon = Daemon::start(|dir| {
+            let root = dir.join(kind);
+            fs::create_dir(&root).expect("mkdir");
+            fs::write(root.join(file), text).expect("write");
+            let one = |(pm, more): &(&str, &str)| {
+                let settings = format!("pm = \"{pm}\"\nmax_children = 1\n{more}memory_limit = \"100M\"\n");
+                let application = format!("runtime = \"{kind}\"\nroot = \"{}\"\n", root.display());
+                pool(dir, pm, &settings, &application)
+            };
+            let pools: Vec<String> = managers.iter().map(one).collect();
+            pools.join("\n")
+        });
+        for (pm, _) in managers {
+            assert_short_lived(&format!("{kind} {pm}"), || {
+                let params = Params::get(&daemon.dir.join(kind), file, "");
+                daemon.client(pm).request(&params, b"").expect("an answer").body()
+            });
+        }
     }
 }

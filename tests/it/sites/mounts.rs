@@ -69,7 +69,7 @@ fn where_a_user_says_whose_a_file_is_nothing_runs_unless_the_operator_allows_it(
     let mounts = mount(&sites);
     for name in ["fused", "wished"] {
         let (status, body) = sites.get(&format!("/{name}/"));
-        assert_eq!(status, 404, "{name}: {body}");
+        assert_eq!(status, 503, "{name}: {body}");
         let wanted = format!("{name} is on a file system that a user may have mounted");
         until("the reason", || {
             sites.daemon.log().contains(&wanted).then_some(())

@@ -155,7 +155,7 @@ fn explained(sites: &Sites, body: &str) -> String {
 }
 
 #[test]
-fn the_id_of_a_start_without_a_report_is_in_the_log_and_explained() {
+fn a_start_that_is_refused_has_a_report_of_its_own() {
     let logs = tempfile::tempdir().expect("a directory");
     let access = logs.path().join("logs");
     fs::create_dir(&access).expect("mkdir");
@@ -269,5 +269,41 @@ fn requests_cost_the_master_nothing() {
         beats <= 30 && calls.values().sum::<u64>() <= 4 + of_beats,
         "{calls:?}"
     );
+    sites.end();
+}
+
+/// Up each time, and gone soon after: in an application pool as in a pool of one.
+#[test]
+fn a_program_that_does_not_stay_up_is_failing() {
+    let sites = Sites::start("max = 3");
+    let source = "const fs = require('fs');\n\
+                  require('http').createServer((request, response) => response.end('well')).listen(process.env.PORT, '127.0.0.1');\n\
+                  if (!fs.existsSync(__dirname + '/database')) setTimeout(() => { throw new Error('no database'); }, 150);\n";
+    let root = sites.add("shop", 0, &[("app.js", source)]);
+    let body = until("a refusal with an id", || {
+        let (status, body) = sites.get("/shop/");
+        (status == 503 && body.contains("rror")).then_some(body)
+    });
+    let mut words = body.split(|c: char| !c.is_ascii_hexdigit());
+    let id = words
+        .find(|word| word.len() == 8)
+        .unwrap_or_else(|| panic!("no id: {body}"));
+    let report = sites.forkyard(&["error", id]);
+    let report = String::from_utf8_lossy(&report.stdout).into_owned();
+    assert!(
+        report.contains("does not stay up: Error: no database"),
+        "{body} {report}"
+    );
+    until("its program to be failing", || {
+        sites.get("/shop/");
+        let text = sites.status()["book"].to_string();
+        text.contains("\"state\":\"failing\"").then_some(())
+    });
+    let status = sites.status();
+    assert!(status["errors"].to_string().contains("no database"), "{status}");
+    fs::write(root.join("database"), "").expect("write");
+    until("the application", || {
+        (sites.get("/shop/") == (200, "well".to_owned())).then_some(())
+    });
     sites.end();
 }

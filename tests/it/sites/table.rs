@@ -562,9 +562,9 @@ fn start_up_files_are_the_same_in_every_kind_of_pool() {
         }
     }
     assert!(ask("sites", "server").body().starts_with("pid="));
-    assert!(ask("sites", "entry").text().starts_with("Status: 404"));
+    assert!(ask("sites", "entry").text().starts_with("Status: 503"));
     daemon
         .wait_for("forkyard.toml: entry = \"shop.py\" does not show what the application is; add a runtime");
-    assert!(ask("sites", "handler").text().starts_with("Status: 404"));
+    assert!(ask("sites", "handler").text().starts_with("Status: 503"));
     daemon.wait_for("a handler in Rust is of a pool of its own");
 }

@@ -57,7 +57,7 @@ fn refuses_and_heals(runtime: &str, file: &str, source: &str, pm: &str) {
     let said = String::from_utf8_lossy(&health.stderr).into_owned();
     assert!(!health.status.success(), "{health:?}");
     assert!(
-        said.contains("www: refusing") && said.contains("the database is down"),
+        said.contains("www: failing") && said.contains("the database is down"),
         "{said}"
     );
     broken.heals_unchecked("database", "");

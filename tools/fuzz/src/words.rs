@@ -217,6 +217,8 @@ pub const INSPECTOR: &[&str] = &[
     "restart",
     "always_restart",
     "is_unknown",
+    "refusal",
+    "is_no_application",
     "env",
     "runtime",
 ];

@@ -219,6 +219,8 @@ fn without_effect(text: &PoolText, report: &mut Report<'_>) {
     ] {
         report.refuse(field, problem, &remedy);
     }
+    let elsewhere = format!("write it into [pool.{}.applications]", text.name);
+    report.refuse(&draft.stop_timeout, problem, &elsewhere);
     for field in [&draft.chroot, &draft.status_listen] {
         report.refuse(field, problem, "leave it out");
     }

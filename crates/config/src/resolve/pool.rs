@@ -14,7 +14,7 @@ use crate::draft::{
 use crate::error::{Kind, Location};
 use crate::flat_keys::{Field, FlatKeys, Written};
 use crate::known::Section;
-use crate::model::{Limits, Pool, ReloadWhen};
+use crate::model::{DEFAULT_STOP_TIMEOUT, Limits, Pool, ReloadWhen};
 use crate::report::Report;
 use crate::units::{Text, Time};
 use crate::value::quoted;
@@ -102,6 +102,10 @@ pub(super) fn resolve(
         memory_limit,
         request_terminate_timeout: draft.request_terminate_timeout.above_zero(),
         request_terminate_timeout_track_finished: draft.request_terminate_timeout_track_finished.or(false),
+        stop_timeout: match &applications {
+            Some(Some(applications)) => applications.options.stop_timeout,
+            _ => positive(&draft.stop_timeout, DEFAULT_STOP_TIMEOUT, report),
+        },
         slow_log: super::slow::resolve(draft, world, report),
         client_timeout: positive(&draft.client_timeout, DEFAULT_CLIENT_TIMEOUT, report),
         keepalive_timeout: positive(&draft.keepalive_timeout, DEFAULT_KEEPALIVE_TIMEOUT, report),
@@ -114,7 +118,7 @@ pub(super) fn resolve(
         own_env: Vec::new(),
         env_file: super::slow::env_file(text, world, report),
         origin: None,
-        tells_memory: false,
+        told_memory_limit: None,
         rlimit_files: rlimit_files(&draft.rlimit_files, report),
         rlimit_core: draft.rlimit_core.get(),
         process_priority: priority(&draft.process_priority, world, report),

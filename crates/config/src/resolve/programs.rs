@@ -4,7 +4,8 @@ use super::application::{DEFAULT_PRELOADER_IDLE_TIMEOUT, file, script_root};
 use super::pool::positive;
 use crate::World;
 use crate::application::{
-    Cgi, DEFAULT_CONCURRENCY, FastCgi, Interface, MOST_CONCURRENCY, MOST_THREADS, StartCommand, Wrapped,
+    Cgi, DEFAULT_CONCURRENCY, FastCgi, Interface, MOST_CONCURRENCY, MOST_THREADS, Preload, StartCommand,
+    Wrapped,
 };
 use crate::draft::{CgiDraft, FastCgiDraft, PoolText, WrappedDraft};
 use crate::flat_keys::Field;
@@ -139,6 +140,12 @@ pub(super) fn wrapped(
     } else {
         file(&draft.interpreter, world, report)
     };
+    let (preload, refork_after) = (draft.preload.or(Preload::Auto), draft.refork_after.or(Vec::new()));
+    if preload == Preload::Never && refork_after.first().is_some_and(|requests| *requests > 0) {
+        let problem =
+            "with preload = false each worker loads the application, and no worker is forked from another";
+        report.refuse(&draft.refork_after, problem, "leave one of them out");
+    }
     Some(Wrapped {
         interface,
         concurrency: concurrency(interface, draft, report),
@@ -147,8 +154,9 @@ pub(super) fn wrapped(
         interpreter: interpreter?,
         start_timeout: positive(&draft.start_timeout, DEFAULT_START_TIMEOUT, report),
         preloader_idle_timeout: draft.preloader_idle_timeout.or(DEFAULT_PRELOADER_IDLE_TIMEOUT),
-        refork_after: draft.refork_after.or(Vec::new()),
+        refork_after,
         huge_code_pages: draft.huge_code_pages.or(false),
+        preload,
     })
 }
 

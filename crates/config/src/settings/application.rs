@@ -186,7 +186,7 @@ pub(super) const ROWS: &[Setting] = &[
         "the language's interpreter")
         .sample(Off(r#""/srv/app/.venv/bin/python""#)),
     key(Wrapped, "concurrency", "number, 1 to 10000", "`100`",
-        "ASGI only: so many requests are served by one worker at a time")
+        "ASGI only: so many requests are served by one worker at a time; idle streams and WebSockets don't count")
         .sample(Beside("100")),
     key(Wrapped, "threads", "number, 1 to 256", "`1`",
         "WSGI and Rack only: threads of one worker, each with a request at a time; the application has to be safe for threads")
@@ -198,6 +198,8 @@ pub(super) const ROWS: &[Setting] = &[
         .sample(Off("[50, 100, 1000]")),
     key(Wrapped, "huge_code_pages", "flag", "`false`",
         "put the interpreter's code into huge pages, as `opcache.huge_code_pages` does with PHP's: see [Python](python.md#huge-pages)"),
+    key(Wrapped, "preload", r#"`"auto"`, `true`, `false`"#, r#"`"auto"`"#,
+        "where the application is loaded: `true` in the preloader, of which workers are forked, `false` in each worker; with `\"auto\"` in each worker if it leaves a connection open: see [Python](python.md#connections-and-threads)"),
     key(Wrapped, "start_timeout", "duration, not 0", r#"`"90s"`"#,
         "how long the application may take to start"),
 ];

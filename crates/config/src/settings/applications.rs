@@ -44,7 +44,7 @@ pub(super) const ROWS: &[Setting] = &[
     key(Applications, "start_timeout", "duration, not 0", r#"`"90s"`"#,
         "until an instance must be up"),
     key(Applications, "stop_timeout", "duration, not 0", r#"`"60s"`"#,
-        "from telling an instance to stop until it is killed"),
+        "how long an instance that is stopped may take once its requests have ended, and its program from SIGTERM on, until it is killed"),
     key(Applications, "drain_timeout", "duration", "`0`",
         "how long requests of an instance that leaves may take; 0: no limit"),
     key(Applications, "work_timeout", "duration, not 0", r#"`"60s"`"#,

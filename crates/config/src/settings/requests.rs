@@ -57,6 +57,9 @@ pub(super) const ROWS: &[Setting] = &[
     key(Pool, "request_terminate_timeout_track_finished", "flag", "`false`",
         "also count while the application works on after it has ended its answer (`fastcgi_finish_request`)")
         .same(Flag, "no"),
+    key(Pool, "stop_timeout", "duration, not 0", r#"`"10s"`"#,
+        "from SIGTERM to SIGKILL, when a worker or a program is stopped; for an application pool [`applications.stop_timeout`](application-pool.md#configuration)")
+        .in_php_fpm("a second"),
     key(Pool, "client_timeout", "duration, not 0", r#"`"60s"`"#,
         "how long a client that is silent in the middle of a request may keep a worker waiting")
         .in_php_fpm("none: a worker waits for ever"),

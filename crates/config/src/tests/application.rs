@@ -203,6 +203,38 @@ fn a_number_or_numbers_say_when_workers_are_forked_from_a_worker() {
 }
 
 #[test]
+fn an_application_is_loaded_before_the_workers_or_in_each() {
+    let with = |interface: &str, line: &str| {
+        let application =
+            format!("[pool.www.application]\nruntime = \"{interface}\"\nroot = \"/srv/app\"\n{line}\n");
+        pool("").replace(
+            "[pool.www.application]\nruntime = \"php\"\nversion = \"8.2\"\n",
+            &application,
+        )
+    };
+    for interface in ["wsgi", "asgi", "rack"] {
+        let read = |line: &str| match &valid(&with(interface, line)).pools[0].application {
+            Application::Wrapped(wrapped) => wrapped.preload,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(read(""), Preload::Auto);
+        assert_eq!(read("preload = \"auto\""), Preload::Auto);
+        assert_eq!(read("preload = true\nrefork_after = 9"), Preload::Always);
+        assert_eq!(read("preload = false\nrefork_after = 0"), Preload::Never);
+    }
+    one(
+        &with("rack", "preload = \"lazy\""),
+        &ROOT,
+        "11:1: error: [pool www] application.preload: \"lazy\" is not a place to load the application; write \"auto\", true or false",
+    );
+    one(
+        &with("wsgi", "preload = false\nrefork_after = 9"),
+        &ROOT,
+        "12:1: error: [pool www] application.refork_after: with preload = false each worker loads the application, and no worker is forked from another; leave one of them out",
+    );
+}
+
+#[test]
 fn several_requests_are_served_by_an_event_loop_or_by_threads() {
     let with = |interface: &str, line: &str| {
         let application =

@@ -25,6 +25,7 @@ fn little_has_to_be_written() {
     assert_eq!(applications.min_uid, 1000);
     assert_eq!(pool.pm, ProcessManager::Ordered { max_children: 7 });
     assert_eq!(pool.user, None);
+    assert_eq!(pool.stop_timeout, Duration::from_secs(60));
     let Application::Php(php) = pool.application else {
         panic!("what holds for PHP applications");
     };
@@ -182,6 +183,12 @@ fn rules_of_applications() {
             "chroot = \"/srv/www\"",
             DIRECTORIES,
             "4:1: error: [pool www] chroot: it is not for routing = \"application\"; leave it out",
+        ),
+        (
+            "stop_timeout = \"5s\"",
+            DIRECTORIES,
+            "4:1: error: [pool www] stop_timeout: it is not for routing = \"application\"; write it into \
+             [pool.www.applications]",
         ),
     ] {
         one(&routed(more, keys), &ROOT, expected);

@@ -80,6 +80,10 @@ fn rules_of_a_pool() {
             "7:8: error: [pool www] access.suppress_path: \"x\" does not start with /; give the URIs as the status page shows them",
         ),
         (
+            "stop_timeout = 0",
+            "7:1: error: [pool www] stop_timeout: 0 is too short; give a duration above zero, for example \"10s\"",
+        ),
+        (
             "client_timeout = \"10x\"",
             "7:1: error: [pool www] client_timeout: \"10x\" is not a duration; write whole seconds, or a whole number with ms, s, m, h or d, for example \"10s\", at most \"3650d\"",
         ),

@@ -81,7 +81,7 @@ fn the_samples_optional_keys_are_valid_and_show_the_defaults() {
         env: all.env.clone(),
         own_env: Vec::new(),
         origin: None,
-        tells_memory: all.tells_memory,
+        told_memory_limit: all.told_memory_limit,
         memory_limit: all.memory_limit,
         max_requests_jitter: 0,
         rlimit_core: all.rlimit_core,

@@ -5,6 +5,7 @@ use super::event::{InstanceId, SessionId};
 use super::index::Keys;
 use super::options::Options;
 use super::restart::Known;
+use crate::life::backoff::Backoff;
 use crate::tick::Tick;
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -57,8 +58,8 @@ pub(super) struct Application {
     pub rolling: Option<Rolling>,
     /// The new code could not be started: the old instances are all there is.
     pub resisting: bool,
-    /// Failures without a success in between, the last of them, and until when nothing is started because of them.
-    pub failures: u32,
+    /// What grows with each failure, the last failure since one has come up, and until when nothing is started because of it.
+    pub delays: Backoff,
     pub trouble: Option<Trouble>,
     pub backoff: Option<Tick>,
     /// Where the pool's indexes have it.
@@ -99,7 +100,7 @@ impl Application {
             begun: 0,
             rolling: None,
             resisting: false,
-            failures: 0,
+            delays: Backoff::default(),
             trouble: None,
             backoff: None,
             keys: Keys::default(),
@@ -174,7 +175,7 @@ impl Application {
 
     /// There is no reason to remember it.
     pub(super) fn is_over(&self) -> bool {
-        let needed = self.registered || self.options.minimum() > 0 || self.failures > 0;
+        let needed = self.registered || self.options.minimum() > 0 || self.trouble.is_some();
         self.instances.is_empty() && self.waiters.is_empty() && (self.removed || !needed)
     }
 }

@@ -14,6 +14,7 @@ use super::instance_state::{InstanceCause, InstanceState};
 use super::options::RestartMethod;
 use super::pool::{ApplicationPool, Step};
 use super::timers::Timer;
+use crate::life::backoff::Backoff;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -130,7 +131,8 @@ impl ApplicationPool {
             return;
         };
         (app.restarts, app.begun) = (app.restarts.wrapping_add(1), 0);
-        (app.failures, app.trouble, app.backoff, app.resisting) = (0, None, None, false);
+        app.delays = Backoff::default();
+        (app.trouble, app.backoff, app.resisting) = (None, None, false);
         step.say(Notice::Restarting(Arc::clone(&app.name)));
         let restarts = app.restarts;
         let rolls = method == RestartMethod::Rolling && app.serving() > 0;

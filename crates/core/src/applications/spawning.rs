@@ -8,14 +8,9 @@ use super::instance::Instance;
 use super::instance_state::{InstanceCause, InstanceState};
 use super::pool::{ApplicationPool, Step};
 use super::timers::Timer;
+use crate::life::backoff::{Backoff, LONGEST};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The first delay, after the second failure in a row; each further failure doubles it.
-pub(super) const FIRST_DELAY: Duration = Duration::from_secs(1);
-
-/// The longest delay.
-pub(super) const LONGEST_DELAY: Duration = Duration::from_secs(60);
 
 /// Failures are forgotten when the last is so long ago.
 pub(super) const FORGIVEN_AFTER: Duration = Duration::from_secs(180);
@@ -75,7 +70,8 @@ impl ApplicationPool {
         let Some(app) = self.apps.get_mut(&app_id) else {
             return;
         };
-        (app.failures, app.trouble, app.backoff, app.resisting) = (0, None, None, false);
+        app.delays.lives(step.now);
+        (app.trouble, app.backoff, app.resisting) = (None, None, false);
         for other in std::mem::take(&mut app.disable_after) {
             self.disable(other, step);
         }
@@ -102,11 +98,7 @@ impl ApplicationPool {
         let mut delay = None;
         // Those that fail together fail once.
         if app.backoff.is_none() {
-            app.failures = app.failures.saturating_add(1);
-            delay = (app.failures > 1).then(|| {
-                let doubled = FIRST_DELAY.saturating_mul(1 << (app.failures - 2).min(16));
-                doubled.min(LONGEST_DELAY)
-            });
+            delay = app.delays.fail(step.now, LONGEST);
             if let Some(delay) = delay {
                 app.backoff = Some(step.now + delay);
                 self.timers.set(Timer::Backoff(id), step.now, delay);
@@ -151,7 +143,7 @@ impl ApplicationPool {
 
     pub(super) fn forgive(&mut self, id: AppId) {
         if let Some(app) = self.apps.get_mut(&id).filter(|app| app.backoff.is_none()) {
-            (app.failures, app.trouble) = (0, None);
+            (app.delays, app.trouble) = (Backoff::default(), None);
             self.touched.insert(id);
         }
     }

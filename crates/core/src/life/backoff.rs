@@ -1,4 +1,5 @@
-//! How long to wait before a process is made again, after some could not be made or did not live.
+//! How long to wait before a process is made again, after some could not be made or did not live. It is one table for everything
+//! that is started: 100 ms at first, doubled with each failure up to a minute, and from the beginning again after a minute of life.
 
 use crate::tick::Tick;
 use std::time::Duration;
@@ -6,21 +7,23 @@ use std::time::Duration;
 /// The first delay; each further step doubles it.
 pub const FIRST: Duration = Duration::from_millis(100);
 
-/// The longest delay when workers or preloaders can't be made, or die before they are up: nothing is served then.
-pub const LONGEST: Duration = Duration::from_secs(30);
+/// The longest delay.
+pub const LONGEST: Duration = Duration::from_secs(60);
 
-/// The longest delay when workers die soon after they were up, without having taken up any work.
+/// What lived this long was well.
+pub const WELL_AFTER: Duration = Duration::from_secs(60);
+
+/// The longest delay when workers die within such a time after they were up, without having taken up any work: others may serve.
 pub const LONGEST_ONCE_UP: Duration = Duration::from_secs(1);
 
-/// A worker that lived this long was well.
-pub const WELL_AFTER: Duration = Duration::from_secs(1);
-
-/// The back-off of a generation's workers, or of a helper.
-#[derive(Debug, Default)]
+/// The back-off of a generation's workers, of a process of a program, of an application or of a helper.
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Backoff {
     step: u32,
     failed: Option<Tick>,
     until: Option<Tick>,
+    /// Since when there is no failure and something has been up.
+    well: Option<Tick>,
 }
 
 impl Backoff {
@@ -31,10 +34,24 @@ impl Backoff {
         if self.wait(now).is_some() {
             return None;
         }
+        // What came up after the last failure has long been well, even if it was replaced in order meanwhile.
+        if self.well.take().is_some_and(|well| now.since(well) >= WELL_AFTER) {
+            self.step = 0;
+        }
         let delay = FIRST.saturating_mul(1 << self.step.min(16)).min(longest);
         self.step = self.step.saturating_add(1);
         self.until = Some(now + delay);
         Some(delay)
+    }
+
+    /// Whether a failure now would not be the first in a row.
+    pub fn has_failed(&self, now: Tick) -> bool {
+        self.step > 0 && self.well.is_none_or(|well| now.since(well) < WELL_AFTER)
+    }
+
+    /// Whether there was more than one failure in a row: one may be an accident.
+    pub fn is_habit(&self) -> bool {
+        self.step > 1
     }
 
     /// When the last delay is over, or was.
@@ -49,12 +66,11 @@ impl Backoff {
             .map(|until| until.since(now))
     }
 
-    /// A worker made at `forked` is up and still lives at `now`: if that is long enough, and it was made after the last
-    /// failure, the next failure starts with the first delay again. Older workers prove nothing about new ones.
-    pub fn lives(&mut self, forked: Tick, now: Tick) {
-        let newer = self.failed.is_none_or(|failed| forked > failed);
-        if newer && now.since(forked) >= WELL_AFTER {
-            self.step = 0;
+    /// A process made at `made` is up and still lives, or has ended in order: if that is long ago when the next fails, and it was
+    /// made after the last failure, that starts with the first delay again. Older processes prove nothing about new ones.
+    pub fn lives(&mut self, made: Tick) {
+        if self.failed.is_none_or(|failed| made > failed) {
+            self.well = Some(self.well.map_or(made, |well| well.min(made)));
         }
     }
 }
@@ -72,7 +88,7 @@ mod tests {
         let mut backoff = Backoff::default();
         let mut now = at(1);
         let mut delays = Vec::new();
-        for _ in 0..11 {
+        for _ in 0..12 {
             let delay = backoff
                 .fail(now, LONGEST)
                 .expect("each failure comes after the delay before it");
@@ -81,8 +97,29 @@ mod tests {
         }
         assert_eq!(
             delays,
-            [100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600, 30000, 30000]
+            [
+                100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 60_000, 60_000
+            ]
         );
+        assert!(backoff.is_habit());
+    }
+
+    #[test]
+    fn a_minute_of_life_is_a_new_beginning_and_no_time_without_life_is() {
+        for (made, ended, next) in [
+            (Some(1_000), 60_999, FIRST * 4),
+            (Some(1_000), 61_000, FIRST),
+            (None, 1_000_000, FIRST * 4),
+        ] {
+            let mut backoff = Backoff::default();
+            backoff.fail(at(0), LONGEST);
+            backoff.fail(at(100), LONGEST);
+            made.into_iter().for_each(|made| backoff.lives(at(made)));
+            // It was replaced in order.
+            made.into_iter().for_each(|made| backoff.lives(at(made + 10_000)));
+            assert_eq!(backoff.fail(at(ended), LONGEST), Some(next), "{made:?} {ended}");
+            assert_eq!(backoff.is_habit(), next != FIRST);
+        }
     }
 
     #[test]
@@ -99,9 +136,9 @@ mod tests {
     fn only_a_worker_made_after_the_failure_proves_anything() {
         let mut backoff = Backoff::default();
         backoff.fail(at(5_000), LONGEST);
-        backoff.lives(at(1_000), at(10_000));
-        assert_eq!(backoff.fail(at(10_000), LONGEST), Some(FIRST * 2));
-        backoff.lives(at(11_000), at(12_000));
-        assert_eq!(backoff.fail(at(12_000), LONGEST), Some(FIRST));
+        backoff.lives(at(1_000));
+        assert_eq!(backoff.fail(at(100_000), LONGEST), Some(FIRST * 2));
+        backoff.lives(at(101_000));
+        assert_eq!(backoff.fail(at(162_000), LONGEST), Some(FIRST));
     }
 }

@@ -158,7 +158,7 @@ impl Helper {
         self.life = life;
         match action {
             LifeAction::Lost => {
-                self.backoff.lives(self.since, now);
+                self.backoff.lives(self.since);
                 if happened == Happened::Ended && self.rules.restart == Restart::Needed {
                     return self.idle();
                 }
@@ -222,12 +222,12 @@ mod tests {
         let mut helper = Helper::new(Rules::ROUTER, at(0));
         for (start, end) in [
             (0, Happened::Ended),
-            (10_000, Happened::Failed),
-            (20_000, Happened::Ended),
+            (100_000, Happened::Failed),
+            (200_000, Happened::Ended),
         ] {
             assert_eq!(helper.handle(Happened::Deadline, at(start)), HelperAction::Start);
             assert_eq!(
-                helper.handle(end, at(start + 5_000)),
+                helper.handle(end, at(start + 60_000)),
                 HelperAction::BackOff(FIRST)
             );
         }

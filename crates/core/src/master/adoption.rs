@@ -5,7 +5,7 @@
 //! times that the document names, and the workers that may serve are counted first.
 
 use super::children::{self, Worker};
-use super::departure::{KILL_AFTER, LOOK_AFTER};
+use super::departure::LOOK_AFTER;
 use super::event::{Adopted, AdoptedGeneration, AdoptedWorker, GenerationId, PoolId, StopRequest};
 use super::generation::{Generation, GenerationState};
 use super::leave::{self, Going, Why};
@@ -147,9 +147,10 @@ impl Manager {
                 let limit = self.control_timeout.max(drain.unwrap_or_default());
                 (Going::Leaving, Some((since, limit)))
             }
-            Some((StopRequest::Terminate, since)) => {
-                (Going::Terminated(Why::Stayed), Some((since, KILL_AFTER)))
-            }
+            Some((StopRequest::Terminate, since)) => (
+                Going::Terminated(Why::Stayed),
+                Some((since, self.time_to_stop(generation))),
+            ),
             Some((StopRequest::Kill, _)) => (Going::Killed(Why::Stayed), None),
         };
         let worker = Worker {
@@ -196,6 +197,7 @@ mod tests {
                 terminate_timeout: None,
                 slow_timeout: None,
                 drain_timeout: None,
+                stop_timeout: std::time::Duration::from_secs(10),
                 preloader: None,
             },
             slots: 1,

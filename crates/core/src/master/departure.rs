@@ -13,10 +13,11 @@ use super::manager::{Manager, Step};
 use super::manager_state::ManagerState;
 use super::timers::Timer;
 use crate::config::ProcessManager;
-use crate::life::backoff;
+use crate::life::{Life, backoff};
 use std::time::Duration;
 
-/// From SIGTERM to SIGKILL.
+/// From SIGTERM to SIGKILL for what has nothing to finish: a request's time is up, the daemon ends at once, a preloader. Also from
+/// the word to go to SIGTERM for preloaders and programs.
 pub(super) const KILL_AFTER: Duration = Duration::from_secs(1);
 
 /// How often a surplus worker that was told to go is looked at.
@@ -63,7 +64,13 @@ impl Manager {
                 Duration::ZERO => self.dismiss(id, LeaveCause::Due, step),
                 limit => self.timers.set(timer, step.now, limit),
             },
-            Going::Terminated(_) => self.timers.set(timer, step.now, KILL_AFTER),
+            Going::Terminated(why) => {
+                let limit = match self.children.worker(id).map(|worker| worker.generation) {
+                    Some(generation) if why != Why::Expired => self.time_to_stop(generation),
+                    _ => KILL_AFTER,
+                };
+                self.timers.set(timer, step.now, limit);
+            }
             Going::Killed(_) => self.timers.clear(timer),
         }
     }
@@ -79,8 +86,38 @@ impl Manager {
         }
     }
 
+    /// How long a worker or a program that is stopped has from SIGTERM to SIGKILL: the pool's `stop_timeout`, unless the daemon
+    /// ends at once.
+    pub(super) fn time_to_stop(&self, id: GenerationId) -> Duration {
+        let policy = self.generations.get(&id).map(|generation| &generation.policy);
+        match policy.filter(|_| self.state != ManagerState::Terminating) {
+            Some(policy) => policy.stop_timeout,
+            None => KILL_AFTER,
+        }
+    }
+
+    /// The daemon ends at once: what was sent SIGTERM before has no longer than the others.
+    fn hurry_stopped(&mut self, step: &Step<'_>) {
+        let ids: Vec<GenerationId> = self.generations.iter().map(|(id, _)| *id).collect();
+        for id in ids {
+            for worker in self.children.of(id) {
+                let going = self.children.worker(worker).map(|worker| worker.going);
+                if matches!(going, Some(Going::Terminated(_))) {
+                    self.timers.set_by(Timer::Worker(worker), step.now, KILL_AFTER);
+                }
+            }
+            let preloader = self.generations.get(&id).map(|generation| generation.preloader);
+            if preloader == Some(Life::Stopping(Force::Terminate)) {
+                self.timers.set_by(Timer::Preloader(id), step.now, KILL_AFTER);
+            }
+        }
+    }
+
     /// The daemon ends: workers that have left before have no longer than the others.
     pub(super) fn hurry(&mut self, step: &Step<'_>) {
+        if self.state == ManagerState::Terminating {
+            return self.hurry_stopped(step);
+        }
         let longer = self.generations.iter();
         let longer = longer.filter(|(_, generation)| generation.policy.drain_timeout.is_some());
         let ids: Vec<WorkerId> = longer.flat_map(|(id, _)| self.children.of(*id)).collect();
@@ -173,10 +210,10 @@ impl Manager {
                 generation.to_replace = generation.to_replace.saturating_add(1);
             }
             if worker.progress == WorkerProgress::Up {
-                generation.backoff.lives(worker.forked, step.now);
+                generation.backoff.lives(worker.forked);
             }
         }
-        let young = step.now.since(worker.forked) < backoff::WELL_AFTER;
+        let young = step.now.since(worker.forked) < backoff::LONGEST_ONCE_UP;
         let has_failed = stayed && !matches!(exit, Exit::Code(0) | Exit::Unknown);
         match worker.progress {
             _ if has_failed && had_work => self.crashed_at_work(id_of_generation, step),
@@ -261,6 +298,7 @@ impl Manager {
         } else {
             step.say(Notice::BackingOff(generation.pool, delay));
         }
+        self.trial_over(id, step);
     }
 
     pub(super) fn back_off(
@@ -278,7 +316,7 @@ impl Manager {
                 .filter_map(|id| self.children.worker(*id))
             {
                 if worker.progress == WorkerProgress::Up {
-                    generation.backoff.lives(worker.forked, step.now);
+                    generation.backoff.lives(worker.forked);
                 }
             }
         }

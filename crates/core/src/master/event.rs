@@ -222,7 +222,7 @@ pub struct AdoptedWorker {
 pub struct Wanted {
     /// Cap on workers over all pools and generations; `None`: no cap.
     pub process_max: Option<u32>,
-    /// How long a retiring worker may go on before SIGTERM, and how long after that before SIGKILL is fixed.
+    /// How long a retiring worker may go on before SIGTERM.
     pub control_timeout: Duration,
     /// When crashed workers have everything made anew; `None`: never.
     pub emergency: Option<crate::config::EmergencyRestart>,
@@ -242,6 +242,8 @@ pub struct WantedPool {
     pub generation: GenerationId,
     /// Its policy. A generation that runs already takes over `drain_timeout` alone: nothing else of it can differ.
     pub policy: Policy,
+    /// A new generation takes over after one worker of it has come up, even where it would have none.
+    pub trial: bool,
 }
 
 /// An order for one worker.
@@ -270,6 +272,8 @@ pub struct Policy {
     pub slow_timeout: Option<Duration>,
     /// A worker that leaves while the daemon goes on has this long, if that is longer than `control_timeout`.
     pub drain_timeout: Option<Duration>,
+    /// From SIGTERM to SIGKILL, for a worker or a program that is stopped.
+    pub stop_timeout: Duration,
     /// `Some`: workers come from a preloader, which may take `start_timeout` to be ready and is stopped after
     /// `idle_timeout` without a worker.
     pub preloader: Option<PreloaderPolicy>,

@@ -138,12 +138,18 @@ impl Errors {
         kept.find(|kept| kept.pools.iter().any(|name| name == pool))
     }
 
-    /// The one with this id; `None`: the last of all. Only one that may be read.
-    pub fn find(&self, id: Option<&str>, may_read: impl Fn(&Found<'_>) -> bool) -> Option<Found<'_>> {
+    /// The one with this id, of these or of `others`; `None`: the last of all. Only one that may be read.
+    pub fn find<'e>(
+        &'e self,
+        id: Option<&str>,
+        others: impl Iterator<Item = Found<'e>>,
+        may_read: impl Fn(&Found<'_>) -> bool,
+    ) -> Option<Found<'e>> {
         let is_it = |found: &Found<'_>| may_read(found) && id.is_none_or(|id| found.is(id));
         let start = self.kept.iter().rev().map(Found::Start).find(is_it);
         let job = self.crashes.iter().rev().map(Found::Job).find(is_it);
-        start.into_iter().chain(job).max_by_key(Found::epoch_s)
+        let others = others.filter(is_it);
+        others.chain(start).chain(job).max_by_key(Found::epoch_s)
     }
 }
 
@@ -195,7 +201,7 @@ mod tests {
             errors.keep_crash(crash(number, "www", 34));
         }
         let found = |id: Option<&str>, uid: u32| {
-            let found = errors.find(id, |found| found.uid() == uid);
+            let found = errors.find(id, std::iter::empty(), |found| found.uid() == uid);
             found.map(|found| found.epoch_s())
         };
         assert_eq!(found(None, 34), Some(8), "the last");

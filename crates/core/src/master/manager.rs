@@ -16,6 +16,7 @@ use super::quota::Quota;
 use super::refork;
 use super::snapshot::View;
 use super::timers::{Timer, Timers};
+use super::trials::Trials;
 use super::watchdog;
 use crate::indexed::Indexed;
 use crate::life;
@@ -36,6 +37,7 @@ pub struct Manager {
     pub(super) generations: Indexed<GenerationId, Generation>,
     pub(super) children: Children,
     pub(super) quota: Quota,
+    pub(super) trials: Trials,
     pub(super) timers: Timers,
     pub(super) emergency: Emergency,
     /// Generations in which something changed and whose consequences are still to be drawn.
@@ -93,6 +95,7 @@ impl Manager {
             generations: Indexed::default(),
             children: Children::default(),
             quota: Quota::default(),
+            trials: Trials::default(),
             timers: Timers::default(),
             emergency: Emergency::default(),
             touched: BTreeSet::new(),

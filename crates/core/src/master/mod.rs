@@ -9,6 +9,7 @@ mod adoption;
 mod budget;
 mod children;
 pub mod debounce;
+pub mod departed;
 mod departure;
 mod dynamic;
 mod emergency;
@@ -44,6 +45,7 @@ mod snapshot;
 mod spawn_requests;
 mod surplus;
 mod timers;
+mod trials;
 mod unavailable;
 mod watchdog;
 

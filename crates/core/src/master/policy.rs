@@ -48,7 +48,8 @@ pub(super) fn at_start(pm: ProcessManager) -> u32 {
 pub(super) fn warm(pm: ProcessManager, running: u32, busy: u32) -> u32 {
     let like_before = match pm {
         ProcessManager::Static { .. } | ProcessManager::Dynamic { .. } => running,
-        ProcessManager::Ondemand { .. } => busy,
+        // At least one, which shows that the new generation can have workers.
+        ProcessManager::Ondemand { .. } => busy.max(1),
         ProcessManager::Ordered { .. } => 0,
     };
     at_start(pm).max(like_before).min(pm.max_children())
@@ -265,6 +266,7 @@ mod tests {
         assert_eq!(warm(dynamic(), 1, 0), 3);
         assert_eq!(warm(dynamic(), 99, 0), 20);
         assert_eq!(warm(ondemand(), 9, 4), 4);
+        assert_eq!(warm(ondemand(), 9, 0), 1);
         assert_eq!(warm(ProcessManager::Static { max_children: 6 }, 2, 2), 6);
     }
 

@@ -49,6 +49,10 @@ impl Manager {
             Life::Starting => self
                 .timers
                 .set(Timer::Preloader(id), step.now, policy.start_timeout),
+            Life::Stopping(Force::Terminate) if policy.is_needed_by_workers => {
+                let limit = self.time_to_stop(id);
+                self.timers.set(Timer::Preloader(id), step.now, limit);
+            }
             Life::Stopping(Force::Ask | Force::Terminate) => {
                 self.timers.set(Timer::Preloader(id), step.now, KILL_AFTER);
             }
@@ -100,6 +104,7 @@ impl Manager {
         if let Some(exit) = exit {
             step.note(Fact::Fails(id));
             step.say(Notice::PreloaderLost(id, exit, delay));
+            self.trial_over(id, step);
         }
         self.start_failed(id, step);
     }

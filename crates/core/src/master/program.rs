@@ -1,14 +1,14 @@
 //! The life of a program that speaks HTTP: of each of its processes, and of all together. To the core it is a preloader.
 //!
 //! Each process lives as the table of [`crate::life`] says. One that is lost while the program is wanted is started again:
-//! at once if it had lived for a while, within a budget if a request may have ended it, or else after a back-off.
+//! at once if it had lived for a minute, within a budget if a request may have ended it, or else after a back-off.
 //!
 //! It is ready once each process was tried and one is up; if none is, it is gone, and the core decides when another try is
 //! made. From then on it is kept going here, whatever befalls its processes, until the core stops it: its workers are
 //! there, and need it.
 
 use super::budget::Budget;
-use crate::life::backoff::{Backoff, LONGEST, LONGEST_ONCE_UP, WELL_AFTER};
+use crate::life::backoff::{Backoff, LONGEST, WELL_AFTER};
 use crate::life::{self, Force, Life, LifeCause};
 use crate::tick::Tick;
 use std::time::Duration;
@@ -25,6 +25,15 @@ pub enum ProgramAction {
     Start(usize),
     /// It is not to be started any more. What comes of that is still told.
     Cancel(usize),
+    /// It is lost, or could not be started, and is started again after this long.
+    BackOff {
+        /// Its place.
+        index: usize,
+        /// Until then.
+        delay: Duration,
+        /// It is no accident: requests are refused as long as no process is up. Otherwise they wait.
+        refuses: bool,
+    },
     /// Make it end.
     Stop(usize, Force),
     /// Tell the core that it is ready.
@@ -128,31 +137,47 @@ impl Program {
             return;
         };
         if process.lose() {
-            process.again = Some(now + process.back_off(now, LONGEST));
+            let delay = process.back_off(now);
+            let refuses = true;
+            actions.push(ProgramAction::BackOff {
+                index,
+                delay,
+                refuses,
+            });
         }
         self.conclude(actions);
     }
 
-    /// A process that was up is gone, with all that belonged to it. `was_at_work`: it had been given a request. That may have ended
+    /// A process that was up is gone, with all that belonged to it. `was_at_work`: it had a request in its hands. That may have ended
     /// it, and says nothing about the next process.
     pub fn gone(&mut self, index: usize, was_at_work: bool, now: Tick, actions: &mut Vec<ProgramAction>) {
         let Some(process) = self.processes.get_mut(index) else {
             return;
         };
         if process.lose() {
-            process.backoff.lives(process.since, now);
+            process.backoff.lives(process.since);
             let is_ready = self.state == ProgramState::Ready;
-            let delay = if is_ready && now.since(process.since) >= WELL_AFTER {
-                None
-            } else if is_ready && was_at_work {
-                process.budget.spend(now);
-                process.budget.wait(now)
+            let is_well = now.since(process.since) >= WELL_AFTER;
+            if is_ready && (is_well || was_at_work) {
+                let wait = match is_well {
+                    true => None,
+                    false => {
+                        process.budget.spend(now);
+                        process.budget.wait(now)
+                    }
+                };
+                process.again = wait.map(|wait| now + wait);
+                if wait.is_none() {
+                    process.start(index, actions);
+                }
             } else {
-                Some(process.back_off(now, LONGEST_ONCE_UP))
-            };
-            process.again = delay.map(|delay| now + delay);
-            if delay.is_none() {
-                process.start(index, actions);
+                let delay = process.back_off(now);
+                let refuses = process.backoff.is_habit();
+                actions.push(ProgramAction::BackOff {
+                    index,
+                    delay,
+                    refuses,
+                });
             }
         }
         self.conclude(actions);
@@ -206,6 +231,7 @@ impl Program {
             return "stopped";
         };
         match process.life {
+            Life::Absent if process.again.is_some() && process.backoff.is_habit() => "failing",
             Life::Absent if process.again.is_some() => "waiting",
             Life::Absent => "stopped",
             Life::Starting => "starting",
@@ -257,9 +283,11 @@ impl ProgramProcess {
     }
 
     /// The time until its next try, longer each time.
-    fn back_off(&mut self, now: Tick, longest: Duration) -> Duration {
-        let delay = self.backoff.fail(now, longest).or(self.backoff.wait(now));
-        delay.unwrap_or_default()
+    fn back_off(&mut self, now: Tick) -> Duration {
+        let delay = self.backoff.fail(now, LONGEST).or(self.backoff.wait(now));
+        let delay = delay.unwrap_or_default();
+        self.again = Some(now + delay);
+        delay
     }
 }
 
@@ -275,6 +303,15 @@ mod tests {
         let mut actions = Vec::new();
         act(&mut actions);
         actions
+    }
+
+    fn back_off(index: usize, millis: u64, refuses: bool) -> ProgramAction {
+        let delay = Duration::from_millis(millis);
+        ProgramAction::BackOff {
+            index,
+            delay,
+            refuses,
+        }
     }
 
     fn running(processes: usize) -> Program {
@@ -295,7 +332,10 @@ mod tests {
             actions(|out| program.start(out)),
             [ProgramAction::Start(0), ProgramAction::Start(1)]
         );
-        assert_eq!(actions(|out| program.failed(0, at(1), out)), []);
+        assert_eq!(
+            actions(|out| program.failed(0, at(1), out)),
+            [back_off(0, 100, true)]
+        );
         assert_eq!(
             actions(|out| program.up(1, at(2), out)),
             [ProgramAction::TellReady]
@@ -305,17 +345,29 @@ mod tests {
             actions(|out| program.pass(at(101), out)),
             [ProgramAction::Start(0)]
         );
-        assert_eq!(actions(|out| program.failed(0, at(102), out)), []);
-        assert_eq!(program.next_deadline(), Some(at(302)));
+        assert_eq!(
+            actions(|out| program.failed(0, at(102), out)),
+            [back_off(0, 200, true)]
+        );
+        assert_eq!(
+            (program.next_deadline(), program.state(0)),
+            (Some(at(302)), "failing")
+        );
     }
 
     #[test]
     fn one_that_can_not_be_started_is_the_cores_to_try_again() {
         let mut program = Program::new(2);
         actions(|out| program.start(out));
-        assert_eq!(actions(|out| program.failed(0, at(1), out)), []);
+        assert_eq!(
+            actions(|out| program.failed(0, at(1), out)),
+            [back_off(0, 100, true)]
+        );
         let gone = ProgramAction::TellGone { failed: true };
-        assert_eq!(actions(|out| program.failed(1, at(2), out)), [gone]);
+        assert_eq!(
+            actions(|out| program.failed(1, at(2), out)),
+            [back_off(1, 100, true), gone]
+        );
         assert_eq!(program.next_deadline(), None);
         assert_eq!(
             actions(|out| program.start(out)),
@@ -323,28 +375,51 @@ mod tests {
         );
     }
 
+    /// Each row: how long it lived, whether a request was in its hands, what is done, and whether that is a habit now.
     #[test]
-    fn one_that_ends_comes_back_at_once_or_after_a_time() {
+    fn one_that_does_not_stay_up_comes_back_later_each_time() {
+        const MINUTE: u64 = 60_000;
         let mut program = running(1);
-        assert_eq!(
-            actions(|out| program.gone(0, false, at(5_000), out)),
-            [ProgramAction::Start(0)]
-        );
-        actions(|out| program.up(0, at(5_100), out));
-        assert_eq!(actions(|out| program.gone(0, false, at(5_200), out)), []);
-        assert_eq!(
-            (program.is_up(), program.next_deadline()),
-            (false, Some(at(5_300)))
-        );
-        assert_eq!(
-            actions(|out| program.pass(at(5_300), out)),
-            [ProgramAction::Start(0)]
-        );
-        actions(|out| program.up(0, at(5_400), out));
-        assert_eq!(
-            actions(|out| program.gone(0, false, at(7_000), out)),
-            [ProgramAction::Start(0)]
-        );
+        let mut now = 0;
+        for (lived, was_at_work, delay, refuses) in [
+            (500, false, Some(100), false),
+            (500, false, Some(200), true),
+            // It may have been the request.
+            (500, true, None, false),
+            (5_000, false, Some(400), true),
+            (MINUTE - 1, false, Some(800), true),
+            (MINUTE, false, None, false),
+            (10, false, Some(100), false),
+            (10, false, Some(200), true),
+            (10, false, Some(400), true),
+            (10, false, Some(800), true),
+            (10, false, Some(1_600), true),
+            (10, false, Some(3_200), true),
+            (10, false, Some(6_400), true),
+            (10, false, Some(12_800), true),
+            (10, false, Some(25_600), true),
+            (10, false, Some(51_200), true),
+            (10, false, Some(MINUTE), true),
+            (10, false, Some(MINUTE), true),
+            (MINUTE, true, None, false),
+            (10, false, Some(100), false),
+        ] {
+            now += lived;
+            let done = actions(|out| program.gone(0, was_at_work, at(now), out));
+            match delay {
+                None => assert_eq!(done, [ProgramAction::Start(0)], "{lived} {was_at_work}"),
+                Some(delay) => {
+                    assert_eq!(done, [back_off(0, delay, refuses)], "{lived} {was_at_work}");
+                    assert_eq!(program.next_deadline(), Some(at(now + delay)));
+                    assert_eq!(program.state(0), if refuses { "failing" } else { "waiting" });
+                    now += delay;
+                    let done = actions(|out| program.pass(at(now), out));
+                    assert_eq!(done, [ProgramAction::Start(0)]);
+                }
+            }
+            now += 50;
+            assert_eq!(actions(|out| program.up(0, at(now), out)), []);
+        }
     }
 
     #[test]
@@ -366,16 +441,6 @@ mod tests {
             actions(|out| program.pass(at(now), out));
             actions(|out| program.up(0, at(now), out));
         }
-        // One that has had no request tells that it can't live, but a second is the longest that requests wait.
-        for _ in 0..10 {
-            now += 10;
-            assert_eq!(actions(|out| program.gone(0, false, at(now), out)), []);
-            let due = program.next_deadline().expect("it is tried again");
-            assert!(due > at(now) && due <= at(now + 1_000));
-            now += 1_000;
-            actions(|out| program.pass(at(now), out));
-            actions(|out| program.up(0, at(now), out));
-        }
     }
 
     #[test]
@@ -386,7 +451,7 @@ mod tests {
         assert_eq!(actions(|out| program.start(out)), []);
         assert_eq!(actions(|out| program.up(1, at(1), out)), []);
         assert_eq!(
-            actions(|out| program.gone(0, false, at(2_000), out)),
+            actions(|out| program.gone(0, false, at(60_000), out)),
             [ProgramAction::Start(0)]
         );
     }
@@ -395,7 +460,7 @@ mod tests {
     fn it_goes_as_hard_as_it_must() {
         let mut program = running(3);
         actions(|out| program.gone(0, false, at(10), out));
-        actions(|out| program.gone(1, false, at(2_000), out));
+        actions(|out| program.gone(1, true, at(2_000), out));
         let stop = |force| ProgramAction::Stop(2, force);
         assert_eq!(
             actions(|out| program.stop(Force::Ask, out)),
@@ -441,6 +506,7 @@ mod tests {
                         }
                         ProgramAction::Cancel(index) => assert_eq!(world[index], 1),
                         ProgramAction::Stop(index, _) => assert_ne!(world[index], 0),
+                        ProgramAction::BackOff { index, .. } => assert_eq!(world[index], 0),
                         ProgramAction::TellReady => assert!(program.is_up() && gone == 0),
                         ProgramAction::TellGone { .. } => {
                             assert!(world.iter().all(|it| *it == 0));

@@ -5,7 +5,7 @@
 //! once they are up (`take_over_if_warm`): the new generation takes the work. `end_generation` then tells the workers of the old
 //! one to finish, each after its request, and has its preloader go; a worker that stays too long is ended as `leave.rs` says.
 //! `drop_if_gone` forgets the generation after its last process. While no worker of the new one comes up, the old one serves on. A
-//! generation whose workers have all gone is replaced at once.
+//! generation whose workers have all gone is replaced at once, unless the new one is to be tried (`trials.rs`).
 
 use super::action::{Action, ExitOutcome, Fact, Notice};
 use super::dynamic::SpareCause;
@@ -81,6 +81,7 @@ impl Manager {
             pool: pool_id,
             generation: id,
             policy,
+            trial,
         } = wanted;
         let pool = self.pools.entry(pool_id).or_insert_with(Pool::new);
         pool.closed = false;
@@ -99,7 +100,7 @@ impl Manager {
             return;
         }
         self.touched.insert(id);
-        let Some(old) = serving.filter(|old| self.worker_counts(*old).kept > 0) else {
+        let Some(old) = serving.filter(|old| trial || self.worker_counts(*old).kept > 0) else {
             // No worker could go on serving meanwhile.
             self.generations
                 .insert(id, Generation::new(pool_id, policy, GenerationState::Serving));
@@ -107,13 +108,12 @@ impl Manager {
             return;
         };
         let counts = self.worker_counts(old);
+        let is_trial = counts.kept == 0;
         let state = match policy.pm {
-            ProcessManager::Ondemand { .. } => GenerationState::Measuring(self.take_snapshot(old, step)),
-            ProcessManager::Static { .. }
-            | ProcessManager::Dynamic { .. }
-            | ProcessManager::Ordered { .. } => {
-                GenerationState::Warming(policy::warm(policy.pm, counts.kept, counts.kept))
+            ProcessManager::Ondemand { .. } if !is_trial => {
+                GenerationState::Measuring(self.take_snapshot(old, step))
             }
+            _ => GenerationState::Warming(policy::warm(policy.pm, counts.kept, counts.kept)),
         };
         self.generations
             .insert(id, Generation::new(pool_id, policy, state));
@@ -121,11 +121,25 @@ impl Manager {
             pool.coming = Some(id);
         }
         self.publish_wake_on_accept(id, step);
-        self.warm_up(id, step);
+        if !is_trial || self.trials.add(id) {
+            self.warm_up(id, step);
+        }
+    }
+
+    /// The trial of a generation is over, if there was one: another may begin.
+    pub(super) fn trial_over(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        let next = self.trials.end(id);
+        if let Some(next) = next.filter(|_| matches!(self.state, ManagerState::Running)) {
+            self.touched.insert(next);
+            self.warm_up(next, step);
+        }
     }
 
     /// Makes the workers that a coming generation is to have up.
     pub(super) fn warm_up(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        if self.trials.waits(id) {
+            return;
+        }
         let kept = self.worker_counts(id).kept;
         let Some(generation) = self.generations.get(&id) else {
             return;
@@ -260,6 +274,7 @@ impl Manager {
             self.fill(id, step);
         }
         self.touched.insert(id);
+        self.trial_over(id, step);
     }
 
     /// Lets a generation that serves from now on have its work.
@@ -319,6 +334,7 @@ impl Manager {
         self.refork_changed(id, refork::ReforkCause::End, None, step);
         self.next_mold_changed(id, stop, None, step);
         self.touched.insert(id);
+        self.trial_over(id, step);
     }
 
     /// Whether a generation's preloader has to stay although no worker is made any more.

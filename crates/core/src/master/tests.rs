@@ -1,6 +1,7 @@
 //! The core as a whole, step by step: what it does about each event.
 
 mod refusals;
+mod stops;
 
 use super::action::{Action, ExitOutcome, Fact, Force, Notice, WakeOnAccept};
 use super::budget;
@@ -81,6 +82,7 @@ fn policy(pm: ProcessManager) -> Policy {
         concurrency: 1,
         slow_timeout: None,
         drain_timeout: None,
+        stop_timeout: Duration::from_secs(10),
         preloader: None,
     }
 }
@@ -90,6 +92,7 @@ fn wanted(generation: GenerationId, policy: Policy, process_max: Option<u32>) ->
         pool: POOL,
         generation,
         policy,
+        trial: false,
     }];
     Wanted {
         process_max,
@@ -505,7 +508,7 @@ fn finishing_waits_terminates_and_kills() {
             .tell(Event::Deadline)
             .contains(&Action::Kill(worker, Force::Terminate))
     );
-    world.pass(Duration::from_secs(1));
+    world.pass(Duration::from_secs(10));
     assert!(
         world
             .tell(Event::Deadline)

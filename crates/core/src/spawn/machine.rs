@@ -1,4 +1,4 @@
-//! The whole kit as one value: journeys under way and back-offs.
+//! The whole kit as one value: the journeys that are under way.
 //!
 //! A caller that wants a process hands in [`Event::Spawn`] and is given one [`Action::Deliver`], whatever happens. To the kit
 //! each process is an application's: the daemon's preloaders are started by it like any other program of forkyard's own, and

@@ -100,7 +100,7 @@ pub enum OwnSocket {
 /// One application, and how it is to be started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// Which of an operator's applications: those with the same group share a back-off.
+    /// Which of an operator's applications.
     pub group: String,
     /// Directory of the application; absolute. It is the working directory.
     pub app_root: PathBuf,

@@ -5,7 +5,7 @@
 //! wrote, and makes the report if it fails.
 
 use super::capture::Capture;
-use super::error::{Category, Ended, Failure, Fault, Trouble, explain};
+use super::error::{Category, DOES_NOT_STAY, Ended, Failure, Fault, Trouble, explain, explain_end};
 use super::handshake::response::{CommandCheck, Response, Surroundings, Text};
 use super::journey::Journey;
 use super::plan::Plan;
@@ -39,6 +39,8 @@ pub enum Fall {
     Exec(Fault, CommandCheck),
     /// It ended; what is wrong with the command; whether the kernel has killed for want of memory meanwhile.
     Exited(Ended, CommandCheck, bool),
+    /// It was up, and ended with no request in its hands; whether the kernel has killed for want of memory meanwhile.
+    Left(Ended, bool),
     /// It is not up in time.
     Timeout,
     /// It answered, but not as one of its kind.
@@ -119,9 +121,13 @@ impl Attempt {
     /// It did not come up, and nothing of it is left.
     pub fn fail(mut self, fall: &Fall, envvars: Option<String>, id: ErrorId, now: Tick) -> Report {
         let failure = self.explain(fall);
+        if matches!(fall, Fall::Left(..)) {
+            let _ = self.journey.perform(Step::SubprocessAppLoadOrExec, now);
+            let _ = self.journey.perform(Step::KitHandshakePerform, now);
+        }
         let _ = self.journey.fail(failure.step, now);
         let exit = match fall {
-            Fall::Exited(ended, ..) => Some(*ended),
+            Fall::Exited(ended, ..) | Fall::Left(ended, _) => Some(*ended),
             _ => None,
         };
         Report {
@@ -158,6 +164,13 @@ impl Attempt {
             Fall::Preparation(fault) => explained(Trouble::Preparation(fault.clone())),
             Fall::Fork(fault) => explained(Trouble::Fork(fault.clone())),
             Fall::Exited(ended, ..) => explained(Trouble::Exited(*ended)),
+            Fall::Left(ended, is_oom) => explain_end(
+                Step::KitFinish,
+                (*ended, *is_oom),
+                &self.output.text(),
+                true,
+                DOES_NOT_STAY,
+            ),
             Fall::Timeout => explained(Trouble::Timeout(Step::KitHandshakePerform)),
             Fall::Exec(fault, check) => Failure {
                 category: Category::of_errno(fault.errno),

@@ -54,9 +54,14 @@ impl StartFailure {
         let start_failure: StartFailure = serde_json::from_slice(bytes).ok()?;
         let has_pid = start_failure.pid.is_none_or(|pid| pid > 1);
         let has_end = match start_failure.fall {
-            Fall::Exited(Ended::Signal { number, .. }, ..) => (1..=64).contains(&number),
-            Fall::Exited(Ended::Code(code), ..) => (0..=255).contains(&code),
+            Fall::Exited(Ended::Signal { number, .. }, ..) | Fall::Left(Ended::Signal { number, .. }, _) => {
+                (1..=64).contains(&number)
+            }
+            Fall::Exited(Ended::Code(code), ..) | Fall::Left(Ended::Code(code), _) => {
+                (0..=255).contains(&code)
+            }
             Fall::Exited(Ended::Unknown, ..)
+            | Fall::Left(Ended::Unknown, _)
             | Fall::Preparation(_)
             | Fall::Fork(_)
             | Fall::Exec(..)
@@ -84,6 +89,8 @@ impl StartFailure {
                 attempt.executed(pid, by(executed, prepared));
             }
         }
+        // What it wrote explains the failure.
+        attempt.wrote(self.output.as_bytes());
         let report = attempt.fail(&self.fall, self.envvars.clone(), self.id(), ended);
         Report {
             output: self.output.clone(),
@@ -129,6 +136,7 @@ mod tests {
     fn the_reader_makes_the_same_report() {
         for fall in [
             Fall::Timeout,
+            Fall::Left(Ended::Code(1), false),
             Fall::Stranger("it said hello".to_owned()),
             Fall::Exited(Ended::Code(3), CommandCheck::default(), false),
             Fall::Exited(

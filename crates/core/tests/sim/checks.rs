@@ -27,7 +27,7 @@ const TRACE: Duration = Duration::from_millis(100);
 const CRASHES_A_SECOND: usize = 32;
 
 /// After a fault workers may be held back this long.
-const BACKOFF: Duration = Duration::from_secs(31);
+const BACKOFF: Duration = Duration::from_secs(61);
 
 impl World {
     /// At rest: no work waits that a worker could take.

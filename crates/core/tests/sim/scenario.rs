@@ -162,6 +162,8 @@ impl Scenario {
                     pool: *pool,
                     generation: *generation,
                     policy: self.policy(random),
+                    // Of some; nothing is drawn for it.
+                    trial: generation.0 % 3 == 0,
                 })
                 .collect(),
         }
@@ -178,6 +180,7 @@ impl Scenario {
             drain_timeout: terminate_timeout
                 .filter(|limit| limit.as_millis() % 3 == 0)
                 .map(|limit| limit * 2),
+            stop_timeout: random.millis(200, 12_000),
             slow_timeout: (self.slow_logs && random.percent(60)).then(|| random.millis(50, 3_000)),
             preloader: (self.preloaders && random.percent(60) || self.refork_after > 0).then(|| {
                 PreloaderPolicy {

@@ -461,19 +461,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let socket = listener(&path);
-        assert_eq!((socket.is_ours(), socket.socket_path()), (true, SocketPath::Own));
+        assert_eq!((socket.is_ours(), socket.state()), (true, ListenerState::Open));
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(socket.socket_path(), SocketPath::Gone);
+        assert_eq!(socket.state(), ListenerState::FileGone);
         // Also if it is another socket: the inode is not used again while the first one is open.
         let other = listener(&path);
         assert_eq!(
-            (socket.socket_path(), other.socket_path()),
-            (SocketPath::Taken, SocketPath::Own)
+            (socket.state(), other.state()),
+            (ListenerState::FileTaken, ListenerState::Open)
         );
         socket.remove_file();
         assert_eq!(
-            other.socket_path(),
-            SocketPath::Own,
+            other.state(),
+            ListenerState::Open,
             "its file is not the first one's to remove"
         );
     }

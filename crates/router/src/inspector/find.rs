@@ -6,7 +6,7 @@
 //! file, with its own owner; what it leads to is the application's business, when it runs as its user.
 
 use super::ancestors;
-use super::protocol::{Found, Kind, Settings};
+use super::protocol::{Found, Kind, Refusal, Settings};
 use super::signs::{self, OWN_FILE, PASSENGERFILE, PYTHONS};
 use crate::config::site;
 use crate::origin::{Mark, Origin};
@@ -56,21 +56,50 @@ pub struct Terms {
     pub user_mounts: bool,
 }
 
+/// Why a directory is no application of the pool.
+#[derive(Debug, PartialEq)]
+pub struct Refused {
+    /// Names the path and what would be right.
+    pub why: String,
+    /// `None`: there is no such directory.
+    pub refusal: Option<Refusal>,
+}
+
 /// Looks at an application's directory.
 ///
 /// # Errors
-/// Why it is no application of the pool; names the path and what would be right.
-pub fn inspect(root: &Path, terms: &Terms) -> Result<Found, String> {
+/// Why it is no application of the pool.
+pub fn inspect(root: &Path, terms: &Terms) -> Result<Found, Refused> {
     let (root, directory) = enter(root, terms)?;
+    let entry = beneath::entry_of(directory.as_fd()).map_err(|error| Refused {
+        why: error.to_string(),
+        refusal: Some(Refusal::of(&root, None)),
+    })?;
+    let owner = Some((entry.uid, entry.gid));
     let app_root = AppRoot {
         root,
-        entry: beneath::entry_of(directory.as_fd()).map_err(|error| error.to_string())?,
         directory,
+        entry,
     };
+    let mut is_no_application = false;
+    let looked = look_into(&app_root, terms, &mut is_no_application);
+    looked.map_err(|why| Refused {
+        why,
+        refusal: Some(Refusal {
+            is_no_application,
+            ..Refusal::of(&app_root.root, owner)
+        }),
+    })
+}
+
+fn look_into(app_root: &AppRoot, terms: &Terms, is_no_application: &mut bool) -> Result<Found, String> {
     app_root.check_sharing(terms)?;
     app_root.check_mount(app_root.directory.as_fd(), terms)?;
     let settings = app_root.settings()?;
-    let (kind, startup_file, settings) = app_root.kind(settings)?;
+    let Some((kind, startup_file, settings)) = app_root.kind(settings)? else {
+        *is_no_application = true;
+        return Err(app_root.unknown());
+    };
     let startup = match &startup_file {
         Some(name) => app_root.entry_below(name).ok_or_else(|| app_root.changed())?,
         None => app_root.entry,
@@ -120,19 +149,23 @@ pub fn inspect(root: &Path, terms: &Terms) -> Result<Found, String> {
 
 /// Opens the root by its real path, which is below one of the directories. What goes wrong on the way is not told: the
 /// links may lead where only this process can look.
-fn enter(root: &Path, terms: &Terms) -> Result<(PathBuf, OwnedFd), String> {
+fn enter(root: &Path, terms: &Terms) -> Result<(PathBuf, OwnedFd), Refused> {
     let shown = root.display();
+    let absent = |why| Refused { why, refusal: None };
     if !root.is_absolute() {
-        return Err(format!(
+        return Err(absent(format!(
             "{shown}: an application's root is an absolute path; let the web server send one that begins with /"
-        ));
+        )));
     }
     for _ in 0..TRIES {
         let Some(real) = real_below(root, &terms.directories) else {
             break;
         };
         if real.to_str().is_none() {
-            return Err(format!("{shown}: the directory's name is not UTF-8; rename it"));
+            return Err(Refused {
+                why: format!("{shown}: the directory's name is not UTF-8; rename it"),
+                refusal: root.to_str().map(|_| Refusal::of(root, None)),
+            });
         }
         // Fails if something on the way has become a link since.
         if let Ok(directory) = beneath::open_exactly(&real) {
@@ -144,10 +177,10 @@ fn enter(root: &Path, terms: &Terms) -> Result<(PathBuf, OwnedFd), String> {
         .iter()
         .map(|one| one.display().to_string())
         .collect();
-    Err(format!(
+    Err(absent(format!(
         "{shown} is no directory below {}, links followed; applications are directories there",
         directories.join(" or ")
-    ))
+    )))
 }
 
 /// A path without links, if it is below one of the directories.
@@ -169,6 +202,9 @@ struct AppRoot {
 
 /// What an application says of itself: what, in which file, and what that file is.
 type Said = (Settings, &'static str, Entry);
+
+/// What an application is, its start-up file, and what it says of itself.
+type Shown = (Kind, Option<PathBuf>, Option<Said>);
 
 impl AppRoot {
     /// A user who can put files into a directory can make them look like another user's application.
@@ -298,8 +334,8 @@ impl AppRoot {
         Ok(said.map(|settings| (settings, PASSENGERFILE, content.entry)))
     }
 
-    /// What the application is, by which file, and what it says of itself.
-    fn kind(&self, said: Option<Said>) -> Result<(Kind, Option<PathBuf>, Option<Said>), String> {
+    /// What the application is, by which file, and what it says of itself. `None`: nothing shows that it is one.
+    fn kind(&self, said: Option<Said>) -> Result<Option<Shown>, String> {
         let wanted = said.as_ref().and_then(|(settings, ..)| settings.runtime);
         let entry = said.as_ref().and_then(|(settings, ..)| settings.entry.as_deref());
         let named = entry.and_then(|entry| self.named(entry));
@@ -316,9 +352,9 @@ impl AppRoot {
                         start_command,
                         ..settings
                     };
-                    Ok((kind, startup, Some((settings, from, entry))))
+                    Ok(Some((kind, startup, Some((settings, from, entry)))))
                 }
-                (_, said) => Ok((kind, startup, said)),
+                (_, said) => Ok(Some((kind, startup, said))),
             };
         }
         for sign in &STARTUP_FILES {
@@ -328,7 +364,7 @@ impl AppRoot {
             }
             let startup = named.clone().or_else(|| Some(name.to_owned()));
             if sign.kind != Kind::Node {
-                return Ok((sign.kind, startup, said));
+                return Ok(Some((sign.kind, startup, said)));
             }
             let script = self.start_script()?;
             if script.is_none() && sign.proof == Proof::StartScript {
@@ -352,17 +388,17 @@ impl AppRoot {
                 }
                 (None, None) => None,
             };
-            return Ok((Kind::Node, startup, said));
+            return Ok(Some((Kind::Node, startup, said)));
         }
         match entry {
             Some(entry) => match kind_of_entry(entry).or_else(|| self.kind_of_module(entry)) {
-                Some(kind) => Ok((kind, named, said)),
+                Some(kind) => Ok(Some((kind, named, said))),
                 None => Err(format!(
                     "{}: entry = {entry:?} does not show what the application is; add a runtime, for example runtime = \"asgi\"",
                     self.root.join(OWN_FILE).display()
                 )),
             },
-            None => Err(self.unknown()),
+            None => Ok(None),
         }
     }
 

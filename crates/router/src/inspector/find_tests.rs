@@ -19,6 +19,11 @@ fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
+/// A look: what is there, or why it is refused.
+fn inspect(root: &Path, terms: &Terms) -> Result<Found, String> {
+    super::inspect(root, terms).map_err(|refused| refused.why)
+}
+
 impl Site {
     fn new() -> Site {
         let place = tempfile::tempdir().unwrap();

@@ -122,7 +122,7 @@ pub fn pool_of(
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect(),
         origin: found.origin.clone(),
-        tells_memory: lower(applications.options.memory_limit, own.memory_limit).is_some(),
+        told_memory_limit: lower(applications.options.memory_limit, own.memory_limit),
         status_listen: None,
         http_listen: None,
         drain_timeout: None,
@@ -320,6 +320,7 @@ fn wrapped(
         preloader_idle_timeout: idle_timeout(template),
         refork_after: Vec::new(),
         huge_code_pages: false,
+        preload: own.preload.unwrap_or_default(),
         concurrency: concurrency(found.kind, applications, own),
     })
 }
@@ -347,6 +348,7 @@ fn start_timeout(applications: &Applications, own: &Settings) -> Duration {
 /// Says of a key of the application's own that it has no effect on what it is.
 fn without_effect(found: &Found, own: &Settings) -> Result<(), Refused> {
     let speaks_http = matches!(found.kind, Kind::Node | Kind::Http);
+    let is_wrapped = matches!(found.kind, Kind::Wsgi | Kind::Asgi | Kind::Rack);
     let problem = if own.concurrency.is_some() && has_threads(found.kind) {
         "concurrency: an instance of it has a request in each thread; set threads instead"
     } else if own.concurrency.is_some() && !has_concurrency(found.kind) {
@@ -357,6 +359,8 @@ fn without_effect(found: &Found, own: &Settings) -> Result<(), Refused> {
         "threads: an instance of it works on one request at a time"
     } else if own.handshake.is_some() && !speaks_http {
         "handshake: it is for programs that speak HTTP"
+    } else if own.preload.is_some() && !is_wrapped {
+        "preload: it is for WSGI, ASGI and Rack"
     } else {
         return Ok(());
     };

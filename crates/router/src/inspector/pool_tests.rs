@@ -106,10 +106,11 @@ fn applications(pool: &mut Pool) -> &mut Applications {
 #[test]
 fn its_workers_tell_their_memory_where_that_is_limited() {
     let mut template = template();
-    assert!(!make(&template, &php()).unwrap().tells_memory);
+    assert_eq!(make(&template, &php()).unwrap().told_memory_limit, None);
     applications(&mut template).options.memory_limit = Some(1 << 20);
     let pool = make(&template, &php()).unwrap();
-    assert!(pool.tells_memory && pool.applications.is_none());
+    assert_eq!(pool.told_memory_limit, Some(1 << 20));
+    assert!(pool.applications.is_none());
 }
 
 #[test]

@@ -7,7 +7,7 @@
 //! are at work, and whoever has fewer of them goes first: a user whose files hang, or who has many, delays the others by
 //! nothing. Whose a directory is, is known once a look has said it.
 
-use super::protocol::{InspectReply, InspectRequest};
+use super::protocol::{InspectReply, InspectRequest, Refusal};
 use crate::tick::Tick;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -308,10 +308,12 @@ impl Queue {
 }
 
 fn fail(task: Task, why: &str) -> QueueAction {
+    let refusal = Refusal::of(&task.look.root, None);
     let seen = InspectReply {
         number: task.look.number,
         found: Err(format!("{}: {why}", task.look.root.display())),
         is_unknown: true,
+        refusal: Some(refusal),
     };
     QueueAction::Answer(task.asker, seen)
 }

@@ -21,6 +21,7 @@ fn seen(number: u64) -> InspectReply {
         number,
         found: Err(String::new()),
         is_unknown: false,
+        refusal: None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! The inspector's process, and those that look for it.
 
 use super::find::{self, Terms};
-use super::protocol::{self, InspectReply, InspectRequest, MOST_BYTES};
+use super::protocol::{self, InspectReply, InspectRequest, MOST_BYTES, Refusal, UNASKED};
 use super::queue::{Asker, ChildId, Queue, QueueAction};
 use crate::config::Applications;
 use crate::confine;
@@ -14,12 +14,16 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::sys::socket::SockType;
 use std::collections::{BTreeMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 /// Exit code of an inspector that could not become what it is to be (sysexits.h, EX_SOFTWARE).
 const EXIT_SOFTWARE: i32 = 70;
 /// Questions of one asker that are taken up at once.
 const QUESTIONS: usize = 16;
+/// What the master is told unasked that it may leave unread.
+const MOST_UNSENT: usize = 64;
 
 /// Answers until the master's socket is closed; says the exit code. To be called in a process that the master has just
 /// forked, with one thread, and nothing open but these sockets and the standard streams. `heartbeat`: bytes that the master
@@ -46,6 +50,7 @@ pub fn run(
             terms,
             children: BTreeMap::new(),
             heartbeat,
+            names: RandomState::new(),
         };
         inspector.serve()
     });
@@ -139,6 +144,8 @@ struct Inspector {
     children: BTreeMap<ChildId, Child>,
     /// Read, and nothing else.
     heartbeat: Option<OwnedFd>,
+    /// Names errors.
+    names: RandomState,
 }
 
 impl Inspector {
@@ -287,10 +294,30 @@ impl Inspector {
         }
     }
 
-    fn answer(&mut self, asker: Asker, seen: InspectReply) {
+    /// Answers. The master learns of what the router is refused, too: it keeps the reports.
+    fn answer(&mut self, asker: Asker, mut seen: InspectReply) {
+        if let (Err(why), Some(refusal)) = (&seen.found, &mut seen.refusal) {
+            refusal.id = self.id(&refusal.root, why);
+        }
+        self.send(asker, &seen);
+        if asker == Asker::Router && seen.refusal.is_some() {
+            let number = UNASKED;
+            self.send(Asker::Master, &InspectReply { number, ..seen });
+        }
+    }
+
+    fn send(&mut self, asker: Asker, seen: &InspectReply) {
         let line = &mut self.askers[asker as usize];
-        line.unsent.extend(protocol::encode(&seen));
+        if seen.number != UNASKED || line.unsent.len() < MOST_UNSENT {
+            line.unsent.extend(protocol::encode(seen));
+        }
         line.push();
+    }
+
+    /// The name of an error: the same for the same error, and none that can be guessed.
+    fn id(&self, root: &Path, why: &str) -> u32 {
+        // Half of it is as good as all.
+        (self.names.hash_one((root, why)) & u64::from(u32::MAX)) as u32
     }
 
     fn start(&self) -> Result<Child, Error> {
@@ -315,7 +342,14 @@ fn look_for(socket: &OwnedFd, terms: &Terms) -> i32 {
     let mut buffer = vec![0; MOST_BYTES];
     while let Some(look) = next(socket.as_fd(), &mut buffer) {
         let number = look.number;
-        let found = find::inspect(&look.root, terms);
+        let (found, refusal) = match find::inspect(&look.root, terms) {
+            Ok(found) => (Ok(found), None),
+            Err(refused) => (Err(refused.why), refused.refusal),
+        };
+        let owner = found.as_ref().map_or_else(
+            |_| refusal.as_ref().and_then(|refusal| refusal.owner),
+            |found| Some(found.owner),
+        );
         let too_long = || InspectReply {
             number,
             found: Err(format!(
@@ -323,11 +357,13 @@ fn look_for(socket: &OwnedFd, terms: &Terms) -> i32 {
                 look.root.display()
             )),
             is_unknown: false,
+            refusal: Some(Refusal::of(&look.root, owner)),
         };
         let seen = InspectReply {
             number,
             found,
             is_unknown: false,
+            refusal,
         };
         let answer = protocol::encode(&seen).or_else(|| protocol::encode(&too_long()));
         let sent = nix::sys::socket::send(

@@ -123,7 +123,17 @@ fn ask(socket: &Option<OwnedFd>, number: u64, root: &Path) {
     assert!(matches!(sent, Ok(Progress::Done(_))), "{sent:?}");
 }
 
+/// The next answer to a question.
 fn answer(socket: &Option<OwnedFd>) -> InspectReply {
+    loop {
+        let seen = told(socket);
+        if seen.number != UNASKED || seen.refusal.is_none() {
+            return seen;
+        }
+    }
+}
+
+fn told(socket: &Option<OwnedFd>) -> InspectReply {
     let socket = socket.as_ref().unwrap();
     assert_eq!(socket::wait(socket.as_fd(), Readiness::Readable, LONG), Ok(true));
     let mut buffer = vec![0; MOST_BYTES];
@@ -265,6 +275,29 @@ fn it_can_change_nothing() {
     victim.wait().unwrap();
     assert_eq!(ended, process::Ended::Code(0));
     assert_eq!(fs::read_to_string(&file).unwrap(), "x");
+}
+
+#[test]
+fn the_master_learns_of_what_the_router_is_refused() {
+    let inspector = Process::start();
+    let root = inspector.application("shop");
+    fs::write(root.join("forkyard.toml"), "no_such_key = 1\n").unwrap();
+    ask(&inspector.router, 1, &root);
+    let (seen, heard) = (answer(&inspector.router), told(&inspector.master));
+    assert_eq!((seen.number, heard.number), (1, UNASKED));
+    assert_eq!((&seen.found, &seen.refusal), (&heard.found, &heard.refusal));
+    let refusal = seen.refusal.expect("it is there");
+    assert_eq!((&refusal.root, refusal.is_no_application), (&root, false));
+    // The same mistake has the same name, whoever asks; another has another. What is not there has none.
+    ask(&inspector.master, 2, &root);
+    assert_eq!(answer(&inspector.master).refusal.as_ref(), Some(&refusal));
+    fs::write(root.join("forkyard.toml"), "no_other_key = 1\n").unwrap();
+    ask(&inspector.router, 3, &root);
+    let other = answer(&inspector.router).refusal.expect("it is there");
+    assert_ne!(other.id, refusal.id);
+    ask(&inspector.router, 4, &inspector.base.join("missing"));
+    let missing = answer(&inspector.router);
+    assert!(missing.found.is_err() && missing.refusal.is_none());
 }
 
 #[test]

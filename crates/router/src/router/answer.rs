@@ -8,8 +8,13 @@ use std::time::Duration;
 pub(super) enum Problem {
     /// The request names no root, or one that can't be.
     NoRoot,
-    /// There is no application.
-    NotFound,
+    /// There is no application: the error's id if there is such a directory, and the report where visitors may see it.
+    NotFound {
+        /// The error's id.
+        error: Option<String>,
+        /// A whole page.
+        page: Option<String>,
+    },
     /// Too many wait; how long the client should.
     QueueFull(Duration),
     /// It has waited for too long.
@@ -29,7 +34,7 @@ impl Problem {
     fn status(&self) -> &'static str {
         match self {
             Problem::NoRoot => "403 Forbidden",
-            Problem::NotFound => "404 Not Found",
+            Problem::NotFound { .. } => "404 Not Found",
             Problem::QueueFull(_) | Problem::Failed { .. } | Problem::Unavailable => {
                 "503 Service Unavailable"
             }
@@ -40,7 +45,10 @@ impl Problem {
     fn text(&self) -> String {
         match self {
             Problem::NoRoot => "The request names no application.\n".to_owned(),
-            Problem::NotFound => "There is no such application.\n".to_owned(),
+            Problem::NotFound {
+                error: Some(error), ..
+            } => format!("There is no such application. Error ID: {error}\n"),
+            Problem::NotFound { error: None, .. } => "There is no such application.\n".to_owned(),
             Problem::QueueFull(_) => {
                 "The application has too many requests. Please try again later.\n".to_owned()
             }
@@ -58,7 +66,9 @@ impl Problem {
     /// The whole answer to a request with this number, as records.
     pub(super) fn answer(&self, id: u16) -> Vec<u8> {
         let (kind, body) = match self {
-            Problem::Failed { page: Some(page), .. } => ("text/html", page.clone()),
+            Problem::Failed { page: Some(page), .. } | Problem::NotFound { page: Some(page), .. } => {
+                ("text/html", page.clone())
+            }
             other => ("text/plain", other.text()),
         };
         let mut text = format!(
@@ -125,7 +135,13 @@ mod tests {
             error: Some("4f2a".to_owned()),
             page: page.map(str::to_owned),
         };
-        assert!(text(&Problem::NotFound).starts_with("Status: 404 Not Found\r\n"));
+        let not_found = |error: Option<&str>| Problem::NotFound {
+            error: error.map(str::to_owned),
+            page: None,
+        };
+        let nothing = text(&not_found(None));
+        assert!(nothing.starts_with("Status: 404 Not Found\r\n") && !nothing.contains("Error ID"));
+        assert!(text(&not_found(Some("4f2a"))).contains("Error ID: 4f2a\n"));
         assert!(text(&Problem::NoRoot).starts_with("Status: 403 Forbidden\r\n"));
         assert!(text(&Problem::TimedOut).starts_with("Status: 504 Gateway Timeout\r\n"));
         let full = text(&Problem::QueueFull(Duration::from_secs(3)));

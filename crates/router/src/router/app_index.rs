@@ -6,7 +6,7 @@
 
 use super::settings::{self, Bounds};
 use crate::applications::{FileState, Options, RestartFiles};
-use crate::inspector::protocol::{Found, InspectReply, InspectRequest, Kind, Settings};
+use crate::inspector::protocol::{Found, InspectReply, InspectRequest, Kind, Refusal, Settings};
 use crate::origin::Origin;
 use crate::tick::Tick;
 use std::collections::HashMap;
@@ -41,13 +41,21 @@ pub(super) struct Known {
     pub own: Settings,
 }
 
+/// A directory that is there and is not run.
+#[derive(Debug, PartialEq)]
+pub(super) struct Refused {
+    pub refusal: Refusal,
+    /// Why: names the path and what would be right.
+    pub why: String,
+}
+
 /// What is known of a root.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Lookup {
     /// This is the application.
     Known(Arc<Known>),
     /// There is none.
-    Refused,
+    Refused(Option<Arc<Refused>>),
     /// It is being looked at; the connections that wait are named when that is done. `Some`: the inspector is to be
     /// asked this.
     Wait(Option<InspectRequest>),
@@ -62,6 +70,8 @@ pub(super) struct Inspected {
     pub root: PathBuf,
     /// The application. `None`: there is none.
     pub known: Option<Arc<Known>>,
+    /// Why not, of a directory that is there or could not be looked at.
+    pub refused: Option<Arc<Refused>>,
     /// Its restart files.
     pub restart_files: RestartFiles,
     /// What it is made of.
@@ -77,6 +87,8 @@ pub(super) struct Inspected {
 #[derive(Debug, Default)]
 struct AppEntry {
     known: Option<Option<Arc<Known>>>,
+    /// Why there is none.
+    refused: Option<Arc<Refused>>,
     looked: Tick,
     /// The number of a look that is under way.
     asked: Option<u64>,
@@ -119,7 +131,10 @@ impl AppIndex {
                 None => rate.max(LEAST_REFUSAL),
             };
             if !good.is_zero() && now.since(entry.looked) < good {
-                return known.clone().map_or(Lookup::Refused, Lookup::Known);
+                return match known {
+                    Some(known) => Lookup::Known(Arc::clone(known)),
+                    None => Lookup::Refused(entry.refused.clone()),
+                };
             }
         }
         if entry.asked.is_some() {
@@ -159,7 +174,12 @@ impl AppIndex {
             entry.looked = now;
         }
         let origin = seen.found.as_ref().ok().and_then(|found| found.origin.clone());
-        let (known, restart_files, mut say) = match seen.found {
+        let refused = seen.found.as_ref().err().zip(seen.refusal);
+        let refused = refused.map(|(why, refusal)| {
+            let why = why.clone();
+            Arc::new(Refused { refusal, why })
+        });
+        let (known, restart_files, say) = match seen.found {
             Ok(found) => match known(&found, pool) {
                 Some(known) => (Some(known), restart_files(&found), None),
                 None => (
@@ -170,13 +190,17 @@ impl AppIndex {
             },
             Err(why) => (None, RestartFiles::default(), Some(why)),
         };
-        if say.is_some() {
-            let is_due = entry.said.is_none_or(|said| now.since(said) >= SAY_INTERVAL);
-            match is_due {
-                true => entry.said = Some(now),
-                false => say = None,
-            }
+        let is_due = say.is_some() && entry.said.is_none_or(|said| now.since(said) >= SAY_INTERVAL);
+        if is_due {
+            entry.said = Some(now);
         }
+        let say = say.filter(|_| is_due).map(|why| {
+            let root = String::from_utf8_lossy(&root);
+            let id = refused
+                .as_ref()
+                .map(|it| format!(" (error {:08x})", it.refusal.id));
+            format!("{}: {why}{}", root.escape_debug(), id.unwrap_or_default())
+        });
         if seen.is_unknown {
             // The earlier result is still valid.
             let known = entry.known.clone().flatten();
@@ -184,9 +208,10 @@ impl AppIndex {
                 root: PathBuf::from(OsStr::from_bytes(&root)),
                 looked: false,
                 known,
+                refused,
                 restart_files,
                 origin: None,
-                say: say.map(|why| format!("{}: {why}", String::from_utf8_lossy(&root).escape_debug())),
+                say,
                 waiting,
             });
         }
@@ -198,13 +223,15 @@ impl AppIndex {
             .filter(|before| Some(before.as_ref()) == known.as_ref());
         let known = same.or(known.map(Arc::new));
         entry.known = Some(known.clone());
+        entry.refused.clone_from(&refused);
         Some(Inspected {
             root: PathBuf::from(OsStr::from_bytes(&root)),
             known,
+            refused,
             looked: true,
             restart_files,
             origin,
-            say: say.map(|why| format!("{}: {why}", String::from_utf8_lossy(&root).escape_debug())),
+            say,
             waiting,
         })
     }

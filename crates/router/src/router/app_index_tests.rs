@@ -38,6 +38,7 @@ fn several_wait_for_one_look_which_is_good_for_a_while() {
         number,
         found: Ok(found(root)),
         is_unknown: false,
+        refusal: None,
     };
     let options = Bounds::default();
     let inspected = roots
@@ -79,6 +80,7 @@ fn a_refusal_is_said_once_a_minute_and_remembered() {
         number,
         found: Err("there is nothing".to_owned()),
         is_unknown: false,
+        refusal: None,
     };
     let options = Bounds::default();
     let mut said = 0;
@@ -95,7 +97,7 @@ fn a_refusal_is_said_once_a_minute_and_remembered() {
         }
         assert_eq!(
             roots.ask(b"/srv/none", 0, Duration::ZERO, at(second)),
-            Lookup::Refused
+            Lookup::Refused(None)
         );
     }
     assert_eq!(said, 2);
@@ -109,6 +111,7 @@ fn a_look_that_failed_says_nothing_of_what_is_there() {
         number,
         found: Err("no process could be made".to_owned()),
         is_unknown: true,
+        refusal: None,
     };
     let inspected =
         |roots: &mut AppIndex, number| roots.seen(failed(number), &options, at(1)).expect("it was asked");
@@ -124,6 +127,7 @@ fn a_look_that_failed_says_nothing_of_what_is_there() {
         number: look,
         found: Ok(found("/srv/shop")),
         is_unknown: false,
+        refusal: None,
     };
     let known = roots
         .seen(seen, &options, at(2))
@@ -145,6 +149,7 @@ fn any_number_of_roots_costs_bounded_memory() {
                 number: look.number,
                 found: Err(String::new()),
                 is_unknown: false,
+                refusal: None,
             };
             roots.seen(seen, &Bounds::default(), now);
         }

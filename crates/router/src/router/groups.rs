@@ -89,7 +89,7 @@ impl Router {
             .ask(root.as_os_str().as_bytes(), MEMBER, rate, self.now)
         {
             Lookup::Known(known) => self.joins_group(root, &known),
-            Lookup::Refused => self.leaves_group(root),
+            Lookup::Refused(_) => self.leaves_group(root),
             Lookup::Wait(look) => {
                 if let Some(look) = look {
                     self.ask_inspector(&look);

@@ -1,6 +1,7 @@
 //! What passes between the router and the master, and the inspector.
 
 use super::answer::Problem;
+use super::app_index::Refused;
 use super::groups::MEMBER;
 use super::instances::{Session, Who};
 use super::messages::{AdminRequest, ToMaster, ToRouter, Unstarted};
@@ -12,6 +13,7 @@ use crate::applications::action::{Disabling, Notice, Refusal};
 use crate::applications::event::{Adopted, Event, InstanceId, Return, SessionId};
 use crate::applications::{Options, RestartMethod};
 use crate::inspector::protocol::{InspectReply, InspectRequest};
+use crate::spawn::report::{ErrorId, Report};
 use crate::sys::Error;
 use crate::sys::fd::{receive_with, send_with};
 use crate::sys::socket::{Progress, receive};
@@ -290,7 +292,10 @@ impl Router {
                         (index == 0 && inspected.looked).then_some(inspected.restart_files);
                     self.found(id, Arc::clone(known));
                 }
-                None if inspected.looked => self.refuse(id, Problem::NotFound),
+                None if inspected.looked || inspected.refused.is_some() => {
+                    let problem = self.problem_of(inspected.refused.as_deref());
+                    self.refuse(id, problem);
+                }
                 None => self.refuse(id, Problem::Unavailable),
             }
         }
@@ -298,7 +303,26 @@ impl Router {
         self.start_seen(
             &inspected.root,
             inspected.known.as_ref().filter(|_| inspected.looked),
+            inspected.refused.as_deref(),
         );
+    }
+
+    /// What visitors of a directory that is not run are told; `None`: there is no such directory.
+    pub(super) fn problem_of(&self, refused: Option<&Refused>) -> Problem {
+        let Some(Refused { refusal, why }) = refused else {
+            return Problem::NotFound {
+                error: None,
+                page: None,
+            };
+        };
+        let id = ErrorId(refusal.id);
+        let report = || Report::refused(id, &self.pool.name, &refusal.root, refusal.owner, why, self.now);
+        let page = self.pool.friendly_error_pages.then(|| report().page());
+        let error = Some(id.to_string());
+        match refusal.is_no_application {
+            true => Problem::NotFound { error, page },
+            false => Problem::Failed { error, page },
+        }
     }
 
     pub(super) fn done(&mut self, admin_request: u64, result: Result<Value, String>) {

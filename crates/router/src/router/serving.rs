@@ -202,7 +202,10 @@ impl Router {
             .ask(&root, id, self.settings.stat_throttle_rate, now)
         {
             Lookup::Known(known) => self.found(id, known),
-            Lookup::Refused => self.refuse(id, Problem::NotFound),
+            Lookup::Refused(refused) => {
+                let problem = self.problem_of(refused.as_deref());
+                self.refuse(id, problem);
+            }
             Lookup::Busy => self.refuse(id, Problem::Unavailable),
             Lookup::Wait(look) => {
                 client.root = root.into_owned();

@@ -93,6 +93,7 @@ pub(super) fn limits(own: &Settings) -> Settings {
         start_command: None,
         env: BTreeMap::new(),
         handshake: None,
+        preload: None,
         app_log: None,
         ..own.clone()
     }

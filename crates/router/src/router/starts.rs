@@ -1,7 +1,7 @@
 //! Starts that an operator or owner asks for, of an application that has no instance: a new release is up, or known to be
 //! broken, before any request meets it.
 
-use super::app_index::{Known, Lookup, is_possible};
+use super::app_index::{Known, Lookup, Refused, is_possible};
 use super::instances::{Session, Who};
 use super::messages::Unstarted;
 use super::run::Router;
@@ -37,11 +37,11 @@ impl Router {
     pub(super) fn start(&mut self, admin_request: u64, root: PathBuf, unstarted: Unstarted) {
         let bytes = root.as_os_str().as_encoded_bytes();
         if !is_possible(bytes) {
-            return self.is_none(admin_request, &root);
+            return self.is_none(admin_request, &root, None);
         }
         match self.app_index.ask(bytes, STARTER, Duration::ZERO, self.now) {
             Lookup::Known(known) => self.start_known(admin_request, &known, unstarted),
-            Lookup::Refused => self.is_none(admin_request, &root),
+            Lookup::Refused(refused) => self.is_none(admin_request, &root, refused.as_deref()),
             Lookup::Busy => self.done(
                 admin_request,
                 Err("too many applications are looked at; try again".to_owned()),
@@ -60,7 +60,7 @@ impl Router {
     }
 
     /// A root was looked at that is perhaps to be started.
-    pub(super) fn start_seen(&mut self, root: &Path, known: Option<&Arc<Known>>) {
+    pub(super) fn start_seen(&mut self, root: &Path, known: Option<&Arc<Known>>, refused: Option<&Refused>) {
         let (seen, others) = std::mem::take(&mut self.starts)
             .into_iter()
             .partition(|one| one.root == root);
@@ -69,17 +69,21 @@ impl Router {
         for one in seen {
             match known {
                 Some(known) => self.start_known(one.admin_request, known, one.unstarted),
-                None => self.is_none(one.admin_request, root),
+                None => self.is_none(one.admin_request, root, refused),
             }
         }
     }
 
-    fn is_none(&mut self, admin_request: u64, root: &Path) {
+    fn is_none(&mut self, admin_request: u64, root: &Path, refused: Option<&Refused>) {
         let pool = &self.pool.name;
-        let why = format!(
-            "{} is no application of pool {pool}; the log says why",
-            root.display()
-        );
+        let root = root.display();
+        let why = match refused {
+            Some(Refused { refusal, .. }) => format!(
+                "{root} is not run by pool {pool} (error ID {:08x}); see forkyard error",
+                refusal.id
+            ),
+            None => format!("{root} is no application of pool {pool}; the log says why"),
+        };
         self.done(admin_request, Err(why));
     }
 

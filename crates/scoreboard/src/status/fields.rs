@@ -45,11 +45,15 @@ pub(super) fn pool(snapshot: &Snapshot) -> Vec<Field> {
     let peak = snapshot.memory_peak.map(Value::Number);
     fields.extend(peak.map(|peak| ("memory peak", peak)));
     let in_flight = snapshot.in_flight.map(|count| Value::Number(count.into()));
-    fields.extend(in_flight.map(|count| (IN_FLIGHT, count)));
+    if let Some(count) = in_flight {
+        fields.push((IN_FLIGHT, count));
+        fields.push((QUIET, Value::Number(snapshot.quiet.into())));
+    }
     fields
 }
 
 const IN_FLIGHT: &str = "requests in flight";
+const QUIET: &str = "idle streams";
 
 /// The names of the fields that workers of this snapshot have.
 pub(super) fn worker_names(snapshot: &Snapshot) -> Vec<&'static str> {
@@ -68,7 +72,9 @@ pub(super) fn worker_names(snapshot: &Snapshot) -> Vec<&'static str> {
         "last request cpu",
         "last request memory",
     ];
-    names.extend(snapshot.in_flight.map(|_| IN_FLIGHT));
+    if snapshot.in_flight.is_some() {
+        names.extend([IN_FLIGHT, QUIET]);
+    }
     names
 }
 
@@ -89,6 +95,7 @@ pub(super) fn worker(snapshot: &Snapshot, row: &WorkerRow) -> Vec<Field> {
         Value::Share(row.last_cpu),
         Value::Number(row.last_memory),
         Value::Number(row.in_flight.unwrap_or(0).into()),
+        Value::Number(row.quiet.into()),
     ];
     worker_names(snapshot).into_iter().zip(values).collect()
 }

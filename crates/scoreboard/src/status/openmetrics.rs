@@ -89,8 +89,12 @@ pub(super) fn render(snapshot: &Snapshot) -> String {
         let help = "The number of requests that the workers serve now.";
         ("requests_in_flight", "gauge", help, u64::from(count))
     });
+    let quiet = snapshot.in_flight.map(|_| {
+        let help = "The number of these requests whose answers have begun and that send nothing.";
+        ("idle_streams", "gauge", help, u64::from(snapshot.quiet))
+    });
     let mut text = String::new();
-    for (name, kind, help, value) in metrics.into_iter().chain(peak).chain(in_flight) {
+    for (name, kind, help, value) in metrics.into_iter().chain(peak).chain(in_flight).chain(quiet) {
         let help = format!("# HELP phpfpm_{name} {help}\n");
         let kind = format!("# TYPE phpfpm_{name} {kind}\n");
         // For this one php-fpm has them the other way round.

@@ -33,6 +33,8 @@ pub struct Snapshot {
     pub memory_peak: Option<u64>,
     /// Requests under way; `None`: each worker has one at a time.
     pub in_flight: Option<u32>,
+    /// Those of them whose answers have begun and from which nothing comes; they do not count against `concurrency`.
+    pub quiet: u32,
     /// The workers, in the order of their slots.
     pub workers: Vec<WorkerRow>,
 }
@@ -76,4 +78,6 @@ pub struct WorkerRow {
     pub last_memory: u64,
     /// Requests that it has now, where that may be several. php-fpm has no such field.
     pub in_flight: Option<u32>,
+    /// Those of them that do not count against `concurrency`.
+    pub quiet: u32,
 }

@@ -16,6 +16,7 @@ fn snapshot() -> Snapshot {
         last_cpu: 12.345,
         last_memory: 2_097_152,
         in_flight: None,
+        quiet: 0,
     };
     let hostile = WorkerRow {
         pid: 6318,
@@ -49,6 +50,7 @@ fn snapshot() -> Snapshot {
         slow: 0,
         memory_peak: None,
         in_flight: None,
+        quiet: 0,
         workers: vec![idle, hostile],
     }
 }
@@ -292,17 +294,17 @@ fn the_peak_of_memory_is_shown_where_there_is_one() {
 #[test]
 fn requests_in_flight_come_behind_php_fpms_fields_of_pool_and_worker() {
     let mut many = snapshot();
-    many.in_flight = Some(5);
+    (many.in_flight, many.quiet) = (Some(5), 1);
     many.workers[0].in_flight = Some(2);
-    many.workers[1].in_flight = Some(3);
+    (many.workers[1].in_flight, many.workers[1].quiet) = (Some(3), 1);
     let page = |query: &str| String::from_utf8(status(b"GET", query.as_bytes(), &many).body).unwrap();
     let text = page("full");
     assert!(
-        text.contains("\nslow requests:        0\nrequests in flight:   5\n"),
+        text.contains("\nslow requests:        0\nrequests in flight:   5\nidle streams:         1\n"),
         "{text}"
     );
     assert!(
-        text.ends_with("\nlast request memory:  0\nrequests in flight:   3\n"),
+        text.ends_with("\nlast request memory:  0\nrequests in flight:   3\nidle streams:         1\n"),
         "{text}"
     );
     let json: serde_json::Value = serde_json::from_str(&page("json&full")).unwrap();
@@ -316,11 +318,16 @@ fn requests_in_flight_come_behind_php_fpms_fields_of_pool_and_worker() {
     let xml = page("xml&full");
     assert!(
         xml.contains(
-            "<last-request-memory>0</last-request-memory><requests-in-flight>3</requests-in-flight>"
+            "<last-request-memory>0</last-request-memory><requests-in-flight>3</requests-in-flight><idle-streams>1</idle-streams>"
         )
     );
     let html = page("html&full");
-    assert!(html.contains("<th>last request memory</th><th>requests in flight</th></tr>"));
-    assert!(html.contains("<td>2097152</td><td>2</td></tr>"), "{html}");
+    assert!(
+        html.contains("<th>last request memory</th><th>requests in flight</th><th>idle streams</th></tr>")
+    );
+    assert!(
+        html.contains("<td>2097152</td><td>2</td><td>0</td></tr>"),
+        "{html}"
+    );
     assert!(!super::tests::page("html&full").contains("in flight"));
 }

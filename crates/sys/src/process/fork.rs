@@ -97,6 +97,25 @@ pub unsafe fn fork_sibling() -> Result<Side> {
     }
 }
 
+/// The same by fork(2) twice: the handlers that libraries have for it run (pthread_atfork(3)), in both new processes. GnuTLS knows
+/// by its own that its random numbers were copied; those of memory allocators put their locks in order if there are threads.
+///
+/// # Safety
+/// As [`fork`], but that the process may have other threads, whose locks no handler looks after stay as they are. A subreaper is the
+/// parent, or above it.
+///
+/// # Errors
+/// fork(2), or what a pipe needs.
+pub unsafe fn fork_sibling_with_handlers() -> Result<Side> {
+    let mask = signal::block_all();
+    // SAFETY: the caller's promise.
+    let side = unsafe { fork_twice() };
+    if !matches!(side, Ok(Side::Child)) {
+        signal::restore(&mask);
+    }
+    side
+}
+
 /// # Safety
 /// As [`fork`].
 unsafe fn clone_parent() -> nix::Result<i32> {
@@ -241,5 +260,45 @@ mod tests {
     #[test]
     fn so_is_one_by_double_fork() {
         assert_eq!(sibling_ends_at(fork_twice), Ended::Code(11));
+        assert_eq!(sibling_ends_at(fork_sibling_with_handlers), Ended::Code(11));
+    }
+
+    /// What libraries have registered for a fork runs for one of the two, and can't for the other.
+    #[test]
+    fn handlers_run_where_it_says_so() {
+        use std::sync::atomic::{AtomicI32, Ordering};
+        static RUNS: AtomicI32 = AtomicI32::new(0);
+        extern "C" fn count() {
+            RUNS.fetch_add(1, Ordering::Relaxed);
+        }
+        // SAFETY: the function may run in any process.
+        assert_eq!(unsafe { libc::pthread_atfork(None, None, Some(count)) }, 0);
+        let runs_in_sibling = |fork: unsafe fn() -> Result<Side>| {
+            in_child(|| {
+                RUNS.store(0, Ordering::Relaxed);
+                if become_subreaper().is_err() {
+                    return 100;
+                }
+                // SAFETY: the middle process has one thread.
+                match unsafe { super::fork() } {
+                    // SAFETY: so has a copy of it.
+                    Ok(Side::Child) => match unsafe { fork() } {
+                        Ok(Side::Child) => exit_now(10 + RUNS.load(Ordering::Relaxed)),
+                        _ => exit_now(0),
+                    },
+                    Ok(Side::Parent(_)) => loop {
+                        match waitpid(None, None) {
+                            Ok(WaitStatus::Exited(_, 0)) => {}
+                            Ok(WaitStatus::Exited(_, code)) => return code,
+                            _ => return 101,
+                        }
+                    },
+                    Err(_) => 102,
+                }
+            })
+        };
+        // The copy of the middle process was made by fork(2), too.
+        assert_eq!(runs_in_sibling(fork_sibling), Ended::Code(11));
+        assert_eq!(runs_in_sibling(fork_sibling_with_handlers), Ended::Code(13));
     }
 }

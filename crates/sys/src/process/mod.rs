@@ -7,17 +7,22 @@ mod program;
 mod reap;
 
 use super::error::{Error, Named, Result};
-use super::pidfd;
+use super::{pidfd, shared_mappings};
 pub use background::{Launcher, daemonize};
 pub use environment::{change_environment, forget_variables, replace_environment};
-pub use fork::{Side, fork, fork_child, fork_sibling};
+pub use fork::{Side, fork, fork_child, fork_sibling, fork_sibling_with_handlers};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::WaitPidFlag;
 use nix::unistd::Pid;
-pub use program::{Program, replace, start, start_blocked};
-pub use reap::{Ended, Usage, reap, reap_any, reap_pid, reap_soon, reap_used, reap_within, was_stopped};
+pub use program::{Program, replace, replace_plainly, start, start_blocked};
+pub use reap::{
+    Ended, Usage, ended_child, ends_within, reap, reap_any, reap_pid, reap_soon, reap_used, reap_within,
+    wait_for_end, was_stopped,
+};
+use std::fs::File;
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 
 /// Leaves the process at once: no destructors, no buffers flushed, no exit handlers.
 pub fn exit_now(code: i32) -> ! {
@@ -63,7 +68,9 @@ pub fn send_signal(pid: i32, signal: Signal) -> Result<()> {
     }
 }
 
-/// Processes that [`family_memory_bytes`] looks at.
+/// Bytes of /proc/PID/statm.
+const STATM_BYTES: usize = 128;
+/// Processes of a family that are looked at.
 const MOST_OF_A_FAMILY: usize = 64;
 
 /// The most memory that this process has had, in bytes (getrusage(2)).
@@ -83,15 +90,40 @@ pub fn proportional_memory_bytes(pid: Option<i32>) -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
-/// The same of a process and of all that it has started, as far as it is still their ancestor; what the kernel does not tell
-/// counts as nothing.
+/// The file that tells how much memory a process has; of this one for `None`. `None`: there is no /proc, or no such process.
+pub fn open_statm(pid: Option<i32>) -> Option<File> {
+    let whose = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
+    File::open(format!("/proc/{whose}/statm")).ok()
+}
+
+/// Memory that the process of this file has now, in bytes, with all that it shares (RSS): never less than its proportional part,
+/// and told within a microsecond or so.
+pub fn resident_bytes(statm: &File) -> Option<u64> {
+    let mut text = [0; STATM_BYTES];
+    let read = statm.read_at(&mut text, 0).ok()?;
+    let text = std::str::from_utf8(&text[..read]).ok()?;
+    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * shared_mappings::page_bytes() as u64)
+}
+
+/// The same as [`proportional_memory_bytes`] of a process and of all that it has started, as far as it is still their ancestor;
+/// what the kernel does not tell counts as nothing.
 pub fn family_memory_bytes(pid: i32) -> u64 {
+    family(pid, |member| proportional_memory_bytes(Some(member)))
+}
+
+/// The same with all that they share, which is told sooner.
+pub fn family_resident_bytes(pid: i32) -> u64 {
+    family(pid, |member| resident_bytes(&open_statm(Some(member))?))
+}
+
+fn family(pid: i32, bytes_of: impl Fn(i32) -> Option<u64>) -> u64 {
     let mut family = vec![pid];
     let mut at = 0;
     let mut bytes = 0u64;
     while let Some(member) = family.get(at).copied() {
         at += 1;
-        bytes = bytes.saturating_add(proportional_memory_bytes(Some(member)).unwrap_or(0));
+        bytes = bytes.saturating_add(bytes_of(member).unwrap_or(0));
         let room = MOST_OF_A_FAMILY.saturating_sub(family.len());
         family.extend(children(member).into_iter().take(room));
     }

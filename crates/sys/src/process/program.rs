@@ -7,7 +7,7 @@ use crate::{fd, signal};
 use nix::errno::Errno;
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 /// A program to be started: everything is made ready before the fork.
@@ -156,6 +156,21 @@ pub fn replace(path: &std::path::Path, arguments: &[CString], environment: &[CSt
     let Err(errno) = nix::unistd::execve(&path, arguments, environment);
     signal::restore(&mask);
     Error::new("execve", subject, errno)
+}
+
+/// The same for a program that does not know of it: no signal is blocked there, and the end of a child is not ignored. On failure
+/// SIGPIPE is at its default.
+pub fn replace_plainly(
+    path: &std::path::Path,
+    arguments: &[OsString],
+    environment: &[(OsString, OsString)],
+) -> Error {
+    let mut command = std::process::Command::new(path);
+    command.args(arguments).env_clear();
+    command.envs(environment.iter().map(|(name, value)| (name, value)));
+    signal::notice_children();
+    let error = std::os::unix::process::CommandExt::exec(&mut command);
+    Error::from_io("execve", path.display().to_string(), &error)
 }
 
 #[cfg(test)]

@@ -44,6 +44,11 @@ pub fn reap_any() -> Option<(i32, Ended, Usage)> {
     }
 }
 
+/// A child that has ended, if there is one, and how; it is left to be reaped.
+pub fn ended_child() -> Option<(i32, Ended)> {
+    look(libc::P_ALL, 0, libc::WNOHANG).ok().flatten()
+}
+
 /// Whether a child has been stopped by a signal since this was last asked (waitid(2)). One that has ended is not reaped.
 pub fn was_stopped(pid: i32) -> bool {
     let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
@@ -71,6 +76,41 @@ pub fn reap_pid(pid: i32) -> Result<Ended> {
             Err(errno) => return Err(Error::new("waitpid", pid.to_string(), errno)),
         }
     }
+}
+
+/// Waits for one child to end, and leaves it to be reaped.
+///
+/// # Errors
+/// waitid(2).
+pub fn wait_for_end(pid: i32) -> Result<()> {
+    let id = pid.unsigned_abs();
+    look(libc::P_PID, id, 0)
+        .map(drop)
+        .map_err(|errno| Error::new("waitid", pid.to_string(), errno))
+}
+
+/// A child that has ended, whatever signal did it (waitid(2)); `None`: none has.
+fn look(of: libc::idtype_t, id: libc::id_t, options: libc::c_int) -> nix::Result<Option<(i32, Ended)>> {
+    let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+    let options = options | libc::WEXITED | libc::WNOWAIT;
+    loop {
+        // SAFETY: the kernel writes to a value that lives for the call.
+        match Errno::result(unsafe { libc::waitid(of, id, info.as_mut_ptr(), options) }) {
+            Ok(_) => break,
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    // SAFETY: all zeros was a valid value already; the kernel has written what waitid(2) says, or left the zeros.
+    let (pid, status, code) = unsafe {
+        let info = info.assume_init();
+        (info.si_pid(), info.si_status(), info.si_code)
+    };
+    let ended = match code {
+        libc::CLD_EXITED => Ended::Code(status),
+        code => Ended::Signal(status, code == libc::CLD_DUMPED),
+    };
+    Ok((pid > 0).then_some((pid, ended)))
 }
 
 /// What a process has used, with those of its children that it has waited for.
@@ -132,16 +172,41 @@ fn ended(status: i32) -> Option<Ended> {
 
 /// As [`reap_used`] if the child ends within `limit`.
 pub fn reap_within(pid: i32, limit: Duration) -> Option<(Ended, Usage)> {
-    let process = pidfd::open(pid).ok()?;
+    ends_within(pid, limit).then(|| reap_used(pid).ok()).flatten()
+}
+
+/// Whether a child ends within `limit`. It is left to be reaped.
+pub fn ends_within(pid: i32, limit: Duration) -> bool {
     let readable = socket::Readiness::Readable;
-    let has_ended = socket::wait(process.as_fd(), readable, limit).ok()?;
-    has_ended.then(|| reap_used(pid).ok()).flatten()
+    let has_ended = pidfd::open(pid).and_then(|process| socket::wait(process.as_fd(), readable, limit));
+    has_ended.unwrap_or(false)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::process::{Side, exit_now, fork};
+
+    /// Also by a signal that has no name.
+    #[test]
+    fn a_child_that_has_ended_is_seen_and_left() {
+        // SAFETY: the child makes one system call.
+        let pid = match unsafe { fork() }.unwrap() {
+            Side::Child => {
+                crate::signal::reset_in_child();
+                // SAFETY: ends the process.
+                unsafe { libc::kill(libc::getpid(), libc::SIGRTMIN() + 3) };
+                exit_now(1)
+            }
+            Side::Parent(pid) => pid,
+        };
+        wait_for_end(pid).unwrap();
+        let killed = Ended::Signal(libc::SIGRTMIN() + 3, false);
+        let of_it = look(libc::P_PID, pid.unsigned_abs(), libc::WNOHANG);
+        assert_eq!(of_it, Ok(Some((pid, killed))));
+        assert_eq!(reap_used(pid).map(|(ended, _)| ended), Ok(killed));
+        assert_eq!(wait_for_end(pid).unwrap_err().errno, Errno::ECHILD);
+    }
 
     #[test]
     fn what_a_child_has_used_is_told() {

@@ -215,6 +215,18 @@ pub unsafe extern "C" fn forkyard_concurrent_endless(this: *mut CWorker, request
     }
 }
 
+/// A part of an answer was sent that the event loop sends itself, or the answer has begun.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_concurrent_sent(this: *mut CWorker, request: u64) {
+    // SAFETY: the header's contract.
+    if let Some(worker) = unsafe { worker(this) } {
+        worker.was_sent(request);
+    }
+}
+
 /// The worker ends once its requests are answered.
 ///
 /// # Safety

@@ -114,7 +114,7 @@ const struct forkyard_api *forkyard_api_v1(void);
  *       if (forkyard_preloader_fork(p) == 0)
  *           _exit(forkyard_worker_run(p, answer, data));
  *
- * All of it from one thread, and there must be no other when it forks.
+ * All of it from one thread. What other threads hold at the fork is held in the worker for ever.
  */
 typedef struct forkyard_preloader forkyard_preloader;
 
@@ -134,10 +134,25 @@ void forkyard_preloader_failed(forkyard_preloader *preloader, const char *messag
 /* Before that, what is in the report besides: 1, what happened; 2, what to do about it; 3, details for developers, such as a
  * backtrace. */
 void forkyard_preloader_explain(forkyard_preloader *preloader, int what, const char *text, size_t length);
+/*
+ * Between forkyard_preloader_ready and the first forkyard_preloader_wait, for languages that can load the application in each
+ * worker instead (preload):
+ *
+ *   if (!forkyard_preloader_expect(p))        0: end the process
+ *   ... close what must not be shared ...
+ *   forkyard_preloader_renew(p, path, ...);
+ */
+/* Waits until the master says something, which stays unread: 1. 0: end the process. */
+int forkyard_preloader_expect(forkyard_preloader *preloader);
+/* With preload = "auto", and if the application has left connections open, the process becomes its interpreter anew, with `path`, of
+ * this library, as argument, and the JSON says that preload is "never". Returns if there are none, or if it can't, which is logged. */
+void forkyard_preloader_renew(forkyard_preloader *preloader, const char *path, size_t length);
+/* A warning for the log. */
+void forkyard_preloader_warn(forkyard_preloader *preloader, const char *message, size_t length);
 /* Waits until a worker is wanted: 1. 0: end the process. */
 int forkyard_preloader_wait(forkyard_preloader *preloader);
-/* Makes the worker, as a child of the master: 0 in the worker, its pid in the preloader, -1 if that failed. No fork handlers
- * run (pthread_atfork(3)). */
+/* Makes the worker, as a child of the master: 0 in the worker, its pid in the preloader, -1 if that failed. Fork handlers run
+ * (pthread_atfork(3)). */
 int forkyard_preloader_fork(forkyard_preloader *preloader);
 /* Instead, for a runtime that has to fork by itself: the worker, an orphan that the master inherits, has this pid; below 1:
  * it could not be made. In the preloader only. */
@@ -181,12 +196,15 @@ int forkyard_worker_serve(forkyard_worker *worker, forkyard_answer answer, void 
  * The process must have no other thread. Whoever can't do it calls forkyard_worker_refuse instead.
  */
 int forkyard_worker_promotes(forkyard_worker *worker);
-/* Makes the preloader, as a child of the master: 0 in it, its pid in the worker, -1 if that failed. No fork handlers run
+/* Makes the preloader, as a child of the master: 0 in it, its pid in the worker, -1 if that failed. Fork handlers run
  * (pthread_atfork(3)). */
 int forkyard_worker_fork(forkyard_worker *worker);
 /* Instead, for a runtime that has to fork by itself: the new process, an orphan that the master inherits, has this pid; below 1:
  * it could not be made. In the worker only. */
 void forkyard_worker_forked(forkyard_worker *worker, int pid);
+/* Whether the worker has connections to servers open, which the preloader's workers would share: 1: there will be none, and the
+ * master logs why. */
+int forkyard_worker_shares(forkyard_worker *worker);
 /* There will be none; the master logs why. In the worker only. */
 void forkyard_worker_refuse(forkyard_worker *worker, const char *message, size_t length);
 /* In the new process, once. The worker is gone then, whatever comes of it. */
@@ -209,7 +227,8 @@ void forkyard_worker_worked(forkyard_worker *worker, const char *message, size_t
  */
 void forkyard_worker_leave(void);
 
-/* What the worker writes is its own from here on, and no longer its preloader's. The first that it calls. */
+/* What the worker writes, and the processes that it starts, are its own from here on, and no longer its preloader's. The first that
+ * it calls. */
 void forkyard_worker_settle_output(forkyard_preloader *preloader);
 
 /*
@@ -298,6 +317,9 @@ int forkyard_concurrent_accept(forkyard_worker *worker);
 uint64_t forkyard_concurrent_visit(forkyard_worker *worker, const char *params, size_t length);
 /* It has become a connection that lasts for as long as both ends want, as a WebSocket does: no time is set for it any more. */
 void forkyard_concurrent_endless(forkyard_worker *worker, uint64_t request);
+/* A part of the answer to such a request was sent, or the answer has begun: one that sends nothing for a second does not count
+ * against the limit of requests. */
+void forkyard_concurrent_sent(forkyard_worker *worker, uint64_t request);
 /* The worker ends once its requests are answered, as with max_requests. */
 void forkyard_concurrent_retire(forkyard_worker *worker);
 /* Asks for out-of-band work. */

@@ -3,6 +3,7 @@
 //! A table of functions over [`Request`], so that a runtime that is not written in Rust is served by the same loop,
 //! codec and scoreboard writer, and functions by which a process in another language is a preloader. Every function takes pointers from C and trusts them as the header says.
 
+pub mod anew;
 pub mod children;
 pub mod concurrent;
 pub mod preloader;

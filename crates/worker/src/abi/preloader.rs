@@ -1,5 +1,6 @@
 //! A preloader by the C ABI: an application's process, in whatever language, forks workers from itself.
 
+use super::anew::{self, Left};
 use super::{Handle, Text};
 use crate::config::Application;
 use crate::runtime::php::protocol::{Answer, EXIT_START_FAILED, SOCKET};
@@ -8,21 +9,27 @@ use crate::runtime::wrapped::SETTLED;
 use crate::spawn::error::Category;
 use crate::spawn::setupper::{self, Notes, SetupComplaint};
 use crate::spawn::step::Step;
-use crate::sys::process::{Side, change_environment, forget_variables, fork_sibling, peak_memory_bytes};
+use crate::sys::process::{
+    Side, change_environment, forget_variables, fork_sibling_with_handlers, peak_memory_bytes,
+};
 use crate::sys::{Error, fd, image, signal, title};
 use crate::worker::{self, GenerationContext, Request, Runtime, WorkerContext};
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, OsString, c_char, c_int, c_void};
 use std::os::fd::OwnedFd;
 
 /// `forkyard_preloader`.
 #[derive(Debug)]
 pub struct CPreloader {
-    preloader: Preloader,
+    pub(super) preloader: Preloader,
     /// The pool's application as JSON, with a NUL behind it.
     application: Vec<u8>,
     wanted: Option<Wanted>,
     /// The process became what its pool says before it was this program.
-    is_settled: bool,
+    pub(super) is_settled: bool,
+    /// The environment that the program was started with.
+    pub(super) environment: Vec<(OsString, OsString)>,
+    /// The servers that the application was connected to when the program before this one had loaded it.
+    connected_to: Option<String>,
     /// The work directory of its start, until that is over.
     notes: Option<Notes>,
     /// Further explanations of why the application can't be loaded.
@@ -85,6 +92,8 @@ impl CPreloader {
             application,
             wanted: None,
             is_settled: true,
+            environment: Vec::new(),
+            connected_to: None,
             notes: None,
             problem: None,
             solution: None,
@@ -132,10 +141,10 @@ impl CPreloader {
         self.wanted.as_mut()?.own.questions.take()
     }
 
-    /// In a worker, before code of the application runs there: what it writes is its own and no longer the preloader's.
-    pub(super) fn redirect_output(&self) -> Result<(), Error> {
+    /// In a worker, before code of the application runs there: what it writes and starts is its own and no longer the preloader's.
+    pub(super) fn settle(&self) -> Result<(), Error> {
         match &self.wanted {
-            Some(wanted) => self.preloader.redirect_output(wanted),
+            Some(wanted) => self.preloader.settle(wanted),
             None => Ok(()),
         }
     }
@@ -151,8 +160,10 @@ impl CPreloader {
 /// Takes the master's first line. Null: the master is gone or says nonsense; the process has to end.
 #[unsafe(no_mangle)]
 pub extern "C" fn forkyard_preloader_begin() -> *mut CPreloader {
+    let environment: Vec<_> = std::env::vars_os().collect();
     let is_settled = std::env::var_os(SETTLED).is_some();
-    forget_variables(&[SETTLED]);
+    let left = is_settled.then(Left::take).flatten();
+    forget_variables(&[SETTLED, anew::VARIABLE]);
     let notes = Notes::inherited();
     if let (Some(notes), true) = (&notes, is_settled) {
         notes.advance(Step::SubprocessExecWrapper, Step::SubprocessWrapperPreparation);
@@ -161,7 +172,12 @@ pub extern "C" fn forkyard_preloader_begin() -> *mut CPreloader {
     signal::ignore_pipe();
     // SAFETY: the header's contract: called once, in a process that a master started with this descriptor.
     let socket = Socket::new(unsafe { fd::adopt(SOCKET) });
-    let begun = match socket.map(|socket| Preloader::begin(socket, notes.as_ref())) {
+    let connected_to = left.as_ref().map(|left| left.connected_to.clone());
+    let begin = |socket| match left {
+        Some(left) => left.begin(socket).map(Some),
+        None => Preloader::begin(socket, notes.as_ref()),
+    };
+    let begun = match socket.map(begin) {
         Ok(Ok(Some(preloader))) => preloader,
         Ok(Ok(None)) => return std::ptr::null_mut(),
         Ok(Err(error)) => {
@@ -177,6 +193,8 @@ pub extern "C" fn forkyard_preloader_begin() -> *mut CPreloader {
     };
     Box::into_raw(Box::new(CPreloader {
         is_settled,
+        environment,
+        connected_to,
         notes,
         ..CPreloader::new(begun)
     }))
@@ -264,6 +282,7 @@ pub unsafe extern "C" fn forkyard_preloader_ready(
         stack: None,
         has_memory: false,
         boot: None,
+        connected_to: preloader.connected_to.clone(),
     });
 }
 
@@ -305,6 +324,39 @@ pub unsafe extern "C" fn forkyard_preloader_explain(
     }
 }
 
+/// Waits until the master says something, which stays unsaid to [`forkyard_preloader_wait`]: 1, or 0: the preloader is to end.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_preloader_expect(preloader: *mut CPreloader) -> c_int {
+    // SAFETY: the header's contract.
+    let preloader = unsafe { exclusive(preloader) };
+    match preloader.preloader.expect() {
+        Ok(is_there) => c_int::from(is_there),
+        Err(error) => {
+            log::error!("{error}");
+            0
+        }
+    }
+}
+
+/// A line for the log, as a warning.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_preloader_warn(
+    _preloader: *mut CPreloader,
+    message: *const c_char,
+    length: usize,
+) {
+    // SAFETY: the header's contract.
+    let message = unsafe { super::bytes(message.cast(), length) };
+    let message = String::from_utf8_lossy(message);
+    log::warn!("{}", message.replace(char::is_control, " "));
+}
+
 /// Waits until a worker is wanted: 1, or 0: the preloader is to end.
 ///
 /// # Safety
@@ -330,7 +382,7 @@ pub unsafe extern "C" fn forkyard_preloader_wait(preloader: *mut CPreloader) -> 
 /// has been told then.
 ///
 /// # Safety
-/// As the header says: the process has one thread.
+/// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_preloader_fork(preloader: *mut CPreloader) -> c_int {
     // SAFETY: the header's contract.
@@ -338,8 +390,8 @@ pub unsafe extern "C" fn forkyard_preloader_fork(preloader: *mut CPreloader) -> 
     let Some(wanted) = preloader.wanted.take() else {
         return -1;
     };
-    // SAFETY: the header's contract: there is one thread, and the child goes on by forkyard_worker_run.
-    match unsafe { fork_sibling() } {
+    // SAFETY: the header's contract: the child goes on by forkyard_worker_run.
+    match unsafe { fork_sibling_with_handlers() } {
         Ok(Side::Parent(pid)) => {
             preloader.preloader.made(&wanted, pid);
             pid

@@ -3,9 +3,9 @@
 use super::preloader::CPreloader;
 use super::worker::CWorker;
 use crate::runtime::php::protocol::Answer;
-use crate::runtime::preloader::{Preloader, Socket};
-use crate::sys::process::{Side, fork_sibling};
-use crate::sys::{Error, fd, signal};
+use crate::runtime::preloader::{Preloader, Socket, left_open};
+use crate::sys::process::{Side, fork_sibling_with_handlers};
+use crate::sys::{Error, fd, session, signal};
 use crate::worker::Promotion;
 use std::ffi::{c_char, c_int};
 use std::os::fd::AsFd;
@@ -31,7 +31,7 @@ pub unsafe extern "C" fn forkyard_worker_promotes(worker: *mut CWorker) -> c_int
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_worker_fork(worker: *mut CWorker) -> c_int {
     // SAFETY: the header's contract: there is one thread, and the child goes on by forkyard_worker_promoted.
-    match unsafe { fork_sibling() } {
+    match unsafe { fork_sibling_with_handlers() } {
         Ok(Side::Child) => {
             signal::reset_in_child();
             0
@@ -76,6 +76,26 @@ pub unsafe extern "C" fn forkyard_worker_refuse(worker: *mut CWorker, message: *
     unsafe { tell(worker, &refusal(&String::from_utf8_lossy(message))) };
 }
 
+/// 1: the worker has connections open, which all workers of a preloader made from it would share; the master logs it. 0: it has
+/// none.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_worker_shares(worker: *mut CWorker) -> c_int {
+    let servers: Vec<String> = left_open().into_iter().collect();
+    if servers.is_empty() {
+        return 0;
+    }
+    let message = format!(
+        "it has connections open: {}. Close them in a function for before_fork, or write preload = true",
+        servers.join(", ")
+    );
+    // SAFETY: the header's contract.
+    unsafe { tell(worker, &refusal(&message)) };
+    1
+}
+
 /// In the new process: the preloader that it is from now on, and no worker any more. Null: the process has to end.
 ///
 /// # Safety
@@ -87,6 +107,11 @@ pub unsafe extern "C" fn forkyard_worker_promoted(worker: *mut CWorker) -> *mut 
     let Some(promotion) = worker.take_promotion() else {
         return std::ptr::null_mut();
     };
+    // Or it would end with the worker's process group.
+    if let Err(error) = session::begin_group() {
+        log::error!("{error}");
+        return std::ptr::null_mut();
+    }
     // What the worker holds is closed here, which changes nothing for the worker itself: its epoll is asked nothing.
     drop(worker);
     match begin(promotion) {

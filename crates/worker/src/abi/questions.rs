@@ -12,8 +12,10 @@ use std::os::fd::IntoRawFd;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_worker_settle_output(preloader: *mut CPreloader) {
     // SAFETY: the header's contract: it came from forkyard_preloader_begin and is not used elsewhere now.
-    if let Err(error) = unsafe { &mut *preloader }.redirect_output() {
-        log::error!("a worker's output goes to its preloader: {error}");
+    if let Err(error) = unsafe { &mut *preloader }.settle() {
+        log::error!(
+            "a worker's output goes to its preloader, or what it starts is taken for that one's: {error}"
+        );
     }
 }
 

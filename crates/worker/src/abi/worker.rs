@@ -138,6 +138,7 @@ pub unsafe extern "C" fn forkyard_worker_begin(preloader: *mut CPreloader) -> *m
 /// As the header says. The request before is gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_worker_next(worker: *mut CWorker) -> *mut Handle {
+    children::end_child();
     // SAFETY: the header's contract: it came from forkyard_worker_begin; C calls from one thread, one call at a time.
     let this = unsafe { &mut *worker };
     loop {

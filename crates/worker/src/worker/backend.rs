@@ -41,19 +41,19 @@ pub enum BackendStage {
     Starting,
     /// It takes requests.
     Up,
-    /// It could not be started, and is not tried again yet.
-    Waiting,
+    /// It could not be started or did not stay up, and requests are refused.
+    Failing,
 }
 
 impl BackendStage {
-    const ALL: [BackendStage; 3] = [BackendStage::Starting, BackendStage::Up, BackendStage::Waiting];
+    const ALL: [BackendStage; 3] = [BackendStage::Starting, BackendStage::Up, BackendStage::Failing];
 
     /// In a word for people.
     pub const fn name(self) -> &'static str {
         match self {
             BackendStage::Starting => "starting",
             BackendStage::Up => "up",
-            BackendStage::Waiting => "waiting",
+            BackendStage::Failing => "failing",
         }
     }
 }

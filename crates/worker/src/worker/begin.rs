@@ -10,7 +10,7 @@ use crate::sys::{Error, title};
 use std::os::fd::AsFd;
 
 /// Exit code of a worker that could not become what its pool says (sysexits.h, EX_SOFTWARE).
-const EXIT_SOFTWARE: i32 = 70;
+pub const EXIT_SOFTWARE: i32 = 70;
 
 /// The same for a worker with an event loop of its own, [`Concurrent`](super::Concurrent).
 pub fn begin_concurrent(

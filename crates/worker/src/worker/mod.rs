@@ -22,6 +22,7 @@ mod gauge;
 mod idle_watch;
 mod keepalive;
 mod memory;
+mod memory_pace;
 mod out_of_band;
 mod outlook;
 mod process_settings;
@@ -45,13 +46,13 @@ pub use crate::tick::Tick;
 pub use accept_notify::{IS_CANDIDATE, IS_UP, restart_reason, slot, tell_restart};
 pub use access::Recorder;
 pub use backend::{Backend, BackendStage, BackendState, BackendStatus};
-pub use begin::{begin, begin_concurrent};
+pub use begin::{EXIT_SOFTWARE, begin, begin_concurrent};
 pub use concurrent::{Concurrent, Event, OWN, Piece, Records, Sent, Threads, When, Wish, is_of_worker};
 pub use context::{ContextError, GenerationContext, Settings, WorkerContext, needs_entrance};
 pub(crate) use process_settings::PATH;
 pub use process_settings::{
     ProcessSettingsError, apply_environment, apply_process_settings, apply_process_settings_in_child,
-    environment, redirect_output,
+    begin_group, environment, redirect_output,
 };
 pub use promotion::{PROMOTE, Promotion};
 pub use relay::{Peer, Sink, Stop, relay};

@@ -1,11 +1,11 @@
 //! Makes the process what its pool says: limits, root, directory, priority, user, environment.
 
 use super::context::{Settings, WorkerContext};
-use crate::config::{Application, CoreLimit};
+use crate::config::{Application, CoreLimit, Pool};
 use crate::confine::{self, ConfineError};
 use crate::sys::identity::{self as id, Identity};
 use crate::sys::origin::is_here;
-use crate::sys::{Error, fd, keyring, process, rights};
+use crate::sys::{Error, fd, keyring, process, rights, session};
 use std::ffi::OsString;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -146,6 +146,22 @@ pub fn redirect_output(own: &WorkerContext, null: BorrowedFd<'_>) -> Result<(), 
             .as_ref()
             .map(|(output, error)| (output.as_fd(), error.as_fd())),
     )
+}
+
+/// Has what a worker starts be found after its end: in the process group that it leads. PHP's workers lead none, as php-fpm's; those of
+/// CGI and FastCGI programs lead sessions ([`Runtime::prepare`](super::Runtime::prepare)).
+///
+/// # Errors
+/// setpgid(2).
+pub fn begin_group(pool: &Pool) -> Result<(), Error> {
+    match pool.application {
+        Application::Wrapped(_) | Application::Rust => session::begin_group(),
+        Application::Php(_)
+        | Application::Cgi(_)
+        | Application::FastCgi(_)
+        | Application::Http(_)
+        | Application::Program(_) => Ok(()),
+    }
 }
 
 fn log_failure(result: Result<(), Error>) {

@@ -13,6 +13,7 @@
 
 use super::acceptor::{Acceptor, Roused, Work};
 use super::connection::Connection;
+use super::memory::Occasion;
 use super::out_of_band::Want;
 use super::service::Service;
 use crate::sys::fd::{receive_with, send_gathered_with};
@@ -181,6 +182,8 @@ impl Service {
 
     /// Ends the session: gives the connection back if it is still there and may have another request.
     pub(super) fn give_back(&mut self, may_go_on: bool) {
+        // Before the router may give the worker the next request.
+        self.tell_memory();
         if self.current().is_some() {
             if may_go_on {
                 self.skip_rest();
@@ -203,7 +206,6 @@ impl Service {
         if let Some(channel) = &mut self.channel {
             channel.state = SessionState::Vacant;
         }
-        self.tell_memory();
         self.tell_want();
     }
 
@@ -264,7 +266,8 @@ impl Service {
 
     /// Tells how much memory the worker uses, with the program beside it, if its pool limits that and it is time.
     fn tell_memory(&mut self) {
-        let bytes = self.scale.as_mut().and_then(|scale| scale.weigh(self.program));
+        let scale = self.scale.as_mut();
+        let bytes = scale.and_then(|scale| scale.news(self.program, Occasion::Request));
         if let Some(bytes) = bytes {
             self.tell_router(ToRouter::Memory, &bytes.to_le_bytes());
         }

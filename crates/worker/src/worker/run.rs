@@ -6,6 +6,7 @@ use super::access::Recorder;
 use super::backend::{Backend, BackendState, show, stand_by};
 use super::context::{GenerationContext, WorkerContext};
 use super::idle_watch::IdleWatch;
+use super::memory::Occasion;
 use super::promotion::Promotion;
 use super::request::Request;
 use super::said;
@@ -404,7 +405,7 @@ impl Worker {
         // A client that is gone has no use for being told.
         let _ = service.finish();
         self.served += 1;
-        service.limit_memory();
+        service.limit_memory(self.lets_go);
         service.account(clock::now());
         service.idle_watch.end();
         if self.caught {
@@ -478,12 +479,17 @@ pub(super) fn most_requests(pool: &Pool) -> Option<u64> {
 }
 
 impl Service {
-    /// Has the worker end if it uses more memory than it may.
-    fn limit_memory(&mut self) {
-        let pool = &self.settings.pool;
-        let scale = self.scale.as_mut();
-        if let Some(used) = scale.and_then(|scale| scale.beyond_limit(pool, self.program)) {
+    /// Has the worker end if it uses more memory than it may. A router decides by what it is told.
+    fn limit_memory(&mut self, is_put_back: bool) {
+        let occasion = if is_put_back {
+            Occasion::PutBack
+        } else {
+            Occasion::Request
+        };
+        let scale = self.scale.as_mut().filter(|_| self.channel.is_none());
+        if let Some(used) = scale.and_then(|scale| scale.beyond_limit(self.program, occasion)) {
             super::memory::say_replaced(used);
+            self.slot_writer().leaving(ExitCause::Memory, None);
             self.leaving = true;
         }
     }

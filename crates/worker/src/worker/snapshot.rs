@@ -28,6 +28,7 @@ pub fn take(
     let mut max_queue = slot_reader::word(words, field::PAST_MAX_QUEUE);
     let mut max_active = slot_reader::word(words, field::PAST_MAX_ACTIVE);
     let mut in_flight = None;
+    let mut quiet = 0_u32;
     let mut memory_peak = slot_reader::word(words, field::PAST_MAX_MEMORY);
     for index in (0..board.slots()).filter(|index| header::used(words, *index)) {
         let Some(page) = board.slot(index) else { continue };
@@ -41,6 +42,7 @@ pub fn take(
         accepted = accepted.saturating_add(entry.requests);
         if entry.load.is_told {
             in_flight = Some(in_flight.unwrap_or(0_u32).saturating_add(entry.load.in_flight));
+            quiet = quiet.saturating_add(entry.load.quiet);
         }
         max_active = max_active.max(entry.max_active.min(board.slots() as u64));
         max_queue = max_queue.max(entry.max_queue);
@@ -72,6 +74,7 @@ pub fn take(
         slow: slot_reader::word(words, field::SLOW_REQUESTS),
         memory_peak: has_peak.then_some(memory_peak),
         in_flight,
+        quiet,
         workers,
     }
 }
@@ -116,5 +119,6 @@ fn row(entry: &SlotEntry, now: Tick) -> WorkerRow {
         },
         last_memory: if is_idle { entry.memory } else { 0 },
         in_flight: entry.load.is_told.then_some(entry.load.in_flight),
+        quiet: entry.load.quiet,
     }
 }

@@ -13,7 +13,7 @@
 //! requests.
 
 use super::connection::Connection;
-use crate::config;
+use crate::config::{self, Application};
 use crate::sys::timeout_responder;
 use fastcgi::{Output, ProtocolStatus};
 
@@ -34,9 +34,11 @@ fn records(request_id: u16) -> Vec<u8> {
     output.pending().to_vec()
 }
 
-/// Has this worker answer before it ends, where its pool has a limit. Before the application's first code.
+/// Has this worker answer before it ends, where its pool has a limit, or pass SIGTERM on to its program, where it has one. Before
+/// the application's first code.
 pub fn install_timeout_response(pool: &config::Pool) {
-    if pool.request_terminate_timeout.is_some() {
+    let has_program = matches!(pool.application, Application::Cgi(_) | Application::FastCgi(_));
+    if pool.request_terminate_timeout.is_some() || has_program {
         timeout_responder::install();
     }
 }

@@ -10,7 +10,7 @@ use crate::router::messages::{AdminRequest, ToRouter};
 use crate::scoreboard::counters::PoolCounters;
 use crate::sys::clock;
 use crate::tick::Tick;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ const MOST_ASKED: usize = 1000;
 /// How long the status waits for the routers.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 
+const NO_ROUTER: &str = "the pool's router does not run right now; ask again";
 /// Starts whose processes' own words are read for a status: each costs some looks at files.
 const MOST_READ: usize = 32;
 
@@ -33,6 +34,53 @@ pub(in crate::master::executor) enum Asked {
     Lease(u64, PoolId),
     /// The status of a pool, for this conversation.
     View(u64, String),
+    /// A restart that concerns several pools, for this conversation.
+    Restart(u64),
+}
+
+/// A restart of an application that several pools have.
+#[derive(Debug)]
+pub(in crate::master::executor) struct PendingRestart {
+    asker: u64,
+    waiting: usize,
+    done: Option<Value>,
+    refused: Option<String>,
+    /// It is not enough that one pool has restarted it.
+    is_strict: bool,
+}
+
+impl PendingRestart {
+    /// A router has answered.
+    fn take(&mut self, result: Result<Value, String>) {
+        self.waiting = self.waiting.saturating_sub(1);
+        match (result, self.done.take()) {
+            (Ok(value), None) => self.done = Some(value),
+            (Ok(value), Some(before)) => self.done = Some(both(before, value)),
+            (Err(message), before) => {
+                self.done = before;
+                self.refused.get_or_insert(message);
+            }
+        }
+    }
+
+    fn answer(self) -> Answer {
+        match (self.done, self.refused) {
+            (Some(value), None) => Answer::Done { value },
+            (Some(value), Some(_)) if !self.is_strict => Answer::Done { value },
+            (_, Some(message)) => Answer::refusal(message),
+            (None, None) => Answer::refusal("no router has answered".to_owned()),
+        }
+    }
+}
+
+/// What two routers have done with an application: it rolls if both roll, and was started if both have started it.
+fn both(one: Value, other: Value) -> Value {
+    let is = |value: &Value, key: &str| value.get(key).and_then(Value::as_bool) == Some(true);
+    match (is(&one, "started"), is(&other, "started")) {
+        (true, _) => other,
+        (false, true) => one,
+        (false, false) => json!({ "rolling": is(&one, "rolling") && is(&other, "rolling") }),
+    }
 }
 
 /// A status that waits for routers.
@@ -83,6 +131,17 @@ impl Executor {
                     }
                 }
                 self.answered(Asked::Session(asker), result);
+            }
+            Asked::Restart(asker) => {
+                let restarts = &mut self.applications.restarts;
+                let Some(at) = restarts.iter().position(|restart| restart.asker == asker) else {
+                    return;
+                };
+                restarts[at].take(result);
+                if restarts[at].waiting == 0 {
+                    let answer = restarts.remove(at).answer();
+                    self.answer(asker, &answer);
+                }
             }
             Asked::View(asker, name) => {
                 let Some(at) = self
@@ -185,12 +244,13 @@ impl Executor {
             view: views
                 .iter()
                 .find(|(name, _)| *name == app_pool.template.name)
-                .map(|(_, view)| self.with_programs(app_pool, view.clone())),
+                .map(|(_, view)| self.with_facts(app_pool, view.clone())),
         })
     }
 
-    /// Adds to what a router says of applications the processes of the programs that their instances pass requests on to.
-    fn with_programs(&self, app_pool: &AppPool, mut view: Value) -> Value {
+    /// Adds to what a router says of applications the processes of the programs that their instances pass requests on to, and why
+    /// each instance loads its application.
+    fn with_facts(&self, app_pool: &AppPool, mut view: Value) -> Value {
         let applications = view.get_mut("applications").and_then(Value::as_array_mut);
         for application in applications
             .into_iter()
@@ -204,6 +264,10 @@ impl Executor {
                 .unwrap_or_default();
             if let (false, Ok(programs)) = (programs.is_empty(), serde_json::to_value(programs)) {
                 application.insert("programs".to_owned(), programs);
+            }
+            let generation = known.and_then(|known| self.pools.generations.get(&known.generation));
+            if let Some(servers) = generation.and_then(|generation| generation.make.connected_to.as_ref()) {
+                application.insert("connected_to".to_owned(), servers.as_str().into());
             }
         }
         view
@@ -279,8 +343,36 @@ impl Executor {
     }
 
     fn refuse_for_now(&mut self, asker: u64) {
-        let message = "the pool's router does not run right now; ask again".to_owned();
-        self.answer(asker, &Answer::refusal(message));
+        self.answer(asker, &Answer::refusal(NO_ROUTER.to_owned()));
+    }
+
+    /// Has the routers of these pools restart an application. The client is answered when all of them have answered.
+    pub(in crate::master) fn pass_restart_on(
+        &mut self,
+        pools: &[PoolId],
+        asker: u64,
+        what: &AdminRequest,
+        is_strict: bool,
+    ) {
+        let mut restart = PendingRestart {
+            asker,
+            waiting: 0,
+            done: None,
+            refused: None,
+            is_strict,
+        };
+        for id in pools {
+            let app_pool = self.applications.routers.get_mut(id);
+            match app_pool.is_some_and(|app_pool| app_pool.ask(what.clone(), Asked::Restart(asker))) {
+                true => restart.waiting += 1,
+                false => restart.refused = Some(NO_ROUTER.to_owned()),
+            }
+        }
+        if restart.waiting == 0 {
+            return self.refuse_for_now(asker);
+        }
+        self.applications.restarts.retain(|other| other.asker != asker);
+        self.applications.restarts.push(restart);
     }
 
     /// Passes a request on to the router of a pool. The client is answered when the router has answered, or at once if
@@ -312,7 +404,7 @@ impl Applications {
             // What all owners' applications do together is not for one owner.
             (pool.busy, pool.idle, pool.starting) = (0, 0, 0);
             pool.counts = PoolCounters::default();
-            pool.cpu_ms = 0;
+            (pool.cpu_ms, pool.orphans) = (0, 0);
             let app_pool = self
                 .routers
                 .values()
@@ -325,7 +417,18 @@ impl Applications {
                 continue;
             };
             applications.starting.retain(|it| owns(&it.application));
-            applications.errors.retain(|it| owns(&it.application));
+            let refused = |id: &str| {
+                let errors = app_pool
+                    .into_iter()
+                    .flat_map(|app_pool| app_pool.last_errors.iter());
+                let refusal = errors
+                    .filter(|error| error.id == id)
+                    .find_map(|error| error.refusal.as_ref());
+                refusal.is_some_and(|kept| kept.report.plan.account.uid == uid)
+            };
+            applications
+                .errors
+                .retain(|it| owns(&it.application) || refused(&it.id));
             let listed = applications
                 .view
                 .as_mut()
@@ -360,8 +463,14 @@ impl Applications {
         }
     }
 
-    /// The pool whose directories an application is below, or the only one there is: a directory may be named by a link.
+    /// The first of [`Applications::routers_for`].
     pub(in crate::master) fn router_for(&self, application: &Path) -> Result<PoolId, String> {
+        self.routers_for(application).map(|(first, _)| first)
+    }
+
+    /// The pools whose directories an application is below, the first and the others, or the only one there is: a directory may be
+    /// named by a link.
+    pub(in crate::master) fn routers_for(&self, application: &Path) -> Result<(PoolId, Vec<PoolId>), String> {
         let is_below = |app_pool: &AppPool| {
             let directories = app_pool
                 .template
@@ -372,18 +481,19 @@ impl Applications {
                 .into_iter()
                 .any(|directory| application.starts_with(directory))
         };
-        let of_path = self
+        let mut of_path = self
             .routers
             .iter()
-            .find(|(_, app_pool)| is_below(app_pool))
+            .filter(|(_, app_pool)| is_below(app_pool))
             .map(|(id, _)| *id);
+        let (first, others) = (of_path.next(), of_path.collect());
         let only = self
             .routers
             .keys()
             .next()
             .filter(|_| self.routers.len() == 1)
             .copied();
-        of_path.or(only).ok_or_else(|| {
+        first.or(only).map(|first| (first, others)).ok_or_else(|| {
             let name = application.display();
             format!("{name} is below no directory of an application pool; name an application by its root")
         })
@@ -402,6 +512,7 @@ impl Applications {
     /// A conversation is over: its leases end, and the instances come back as failed, since their state is unknown.
     pub(in crate::master::executor) fn end_leases(&mut self, session: u64) {
         self.statuses.retain(|status| status.asker != session);
+        self.restarts.retain(|restart| restart.asker != session);
         for app_pool in self.routers.values_mut() {
             let mut ended = Vec::new();
             app_pool.leases.retain(|lease, holder| {

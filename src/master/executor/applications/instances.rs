@@ -2,6 +2,7 @@
 
 use super::super::pools::policy;
 use super::super::{Applications, Context, Executor, Pools, WorkerProcess};
+use super::denied::{Denied, Matter};
 use super::{AppPool, PreloaderFailure, RunningApplication};
 use crate::config::{Pool, ProcessManager};
 use crate::confine;
@@ -9,9 +10,10 @@ use crate::control::protocol::StartError;
 use crate::inspector::protocol::{Found, InspectReply};
 use crate::logs::open_file;
 use crate::master::event::{Event, GenerationId, PoolId, SpawnRequest, SpawnRequestId, WorkerId};
+use crate::master::failed_starts::Kept;
 use crate::master::instances::At;
 use crate::router::messages::{Instance, ToMaster, ToRouter};
-use crate::spawn::report::Report;
+use crate::spawn::report::{ErrorId, Report};
 use crate::sys::{clock, identity};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
@@ -62,20 +64,34 @@ impl Executor {
         let Some(app_pool) = self.applications.routers.get_mut(&id) else {
             return;
         };
+        let InspectReply { found, refusal, .. } = seen;
         let Some(number) = app_pool.looks.remove(&seen.number) else {
+            // The router has told its visitors.
+            if let (Err(why), Some(refusal)) = (&found, &refusal) {
+                app_pool.keep_refusal(ErrorId(refusal.id), &refusal.root, refusal.owner, why);
+            }
             return;
         };
-        let ordered = seen
-            .found
-            .and_then(|found| self.order_instance(id, number, found));
-        if let Err(error) = ordered {
-            self.applications.end_instance(id, number, &error);
+        let ordered = match found {
+            Ok(found) => self.order_instance(id, number, found),
+            Err(why) => Err(Denied::by_inspector(why, refusal)),
+        };
+        if let Err(denied) = ordered {
+            self.applications.end_instance(id, number, &denied);
         }
     }
 
     /// Orders a worker for an instance, of the application's pool, or of a new one.
-    fn order_instance(&mut self, id: PoolId, number: u64, found: Found) -> Result<(), String> {
-        let closed = || "the pool is closed".to_owned();
+    fn order_instance(&mut self, id: PoolId, number: u64, found: Found) -> Result<(), Denied> {
+        let closed = || Denied::for_now("the pool is closed");
+        let owner = found.owner;
+        let for_owner = |why| Denied {
+            why,
+            report: Some(Matter {
+                id: None,
+                owner: Some(owner),
+            }),
+        };
         let app_pool = self.applications.routers.get(&id).ok_or_else(closed)?;
         let Some(instance) = app_pool
             .registry
@@ -85,10 +101,10 @@ impl Executor {
             return Ok(());
         };
         if instance.application != found.root {
-            return Err(format!("it is at {} now", found.root.display()));
+            return Err(for_owner(format!("it is at {} now", found.root.display())));
         }
-        let settings = resolve(&app_pool.template, app_pool.max, &found)?;
-        may_run_beside(app_pool, &settings)?;
+        let settings = resolve(&app_pool.template, app_pool.max, &found).map_err(for_owner)?;
+        may_run_beside(app_pool, &settings).map_err(for_owner)?;
         let (root, restarts) = (found.root.clone(), instance.restarts);
         let origin = settings.origin.clone();
         let known = app_pool.applications.get(&root);
@@ -105,7 +121,8 @@ impl Executor {
             Some(present) => present,
             None => {
                 let pool = known.map(|it| it.pool);
-                self.begin_application(id, pool, settings, found, restarts)?
+                let begun = self.begin_application(id, pool, settings, found, restarts);
+                begun.map_err(Denied::for_root)?
             }
         };
         self.applications.last_order += 1;
@@ -211,7 +228,8 @@ impl Applications {
                 .registry
                 .admit(number, application.clone(), restarts, app_pool.max, clock::now())
         {
-            let failed = app_pool.start_failed(number, &application, None, &denial.to_string());
+            let denied = Denied::for_now(&denial.to_string());
+            let failed = app_pool.start_failed(number, &application, None, &denied);
             return app_pool.say(&failed, Vec::new());
         }
         app_pool.last_look += 1;
@@ -229,7 +247,7 @@ impl Applications {
         };
         instance.is_stopping = true;
         match instance.at {
-            At::Looking => self.end_instance(id, number, NOT_MADE),
+            At::Looking => self.end_instance(id, number, &Denied::for_now(NOT_MADE)),
             At::Ordered(order) | At::Made(order, _) | At::Up(order, _) => {
                 context.happened.push_back(Event::Cancel(order, kill));
             }
@@ -249,7 +267,7 @@ impl Applications {
     /// The core gave an order up: no worker was made for it.
     pub(in crate::master::executor) fn fail_order(&mut self, order: SpawnRequestId) {
         if let Some((id, number)) = self.orders.remove(&order) {
-            self.end_instance(id, number, NOT_MADE);
+            self.end_instance(id, number, &Denied::for_now(NOT_MADE));
         }
     }
 
@@ -310,11 +328,11 @@ impl Applications {
         if let Some(At::Ordered(order) | At::Made(order, _) | At::Up(order, _)) = at {
             self.orders.remove(&order);
         }
-        self.end_instance(id, number, NOT_MADE);
+        self.end_instance(id, number, &Denied::for_now(NOT_MADE));
     }
 
     /// Nothing is left of an instance: tells the router.
-    fn end_instance(&mut self, id: PoolId, number: u64, why: &str) {
+    fn end_instance(&mut self, id: PoolId, number: u64, denied: &Denied) {
         let Some(app_pool) = self.routers.get_mut(&id) else {
             return;
         };
@@ -330,7 +348,7 @@ impl Applications {
             let known = app_pool.applications.get(&instance.application);
             let known = known.filter(|_| instance.at != At::Looking);
             let failure = known.and_then(|application| application.failure.clone());
-            app_pool.start_failed(number, &instance.application, failure, why)
+            app_pool.start_failed(number, &instance.application, failure, denied)
         };
         if instance.is_known {
             app_pool.say(&message, Vec::new());
@@ -352,11 +370,28 @@ impl Applications {
         }
     }
 
+    /// A process of a generation's program did not stay up.
+    pub(in crate::master::executor) fn note_death(&mut self, id: GenerationId, report: &Report) {
+        for app_pool in self.routers.values_mut() {
+            let mut applications = app_pool.applications.iter();
+            if let Some((root, _)) = applications.find(|(_, application)| application.generation == id) {
+                let error = report.id.to_string();
+                app_pool.last_errors.note(root, &error, &report.sentence(), None);
+            }
+        }
+    }
+
     /// Which application an error's id is of, and why it could not be started.
     pub(in crate::master::executor) fn last_error(&self, id: &str) -> Option<(&Path, &str)> {
         let mut errors = self.routers.values().flat_map(|it| it.last_errors.iter());
         let error = errors.find(|error| error.id == id)?;
         Some((&error.application, &error.why))
+    }
+
+    /// The reports of applications that were refused before anything of them ran.
+    pub(in crate::master::executor) fn refusals(&self) -> impl Iterator<Item = &Kept> {
+        let errors = self.routers.values().flat_map(|it| it.last_errors.iter());
+        errors.filter_map(|error| error.refusal.as_ref())
     }
 
     fn instance(&mut self, id: PoolId, number: u64) -> Option<&mut crate::master::instances::Instance> {
@@ -381,16 +416,31 @@ impl AppPool {
         instance: u64,
         application: &Path,
         failure: Option<PreloaderFailure>,
-        why: &str,
+        denied: &Denied,
     ) -> ToRouter {
+        if let (None, Some(Matter { id, owner })) = (&failure, denied.report) {
+            let id = id.unwrap_or_else(error_id);
+            let page = self.keep_refusal(id, application, owner, &denied.why);
+            log::error!(
+                "[pool {}] {} is not run (error {id}): {}",
+                self.template.name,
+                application.display(),
+                denied.why
+            );
+            return ToRouter::Failed {
+                instance,
+                error: id.to_string(),
+                page,
+            };
+        }
         // Of a start that has a report, the cause is in the log already.
         let level = match failure {
             Some(_) => log::Level::Debug,
             None => log::Level::Error,
         };
         let PreloaderFailure { error, why, page } = failure.unwrap_or_else(|| PreloaderFailure {
-            error: error_id(),
-            why: why.to_owned(),
+            error: error_id().to_string(),
+            why: denied.why.clone(),
             page: None,
         });
         log::log!(
@@ -399,12 +449,32 @@ impl AppPool {
             self.template.name,
             application.display()
         );
-        self.last_errors.note(application, &error, &why);
+        self.last_errors.note(application, &error, &why, None);
         ToRouter::Failed {
             instance,
             error,
             page,
         }
+    }
+
+    /// Keeps the report of an application that is refused before anything of it runs; says its page, where visitors may see it.
+    fn keep_refusal(
+        &mut self,
+        id: ErrorId,
+        root: &Path,
+        owner: Option<(u32, u32)>,
+        why: &str,
+    ) -> Option<String> {
+        let pool = &self.template.name;
+        let report = Report::refused(id, pool, root, owner, why, clock::now());
+        let page = (self.template.friendly_error_pages).then(|| report.page_within(LONGEST_PAGE));
+        let kept = Kept {
+            report: Arc::new(report),
+            epoch_s: clock::epoch_seconds(),
+            pools: vec![pool.clone()],
+        };
+        self.last_errors.note(root, &id.to_string(), why, Some(kept));
+        page
     }
 }
 
@@ -434,13 +504,15 @@ pub(super) struct LastError {
     pub(super) id: String,
     pub(super) why: String,
     pub(super) epoch_s: u64,
+    /// The report, if nothing of it ran.
+    pub(super) refusal: Option<Kept>,
 }
 
 /// Errors that are remembered.
 const LAST_ERRORS: usize = 64;
 
 impl LastErrors {
-    fn note(&mut self, application: &Path, id: &str, why: &str) {
+    fn note(&mut self, application: &Path, id: &str, why: &str, refusal: Option<Kept>) {
         self.0.retain(|known| known.application != application);
         if self.0.len() >= LAST_ERRORS {
             self.0.pop_front();
@@ -450,6 +522,7 @@ impl LastErrors {
             id: id.to_owned(),
             why: why.to_owned(),
             epoch_s: clock::epoch_seconds(),
+            refusal,
         });
     }
 
@@ -470,9 +543,9 @@ impl From<&LastError> for StartError {
 }
 
 /// A name for an error, from which the next can't be guessed.
-fn error_id() -> String {
+fn error_id() -> ErrorId {
     let random = std::collections::hash_map::RandomState::new();
-    format!("{:08x}", random.build_hasher().finish() & 0xffff_ffff)
+    ErrorId((random.build_hasher().finish() & u64::from(u32::MAX)) as u32)
 }
 
 /// An application that ran as the user of router and inspector could stop them, or look into them, for all others.

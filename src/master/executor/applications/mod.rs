@@ -9,6 +9,7 @@
 //! and stopped, and nothing else.
 
 mod asked;
+mod denied;
 mod helper_process;
 mod instances;
 
@@ -29,7 +30,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(super) use asked::{Asked, PendingStatus};
+pub(super) use asked::{Asked, PendingRestart, PendingStatus};
 pub(in crate::master) use helper_process::Which;
 
 /// Application pools.
@@ -42,6 +43,8 @@ pub(in crate::master) struct Applications {
     pub(super) last_order: u64,
     /// The clients that wait for the status until routers have answered.
     pub(super) statuses: Vec<PendingStatus>,
+    /// Those that wait for restarts that concern several routers.
+    pub(super) restarts: Vec<PendingRestart>,
 }
 
 /// An application pool.

@@ -8,6 +8,7 @@ use crate::master::executor::output::Lines;
 use crate::master::executor::sources::Source;
 use crate::master::program::Program;
 use crate::runtime::http::Share;
+use crate::spawn::capture::Capture;
 use crate::spawn::effects::{Remains, SocketFile};
 use crate::sys::dir::Mark;
 use crate::sys::{Error, clock, process};
@@ -72,6 +73,7 @@ impl Executor {
                 remains,
                 is_ending: false,
                 since: Tick::from_nanos(process.start_time.saturating_mul(CLOCK_TICK_NANOS)),
+                words: Capture::default(),
             });
             slot.ups = process.restarts.saturating_add(1);
         }
@@ -88,6 +90,8 @@ impl Executor {
             share,
             slots,
             last_exit: Exit::Unknown,
+            last_error: None,
+            failing: false,
         };
         self.helpers.programs.insert(id, record);
         self.change_program(id, |_, out| out.append(&mut actions));

@@ -1,9 +1,11 @@
 //! Programs that speak HTTP: starts their processes by the spawning kit, publishes where they are, and ends them.
 //! [`Program`] decides what is done when.
 
+mod death;
 mod left;
 mod plan;
 
+use super::early_exit::ended_of;
 use super::launches::exit_of_report;
 use super::output::{Lines, PipeRead};
 use super::sources::Source;
@@ -15,12 +17,14 @@ use crate::master::action::Force;
 use crate::master::event::{Event, Exit, GenerationId, PoolId};
 use crate::master::program::{Program, ProgramAction};
 use crate::runtime::http::Share;
+use crate::spawn::capture::Capture;
 use crate::spawn::effects::{Process, Remains, SocketFile};
 use crate::spawn::event::Token;
 use crate::spawn::handshake::properties::{self, Socket};
-use crate::spawn::report::Report;
+use crate::spawn::report::{ErrorId, Report};
 use crate::sys::{Error, clock, identity, process};
 use crate::tick::Tick;
+use death::Death;
 use nix::sys::signal::Signal;
 use plan::{address_of, plan};
 use std::collections::VecDeque;
@@ -39,6 +43,10 @@ pub(super) struct RunningProgram {
     slots: Vec<ProcessSlot>,
     /// How the last of its processes ended that could not be started.
     last_exit: Exit,
+    /// Why one could not be started, or did not stay, the last time.
+    last_error: Option<ErrorId>,
+    /// No process is up, and requests are refused.
+    failing: bool,
 }
 
 /// The place of one process of a program, with or without a process.
@@ -49,6 +57,8 @@ struct ProcessSlot {
     running: Option<Running>,
     /// What one that has ended left behind.
     left: Option<Left>,
+    /// Of the last one that ended unasked, until it is clear whether that has to be told.
+    death: Option<Death>,
     /// How many of its processes have come up.
     ups: u64,
 }
@@ -64,12 +74,14 @@ struct Running {
     is_ending: bool,
     /// Since when.
     since: Tick,
+    /// What it has written since.
+    words: Capture,
 }
 
 #[derive(Debug)]
 struct Left {
     remains: Remains,
-    /// It had been given a request.
+    /// It had a request in its hands.
     was_at_work: bool,
     due: Tick,
     looks: u32,
@@ -79,6 +91,11 @@ impl RunningProgram {
     /// Whether one of its processes is being started under this token.
     pub(super) fn starts(&self, token: Token) -> bool {
         self.slots.iter().any(|slot| slot.token == Some(token))
+    }
+
+    /// Whether no process is up, and requests are refused.
+    pub(super) fn is_failing(&self) -> bool {
+        self.failing
     }
 
     /// What its processes write, with their pids.
@@ -93,7 +110,7 @@ impl Executor {
     pub(super) fn start_program(&mut self, id: GenerationId) -> Result<(), Error> {
         self.open(id)?;
         // Only a reload looks whether its code has changed.
-        let facts = Executor::facts(None, &[], None, true, None);
+        let facts = Executor::facts(None, &[], None, true, None, None);
         self.pools.note_facts(id, facts);
         let Some(generation) = self.pools.generations.get_mut(&id) else {
             return Ok(());
@@ -108,6 +125,8 @@ impl Executor {
             share,
             slots: (0..instances).map(|_| ProcessSlot::default()).collect(),
             last_exit: Exit::Unknown,
+            last_error: None,
+            failing: false,
         });
         self.handover.keep_program_table(&self.pools, id);
         self.change_program(id, |program, actions| program.start(actions));
@@ -137,6 +156,13 @@ impl Executor {
                         .into_iter()
                         .for_each(|token| self.helpers.spawner.cancel(token));
                     self.drain_spawner();
+                }
+                ProgramAction::BackOff {
+                    index,
+                    delay,
+                    refuses,
+                } => {
+                    self.program_backs_off(id, index, delay, refuses);
                 }
                 ProgramAction::Stop(index, force) => {
                     self.helpers.stop_process(id, index, force);
@@ -189,6 +215,7 @@ impl Executor {
         let is_published = address
             .as_ref()
             .is_some_and(|address| record.share.table().publish(index, address, pid));
+        record.failing &= !is_published;
         let Some(slot) = record.slots.get_mut(index) else {
             return;
         };
@@ -201,6 +228,7 @@ impl Executor {
             remains,
             is_ending: false,
             since: clock::now(),
+            words: Capture::default(),
         });
         if let Some(output) = &running.output {
             let watched = self
@@ -247,12 +275,9 @@ impl Executor {
         let Some(record) = self.helpers.programs.get_mut(&id) else {
             return;
         };
-        record.last_exit = exit_of_report(report);
+        (record.last_exit, record.last_error) = (exit_of_report(report), Some(report.id));
         if let Some(slot) = record.slots.get_mut(index) {
             slot.token = None;
-        }
-        if !record.program.is_up() {
-            record.share.table().set_failure(Some(report.id.0));
         }
         self.change_program(id, |program, actions| {
             program.failed(index, clock::now(), actions)
@@ -275,9 +300,11 @@ impl Executor {
             return;
         };
         let table = record.share.table();
-        let was_at_work = table.served(index) > 0 || table.sessions(index) > 0;
-        table.withdraw(index);
         record.last_exit = super::deaths::exit_of(ended);
+        // One that has served and was ended by somebody says nothing about the next, either.
+        let was_ended = record.last_exit.is_from_outside() && table.served(index) > 0;
+        let was_at_work = table.is_at_work(index) || was_ended;
+        table.withdraw(index);
         let Some(slot) = record.slots.get_mut(index) else {
             return;
         };
@@ -289,7 +316,10 @@ impl Executor {
         if let Some(output) = &mut running.output {
             if let Some(generation) = self.pools.generations.get(&id) {
                 let outlet = generation.outlet(self.context.log, "process", pid, "");
-                output.end_line(|words| outlet.write(words));
+                output.end_line(|words| {
+                    running.words.push(words);
+                    outlet.write(words);
+                });
             }
             self.context.sources.forget(output.pipe());
         }
@@ -302,6 +332,12 @@ impl Executor {
             );
         }
         running.remains.signal_group(Signal::SIGKILL);
+        slot.death = (!running.is_ending).then(|| Death {
+            pid,
+            ended: ended_of(record.last_exit),
+            since: running.since,
+            output: running.words.text().trim_end().to_owned(),
+        });
         slot.left = Some(Left {
             remains: running.remains,
             was_at_work,
@@ -474,7 +510,11 @@ impl Helpers {
         };
         let look = pools.generations.get(&id).map_or(PipeRead::Ended, |generation| {
             let outlet = generation.outlet(context.log, "process", pid, "");
-            output.read_within(outlet.room(), |words| outlet.write(words))
+            output.read_within(outlet.room(), |words| {
+                running.words.push(words);
+                running.words.push(b"\n");
+                outlet.write(words);
+            })
         });
         context.sources.hold_entry(output.due());
         if look == PipeRead::Ended {

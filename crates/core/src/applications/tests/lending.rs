@@ -130,7 +130,7 @@ fn a_failed_start_is_told_to_all_who_wait_and_repeated_ones_back_off() {
     let mut bench = Bench::new(2);
     let (first, second) = (bench.ask("a", plain()), bench.ask("a", plain()));
     let trouble = |number| Some(Refusal::Trouble(Trouble::Failed(error(number))));
-    for (id, waits) in [(0, true), (1, true), (2, false)] {
+    for (id, waits) in [(0, true), (1, false)] {
         bench.tell(Event::SpawnFailed(InstanceId(id), error(id)));
         assert_eq!(
             bench.refused(first).is_none(),
@@ -140,21 +140,56 @@ fn a_failed_start_is_told_to_all_who_wait_and_repeated_ones_back_off() {
     }
     assert_eq!(
         (bench.refused(first), bench.refused(second)),
-        (trouble(2), trouble(2))
+        (trouble(1), trouble(1))
     );
     let third = bench.ask("a", plain());
-    assert_eq!(bench.refused(third), trouble(2), "fails fast");
-    bench.pass(Duration::from_secs(1));
+    assert_eq!(bench.refused(third), trouble(1), "fails fast");
+    bench.pass(Duration::from_millis(100));
     bench.ask("a", plain());
     let id = bench.begun()[0];
     bench.tell(Event::SpawnFailed(id, error(3)));
-    bench.pass(Duration::from_millis(1_999));
+    bench.pass(Duration::from_millis(199));
     let fourth = bench.ask("a", plain());
     assert_eq!(
         bench.refused(fourth),
         trouble(3),
         "the second delay is twice the first"
     );
+}
+
+/// One that comes up proves nothing before it has lived for a minute.
+#[test]
+fn delays_grow_until_an_instance_has_lived_for_a_minute() {
+    let mut bench = Bench::new(8);
+    let delay = |bench: &Bench| {
+        let said = bench.actions.iter().rev().find_map(|action| match action {
+            Action::Say(Notice::Trouble(_, _, delay)) => *delay,
+            _ => None,
+        });
+        said.expect("a delay").as_millis()
+    };
+    for expected in [100, 200] {
+        bench.ask("a", plain());
+        let id = bench.begun()[0];
+        bench.tell(Event::SpawnFailed(id, error(1)));
+        assert_eq!(delay(&bench), expected);
+        bench.pass(Duration::from_millis(expected as u64));
+    }
+    let holder = bench.ask("a", plain());
+    let id = bench.begun()[0];
+    bench.tell(Event::Spawned(id));
+    assert_eq!(bench.checked_out(holder), Some(id));
+    for (lived, expected) in [(30, 400), (60, 100)] {
+        bench.pass(Duration::from_secs(lived));
+        bench.ask("a", plain());
+        let other = bench.begun()[0];
+        bench.tell(Event::SpawnFailed(other, error(2)));
+        assert_eq!(delay(&bench), expected, "after {lived} s");
+        // The next one comes up.
+        bench.pass(Duration::from_millis(expected as u64));
+        let other = bench.begun()[0];
+        bench.tell(Event::Spawned(other));
+    }
 }
 
 #[test]
@@ -201,6 +236,7 @@ fn a_start_that_takes_too_long_is_killed_and_told() {
     assert!(bench.actions.contains(&Action::Stop(InstanceId(0), Force::Kill)));
     assert_eq!(bench.refused(waiter), Some(Refusal::Trouble(Trouble::TimedOut)));
     bench.tell(Event::Spawned(InstanceId(0)));
+    bench.pass(Duration::from_millis(100));
     let second = bench.ask("a", plain());
     assert_eq!(bench.checked_out(second), None, "late");
     bench.tell(Event::Exited(InstanceId(0)));

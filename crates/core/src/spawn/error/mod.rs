@@ -1,12 +1,14 @@
 //! Why a spawn failed: what happened, in which step, and what a person is told about it.
 
 mod category;
+mod end;
 mod exit;
 mod headline;
 mod texts;
 mod trouble;
 
 pub use category::Category;
+pub use end::{DOES_NOT_STAY, explain_end};
 pub use exit::Ended;
 pub use headline::{headline, missing_variable};
 pub use texts::{Failure, explain};

@@ -4,6 +4,7 @@ mod html;
 mod json;
 mod line;
 mod page;
+mod refused;
 mod secrets;
 pub mod source;
 mod text;

@@ -58,6 +58,7 @@ impl World {
             concurrency: 1,
             slow_timeout: None,
             drain_timeout: None,
+            stop_timeout: Duration::from_secs(10),
             preloader: has_loader.then_some(PreloaderPolicy {
                 start_timeout: Duration::from_secs(3),
                 idle_timeout: Duration::from_secs(2),

@@ -9,7 +9,7 @@ use crate::runtime::refuse;
 use crate::scoreboard::RequestStage;
 use crate::sys::external::{self, ExternalProgram};
 use crate::sys::process::{self, Ended, Usage};
-use crate::sys::{Error, fd};
+use crate::sys::{Error, fd, session, timeout_responder};
 use crate::worker::{ClientGone, Peer, Request, Runtime, Sink, Stop, relay};
 use std::ffi::CString;
 use std::os::fd::AsFd;
@@ -73,6 +73,7 @@ impl Cgi {
             streams: [input_theirs, output_theirs, errors_theirs],
         };
         let pid = external::start_retrying(&program)?;
+        timeout_responder::pass_on_to(pid);
         let peer = Peer {
             input: Some(input),
             output,
@@ -83,6 +84,11 @@ impl Cgi {
 }
 
 impl Runtime for Cgi {
+    fn prepare(&mut self, _: bool) -> Result<(), Error> {
+        // Its programs lead groups of their own, so it takes the session to find what they have started.
+        session::begin()
+    }
+
     fn answer(&mut self, request: &mut Request<'_>) {
         if request.is_for_application() {
             // A client that is gone needs no answer.
@@ -121,7 +127,9 @@ impl Running {
         // The answer is on its way; what the program still does concerns the worker only.
         if outcome.is_ok() {
             if request.logs_usage() {
-                reaped = process::reap_within(pid, USAGE_TIMEOUT);
+                if process::ends_within(pid, USAGE_TIMEOUT) {
+                    reaped = wait_and_reap(pid).ok();
+                }
                 account(request, reaped.as_ref());
             }
             // A client that has the whole answer finds its line in the access log.
@@ -130,7 +138,7 @@ impl Running {
         }
         let reaped = match reaped {
             Some(reaped) => Ok(reaped),
-            None => process::reap_used(pid).inspect(|reaped| account(request, Some(reaped))),
+            None => wait_and_reap(pid).inspect(|reaped| account(request, Some(reaped))),
         };
         match reaped.map(|(ended, _)| ended) {
             Ok(Ended::Code(0)) => {}
@@ -140,8 +148,16 @@ impl Running {
             Ok(_) => {}
             Err(error) => log::error!("{error}"),
         }
+        timeout_responder::end_if_passed_on();
         outcome
     }
+}
+
+/// A SIGTERM goes to the program until it has ended.
+fn wait_and_reap(pid: i32) -> Result<(Ended, Usage), Error> {
+    process::wait_for_end(pid)?;
+    timeout_responder::pass_on_to_none();
+    process::reap_used(pid)
 }
 
 /// The request has used what its program has.

@@ -143,7 +143,7 @@ impl Exchange {
             }
             if ready.output {
                 let mut said = Vec::new();
-                program.read_output(&mut |bytes| said.extend_from_slice(bytes));
+                program.read_in_request(&mut |bytes| said.extend_from_slice(bytes));
                 self.complain(request, complaints, &said);
             }
             if ready.connection || ready.process {

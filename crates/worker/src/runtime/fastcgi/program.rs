@@ -1,26 +1,24 @@
 //! The process.
 
 use super::program_socket::ProgramSocket;
+use crate::spawn::capture::Capture;
 use crate::sys::clock::ProcessClock;
 use crate::sys::external::{self, ExternalProgram};
-use crate::sys::process::Ended;
+use crate::sys::process::{Ended, open_statm, resident_bytes};
 use crate::sys::socket::{Readiness, wait};
-use crate::sys::{Error, fd, pidfd};
+use crate::sys::{Error, fd, pidfd, timeout_responder};
 use nix::errno::Errno;
 use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 /// Bytes read of the program's output at once.
 const PIECE_BYTES: usize = 8 * 1024;
 /// Pieces read before something else has its turn.
 const PIECES: usize = 16;
-/// How long a program that was asked to end may take.
+/// How long a program that was killed may take.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
-/// Bytes of /proc/PID/statm.
-const STATM_BYTES: usize = 128;
 
 /// How the program is started; the same each time.
 #[derive(Debug, Clone)]
@@ -55,6 +53,8 @@ pub(super) struct RunningProgram {
     pub(super) served: u64,
     /// It has read of a request at least.
     pub(super) had_work: bool,
+    /// What it has written while it had requests, for the report of its end.
+    pub(super) said: Capture,
 }
 
 /// What a read of the program's output came to.
@@ -84,15 +84,17 @@ impl RunningProgram {
         };
         let pid = external::start_retrying(&foreign)?;
         let process = pidfd::open(pid).inspect_err(|_| external::kill_group(pid))?;
+        timeout_responder::pass_on_to(pid);
         Ok(RunningProgram {
             pid,
             process,
             output: Some(output),
             clock: ProcessClock::of(pid),
             cpu_micros: 0,
-            statm: File::open(format!("/proc/{pid}/statm")).ok(),
+            statm: open_statm(Some(pid)),
             served: 0,
             had_work: false,
+            said: Capture::default(),
         })
     }
 
@@ -112,10 +114,14 @@ impl RunningProgram {
 
     /// How it ended, if it has; to be asked once.
     pub(super) fn reap(&self) -> Option<Ended> {
+        if pidfd::has_ended(self.process.as_fd()) {
+            timeout_responder::pass_on_to_none();
+        }
         // No other process waits for this child, so the call can't fail.
         let ended = pidfd::reap(self.process.as_fd()).ok().flatten()?;
         // What it has started goes with it.
         external::kill_group(self.pid);
+        timeout_responder::end_if_passed_on();
         Some(ended)
     }
 
@@ -133,11 +139,21 @@ impl RunningProgram {
         }
     }
 
-    /// Asks it to end; kills it if it does not.
-    pub(super) fn end(self) {
+    /// Asks it to end; kills it if it does not within `limit`.
+    pub(super) fn end(self, limit: Duration) {
         external::terminate_group(self.pid);
-        self.has_ended_within(END_TIMEOUT);
+        self.has_ended_within(limit);
         self.kill();
+    }
+
+    /// The same while it has a request.
+    pub(super) fn read_in_request(&mut self, sink: &mut dyn FnMut(&[u8])) {
+        let mut said = std::mem::take(&mut self.said);
+        self.read_output(&mut |bytes| {
+            said.push(bytes);
+            sink(bytes);
+        });
+        self.said = said;
     }
 
     /// Reads what it has written; gives it to `sink`.
@@ -169,20 +185,6 @@ impl RunningProgram {
     }
 
     fn resident_bytes(&self) -> u64 {
-        let mut text = [0; STATM_BYTES];
-        let read = self
-            .statm
-            .as_ref()
-            .and_then(|file| file.read_at(&mut text, 0).ok());
-        let text = std::str::from_utf8(&text[..read.unwrap_or(0)]).unwrap_or("");
-        let pages = text.split(' ').nth(1).and_then(|field| field.parse::<u64>().ok());
-        pages.unwrap_or(0) * page_bytes()
+        self.statm.as_ref().and_then(resident_bytes).unwrap_or(0)
     }
-}
-
-fn page_bytes() -> u64 {
-    let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)
-        .ok()
-        .flatten();
-    size.and_then(|size| u64::try_from(size).ok()).unwrap_or(4096)
 }

@@ -36,6 +36,7 @@ pub struct FastCgi {
     pool: String,
     catches_output: bool,
     shows_report: bool,
+    stop_timeout: Duration,
     settings: config::FastCgi,
     /// Where scripts may be; `None`: anywhere.
     within: Option<Within>,
@@ -53,6 +54,7 @@ impl FastCgi {
             pool: pool.name.clone(),
             catches_output: pool.catch_workers_output,
             shows_report: pool.friendly_error_pages,
+            stop_timeout: pool.stop_timeout,
             within: settings
                 .script_root
                 .as_ref()
@@ -105,6 +107,7 @@ impl FastCgi {
         Means {
             shows_report: self.shows_report,
             reports,
+            stop_timeout: self.stop_timeout,
             path: path.map_or(String::new(), |(_, value)| value.to_string_lossy().into_owned()),
             recipe: Recipe {
                 path: text(executable),

@@ -48,6 +48,8 @@ pub(super) struct Means {
     pub(super) shows_report: bool,
     /// Where the master hears of failed starts.
     pub(super) reports: Option<OwnedFd>,
+    /// How long the program may take to end when its worker leaves.
+    pub(super) stop_timeout: Duration,
 }
 
 /// The program can't be started.
@@ -72,7 +74,7 @@ pub(super) struct Supervisor {
     refuses: bool,
     start: Option<ProgramStart>,
     program: Option<RunningProgram>,
-    /// The last start, until the program has proved itself.
+    /// The last start.
     attempt: Option<Attempt>,
     /// A connection on which the program can be asked.
     kept: Option<OwnedFd>,
@@ -84,8 +86,6 @@ pub(super) struct Supervisor {
     up_since: Tick,
     ups: u64,
     was_up: bool,
-    /// It ended before it had done anything, the last time.
-    has_fallen: bool,
     complaints: Complaints,
 }
 
@@ -112,7 +112,6 @@ impl Supervisor {
             ups: 0,
             oom_kills: 0,
             was_up: false,
-            has_fallen: false,
             complaints: Complaints::default(),
         })
     }
@@ -133,7 +132,7 @@ impl Supervisor {
                 _ if self.refuses => return Err(self.refusal()),
                 _ => {}
             }
-            if self.life == Life::Starting {
+            if matches!(self.life, Life::Starting | Life::Absent) {
                 let left = self
                     .deadline()
                     .map_or(Duration::ZERO, |due| due.since(clock::now()));
@@ -220,13 +219,12 @@ impl Supervisor {
         }
     }
 
-    /// The program has answered a request: it is well.
+    /// The program has answered a request.
     pub(super) fn has_served(&mut self) {
         if let Some(program) = &mut self.program {
             program.served += 1;
+            program.had_work = false;
         }
-        self.backoff = Backoff::default();
-        (self.attempt, self.has_fallen) = (None, false);
     }
 
     /// A request was called off: waits until the program is done with it, for so long at most; then it is killed.
@@ -321,6 +319,9 @@ impl Supervisor {
     fn poll_program(&mut self) -> Option<Ended> {
         let program = self.program.as_mut()?;
         let (means, complaints, attempt) = (&self.means, &mut self.complaints, &mut self.attempt);
+        if let Some(attempt) = attempt {
+            attempt.wrote(std::mem::take(&mut program.said).text().as_bytes());
+        }
         let mut log = |bytes: &[u8]| {
             if let Some(attempt) = attempt {
                 attempt.wrote(bytes);
@@ -336,13 +337,19 @@ impl Supervisor {
         self.complaints.log_rest(NAME);
         (self.program, self.kept) = (None, None);
         self.changed(LifeCause::Gone);
-        let is_well = served > 0 || had_work || clock::now().since(self.up_since) >= WELL_AFTER;
-        // Once may be an accident; twice is its habit.
-        let falls_again = std::mem::replace(&mut self.has_fallen, !is_well) && !is_well;
+        let now = clock::now();
+        self.backoff.lives(self.up_since);
+        // Many leave by themselves after so many requests; or somebody has ended it.
+        let is_in_order = served > 0 && (ended == Ended::Code(0) || is_from_outside(ended));
+        let is_well = had_work || is_in_order || now.since(self.up_since) >= WELL_AFTER;
+        // Once may be an accident.
+        let falls_again = !is_well && self.backoff.has_failed(now);
+        if !is_well && !falls_again {
+            self.backoff.fail(now, LONGEST);
+        }
         if let (true, Some(attempt)) = (falls_again, self.attempt.take()) {
             let is_oom = oom_kills(None) > self.oom_kills;
-            let fall = Fall::Exited(told(ended), check(&self.means), is_oom);
-            self.failed(attempt, &fall);
+            self.failed(attempt, &Fall::Left(told(ended), is_oom));
             return Some(ended);
         }
         let line = format!(
@@ -430,8 +437,7 @@ impl Backend for Supervisor {
 
     fn deadline(&self) -> Option<Tick> {
         match self.life {
-            Life::Absent if self.refuses => self.backoff.until(),
-            Life::Absent => Some(Tick::ZERO),
+            Life::Absent => self.backoff.until().or(Some(Tick::ZERO)),
             Life::Ready => None,
             Life::Starting | Life::Failing | Life::Stopping(_) => {
                 self.start.as_ref().map(ProgramStart::deadline)
@@ -455,7 +461,7 @@ impl Backend for Supervisor {
             pid: program.map(RunningProgram::pid).or(starting).unwrap_or(0),
             doing: match self.life {
                 Life::Ready => BackendStage::Up,
-                Life::Absent if self.refuses => BackendStage::Waiting,
+                _ if self.refuses => BackendStage::Failing,
                 _ => BackendStage::Starting,
             },
             since: self.up_since,
@@ -466,7 +472,7 @@ impl Backend for Supervisor {
 
     fn poll(&mut self) {
         match self.life {
-            Life::Absent if self.refuses && self.backoff.wait(clock::now()).is_some() => {}
+            Life::Absent if self.backoff.wait(clock::now()).is_some() => {}
             Life::Absent => self.begin(),
             Life::Ready => {
                 self.poll_program();
@@ -482,9 +488,14 @@ impl Backend for Supervisor {
             start.kill();
         }
         if let Some(program) = self.program.take() {
-            program.end();
+            program.end(self.means.stop_timeout);
         }
     }
+}
+
+/// Whether a signal ended it that others send: SIGQUIT, SIGKILL (also the kernel's, where memory is short) or SIGTERM.
+fn is_from_outside(ended: Ended) -> bool {
+    matches!(ended, Ended::Signal(3 | 9 | 15, _))
 }
 
 /// What is wrong with the command, if anything.

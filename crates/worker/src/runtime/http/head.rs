@@ -204,11 +204,13 @@ fn framing(params: &Params) -> Framing {
     }
 }
 
+/// HTTPS where the web server says so in one way or the other: behind a proxy that ends TLS, an operator adds `HTTPS` to what the
+/// web server says of its own connection.
 fn scheme(params: &Params) -> &[u8] {
     let is_on = |value: &[u8]| !value.is_empty() && !value.eq_ignore_ascii_case(b"off");
     match params.get(b"REQUEST_SCHEME") {
-        Some(scheme) if !scheme.is_empty() => scheme,
         _ if params.get(b"HTTPS").is_some_and(is_on) => b"https",
+        Some(scheme) if !scheme.is_empty() => scheme,
         _ => b"http",
     }
 }
@@ -373,5 +375,24 @@ mod tests {
             "{text}"
         );
         assert_eq!(text.to_ascii_lowercase().matches("upgrade:").count(), 1, "{text}");
+    }
+
+    #[test]
+    fn the_scheme_is_https_where_the_web_server_says_so_in_either_way() {
+        for (scheme, https, seen) in [
+            ("", "", "http"),
+            ("http", "", "http"),
+            ("https", "", "https"),
+            ("", "on", "https"),
+            ("http", "on", "https"),
+            ("http", "1", "https"),
+            ("http", "off", "http"),
+            ("http", "OFF", "http"),
+            ("https", "off", "https"),
+        ] {
+            let (text, _) = head(&[("REQUEST_SCHEME", scheme), ("HTTPS", https)]);
+            let line = format!("X-Forwarded-Proto: {seen}\r\n");
+            assert!(text.contains(&line), "{scheme} {https}: {text}");
+        }
     }
 }

@@ -18,7 +18,7 @@ const HEAD_WORDS: usize = 8;
 const FAILURE: usize = 0;
 const LIVES: usize = 1;
 /// Words of a process: its life and count, the length of its address, the address, its pid, and how many requests it was given
-/// back.
+/// back, with the mark [`BROKE`].
 const PROCESS_WORDS: usize = 24;
 const STATE: usize = 0;
 const LENGTH: usize = 1;
@@ -28,6 +28,8 @@ const PID: usize = SERVED - 1;
 const MOST_TEXT_BYTES: usize = (PID - TEXT) * 8;
 /// The mark of a failure; its id has 32 bits.
 const FAILED: u64 = 1 << 32;
+/// The mark in [`SERVED`] that the process has not finished a request, and none since: what ended its connection may end it.
+const BROKE: u64 = 1 << 63;
 /// The lower half of [`STATE`].
 const COUNT: u64 = u32::MAX as u64;
 
@@ -198,7 +200,35 @@ impl<'m> Table<'m> {
     /// How many requests of the process at a place are over.
     pub fn served(&self, index: usize) -> u64 {
         let served = self.of_process(index, SERVED);
-        served.map_or(0, |served| served.load(Ordering::Relaxed))
+        served.map_or(0, |served| served.load(Ordering::SeqCst) & !BROKE)
+    }
+
+    /// For the master: whether the process at a place, which has just ended, had a request in its hands.
+    pub fn is_at_work(&self, index: usize) -> bool {
+        // In this order: a worker marks that it broke before it takes it from the count.
+        let has_broken = || {
+            let served = self.of_process(index, SERVED);
+            served.is_some_and(|served| served.load(Ordering::SeqCst) & BROKE != 0)
+        };
+        self.sessions(index) > 0 || has_broken()
+    }
+
+    /// The process has closed its connection without having finished the worker's request. To be told before [`Table::give`].
+    pub fn broke(&self, entry: ProcessEntry) {
+        self.mark(entry, |served| served | BROKE);
+    }
+
+    /// The process has finished a request.
+    pub fn finished(&self, entry: ProcessEntry) {
+        self.mark(entry, |served| served & !BROKE);
+    }
+
+    fn mark(&self, entry: ProcessEntry, to: impl Fn(u64) -> u64) {
+        if let Some(served) = self.of_process(entry.index, SERVED).filter(|_| self.lives(entry)) {
+            let changed = |served| Some(to(served)).filter(|to| *to != served);
+            // Where nothing is to be changed, nothing is.
+            let _ = served.fetch_update(Ordering::SeqCst, Ordering::SeqCst, changed);
+        }
     }
 
     /// The worker in `slot` gives a request to a process. False: that is gone.
@@ -312,6 +342,34 @@ mod tests {
             [table.sessions(0), table.sessions(1), table.sessions(2)],
             [0, 2, 1]
         );
+    }
+
+    #[test]
+    fn a_process_was_at_work_if_a_request_of_it_is_not_over_or_broke_last() {
+        let memory = memory(1, 1);
+        let table = Table::new(&memory, 1);
+        table.publish(0, &tcp(5000), 7);
+        let entry = table.choose(0, &[]).unwrap();
+        let is_at_work = || (table.is_at_work(0), table.served(0));
+        assert_eq!(is_at_work(), (false, 0));
+        assert!(table.take(0, entry));
+        assert_eq!(is_at_work(), (true, 0));
+        table.finished(entry);
+        table.give(0, entry);
+        assert_eq!(is_at_work(), (false, 1));
+        assert!(table.take(0, entry));
+        table.broke(entry);
+        table.give(0, entry);
+        assert_eq!(is_at_work(), (true, 2));
+        assert!(table.take(0, entry));
+        table.finished(entry);
+        table.give(0, entry);
+        assert_eq!(is_at_work(), (false, 3));
+        // Another process: what is told of the one before is not about it.
+        table.withdraw(0);
+        table.publish(0, &tcp(5001), 8);
+        table.broke(entry);
+        assert_eq!(is_at_work(), (false, 0));
     }
 
     #[test]

@@ -4,10 +4,12 @@
 //! forkyard-php is one; programs in other languages are by the C ABI ([`crate::abi`]). Each of them waits for the next worker
 //! that is wanted ([`Preloader::wait`]) and forks it by itself; [`CodeCache`] is all that is asked of it besides.
 
+mod connections;
 mod parcel;
 mod socket;
 mod watch;
 
+pub use connections::left_open;
 pub use parcel::Parcel;
 pub use socket::{Message, Socket};
 
@@ -23,7 +25,7 @@ use crate::sys::{self, clock, title};
 use crate::worker::{self, ContextError, GenerationContext, Settings, WorkerContext};
 use std::collections::VecDeque;
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use watch::Watch;
 
 /// What a runtime keeps of code that its workers ran. A runtime that keeps none has `()`.
@@ -199,10 +201,36 @@ impl Preloader {
                 return Err(error);
             }
         };
+        Ok(Some(Preloader::new(socket, null, begun)))
+    }
+
+    /// For a process that has begun as another program: with the settings and the context's descriptors that it had there.
+    ///
+    /// # Errors
+    /// They do not belong together, or a system call failed.
+    pub fn begin_anew(
+        socket: Socket,
+        settings: Settings,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Preloader, Error> {
+        let context = GenerationContext::assemble(settings.clone(), descriptors).map_err(Error::Context)?;
+        let messages = context.messages.try_clone();
+        let messages = messages.map_err(|error| sys::Error::from_io("dup", "", &error))?;
+        Log::install().send_to_master(messages);
+        let begun = Begun {
+            settings,
+            context: Some(context),
+            warms_up: false,
+            is_for_many: false,
+        };
+        Ok(Preloader::new(socket, sys::fd::null()?, begun))
+    }
+
+    fn new(socket: Socket, null: OwnedFd, begun: Begun) -> Preloader {
         let settings = begun.settings;
         let name = sharing::label(&settings.pool);
         title::set(&format!("{}: preloader {name}", settings.pool.title));
-        Ok(Some(Preloader {
+        Preloader {
             socket,
             settings,
             context: begun.context,
@@ -211,7 +239,22 @@ impl Preloader {
             is_for_many: begun.is_for_many,
             early: VecDeque::new(),
             watch: None,
-        }))
+        }
+    }
+
+    /// The descriptors of its context, in the order in which [`Preloader::begin_anew`] takes them.
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        self.context
+            .as_ref()
+            .map_or_else(Vec::new, GenerationContext::descriptors)
+    }
+
+    /// Waits until the master says something, which stays unread; `false`: it is gone.
+    ///
+    /// # Errors
+    /// The connection to the master is broken.
+    pub fn expect(&mut self) -> Result<bool, Error> {
+        Ok(!self.early.is_empty() || self.socket.expect()?)
     }
 
     /// Becomes what the pool says: limits, directories, user, environment. Before the application runs any code.
@@ -387,11 +430,13 @@ impl Preloader {
         self.is_for_many
     }
 
-    /// In a worker, before code of the application runs there: what it writes is its own and no longer the preloader's.
+    /// In a worker, before code of the application runs there: what it writes is its own and no longer the preloader's, and so is
+    /// what it starts ([`worker::begin_group`]).
     ///
     /// # Errors
-    /// `dup2`.
-    pub fn redirect_output(&self, wanted: &Wanted) -> Result<(), sys::Error> {
+    /// `dup2`, `setpgid`.
+    pub fn settle(&self, wanted: &Wanted) -> Result<(), sys::Error> {
+        worker::begin_group(&self.settings.pool)?;
         worker::redirect_output(&wanted.own, self.null.as_fd())
     }
 
@@ -409,7 +454,9 @@ impl Preloader {
         };
         let pool = &context.settings.pool;
         title::set(&format!("{}: pool {}", pool.title, pool.name));
-        if let Err(error) = worker::redirect_output(&wanted.own, self.null.as_fd()) {
+        let settled =
+            worker::begin_group(pool).and_then(|()| worker::redirect_output(&wanted.own, self.null.as_fd()));
+        if let Err(error) = settled {
             log::error!("worker failed to initialize: {error}");
             return None;
         }

@@ -5,6 +5,7 @@ use crate::sys::{self, clock, fd};
 use crate::tick::Tick;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{MsgFlags, recv};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -81,6 +82,21 @@ impl Socket {
             Ok(_) => Ok(both[0].revents().is_some_and(|events| !events.is_empty())),
             Err(Errno::EINTR) => Ok(false),
             Err(errno) => Err(sys::Error::new("poll", "", errno)),
+        }
+    }
+
+    /// Waits for the next line, which stays in the socket; `false` when the master has closed it.
+    pub(super) fn expect(&self) -> sys::Result<bool> {
+        if !self.buffer.is_empty() {
+            return Ok(true);
+        }
+        let mut first = [0];
+        loop {
+            match recv(self.fd.as_raw_fd(), &mut first, MsgFlags::MSG_PEEK) {
+                Ok(count) => return Ok(count > 0),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(sys::Error::new("recv", "", errno)),
+            }
         }
     }
 

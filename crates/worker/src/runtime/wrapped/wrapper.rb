@@ -32,26 +32,29 @@ module Forkyard
       # Without a locale Ruby would take every source and template for ASCII.
       Encoding.default_external = Encoding::UTF_8 if Encoding.default_external == Encoding::US_ASCII
       $stdout.sync = true
-      @library = library(ARGV.shift) or return EXIT_SOFTWARE
+      path = ARGV.shift
+      @library = library(path) or return EXIT_SOFTWARE
       @preloader = @library.begin_preloader.call
       return 0 if @preloader.zero?
 
       reset_signals
-      settings = settings()
+      @settings = settings()
       return EXIT_SOFTWARE unless @library.settle.call(@preloader).zero?
 
-      @thread_count = settings["concurrency"]
+      @thread_count = @settings["concurrency"]
       # As Puma has it: by this an application sizes its pool of connections to a database.
       ENV["RAILS_MAX_THREADS"] ||= @thread_count.to_s if @thread_count > 1
-      watch = watch(settings)
-      begin
-        @application = load(settings)
-      rescue Exception => error
-        fail_to_load(error, settings)
-        return EXIT_SOFTWARE
+      preloads = @settings["preload"] != "never"
+      if preloads
+        begin
+          load_watched
+        rescue Exception => error
+          fail_to_load(error, @settings)
+          return EXIT_SOFTWARE
+        end
       end
-      watch.kill.join
       attend
+      return 0 if preloads && !look_before_fork(path)
       return 0 unless becomes_worker?
 
       loop do
@@ -72,15 +75,57 @@ module Forkyard
       JSON.parse(Fiddle::Pointer.new(address)[0, length].force_encoding(Encoding::UTF_8)).values.first
     end
 
-    # Before the time for the start is over, says what the application is busy with.
-    def watch(settings)
-      limit = settings["start_timeout"]
+    # Loads the application. If that takes too long, it is said what it is busy with; a worker ends then.
+    def load_watched(is_worker: false)
+      watch = watch(is_worker)
+      @application = load(@settings)
+      watch.kill.join
+    end
+
+    # Looks, before the first worker is forked, at what workers should not share. False: the master is gone. If there are connections,
+    # this process may become Ruby anew, in which each worker loads the application.
+    def look_before_fork(path)
+      return false if @library.expect.call(@preloader).zero?
+
+      begin
+        prepare_fork
+        @is_prepared = true
+      rescue Exception => error
+        # It is called again for the worker, which is not made then.
+        $stderr.write(report(error))
+      end
+      @library.renew.call(@preloader, path, path.bytesize)
+      warn_of_threads
+      true
+    end
+
+    # What the standard library or a gem starts again by itself in a new process says so.
+    FORK_SAFE = [:fork_safe, :"\0__detached_thread__"].freeze
+    private_constant :FORK_SAFE
+
+    def warn_of_threads
+      others = Thread.list.reject do |thread|
+        thread == Thread.current || FORK_SAFE.any? { |name| thread.thread_variable_get(name) }
+      end
+      return if others.empty?
+
+      names = others.map { |thread| thread.name || thread.inspect }
+      message = "the application has started threads while it was loaded (#{names.join(", ")}); workers, which are forked from this " \
+                "process, do not have them, and a lock that one of them holds then is never released: start them in a block for " \
+                "Forkyard.after_fork, or write preload = false"
+      @library.warn.call(@preloader, message, message.bytesize)
+    end
+
+    # Before the time for the start is over, says what the application is busy with. `ends`: then this process ends.
+    def watch(ends)
+      limit = @settings["start_timeout"]
       seconds = limit["secs"] + limit["nanos"] / 1e9
       main = Thread.current
       Thread.new do
         # The time that the interpreter's own start took is over already.
         sleep(seconds - [seconds / 3, LAST_SECONDS].min)
         $stderr.write("The application is still being loaded, at:\n#{own(main.backtrace).map { |at| "\tfrom #{at}\n" }.join}")
+        exit!(EXIT_SOFTWARE) if ends
       end
     end
 
@@ -193,9 +238,11 @@ module Forkyard
     # after Ruby's threads, timers and random numbers, which no fork by the kernel alone does. What gems have hung into it runs
     # once, in the new process. True in that; here the block is given its pid, or 0.
     def fork_orphan
-      @before_fork.each(&:call)
+      prepare_fork unless @is_prepared
+      @is_prepared = false
       $stdout.flush
       $stderr.flush
+      @forks_itself = true
       reader, writer = IO.pipe
       middle = PLAIN_FORK.call
       if middle.nil? || middle.zero?
@@ -224,6 +271,30 @@ module Forkyard
       $stderr.write(report(error))
       yield 0
       false
+    ensure
+      @forks_itself = false
+    end
+
+    # What is to be done before each fork.
+    def prepare_fork
+      @before_fork.each(&:call)
+      close_connections
+    end
+
+    # Those of Active Record: each worker opens its own when it needs one.
+    def close_connections
+      return unless defined?(ActiveRecord::Base)
+
+      roles = ActiveRecord.version >= Gem::Version.new("7.1") ? [:all] : []
+      ActiveRecord::Base.connection_handler.clear_all_connections!(*roles)
+    rescue StandardError => error
+      $stderr.write(report(error))
+    end
+
+    # A child that the application has forked from a worker gives up the worker's descriptors: with the listening socket it would
+    # keep a stopped pool's address.
+    def leave_worker
+      @library.leave.call unless @forks_itself || @library.nil?
     end
 
     def reap(pid)
@@ -236,6 +307,8 @@ module Forkyard
     def serve
       reset_signals
       @library.settle_output.call(@preloader)
+      return EXIT_SOFTWARE unless @application || loads_in_worker?
+
       questions = @library.questions.call(@preloader, 0)
       @pid = Process.pid
       return serve_by_threads(questions) if @thread_count > 1
@@ -256,10 +329,19 @@ module Forkyard
           next
         end
         break if @library.promotes.call(worker).zero?
-        return become_preloader(worker) if fork_orphan { |pid| @library.forked_preloader.call(worker, pid) }
+        return become_preloader(worker) if forks_preloader?(worker)
       end
       @at_stop.each(&:call)
       @library.end_worker.call(worker)
+    end
+
+    # Loads the application in this worker alone.
+    def loads_in_worker?
+      load_watched(is_worker: true)
+      true
+    rescue Exception => error
+      $stderr.write(report(error))
+      false
     end
 
     # The same with several threads.
@@ -278,12 +360,22 @@ module Forkyard
         if is_stuck
           why = "a thread is stuck in a request whose time is up"
           @library.refuse.call(worker, why, why.bytesize)
-        elsif fork_orphan { |pid| @library.forked_preloader.call(worker, pid) }
+        elsif forks_preloader?(worker)
           return become_preloader(worker)
         end
       end
       @at_stop.each(&:call)
       @library.end_worker.call(worker)
+    end
+
+    # Forks the next preloader from this worker, unless its workers would share connections. True in it.
+    def forks_preloader?(worker)
+      if @settings["preload"] == "auto"
+        prepare_fork
+        @is_prepared = true
+        return false if @library.shares.call(worker) == 1
+      end
+      fork_orphan { |pid| @library.forked_preloader.call(worker, pid) }
     end
 
     # Does what the application wants done when no client waits. Whatever comes of it, the worker goes on.

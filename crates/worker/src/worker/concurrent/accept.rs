@@ -233,6 +233,7 @@ impl WorkerState {
         }
         let own = Load {
             in_flight: u32::try_from(self.in_flight).unwrap_or(u32::MAX),
+            quiet: 0,
             has_room: true,
             is_told: true,
         };

@@ -62,6 +62,10 @@ pub(super) struct Client {
     pub watched: Option<EpollFlags>,
     /// The application has begun to answer.
     pub has_begun: bool,
+    /// When a part of the answer was last sent.
+    pub sent: Tick,
+    /// Nothing of the answer, which has begun, was sent for a while: it does not count against the limit of requests.
+    pub is_quiet: bool,
     /// The application was told that its client is gone.
     pub told_gone: bool,
     /// Nothing can be sent any more.

@@ -145,7 +145,7 @@ impl WorkerState {
 
     /// A request is there.
     fn take_up(&mut self, index: usize, now: Tick) {
-        let may_start = self.occupied() < self.limit;
+        let may_start = !self.is_full();
         let client = &mut self.clients[index];
         client.deadline = None;
         if may_start && !self.is_working {
@@ -159,7 +159,6 @@ impl WorkerState {
     /// Gives a request to the application, or answers it if it is for the pool's status or ping path.
     pub(super) fn start(&mut self, index: usize, now: Tick) {
         self.in_flight += 1;
-        self.was_strained |= self.occupied() >= self.limit;
         // The master tells requests apart by when they were taken up.
         self.last_taken = now.max(self.last_taken + Duration::from_nanos(1));
         let taken = self.last_taken;
@@ -201,6 +200,12 @@ impl WorkerState {
         client.deadline = None;
         (client.wants_body, client.is_full, client.has_begun) = (false, false, false);
         (client.is_gone, client.told_gone, client.was_found) = (false, false, false);
+        (client.sent, client.is_quiet) = (now, false);
+        if let Some(due) = self.memory_due() {
+            self.alarm.set_by(due.max(now));
+        }
+        self.settle(now);
+        self.was_strained |= self.is_full();
         self.publish_load();
         self.show_new(index, now);
         if self.answer_builtin(index, now) {

@@ -1,6 +1,6 @@
 //! How a worker that serves several requests at a time ends, makes a preloader, and does out-of-band work.
 
-use super::super::memory;
+use super::super::memory::{self, Occasion};
 use super::super::out_of_band::{Want, is_alone, postponed};
 use super::super::promotion;
 use super::client::ClientPhase;
@@ -8,6 +8,7 @@ use super::dispatch::Dispatch;
 use super::events::EventKind;
 use super::state::{WorkerState, has_program};
 use crate::master::pool_restart::RestartReason;
+use crate::scoreboard::counters::ExitCause;
 use crate::scoreboard::{RequestStage, header};
 use crate::sys::clock;
 use crate::tick::Tick;
@@ -65,21 +66,40 @@ impl WorkerState {
         if refork_at.is_some_and(|requests| requests > 0 && self.served % requests == 0) {
             self.notifier.tell_mold_candidate();
         }
-        let pool = &self.settings.pool;
-        let is_worn_out = self.most.is_some_and(|most| self.served >= most);
-        // A router decides by the memory that it is told.
-        let scale = self.scale.as_mut().filter(|_| self.router.is_none());
-        let beyond = scale.and_then(|scale| scale.beyond_limit(pool, self.program));
-        if let Some(used) = beyond.filter(|_| has_program(pool)) {
+        self.limit_memory(now);
+        if self.most.is_some_and(|most| self.served >= most) {
+            self.leave(now);
+        }
+    }
+
+    /// The worker leaves if it uses more than `memory_limit`; once a second, after a request and while one is under way. A router
+    /// decides by what it is told.
+    pub(super) fn limit_memory(&mut self, now: Tick) {
+        if self.router.is_some() {
+            return;
+        }
+        let scale = self.scale.as_mut();
+        let Some(used) = scale.and_then(|scale| scale.beyond_limit(self.program, Occasion::Second)) else {
+            return;
+        };
+        if has_program(&self.settings.pool) {
             log::info!("the application uses {used} MiB, more than memory_limit");
             return self.notifier.ask_restart(RestartReason::Memory, now, now);
         }
-        if let Some(used) = beyond {
+        if !self.is_leaving() {
             memory::say_replaced(used);
-        }
-        if is_worn_out || beyond.is_some() {
+            self.slot_writer().leaving(ExitCause::Memory, None);
             self.leave(now);
         }
+    }
+
+    /// When memory is looked at while requests are under way.
+    pub(super) fn memory_due(&self) -> Option<Tick> {
+        let scale = self
+            .scale
+            .as_ref()
+            .filter(|_| self.in_flight > 0 && !self.is_leaving());
+        scale.map(|scale| scale.due())
     }
 
     /// Tells the event loop once nothing is left.

@@ -19,6 +19,7 @@ mod input;
 mod leave;
 mod native;
 mod output;
+mod quiet;
 mod routed;
 mod shown;
 mod state;

@@ -49,6 +49,7 @@ impl WorkerState {
         if let Some(recorder) = &mut self.clients[index].recorder {
             recorder.output(bytes);
         }
+        self.was_sent(index, now);
         let mut count = self.put(index, bytes);
         while count < bytes.len() {
             if !self.flush(index, now) {
@@ -139,6 +140,9 @@ impl WorkerState {
 
     /// There is room again on a connection.
     pub(super) fn go_on_sending(&mut self, index: usize, now: Tick) {
+        if self.clients[index].phase == ClientPhase::Serving {
+            self.was_sent(index, now);
+        }
         if !self.flush(index, now) {
             return;
         }
@@ -178,7 +182,7 @@ impl WorkerState {
         }
         let taken = client.taken;
         client.expires = None;
-        self.is_over(now.since(taken), now);
+        self.is_over(index, now.since(taken), now);
         if self.clients[index].connection.is_none() {
             return self.close(index);
         }
@@ -188,8 +192,14 @@ impl WorkerState {
     }
 
     /// A request is no longer under way.
-    fn is_over(&mut self, took: Duration, now: Tick) {
+    fn is_over(&mut self, index: usize, took: Duration, now: Tick) {
         self.in_flight -= 1;
+        if std::mem::take(&mut self.clients[index].is_quiet) {
+            self.quiet.ends();
+        }
+        if !self.is_full() {
+            self.quiet.has_room();
+        }
         self.served += 1;
         self.publish_load();
         self.show_end(took, now);

@@ -1,5 +1,6 @@
 //! A worker of an application pool: its router gives it connections ([`forkyard_protocol::channel`]).
 
+use super::super::memory::Occasion;
 use super::super::routed::tell;
 use super::client::ClientPhase;
 use super::state::{READ_BYTES, WorkerState};
@@ -152,6 +153,8 @@ impl WorkerState {
         let Some(session) = self.clients[index].session.take() else {
             return;
         };
+        // Before the router may give the worker the next request.
+        self.measure();
         match kept {
             Some(bytes) => self.tell_router(ToRouter::Kept, session, bytes),
             None => self.tell_router(ToRouter::Closed, session, &[]),
@@ -159,7 +162,6 @@ impl WorkerState {
         if let Some(router) = &mut self.router {
             router.sessions = router.sessions.saturating_sub(1);
         }
-        self.measure();
         if self.want.due().is_some() {
             self.want = Want::Told;
             self.tell_router(ToRouter::WorkWanted, 0, &[]);
@@ -230,8 +232,9 @@ impl WorkerState {
     }
 
     /// Tells how much memory the worker uses, if its pool limits that and it is time.
-    fn measure(&mut self) {
-        let bytes = self.scale.as_mut().and_then(|scale| scale.weigh(self.program));
+    pub(super) fn measure(&mut self) {
+        let scale = self.scale.as_mut();
+        let bytes = scale.and_then(|scale| scale.news(self.program, Occasion::Second));
         if let Some(bytes) = bytes {
             self.tell_router(ToRouter::Memory, 0, &bytes.to_le_bytes());
         }

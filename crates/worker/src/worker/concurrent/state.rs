@@ -15,6 +15,7 @@ use super::events::{EventKind, Events};
 use super::gather::Gathering;
 use super::leave::Leaving;
 use super::native::SOURCES;
+use super::quiet::Quiet;
 use super::routed::Router;
 use super::shown::ShownRequest;
 use super::times::Alarm;
@@ -66,6 +67,12 @@ fn most_idle_connections() -> usize {
     usize::try_from(all / IDLE_PART).unwrap_or(usize::MAX)
 }
 
+/// Half of the worker's descriptors are for idle streams and WebSockets.
+fn most_quiet() -> usize {
+    let all = identity::most_descriptors().unwrap_or(0);
+    usize::try_from(all / 2).unwrap_or(usize::MAX)
+}
+
 fn most_requests_by_descriptors() -> usize {
     let all = identity::most_descriptors().unwrap_or(0);
     usize::try_from(all.saturating_sub(OTHER_DESCRIPTORS) / 2).unwrap_or(usize::MAX)
@@ -104,8 +111,10 @@ pub(super) struct WorkerState {
     pub dispatch: Option<Dispatch>,
     /// Requests that are not answered yet.
     pub in_flight: usize,
-    /// How many there may be.
+    /// How many there may be, without those that are quiet.
     pub limit: usize,
+    /// Which of them are quiet.
+    pub quiet: Quiet,
     /// Most connections without a request that it holds.
     pub most_idle: usize,
     pub gauge: Gauge,
@@ -193,6 +202,7 @@ impl WorkerState {
             dispatch: None,
             in_flight: 0,
             limit: limit.max(1),
+            quiet: Quiet::new(most_quiet()),
             most_idle: most_idle_connections(),
             gauge: Gauge::default(),
             was_strained: false,
@@ -492,13 +502,14 @@ impl WorkerState {
 
     /// Whether another request may be taken up.
     pub(super) fn has_room(&self) -> bool {
-        self.occupied() < self.limit && self.leaving == Leaving::Not && !self.is_working
+        !self.is_full() && self.leaving == Leaving::Not && !self.is_working
     }
 
     /// Tells the siblings and the master how much there is to do.
     pub(super) fn publish_load(&self) {
         self.slot_writer().load(Load {
             in_flight: u32::try_from(self.in_flight).unwrap_or(u32::MAX),
+            quiet: u32::try_from(self.quiet.count()).unwrap_or(u32::MAX),
             has_room: self.has_room() && !self.is_held_up,
             is_told: true,
         });

@@ -3,6 +3,7 @@
 use super::client::ClientPhase;
 use super::events::EventKind;
 use super::state::WorkerState;
+use crate::scoreboard::counters::ExitCause;
 use crate::tick::Tick;
 use crate::worker::timeout_response;
 use nix::sys::time::TimeSpec;
@@ -70,6 +71,13 @@ impl WorkerState {
             }
         }
         self.show(now);
+        self.settle(now);
+        if self.memory_due().is_some_and(|due| due <= now) {
+            match self.router.is_some() {
+                true => self.measure(),
+                false => self.limit_memory(now),
+            }
+        }
         let clients = self.clients.iter();
         let due = clients.flat_map(|client| client.deadline.into_iter().chain(client.expires));
         let others = [
@@ -77,6 +85,8 @@ impl WorkerState {
             self.pause.deadline(),
             self.want.due().filter(|due| *due > now && !self.is_working),
             self.shown.due(),
+            self.quiet.due().filter(|due| *due > now && self.is_full()),
+            self.memory_due().filter(|due| *due > now),
         ];
         if let Some(due) = due.chain(others.into_iter().flatten()).min() {
             self.alarm.set_by(due);
@@ -136,6 +146,7 @@ impl WorkerState {
             self.finish(index, now);
         }
         if is_stuck {
+            self.slot_writer().leaving(ExitCause::Terminated, None);
             self.leave(now);
         }
     }

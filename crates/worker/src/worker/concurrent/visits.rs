@@ -73,9 +73,21 @@ impl Concurrent {
     pub fn is_endless(&mut self, token: u64) {
         let mut state = self.shared.lock();
         if let Some(index) = state.find(token) {
+            let now = clock::now();
             state.clients[index].is_endless = true;
             state.clients[index].expires = None;
-            state.show(clock::now());
+            state.clients[index].has_begun = true;
+            state.was_sent(index, now);
+            state.show(now);
+        }
+    }
+
+    /// The event loop has sent a part of the answer to a request that it serves itself, or the answer has begun.
+    pub fn was_sent(&mut self, token: u64) {
+        let mut state = self.shared.lock();
+        if let Some(index) = state.find(token) {
+            state.clients[index].has_begun = true;
+            state.was_sent(index, clock::now());
         }
     }
 
@@ -115,6 +127,11 @@ impl WorkerState {
         client.recorder = recorder;
         client.params = Some(Box::new(params));
         client.body_ended = true;
+        client.sent = now;
+        if let Some(due) = self.memory_due() {
+            self.alarm.set_by(due.max(now));
+        }
+        self.settle(now);
         self.publish_load();
         self.show_new(index, now);
         self.token(index)

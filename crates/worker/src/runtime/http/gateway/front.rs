@@ -468,11 +468,13 @@ impl Gateway {
                 true
             }
             Ok(Progress::Done(_)) | Err(_) if visit.status.is_none() => {
+                self.links.tell(visit.chosen.flatten(), false);
                 log::error!("the application gave no answer: it closed the connection without an answer");
                 self.refuse_visit(index, BAD_GATEWAY, "the application gave no answer");
                 true
             }
             Ok(Progress::Done(_)) | Err(_) => {
+                self.links.tell(visit.chosen.flatten(), true);
                 self.end_visit(index);
                 false
             }

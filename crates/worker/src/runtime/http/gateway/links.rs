@@ -167,6 +167,16 @@ impl Links {
         }
     }
 
+    /// A process has finished a request, or has closed its connection before it had.
+    pub(super) fn tell(&self, chosen: Option<ProcessEntry>, has_finished: bool) {
+        if let (Server::Started(share, _), Some(chosen)) = (&self.server, chosen) {
+            match has_finished {
+                true => share.table().finished(chosen),
+                false => share.table().broke(chosen),
+            }
+        }
+    }
+
     /// A request of a process is over. True: it was the last that the process is to have.
     pub(super) fn give(&self, chosen: Option<ProcessEntry>) -> bool {
         let (Server::Started(share, slot), Some(chosen)) = (&self.server, chosen) else {

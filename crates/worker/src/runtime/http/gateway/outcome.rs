@@ -24,6 +24,8 @@ impl Gateway {
             return;
         };
         let cut = "it closed the connection in the middle of its answer";
+        let has_finished = exchange.may_end() || exchange.has_switched();
+        self.links.tell(exchange.chosen.flatten(), has_finished);
         if exchange.may_end() {
             self.release(index, false);
             self.answer(index, &[], true);

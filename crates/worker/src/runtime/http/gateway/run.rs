@@ -486,6 +486,7 @@ impl Gateway {
                     }
                     Fed::End { keeps } => {
                         let is_sent = exchange.is_sent();
+                        self.links.tell(exchange.chosen.flatten(), true);
                         self.release(index, keeps && is_sent);
                         let piece = std::mem::take(&mut self.piece);
                         self.answer(index, &piece, true);

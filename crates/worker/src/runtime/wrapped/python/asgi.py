@@ -431,7 +431,8 @@ class Server:
         if others:
             await asyncio.wait(others, timeout=LAST_SECONDS)
         try:
-            await asyncio.wait_for(self._lifespan.end(), LAST_SECONDS)
+            # The master kills a worker that takes longer than the pool's stop_timeout.
+            await self._lifespan.end()
         except Exception:
             pass
         for stream in (sys.stdout, sys.stderr):

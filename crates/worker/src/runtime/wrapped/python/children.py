@@ -25,8 +25,10 @@ class Forks:
     """Tells the application's forks from forkyard's own. A child that the application forks gives up the worker's
     descriptors: with the listening socket it would keep a stopped pool's address."""
 
-    def __init__(self, library):
+    def __init__(self, library, looks):
         self._library, self._is_own = library, False
+        # No preloader is made of a worker that has connections open.
+        self.looks = looks
         os.register_at_fork(after_in_child=self._leave)
 
     def __enter__(self):

@@ -136,6 +136,8 @@ class Front:
             elif kind == "websocket.close" and status is None:
                 status = 403
             await send(message)
+            if kind in ("http.response.body", "websocket.send"):
+                self._library.sent(self._worker, token)
 
         try:
             await self._application(scope, receive, tell)

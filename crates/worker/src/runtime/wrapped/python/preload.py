@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 import traceback
-import warnings
 
 import forkyard
 
@@ -54,26 +53,36 @@ def main(library_path, modules):
     if library.settle(preloader) != 0:
         return EXIT_SOFTWARE
     sys.argv = Arguments([settings.get("entry") or ""], modules)
-    forks = Forks(library)
+    forks = Forks(library, settings["preload"] == "auto")
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     # What is printed is a line in a log, not a part of a block that is written some day.
     sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
-    watch(settings)
-    try:
-        application = load.load(settings["root"], settings.get("entry"), settings["interface"])
-    except BaseException as error:
-        fail(library, preloader, *load.report(error))
-        return EXIT_SOFTWARE
-    faulthandler.cancel_dump_traceback_later()
-    server = server_of(settings, library, application)
+    preloads = settings["preload"] != "never"
+    if preloads:
+        watch(settings)
+        try:
+            server = load_server(settings, library)
+        except BaseException as error:
+            fail(library, preloader, *load.report(error))
+            return EXIT_SOFTWARE
+        finally:
+            faulthandler.cancel_dump_traceback_later()
     if mark is not None and os.environ.get(MARK) == mark:
         del os.environ[MARK]
-    warn_of_threads()
     attend(library, preloader)
-    if not becomes_worker(library, preloader, forks):
+    if preloads:
+        # Before the first worker is wanted, it is not known what the application will have open then.
+        if not library.expect(preloader):
+            return 0
+        prepare()
+        path = os.fsencode(library_path)
+        library.renew(preloader, path, len(path))
+        warn_of_threads(library, preloader)
+    if not becomes_worker(library, preloader, forks, preloads):
         return 0
+    make = (lambda: server) if preloads else (lambda: load_in_worker(settings, library))
     while True:
-        preloader = live(library, preloader, server, forks)
+        preloader = live(library, preloader, make, forks)
         if not becomes_worker(library, preloader, forks):
             break
     # What is registered to be done at the end belongs to the worker that this was forked from.
@@ -81,8 +90,18 @@ def main(library_path, modules):
     os._exit(0)
 
 
-def server_of(settings, library, application):
-    """What serves in each worker."""
+def load_in_worker(settings, library):
+    """Loads the application in this worker alone, which ends if that takes too long."""
+    watch(settings, ends=True)
+    try:
+        return load_server(settings, library)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def load_server(settings, library):
+    """Loads the application. What serves in each worker."""
+    application = load.load(settings["root"], settings.get("entry"), settings["interface"])
     if settings["interface"] == "asgi":
         from .asgi import Server
     elif settings["concurrency"] > 1:
@@ -94,15 +113,15 @@ def server_of(settings, library, application):
     return Server(Requests(library.table), application)
 
 
-def watch(settings):
+def watch(settings, ends=False):
     """Before the time for the start is over, it is said what the application is busy with: by a thread in C, which needs
-    nothing of a Python that hangs."""
+    nothing of a Python that hangs. `ends`: then this process ends."""
     limit = settings["start_timeout"]
     seconds = limit["secs"] + limit["nanos"] / 1e9
     # The time that the interpreter's own start took is over already.
     seconds -= min(seconds / 3, LAST_SECONDS)
     try:
-        faulthandler.dump_traceback_later(seconds, file=sys.stderr)
+        faulthandler.dump_traceback_later(seconds, file=sys.stderr, exit=ends)
     except (OSError, OverflowError, RuntimeError, ValueError, AttributeError):
         # Without standard error there is nowhere to say it.
         pass
@@ -141,26 +160,25 @@ def attend(library, preloader):
     library.ready(preloader, version, len(version))
 
 
-def becomes_worker(library, preloader, forks):
-    """Forks workers. True in each of them, False in the preloader once the master is gone."""
+def becomes_worker(library, preloader, forks, is_prepared=False):
+    """Forks workers. True in each of them, False in the preloader once the master is gone. `is_prepared`: for the first."""
     while library.wait(preloader):
-        prepare()
+        if not is_prepared:
+            prepare()
+        is_prepared = False
         with forks:
-            if native_threads() > 1:
-                is_worker = fork_with_handlers(library, preloader)
-            else:
-                is_worker = fork_sibling(library.fork, preloader)
-        if is_worker:
-            return True
+            if fork_sibling(library.fork, preloader):
+                return True
     return False
 
 
-def live(library, preloader, server, forks):
-    """A worker's life, with which its process ends. Returns in a copy of it only, which is a preloader: its handle."""
+def live(library, preloader, make, forks):
+    """A worker's life, with which its process ends. `make`: what serves in it. Returns in a copy of it only, which is a
+    preloader: its handle."""
     # Whatever happens, this process must not go on as another preloader.
     code, heir = EXIT_SOFTWARE, None
     try:
-        code, heir = work(library, preloader, server, forks)
+        code, heir = work(library, preloader, make, forks)
     except BaseException as error:
         told = load.told_of(error)
         sys.stderr.write("".join(told.format() if told.stack else told.format_exception_only()))
@@ -171,10 +189,11 @@ def live(library, preloader, server, forks):
     return heir
 
 
-def work(library, preloader, server, forks):
+def work(library, preloader, make, forks):
     """A worker's exit code, or the preloader that a copy of it is."""
     reset_signals()
     library.settle_output(preloader)
+    server = make()
     for function in forkyard._after:
         function()
     # Afterwards: an application that takes the signal of slow.begin keeps it.
@@ -218,6 +237,8 @@ def is_copy_for_preloader(library, worker, forks):
         why = f"it has threads besides the first one: {', '.join(others)}".encode("utf-8", "backslashreplace")
         library.refuse(worker, why, len(why))
         return False
+    if forks.looks and library.shares(worker):
+        return False
     with forks:
         return fork_sibling(library.fork_preloader, worker)
 
@@ -250,7 +271,7 @@ def prepare():
 
 
 def fork_sibling(fork, handle):
-    """The new process is the master's child at once. True in it. Python's fork handlers run, those of C don't."""
+    """The new process is the master's child. True in it. Handlers run, of Python (os.register_at_fork) and of C."""
     python = ctypes.pythonapi
     python.PyOS_BeforeFork()
     pid = fork(handle)
@@ -258,34 +279,6 @@ def fork_sibling(fork, handle):
         python.PyOS_AfterFork_Child()
         return True
     python.PyOS_AfterFork_Parent()
-    return False
-
-
-def fork_with_handlers(library, preloader):
-    """The same for a process with threads, whose libraries have handlers that put their locks in order
-    (pthread_atfork(3)): fork(2) twice. The worker is the master's child when the one between has ended."""
-    reader, writer = os.pipe()
-    with warnings.catch_warnings():
-        # Python 3.12 warns of threads at each fork.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        between = os.fork()
-        if between == 0:
-            pid = 0
-            try:
-                pid = os.fork()
-                if pid == 0:
-                    os.close(reader)
-                    os.close(writer)
-                    return True
-            finally:
-                if pid or sys.exc_info()[0]:
-                    os.write(writer, str(pid).encode())
-                    os._exit(0)
-    os.close(writer)
-    told = os.read(reader, 20)
-    os.close(reader)
-    os.waitpid(between, 0)
-    library.forked(preloader, int(told or 0))
     return False
 
 
@@ -326,14 +319,15 @@ def name_of_task(task):
         return task
 
 
-def warn_of_threads():
+def warn_of_threads(library, preloader):
     others = [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]
     if others:
-        sys.stderr.write(
-            f"WARNING: the application has started threads while it was loaded ({', '.join(others)}); workers, which are"
-            " forked from this process, do not have them: start them in a function for forkyard.after_fork\n"
-        )
-        sys.stderr.flush()
+        message = (
+            f"the application has started threads while it was loaded ({', '.join(others)}); workers, which are forked from"
+            " this process, do not have them, and a lock that one of them holds then is never released: start them in a function"
+            " for forkyard.after_fork, or write preload = false"
+        ).encode("utf-8", "backslashreplace")
+        library.warn(preloader, message, len(message))
 
 
 def flush():

@@ -14,6 +14,16 @@ module Forkyard
   # How this process forked before any gem hung something into it. For the process in the middle of a double fork.
   PLAIN_FORK = Process.respond_to?(:_fork) ? Process.method(:_fork) : Process.method(:fork)
 
+  # All forks of a Ruby that has the method go by it, those of IO.popen and system not: these execute a program.
+  module Forks
+    def _fork
+      pid = super
+      Forkyard.__send__(:leave_worker) if pid.zero?
+      pid
+    end
+  end
+  Process.singleton_class.prepend(Forks) if Process.respond_to?(:_fork)
+
   @before_fork = []
   @after_fork = []
   @at_stop = []
@@ -61,7 +71,7 @@ module Forkyard
     # Where the functions of struct forkyard_api are, in pointers from its start.
     TABLE = { read_body: 4, write: 5, write_error: 6, flush: 7, finish: 8, want_work: 19 }.freeze
 
-    attr_reader :begin_preloader, :application, :settle, :ready, :explain, :failed, :wait, :forked, :begin_worker,
+    attr_reader :begin_preloader, :application, :settle, :ready, :explain, :failed, :expect, :renew, :warn, :leave, :shares, :wait, :forked, :begin_worker,
                 :next_request, :end_worker, :promotes, :forked_preloader, :promoted, :works, :worked, :settle_output, :questions,
                 :params_packed, :refuse,
                 :begin_threads, :mind, :next_of_thread, :read_by_thread, :send_by_thread, :wait_by_thread,
@@ -99,6 +109,11 @@ module Forkyard
       @next_of_thread = function("forkyard_threads_next", [NUMBER, POINTER], INT, waits: true)
       @read_by_thread = function("forkyard_threads_read", [NUMBER, REQUEST, POINTER], INT, waits: true)
       @wait_by_thread = function("forkyard_threads_wait", [NUMBER, REQUEST], INT, waits: true)
+      @renew = function("forkyard_preloader_renew", [NUMBER, POINTER, NUMBER], VOID)
+      @warn = function("forkyard_preloader_warn", [NUMBER, POINTER, NUMBER], VOID)
+      @shares = function("forkyard_worker_shares", [NUMBER], INT)
+      @leave = function("forkyard_worker_leave", [], VOID)
+      @expect = function("forkyard_preloader_expect", [NUMBER], INT, waits: true)
       @wait = function("forkyard_preloader_wait", [NUMBER], INT, waits: true)
       @next_request = function("forkyard_worker_next", [NUMBER], NUMBER, waits: true)
       table = Fiddle::Pointer.new(function("forkyard_api_v1", [], NUMBER).call)
@@ -121,7 +136,7 @@ module Forkyard
       Fiddle::Function.new(@addresses[TABLE[name]], arguments, result, name: name.to_s, need_gvl: false)
     end
   end
-  private_constant :PLAIN_FORK, :Library
+  private_constant :PLAIN_FORK, :Forks, :Library
 end
 
 # What an application that knows Passenger calls.

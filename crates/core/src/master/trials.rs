@@ -1,0 +1,62 @@
+//! New generations of pools without a worker, each of which has to show one before it takes over. Few are tried at a time, because
+//! each may load a whole application.
+
+use super::event::GenerationId;
+use std::collections::{BTreeSet, VecDeque};
+
+/// As many as an application pool starts at a time by default.
+const MOST_AT_A_TIME: usize = 4;
+
+/// The trials that run, and those that wait for their turn.
+#[derive(Debug, Default)]
+pub(super) struct Trials {
+    running: BTreeSet<GenerationId>,
+    waiting: VecDeque<GenerationId>,
+}
+
+impl Trials {
+    /// Whether a generation that is to be tried may begin now; else it waits.
+    pub(super) fn add(&mut self, id: GenerationId) -> bool {
+        let begins = self.running.len() < MOST_AT_A_TIME;
+        match begins {
+            true => drop(self.running.insert(id)),
+            false => self.waiting.push_back(id),
+        }
+        begins
+    }
+
+    pub(super) fn waits(&self, id: GenerationId) -> bool {
+        self.waiting.contains(&id)
+    }
+
+    /// A generation has come up, has failed for the first time, or is given up. Returns the one whose turn it is then.
+    pub(super) fn end(&mut self, id: GenerationId) -> Option<GenerationId> {
+        self.waiting.retain(|other| *other != id);
+        if !self.running.remove(&id) {
+            return None;
+        }
+        let next = self.waiting.pop_front()?;
+        self.running.insert(next);
+        Some(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_are_tried_at_a_time_and_each_has_its_turn() {
+        let mut trials = Trials::default();
+        let begun: Vec<bool> = (0..7).map(|id| trials.add(GenerationId(id))).collect();
+        assert_eq!(begun, [true, true, true, true, false, false, false]);
+        assert!(trials.waits(GenerationId(4)) && !trials.waits(GenerationId(3)));
+        assert_eq!(trials.end(GenerationId(5)), None);
+        assert_eq!(trials.end(GenerationId(1)), Some(GenerationId(4)));
+        assert_eq!(trials.end(GenerationId(1)), None);
+        assert_eq!(trials.end(GenerationId(0)), Some(GenerationId(6)));
+        assert_eq!(trials.end(GenerationId(2)), None);
+        assert!(trials.add(GenerationId(8)));
+        assert!(!trials.add(GenerationId(9)));
+    }
+}

@@ -1,0 +1,55 @@
+//! A process that was to go on, and ended by itself.
+
+use super::category::Category;
+use super::exit::Ended;
+use super::headline::{headline, missing_variable};
+use super::texts::Failure;
+use crate::spawn::handshake::response::Text;
+use crate::spawn::step::Step;
+
+/// What can't be, in a few words, of a program that came up and ended.
+pub const DOES_NOT_STAY: (&str, &str) = (
+    "the application does not stay up",
+    "The application came up, and ended by itself soon after. It had no request in its hands.",
+);
+
+/// Such an end, with what the process wrote. `step`: what it was to do next. `is_oom`: the kernel has killed for want of memory.
+/// `what`: what can't be, in a few words; `problem`: what happened.
+pub fn explain_end(
+    step: Step,
+    (ended, is_oom): (Ended, bool),
+    output: &str,
+    is_output_seen: bool,
+    (what, problem): (&str, &str),
+) -> Failure {
+    let is_word = |line: &&str| !line.is_empty() && !line.starts_with(char::is_whitespace);
+    let word = headline(output).or_else(|| output.lines().rev().find(is_word));
+    // What ends by a signal has not written why.
+    let word = word.filter(|_| matches!(ended, Ended::Code(_)));
+    let missing = word.and_then(|word| missing_variable(word, output));
+    let (meaning, remedy) = ended.hint(is_oom).unzip();
+    let solution = remedy.unwrap_or(match is_output_seen {
+        true => "The output says where: correct the application, or give it what it misses there.",
+        false => "Let catch_workers_output be true, so that the output is seen: it says where.",
+    });
+    let silent = if output.is_empty() {
+        " and wrote nothing"
+    } else {
+        ""
+    };
+    Failure {
+        category: Category::Internal,
+        step,
+        summary: match word {
+            Some(word) => format!("{what}: {word}"),
+            None => format!("{what}: it {}{silent}", ended.describe()),
+        },
+        problem: Text::Plain(match meaning {
+            Some(meaning) => format!("{problem}\n{meaning}"),
+            None => problem.to_owned(),
+        }),
+        solution: Text::Plain(missing.unwrap_or_else(|| solution.to_owned())),
+        details: None,
+        source: None,
+    }
+}

@@ -1,0 +1,66 @@
+//! The report of an application that was refused before anything of it ran.
+
+use super::{ErrorId, Report};
+use crate::spawn::error::{Category, Failure};
+use crate::spawn::handshake::response::{Surroundings, Text};
+use crate::spawn::journey::Journey;
+use crate::spawn::plan::{Account, Plan};
+use crate::spawn::step::{Route, Step};
+use crate::tick::Tick;
+use std::path::Path;
+use std::sync::Arc;
+
+impl Report {
+    /// The report of an application of this pool that is not run. `owner`: the user and the group whose matter it is; `None`: root's.
+    /// `why`: names the path and what would be right; its first line is the headline.
+    pub fn refused(
+        id: ErrorId,
+        pool: &str,
+        root: &Path,
+        owner: Option<(u32, u32)>,
+        why: &str,
+        now: Tick,
+    ) -> Report {
+        let (uid, gid) = owner.unwrap_or_default();
+        let account = Account {
+            user: uid.to_string(),
+            group: gid.to_string(),
+            uid,
+            gid,
+            groups: Vec::new(),
+            home: None,
+            shell: None,
+        };
+        let step = Step::KitPreparation;
+        let mut journey = Journey::new(Route::SpawnDirectly, false);
+        journey.blame(step, now);
+        let (headline, details) = why.split_once('\n').unwrap_or((why, ""));
+        Report {
+            id,
+            plan: Arc::new(Plan::new(pool, root.to_owned(), "", account)),
+            journey,
+            started: now,
+            ended: now,
+            failure: Failure {
+                category: Category::FileSystem,
+                step,
+                summary: headline.to_owned(),
+                problem: Text::Plain(format!(
+                    "The application in {} was refused before anything of it ran.",
+                    root.display()
+                )),
+                solution: Text::Plain(
+                    "The error says what would be right. A request that comes a moment later tries again; no reload is needed."
+                        .to_owned(),
+                ),
+                details: (!details.is_empty()).then(|| details.to_owned()),
+                source: None,
+            },
+            pid: None,
+            exit: None,
+            output: String::new(),
+            subprocess: Surroundings::default(),
+            left: 0,
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! A preloader whose application has left connections open becomes its interpreter anew, and leaves it to each worker to load the
+//! application. The process, its channel to the master, and what the master has sent over it stay.
+
+use super::preloader::CPreloader;
+use crate::config::{Application, Interface, Preload};
+use crate::runtime::SCRIPT;
+use crate::runtime::php::protocol::SOCKET;
+use crate::runtime::preloader::{Error, Preloader, Socket, left_open};
+use crate::runtime::wrapped::SETTLED;
+use crate::spawn::setupper;
+use crate::sys::process::replace_plainly;
+use crate::sys::{self, fd, memfile, signal};
+use crate::worker::Settings;
+use serde::{Deserialize, Serialize};
+use std::ffi::{OsString, c_char};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The variable that names the descriptor of [`Left`].
+pub(super) const VARIABLE: &str = "FORKYARD_ANEW";
+/// Bytes that the process title may have beside the arguments.
+const TITLE_ROOM_BYTES: usize = 96;
+/// The most that is read of [`Left`].
+const MOST_BYTES: usize = 64 << 20;
+
+/// What the process leaves to the program that it becomes.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Left {
+    settings: Settings,
+    /// Those of the generation's context.
+    descriptors: Vec<RawFd>,
+    /// The servers that the application had connected to.
+    pub(super) connected_to: String,
+}
+
+impl Left {
+    /// What the program before this one has left.
+    pub(super) fn take() -> Option<Left> {
+        let number: RawFd = std::env::var(VARIABLE).ok()?.parse().ok()?;
+        if number <= SCRIPT {
+            return None;
+        }
+        // SAFETY: only borrowed for one call, which fails for a descriptor that is not open.
+        fd::set_close_on_exec(unsafe { BorrowedFd::borrow_raw(number) }, true).ok()?;
+        // SAFETY: it is open, and the program before this one has left it to this one alone.
+        let file = unsafe { fd::adopt(number) };
+        serde_json::from_slice(&memfile::read(file.as_fd(), MOST_BYTES).ok()?).ok()
+    }
+
+    /// The preloader that goes on.
+    pub(super) fn begin(self, socket: Socket) -> Result<Preloader, Error> {
+        let descriptors: sys::Result<Vec<OwnedFd>> =
+            self.descriptors.into_iter().map(fd::adopt_passed).collect();
+        Preloader::begin_anew(socket, self.settings, descriptors?)
+    }
+}
+
+/// Looks, before the first worker is forked, at the connections that the application has left open. If there is one, the process
+/// becomes its interpreter anew. Returns if there is none, or if that is not possible.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_preloader_renew(
+    preloader: *mut CPreloader,
+    library: *const c_char,
+    length: usize,
+) {
+    // SAFETY: the header's contract.
+    let (preloader, library) = unsafe { (&mut *preloader, super::bytes(library.cast(), length)) };
+    let Application::Wrapped(wrapped) = &preloader.preloader.settings.pool.application else {
+        return;
+    };
+    if wrapped.preload != Preload::Auto {
+        return;
+    }
+    let servers = left_open();
+    if servers.is_empty() {
+        return;
+    }
+    let servers: Vec<String> = servers.into_iter().collect();
+    let servers = servers.join(", ");
+    let module = match wrapped.interface {
+        Interface::Wsgi | Interface::Asgi => "forkyard",
+        Interface::Rack => "Forkyard",
+    };
+    let found = format!(
+        "the application has left connections open while it was loaded, which workers would share: {servers}"
+    );
+    let remedy = format!(
+        "Connect in a function for {module}.after_fork, or close them in one for {module}.before_fork"
+    );
+    if !preloader.is_settled {
+        // The interpreter is outside of the chroot.
+        return log::warn!("{found}. They do share them. {remedy}, or write preload = false");
+    }
+    log::warn!("{found}. So each worker loads it. {remedy}, or write preload = false");
+    let library = OsString::from_vec(library.to_vec());
+    let (Ok(error) | Err(error)) = try_to_become(preloader, &wrapped.interpreter, library, servers);
+    signal::ignore_pipe();
+    log::warn!("the workers share them: {error}");
+}
+
+/// Returns only the error.
+fn try_to_become(
+    preloader: &CPreloader,
+    interpreter: &Path,
+    library: OsString,
+    connected_to: String,
+) -> sys::Result<sys::Error> {
+    let mut settings = preloader.preloader.settings.clone();
+    settings.refork_at = None;
+    Arc::make_mut(&mut settings.pool).application.load_in_workers();
+    let descriptors = preloader.preloader.descriptors();
+    let left = Left {
+        settings,
+        descriptors: descriptors.clone(),
+        connected_to,
+    };
+    let text = serde_json::to_vec(&left).unwrap_or_default();
+    let file = memfile::sealed("forkyard-anew", &text)?;
+    let mut kept = descriptors;
+    kept.extend([SOCKET, SCRIPT, file.as_raw_fd()]);
+    fd::pass_on_only(&kept)?;
+    let is_of_start =
+        |name: &OsString| setupper::mark().is_some_and(|(mark, _)| mark == *name) || name == VARIABLE;
+    let mut environment = preloader.environment.clone();
+    environment.retain(|(name, _)| !is_of_start(name) && name != SETTLED);
+    environment.push((SETTLED.into(), "1".into()));
+    environment.push((VARIABLE.into(), file.as_raw_fd().to_string().into()));
+    let script = format!("/proc/self/fd/{SCRIPT}");
+    let arguments = [script.into(), library, " ".repeat(TITLE_ROOM_BYTES).into()];
+    Ok(replace_plainly(interpreter, &arguments, &environment))
+}

@@ -1,0 +1,258 @@
+//! Which requests count against the limit of a worker: those whose answers have not begun, and those that have sent something
+//! within a second. Idle streams and WebSockets cost a descriptor each and nothing else, so descriptors limit them.
+//!
+//! Requests become quiet only where the worker is full: until then nobody has to know.
+
+use super::client::ClientPhase;
+use super::state::WorkerState;
+use crate::config::Application;
+use crate::scoreboard::layout::slot;
+use crate::scoreboard::load::Load;
+use crate::scoreboard::{header, slot_reader};
+use crate::sys::socket::{Readiness, wait};
+use crate::tick::Tick;
+use crate::worker::outlook;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+/// For so long nothing of an answer was sent until its request is quiet.
+const QUIET_AFTER: Duration = Duration::from_secs(1);
+/// For so long a worker is full until it says so: streams have had the time to become quiet.
+const FULL_FOR: Duration = Duration::from_secs(2);
+/// How often a pool says at most that all of its workers are full.
+const SAID_AGAIN: Duration = Duration::from_secs(60);
+
+/// How many requests are quiet.
+#[derive(Debug)]
+pub(super) struct Quiet {
+    count: usize,
+    most: usize,
+    /// Nothing can become quiet before.
+    due: Option<Tick>,
+    /// Since when the worker has been full, and no request has become quiet.
+    full_since: Option<Tick>,
+}
+
+impl Quiet {
+    /// `most`: so many may be.
+    pub(super) fn new(most: usize) -> Quiet {
+        Quiet {
+            count: 0,
+            most,
+            due: None,
+            full_since: None,
+        }
+    }
+
+    /// The worker is not full.
+    pub(super) fn has_room(&mut self) {
+        self.full_since = None;
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// One is over, or no longer quiet.
+    pub(super) fn ends(&mut self) {
+        self.count = self.count.saturating_sub(1);
+        if self.count + 1 == self.most {
+            self.due = None;
+        }
+    }
+
+    /// When the worker looks again, if it is full then.
+    pub(super) fn due(&self) -> Option<Tick> {
+        self.due
+    }
+
+    /// Which of these answers, known by place and by when something of them was last sent, are quiet from now on.
+    fn select(&mut self, answers: impl IntoIterator<Item = (usize, Tick)>, now: Tick) -> Vec<usize> {
+        let mut selected = Vec::new();
+        let mut due = now + QUIET_AFTER;
+        for (index, sent) in answers {
+            if sent + QUIET_AFTER > now {
+                due = due.min(sent + QUIET_AFTER);
+            } else if self.count < self.most {
+                self.count += 1;
+                selected.push(index);
+            }
+        }
+        self.due = Some(due);
+        if !selected.is_empty() {
+            self.full_since = None;
+        }
+        selected
+    }
+
+    /// The worker is full now: whether it has been for long.
+    fn is_full_for_long(&mut self, now: Tick) -> bool {
+        let since = *self.full_since.get_or_insert(now);
+        now.since(since) >= FULL_FOR
+    }
+}
+
+impl WorkerState {
+    /// Whether the worker has as many requests as it may.
+    pub(super) fn is_full(&self) -> bool {
+        self.occupied().saturating_sub(self.quiet.count()) >= self.limit
+    }
+
+    /// A thread that waits is taken nevertheless, and a worker that passes requests on is limited by its descriptors anyway.
+    fn leaves_out_quiet(&self) -> bool {
+        self.dispatch.is_none() && !self.is_native
+    }
+
+    /// A part of the answer to a request was sent.
+    pub(super) fn was_sent(&mut self, index: usize, now: Tick) {
+        let client = &mut self.clients[index];
+        client.sent = now;
+        if std::mem::take(&mut client.is_quiet) {
+            self.quiet.ends();
+            self.settle(now);
+            self.publish_load();
+        }
+    }
+
+    /// Where the worker is full: leaves out requests that have become quiet, and looks again when others do. Says in the log if no
+    /// worker of the pool has room for what waits.
+    pub(super) fn settle(&mut self, now: Tick) {
+        if !self.is_full() {
+            return self.quiet.has_room();
+        }
+        if self.quiet.due().is_none_or(|due| due <= now) {
+            let may = self.leaves_out_quiet();
+            let clients = self.clients.iter().enumerate();
+            let answers = clients.filter(|(_, client)| {
+                may && client.phase == ClientPhase::Serving && client.has_begun && !client.is_quiet
+            });
+            let selected = self
+                .quiet
+                .select(answers.map(|(index, client)| (index, client.sent)), now);
+            for index in &selected {
+                self.clients[*index].is_quiet = true;
+            }
+            if !selected.is_empty() {
+                self.publish_load();
+            }
+            if self.is_full() && self.quiet.is_full_for_long(now) {
+                self.say_full(now);
+            }
+        }
+        if let Some(due) = self.quiet.due().filter(|_| self.is_full()) {
+            self.alarm.set_by(due);
+        }
+    }
+
+    /// Something waits that no worker of the pool has room for.
+    fn say_full(&self, now: Tick) {
+        if self.router.is_some() || self.is_leaving() || !self.has_waiting() {
+            return;
+        }
+        let own = self.notifier.slot();
+        let is_used = |index: &usize| header::used(self.board.header(), *index);
+        let slots = self.board.slots();
+        let siblings = || outlook::siblings(&self.board, own);
+        // The master may make more, and those that begin say nothing yet.
+        if !(0..slots).all(|index| is_used(&index)) || siblings().any(|it| it.has_room || !it.is_told) {
+            return;
+        }
+        let pages = (0..slots).filter_map(|index| self.board.slot(index));
+        let said = pages
+            .map(|page| slot_reader::word(page, slot::SAID_FULL))
+            .max()
+            .unwrap_or(0);
+        if said > 0 && now.since(Tick::from_nanos(said)) < SAID_AGAIN {
+            return;
+        }
+        self.slot_writer().said_full(now);
+        let mine = Load {
+            in_flight: u32::try_from(self.in_flight).unwrap_or(u32::MAX),
+            quiet: u32::try_from(self.quiet.count()).unwrap_or(u32::MAX),
+            has_room: false,
+            is_told: true,
+        };
+        let (mut open, mut quiet) = (0, 0);
+        for load in siblings().chain([mine]) {
+            open += u64::from(load.in_flight);
+            quiet += u64::from(load.quiet);
+        }
+        let busy = open.saturating_sub(quiet);
+        let limit = match &self.settings.pool.application {
+            Application::Wrapped(wrapped) if wrapped.is_concurrent() && self.dispatch.is_none() => {
+                "concurrency"
+            }
+            Application::Wrapped(_) => "threads",
+            _ => "descriptors",
+        };
+        log::warn!(
+            "all workers are full, and requests wait: {slots} workers have {busy} requests ({limit}: {} each), and {quiet} idle \
+             streams and WebSockets (half of a worker's descriptors: {} each)",
+            self.limit,
+            self.quiet.most
+        );
+    }
+
+    /// Whether a request or a connection waits for room.
+    fn has_waiting(&self) -> bool {
+        let is_ready = |socket: std::os::fd::BorrowedFd<'_>| {
+            wait(socket, Readiness::Readable, Duration::ZERO).unwrap_or(false)
+        };
+        let sockets = [&self.listener, &self.queue_out].into_iter().chain(&self.http);
+        !self.waiting.is_empty() || sockets.map(AsFd::as_fd).any(is_ready)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Tick {
+        Tick::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn an_answer_is_quiet_a_second_after_it_has_last_sent_something() {
+        let mut quiet = Quiet::new(10);
+        assert_eq!(quiet.due(), None, "the first look is at once");
+        let selected = quiet.select([(3, at(1000)), (4, at(1001)), (5, at(1500))], at(2000));
+        assert_eq!((selected, quiet.count()), (vec![3], 1));
+        assert_eq!(quiet.due(), Some(at(2001)), "when the next one is");
+        let selected = quiet.select([(4, at(2000)), (5, at(1500))], at(2100));
+        assert_eq!((selected, quiet.due()), (vec![], Some(at(2500))));
+        assert!(quiet.select([], at(3000)).is_empty());
+        assert_eq!(
+            quiet.due(),
+            Some(at(4000)),
+            "no answer that begins now is quiet before"
+        );
+        quiet.ends();
+        assert_eq!(quiet.count(), 0);
+    }
+
+    #[test]
+    fn a_worker_says_that_it_is_full_once_nothing_has_changed_for_a_while() {
+        let mut quiet = Quiet::new(10);
+        assert!(!quiet.is_full_for_long(at(1000)) && !quiet.is_full_for_long(at(2999)));
+        assert!(quiet.is_full_for_long(at(3000)));
+        quiet.has_room();
+        assert!(!quiet.is_full_for_long(at(4000)));
+        quiet.select([(0, at(1000))], at(5000));
+        assert!(
+            !quiet.is_full_for_long(at(6000)),
+            "one has become quiet meanwhile"
+        );
+        quiet.select([], at(7000));
+        assert!(quiet.is_full_for_long(at(8000)));
+    }
+
+    #[test]
+    fn no_more_are_quiet_than_there_are_descriptors_for() {
+        let mut quiet = Quiet::new(2);
+        let selected = quiet.select([0, 1, 2].map(|index| (index, at(0))), at(5000));
+        assert_eq!((selected, quiet.count()), (vec![0, 1], 2));
+        quiet.ends();
+        assert_eq!(quiet.due(), None, "the next one may be quiet at once");
+        assert_eq!(quiet.select([(2, at(0))], at(5000)), [2]);
+    }
+}

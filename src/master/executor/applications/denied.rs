@@ -1,0 +1,50 @@
+//! Why an instance is not started, and whose matter that is.
+
+use crate::inspector::protocol::Refusal;
+use crate::spawn::report::ErrorId;
+
+/// Why an instance is not started.
+#[derive(Debug)]
+pub(super) struct Denied {
+    pub(super) why: String,
+    /// `None`: there is no report.
+    pub(super) report: Option<Matter>,
+}
+
+/// Whose matter an error is.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Matter {
+    /// Its name; `None`: it has none yet.
+    pub(super) id: Option<ErrorId>,
+    /// The user and the group who may read of it; `None`: root alone.
+    pub(super) owner: Option<(u32, u32)>,
+}
+
+impl Denied {
+    /// What nobody can do something about.
+    pub(super) fn for_now(why: &str) -> Denied {
+        Denied {
+            why: why.to_owned(),
+            report: None,
+        }
+    }
+
+    /// What root alone may read.
+    pub(super) fn for_root(why: String) -> Denied {
+        Denied {
+            why,
+            report: Some(Matter::default()),
+        }
+    }
+
+    pub(super) fn by_inspector(why: String, refusal: Option<Refusal>) -> Denied {
+        let known = refusal.map(|refusal| Matter {
+            id: Some(ErrorId(refusal.id)),
+            owner: refusal.owner,
+        });
+        Denied {
+            why,
+            report: Some(known.unwrap_or_default()),
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! What workers have started and left behind. Whether it ends with the worker is decided in [`crate::master::departed`]; what stays
+//! is counted, and ends with its pool.
+
+use super::{Executor, Pools, Who};
+use crate::config::Application;
+use crate::master::departed::end_with_worker;
+use crate::master::event::{Exit, WorkerId};
+use crate::scoreboard::slot_reader;
+use crate::sys::clock;
+use crate::sys::session::{self, Leader};
+use crate::tick::Tick;
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+/// Leaders that are remembered without a look whether they have left anything.
+const LOOK_AT: usize = 64;
+/// How long a count holds: each is a pass over /proc.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// How processes of a worker are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kin {
+    /// They are in the process group that it leads.
+    Group,
+    /// They are in the session that it leads, in groups of their own.
+    Session,
+}
+
+/// A worker that has ended, and whose processes are to be ended or counted.
+#[derive(Debug)]
+struct Departed {
+    leader: Leader,
+    kin: Kin,
+    /// The pool whose status shows it.
+    pool: String,
+    ends: bool,
+}
+
+/// Leaders of groups and sessions whose workers are gone.
+#[derive(Debug, Default)]
+pub(in crate::master) struct Orphans {
+    /// With the name of the pool that shows them.
+    left: BTreeMap<Leader, String>,
+    /// So many are remembered until the next look.
+    room: usize,
+    counted: Option<(Tick, HashMap<String, u32>)>,
+    /// Those of sessions that are to be ended: one pass over /proc finds those of all.
+    doomed: Vec<Leader>,
+    /// The daemon ends.
+    pub(in crate::master) daemon_stops: bool,
+}
+
+impl Executor {
+    /// A worker has ended, and is not reaped: what it has started is ended, or remembered.
+    pub(super) fn part_from(&mut self, pid: i32, exit: Exit) {
+        let Some(Who::Worker(worker)) = self.processes.by_pid.get(&pid) else {
+            return;
+        };
+        let Some(departed) = self.pools.departed(*worker, pid, exit, self.orphans.daemon_stops) else {
+            return;
+        };
+        match (departed.ends, departed.kin) {
+            (true, Kin::Group) => session::kill_group(pid),
+            (true, Kin::Session) => self.orphans.doomed.push(departed.leader),
+            (false, _) => {
+                self.orphans.left.insert(departed.leader, departed.pool);
+            }
+        }
+    }
+
+    /// The same for a worker that another process reaps, and may have reaped: its number alone says nothing.
+    pub(super) fn part_from_foreign(&mut self, id: WorkerId) {
+        let known = self.pools.workers.get(&id).and_then(|worker| worker.leader);
+        let Some(leader) = known else { return };
+        let Some(departed) = self
+            .pools
+            .departed(id, leader.pid, Exit::Unknown, self.orphans.daemon_stops)
+        else {
+            return;
+        };
+        if departed.ends {
+            session::kill_rest(&[leader]);
+        } else {
+            self.orphans.left.insert(leader, departed.pool);
+        }
+    }
+
+    /// After workers were reaped: ends what is to end, and forgets who has left nothing.
+    pub(super) fn settle_orphans(&mut self) {
+        let doomed = std::mem::take(&mut self.orphans.doomed);
+        session::kill_rest(&doomed);
+        if self.orphans.left.len() > self.orphans.room.max(LOOK_AT) {
+            self.orphans.look();
+            // Twice as many as there are: a look is rare, however many stay.
+            self.orphans.room = self.orphans.left.len() * 2;
+        }
+    }
+
+    /// A pool has stopped: what workers that are gone have left of it ends with it.
+    pub(super) fn end_orphans_of(&mut self, pool: &str) {
+        let all = self.orphans.left.iter();
+        let own: Vec<Leader> = all
+            .filter(|(_, of)| *of == pool)
+            .map(|(leader, _)| *leader)
+            .collect();
+        session::kill_rest(&own);
+        own.iter().for_each(|leader| {
+            self.orphans.left.remove(leader);
+        });
+    }
+
+    /// The same of all pools: the daemon ends.
+    pub(in crate::master) fn end_orphans(&mut self) {
+        let all: Vec<Leader> = std::mem::take(&mut self.orphans.left).into_keys().collect();
+        session::kill_rest(&all);
+    }
+}
+
+impl Orphans {
+    /// How many processes there are of each pool.
+    pub(super) fn count(&mut self) -> HashMap<String, u32> {
+        let now = clock::now();
+        let known = self.counted.as_ref();
+        if let Some((_, counts)) = known.filter(|(when, _)| now.since(*when) < FRESH) {
+            return counts.clone();
+        }
+        let counts = self.look();
+        self.counted = Some((now, counts.clone()));
+        counts
+    }
+
+    /// Looks who is left; forgets the leaders of nobody.
+    fn look(&mut self) -> HashMap<String, u32> {
+        let leaders: Vec<Leader> = self.left.keys().copied().collect();
+        let members = session::members(&leaders);
+        let mut counts: HashMap<String, u32> = HashMap::new();
+        for (_, leader) in &members {
+            if let Some(pool) = self.left.get(leader) {
+                *counts.entry(pool.clone()).or_default() += 1;
+            }
+        }
+        self.left
+            .retain(|leader, _| members.iter().any(|(_, of)| of == leader));
+        counts
+    }
+}
+
+impl Pools {
+    /// What is known of a worker that has ended. `None`: it is of a kind whose processes are left alone, or that has none.
+    fn departed(&self, id: WorkerId, pid: i32, exit: Exit, daemon_stops: bool) -> Option<Departed> {
+        let worker = self.workers.get(&id)?;
+        let generation = self.generations.get(&worker.generation)?;
+        // A FastCGI program ends with its worker, and so does what it has started.
+        let (kin, is_cut_off) = match generation.settings.pool.application {
+            Application::Wrapped(_) | Application::Rust => (Kin::Group, false),
+            Application::Cgi(_) => (Kin::Session, false),
+            Application::FastCgi(_) => (Kin::Session, exit != Exit::Code(0)),
+            Application::Php(_) | Application::Http(_) | Application::Program(_) => return None,
+        };
+        let leader = worker.leader.or_else(|| Leader::of(pid))?;
+        let board = generation.resources.as_ref().map(|resources| &resources.board);
+        let page = board.and_then(|board| board.slot(worker.slot as usize));
+        let said = page.and_then(|page| slot_reader::leaving(page).0);
+        let told = worker.told.map(|(told, _)| told);
+        let pool = self.shown_with(generation).to_owned();
+        let pool_stops = daemon_stops || self.pools_named(&pool).is_empty();
+        Some(Departed {
+            ends: is_cut_off || end_with_worker(told, said, pool_stops),
+            leader,
+            kin,
+            pool,
+        })
+    }
+}

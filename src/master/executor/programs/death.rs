@@ -1,0 +1,85 @@
+//! A process of a program that came up and did not stay: its report, and what requests are told meanwhile.
+
+use super::super::early_exit::{End, report_of_end};
+use super::super::launches::summary;
+use super::Executor;
+use super::plan::plan;
+use crate::master::event::GenerationId;
+use crate::master::failed_starts::Kept;
+use crate::spawn::error::{DOES_NOT_STAY, Ended};
+use crate::spawn::report::Report;
+use crate::spawn::step::{Route, Step};
+use crate::sys::clock;
+use crate::tick::Tick;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A process that was up and ended unasked.
+#[derive(Debug)]
+pub(super) struct Death {
+    pub(super) pid: i32,
+    pub(super) ended: Ended,
+    /// When it was up.
+    pub(super) since: Tick,
+    pub(super) output: String,
+}
+
+impl Executor {
+    /// A process is started again after a while. `refuses`: that is no accident.
+    pub(super) fn program_backs_off(
+        &mut self,
+        id: GenerationId,
+        index: usize,
+        delay: Duration,
+        refuses: bool,
+    ) {
+        let death = self.helpers.slot(id, index).and_then(|slot| slot.death.take());
+        let report = death.and_then(|death| self.report_death(id, death));
+        let Some(record) = self.helpers.programs.get_mut(&id) else {
+            return;
+        };
+        record.last_error = report.as_ref().map(|report| report.id).or(record.last_error);
+        let is_refused = refuses && !record.program.is_up();
+        if let (true, Some(error)) = (is_refused, record.last_error) {
+            record.failing = true;
+            record.share.table().set_failure(Some(error.0));
+        }
+        let Some(report) = report else { return };
+        let meanwhile = match is_refused {
+            true => "; until it is up, requests are refused",
+            false => "",
+        };
+        log::error!(
+            "[pool {}] {}; the next try is in {} s{meanwhile} (error {})",
+            report.plan.group,
+            summary(&report),
+            delay.as_secs_f64(),
+            report.id
+        );
+    }
+
+    fn report_death(&mut self, id: GenerationId, death: Death) -> Option<Arc<Report>> {
+        let generation = self.pools.generations.get(&id)?;
+        let mut plan = plan(&generation.settings)?;
+        plan.secrets = generation.secrets();
+        let report = Arc::new(report_of_end(End {
+            plan,
+            route: Route::SpawnDirectly,
+            step: Step::KitFinish,
+            pid: death.pid,
+            ended: death.ended,
+            began: death.since,
+            output: death.output,
+            is_output_seen: true,
+            words: DOES_NOT_STAY,
+        }));
+        self.applications.note_failure(&[id], &report);
+        self.applications.note_death(id, &report);
+        self.pools.errors.keep(Kept {
+            report: Arc::clone(&report),
+            epoch_s: clock::epoch_seconds(),
+            pools: vec![report.plan.group.clone()],
+        });
+        Some(report)
+    }
+}

@@ -1,0 +1,114 @@
+//! What each runtime sees of a request's scheme, host, prefix and client, behind one web server and behind two.
+
+use crate::support::daemon::{Daemon, pool};
+use crate::support::fcgi::Params;
+use std::fs;
+
+const PHP: &str = "<?php echo implode(' ', [($_SERVER['HTTPS'] ?? '') === 'on' ? 'https' : 'http', $_SERVER['HTTP_HOST'], \
+                   '/shop', $_SERVER['REMOTE_ADDR'], $_SERVER['HTTP_X_FORWARDED_FOR'] ?? '-']);";
+const WSGI: &str = "def application(environ, start_response):\n    start_response('200 OK', [])\n    \
+                    names = ['wsgi.url_scheme', 'HTTP_HOST', 'SCRIPT_NAME', 'REMOTE_ADDR', 'HTTP_X_FORWARDED_FOR']\n    \
+                    return [' '.join(environ.get(name, '-') for name in names).encode()]\n";
+const ASGI: &str = "async def application(scope, receive, send):\n    assert scope['type'] == 'http'\n    \
+                    headers = dict(scope['headers'])\n    \
+                    seen = [scope['scheme'], headers[b'host'].decode(), scope['root_path'], scope['client'][0],\n            \
+                    headers.get(b'x-forwarded-for', b'-').decode()]\n    \
+                    await send({'type': 'http.response.start', 'status': 200, 'headers': []})\n    \
+                    await send({'type': 'http.response.body', 'body': ' '.join(seen).encode()})\n";
+const RACK: &str = "run ->(env) {\n  names = %w[rack.url_scheme HTTP_HOST SCRIPT_NAME REMOTE_ADDR HTTP_X_FORWARDED_FOR]\n  \
+                    [200, {}, [names.map { |name| env[name] || '-' }.join(' ')]] }\n";
+/// `X-Forwarded-For` ends with the address that the web server saw.
+const NODE: &str = "require('http').createServer((request, response) => {\n  const it = request.headers;\n  \
+                    const known = it['x-forwarded-for'].split(', ');\n  const last = known.pop();\n  \
+                    if (last !== it['x-real-ip'] || it.host !== it['x-forwarded-host']) return response.end('they differ');\n  \
+                    response.end([it['x-forwarded-proto'], it.host, request.url.replace(/\\/page$/, ''), last, \
+                    known.join(', ') || '-'].join(' '));\n}).listen(process.env.PORT);\n";
+
+const KINDS: [(&str, &str, &str); 6] = [
+    ("php", "index.php", PHP),
+    ("wsgi", "wsgi.py", WSGI),
+    ("asgi", "asgi.py", ASGI),
+    ("rack", "config.ru", RACK),
+    ("node", "app.js", NODE),
+    ("http", "serve.js", NODE),
+];
+
+#[test]
+fn every_runtime_sees_the_same_scheme_host_prefix_and_client() {
+    crate::support::place_library();
+    let daemon = Daemon::start(|dir| {
+        let one = |(kind, file, text): &(&str, &str, &str)| {
+            let root = dir.join(kind);
+            fs::create_dir(&root).expect("mkdir");
+            fs::write(root.join(file), text).expect("write");
+            let root = root.display();
+            let application = match *kind {
+                "php" => format!("runtime = \"php\"\nversion = {:?}", env!("FORKYARD_PHP")),
+                "http" => {
+                    format!("runtime = \"http\"\nstart_command = \"node serve.js\"\nroot = \"{root}\"")
+                }
+                _ => format!("runtime = \"{kind}\"\nroot = \"{root}\""),
+            };
+            pool(dir, kind, "pm = \"static\"\nmax_children = 1\n", &application)
+        };
+        KINDS.iter().map(one).collect::<Vec<_>>().join("\n")
+    });
+    // What the web server says: its own scheme and HTTPS, the client that it saw, and what a proxy before it has said. Then what
+    // the application is to see.
+    let cases = [
+        (
+            "http",
+            "",
+            "192.0.2.7",
+            "",
+            "http shop.test:8080 /shop 192.0.2.7 -",
+        ),
+        (
+            "https",
+            "on",
+            "192.0.2.7",
+            "",
+            "https shop.test:8080 /shop 192.0.2.7 -",
+        ),
+        // TLS ends before nginx, and the operator has added `fastcgi_param HTTPS on`.
+        (
+            "http",
+            "on",
+            "192.0.2.7",
+            "",
+            "https shop.test:8080 /shop 192.0.2.7 -",
+        ),
+        // Behind two: nginx does not take the first one's word, and applications know whom to believe.
+        (
+            "http",
+            "on",
+            "10.0.0.1",
+            "192.0.2.7",
+            "https shop.test:8080 /shop 10.0.0.1 192.0.2.7",
+        ),
+    ];
+    for (kind, file, _) in KINDS {
+        for (scheme, https, client, forwarded, seen) in cases {
+            let root = daemon.dir.join(kind);
+            let mut params = Params::get(&root, file, "")
+                .with("REQUEST_SCHEME", scheme)
+                .with("HTTP_HOST", "shop.test:8080")
+                .with("REMOTE_ADDR", client)
+                .with("REQUEST_URI", "/shop/page");
+            if kind != "php" {
+                params = params.with("SCRIPT_NAME", "/shop").with("PATH_INFO", "/page");
+            }
+            for (name, value) in [("HTTPS", https), ("HTTP_X_FORWARDED_FOR", forwarded)] {
+                if !value.is_empty() {
+                    params = params.with(name, value);
+                }
+            }
+            let answer = daemon.client(kind).request(&params, b"").expect("an answer");
+            assert_eq!(
+                answer.body(),
+                seen,
+                "{kind}: {scheme} {https} {client} {forwarded}"
+            );
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Programs that come up and do not stay: a server that listens and then finds its database down.
+
+use super::{Broken, forkyard_at};
+use crate::support::until;
+use std::fs;
+
+/// Each ends until the file `database` is there.
+const NODE: &str = "const fs = require('fs');\n\
+    const server = require('http').createServer((request, response) => response.end('well'));\n\
+    server.listen(process.env.PORT, '127.0.0.1', () => {\n  \
+        if (!fs.existsSync('ROOT/database')) setTimeout(() => { throw new Error('the database is down'); }, 100);\n\
+    });\n";
+const FASTCGI: &str = r#"
+import os, socket, struct, threading
+
+def record(kind, content):
+    return struct.pack(">BBHHBB", 1, kind, 1, len(content), 0, 0) + content
+
+def take(connection, count):
+    data = b""
+    while len(data) < count:
+        more = connection.recv(count - len(data))
+        if not more:
+            return None
+        data += more
+    return data
+
+def end():
+    os.write(2, b"OSError: the database is down\n")
+    os._exit(1)
+
+if not os.path.exists("ROOT/database"):
+    threading.Timer(0.1, end).start()
+listener = socket.socket(fileno=0)
+while True:
+    connection, _ = listener.accept()
+    while (head := take(connection, 8)):
+        _, kind, _, length, padding, _ = struct.unpack(">BBHHBB", head)
+        take(connection, length + padding)
+        if kind == 5 and not length:
+            page = b"Content-Type: text/plain\r\n\r\nwell"
+            connection.sendall(record(6, page) + record(6, b"") + record(3, bytes(8)))
+            break
+    connection.close()
+"#;
+
+const MANAGERS: [&str; 3] = [
+    "pm = \"static\"\nmax_children = 1\n",
+    "pm = \"dynamic\"\nmax_children = 2\nstart_servers = 1\nmin_spare_servers = 1\nmax_spare_servers = 1\n",
+    "pm = \"ondemand\"\nmax_children = 1\n",
+];
+
+/// `said`: what the log says before the delay until the next try.
+fn fails_and_heals(runtime: &str, file: &str, source: &str, pm: &str, application: &str, said: &str) {
+    let broken = Broken::start(runtime, file, source, pm, application);
+    let refused = || {
+        until("a refusal", || {
+            let answer = broken.ask();
+            let is_refused = answer.text().starts_with("Status: 503 Service Unavailable\r\n");
+            is_refused.then(|| answer.error_id())
+        })
+    };
+    let report = broken.report(&refused());
+    let summary = report["error"]["summary"].as_str().expect("a summary");
+    assert!(summary.contains("Error: the database is down"), "{report:#}");
+    let health = || forkyard_at(&broken.daemon, &["health", "--ready"]);
+    // It is up for a moment now and then.
+    until("the health to say so", || {
+        broken.ask();
+        let said = String::from_utf8_lossy(&health().stderr).into_owned();
+        (said.contains("www: failing") && said.contains("the database is down")).then_some(())
+    });
+    let count = |delay: &str| {
+        let wanted = format!("{said} in {delay} s");
+        broken.daemon.log().matches(&wanted).count()
+    };
+    until("longer delays", || {
+        broken.ask();
+        ["0.2", "0.4", "0.8"]
+            .iter()
+            .all(|delay| count(delay) > 0)
+            .then_some(())
+    });
+    // By hand it begins anew.
+    let before = count("0.2");
+    let restart = forkyard_at(&broken.daemon, &["restart", "www"]);
+    assert!(restart.status.success(), "{restart:?}");
+    until("a short delay", || {
+        broken.ask();
+        (count("0.2") > before).then_some(())
+    });
+    fs::write(broken.root.path().join("database"), "").expect("write");
+    broken.heals_unchecked("database", "");
+    assert!(health().status.success(), "{:?}", health());
+}
+
+#[test]
+fn a_node_program_that_does_not_stay_up_is_failing() {
+    for pm in MANAGERS {
+        fails_and_heals("node", "server.js", NODE, pm, "", "the next try is");
+    }
+}
+
+#[test]
+fn an_http_program_that_does_not_stay_up_is_failing() {
+    for pm in MANAGERS {
+        let command = "start_command = \"node serve.js\"\n";
+        fails_and_heals("http", "serve.js", NODE, pm, command, "the next try is");
+    }
+}
+
+#[test]
+fn a_fastcgi_program_that_does_not_stay_up_is_failing() {
+    for pm in MANAGERS {
+        let command = "start_command = \"python3 app.py\"\n";
+        fails_and_heals("fastcgi", "app.py", FASTCGI, pm, command, "trying again");
+    }
+}
