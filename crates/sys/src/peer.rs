@@ -112,7 +112,7 @@ fn parse(answer: &[u8]) -> Option<Option<Found>> {
             uid: word(answer, 80)?,
             inode: word(answer, 84)?,
         })),
-        NLMSG_ERROR if word(answer, 16)? == (-(Errno::ENOENT as i32)) as u32 => Some(None),
+        NLMSG_ERROR if word(answer, 16)?.wrapping_neg() == Errno::ENOENT as u32 => Some(None),
         _ => None,
     }
 }
