@@ -10,6 +10,7 @@ mod check;
 mod colour;
 mod control;
 mod fpm;
+mod full;
 mod health;
 mod import;
 mod init;

@@ -161,24 +161,11 @@ pub(super) fn remarks(pool: &Pool) -> Vec<String> {
         };
         format!("last error {}{refusing}: {}", error.id, printable(&error.summary))
     });
-    problem.into_iter().chain(error).chain(full(pool)).collect()
-}
-
-/// Says that no worker of the pool takes another request, with how many they have.
-fn full(pool: &Pool) -> Option<String> {
-    let serving = pool.generations.iter().find(|it| it.state == "serving")?;
-    let workers = &serving.workers;
-    let is_full = workers.len() >= pool.limits.max_children as usize
-        && !workers.is_empty()
-        && workers.iter().all(|worker| worker.full == Some(true));
-    let sum = |of: fn(&Worker) -> Option<u32>| workers.iter().filter_map(of).map(u64::from).sum::<u64>();
-    let (open, streams) = (sum(|it| it.in_flight), sum(|it| it.idle_streams));
-    is_full.then(|| {
-        format!(
-            "all workers are full: {} requests, and {streams} idle streams and WebSockets",
-            open.saturating_sub(streams)
-        )
-    })
+    problem
+        .into_iter()
+        .chain(error)
+        .chain(super::full::remark(pool))
+        .collect()
 }
 
 /// Everything that is known of a pool.
@@ -196,52 +183,23 @@ pub(super) fn details(pool: &Pool) -> String {
         return text;
     }
     for generation in &pool.generations {
-        let kind = match generation.preloading.as_deref() {
-            Some("zygote") => "zygote",
-            _ => "preloader",
-        };
-        let preloader = generation
-            .preloader
-            .map_or_else(String::new, |pid| format!(", {kind} {pid}"));
         let _ = writeln!(
             text,
-            "  generation {}, {}, {}, {} workers{preloader}",
+            "  generation {}, {}, {}, {} workers{}",
             generation.id,
             generation.state,
             generation.pm,
-            generation.workers.len()
+            generation.workers.len(),
+            super::boot::preloader(generation)
         );
-        if let Some(reason) = &generation.unfit {
-            let _ = writeln!(
-                text,
-                "    has a preloader of its own and no zygote: {}",
-                printable(reason)
-            );
-        }
-        for left_out in &generation.left_out {
-            let _ = writeln!(
-                text,
-                "    without {} = {} ({}:{}), because PHP does not start with it: {}",
-                printable(&left_out.key),
-                printable(&left_out.value),
-                printable(&left_out.file),
-                left_out.line,
-                printable(&left_out.reason)
-            );
-        }
-        if let Some(boot) = &generation.boot {
-            let _ = writeln!(text, "    {}", super::boot::line(boot));
-        }
-        if let Some(servers) = &generation.connected_to {
-            let _ = writeln!(text, "    {}", loads_in_workers(servers));
-        }
+        super::boot::of_generation(generation, &mut text);
         super::programs::table(&generation.programs, &mut text);
         for worker in &generation.workers {
             let _ = writeln!(
                 text,
                 "    {:>8}  {:<28} {:>10.1} s  {:>10} requests  {:>8}  {:>8}  {}",
                 or_none(worker.pid.map(|pid| pid.to_string())),
-                stage(worker),
+                super::full::stage(worker),
                 worker.for_ms as f64 / 1000.0,
                 worker.requests,
                 mebibytes(worker.memory),
@@ -251,17 +209,6 @@ pub(super) fn details(pool: &Pool) -> String {
         }
     }
     text
-}
-
-/// What a worker does, and how many requests it has, where that may be several.
-fn stage(worker: &Worker) -> String {
-    match worker.in_flight {
-        Some(count) if count > 0 => match worker.idle_streams.unwrap_or(0) {
-            0 => format!("{}, {count} in flight", worker.stage),
-            quiet => format!("{}, {count} in flight ({quiet} idle)", worker.stage),
-        },
-        _ => worker.stage.clone(),
-    }
 }
 
 /// The request that a worker has, or had last, and its script.
@@ -375,13 +322,6 @@ fn applications_table(of: &Applications, unaccepted: Option<u32>, text: &mut Str
     }
 }
 
-fn loads_in_workers(servers: &str) -> String {
-    format!(
-        "each worker loads the application, because it has left connections open: {}",
-        printable(servers)
-    )
-}
-
 fn one(application: &Value, text: &mut String) {
     let mut remarks = String::new();
     for (key, remark) in [
@@ -409,9 +349,7 @@ fn one(application: &Value, text: &mut String) {
         "  {name}: restarts {}{remarks}",
         number(&application["restarts"])
     );
-    if let Some(servers) = application["connected_to"].as_str() {
-        let _ = writeln!(text, "    {}", loads_in_workers(servers));
-    }
+    super::boot::loads_in_workers(application["connected_to"].as_str(), text);
     let programs = application["programs"].as_array().into_iter().flatten();
     let programs: Vec<Process> = programs
         .filter_map(|program| serde_json::from_value(program.clone()).ok())

@@ -180,7 +180,7 @@ fn pools_that_nobody_asks_cost_no_process() {
     let before = children();
     let (code, text) = command(&daemon, &["reload", "--all"]);
     assert_eq!(code, Some(0), "{text}");
-    assert_eq!(text.matches("replaced").count(), 20, "{text}");
+    assert_eq!(text.matches("replaced p").count(), 20, "{text}");
     assert_eq!(children(), before, "{text}");
     assert!(!daemon.log().contains("preloader"), "{}", daemon.log());
 }
