@@ -79,10 +79,7 @@ struct Held {
 
 impl Held {
     /// `source`: the tenant's application in Python, after `held.py`.
-    fn start(settings: &str, application: &str, source: &str) -> Option<Held> {
-        if needs_root() || skip_unless(Path::new("/dev/fuse").exists(), "there is no /dev/fuse") {
-            return None;
-        }
+    fn start(settings: &str, application: &str, source: &str) -> Held {
         place_library();
         let dir = directory();
         let path = dir.path();
@@ -128,7 +125,7 @@ impl Held {
         command.env("TMPDIR", &temporary);
         let daemon = Daemon::launch(path, command);
         daemon.wait_for("ready to handle connections");
-        Some(Held { daemon, fuse, dir })
+        Held { daemon, fuse, dir }
     }
 
     /// Asks the tenant's pool, without waiting for the answer.
@@ -239,9 +236,10 @@ fn a_private_socket_whose_queue_is_full_does_not_hold_up_the_next_master() {
 #[test]
 fn an_orphan_that_holds_its_memory_does_not_hold_up_the_next_failed_start() {
     let source = "pid = apart(hold_memory, FUSE)\nwait_until_held(pid)\nraise RuntimeError('enough')\n";
-    let Some(held) = Held::start("", "", source) else {
+    if needs_root() || skip_unless(Path::new("/dev/fuse").exists(), "there is no /dev/fuse") {
         return;
-    };
+    }
+    let held = Held::start("", "", source);
     let mut client = held.ask();
     held.hold();
     let answer = client.answer().expect("an answer");
@@ -253,9 +251,10 @@ fn an_orphan_that_holds_its_memory_does_not_hold_up_the_next_failed_start() {
 #[test]
 fn a_worker_that_holds_its_memory_holds_up_no_command_and_no_end_of_another() {
     let source = "def application(environ, start):\n    hold_memory(FUSE)\n    start('200 OK', [])\n    return [b'']\n";
-    let Some(held) = Held::start("", "", source) else {
+    if needs_root() || skip_unless(Path::new("/dev/fuse").exists(), "there is no /dev/fuse") {
         return;
-    };
+    }
+    let held = Held::start("", "", source);
     let client = held.ask();
     held.hold();
     let worker = held.daemon.wait_for_workers("www", 1)[0];
@@ -270,9 +269,10 @@ fn a_start_that_holds_its_work_directory_does_not_hold_up_the_master() {
     let source = "place = os.environ['FORKYARD_SPAWN_WORK_DIR']\n\
                   pid = apart(hold_directory, FUSE, place)\nwait_until_held(pid)\n\
                   raise RuntimeError('enough')\n";
-    let Some(held) = Held::start("", "", source) else {
+    if needs_root() || skip_unless(Path::new("/dev/fuse").exists(), "there is no /dev/fuse") {
         return;
-    };
+    }
+    let held = Held::start("", "", source);
     let mut client = held.ask();
     held.hold();
     let answer = client.answer().expect("an answer");
@@ -295,9 +295,10 @@ fn who_holds_what_a_process_writes_to_does_not_hold_up_the_master() {
             "def hold_and_end():\n    wait_until_held(apart(hold_pipe, FUSE, {descriptor}))\n    os._exit(3)\n\n{end}"
         );
         let settings = "catch_workers_output = true\n";
-        let Some(held) = Held::start(settings, "", &source) else {
+        if needs_root() || skip_unless(Path::new("/dev/fuse").exists(), "there is no /dev/fuse") {
             return;
-        };
+        }
+        let held = Held::start(settings, "", &source);
         let client = held.ask();
         held.hold();
         held.daemon.wait_for(if end == request {
@@ -314,9 +315,10 @@ fn who_holds_what_a_process_writes_to_does_not_hold_up_the_master() {
 #[test]
 fn a_worker_that_holds_what_it_tells_the_master_by_does_not_hold_it_up() {
     let source = "def application(environ, start):\n    hold_all_but_standard_streams()\n    os._exit(3)\n";
-    let Some(held) = Held::start("", "", source) else {
+    if needs_root() || skip_unless(Path::new("/dev/fuse").exists(), "there is no /dev/fuse") {
         return;
-    };
+    }
+    let held = Held::start("", "", source);
     let client = held.ask();
     held.hold();
     held.daemon.wait_for("exited with code 3");
@@ -330,9 +332,10 @@ fn a_worker_that_holds_what_it_tells_the_master_by_does_not_hold_it_up() {
 fn files_on_the_way_to_which_nothing_answers_do_not_hold_up_the_master() {
     let source = "def application(environ, start):\n    start('200 OK', [])\n    return [b'here']\n";
     let settings = "env_file = \"ROOT/own/env\"\napp_log = \"ROOT/own/app.log\"\n";
-    let Some(held) = Held::start(settings, "", source) else {
+    if needs_root() || skip_unless(Path::new("/dev/fuse").exists(), "there is no /dev/fuse") {
         return;
-    };
+    }
+    let held = Held::start(settings, "", source);
     let own = held.dir.path().join("own");
     let mut command = Command::new("mount");
     let mounted = command.arg("--bind").args([&held.fuse.point, &own]).status();
