@@ -40,6 +40,20 @@ pub fn one_way() -> Result<(OwnedFd, OwnedFd)> {
     Ok((reader, writer))
 }
 
+/// What a process writes its output to, read end first. For root it is [`one_way`]. Otherwise reader and writer are one user, and it
+/// is a pipe, which the process can open by name as well (`/dev/stdout`); a socket can't be opened.
+///
+/// # Errors
+/// As [`one_way`]; pipe2(2).
+pub fn output() -> Result<(OwnedFd, OwnedFd)> {
+    if super::identity::is_root() {
+        return one_way();
+    }
+    let (reader, writer) = pipe(false)?;
+    set_nonblocking(reader.as_fd(), true)?;
+    Ok((reader, writer))
+}
+
 /// A pair of connected unix sockets, close-on-exec and non-blocking.
 ///
 /// # Errors

@@ -11,7 +11,7 @@ use crate::config::{Application, ProcessManager};
 use crate::helper::{Role, WorkerStart};
 use crate::master::event::{Event, GenerationId, WorkerId};
 use crate::runtime::http;
-use crate::sys::fd::{close_all_but, null, one_way, pipe, socket_pair};
+use crate::sys::fd::{close_all_but, null, output, pipe, socket_pair};
 use crate::sys::process::{self, Side, exit_now};
 use crate::sys::{Error, clock, signal};
 use crate::worker::{self, GenerationContext, Runtime, WorkerContext};
@@ -247,7 +247,7 @@ impl Pools {
         let generation = self.workers.get(&worker).map(|worker| worker.generation);
         let in_entries = generation.is_some_and(|id| self.logs_entries(id));
         for (index, name) in ["stdout", "stderr"].into_iter().enumerate() {
-            let (reader, writer) = one_way()?;
+            let (reader, writer) = output()?;
             context.sources.watch(&reader, Source::Output(worker, index))?;
             if let Some(new) = self.workers.get_mut(&worker) {
                 let lines = Lines::new(reader).knowing_mark(context.speaks_as_fpm);
