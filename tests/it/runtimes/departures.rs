@@ -226,9 +226,7 @@ impl Place {
             Reason::Restart => {
                 let done = forkyard(&["restart", "app", "--wait"], &self.site.daemon.dir).output();
                 assert!(done.as_ref().is_ok_and(|done| done.status.success()), "{done:?}");
-                until("the new one", || {
-                    self.pid(by_http).filter(|pid| *pid != old)
-                });
+                until("the new one", || self.pid(by_http).filter(|pid| *pid != old));
             }
             // The second of those that are over.
             Reason::MaxRequests if self.runtime == "asgi" => {
@@ -236,9 +234,7 @@ impl Place {
             }
             // A program is restarted, and goes on until the new one is there.
             Reason::MaxRequests => {
-                until("the new one", || {
-                    self.pid(by_http).filter(|pid| *pid != old)
-                });
+                until("the new one", || self.pid(by_http).filter(|pid| *pid != old));
             }
         }
         assert!(process::runs(old), "{what}");
@@ -261,12 +257,7 @@ impl Place {
 }
 
 fn leaves(runtime: &'static str, reason: Reason) {
-    for kind in [
-        Kind::Request,
-        Kind::Stream,
-        Kind::WebSocket,
-        Kind::ClientLeaves,
-    ] {
+    for kind in [Kind::Request, Kind::Stream, Kind::WebSocket, Kind::ClientLeaves] {
         for by_http in [false, true] {
             let most = match reason {
                 Reason::Restart => "",
@@ -331,10 +322,9 @@ fn a_pool_whose_workers_are_all_on_their_way_out_says_so() {
         assert!(place.pid(by_http).is_some());
         let mut late = place.site.daemon.client("app");
         late.send(&place.params("", ""), b"").expect("send");
-        place
-            .site
-            .daemon
-            .wait_for("no worker takes requests, and requests wait: each is on its way out or full (workers: 1)");
+        place.site.daemon.wait_for(
+            "no worker takes requests, and requests wait: each is on its way out or full (workers: 1)",
+        );
         place.end(held, Kind::Stream, "one");
         assert!(late.answer().expect("answer").text().ends_with(" over"));
     }

@@ -57,7 +57,10 @@ fn a_refused_upload_by_http_is_answered() {
             let mut text = String::new();
             let read = client.read_to_string(&mut text);
             assert!(read.is_ok(), "{runtime}, request {number}: {read:?}");
-            assert!(text.starts_with("HTTP/1.1 401 ") && text.ends_with("no\n"), "{text}");
+            assert!(
+                text.starts_with("HTTP/1.1 401 ") && text.ends_with("no\n"),
+                "{text}"
+            );
         }
         assert!(!site.daemon.log().contains(LEFT), "{}", site.daemon.log());
     }

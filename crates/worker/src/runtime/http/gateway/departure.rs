@@ -121,7 +121,8 @@ impl Gateway {
     pub(super) fn hurry_visits(&mut self) {
         let until = clock::now() + HURRY_LIMIT;
         for index in 0..self.visits.len() {
-            let is_new = |visit: &Visit| visit.token.is_none() && !visit.program_ended && visit.lingers.is_none();
+            let is_new =
+                |visit: &Visit| visit.token.is_none() && !visit.program_ended && visit.lingers.is_none();
             if self.visits[index].as_ref().is_some_and(is_new) {
                 self.set_visit_due(index, Some(until));
             }
