@@ -244,6 +244,13 @@ impl Client {
         }
     }
 
+    /// Reads what comes next, as text.
+    pub fn read_some(&mut self) -> io::Result<String> {
+        let mut buffer = [0; 64 * 1024];
+        let count = self.stream.read(&mut buffer)?;
+        Ok(String::from_utf8_lossy(&buffer[..count]).into_owned())
+    }
+
     /// Reads everything up to the end of the connection.
     pub fn read_raw(&mut self) -> io::Result<Vec<u8>> {
         let mut bytes = std::mem::take(&mut self.input);

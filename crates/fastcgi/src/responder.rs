@@ -220,6 +220,15 @@ impl Responder {
             && self.records.is_at_boundary()
     }
 
+    /// All that may still come of the last request is the rest of its body, and its answer has ended; nothing of a next one has
+    /// been seen.
+    pub fn is_draining(&self) -> bool {
+        self.state == ResponderState::Draining
+            && self.sink != Sink::Begin
+            && self.held.is_none()
+            && self.broken.is_none()
+    }
+
     /// The last record is wholly consumed, its padding included, and nothing of a next one is. A caller
     /// that passes the following bytes on asks this after [`Input::Request`] or [`Input::BodyEnd`].
     pub fn is_at_boundary(&self) -> bool {

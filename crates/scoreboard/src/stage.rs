@@ -23,6 +23,8 @@ pub enum RequestStage {
     Finished = 7,
     /// No request: the application does its out-of-band work. php-fpm has no such stage.
     Working = 8,
+    /// Nothing but WebSockets: connections that last for as long as both ends want. php-fpm has no such stage.
+    Open = 9,
 }
 
 impl RequestStage {
@@ -38,6 +40,7 @@ impl RequestStage {
             6 => RequestStage::End,
             7 => RequestStage::Finished,
             8 => RequestStage::Working,
+            9 => RequestStage::Open,
             _ => return None,
         })
     }
@@ -53,6 +56,7 @@ impl RequestStage {
             RequestStage::End => "Ending",
             RequestStage::Finished => "Finishing",
             RequestStage::Working => "Working",
+            RequestStage::Open => "Open WebSocket",
         }
     }
 }

@@ -360,6 +360,7 @@ fn describe(entry: &slot_reader::SlotEntry) -> Option<String> {
         | RequestStage::Accepting
         | RequestStage::Accepted
         | RequestStage::Finished => None,
+        RequestStage::Open => Some("holding open WebSockets".into()),
         RequestStage::ReadingHeaders => Some("reading a request".into()),
         RequestStage::Working => Some("doing its out-of-band work".into()),
         RequestStage::Info | RequestStage::Executing | RequestStage::End => {

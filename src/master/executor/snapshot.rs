@@ -43,6 +43,7 @@ fn row(worker: WorkerId, page: &[AtomicU64], track_finished: bool) -> Row {
         RequestStage::Creating
         | RequestStage::Accepting
         | RequestStage::Accepted
+        | RequestStage::Open
         | RequestStage::Finished => (slot::SINCE, false),
         RequestStage::ReadingHeaders
         | RequestStage::Info

@@ -146,6 +146,12 @@ impl Client {
         self.output.as_ref().is_some_and(|output| !output.is_empty())
     }
 
+    /// Whether all that is missing is the rest of a request that is answered.
+    pub(super) fn has_its_answer(&self) -> bool {
+        let connection = self.connection.as_ref();
+        connection.is_some_and(|connection| connection.responder.is_draining())
+    }
+
     /// Whether another process could go on with the connection.
     pub(super) fn is_portable(&self) -> bool {
         self.input.is_empty() && self.connection.as_ref().is_some_and(|it| it.is_portable())

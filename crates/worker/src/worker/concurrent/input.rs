@@ -237,7 +237,9 @@ impl WorkerState {
         match client.phase {
             ClientPhase::Serving => self.tell_gone(index),
             ClientPhase::Reading => {
-                log::warn!("a connection was closed: the client left in the middle of its request");
+                if !client.has_its_answer() {
+                    log::warn!("a connection was closed: the client left in the middle of its request");
+                }
                 self.close(index);
             }
             ClientPhase::Idle => {

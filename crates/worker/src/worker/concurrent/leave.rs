@@ -9,6 +9,7 @@ use super::events::EventKind;
 use super::state::{WorkerState, has_program};
 use crate::master::pool_restart::RestartReason;
 use crate::scoreboard::counters::ExitCause;
+use crate::scoreboard::slot_writer::SlotWriter;
 use crate::scoreboard::{RequestStage, header};
 use crate::sys::clock;
 use crate::tick::Tick;
@@ -38,6 +39,8 @@ impl WorkerState {
         // What else it may have to say is of no interest to a worker that leaves.
         let _ = self.epoll.delete(&self.stop_pipe);
         self.leave(now);
+        // Others have taken its place.
+        self.departure_due = None;
     }
 
     /// Finishes what it has, and takes up nothing new.
@@ -50,7 +53,14 @@ impl WorkerState {
         if self.in_flight == 0 {
             // The master no longer counts it as a worker that can take work, even if the application still runs.
             self.slot_writer().stage(RequestStage::Finished);
+            if self.router.is_none() {
+                let slot_writer = SlotWriter::new(self.slot.words());
+                self.notifier.take_up(&self.board, &slot_writer, now);
+            }
         }
+        self.departure_due = Some(WorkerState::first_departure_look(now));
+        // The event loop looks whether something is left.
+        self.alarm.set_by(now);
         if self.router.is_none() {
             let _ = self.epoll.delete(&self.queue_out);
         }
@@ -177,7 +187,7 @@ impl WorkerState {
         self.publish_load();
         self.slot_writer().accepted(now);
         self.slot_writer().working(now);
-        let slot_writer = crate::scoreboard::slot_writer::SlotWriter::new(self.slot.words());
+        let slot_writer = SlotWriter::new(self.slot.words());
         self.notifier.take_up(&self.board, &slot_writer, now);
     }
 

@@ -204,6 +204,10 @@ impl WorkerState {
         self.publish_load();
         self.show_end(took, now);
         self.check_limits(now);
+        if self.is_leaving() {
+            // Nothing else may come that has the event loop look whether something is left.
+            self.alarm.set_by(now);
+        }
         self.update_listening(now);
     }
 

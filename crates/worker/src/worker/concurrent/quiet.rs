@@ -4,6 +4,7 @@
 //! Requests become quiet only where the worker is full: until then nobody has to know.
 
 use super::client::ClientPhase;
+use super::leave::Leaving;
 use super::state::WorkerState;
 use crate::config::Application;
 use crate::scoreboard::layout::slot;
@@ -144,10 +145,31 @@ impl WorkerState {
         }
     }
 
-    /// Something waits that no worker of the pool has room for.
-    fn say_full(&self, now: Tick) {
-        if self.router.is_some() || self.is_leaving() || !self.has_waiting() {
+    /// The worker leaves by itself, and has requests still: says in the log if no worker of the pool takes what waits.
+    pub(super) fn mind_departure(&mut self, now: Tick) {
+        if self.leaving != Leaving::Finishing || self.departure_due.is_none_or(|due| due > now) {
             return;
+        }
+        self.departure_due = Some(now + FULL_FOR);
+        if self.is_worth_saying(now) {
+            log::warn!(
+                "no worker takes requests, and requests wait: each is on its way out or full (workers: {}); this one ends with the \
+                 last of its requests (left: {}), and the next is made then",
+                self.board.slots(),
+                self.in_flight
+            );
+        }
+    }
+
+    /// From when on it is worth saying that a worker is on its way out.
+    pub(super) fn first_departure_look(now: Tick) -> Tick {
+        now + FULL_FOR
+    }
+
+    /// Whether something waits that no worker of the pool has room for, and nobody has said so of late. To be said then.
+    fn is_worth_saying(&self, now: Tick) -> bool {
+        if self.router.is_some() || !self.has_waiting() {
+            return false;
         }
         let own = self.notifier.slot();
         let is_used = |index: &usize| header::used(self.board.header(), *index);
@@ -155,7 +177,7 @@ impl WorkerState {
         let siblings = || outlook::siblings(&self.board, own);
         // The master may make more, and those that begin say nothing yet.
         if !(0..slots).all(|index| is_used(&index)) || siblings().any(|it| it.has_room || !it.is_told) {
-            return;
+            return false;
         }
         let pages = (0..slots).filter_map(|index| self.board.slot(index));
         let said = pages
@@ -163,9 +185,19 @@ impl WorkerState {
             .max()
             .unwrap_or(0);
         if said > 0 && now.since(Tick::from_nanos(said)) < SAID_AGAIN {
-            return;
+            return false;
         }
         self.slot_writer().said_full(now);
+        true
+    }
+
+    /// The worker is full: says so if all are, and something waits.
+    fn say_full(&self, now: Tick) {
+        if self.is_leaving() || !self.is_worth_saying(now) {
+            return;
+        }
+        let slots = self.board.slots();
+        let siblings = outlook::siblings(&self.board, self.notifier.slot());
         let mine = Load {
             in_flight: u32::try_from(self.in_flight).unwrap_or(u32::MAX),
             quiet: u32::try_from(self.quiet.count()).unwrap_or(u32::MAX),
@@ -173,7 +205,7 @@ impl WorkerState {
             is_told: true,
         };
         let (mut open, mut quiet) = (0, 0);
-        for load in siblings().chain([mine]) {
+        for load in siblings.chain([mine]) {
             open += u64::from(load.in_flight);
             quiet += u64::from(load.quiet);
         }

@@ -90,7 +90,7 @@ impl WorkerState {
             if self.in_flight > 0 {
                 // Endless ones: the worker is not idle, and nothing is late.
                 (self.shown.now, self.shown.due) = (None, None);
-                self.slot_writer().stage(RequestStage::Accepted);
+                self.slot_writer().stage(RequestStage::Open);
             }
             return;
         };

@@ -151,6 +151,8 @@ pub(super) struct WorkerState {
     pub want: Want,
     pub is_working: bool,
     pub leaving: Leaving,
+    /// When the worker, which leaves by itself, looks whether that is worth a line.
+    pub departure_due: Option<Tick>,
     pub promotion: Option<Promotion>,
     /// The access log; each request has a recorder of its own.
     access: Option<(AccessLog, OwnedFd)>,
@@ -226,6 +228,7 @@ impl WorkerState {
             want: Want::Nothing,
             is_working: false,
             leaving: Leaving::Not,
+            departure_due: None,
             promotion: None,
             access,
             counts_memory: matches!(context.settings.pool.application, Application::Wrapped(_)),

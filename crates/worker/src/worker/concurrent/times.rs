@@ -72,6 +72,7 @@ impl WorkerState {
         }
         self.show(now);
         self.settle(now);
+        self.mind_departure(now);
         if self.memory_due().is_some_and(|due| due <= now) {
             match self.router.is_some() {
                 true => self.measure(),
@@ -85,6 +86,7 @@ impl WorkerState {
             self.pause.deadline(),
             self.want.due().filter(|due| *due > now && !self.is_working),
             self.shown.due(),
+            self.departure_due.filter(|due| *due > now),
             self.quiet.due().filter(|due| *due > now && self.is_full()),
             self.memory_due().filter(|due| *due > now),
         ];
@@ -102,9 +104,11 @@ impl WorkerState {
                 self.publish_kept();
             }
             ClientPhase::Reading => {
-                log::warn!(
-                    "a connection was closed: the client did not complete its request within {timeout} s"
-                );
+                if !self.clients[index].has_its_answer() {
+                    log::warn!(
+                        "a connection was closed: the client did not complete its request within {timeout} s"
+                    );
+                }
                 self.close(index);
             }
             ClientPhase::Rest | ClientPhase::Lingering => self.close(index),

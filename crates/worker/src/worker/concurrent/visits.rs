@@ -4,6 +4,7 @@
 use super::super::request::description;
 use super::Concurrent;
 use super::client::ClientPhase;
+use super::leave::Leaving;
 use super::state::WorkerState;
 use crate::config::Listen;
 use crate::listen::disallowed;
@@ -62,8 +63,12 @@ impl Concurrent {
     /// A request begins that the event loop serves itself: a number for it. It ends with [`Concurrent::send`] of the head of a
     /// CGI answer as the last piece, or with [`Concurrent::abandon`]. [`Event::Expired`](super::Event::Expired) may come.
     pub fn begin_visit(&mut self, params: Params) -> u64 {
-        let token = self.shared.lock().begin_visit(params, clock::now());
-        if let Some(watch) = &mut self.watch {
+        let mut state = self.shared.lock();
+        let token = state.begin_visit(params, clock::now());
+        // A process that is to be forked has no other thread.
+        let is_watched = state.leaving != Leaving::Done;
+        drop(state);
+        if let Some(watch) = self.watch.as_mut().filter(|_| is_watched) {
             watch.wake(&self.shared);
         }
         token

@@ -103,8 +103,13 @@ impl Service {
                     let now = clock::now();
                     let timeout = self.settings.pool.client_timeout;
                     let left = limit.get_or_insert(now + timeout).since(now);
+                    let is_answered = self.current().is_some_and(|c| c.responder.is_draining());
                     match self.fill(left) {
                         Ok(()) => {}
+                        // What is missing is the rest of a request that is answered.
+                        Err(NoRequest::Silent | NoRequest::Closed) if is_answered => {
+                            return Err(NoRequest::Closed);
+                        }
                         Err(NoRequest::Silent) => {
                             return Err(NoRequest::Failed(format!(
                                 "the client did not complete its request within {} s",

@@ -1,12 +1,19 @@
 //! How a connection of the web server's ends.
 
-use super::front::give;
+use super::front::{Visit, give};
 use super::links::User;
 use super::run::Gateway;
 use crate::sys::clock;
-use crate::sys::socket::shutdown_write;
+use crate::sys::socket::{Progress, receive, shutdown_write};
 use crate::worker::When;
 use std::os::fd::AsFd;
+use std::time::Duration;
+
+/// How long a client that sends more than was read may take to see its answer, and how much of it is read meanwhile.
+const LINGER_LIMIT: Duration = Duration::from_secs(5);
+const LINGER_BYTES: usize = 64 * 1024 * 1024;
+/// How long a worker that is otherwise done waits for requests on connections that it has taken.
+const HURRY_LIMIT: Duration = Duration::from_secs(1);
 
 impl Gateway {
     /// An answer in plain words, and the end.
@@ -35,9 +42,10 @@ impl Gateway {
         let Some(visit) = &mut self.visits[index] else {
             return false;
         };
-        if give(visit, &self.epoll).is_none() || visit.given == visit.answer.len() {
-            shutdown_write(visit.client.as_fd());
-            self.end_visit(index);
+        match give(visit, &self.epoll) {
+            None => self.end_visit(index),
+            Some(_) if visit.given == visit.answer.len() => self.close_visit(index),
+            Some(_) => {}
         }
         false
     }
@@ -67,6 +75,57 @@ impl Gateway {
         }
         if let Some(chosen) = visit.chosen.take() {
             self.give(chosen);
+        }
+    }
+
+    /// The answer is sent: ends, once the client can have seen it. A connection that is closed while something of the client's is
+    /// unread is reset, and the answer is lost.
+    pub(super) fn close_visit(&mut self, index: usize) {
+        let Some(visit) = &mut self.visits[index] else {
+            return;
+        };
+        shutdown_write(visit.client.as_fd());
+        if visit.is_read() {
+            return self.end_visit(index);
+        }
+        visit.lingers = Some(LINGER_BYTES);
+        visit.input = Vec::new();
+        self.release_visit(index);
+        self.tell_over(index);
+        self.set_visit_due(index, Some(clock::now() + LINGER_LIMIT));
+        self.more.push(User::Visit(index));
+    }
+
+    /// Reads what the client still sends, and drops it. True: something came.
+    pub(super) fn drop_input(&mut self, index: usize) -> bool {
+        let Some(visit) = &mut self.visits[index] else {
+            return false;
+        };
+        if !visit.readable {
+            return false;
+        }
+        match (receive(visit.client.as_fd(), &mut self.scratch), visit.lingers) {
+            (Ok(Progress::WouldBlock), _) => visit.readable = false,
+            (Ok(Progress::Done(count @ 1..)), Some(left)) if count < left => {
+                visit.readable = count == self.scratch.len() || visit.hangs_up;
+                visit.lingers = Some(left - count);
+                return true;
+            }
+            _ => self.end_visit(index),
+        }
+        false
+    }
+
+    /// The worker is on its way out and has nothing else: connections on which no request has come are not waited for any longer
+    /// than one needs that is on its way.
+    pub(super) fn hurry_visits(&mut self) {
+        let until = clock::now() + HURRY_LIMIT;
+        for index in 0..self.visits.len() {
+            let is_new =
+                |visit: &Visit| visit.token.is_none() && !visit.program_ended && visit.lingers.is_none();
+            if self.visits[index].as_ref().is_some_and(is_new) {
+                self.set_visit_due(index, Some(until));
+            }
         }
     }
 

@@ -27,11 +27,11 @@ pub(super) struct Visit {
     pub(super) client: OwnedFd,
     /// By what number the kernel tells of it.
     number: u64,
-    readable: bool,
+    pub(super) readable: bool,
     writable: bool,
     watches_room: bool,
     /// The kernel has said that the client sends nothing more, which is to be read still.
-    hangs_up: bool,
+    pub(super) hangs_up: bool,
     /// The client sends nothing more.
     client_ended: bool,
     /// By what the worker knows the request; `None`: it is not there yet, or over.
@@ -39,7 +39,7 @@ pub(super) struct Visit {
     pub(super) chosen: Option<Option<ProcessEntry>>,
     pub(super) link: Option<usize>,
     /// What was read and not passed on.
-    input: Vec<u8>,
+    pub(super) input: Vec<u8>,
     body: Body,
     is_upgrade: bool,
     is_tunnel: bool,
@@ -53,6 +53,11 @@ pub(super) struct Visit {
     pub(super) status: Option<u16>,
     /// The process has said all.
     pub(super) program_ended: bool,
+    /// The client may still send what nobody reads.
+    pub(super) is_cut: bool,
+    /// The answer is sent, and so many bytes that the client still sends are dropped at most: it is to see the answer before the
+    /// connection is closed. `None`: it has not come to that.
+    pub(super) lingers: Option<usize>,
     tried: Vec<ProcessEntry>,
     why: Option<String>,
     until: Option<Tick>,
@@ -127,6 +132,8 @@ impl Gateway {
             first: Vec::new(),
             status: None,
             program_ended: false,
+            is_cut: false,
+            lingers: None,
             tried: Vec::new(),
             why: None,
             until: None,
@@ -193,6 +200,7 @@ impl Gateway {
         for _ in 0..TURNS {
             let Some(visit) = &self.visits[index] else { return };
             let has_moved = match (visit.token, visit.link) {
+                _ if visit.lingers.is_some() => self.drop_input(index),
                 (None, _) if visit.given < visit.answer.len() || visit.program_ended => self.give_rest(index),
                 (None, _) => self.read_head(index),
                 (Some(_), None) => self.watch_client(index),
@@ -234,6 +242,7 @@ impl Gateway {
                         Read::More => {}
                         Read::Bad(why) => {
                             log::warn!("a request was refused: {why}");
+                            visit.is_cut = true;
                             self.refuse_visit(index, "400 Bad Request", why);
                             return true;
                         }
@@ -388,6 +397,7 @@ impl Gateway {
                     // It may have answered all the same.
                     visit.sent = visit.out.len();
                     visit.body = Body::Length(0);
+                    visit.is_cut = true;
                     link.readable = true;
                 }
             }
@@ -404,7 +414,7 @@ impl Gateway {
                 Some(used) => drop(visit.input.drain(..used)),
                 None => {
                     log::warn!("a request was cut off: a chunk of its body has no size");
-                    self.end_visit(index);
+                    self.close_visit(index);
                     return false;
                 }
             }
@@ -475,7 +485,7 @@ impl Gateway {
             }
             Ok(Progress::Done(_)) | Err(_) => {
                 self.links.tell(visit.chosen.flatten(), true);
-                self.end_visit(index);
+                self.close_visit(index);
                 false
             }
         }
@@ -503,6 +513,16 @@ impl Gateway {
                 self.worker.is_endless(token);
             }
         }
+    }
+}
+
+impl Visit {
+    /// Whether nothing of the client's is left to be read.
+    pub(super) fn is_read(&self) -> bool {
+        if self.is_tunnel {
+            return self.client_ended;
+        }
+        self.body.has_ended() && !self.is_cut && self.input.is_empty()
     }
 }
 

@@ -49,6 +49,8 @@ pub(super) struct Gateway {
     pub(super) last_visit: u32,
     /// Connections are taken there.
     pub(super) is_open: bool,
+    /// No request is left and none will come, but for those of connections that are there.
+    is_over: bool,
     pub(super) exchanges: Vec<Option<Exchange>>,
     free: Vec<usize>,
     by_token: HashMap<u64, usize>,
@@ -74,6 +76,7 @@ impl Gateway {
             visits_by_token: HashMap::new(),
             last_visit: 0,
             is_open: false,
+            is_over: false,
             exchanges: Vec::new(),
             free: Vec::new(),
             by_token: HashMap::new(),
@@ -124,10 +127,10 @@ impl Gateway {
             }
             self.pass_time();
             if has_more || !workers_own.is_empty() || self.worker.has_more() {
-                match self.ask_worker(&workers_own) {
-                    Some(more) => has_more = more,
-                    None => return self.worker.exit_code(),
-                }
+                has_more = self.ask_worker(&workers_own);
+            }
+            if self.is_over && self.visits.iter().all(Option::is_none) {
+                return self.worker.exit_code();
             }
         }
     }
@@ -152,8 +155,8 @@ impl Gateway {
         EpollTimeout::try_from(left).unwrap_or(EpollTimeout::MAX)
     }
 
-    /// Has the worker look at what is ready, and takes what it has to say: whether there is more. `None`: it is done.
-    fn ask_worker(&mut self, ready: &[EpollEvent]) -> Option<bool> {
+    /// Has the worker look at what is ready, and takes what it has to say: whether there is more.
+    fn ask_worker(&mut self, ready: &[EpollEvent]) -> bool {
         let mut told = std::mem::take(&mut self.told);
         let more = self.worker.on_ready(ready, &mut told);
         for event in Records(&told) {
@@ -186,11 +189,14 @@ impl Gateway {
                     }
                 }
                 Event::Work => self.worker.worked(Ok(())),
-                Event::End => return None,
+                Event::End => {
+                    self.is_over = true;
+                    self.hurry_visits();
+                }
             }
         }
         self.told = told;
-        Some(more)
+        more
     }
 
     /// A request has come.

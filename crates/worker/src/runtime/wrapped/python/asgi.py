@@ -285,7 +285,7 @@ class Server:
         self._at_text = ctypes.byref(self._text)
         descriptor = library.descriptor(worker)
         if library.http(worker) >= 0:
-            self._front = self._front or Front(self.loop, self._application, self._lifespan.state, self._running, self._mount)
+            self._front = self._front or self._new_front()
             self._front.open(library, worker)
         self.loop.add_signal_handler(signal.SIGTERM, self._terminate)
         self.loop.add_reader(descriptor, self._turn)
@@ -360,9 +360,12 @@ class Server:
         self._running[task] = token
         task.add_done_callback(self._returned)
 
+    def _new_front(self):
+        return Front(self.loop, self._application, self._lifespan.state, self._running, self._mount, self._turn_soon)
+
     def _tunnel(self, token):
         """What serves a request whose connection is to become a WebSocket."""
-        self._front = self._front or Front(self.loop, self._application, self._lifespan.state, self._running, self._mount)
+        self._front = self._front or self._new_front()
         return functools.partial(self._front.tunnel, lambda: self._library.endless(self._worker, token))
 
     def _returned(self, task):
@@ -412,6 +415,8 @@ class Server:
         """No request is left: waits for what the application does after its answers."""
         while self._running:
             await asyncio.wait(set(self._running))
+        if self._front is not None:
+            await self._front.drain()
         self._is_over = True
         self.loop.stop()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import os
 import socket
 import sys
 
@@ -10,6 +11,13 @@ NONE, NO_ROOM = -1, -3
 LAST = 1
 SWITCHING_PROTOCOLS = 101
 PIECE_BYTES = 65536
+# How long a client that sends more than was read may take to see its answer, and how much of it is read meanwhile.
+LINGER_SECONDS = 5
+LINGER_BYTES = 64 << 20
+# How long a worker that is otherwise done waits for requests on connections that it has taken, and for answers to be sent.
+HURRY_SECONDS = 1
+DRAIN_SECONDS = 60
+DRAIN_LOOK_SECONDS = 0.02
 UNAVAILABLE = b"uvicorn is not installed in the application's environment: http_listen needs it.\n"
 NO_WEBSOCKET = b"WebSocket needs uvicorn, and websockets or wsproto, in the application's environment.\n"
 
@@ -41,16 +49,29 @@ def head_of(scope):
     return b"\r\n".join(line.replace(b"\r", b" ").replace(b"\n", b" ") for line in lines) + b"\r\n\r\n"
 
 
+def is_new(connection):
+    """Whether no request has come on a connection of uvicorn's."""
+    return getattr(connection, "cycle", connection) is None
+
+
+def is_unread(connection):
+    """Whether a part of a request is still to come."""
+    return getattr(getattr(connection, "cycle", None), "more_body", True)
+
+
 class Front:
     """Takes connections, and counts the requests on them as the worker's."""
 
-    def __init__(self, loop, application, state, running, mount):
+    def __init__(self, loop, application, state, running, mount, turn_soon):
+        self._turn_soon = turn_soon
         self._loop, self._application, self._state, self._running = loop, application, state, running
         self._mount = mount
         self._visits = {}
         self._tasks = set()
         self._is_watched = False
         self._descriptor = NONE
+        # Connections that were told that the server goes.
+        self._told = set()
         # uvicorn's state, once something has come.
         self._server = None
         self._factory = self._tunnels = None
@@ -71,7 +92,16 @@ class Front:
         more = {"config": config, "server_state": self._server}
         if "app_state" in inspect.signature(config.http_protocol_class.__init__).parameters:
             more["app_state"] = self._state
-        return lambda: config.http_protocol_class(**more), config.ws_protocol_class is not None
+        front = self
+
+        class Protocol(config.http_protocol_class):
+            def connection_lost(self, exc):
+                # The socket is closed behind this.
+                if exc is None and is_unread(self):
+                    front.linger(self.transport)
+                super().connection_lost(exc)
+
+        return lambda: Protocol(**more), config.ws_protocol_class is not None
 
     def open(self, library, worker):
         self._library, self._worker = library, worker
@@ -107,15 +137,36 @@ class Front:
                 return
             client = socket.socket(fileno=descriptor)
             client.setblocking(False)
-            task = self._loop.create_task(self._loop.connect_accepted_socket(self._factory, client))
-            self._tasks.add(task)
-            task.add_done_callback(self._connected)
+            self._begin_task(self._loop.connect_accepted_socket(self._factory, client))
 
-    def _connected(self, task):
+    def _begin_task(self, coroutine):
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._end_task)
+
+    def _end_task(self, task):
         self._tasks.discard(task)
         if not task.cancelled():
             # A client that is gone already.
             task.exception()
+
+    def linger(self, transport):
+        """Keeps a connection that is about to be closed until its client has seen the answer: closed while something of the
+        client's is unread, it would be reset, and the answer lost."""
+        own = transport.get_extra_info("socket")
+        try:
+            client = socket.socket(fileno=os.dup(own.fileno()))
+        except OSError:
+            return
+        client.setblocking(False)
+        self._begin_task(asyncio.wait_for(self._drop_input(client), LINGER_SECONDS))
+
+    async def _drop_input(self, client):
+        left = LINGER_BYTES
+        with client:
+            client.shutdown(socket.SHUT_WR)
+            while left > 0 and (piece := await self._loop.sock_recv(client, PIECE_BYTES)):
+                left -= len(piece)
 
     async def _serve(self, scope, receive, send):
         if scope["type"] not in ("http", "websocket"):
@@ -238,6 +289,8 @@ class Front:
     def _end(self, token, status):
         text = b"Status: %d\r\n\r\n" % status
         self._library.send(self._worker, token, text, 0, len(text), LAST)
+        # A request may wait for the room that there is now.
+        self._turn_soon()
 
     def expire(self, token):
         """The worker has ended the request; false: it is none of these."""
@@ -246,10 +299,26 @@ class Front:
             task.cancel()
         return task is not None
 
+    async def drain(self):
+        """Waits until connections are over on which an answer is being sent, or a request is on its way."""
+        self.watch(False)
+        begun = self._loop.time()
+        while True:
+            while others := {*self._tasks, *self._running}:
+                await asyncio.wait(others)
+            connections = self._server.connections if self._server else ()
+            waited = self._loop.time() - begun
+            if not connections or waited >= DRAIN_SECONDS:
+                return
+            if waited >= HURRY_SECONDS or not any(is_new(connection) for connection in connections):
+                self.close()
+            await asyncio.sleep(DRAIN_LOOK_SECONDS)
+
     def close(self):
         """Every connection is told that the server goes: WebSockets with 1012."""
         self.watch(False)
-        for connection in list(self._server.connections if self._server else ()):
+        connections = set(self._server.connections if self._server else ())
+        for connection in connections - self._told:
             # By itself an early uvicorn closes what websockets serves without a word.
             fail = getattr(connection, "fail_connection", None)
             if fail is not None and connection.handshake_completed_event.is_set():
@@ -257,3 +326,5 @@ class Front:
                 fail(1012)
             else:
                 connection.shutdown()
+        # No more than once.
+        self._told = connections
