@@ -2,7 +2,7 @@
 //! of start that the pools ask for.
 
 use super::output::refuse;
-use super::{EXIT_SOFTWARE, php_start, program_directory, reach, unit};
+use super::{EXIT_SOFTWARE, owners, php_start, program_directory, reach, unit};
 use crate::config::sharing::is_start_setting;
 use crate::config::{self, Application, Diagnostic, JobsStore, Kind, LeftOut, Loaded, Php, Pool, Severity};
 use crate::master;
@@ -115,6 +115,19 @@ fn further(loaded: &Loaded, directory: &Path) -> Vec<Diagnostic> {
             problem,
             remedy,
         ));
+    }
+    for denied in owners::denied(&loaded.config.pools) {
+        let warning = diagnostic(
+            loaded,
+            denied.pool,
+            Severity::Warning,
+            denied.problem,
+            owners::REMEDY,
+        );
+        found.extend(warning.map(|warning| Diagnostic {
+            key: Some(denied.key.to_owned()),
+            ..warning
+        }));
     }
     found.extend(unit::stops_late(loaded));
     let program = directory.join("forkyard-php");

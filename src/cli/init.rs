@@ -26,6 +26,14 @@ const NO_PROJECT_FILES: &str = "\n    # Nor are the project's own files.\n    \
     location ~* ^/(vendor|node_modules)/|^/(composer|package)[^/]*\\.(json|lock|phar)$|~$|\
     \\.(bak|ini|lock|log|old|orig|save|sql|swp|toml)(\\.(bz2|gz|xz|zip|zst))?$ {\n        return 404;\n    }\n";
 
+/// The most that is uploaded. By itself nginx takes 1 MB.
+const SIZE: &str = "\n    # The most that a visitor can send at once. More is answered with 413.\n    client_max_body_size 64m;\n";
+/// The port that the visitor sees, with which an application makes absolute addresses. The parameters of some distributions
+/// have the host without it.
+const PORT: &str = "\n    # The port that the visitor has asked for, if it has named one.\n    set $port \"\";\n    \
+    if ($http_host ~ \"(:[0-9]+)$\") {\n        set $port $1;\n    }\n";
+const PARAMETERS: &str = "include fastcgi_params;\n        fastcgi_param HTTP_HOST $host$port;";
+
 /// Process managers of the pools.
 const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 10\n";
 const DYNAMIC: &str =
@@ -295,12 +303,12 @@ impl Site {
         let socket = self.socket();
         let plain = root.replace('\\', "\\\\").replace('"', "\\\"");
         let root = word(&format!("{root}{}", self.documents));
-        let pass = format!("include fastcgi_params;\n        fastcgi_pass unix:{socket};");
+        let pass = format!("{PARAMETERS}\n        fastcgi_pass unix:{socket};");
         let locations = match self.kind {
             Kind::Php => format!(
                 "    root {root};\n    index index.php index.html;\n{NO_DOT_FILES}{}\n    location / {{\n        try_files $uri $uri/ \
                  /index.php?$query_string;\n    }}\n\n    location ~ \\.php$ {{\n        try_files $uri =404;\n        \
-                 include fastcgi_params;\n        fastcgi_param SCRIPT_FILENAME \
+                 {PARAMETERS}\n        fastcgi_param SCRIPT_FILENAME \
                  $document_root$fastcgi_script_name;\n        fastcgi_pass unix:{socket};\n    }}\n",
                 if self.documents.is_empty() {
                     NO_PROJECT_FILES
@@ -315,7 +323,7 @@ impl Site {
                  set $script \"\";\n        \
                  if (-f \"{plain}/$app/index.php\") {{ set $script \"{plain}/$app/index.php\"; }}\n        \
                  if (-f \"{plain}/$app/public/index.php\") {{ set $script \"{plain}/$app/public/index.php\"; }}\n        \
-                 include fastcgi_params;\n        fastcgi_param FORKYARD_APP_ROOT \"{plain}/$app\";\n        \
+                 {PARAMETERS}\n        fastcgi_param FORKYARD_APP_ROOT \"{plain}/$app\";\n        \
                  fastcgi_param SCRIPT_FILENAME $script if_not_empty;\n        \
                  fastcgi_param SCRIPT_NAME /$app;\n        fastcgi_param PATH_INFO $rest;\n        \
                  fastcgi_pass unix:{socket};\n    }}\n"
@@ -325,7 +333,7 @@ impl Site {
             }
         };
         format!(
-            "server {{\n    listen 80;\n    listen [::]:80;\n    server_name {server_name};\n{locations}}}\n"
+            "server {{\n    listen 80;\n    listen [::]:80;\n    server_name {server_name};\n{SIZE}{PORT}{locations}}}\n"
         )
     }
 }

@@ -17,6 +17,7 @@ mod init;
 mod jobs;
 mod metrics;
 mod overview;
+mod owners;
 mod php;
 mod php_start;
 mod programs;

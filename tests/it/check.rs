@@ -1,10 +1,12 @@
 //! What `forkyard check` says beyond the configuration's own rules: PHP, programs, directories.
 
+use super::security::NOBODY;
 use crate::support::daemon::{directory, forkyard, php_pool, pool};
 use crate::support::is_root;
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -242,6 +244,52 @@ fn programs_that_are_missing_are_told_once() {
         said.contains("can't run") && said.contains("forkyard-php"),
         "{said}"
     );
+}
+
+/// Root could do all of it.
+#[test]
+fn what_a_user_who_is_not_root_can_not_do_is_named() {
+    let dir = directory();
+    let path = dir.path();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("chmod");
+    let application = format!("runtime = \"cgi\"\nroot = \"{}\"\n", path.display());
+    let text = format!(
+        "[pool.a]\npm = \"ondemand\"\nmax_children = 1\n\
+         listen = {{ address = \"/forkyard-a.sock\", owner = \"www-data\", group = \"www-data\" }}\n\
+         [pool.a.application]\n{application}\
+         [pool.b]\npm = \"ondemand\"\nmax_children = 1\n\
+         listen = {{ address = \"{0}/b.sock\", group = \"www-data\" }}\n[pool.b.application]\n{application}\
+         [pool.c]\npm = \"ondemand\"\nmax_children = 1\nlisten = \"{0}/c.sock\"\n[pool.c.application]\n{application}",
+        path.display()
+    );
+    fs::write(path.join("forkyard.toml"), text).expect("configuration");
+    let mut command = forkyard(&["check"], path);
+    if is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let output = command.output().expect("forkyard");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let warnings: Vec<&str> = said
+        .lines()
+        .filter(|line| line.contains("this user can't"))
+        .collect();
+    assert_eq!(warnings.len(), 3, "{said}");
+    for (warning, pool, what) in [
+        (warnings[0], "[pool a]", "make a socket in /;"),
+        (
+            warnings[1],
+            "[pool a]",
+            "give the socket to the user www-data; start forkyard as root",
+        ),
+        (warnings[2], "[pool b]", "give the socket to the group www-data"),
+    ] {
+        assert!(warning.contains(pool) && warning.contains(what), "{said}");
+        assert!(
+            warning.contains("listen") && warning.contains("warning"),
+            "{said}"
+        );
+    }
 }
 
 /// The application is where root can read it and the pool's user can't, as below /root.

@@ -1,6 +1,7 @@
 'use strict';
 // Loaded by every Node.js process of an application before the application itself. The first HTTP server that comes to
-// listen is put on the private socket that forkyard reaches the application by, whatever it asked for.
+// listen is put on the private socket that forkyard reaches the application by, whatever it asked for. The application's own
+// connections to its port are led there as well.
 (() => {
   const path = process.env.FORKYARD_NODE_SOCKET;
   if (!path) return;
@@ -8,8 +9,12 @@
   const net = require('net');
   const { dirname, join } = require('path');
   const directory = dirname(path);
-  const listen = net.Server.prototype.listen;
+  const { listen } = net.Server.prototype;
+  const { connect } = net.Socket.prototype;
   const NAMES = ['forkyard', 'passenger', '/passenger'];
+  const HERE = /^((.+\.)?localhost\.?|127(\.\d+){3}|0\.0\.0\.0|::1?|::ffff:127(\.\d+){3})$/i;
+  // The port that forkyard has given the application.
+  const given = Number(process.env.PORT);
   // The server that has the socket, the port that it asked for, and how many others asked for the same one.
   let server = null, port = null, others = 0, automatic = true;
 
@@ -83,7 +88,7 @@
     if (wish.port === undefined || Number.isNaN(wish.port)) return;
     const family = net.isIPv4(wish.host ?? '') || wish.host === 'localhost' ? 'IPv4' : 'IPv6';
     const address = wish.host === 'localhost' ? '127.0.0.1' : wish.host ?? '::';
-    const said = { address, family, port: wish.port || Number(process.env.PORT) || 0 };
+    const said = { address, family, port: wish.port || given || 0 };
     Object.defineProperty(candidate, 'address', {
       configurable: true,
       writable: true,
@@ -111,7 +116,9 @@
       throw new Error('another server of the application has forkyard\'s socket already; '
         + 'PhusionPassenger.configure({ autoInstall: false }) keeps it for the one that asks by name');
     }
-    if (!isFirst && !isSame) return listen.apply(this, args);
+    // To see whether the port is free, which forkyard holds for the application.
+    const isTrial = !server && wish.port === given && !kind(this) && !fs.existsSync(path);
+    if (!isFirst && !isSame && !isTrial) return listen.apply(this, args);
     const callback = args.find((argument) => typeof argument === 'function');
     if (callback) this.once('listening', callback);
     if (isFirst) {
@@ -124,6 +131,27 @@
     const { signal, backlog } = typeof args[0] === 'object' && args[0] ? args[0] : {};
     const numbers = args.slice(1).filter((argument) => typeof argument === 'number');
     return listen.call(this, Object.assign(options, { backlog: backlog ?? numbers[0] ?? 4096 }, signal && { signal }));
+  };
+
+  // What a call of connect() asks for: its options.
+  function destination([first, second]) {
+    if (typeof first === 'object' && first) return first;
+    return { port: first, host: typeof second === 'string' ? second : undefined };
+  }
+
+  function isOwn({ path: pipe, port: wanted, host }) {
+    if (pipe || !['number', 'string'].includes(typeof wanted)) return false;
+    const isPort = Number(wanted) > 0 && [given, port].includes(Number(wanted));
+    return isPort && HERE.test(host || 'localhost') && fs.existsSync(path);
+  }
+
+  // A connection with TLS is left alone: the server speaks none.
+  net.Socket.prototype.connect = function (...args) {
+    const list = Array.isArray(args[0]) ? args[0] : args;
+    const options = destination(list);
+    if (this.encrypted || !isOwn(options)) return connect.apply(this, args);
+    const callback = list.find((argument) => typeof argument === 'function');
+    return connect.call(this, { ...options, path, port: undefined, host: undefined }, callback);
   };
 
   // As in Passenger.

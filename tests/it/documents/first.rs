@@ -85,6 +85,43 @@ fn the_first_sites_are_served() {
     }
 }
 
+/// The application makes absolute addresses with the visitor's port, and takes uploads that nginx by itself refuses.
+#[test]
+fn the_sites_that_are_written_pass_on_the_port_and_large_requests() {
+    const WSGI: &str = "def application(environ, start_response):
+    start_response('200 OK', [('Content-Type', 'text/plain')])
+    sent = len(environ['wsgi.input'].read())
+    return [('%s %s' % (environ['HTTP_HOST'], sent)).encode()]
+";
+    let dir = directory();
+    let app = dir.path().canonicalize().expect("path").join("app");
+    fs::create_dir(&app).expect("app");
+    fs::write(app.join("wsgi.py"), WSGI).expect("application");
+    let large = dir.path().join("large");
+    fs::write(&large, vec![b'x'; 3 << 20]).expect("file");
+    let (pool, site) = init("python", "app", &app);
+    let daemon = Daemon::start(|dir: &Path| settle_toml(&pool, dir));
+    let port = free_port();
+    let _nginx = Nginx::start("return 404;", &settle_nginx(&site, &daemon.dir, port));
+    let url = format!("http://127.0.0.1:{port}/");
+    for (host, seen) in [
+        ("shop.example:8443".to_owned(), "shop.example:8443"),
+        ("shop.example".to_owned(), "shop.example"),
+        (format!("127.0.0.1:{port}"), url[7..].trim_end_matches('/')),
+    ] {
+        let said = curl(&["-H", &format!("Host: {host}"), &url]);
+        assert_eq!(said, format!("{seen} 0"), "{}", daemon.log());
+    }
+    let said = curl(&[
+        "-H",
+        "Host: x",
+        "--data-binary",
+        &format!("@{}", large.display()),
+        &url,
+    ]);
+    assert_eq!(said, format!("x {}", 3 << 20));
+}
+
 /// What `forkyard init` writes: a pool and a site.
 pub(super) fn init(kind: &str, name: &str, root: &Path) -> (String, String) {
     let (pool, site) = (root.with_file_name("pool.toml"), root.with_file_name("site.conf"));

@@ -203,6 +203,93 @@ fn child_processes_and_options_of_the_application_work() {
     site.finish(Signal::SIGTERM);
 }
 
+/// An application that asks itself by HTTP reaches itself, whichever of its processes and threads asks.
+#[test]
+fn what_an_application_asks_at_its_own_port_it_is_asked() {
+    let ways = "const url = (host, port) => `http://${host}:${port}/inner`;\n\
+        const got = (host, port, more = {}) => new Promise((done, fail) => http.get(\n  \
+          { host, port, path: '/inner', ...more }, (answer) => answer.on('data', done)).on('error', fail));\n\
+        const raw = (...how) => new Promise((done, fail) => {\n  \
+          const socket = net.connect(...how);\n  \
+          socket.on('error', fail).on('data', (text) => done(`${text}`.slice(-5)));\n  \
+          socket.write('GET /inner HTTP/1.0\\r\\n\\r\\n');\n\
+        });\n\
+        const script = 'fetch(`http://localhost:${process.env.PORT}/inner`).then((a) => a.text()).then';\n\
+        const ways = (port) => [\n  \
+          () => fetch(url('localhost', port)).then((answer) => answer.text()),\n  \
+          () => fetch(url('127.0.0.1', port)).then((answer) => answer.text()),\n  \
+          () => fetch(url('[::1]', port)).then((answer) => answer.text()),\n  \
+          () => fetch(url('0.0.0.0', port)).then((answer) => answer.text()),\n  \
+          () => got('localhost', port), () => got('::1', port), () => got(undefined, port),\n  \
+          () => got('LOCALHOST', port, { agent: new http.Agent({ keepAlive: true }) }),\n  \
+          () => got('127.0.0.1', port, { agent: false }),\n  \
+          () => raw(Number(port)), () => raw(port, '127.0.0.1'), () => raw({ port, host: 'localhost' }),\n\
+        ];\n\
+        const others = [\n  \
+          () => promisify(execFile)(process.execPath, ['-e', `${script}(console.log)`]).then((it) => it.stdout.trim()),\n  \
+          () => new Promise((done, fail) => new Worker(`${script}((text) => require('worker_threads').parentPort.postMessage(text))`,\n    \
+            { eval: true }).on('message', done).on('error', fail)),\n\
+        ];\n\
+        const all = async (ports) => {\n  \
+          for (const way of [...ports.flatMap(ways), ...others]) {\n    \
+            const said = await way().then(String, (error) => `${error} ${error.cause ?? ''}`);\n    \
+            if (said !== 'inner') return `${way}: ${said}`;\n  \
+          }\n  \
+          return 'all are answered';\n\
+        };\n";
+    let modules = [
+        ("http", "http"),
+        ("net", "net"),
+        ("{ promisify }", "util"),
+        ("{ execFile }", "child_process"),
+        ("{ Worker }", "worker_threads"),
+    ];
+    let required = modules.map(|(name, module)| format!("const {name} = require('{module}');\n"));
+    let imported = modules.map(|(name, module)| format!("import {name} from 'node:{module}';\n"));
+    let asked = port();
+    // What is free for nobody else is free for the application: tools look before they listen.
+    let own = "process.env.PORT".to_owned();
+    for (file, lines, wish) in [
+        ("app.js", required.concat(), &own),
+        ("app.mjs", imported.concat(), &own),
+        ("app.js", required.concat(), &asked.to_string()),
+    ] {
+        let program = format!(
+            "{lines}{ways}const serve = () => http.createServer(async (q, r) => r.end(\n  \
+             q.url === '/inner' ? 'inner' : await all([process.env.PORT, {wish}]))).listen({wish});\n\
+             const trial = net.createServer().listen({wish}, () => trial.close(serve));\n"
+        );
+        let application = format!("start_command = \"node {file}\"");
+        let site = Site::start(&[(file, program.as_str())], ONDEMAND, "node", &application);
+        assert_eq!(site.get("x"), "all are answered", "{file} {wish}");
+        assert_eq!(ports(&site), Vec::<String>::new());
+        site.finish(Signal::SIGTERM);
+    }
+}
+
+/// A port where the application does not listen is somebody else's, and so is what is not HTTP there.
+#[test]
+fn connections_to_other_ports_and_hosts_are_left_alone() {
+    let other = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let asked = other.local_addr().expect("an address").port();
+    let answering = std::thread::spawn(move || {
+        let (mut client, _) = other.accept().expect("a connection");
+        std::io::Write::write_all(&mut client, b"HTTP/1.0 200 OK\r\n\r\nother").expect("an answer");
+    });
+    let program = format!(
+        "const early = fetch(`http://localhost:${{process.env.PORT}}/`).catch((error) => error.cause);\n\
+         early.then((error) => require('http').createServer(async (q, r) => {{\n  \
+           const text = await fetch('http://127.0.0.1:{asked}/').then((answer) => answer.text());\n  \
+           const code = (error.errors?.[0] ?? error).code;\n  \
+           r.end(`${{text}} ${{code}}`);\n\
+         }}).listen(process.env.PORT));\n"
+    );
+    let site = Site::start(&[("app.js", &program)], ONDEMAND, "node", "");
+    assert_eq!(site.get("x"), "other ECONNREFUSED");
+    answering.join().expect("the other program");
+    site.finish(Signal::SIGTERM);
+}
+
 /// The promise: nothing of a program of Node.js is reachable past the web server.
 #[test]
 fn other_users_of_the_machine_can_not_reach_a_program_of_node() {

@@ -55,6 +55,42 @@ while True:
     threading.Thread(target=serve, args=(server.accept()[0],), daemon=True).start()
 "#;
 
+/// Asks itself at its port, with a cookie, as Next.js does.
+const SELF_CALLER: &str = r#"
+const http = require("http");
+const port = process.env.PORT;
+http.createServer(async (request, response) => {
+  if (request.url === "/port") return response.end(port);
+  if (request.url === "/inner") return response.end(`inner ${request.headers.cookie}`);
+  const answer = await fetch(`http://localhost:${port}/inner`, { headers: { cookie: "session=secret" } });
+  response.end(await answer.text());
+}).listen(port);
+"#;
+
+/// Tries to listen on a port wherever and however it can, and prints what is refused and what is not.
+const LISTENER: &str = r#"
+import errno, os, socket, sys
+os.setgroups([])
+os.setgid(UID)
+os.setuid(UID)
+for family, address in (socket.AF_INET, "127.0.0.1"), (socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::1"), (socket.AF_INET6, "::"):
+    for option in None, socket.SO_REUSEADDR, socket.SO_REUSEPORT:
+        server = socket.socket(family)
+        if family == socket.AF_INET6:
+            server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        if option:
+            server.setsockopt(socket.SOL_SOCKET, option, 1)
+        try:
+            server.bind((address, int(sys.argv[1])))
+            server.listen(1)
+            print("listens on", address)
+        except OSError as error:
+            # Without IPv6 there is nothing to be had there.
+            if error.errno not in (errno.EADDRINUSE, errno.EADDRNOTAVAIL):
+                raise
+            print("refused")
+"#;
+
 struct Thief(Child);
 
 impl Thief {
@@ -145,6 +181,39 @@ fn whoever_takes_a_programs_port_gets_none_of_its_requests() {
             );
         }
     }
+}
+
+/// What an application of Node.js sends to its own port has its visitors' cookies.
+#[test]
+fn nobody_else_listens_on_the_port_of_a_program_of_node() {
+    if needs_root() {
+        return;
+    }
+    let daemon = Daemon::start(|dir| {
+        std::fs::write(dir.join("app.js"), SELF_CALLER).expect("write");
+        make_writable(dir);
+        let settings = "user = \"www-data\"\npm = \"static\"\nmax_children = 1\n";
+        // The shell stays, as npm does.
+        let application = format!(
+            "runtime = \"node\"\nroot = \"{}\"\nstart_command = \"sh -c 'node app.js; exit'\"\n",
+            dir.display()
+        );
+        pool(dir, "www", settings, &application)
+    });
+    let port = daemon.get("www", "port").body();
+    let output = Command::new("/usr/bin/python3")
+        .args(["-c", &LISTENER.replace("UID", &NOBODY.to_string()), &port])
+        .output()
+        .expect("python3");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let tries: Vec<&str> = said.lines().collect();
+    assert_eq!(
+        tries,
+        ["refused"; 12],
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert_eq!(daemon.get("www", "x").body(), "inner session=secret");
 }
 
 /// Connections to this port that the worker has closed: their ends are in TIME_WAIT, or wait for the thief.

@@ -93,7 +93,7 @@ pub enum OwnSocket {
     /// The application is told its path, in `$SOCKET`.
     Told,
     /// This script, which every Node.js process of the application loads first, has the first server listen there. The
-    /// application is given a port as well, on which no process listens in the end.
+    /// application is given a port as well, on which no process listens in the end: the application's own process holds it.
     Preloaded(&'static str),
 }
 

@@ -38,6 +38,8 @@ pub(super) struct Live {
     pub(super) route: Route,
     pub(super) directory: Option<WorkDirectory>,
     pub(super) port: Option<u16>,
+    /// What holds the port, until the process is made: then it does.
+    pub(super) held: Option<OwnedFd>,
     /// Where its own socket is.
     pub(super) own: Option<OwnDirectory>,
     pub(super) input: Option<OwnedFd>,
@@ -78,6 +80,7 @@ impl Live {
             route,
             directory: None,
             port: None,
+            held: None,
             own: None,
             input: None,
             output: None,

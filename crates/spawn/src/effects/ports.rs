@@ -2,8 +2,13 @@
 
 use crate::sys;
 use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrIn, SockaddrIn6, SockaddrLike, bind, getsockname, setsockopt,
+    socket, sockopt,
+};
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpListener};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 /// Most ports that are tried at once.
 const MOST_TRIES: u32 = 512;
@@ -63,9 +68,59 @@ fn is_free(address: IpAddr, port: u16) -> bool {
     can(address) && can(any)
 }
 
+/// A socket that is bound to a port of every address and does not listen, and the port. As long as it is there nobody else can
+/// listen there: two sockets share a port only if both have SO_REUSEADDR or SO_REUSEPORT, and this one has neither. The kernel
+/// chooses among its own ports (ip(7), ip_local_port_range), where no service has one of its own.
+pub(super) fn hold() -> sys::Result<(OwnedFd, u16)> {
+    let held = hold_both().or_else(|errno| match errno {
+        // There is no IPv6.
+        Errno::EAFNOSUPPORT | Errno::EADDRNOTAVAIL => hold_v4(),
+        errno => Err(errno),
+    });
+    held.map_err(|errno| sys::Error::new("bind", "a port to hold", errno))
+}
+
+fn hold_both() -> nix::Result<(OwnedFd, u16)> {
+    let held = tcp(AddressFamily::Inet6)?;
+    setsockopt(&held, sockopt::Ipv6V6Only, &false)?;
+    let any = SocketAddrV6::new([0_u16; 8].into(), 0, 0, 0);
+    let bound: SockaddrIn6 = bind_to(&held, &SockaddrIn6::from(any))?;
+    Ok((held, bound.port()))
+}
+
+fn hold_v4() -> nix::Result<(OwnedFd, u16)> {
+    let held = tcp(AddressFamily::Inet)?;
+    let any = SocketAddrV4::new([0; 4].into(), 0);
+    let bound: SockaddrIn = bind_to(&held, &SockaddrIn::from(any))?;
+    Ok((held, bound.port()))
+}
+
+fn tcp(family: AddressFamily) -> nix::Result<OwnedFd> {
+    socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)
+}
+
+fn bind_to<A: SockaddrLike>(held: &OwnedFd, address: &A) -> nix::Result<A> {
+    bind(held.as_raw_fd(), address)?;
+    getsockname(held.as_raw_fd())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_that_is_held_is_nobody_elses() {
+        for held in [hold_both(), hold_v4()] {
+            let (socket, port) = held.unwrap();
+            // It sets SO_REUSEADDR.
+            for address in ["127.0.0.1", "0.0.0.0"] {
+                assert!(TcpListener::bind((address, port)).is_err(), "{address}");
+            }
+            assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err());
+            drop(socket);
+            assert!(TcpListener::bind(("127.0.0.1", port)).is_ok());
+        }
+    }
 
     #[test]
     fn a_port_is_given_once_and_not_while_a_process_listens() {

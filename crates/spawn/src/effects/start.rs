@@ -2,18 +2,22 @@
 
 use super::live::Live;
 use super::own_socket::OwnDirectory;
-use super::{Effects, Watched, fault, memory};
+use super::{Effects, Watched, fault, memory, ports};
 use crate::event::{JourneyEvent, JourneyId};
 use crate::handshake::arguments::Arguments;
 use crate::journey::Journey;
-use crate::plan::WORK_DIRECTORY;
+use crate::plan::{OwnSocket, WORK_DIRECTORY};
 use crate::sys::{self, clock, pidfd, process};
 use crate::workdir::WorkDirectory;
 use nix::sys::signal::Signal;
 use std::ffi::CString;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+
+/// The descriptor by which a process of Node.js holds its port. Above those that shell scripts use by number, and below 16: up to there
+/// Node.js looks for descriptors that its children are not to have.
+const HELD_PORT: RawFd = 14;
 
 impl Effects {
     pub(super) fn prepare(&mut self, id: JourneyId) {
@@ -34,7 +38,10 @@ impl Effects {
         let directory = WorkDirectory::make(self.work_place(), &steps, plan.debug_work_dir)?;
         let directory = live.directory.insert(directory);
         let finish = directory.make_finish()?;
-        if plan.wants_port(live.route) {
+        if let Some(OwnSocket::Preloaded(_)) = plan.own_socket {
+            let (held, port) = ports::hold()?;
+            (live.held, live.port) = (Some(held), Some(port));
+        } else if plan.wants_port(live.route) {
             live.port = Some(self.ports.take(plan.bind_address)?);
         }
         if let Some(how) = plan.own_socket {
@@ -104,6 +111,7 @@ impl Effects {
         let mut descriptors = std::mem::take(&mut live.descriptors);
         descriptors.push((duplicate(child_output.as_fd())?, 1));
         descriptors.push((child_output, 2));
+        descriptors.extend(live.held.take().map(|held| (held, HELD_PORT)));
         let mut environment: Vec<CString> = Vec::new();
         let inherited = live.plan.inherited.as_ref();
         for (name, value) in inherited.unwrap_or(&self.context.environment) {

@@ -35,7 +35,15 @@ pub fn check(command: &str, directory: &Path, path: &str) -> CommandCheck {
         None if is_builtin(&word) => named(None, None),
         None => {
             let fault = format!("there is no {word} in PATH ({path}).");
-            let remedy = "Install it, or give its whole path, or set PATH for the application.".to_owned();
+            let has = |name: &str| directory.join(name).is_file();
+            let remedy = if has("package.json") && has("server.js") {
+                // As in what Next.js builds with `output: "standalone"`.
+                format!(
+                    "Let the server that is there be started, by start_command = \"node server.js\", or install {word}."
+                )
+            } else {
+                "Install it, or give its whole path, or set PATH for the application.".to_owned()
+            };
             named(Some((fault, remedy)), None)
         }
     }
@@ -199,6 +207,12 @@ mod tests {
         assert!(said(here, "./missing").contains("there is no file"));
         assert!(said(here, ".").contains("is a directory") || said(here, "./").contains("is a directory"));
         assert!(said(here, "no-such-program-here").contains("in PATH"));
+        let remedy = |word: &str| check(word, here, "/usr/bin:/bin").remedy.unwrap_or_default();
+        assert!(remedy("next start").contains("Install it"));
+        script(here, "package.json", b"{}", 0o644);
+        assert!(remedy("next start").contains("Install it"));
+        script(here, "server.js", b"", 0o644);
+        assert!(remedy("next start").contains("start_command = \"node server.js\""));
         // What only a shell can tell is left to it.
         assert_eq!(check("$RUNNER x", here, "/bin"), CommandCheck::default());
         assert_eq!(check("", here, "/bin"), CommandCheck::default());

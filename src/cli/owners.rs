@@ -1,0 +1,81 @@
+//! What a user who is not root can't do for the sockets of pools.
+
+use crate::config::{Address, Listen, Pool};
+use crate::sys::identity;
+use nix::unistd::{AccessFlags, access, getegid, getgroups};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Something that this user can't do.
+#[derive(Debug)]
+pub(super) struct Denied<'c> {
+    /// The pool whose socket it is.
+    pub(super) pool: &'c Pool,
+    /// Which of its sockets.
+    pub(super) key: &'static str,
+    /// What can't be done.
+    pub(super) problem: String,
+}
+
+/// What would be right.
+pub(super) const REMEDY: &str = "start forkyard as root, or name what belongs to this user";
+
+/// What this user can't do. Root can do everything.
+pub(super) fn denied(pools: &[Arc<Pool>]) -> Vec<Denied<'_>> {
+    if identity::is_root() {
+        return Vec::new();
+    }
+    let of_pool = |pool: &'_ Arc<Pool>| {
+        let sockets = [
+            ("listen", Some(&pool.listen)),
+            ("status_listen", pool.status_listen.as_deref()),
+            ("http_listen", pool.http_listen.as_deref()),
+        ];
+        let found = sockets.map(|(key, listen)| listen.map_or_else(Vec::new, |it| said(key, it)));
+        found.into_iter().flatten().collect::<Vec<_>>()
+    };
+    let found = pools.iter().flat_map(|pool| {
+        let all = of_pool(pool).into_iter();
+        all.map(move |(key, problem)| Denied { pool, key, problem })
+    });
+    found.collect()
+}
+
+fn said(key: &'static str, listen: &Listen) -> Vec<(&'static str, String)> {
+    let Address::Unix(path) = &listen.address else {
+        return Vec::new();
+    };
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    let mut found = Vec::new();
+    if directory.is_dir() && access(directory, AccessFlags::W_OK | AccessFlags::X_OK).is_err() {
+        found.push((
+            key,
+            format!("this user can't make a socket in {}", directory.display()),
+        ));
+    }
+    if !listen.acl_users.is_empty() || !listen.acl_groups.is_empty() {
+        return found;
+    }
+    let owner = listen
+        .owner
+        .as_deref()
+        .and_then(|name| Some((name, identity::find_owner(name).ok()?)));
+    let group = listen
+        .group
+        .as_deref()
+        .and_then(|name| Some((name, identity::find_group(name).ok()?)));
+    if let Some((name, _)) = owner.filter(|(_, (uid, _))| *uid != identity::own_user()) {
+        found.push((key, format!("this user can't give the socket to the user {name}")));
+    } else if let Some((name, _)) = group.filter(|(_, gid)| !is_own_group(*gid)) {
+        found.push((
+            key,
+            format!("this user can't give the socket to the group {name}"),
+        ));
+    }
+    found
+}
+
+fn is_own_group(gid: u32) -> bool {
+    let others = getgroups().unwrap_or_default();
+    getegid().as_raw() == gid || others.iter().any(|other| other.as_raw() == gid)
+}
