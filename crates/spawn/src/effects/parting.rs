@@ -73,7 +73,7 @@ impl Effects {
 
     /// Has a work directory removed that a user may have put anything into.
     pub(super) fn remove(&mut self, directory: WorkDirectory, uid: u32) {
-        if let Some(path) = directory.to_be_removed() {
+        if let Some(path) = directory.into_removable() {
             self.lookers
                 .clear(uid, &[], || drop(std::fs::remove_dir_all(path)));
         }

@@ -39,7 +39,7 @@ impl WorkDirectory {
         let made = WorkDirectory { path, top, keep };
         if let Err(error) = made.furnish(steps) {
             // Nobody else has written to it yet.
-            let _ = dir::clear(made.top()).and_then(|_| Ok(std::fs::remove_dir(&made.path)));
+            let _ = dir::clear(made.top()).map(|_| std::fs::remove_dir(&made.path));
             return Err(error);
         }
         Ok(made)
@@ -135,7 +135,7 @@ impl WorkDirectory {
     }
 
     /// What is to be removed now that it is of no more use, if it is not to be kept.
-    pub(crate) fn to_be_removed(self) -> Option<PathBuf> {
+    pub(crate) fn into_removable(self) -> Option<PathBuf> {
         (!self.keep).then_some(self.path)
     }
 }
