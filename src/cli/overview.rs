@@ -338,11 +338,11 @@ mod tests {
         assert_eq!(
             table(&status(), Sort::Busy, None, false),
             "forkyard 1, pid 1, f\n\n\
-             POOL                        PM      STATE     BUSY  IDLE  MAX  QUEUE  REQUESTS  SLOW  MEMORY    CPU\n\
-             b-with-a-name-that-is-long  static  serving      3     1    4      2      1234     0   5 MiB  1.5 s\n\
-             a                           static  failing      1     1    4      2         5     0   5 MiB  1.5 s\n\
-             c                           -       down         0     0    0      -         0     0       -  0.0 s\n\
-             3 pools                                          4     2    8      4      1239     0  10 MiB  3.0 s\n\n\
+             POOL                        PM      STATE    BUSY  IDLE  MAX  QUEUE  REQUESTS  SLOW  MEMORY    CPU\n\
+             b-with-a-name-that-is-long  static  serving     3     1    4      2      1234     0   5 MiB  1.5 s\n\
+             a                           static  failing     1     1    4      2         5     0   5 MiB  1.5 s\n\
+             c                           -       down        0     0    0      -         0     0       -  0.0 s\n\
+             3 pools                                         4     2    8      4      1239     0  10 MiB  3.0 s\n\n\
              a: last error abc, requests are refused: it?fails\n\
              c: line 3 is wrong\n\
              /x.toml: skipped: no TOML\n"
@@ -370,7 +370,7 @@ mod tests {
         }
         let text = table(&status(), Sort::Name, Some(80), false);
         assert!(
-            text.contains("b-with-a-name-... static serving ") && text.contains("1.5 s\n"),
+            text.contains("b-with-a-name-t... static serving ") && text.contains("1.5 s\n"),
             "{text}"
         );
     }

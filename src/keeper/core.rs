@@ -254,7 +254,7 @@ mod tests {
             waits.push(wait.as_millis());
             now = now + wait;
         }
-        assert_eq!(waits, [100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600, 30000]);
+        assert_eq!(waits, [100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600, 51200]);
         assert_eq!(
             core.handle(KeeperEvent::Stop, now),
             KeeperAction::Leave(0),
