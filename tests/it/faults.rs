@@ -2,11 +2,8 @@
 
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::Params;
-use crate::support::{StopAtEnd, until};
-use std::fs::File;
+use crate::support::until;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 fn daemon(settings: &str) -> Daemon {
     let daemon =
@@ -161,39 +158,42 @@ fn noise_in_a_workers_pipes_disturbs_no_other_pool() {
     });
     daemon.write("ok.php", "<?php echo 'fine';");
     let worker = daemon.wait_for_workers("hostile", 1)[0];
-    let mut pipes: Vec<File> = std::fs::read_dir(format!("/proc/{worker}/fd"))
-        .expect("its descriptors")
-        .filter_map(Result::ok)
-        .filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to.to_string_lossy().starts_with("pipe:")))
-        .filter_map(|fd| {
-            File::options()
-                .write(true)
-                .custom_flags(nix::libc::O_NONBLOCK)
-                .open(fd.path())
-                .ok()
-        })
-        .collect();
-    assert!(pipes.len() >= 3, "child_accept, standard output, standard error");
-    let stop = AtomicBool::new(false);
-    let written = std::thread::scope(|scope| {
-        let end = StopAtEnd(&stop);
-        let flood = scope.spawn(|| {
-            let (mut state, mut written) = (5_u64, 0);
-            while !stop.load(Ordering::Relaxed) {
-                for pipe in &mut pipes {
-                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                    written += pipe.write(&state.to_be_bytes().repeat(500)).unwrap_or(0);
-                }
-            }
-            written
-        });
-        for _ in 0..50 {
-            assert_eq!(daemon.get("quiet", "ok.php").body(), "fine");
-        }
-        drop(end);
-        flood.join().expect("the flood")
-    });
-    assert!(written > 100_000, "{written} bytes are no flood");
+    // Sockets can't be opened by name.
+    let script = "import ctypes, os, socket, sys\n\
+        libc, pid, open_ones = ctypes.CDLL(None), int(sys.argv[1]), []\n\
+        for name in os.listdir(f'/proc/{pid}/fd'):\n    \
+            fd = libc.syscall(438, os.pidfd_open(pid), int(name), 0)\n    \
+            try:\n        \
+                one = socket.socket(fileno=fd)\n        \
+                if one.type == socket.SOCK_STREAM and not one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):\n            \
+                    open_ones.append(one)\n    \
+            except OSError:\n        \
+                pass\n\
+        print(len(open_ones), flush=True)\n\
+        written = 0\n\
+        while not os.path.exists(sys.argv[2]):\n    \
+            for one in open_ones:\n        \
+                try:\n            \
+                    written += one.send(os.urandom(8) * 500, socket.MSG_DONTWAIT)\n        \
+                except OSError:\n            \
+                    pass\n\
+        print(written)\n";
+    let stop = daemon.dir.join("stop");
+    let flood = std::process::Command::new("/usr/bin/python3")
+        .args(["-c", script, &worker.to_string()])
+        .arg(&stop)
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("python3");
+    for _ in 0..50 {
+        assert_eq!(daemon.get("quiet", "ok.php").body(), "fine");
+    }
+    std::fs::write(&stop, "").expect("stop");
+    let said = flood.wait_with_output().expect("the flood");
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    let numbers: Vec<u64> = said.lines().filter_map(|line| line.parse().ok()).collect();
+    assert!(numbers[0] >= 3, "accept-notify, standard output, standard error: {said}");
+    assert!(numbers[1] > 100_000, "{said} bytes are no flood");
     assert_eq!(daemon.get("hostile", "ok.php").body(), "fine");
     assert!(daemon.workers("hostile").len() <= 3 && daemon.workers("quiet").len() <= 3);
 }

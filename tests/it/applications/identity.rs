@@ -131,10 +131,10 @@ fn has_what_it_needs(application: &str, lock: &str) {
         .display()
         .to_string();
     let wanted = BTreeMap::from([
-        // Listening socket, both ends of the queue of kept connections, lines for the daemon's log.
-        ("socket:", 4),
-        // accept-notify and the stop pipe.
-        ("pipe:", 2),
+        // Listening socket, both ends of the queue of kept connections, lines for the daemon's log, accept-notify.
+        ("socket:", 5),
+        // The stop pipe.
+        ("pipe:", 1),
         ("anon_inode:[eventpoll]", 1),
         // Wakes the thread that watches held connections while a request runs.
         ("anon_inode:[eventfd]", 1),

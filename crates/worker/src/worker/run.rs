@@ -16,13 +16,13 @@ use crate::config::{Pool, ProcessManager};
 use crate::master::pool_restart::RestartReason;
 use crate::scoreboard::counters::ExitCause;
 use crate::scoreboard::{Reader, RequestStage, Slot, header};
-use crate::sys::fd::unread;
+use crate::sys::fd::{unread, unread_by_peer};
 use crate::sys::{Error, clock};
 use crate::tick::Tick;
 use forkyard_base::spread;
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -447,7 +447,10 @@ impl Worker {
     /// is not logged.
     fn end_output(&self) {
         let (output, error) = (io::stdout(), io::stderr());
-        let is_unread = unread(output.as_fd()) > 0 || unread(error.as_fd()) > 0;
+        // They are pipes or sockets.
+        let has_unread =
+            |fd: BorrowedFd<'_>| unread(fd) > 0 || unread_by_peer(fd).is_some_and(|bytes| bytes > 0);
+        let is_unread = has_unread(output.as_fd()) || has_unread(error.as_fd());
         if is_unread || header::has_unfinished(self.service.board.header()) {
             // Where no process reads any more, there is no line to end.
             let _ = nix::unistd::write(error.as_fd(), b"\n");
