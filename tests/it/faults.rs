@@ -3,7 +3,6 @@
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::Params;
 use crate::support::until;
-use std::io::Write;
 
 fn daemon(settings: &str) -> Daemon {
     let daemon =
@@ -192,7 +191,10 @@ fn noise_in_a_workers_pipes_disturbs_no_other_pool() {
     let said = flood.wait_with_output().expect("the flood");
     let said = String::from_utf8_lossy(&said.stdout).into_owned();
     let numbers: Vec<u64> = said.lines().filter_map(|line| line.parse().ok()).collect();
-    assert!(numbers[0] >= 3, "accept-notify, standard output, standard error: {said}");
+    assert!(
+        numbers[0] >= 3,
+        "accept-notify, standard output, standard error: {said}"
+    );
     assert!(numbers[1] > 100_000, "{said} bytes are no flood");
     assert_eq!(daemon.get("hostile", "ok.php").body(), "fine");
     assert!(daemon.workers("hostile").len() <= 3 && daemon.workers("quiet").len() <= 3);
