@@ -43,6 +43,10 @@ impl Executor {
             return;
         };
         let settings = &generation.settings;
+        // It runs none of the application's code, and reports itself how the program's start failed.
+        if matches!(settings.pool.application, Application::FastCgi(_)) {
+            return;
+        }
         let output = String::from_utf8_lossy(&worker.first_output)
             .trim_end()
             .to_owned();
