@@ -1,5 +1,5 @@
 # A preloader, or the workers of one, in the hands of an attacker. It takes the place of forkyard-php.
-import array, ctypes, errno, json, mmap, os, random, select, signal, socket, sys, time, traceback
+import array, ctypes, errno, json, mmap, os, random, signal, socket, sys, time, traceback
 
 KIND = os.environ["HOSTILE"]
 DIRECTORY = os.environ["DIRECTORY"]
@@ -178,13 +178,11 @@ def give_junk():
 
 def worker(slot):
     page = mmap.mmap(board, 4096, offset=4096 * (1 + slot))
-    while True:
-        try:
-            os.write(child_accept, (slot | 1 << 31).to_bytes(4, sys.byteorder))
-            break
-        except BlockingIOError:
-            # What others flood it with is read first.
-            select.select([], [child_accept], [])
+    try:
+        os.write(child_accept, (slot | 1 << 31).to_bytes(4, sys.byteorder))
+    except BlockingIOError:
+        # Others flood it: what a worker says of itself is lost, and it goes on.
+        pass
     leftover(page)
     give_junk()
     end = time.monotonic() + 0.3
