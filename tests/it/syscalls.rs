@@ -251,16 +251,21 @@ fn an_idle_daemon_makes_no_call() {
         assert!(daemon.get(pool, "hello.php").ended);
     }
     for pid in [daemon.pid(), worker] {
-        let calls = count(pid, &daemon.dir, || {
-            // Two seconds are long for anything that ticks.
-            let mut nothing = [];
-            let _ = nix::poll::poll(&mut nothing, 2_000_u16);
+        // What belongs to the start ends within the first of these times; what ticks has calls in each.
+        let mut seen = Vec::new();
+        let is_quiet = (0..3).any(|_| {
+            let calls = count(pid, &daemon.dir, || {
+                // Two seconds are long for anything that ticks.
+                let mut nothing = [];
+                let _ = nix::poll::poll(&mut nothing, 2_000_u16);
+            });
+            // strace itself ends the wait that it found the process in.
+            let is_idle = calls
+                .iter()
+                .all(|(name, count)| name == "epoll_wait" && *count <= 1);
+            seen.push(calls);
+            is_idle
         });
-        // strace itself ends the wait that it found the process in.
-        let more: Vec<_> = calls
-            .iter()
-            .filter(|(name, count)| *name != "epoll_wait" || **count > 1)
-            .collect();
-        assert!(more.is_empty(), "process {pid}: {calls:?}");
+        assert!(is_quiet, "process {pid}: {seen:?}");
     }
 }
