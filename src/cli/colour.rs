@@ -2,9 +2,6 @@
 
 use std::io::IsTerminal;
 
-/// What [`painted`] tells a terminal.
-pub(super) const SEQUENCES: [&str; 5] = ["\x1b[0m", "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m"];
-
 /// What a stretch of text is coloured for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hue {
@@ -17,16 +14,27 @@ pub(super) enum Hue {
 }
 
 impl Hue {
-    /// The number of SGR (ECMA-48, 8.3.117).
-    fn code(self) -> u8 {
+    /// The sequence of SGR (ECMA-48, 8.3.117).
+    const fn sequence(self) -> &'static str {
         match self {
-            Hue::Head => 1,
-            Hue::Bad => 31,
-            Hue::Good => 32,
-            Hue::Changing => 33,
+            Hue::Head => "\x1b[1m",
+            Hue::Bad => "\x1b[31m",
+            Hue::Good => "\x1b[32m",
+            Hue::Changing => "\x1b[33m",
         }
     }
 }
+
+/// What ends a colour.
+const END: &str = "\x1b[0m";
+/// What [`painted`] tells a terminal.
+pub(super) const SEQUENCES: [&str; 5] = [
+    END,
+    Hue::Head.sequence(),
+    Hue::Bad.sequence(),
+    Hue::Good.sequence(),
+    Hue::Changing.sequence(),
+];
 
 /// Whether standard output is to be coloured: it is a terminal that can, and the user has not set NO_COLOR.
 pub(super) fn is_wanted() -> bool {
@@ -45,7 +53,7 @@ pub(super) fn painted(line: &str, from: usize, to: usize, hue: Hue) -> String {
     }
     let (before, rest) = line.split_at(from);
     let (stretch, after) = rest.split_at(to - from);
-    format!("{before}\x1b[{}m{stretch}\x1b[0m{after}", hue.code())
+    format!("{before}{}{stretch}{END}{after}", hue.sequence())
 }
 
 #[cfg(test)]

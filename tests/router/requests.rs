@@ -138,11 +138,7 @@ fn a_request_that_trickles_in_is_served() {
     let stand = Stand::start(&["shop"], &["max=1"]);
     let mut wire = Vec::new();
     let params = stand.params("shop", "");
-    let pairs: Vec<(&[u8], &[u8])> = params
-        .0
-        .iter()
-        .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
-        .collect();
+    let pairs = params.pairs();
     let request = forkyard::fastcgi::Request {
         keep: true,
         params: &pairs,

@@ -50,6 +50,14 @@ impl Params {
         )
     }
 
+    /// Names and values, as a request has them.
+    pub fn pairs(&self) -> Vec<(&[u8], &[u8])> {
+        let pairs = self.0.iter();
+        pairs
+            .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
+            .collect()
+    }
+
     /// The same with one changed or added.
     pub fn with(mut self, name: &str, value: &str) -> Params {
         match self.0.iter_mut().find(|(n, _)| n == name) {
@@ -186,11 +194,7 @@ impl Client {
     /// Sends a request.
     pub fn send(&mut self, params: &Params, body: &[u8]) -> io::Result<()> {
         let mut wire = Vec::new();
-        let pairs: Vec<(&[u8], &[u8])> = params
-            .0
-            .iter()
-            .map(|(n, v)| (n.as_bytes(), v.as_bytes()))
-            .collect();
+        let pairs = params.pairs();
         let request = Request {
             keep: self.keep,
             params: &pairs,

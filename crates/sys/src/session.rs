@@ -2,6 +2,7 @@
 
 use super::error::{Named, Result};
 use super::pidfd;
+use super::process::{self, Stat};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, getsid, setpgid};
@@ -19,14 +20,6 @@ pub struct Leader {
     pub pid: i32,
     /// Its session's.
     pub session: i32,
-}
-
-/// A process, as /proc/PID/stat has it. Nothing that a process does can hold its reader up.
-#[derive(Debug, Clone, Copy)]
-struct Stat {
-    has_ended: bool,
-    group: i32,
-    session: i32,
 }
 
 impl Leader {
@@ -82,9 +75,11 @@ pub fn kill_rest(leaders: &[Leader]) -> usize {
         let mut any = false;
         for (pid, leader) in members(leaders) {
             // The descriptor first: what is read after it is of this process.
-            let Ok(process) = pidfd::open(pid) else { continue };
-            let is_member = stat(pid).is_some_and(|stat| !stat.has_ended && leader.has(&stat));
-            if is_member && pidfd::send_signal(process.as_fd(), Signal::SIGKILL).is_ok() {
+            let Ok(descriptor) = pidfd::open(pid) else {
+                continue;
+            };
+            let is_member = living(pid).is_some_and(|stat| leader.has(&stat));
+            if is_member && pidfd::send_signal(descriptor.as_fd(), Signal::SIGKILL).is_ok() {
                 (any, killed) = (true, killed + 1);
             }
         }
@@ -106,8 +101,8 @@ pub fn members(leaders: &[Leader]) -> Vec<(i32, Leader)> {
     let pids = entries
         .map_while(std::result::Result::ok)
         .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let living = pids.filter_map(|pid| Some((pid, stat(pid).filter(|stat| !stat.has_ended)?)));
-    let found = living.flat_map(|(pid, stat)| {
+    let processes = pids.filter_map(|pid| Some((pid, living(pid)?)));
+    let found = processes.flat_map(|(pid, stat)| {
         let own = leaders.iter().filter(move |leader| leader.has(&stat));
         own.map(move |leader| (pid, *leader))
     });
@@ -121,17 +116,9 @@ pub fn members(leaders: &[Leader]) -> Vec<(i32, Leader)> {
         .collect()
 }
 
-fn stat(pid: i32) -> Option<Stat> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may have anything in it. Then come state, parent, group and session (proc(5)).
-    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
-    let state = fields.next()?;
-    let mut numbers = fields.skip(1).map_while(|field| field.parse().ok());
-    Some(Stat {
-        has_ended: matches!(state, "Z" | "X"),
-        group: numbers.next()?,
-        session: numbers.next()?,
-    })
+/// A process that has not ended.
+fn living(pid: i32) -> Option<Stat> {
+    process::stat(pid).filter(|stat| !matches!(stat.state, 'Z' | 'X'))
 }
 
 #[cfg(test)]
@@ -248,6 +235,6 @@ mod tests {
     }
 
     fn runs(pid: i32) -> bool {
-        stat(pid).is_some_and(|stat| !stat.has_ended)
+        living(pid).is_some()
     }
 }

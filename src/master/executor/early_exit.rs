@@ -39,14 +39,13 @@ impl Executor {
         if worker.up || worker.told.is_some() || exit == Exit::Unknown || exit.is_from_outside() {
             return;
         }
+        if self.has_told_of_start(worker) {
+            return;
+        }
         let Some(generation) = self.pools.generations.get(&worker.generation) else {
             return;
         };
         let settings = &generation.settings;
-        // It runs none of the application's code, and reports itself how the program's start failed.
-        if matches!(settings.pool.application, Application::FastCgi(_)) {
-            return;
-        }
         let output = String::from_utf8_lossy(&worker.first_output)
             .trim_end()
             .to_owned();
@@ -85,6 +84,20 @@ impl Executor {
             epoch_s: clock::epoch_seconds(),
             pools: vec![name],
         });
+    }
+}
+
+impl Executor {
+    /// Whether a worker, or one beside it, has told itself since its start why a program can't be started.
+    fn has_told_of_start(&mut self, worker: &WorkerProcess) -> bool {
+        // What it said last may not have been read.
+        self.pools.hear_reports(worker.generation);
+        let Some(generation) = self.pools.generations.get(&worker.generation) else {
+            return false;
+        };
+        let is_told = matches!(generation.settings.pool.application, Application::FastCgi(_));
+        let last = self.pools.errors.last(&generation.settings.pool.name);
+        is_told && last.is_some_and(|kept| kept.report.ended >= worker.begun)
     }
 }
 

@@ -93,8 +93,7 @@ impl Executor {
                 .or(sockets.lost)
                 .and_then(|id| self.pools.by_id.get(&id));
             let open = known.and_then(|pool| pool.http.as_ref());
-            let is_shut_down = |open: &Listener| open.is_ours() && open.state() == ListenerState::ShutDown;
-            let is_other = open.is_none_or(|open| open.address != wanted.address || is_shut_down(open));
+            let is_other = open.is_none_or(|open| open.address != wanted.address || is_own_shut_down(open));
             if is_other || sockets.lost.is_some() {
                 match bind(wanted, &mut self.handover.inherited) {
                     Ok(listener) => sockets.http = Some(listener),
@@ -113,7 +112,9 @@ impl Executor {
     pub(super) fn empty_socket(&mut self, from: PoolId, to: PoolId, has_router: bool) {
         let name = self.pools.pool_name(to).to_owned();
         let mut passed = 0;
-        if !has_router {
+        let is_shut_down = self.pools.socket_state_of(Some(from)) == Some(ListenerState::ShutDown);
+        // What waited at a socket that was shut down was refused with it.
+        if !has_router && !is_shut_down {
             if let Err(error) = self.open_queue(to) {
                 log::error!("[pool {name}] connections that wait at the old socket are lost: {error}");
             }
@@ -134,7 +135,6 @@ impl Executor {
             0 => String::new(),
             count => format!("; {count} connections that waited go over"),
         };
-        let is_shut_down = self.pools.socket_state_of(Some(from)) == Some(ListenerState::ShutDown);
         let what = if is_shut_down {
             "socket was shut down"
         } else {
@@ -147,12 +147,10 @@ impl Executor {
 impl Pools {
     /// Whether a reload binds the pool's socket again.
     pub(super) fn has_lost_socket(&self, pool: &Pool) -> bool {
-        let state = self.socket_state_of(self.pool_listening_as(pool));
-        let http = self
-            .pool_listening_as(pool)
-            .and_then(|id| self.by_id.get(&id)?.http.as_ref());
-        let is_http_lost = http.is_some_and(|http| http.is_ours() && http.state() == ListenerState::ShutDown);
-        is_http_lost || state.is_some_and(|state| state != ListenerState::Open)
+        let known = self.pool_listening_as(pool);
+        let state = self.socket_state_of(known);
+        let http = known.and_then(|id| self.by_id.get(&id)?.http.as_ref());
+        http.is_some_and(is_own_shut_down) || state.is_some_and(|state| state != ListenerState::Open)
     }
 
     /// What became of a pool's own socket.
@@ -194,9 +192,6 @@ impl Pools {
             return Ok(0);
         };
         let mut connections: Vec<OwnedFd> = Vec::new();
-        if old.state() == ListenerState::ShutDown {
-            return Ok(0);
-        }
         while connections.len() < MAX_PASSED {
             match socket::accept(old.socket.as_fd())? {
                 Some(connection) => connections.push(connection),
@@ -209,6 +204,11 @@ impl Pools {
         }
         Ok(connections.len())
     }
+}
+
+/// Whether code of the pool has shut down a socket that the daemon can bind again.
+fn is_own_shut_down(listener: &Listener) -> bool {
+    listener.is_ours() && listener.state() == ListenerState::ShutDown
 }
 
 fn problem(state: ListenerState, error: &ListenError) -> String {

@@ -298,11 +298,7 @@ fn what_has_come_of_a_body_is_given_in_one_piece() {
     let params = params("pieces", "")
         .with("REQUEST_METHOD", "POST")
         .with("CONTENT_LENGTH", "150000");
-    let pairs: Vec<(&[u8], &[u8])> = params
-        .0
-        .iter()
-        .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
-        .collect();
+    let pairs = params.pairs();
     let encoded = |body: &[u8]| {
         let mut wire = Vec::new();
         let request = Request {

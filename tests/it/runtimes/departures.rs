@@ -168,11 +168,7 @@ impl Place {
             .with("HTTP_CONNECTION", "Upgrade")
             .with("HTTP_SEC_WEBSOCKET_VERSION", "13")
             .with("HTTP_SEC_WEBSOCKET_KEY", "dGhlIHNhbXBsZSBub25jZQ==");
-        let pairs: Vec<(&[u8], &[u8])> = params
-            .0
-            .iter()
-            .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
-            .collect();
+        let pairs = params.pairs();
         let mut wire = Vec::new();
         let request = Request {
             params: &pairs,

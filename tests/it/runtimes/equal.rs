@@ -190,11 +190,7 @@ impl Site {
     /// A request whose body has yet to come, and what is missing.
     fn hold(&self) -> (Client, Vec<u8>) {
         let params = self.params();
-        let pairs: Vec<(&[u8], &[u8])> = params
-            .0
-            .iter()
-            .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
-            .collect();
+        let pairs = params.pairs();
         let encoded = |body: &[u8]| {
             let mut wire = Vec::new();
             let request = forkyard::fastcgi::Request {

@@ -75,11 +75,7 @@ fn a_refused_upload_by_fastcgi_is_no_reason_to_complain() {
             let params = Params::get(&site.daemon.dir, "", "")
                 .with("REQUEST_METHOD", "POST")
                 .with("CONTENT_LENGTH", &length);
-            let pairs: Vec<(&[u8], &[u8])> = params
-                .0
-                .iter()
-                .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
-                .collect();
+            let pairs = params.pairs();
             let mut wire = Vec::new();
             let request = Request {
                 params: &pairs,

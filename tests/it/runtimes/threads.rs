@@ -426,11 +426,7 @@ fn a_client_that_leaves_or_falls_silent_in_its_body_frees_its_thread() {
                 .with("REQUEST_METHOD", "POST")
                 .with("CONTENT_LENGTH", "10");
             let mut client = daemon.client("www");
-            let pairs: Vec<(&[u8], &[u8])> = params
-                .0
-                .iter()
-                .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
-                .collect();
+            let pairs = params.pairs();
             let mut wire = Vec::new();
             let request = Request {
                 params: &pairs,

@@ -113,7 +113,12 @@ impl Manager {
             ProcessManager::Ondemand { .. } if !is_trial => {
                 GenerationState::Measuring(self.take_snapshot(old, step))
             }
-            _ => GenerationState::Warming(policy::warm(policy.pm, counts.kept, counts.kept)),
+            ProcessManager::Ondemand { .. }
+            | ProcessManager::Static { .. }
+            | ProcessManager::Dynamic { .. }
+            | ProcessManager::Ordered { .. } => {
+                GenerationState::Warming(policy::warm(policy.pm, counts.kept, counts.kept))
+            }
         };
         self.generations
             .insert(id, Generation::new(pool_id, policy, state));

@@ -5,6 +5,7 @@
 //! systemd that does not know the latter starts the daemon in the group itself: also the next one, after a kill, while workers
 //! of the one before still hold `pools`. The kernel refuses that, so there are no groups then.
 
+use crate::sys::process;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -122,9 +123,7 @@ fn is_keeper(pid: u32) -> bool {
 }
 
 fn parent(pid: u32) -> Option<u32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_whitespace().nth(1)?.parse().ok()
+    u32::try_from(process::parent(i32::try_from(pid).ok()?)?).ok()
 }
 
 /// The directory of this process's group, by /proc/self/cgroup and /proc/self/mountinfo.

@@ -1,6 +1,6 @@
 //! Which processes belong together, as /proc tells (proc(5)).
 
-use crate::sys::process::{Apart, ApartProgress, Finding};
+use crate::sys::process::{self, Apart, ApartProgress, Finding};
 use crate::sys::{clock, pidfd};
 use crate::tick::Tick;
 use std::collections::BTreeSet;
@@ -60,7 +60,7 @@ impl Search {
         for pid in self.next_part(|| children(own), |pid| pid == session || is_known(pid)) {
             // The descriptor first: what is read after it is of this process, if it still lives then.
             let Ok(process) = pidfd::open(pid) else { continue };
-            match stat(pid) {
+            match process::stat(pid) {
                 Some(stat) if stat.parent != own => {}
                 Some(stat) if stat.session == session => found.push(process),
                 Some(stat) if stat.state != 'Z' => others.push((pid, process)),
@@ -164,27 +164,6 @@ fn members(pid: i32, mark: &[u8]) -> Vec<i32> {
     let orphans = children(own).into_iter().filter(|child| *child != pid);
     family.extend(orphans.filter(|child| is_marked(*child, mark)));
     family
-}
-
-struct Stat {
-    state: char,
-    parent: i32,
-    session: i32,
-}
-
-fn stat(pid: i32) -> Option<Stat> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may have anything in it.
-    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
-    let state = fields.next()?.chars().next()?;
-    let parent = fields.next()?.parse().ok()?;
-    // The process group is between them.
-    let session = fields.nth(1)?.parse().ok()?;
-    Some(Stat {
-        state,
-        parent,
-        session,
-    })
 }
 
 fn children(pid: i32) -> Vec<i32> {

@@ -158,26 +158,48 @@ pub fn is_child(pid: i32) -> bool {
     pid > 0 && nix::sys::wait::waitid(nix::sys::wait::Id::Pid(Pid::from_raw(pid)), flags).is_ok()
 }
 
-/// What a process is at: the letter of proc(5), `stat`; `None`: there is no such process.
+/// A process, by proc(5), `stat`. Nothing that the process does can hold up who reads it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stat {
+    /// What it is at: `R`, `S`, `D`, `Z`, ….
+    pub state: char,
+    /// Its parent.
+    pub parent: i32,
+    /// Its process group.
+    pub group: i32,
+    /// Its session.
+    pub session: i32,
+    /// When it started, in clock ticks since boot. With its number it names a process for as long as the machine runs.
+    pub start_time: u64,
+}
+
+/// A process as it is now; `None`: there is no such process.
+pub fn stat(pid: i32) -> Option<Stat> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The command is in parentheses, and may have any in it. Field 3 follows it.
+    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+    Some(Stat {
+        state: fields.first()?.chars().next()?,
+        parent: fields.get(1)?.parse().ok()?,
+        group: fields.get(2)?.parse().ok()?,
+        session: fields.get(3)?.parse().ok()?,
+        start_time: fields.get(19)?.parse().ok()?,
+    })
+}
+
+/// [`Stat::state`] of a process.
 pub fn state(pid: i32) -> Option<char> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Field 3; the command before it is in parentheses, and may have any in it.
-    stat.rsplit(')').next()?.trim_start().chars().next()
+    stat(pid).map(|stat| stat.state)
 }
 
-/// The parent of a process; `None`: there is no such process.
+/// [`Stat::parent`] of a process.
 pub fn parent(pid: i32) -> Option<i32> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // proc(5): field 4.
-    stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()
+    stat(pid).map(|stat| stat.parent)
 }
 
-/// When a process started, in clock ticks since boot; `None`: there is no such process. With its number it names a process
-/// for as long as the machine runs.
+/// [`Stat::start_time`] of a process.
 pub fn start_time(pid: i32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // proc(5): field 22; the part after the command, which is in parentheses, begins with field 3.
-    stat.rsplit(')').next()?.split_whitespace().nth(19)?.parse().ok()
+    stat(pid).map(|stat| stat.start_time)
 }
 
 /// The real user of a process; `None`: it is gone.

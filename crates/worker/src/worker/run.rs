@@ -447,9 +447,8 @@ impl Worker {
     /// is not logged.
     fn end_output(&self) {
         let (output, error) = (io::stdout(), io::stderr());
-        // They are pipes or sockets.
-        let has_unread =
-            |fd: BorrowedFd<'_>| unread(fd) > 0 || unread_by_peer(fd).is_some_and(|bytes| bytes > 0);
+        // They are sockets or pipes.
+        let has_unread = |fd: BorrowedFd<'_>| unread_by_peer(fd).unwrap_or_else(|| unread(fd)) > 0;
         let is_unread = has_unread(output.as_fd()) || has_unread(error.as_fd());
         if is_unread || header::has_unfinished(self.service.board.header()) {
             // Where no process reads any more, there is no line to end.
