@@ -140,11 +140,8 @@ fn a_worker_of_a_wrapped_application_names_its_sender_and_keeps_its_own_handler(
                 if environ['QUERY_STRING']:\n        signal.signal(signal.SIGUSR1, lambda *_: None)\n        os.kill(os.getpid(), signal.SIGUSR1)\n    \
                 start_response('200 OK', [('Content-Type', 'text/plain')])\n    \
                 return [f'{os.getpid()} {signal.getsignal(signal.SIGTERM)!r}'.encode()]\n";
-        std::fs::write(dir.join("wsgi.py"), text).expect("write");
-        let application = format!(
-            "runtime = \"wsgi\"\nroot = {:?}\nstartup_file = \"wsgi.py\"\n",
-            dir
-        );
+        std::fs::write(dir.join("passenger_wsgi.py"), text).expect("write");
+        let application = format!("runtime = \"wsgi\"\nroot = {:?}\n", dir);
         pool(dir, "www", SETTINGS, &application)
     });
     let first = daemon.get("www", "x").body();
