@@ -1,4 +1,4 @@
-"""A Flask application of one page: a session and a template."""
+"""A Flask application: a page with a session and a template, and one that computes for about 50 ms."""
 
 from flask import Flask, render_template_string, session
 
@@ -13,3 +13,8 @@ def page():
     session["seen"] = True
     rows = [{"number": number, "name": f"row {number} & more"} for number in range(50)]
     return render_template_string(PAGE, title="A page", rows=rows)
+
+
+@app.route("/compute")
+def compute():
+    return {"sum": sum(number * number for number in range(1_000_000))}

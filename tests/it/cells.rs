@@ -1,0 +1,451 @@
+//! Every runtime, in every kind of pool, with a worker and without: code that is broken takes the place of none that serves, is
+//! refused with an id where none serves, and is replaced once it is mended.
+
+use crate::support::daemon::{Daemon, forkyard, make_writable, pool};
+use crate::support::fcgi::{Answer, Params};
+use crate::support::{is_root, place_library, until};
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+
+/// The user of applications in application pools: www-data.
+const OWNER: u32 = 33;
+
+struct Runtime {
+    name: &'static str,
+    file: &'static str,
+    /// `VALUE` is what it answers.
+    good: &'static str,
+    broken: &'static str,
+    /// Keys of the pool's application.
+    keys: &'static str,
+    /// Keys of `forkyard.toml`.
+    own: &'static str,
+    in_pool: Expected,
+    in_application_pool: Expected,
+}
+
+/// What a restart and a request do with broken code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expected {
+    /// It is tried before it serves.
+    Tried,
+    /// There is nothing to try: each request runs the code anew.
+    RunsAnew,
+    /// An application pool has no such applications, and says which keys it does not know.
+    Unknown,
+}
+
+const KINDS: [(&str, &str); 4] = [
+    ("static", "pm = \"static\"\nmax_children = 1\n"),
+    (
+        "dynamic",
+        "pm = \"dynamic\"\nmax_children = 2\nstart_servers = 1\nmin_spare_servers = 1\nmax_spare_servers = 1\n",
+    ),
+    ("ondemand", "pm = \"ondemand\"\nmax_children = 1\n"),
+    ("applications", ""),
+];
+
+const NODE: &str = "require('http').createServer((_, response) => response.end('VALUE')).listen(process.env.PORT, '127.0.0.1')\n";
+const NODE_BROKEN: &str = "throw new Error('no');\n";
+const ASGI: &str = "async def app(scope, receive, send):\n    \
+        if scope['type'] == 'lifespan':\n        \
+            await receive()\n        \
+            await send({'type': 'lifespan.startup.complete'})\n        \
+            await receive()\n        \
+            await send({'type': 'lifespan.shutdown.complete'})\n        \
+            return\n    \
+        await send({'type': 'http.response.start', 'status': 200, 'headers': []})\n    \
+        await send({'type': 'http.response.body', 'body': b'VALUE'})\n";
+const ASGI_BROKEN: &str = "async def app(scope, receive, send):\n    \
+        await receive()\n    \
+        await send({'type': 'lifespan.startup.failed', 'message': 'no'})\n";
+const FASTCGI: &str = r#"
+import socket, struct
+
+def record(kind, content):
+    return struct.pack(">BBHHBB", 1, kind, 1, len(content), 0, 0) + content
+
+def take(connection, count):
+    data = b""
+    while len(data) < count:
+        more = connection.recv(count - len(data))
+        if not more:
+            return None
+        data += more
+    return data
+
+listener = socket.socket(fileno=0)
+while True:
+    connection, _ = listener.accept()
+    while (head := take(connection, 8)):
+        _, kind, _, length, padding, _ = struct.unpack(">BBHHBB", head)
+        take(connection, length + padding)
+        if kind == 5 and not length:
+            page = b"Content-Type: text/plain\r\n\r\nVALUE"
+            connection.sendall(record(6, page) + record(6, b"") + record(3, bytes(8)))
+            break
+    connection.close()
+"#;
+
+const RUNTIMES: [Runtime; 10] = [
+    Runtime {
+        name: "php",
+        file: "index.php",
+        good: "<?php echo 'VALUE';",
+        broken: "<?php throw new Exception('no');",
+        keys: "",
+        own: "",
+        in_pool: Expected::RunsAnew,
+        in_application_pool: Expected::RunsAnew,
+    },
+    Runtime {
+        name: "php",
+        file: "worker.php",
+        good: "<?php while (forkyard_handle_request(function () { echo 'VALUE'; })) {}\n",
+        broken: "<?php throw new Exception('no');\n",
+        keys: "worker = \"ROOT/worker.php\"\nworker_mode = \"loop\"\n",
+        own: "worker = \"ROOT/worker.php\"\nworker_mode = \"loop\"\n",
+        in_pool: Expected::Tried,
+        in_application_pool: Expected::Unknown,
+    },
+    Runtime {
+        name: "php",
+        file: "worker.php",
+        good: "<?php while (forkyard_handle_request(function () { echo 'VALUE'; })) {}\n",
+        broken: "<?php throw new Exception('no');\n",
+        keys: "worker = \"ROOT/worker.php\"\nworker_mode = \"snapshot\"\n",
+        own: "worker = \"ROOT/worker.php\"\nworker_mode = \"snapshot\"\n",
+        in_pool: Expected::Tried,
+        in_application_pool: Expected::Unknown,
+    },
+    Runtime {
+        name: "wsgi",
+        file: "wsgi.py",
+        good: "def application(environ, start):\n    start('200 OK', [])\n    return [b'VALUE']\n",
+        broken: "import no_such_module\n",
+        keys: "",
+        own: "",
+        in_pool: Expected::Tried,
+        in_application_pool: Expected::Tried,
+    },
+    Runtime {
+        name: "asgi",
+        file: "main.py",
+        good: ASGI,
+        broken: ASGI_BROKEN,
+        keys: "entry = \"main:app\"\n",
+        own: "entry = \"main:app\"\n",
+        in_pool: Expected::Tried,
+        in_application_pool: Expected::Tried,
+    },
+    Runtime {
+        name: "rack",
+        file: "config.ru",
+        good: "run ->(env) { [200, {}, ['VALUE']] }\n",
+        broken: "raise 'no'\n",
+        keys: "",
+        own: "",
+        in_pool: Expected::Tried,
+        in_application_pool: Expected::Tried,
+    },
+    Runtime {
+        name: "node",
+        file: "app.js",
+        good: NODE,
+        broken: NODE_BROKEN,
+        keys: "",
+        own: "",
+        in_pool: Expected::Tried,
+        in_application_pool: Expected::Tried,
+    },
+    Runtime {
+        name: "http",
+        file: "serve.js",
+        good: NODE,
+        broken: NODE_BROKEN,
+        keys: "start_command = \"node serve.js\"\n",
+        own: "start_command = \"node serve.js\"\n",
+        in_pool: Expected::Tried,
+        in_application_pool: Expected::Tried,
+    },
+    Runtime {
+        name: "fastcgi",
+        file: "app.py",
+        good: FASTCGI,
+        broken: "raise OSError('no')\n",
+        keys: "start_command = \"python3 app.py\"\n",
+        own: "start_command = \"python3 app.py\"\n",
+        in_pool: Expected::Tried,
+        in_application_pool: Expected::Tried,
+    },
+    Runtime {
+        name: "cgi",
+        file: "run.cgi",
+        good: "#!/bin/sh\nprintf 'Content-Type: text/plain\\r\\n\\r\\nVALUE'\n",
+        broken: "#!/bin/sh\nexit 1\n",
+        keys: "",
+        own: "entry = \"run.cgi\"\n",
+        in_pool: Expected::RunsAnew,
+        in_application_pool: Expected::RunsAnew,
+    },
+];
+
+/// Whether the cell's application serves already when its code breaks. Of two neighbours one does.
+fn has_a_worker(runtime: usize, kind: usize) -> bool {
+    (runtime + kind) % 2 == 0
+}
+
+/// Which values of two axes occur together in the cells that are tried.
+#[test]
+fn every_pair_of_values_is_tried() {
+    let mut of_runtimes = BTreeSet::new();
+    let mut of_kinds = BTreeSet::new();
+    for runtime in 0..RUNTIMES.len() {
+        for kind in 0..KINDS.len() {
+            of_runtimes.insert((runtime, has_a_worker(runtime, kind)));
+            of_kinds.insert((kind, has_a_worker(runtime, kind)));
+        }
+    }
+    assert_eq!(of_runtimes.len(), 2 * RUNTIMES.len());
+    assert_eq!(of_kinds.len(), 2 * KINDS.len());
+}
+
+struct Cell<'a> {
+    daemon: &'a Daemon,
+    runtime: &'a Runtime,
+    kind: &'static str,
+    root: PathBuf,
+}
+
+impl Cell<'_> {
+    /// A new file in the place of the old one, with the owner's name.
+    fn write(&self, source: &str) {
+        let place = self.root.join(self.runtime.file);
+        crate::support::write_program(&place, source);
+        give(&place);
+    }
+
+    fn ask(&self) -> Answer {
+        let mut params = Params::get(&self.root, self.runtime.file, "");
+        if self.kind == "applications" {
+            params = params.with("FORKYARD_APP_ROOT", &self.root.display().to_string());
+        }
+        let mut client = self.daemon.client(self.kind);
+        client.request(&params, b"").expect("an answer")
+    }
+
+    fn answers(&self, value: &str) {
+        let answer = self.ask();
+        let whole = answer.text();
+        assert_eq!(answer.body(), value, "{self}: {whole}\n{}", self.daemon.log());
+    }
+
+    /// The id of the error that a visitor is told.
+    fn refused(&self) -> String {
+        let answer = self.ask();
+        match answer.body().split_once("Error ID: ") {
+            Some((_, id)) => id.trim().to_owned(),
+            None => answer.error_id(),
+        }
+    }
+
+    fn command(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let output = forkyard(arguments, &self.daemon.dir).output().expect("forkyard");
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+    }
+
+    fn restart(&self, wanted: i32) {
+        let root = self.root.display().to_string();
+        let name = match self.kind {
+            "applications" => &root,
+            pool => pool,
+        };
+        let (code, text) = self.command(&["restart", name, "--wait"]);
+        assert_eq!(code, Some(wanted), "{self}: {text}\n{}", self.daemon.log());
+    }
+
+    fn is_tried(&self, serves: bool) {
+        if serves {
+            self.answers("one");
+            self.write(self.runtime.broken);
+            self.restart(70);
+            self.answers("one");
+        } else {
+            self.write(self.runtime.broken);
+            let id = self.refused();
+            let (code, text) = self.command(&["error", &id]);
+            assert_eq!(code, Some(0), "{self}: {text}");
+            if self.kind != "applications" {
+                let (code, text) = self.command(&["health", "--ready"]);
+                let names_it = text.contains(&format!("{}: failing", self.kind));
+                assert!(code != Some(0) && names_it, "{self}: {code:?} {text}");
+            }
+        }
+        self.write(&self.runtime.good.replace("VALUE", "two"));
+        self.restart(0);
+        self.answers("two");
+    }
+
+    fn is_unknown(&self) {
+        let (_, text) = self.command(&["error", &self.refused()]);
+        assert!(text.contains("worker: unknown key"), "{self}: {text}");
+    }
+
+    fn runs_anew(&self, serves: bool) {
+        if serves {
+            self.answers("one");
+        }
+        self.write(self.runtime.broken);
+        until("the broken code", || {
+            (!self.ask().body().contains("one")).then_some(())
+        });
+        self.restart(0);
+        self.write(&self.runtime.good.replace("VALUE", "two"));
+        until("the code that is mended", || {
+            (self.ask().body() == "two").then_some(())
+        });
+    }
+}
+
+impl std::fmt::Display for Cell<'_> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{} {:?} {}", self.runtime.name, self.runtime.keys, self.kind)
+    }
+}
+
+fn give(place: &Path) {
+    if is_root() {
+        chown(place, Some(OWNER), Some(OWNER)).expect("chown");
+    }
+}
+
+/// A directory for each kind of pool; an application pool's has its settings with it.
+fn configure(dir: &Path, runtime: &Runtime) -> String {
+    let place = dir.display();
+    let mut text = format!("[global]\ncontrol = \"{place}/control.sock\"\n");
+    for (kind, pm) in KINDS {
+        let root = root(dir, kind);
+        fs::create_dir_all(&root).expect("mkdir");
+        let keys = |keys: &str| {
+            let keys = keys.replace("ROOT", &root.display().to_string());
+            format!("runtime = \"{}\"\n{keys}", runtime.name)
+        };
+        if kind == "applications" {
+            fs::write(root.join("forkyard.toml"), keys(runtime.own)).expect("settings");
+            give(&root.join("forkyard.toml"));
+            give(&root);
+            text += &format!(
+                "[pool.{kind}]\nlisten = {{ address = \"{place}/{kind}.sock\", mode = \"0666\" }}\n\
+                 routing = \"application\"\n[pool.{kind}.applications]\ndirectories = [\"{place}/apps\"]\n\
+                 min_uid = 1\nstat_throttle_rate = 0\n"
+            );
+            continue;
+        }
+        make_writable(&root);
+        let more = match runtime.name {
+            "php" => format!("version = {:?}\n", env!("FORKYARD_PHP")),
+            _ => format!("root = {:?}\n", root.display().to_string()),
+        };
+        text += &pool(dir, kind, pm, &format!("{}{more}", keys(runtime.keys)));
+    }
+    text
+}
+
+fn root(dir: &Path, kind: &str) -> PathBuf {
+    match kind {
+        "applications" => dir.join("apps").join("site"),
+        kind => dir.join(kind),
+    }
+}
+
+fn every_kind_of_pool(at: usize) {
+    place_library();
+    let runtime = &RUNTIMES[at];
+    let daemon = Daemon::start(|dir| {
+        let text = configure(dir, runtime);
+        for (kind, _) in KINDS.iter().enumerate() {
+            let root = root(dir, KINDS[kind].0);
+            let source = match has_a_worker(at, kind) {
+                true => runtime.good.replace("VALUE", "one"),
+                false => runtime.broken.to_owned(),
+            };
+            let place = root.join(runtime.file);
+            crate::support::write_program(&place, &source);
+            give(&place);
+        }
+        text
+    });
+    for (place, (kind, _)) in KINDS.into_iter().enumerate() {
+        let root = root(&daemon.dir, kind);
+        let daemon = &daemon;
+        let cell = Cell {
+            daemon,
+            runtime,
+            kind,
+            root,
+        };
+        let serves = has_a_worker(at, place);
+        let expected = match kind {
+            "applications" => runtime.in_application_pool,
+            _ => runtime.in_pool,
+        };
+        match expected {
+            Expected::Tried => cell.is_tried(serves),
+            Expected::RunsAnew => cell.runs_anew(serves),
+            Expected::Unknown => cell.is_unknown(),
+        }
+    }
+}
+
+#[test]
+fn plain_php() {
+    every_kind_of_pool(0);
+}
+
+#[test]
+fn a_loop_of_php() {
+    every_kind_of_pool(1);
+}
+
+#[test]
+fn a_snapshot_of_php() {
+    every_kind_of_pool(2);
+}
+
+#[test]
+fn wsgi() {
+    every_kind_of_pool(3);
+}
+
+#[test]
+fn asgi() {
+    every_kind_of_pool(4);
+}
+
+#[test]
+fn rack() {
+    every_kind_of_pool(5);
+}
+
+#[test]
+fn node() {
+    every_kind_of_pool(6);
+}
+
+#[test]
+fn http() {
+    every_kind_of_pool(7);
+}
+
+#[test]
+fn fastcgi() {
+    every_kind_of_pool(8);
+}
+
+#[test]
+fn cgi() {
+    every_kind_of_pool(9);
+}
