@@ -14,7 +14,7 @@ const WORK: u64 = 8 << 20;
 /// `/run` of the daemon's name space.
 const RUN: u64 = 32 << 20;
 /// Fills its directories with one file and with many, before and after it listens, and says how much it has written.
-const PROGRAM: &str = r#"import os, socket
+const PROGRAM: &str = r#"import os, socket, threading
 def fill(directory):
     written = 0
     for number in range(100000):
@@ -33,9 +33,8 @@ said = [(0, 0), (0, 0)]
 if os.getuid() == 33:
     said = [fill(own), fill(work)]
 server.listen(8)
-more = (0, 0)
-while True:
-    client, _ = server.accept()
+def answer(client):
+    more = (0, 0)
     if client.recv(65536):
         if os.getuid() == 33:
             try:
@@ -46,6 +45,8 @@ while True:
         body = ' '.join(str(number) for pair in [*said, more] for number in pair).encode() + f' {os.getpid()}'.encode()
         client.sendall(b'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s' % (len(body), body))
     client.close()
+while True:
+    threading.Thread(target=answer, args=(server.accept()[0],), daemon=True).start()
 "#;
 
 fn start() -> (Daemon, tempfile::TempDir) {
