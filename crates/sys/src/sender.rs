@@ -60,7 +60,8 @@ impl Sent {
 }
 
 /// Has this process note who ends it. For a worker, after its signals are at their defaults. `early`: the file with the page, and
-/// where in it the words are, for the time before the page is mapped; it stays open until [`tell_in`].
+/// where in it the words are, for the time before the page is mapped; it stays open until
+/// [`Words::note_senders_at`](super::shm::Words::note_senders_at).
 pub fn install(early: Option<(BorrowedFd<'_>, u64)>) {
     let own = std::process::id() as i32;
     if OWNER.load(Ordering::Relaxed) == own {
@@ -90,7 +91,7 @@ pub fn install(early: Option<(BorrowedFd<'_>, u64)>) {
     }
 }
 
-/// From now on the words are these, which are mapped until [`forget`].
+/// From now on the words are these, which are mapped until `forget`.
 pub(crate) fn tell_in(place: &[AtomicU64; WORDS]) {
     PLACE.store(place.as_ptr().cast_mut(), Ordering::Release);
     FILE.store(-1, Ordering::Release);
