@@ -213,7 +213,7 @@ mod tests {
     fn servers_of_port_80_have_their_names() {
         let found = read(
             "# server { server_name no; }\nmap $a $b { default 1; }\nhttp { server {\n  server_name a.test \"b.test\"\n    c.test; # d\n  \
-             location / { set $x \"}\"; rewrite ^/${y}{1} /; }\n}\nserver { listen 443 ssl; server_name t.test; }\n\
+             location / { set $x \"}\"; rewrite ^/${y} /; }\n}\nserver { listen 443 ssl; server_name t.test; }\n\
              server { listen [::]:80 default_server; server_name _; } }",
         );
         assert_eq!(found.len(), 3);
