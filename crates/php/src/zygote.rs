@@ -17,7 +17,7 @@ use forkyard_spawn::setupper::{self, Notes};
 use forkyard_spawn::step::Step;
 use forkyard_sys::process::{Side, exit_now, fork_sibling, kill_if_orphaned};
 use forkyard_sys::shared_mappings::{self, Segment};
-use forkyard_sys::{self as sys, fd, program, rights, signal};
+use forkyard_sys::{self as sys, fd, program, rights, session, signal};
 use forkyard_sys::{heap, identity, image, title};
 use forkyard_worker::runtime::php::ini_snapshot::IniFiles;
 use forkyard_worker::runtime::php::protocol::{Answer, EXIT_START_FAILED};
@@ -286,8 +286,10 @@ impl Zygote {
         Ok(())
     }
 
-    /// In a worker: becomes what its pool says, and applies the pool's settings of PHP.
+    /// In a worker: becomes what its pool says, and applies the pool's settings of PHP. It leads a session: that of the zygote has
+    /// workers of other users.
     pub(crate) fn become_worker(&self, php: &Php, settings: &Settings) -> Result<(), Error> {
+        session::begin()?;
         match self.is_privileged {
             true => worker::apply_process_settings_in_child(settings)?,
             false => worker::apply_process_settings(settings)?,

@@ -14,6 +14,7 @@ mod names;
 mod parameters;
 mod ports;
 mod requests;
+mod sessions;
 mod sockets;
 mod within;
 
