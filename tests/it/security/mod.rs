@@ -15,6 +15,7 @@ mod parameters;
 mod ports;
 mod requests;
 mod sessions;
+mod smuggling;
 mod sockets;
 mod within;
 
