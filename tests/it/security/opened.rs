@@ -81,7 +81,8 @@ fn configuration(dir: &Path, setting: &str) -> String {
 fn assert_ignorant(daemon: &Daemon, case: &str) {
     daemon.write("env.php", "<?php echo 'knows ', getenv('SECRET') ?: 'nothing';");
     let said = daemon.get("app", "env.php").body();
-    let is_right = said == "knows nothing" || case.starts_with("env_file") && said.starts_with("Service Unavailable");
+    let is_right =
+        said == "knows nothing" || case.starts_with("env_file") && said.starts_with("Service Unavailable");
     assert!(is_right, "{case}: {said}\n{}", daemon.log());
 }
 
@@ -119,7 +120,7 @@ fn what_a_tenant_puts_in_the_place_of_a_file_is_not_root_s_file_at_a_start() {
 
 /// The same, while the daemon runs: at a reload, and when logs are opened anew.
 #[test]
-fn nor_later() {
+fn what_a_tenant_puts_there_later_is_not_root_s_file_either() {
     if needs_root() {
         return;
     }
