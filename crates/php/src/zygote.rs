@@ -267,8 +267,9 @@ impl Zygote {
     }
 
     /// In a worker, before it uses anything of PHP: puts the pool's memory in the place of what is shared, and OPcache's lock
-    /// with it.
+    /// with it. Leaves the session, in which workers of other users are.
     pub(crate) fn part_from_others(&self, memory: Option<OwnedFd>) -> Result<(), sys::Error> {
+        session::begin()?;
         let Some(memory) = memory else {
             if self.segments.is_empty() && self.lock.is_none() {
                 return Ok(());
@@ -286,10 +287,8 @@ impl Zygote {
         Ok(())
     }
 
-    /// In a worker: becomes what its pool says, and applies the pool's settings of PHP. It leads a session: that of the zygote has
-    /// workers of other users.
+    /// In a worker: becomes what its pool says, and applies the pool's settings of PHP.
     pub(crate) fn become_worker(&self, php: &Php, settings: &Settings) -> Result<(), Error> {
-        session::begin()?;
         match self.is_privileged {
             true => worker::apply_process_settings_in_child(settings)?,
             false => worker::apply_process_settings(settings)?,
