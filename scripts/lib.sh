@@ -27,6 +27,7 @@ php_here() {
 
 # The PHP that is built for and tested: that of this release. scripts/conformance --php sets another.
 php=${FORKYARD_PHP:-$(php_here)} || exit 1
+export FORKYARD_PHP=$php
 
 # Where cargo builds.
 target=${CARGO_TARGET_DIR:-target}

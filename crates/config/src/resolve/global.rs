@@ -6,11 +6,11 @@ use std::time::Duration;
 use crate::World;
 use crate::draft::{GlobalDraft, PoolText};
 use crate::flat_keys::{Field, Written};
+use crate::main_file::{SYSTEM_CONTROL, SYSTEM_INCLUDE, is_system};
 use crate::model::{
     Address, EmergencyRestart, Global, LogFormat, LogLevel, LogTarget, OnError, OnSigterm, Pool,
 };
 use crate::report::Report;
-use crate::system::{SYSTEM_CONTROL, SYSTEM_INCLUDE, is_system};
 use crate::units::{Text, Whole};
 use crate::value::quoted;
 
