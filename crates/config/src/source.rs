@@ -129,7 +129,7 @@ impl<'t> Source<'t> {
     /// Whether lines that are no TOML are php-fpm's: one below the name of a pool as php-fpm writes it, or an `include` of one path.
     fn is_php_fpm(&self, wrong: &[&str]) -> bool {
         let mut headers = self.text.lines().filter_map(header);
-        if headers.clone().any(|name| known::is_table(name)) {
+        if headers.clone().any(known::is_table) {
             return false;
         }
         let has_pool = headers.any(|name| name != "global");
