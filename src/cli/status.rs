@@ -450,6 +450,7 @@ pub(super) mod tests {
                 ..Pool::default()
             }],
             skipped: Vec::new(),
+            last_reload: None,
             jobs: None,
         }
     }

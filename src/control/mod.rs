@@ -9,5 +9,6 @@ mod guests;
 mod session;
 
 pub use forkyard_protocol::control as protocol;
+pub use forkyard_protocol::last_reload;
 pub use guests::{Guests, MOST_GUESTS, owners_socket};
 pub use session::{Heard, MOST_SESSIONS, Session};

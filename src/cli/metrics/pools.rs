@@ -3,6 +3,7 @@
 use super::MetricKind::{Counter, Gauge};
 use super::{Family, Labels, Row, families, labelled, seconds, with};
 use crate::cli::status::{manager, signal_name, state};
+use crate::control::last_reload::LastReload;
 use crate::control::protocol::{Boot, Generation, Pool, RewoundTotals, Status};
 use crate::scoreboard::counters::{ExitCause, Exits};
 
@@ -11,6 +12,9 @@ pub(super) fn families_of(status: &Status) -> Vec<Family> {
     let pools = labelled(status);
     let daemon = [(vec![("version", status.version.clone())], status)];
     let all = [(Labels::new(), status)];
+    let reloads: Vec<(Labels, &LastReload)> = (status.last_reload.iter())
+        .map(|last| (Labels::new(), last))
+        .collect();
     let described: Vec<(Labels, &Pool)> = pools
         .iter()
         .map(|(labels, pool)| {
@@ -24,6 +28,7 @@ pub(super) fn families_of(status: &Status) -> Vec<Family> {
     let families = [
         families("daemon", DAEMON_INFO, &daemon),
         families("daemon", DAEMON, &all),
+        families("last_reload", RELOAD, &reloads),
         families("pool", INFO, &described),
         families("pool", BOOT_INFO, &modes(&pools)),
         families("pool", POOL, &pools),
@@ -47,6 +52,21 @@ const DAEMON: &[Row<Status>] = &[
         Gauge,
         "Pools that have errors and are skipped, or go on with the settings that they had.",
         |it| Some(it.skipped.len() as f64),
+    ),
+];
+
+const RELOAD: &[Row<LastReload>] = &[
+    (
+        "successful",
+        Gauge,
+        "Whether the last reload, or the start, brought the configuration into force for all pools.",
+        |it| Some(f64::from(u8::from(it.is_done()))),
+    ),
+    (
+        "timestamp_seconds",
+        Gauge,
+        "When that was over, seconds since 1970.",
+        |it| Some(it.time as f64),
     ),
 ];
 
