@@ -5,7 +5,7 @@
 //! * [`preloader`]: master and preloader. [`stack`]: what a preloader says of its workers' memory.
 //! * [`channel`]: router and worker.
 //! * [`inspector`]: router or master, and the inspector of directories.
-//! * [`control`]: the daemon and the clients that command it. [`skipped`], [`counters`], [`last_reload`]: what its answers and the
+//! * [`control`]: the daemon and the clients that command it. [`skipped`], [`counters`], [`last_reload`], [`refusals`]: what its answers and the
 //!   document have in common.
 //! * [`keeper`]: a master and its keeper.
 //! * [`upgrade`]: `forkyard dev` and workers, of a WebSocket.
@@ -22,6 +22,7 @@ pub mod jobs;
 pub mod keeper;
 pub mod last_reload;
 pub mod preloader;
+pub mod refusals;
 pub mod skipped;
 pub mod stack;
 pub mod startup;

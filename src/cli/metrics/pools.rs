@@ -4,6 +4,7 @@ use super::MetricKind::{Counter, Gauge};
 use super::{Family, Labels, Row, families, labelled, seconds, with};
 use crate::cli::status::{manager, signal_name, state};
 use crate::control::last_reload::LastReload;
+use crate::control::refusals::Refusals;
 use crate::control::protocol::{Boot, Generation, Pool, RewoundTotals, Status};
 use crate::scoreboard::counters::{ExitCause, Exits};
 
@@ -34,6 +35,7 @@ pub(super) fn families_of(status: &Status) -> Vec<Family> {
         families("pool", POOL, &pools),
         families("pool", WORKERS, &workers(&pools)),
         families("pool", EXITS, &exits(&pools)),
+        families("pool", REFUSALS, &refusals(&pools)),
     ];
     families.into_iter().flatten().collect()
 }
@@ -253,6 +255,13 @@ const EXITS: &[Row<Exits>] = &[(
     |it| Some(it.count as f64),
 )];
 
+const REFUSALS: &[Row<Refusals>] = &[(
+    "scripts_not_run",
+    Counter,
+    "Requests whose script was not run, by cause.",
+    |it| Some(it.count as f64),
+)];
+
 fn serving(pool: &Pool) -> Option<&Generation> {
     pool.generations.iter().find(|it| it.state == "serving")
 }
@@ -301,6 +310,14 @@ fn workers(pools: &[(Labels, &Pool)]) -> Vec<(Labels, u32)> {
         }
     }
     all
+}
+
+fn refusals<'p>(pools: &[(Labels, &'p Pool)]) -> Vec<(Labels, &'p Refusals)> {
+    let all = pools.iter().flat_map(|(labels, pool)| {
+        let of_pool = pool.counts.refusals.iter();
+        of_pool.map(move |it| (with(labels, "cause", it.cause.name()), it))
+    });
+    all.collect()
 }
 
 fn exits<'p>(pools: &[(Labels, &'p Pool)]) -> Vec<(Labels, &'p Exits)> {
