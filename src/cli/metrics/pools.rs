@@ -4,8 +4,8 @@ use super::MetricKind::{Counter, Gauge};
 use super::{Family, Labels, Row, families, labelled, seconds, with};
 use crate::cli::status::{manager, signal_name, state};
 use crate::control::last_reload::LastReload;
-use crate::control::refusals::Refusals;
 use crate::control::protocol::{Boot, Generation, Pool, RewoundTotals, Status};
+use crate::control::refusals::Refusals;
 use crate::scoreboard::counters::{ExitCause, Exits};
 
 /// All families.
