@@ -487,7 +487,7 @@ fn a_socket_of_roots_without_an_owner_is_a_warning() {
                 "0660"
             },
         );
-        let line = if is_root() { "3:1" } else { "2:1" };
+        let line = if is_root() { "3:12" } else { "2:12" };
         let is_told = said.contains(&format!(
             "forkyard.toml:{line}: warning: [pool www] listen: {warned}"
         ));

@@ -60,6 +60,7 @@ fn why_a_script_is_not_run_is_in_the_log_and_in_the_status() {
     }
     daemon.write("out.php", "<?php echo 'out';");
     set_mode(&www.join("secret.php"), 0);
+    std::os::unix::fs::symlink(www.join("closed/a"), www.join("link")).expect("a link");
     set_mode(&www.join("closed"), 0);
     let at = |name: &str| www.join(name).display().to_string();
     let named = |name: &str| Params::get(&www, name, "");
@@ -99,12 +100,28 @@ fn why_a_script_is_not_run_is_in_the_log_and_in_the_status() {
             "does not exist",
         ),
         (
+            Params::get(dir, "out.php", ""),
+            unopened,
+            "outside",
+            dir.join("out.php").display().to_string(),
+            None,
+            "lies outside application.root, application.script_root or open_basedir",
+        ),
+        (
             Params::get(&lost, "x.php", ""),
             missing,
             "outside",
             format!("{lost_root}/x.php"),
             Some(lost_root.clone()),
             "is not there for this pool; in a container or with chroot",
+        ),
+        (
+            named("link/b/c/x.php"),
+            missing,
+            "closed",
+            at("link/b/c/x.php"),
+            Some(at("link")),
+            "the pool's user can't search the directory",
         ),
         (
             named("closed/a/b/c/x.php"),
@@ -187,7 +204,8 @@ fn why_a_script_is_not_run_is_in_the_log_and_in_the_status() {
         assert_eq!((found.1, &found.2), (sum, &at("flood1999.php")), "{pool}");
         for (words, most) in [
             ("does not exist", 1),
-            ("is not there for this pool", 1),
+            ("lies outside application.root", 1),
+            ("is not there for this pool", 0),
             ("can't search the directory", 1),
             ("can't be read by the pool's user", 0),
             ("let it send SCRIPT_FILENAME", 1),

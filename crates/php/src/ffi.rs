@@ -107,7 +107,7 @@ pub(crate) struct Worker {
     pub(crate) status: unsafe extern "C" fn(*const c_void, *mut c_char, usize) -> usize,
     pub(crate) may_set: Option<unsafe extern "C" fn(*const c_char) -> u8>,
     pub(crate) later_status: unsafe extern "C" fn(*mut c_void, u32),
-    pub(crate) unopened: unsafe extern "C" fn(*mut c_void, *const c_char),
+    pub(crate) unopened: unsafe extern "C" fn(*mut c_void, *const c_char, u8),
     pub(crate) log: unsafe extern "C" fn(c_int, *const c_char, usize),
     pub(crate) log_limit: u32,
     pub(crate) log_level: u8,

@@ -389,11 +389,15 @@ unsafe extern "C" fn later_status(request: *mut c_void, status: u32) {
 ///
 /// # Safety
 /// `request` is the handle of a request that is being served, `path` is a C string.
-unsafe extern "C" fn unopened(request: *mut c_void, path: *const c_char) {
+unsafe extern "C" fn unopened(request: *mut c_void, path: *const c_char, forbidden: u8) {
     // SAFETY: as in `write_status`, and the caller's promise.
     let (request, path) = unsafe { (&mut *request.cast::<Request<'_>>(), CStr::from_ptr(path)) };
     let root = request.params().get(b"DOCUMENT_ROOT").map(<[u8]>::to_vec);
-    request.refuse_script(&Unrun::look(path.to_bytes(), root.as_deref()));
+    let unrun = match forbidden {
+        0 => Unrun::look(path.to_bytes(), root.as_deref()),
+        _ => Unrun::new(RefusalCause::Outside, path.to_bytes()),
+    };
+    request.refuse_script(&unrun);
 }
 
 /// # Safety

@@ -96,7 +96,7 @@ impl fmt::Display for Words<'_> {
             ),
             (RefusalCause::Closed, Some(directory)) if directory != path => write!(
                 f,
-                "{path}: the pool's user can't search the directory {directory}; chmod o+x it, or run the pool as a user who may"
+                "{path}: the pool's user can't search the directory {directory}, or one that it leads to; chmod o+x it, or run the pool as a user who may"
             ),
             (RefusalCause::Closed, _) => write!(f, "{path} can't be read by the pool's user"),
             (RefusalCause::Unnamed, _) => write!(

@@ -87,7 +87,7 @@ fn climbs(path: &[u8]) -> bool {
     path.split(|byte| *byte == b'/').any(|part| part == b"..")
 }
 
-/// How much of the path leads to the first directory that this process may not search. All that is behind it can't be looked at,
+/// How much of the path leads to the first directory that this process may not search, or to a link that leads below one. All that is behind it can't be looked at,
 /// and all that is before it can: half of the rest goes with each call.
 fn closed_part(path: &[u8]) -> usize {
     let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
@@ -98,9 +98,11 @@ fn closed_part(path: &[u8]) -> usize {
         .collect();
     let first_hidden =
         ends.partition_point(|end| kind_of(&path[..*end]) != Some(ErrorKind::PermissionDenied));
-    match first_hidden {
-        0 => 1,
-        hidden => ends[hidden - 1],
+    let is_link = |end: &&usize| std::fs::symlink_metadata(OsStr::from_bytes(&path[..**end])).is_ok();
+    match (ends.get(first_hidden).filter(is_link), first_hidden) {
+        (Some(link), _) => *link,
+        (None, 0) => 1,
+        (None, hidden) => ends[hidden - 1],
     }
 }
 
