@@ -1,8 +1,9 @@
 //! Scripts that are not run: the client's words are php-fpm's, and the log and the status say why.
 
+use crate::skip::needs_root;
 use crate::support::daemon::{Daemon, forkyard, make_writable, php_pool, pool};
 use crate::support::fcgi::{Answer, Params};
-use crate::support::{is_root, until};
+use crate::support::until;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -233,7 +234,7 @@ fn why_a_script_is_not_run_is_in_the_log_and_in_the_status() {
 /// Paths of the host mean nothing inside.
 #[test]
 fn a_root_that_a_chroot_does_not_have_is_told() {
-    if !is_root() {
+    if needs_root() {
         return;
     }
     let daemon = Daemon::start(|dir| {

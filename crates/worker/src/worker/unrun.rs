@@ -87,8 +87,8 @@ fn climbs(path: &[u8]) -> bool {
     path.split(|byte| *byte == b'/').any(|part| part == b"..")
 }
 
-/// How much of the path leads to the first directory that this process may not search, or to a link that leads below one. All that is behind it can't be looked at,
-/// and all that is before it can: half of the rest goes with each call.
+/// How much of the path leads to the first directory that this process may not search, or to a link that leads below one. All
+/// that is behind it can't be looked at, and all that is before it can: half of the rest goes with each call.
 fn closed_part(path: &[u8]) -> usize {
     let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
     let ends: Vec<usize> = slashes
