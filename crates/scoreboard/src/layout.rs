@@ -100,8 +100,10 @@ pub mod slot {
     pub const REWOUND_WORDS: usize = 3;
     /// When such a worker last said in the log that all of the pool are full, monotonic nanoseconds; 0: it has not.
     pub const SAID_FULL: usize = REWOUND + REWOUND_WORDS;
+    /// Who has sent the signal that ends the worker, as [`Sent::from_words`](crate::sys::sender::Sent::from_words) reads it.
+    pub const SENDER: usize = SAID_FULL + 1;
     /// By cause, requests whose script was not run.
-    pub const REFUSED: usize = SAID_FULL + 1;
+    pub const REFUSED: usize = SENDER + crate::sys::sender::WORDS;
     /// Of those of all workers, how many the log had told when this one told it last; and when that was, monotonic nanoseconds.
     pub const REFUSED_TOLD: usize = REFUSED + CAUSES;
     pub const REFUSED_SINCE: usize = REFUSED_TOLD + CAUSES;
@@ -110,7 +112,7 @@ pub mod slot {
     pub const REFUSED_LAST: usize = REFUSED_SINCE + CAUSES;
     /// Its path, and the room for that, bytes.
     pub const REFUSED_PATHS: usize = REFUSED_LAST + CAUSES;
-    pub const REFUSED_ROOM: usize = 72;
+    pub const REFUSED_ROOM: usize = 64;
     /// The texts' first words and room, bytes: method, URI, query, script, user.
     pub const TEXTS: [(usize, usize); 5] = [(16, 32), (20, 1024), (148, 1024), (276, 1024), (404, 128)];
 }

@@ -63,7 +63,7 @@ pub use request::{ClientGone, Request};
 pub use restart_file::RestartMark;
 pub use rewound::CARRIED;
 pub use run::{Worker, run};
-pub use timeout_response::install_timeout_response;
+pub use timeout_response::install_handlers;
 pub use unrun::Unrun;
 
 /// How requests are answered.
