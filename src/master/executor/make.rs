@@ -171,7 +171,7 @@ impl Pools {
                     generation.make.has_failed = true;
                 }
             }
-            Fact::Gone(_) => {}
+            Fact::Up(_) | Fact::Waits(_) | Fact::Gone(_) => {}
         }
     }
 }

@@ -391,7 +391,8 @@ fn a_new_generation_is_warm_before_the_old_one_leaves() {
             Action::Note(Fact::Serves(SECOND)),
             Action::Say(Notice::GenerationServes(SECOND)),
             Action::Retire(old[0]),
-            Action::Retire(old[1])
+            Action::Retire(old[1]),
+            Action::Note(Fact::Up(SECOND))
         ]
     );
     world.tell(Event::WorkerExited(old[0], Exit::Code(0), false));
