@@ -42,6 +42,8 @@ pub(super) struct Make {
     pub(super) has_told_trial: bool,
     /// Its processes could not be made, and none was since.
     pub(super) has_failed: bool,
+    /// A worker of it has been up.
+    pub(super) came_up: bool,
     /// How long its application took to boot, if it boots once and this master has seen it.
     pub(super) boot: Option<BootTimes>,
     /// Each worker loads the application: it had connected to these servers when a preloader loaded it.

@@ -169,7 +169,7 @@ impl Executor {
         if let Some(reload) = &mut self.reload.under_way {
             let pools = &self.pools.by_id;
             let serving = |id| pools.get(&id).and_then(|pool| pool.serving);
-            let said = |id| self.processes.last_lines(id);
+            let said = |id| self.pools.report_named(id) + &self.processes.last_lines(id);
             reload.progress.note(fact, serving, said);
         }
         self.pools.note(fact);
