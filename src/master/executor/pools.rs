@@ -9,6 +9,7 @@ use super::worker::WorkerProcess;
 use super::{Context, Executor, Handover, Rights, opcache_cache};
 use crate::config::{Address, Application, Config, Global, Listen, Pool};
 use crate::confine::{self, Group};
+use crate::handover::document::Had;
 use crate::handover::names;
 use crate::indexed::{Indexed, Keyed};
 use crate::listen::Listener;
@@ -61,6 +62,8 @@ pub(super) struct RunningPool {
     pub(super) serving: Option<GenerationId>,
     /// When its last worker ended.
     pub(super) left_at: Option<Tick>,
+    /// Of the workers that it had under the master before this one, until it has others.
+    pub(super) had: Option<Had>,
 }
 
 impl Keyed for RunningPool {
@@ -292,6 +295,9 @@ impl Pools {
         let mut generation = Generation::new(pool, settings, access);
         generation.slow_log = slow_log;
         generation.try_open_app_log();
+        if let Some(had) = self.by_id.get_mut(&pool).and_then(|pool| pool.had.take()) {
+            generation.make.remember(had);
+        }
         self.generations.insert(id, generation);
         // A pool's first generation serves as soon as it can.
         handover.pool_changed(pool);
@@ -333,6 +339,7 @@ impl Pools {
                 latest: None,
                 serving: None,
                 left_at: None,
+                had: None,
             },
         );
         handover.keep_pool(self, id);

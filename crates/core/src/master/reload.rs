@@ -231,7 +231,7 @@ impl Manager {
         if let Some(worker) = gives_way {
             self.dismiss(worker, leave::LeaveCause::Surplus, step);
         }
-        if starts {
+        if starts && self.trials.add(coming) {
             self.touched.insert(coming);
             self.warm_up(coming, step);
         }
