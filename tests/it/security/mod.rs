@@ -4,6 +4,7 @@
 
 mod apart;
 mod confine;
+mod filled;
 mod headers;
 mod held;
 mod hostile;

@@ -8,6 +8,7 @@ mod answer;
 pub(crate) mod fuzz;
 pub mod gateway;
 mod head;
+mod mount;
 mod share;
 mod table;
 
