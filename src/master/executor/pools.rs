@@ -14,10 +14,9 @@ use crate::handover::names;
 use crate::indexed::{Indexed, Keyed};
 use crate::listen::Listener;
 use crate::master::action::{Figures, WakeOnAccept};
-use crate::master::event::{Event, GenerationId, Policy, PoolId, PreloaderPolicy, WorkerId};
+use crate::master::event::{GenerationId, Policy, PoolId, PreloaderPolicy, WorkerId};
 use crate::master::failed_starts::Errors;
 use crate::master::program::START_TIMEOUT;
-use crate::master::reload_diff::ReloadScope;
 use crate::runtime::php::protocol::WARM_TIMEOUT;
 use crate::scoreboard::counters::PoolCounters;
 use crate::scoreboard::header;
@@ -134,18 +133,6 @@ pub(in crate::master) struct Pools {
 }
 
 impl Executor {
-    /// Makes everything anew with the configuration that is in force.
-    pub(super) fn renew(&mut self) {
-        let sockets = self.named_sockets();
-        match self.prepare(self.reload.config.clone(), ReloadScope::All) {
-            Ok((wanted, changes)) => {
-                self.begin_reload(changes, sockets, None);
-                self.context.happened.push_back(Event::Apply(wanted));
-            }
-            Err(error) => log::error!("the old processes stay: {error}"),
-        }
-    }
-
     /// Makes a pool's hand-off queue.
     pub(super) fn open_queue(&mut self, id: PoolId) -> Result<(), Error> {
         let Some(pool) = self.pools.by_id.get_mut(&id) else {

@@ -7,8 +7,9 @@ use crate::config::{Application, Config, Pool};
 use crate::control::protocol::Answer;
 use crate::listen::Listener;
 use crate::master::action::Fact;
-use crate::master::event::{GenerationId, PoolId};
+use crate::master::event::{Event, GenerationId, PoolId};
 use crate::master::pool_restart::{self, FULL_INTERVAL, RestartReason, Situation};
+use crate::master::reload_diff::ReloadScope;
 use crate::master::reload_plan::Changes;
 use crate::master::reload_progress::{self, ReloadProgress};
 use crate::master::service::say_interval;
@@ -144,6 +145,18 @@ impl Executor {
             sockets,
             asker,
         });
+    }
+
+    /// Makes everything anew with the configuration that is in force.
+    pub(super) fn renew(&mut self) {
+        let sockets = self.named_sockets();
+        match self.prepare(self.reload.config.clone(), ReloadScope::All) {
+            Ok((wanted, changes)) => {
+                self.begin_reload(changes, sockets, None);
+                self.context.happened.push_back(Event::Apply(wanted));
+            }
+            Err(error) => log::error!("the old processes stay: {error}"),
+        }
     }
 
     /// The listening sockets of all pools, in the order in which the configuration has them.
