@@ -13,9 +13,8 @@ use crate::sys::clock;
 use clap::{Args, Subcommand};
 use conversation::Conversation;
 use feed::Source;
-use shown::{
-    Bar, age, aligned, connections_table, details, job_bar, kinds_table, queues_table, sequences_table,
-};
+pub(super) use shown::age;
+use shown::{Bar, aligned, connections_table, details, job_bar, kinds_table, queues_table, sequences_table};
 use std::fmt::Write as _;
 use std::io::Read;
 use std::net::SocketAddr;

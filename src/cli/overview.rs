@@ -248,9 +248,10 @@ mod tests {
         ];
         pools[0].last_error = Some(LastError {
             id: "abc".to_owned(),
-            time: 0,
+            time: hours_ago(5),
             summary: "it\nfails".to_owned(),
             refusing: true,
+            is_over: false,
         });
         Status {
             pid: 1,
@@ -269,6 +270,11 @@ mod tests {
     }
 
     /// The picture is of a real run; this is what the same numbers look like today.
+    fn hours_ago(hours: u64) -> u64 {
+        let now = std::time::UNIX_EPOCH.elapsed().expect("a time after 1970");
+        now.as_secs() - hours * 3_600
+    }
+
     #[test]
     fn the_readme_shows_the_table_as_it_is() {
         let pool = |name: &str, pm: &str, state: &str, numbers: [u32; 4], mebibytes: Option<u64>| {
@@ -303,10 +309,11 @@ mod tests {
         ];
         pools[0].last_error = Some(LastError {
             id: "21cf3eb8".to_owned(),
-            time: 0,
+            time: hours_ago(3),
             summary: "can't load the application with /usr/bin/python3 3.11.2: ModuleNotFoundError: No"
                 .to_owned(),
             refusing: true,
+            is_over: false,
         });
         let status = Status {
             pid: 16921,
@@ -351,7 +358,7 @@ mod tests {
              a                           static  failing     1     1    4      2         5     0   5 MiB  1.5 s\n\
              c                           -       down        0     0    0      -         0     0       -  0.0 s\n\
              3 pools                                         4     2    8      4      1239     0  10 MiB  3.0 s\n\n\
-             a: last error abc, requests are refused: it?fails\n\
+             a: last error abc, 5h ago, requests are refused: it?fails\n\
              c: line 3 is wrong\n\
              /x.toml: skipped: no TOML\n"
         );

@@ -1,6 +1,7 @@
 //! The status as people read it. What it says about applications comes from their router, and is read with care.
 
 use super::control::printable;
+use super::jobs::age;
 use crate::control::protocol::{Applications, Pool, Process, Status, Worker};
 use crate::scoreboard::counters::ExitCause;
 use serde_json::Value;
@@ -150,16 +151,24 @@ pub(super) fn waiting(pool: &Pool) -> Option<u64> {
     }
 }
 
+/// Milliseconds since a time in seconds since 1970.
+fn since_epoch(seconds: u64) -> i64 {
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+    let passed = now.saturating_sub(std::time::Duration::from_secs(seconds));
+    i64::try_from(passed.as_millis()).unwrap_or(i64::MAX)
+}
+
 /// What is wrong with a pool, a line each.
 pub(super) fn remarks(pool: &Pool) -> Vec<String> {
     let problem = pool.problem.as_deref().map(printable);
     let error = pool.last_error.as_ref().map(|error| {
-        let refusing = if error.refusing {
-            ", requests are refused"
-        } else {
-            ""
+        let state = match (error.refusing, error.is_over) {
+            (true, _) => ", requests are refused",
+            (false, true) => ", over: the pool serves",
+            (false, false) => "",
         };
-        format!("last error {}{refusing}: {}", error.id, printable(&error.summary))
+        let (id, age) = (&error.id, age(since_epoch(error.time)));
+        format!("last error {id}, {age} ago{state}: {}", printable(&error.summary))
     });
     problem
         .into_iter()

@@ -269,6 +269,7 @@ mod tests {
                 has_queue: true,
                 http: None,
                 counters: PoolCounters::default(),
+                had: None,
             }],
             generations: vec![Generation {
                 id: 4,

@@ -16,8 +16,8 @@ pub const DESCRIPTORS: usize = 4;
 pub struct Refusal {
     /// The failure's id.
     pub id: String,
-    /// When a client may try again, in seconds.
-    pub retry_after_s: u64,
+    /// When the next try is made, in nanoseconds of the monotonic clock ([`crate::tick::Tick`]).
+    pub retry_at_ns: u64,
     /// A page with the report; `None`: only the operator may see it.
     pub page: Option<String>,
 }

@@ -178,7 +178,7 @@ fn a_503_responder_refuses_and_closes_but_shows_the_status() {
     brief.status_path = Some("/status".to_owned());
     brief.refusal = Some(Refusal {
         id: "0badcafe".to_owned(),
-        retry_after_s: 7,
+        retry_at_ns: (crate::sys::clock::now() + std::time::Duration::from_secs(7)).as_nanos(),
         page: None,
     });
     let input = [request("/index.php", "", true), request("/index.php", "", true)].concat();

@@ -3,6 +3,8 @@
 use super::brief::{Brief, Refusal};
 use crate::fastcgi::Params;
 use crate::status::{self, Snapshot};
+use crate::sys::clock;
+use crate::tick::Tick;
 use crate::worker::snapshot::encode;
 use std::fmt;
 
@@ -95,6 +97,13 @@ impl<'b> Pages<'b> {
     }
 }
 
+/// When a client may try again, in seconds: what is left of the delay now, rounded up.
+fn retry_after_s(refusal: &Refusal, now: Tick) -> u64 {
+    let left = Tick::from_nanos(refusal.retry_at_ns).since(now);
+    let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
+    seconds.max(1)
+}
+
 /// The application can't be started: says so, and by which name its operator finds the report.
 fn refuse(refusal: &Refusal, method: &[u8]) -> Page {
     let (kind, body) = match &refusal.page {
@@ -110,7 +119,7 @@ fn refuse(refusal: &Refusal, method: &[u8]) -> Page {
     let head = format!(
         "Status: 503 Service Unavailable\r\nContent-Type: {kind}; charset=UTF-8\r\nRetry-After: {}\r\n\
          Cache-Control: no-store\r\n\r\n",
-        refusal.retry_after_s
+        retry_after_s(refusal, clock::now())
     );
     let body = if method == b"HEAD" { "" } else { &body };
     Page {
@@ -120,5 +129,22 @@ fn refuse(refusal: &Refusal, method: &[u8]) -> Page {
             refusal.id
         )
         .into_bytes(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_may_try_again_when_the_rest_of_the_delay_is_over() {
+        let refusal = Refusal {
+            id: String::new(),
+            retry_at_ns: 60_000_000_000,
+            page: None,
+        };
+        let after = |millis: u64| retry_after_s(&refusal, Tick::from_nanos(millis * 1_000_000));
+        let times = [0, 1, 30_000, 58_999, 59_500, 60_000, 99_000];
+        assert_eq!(times.map(after), [60, 60, 30, 2, 1, 1, 1]);
     }
 }

@@ -195,7 +195,7 @@ fn plain(line: &str) -> String {
 /// can't make.
 const OF_STOCK: [&str; 2] = [" stopped for tracing", " seems busy "];
 /// forkyard's own.
-const OF_OURS: [&str; 2] = [" child N was serving ", " was told to go and has not, "];
+const OF_OURS: [&str; 3] = [" child N was serving ", " child N was sent signal ", " was told to go and has not, "];
 
 /// What is logged up to the end, without lines that only this program has.
 fn logged(fpm: &Fpm, own: &[&str]) -> Vec<String> {

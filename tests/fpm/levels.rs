@@ -106,9 +106,11 @@ fn ends_origin(function: &str, number: &str) -> bool {
     function.ends_with("(),") && number.ends_with(':')
 }
 
-/// php-fpm's and forkyard's own lines at `debug` are their own, and forkyard adds what a worker that crashed was doing.
+/// php-fpm's and forkyard's own lines at `debug` are their own, and forkyard adds what a worker that crashed was doing, and who
+/// sent it a signal.
 fn is_compared(line: &str) -> bool {
-    !line.starts_with("DEBUG: ") && !line.contains(" child N was serving ")
+    let is_added = [" child N was serving ", " child N was sent signal "];
+    !line.starts_with("DEBUG: ") && !is_added.iter().any(|added| line.contains(added))
 }
 
 /// The text of a line of output, without what decorates it.

@@ -1,5 +1,6 @@
 //! Reload: clients do not notice it, and a wrong configuration changes nothing.
 
+mod begins;
 mod held;
 mod last;
 mod opcache;

@@ -20,10 +20,15 @@ struct Installed {
 
 impl Installed {
     fn start(settings: &str) -> Installed {
+        Installed::start_with(|_| settings.to_owned())
+    }
+
+    /// `settings`: of the pool, made for the daemon's directory.
+    fn start_with(settings: impl FnOnce(&Path) -> String) -> Installed {
         let dir = directory();
         let path = dir.path().to_owned();
         let global = format!("[global]\ncontrol = \"{}/control.sock\"\n", path.display());
-        let text = global + &php_pool(&path, settings, "");
+        let text = global + &php_pool(&path, &settings(&path), "");
         fs::write(path.join("forkyard.toml"), text).expect("configuration");
         crate::support::daemon::make_writable(&path);
         install(&path);
@@ -144,7 +149,6 @@ fn another_program_takes_over_with_workers_and_requests() {
     assert!(kept.request(&params, b"").expect("answer").ended);
 }
 
-/// A worker of the old program writes to the log that the new one has opened.
 /// Nothing of such a pool is adopted, so its new generation serves from the beginning, and readiness says so.
 #[test]
 fn a_pool_without_a_worker_serves_after_an_upgrade() {
@@ -165,6 +169,56 @@ fn a_pool_without_a_worker_serves_after_an_upgrade() {
     assert!(daemon.get("www", "pid.php").ended);
 }
 
+/// The record of when a pool was used last, and of what its PHP was started from, passes to the new master.
+#[test]
+fn a_pool_that_was_used_lately_is_tried_after_an_upgrade() {
+    let installed = Installed::start_with(|dir| {
+        fs::create_dir(dir.join("conf.d")).expect("mkdir");
+        format!(
+            "pm = \"ondemand\"\nmax_children = 1\nprocess_idle_timeout = \"1s\"\n\
+             env = {{ PHP_INI_SCAN_DIR = \":{}/conf.d\" }}\n",
+            dir.display()
+        )
+    });
+    let daemon = &installed.daemon;
+    let reload = || {
+        let mut command = Command::new(program(&daemon.dir));
+        command
+            .args(["reload", "-c"])
+            .arg(daemon.dir.join("forkyard.toml"));
+        let output = command.output().expect("forkyard");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        (
+            output.status.code(),
+            text + &String::from_utf8_lossy(&output.stderr),
+        )
+    };
+    assert!(daemon.get("www", "pid.php").body().parse::<u32>().is_ok());
+    until("no worker", || daemon.workers("www").is_empty().then_some(()));
+    // Twice: the second new master has it from the first.
+    for round in 1..=2 {
+        assert_eq!(ordered(&installed).2, Some(0));
+        daemon.wait_for_count("taking over from process", round);
+    }
+    let (code, text) = reload();
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("kept www"), "nothing has changed: {text}");
+    let preload = daemon.write("preload.php", "<?php throw new Exception('no');");
+    let ini = daemon.dir.join("conf.d/new.ini");
+    fs::write(&ini, format!("opcache.preload = {}\n", preload.display())).expect("write");
+    let (code, text) = reload();
+    assert_eq!(code, Some(70), "{text}");
+    assert!(
+        text.contains("failed www: no new worker came up (error "),
+        "{text}"
+    );
+    fs::remove_file(&ini).expect("remove");
+    let (code, text) = reload();
+    assert_eq!(code, Some(0), "{text}");
+    assert!(daemon.get("www", "pid.php").body().parse::<u32>().is_ok());
+}
+
+/// A worker of the old program writes to the log that the new one has opened.
 #[test]
 fn logs_are_opened_anew_for_workers_that_were_taken_over() {
     let dir = directory();

@@ -54,7 +54,7 @@ pub fn pool(dir: &Path, name: &str, settings: &str, application: &str) -> String
             dir.display()
         );
     }
-    if is_root() && !settings.contains("user") {
+    if is_root() && !settings.lines().any(|line| line.starts_with("user")) {
         text.push_str("user = \"www-data\"\n");
     }
     text.push_str(settings);

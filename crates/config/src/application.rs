@@ -182,6 +182,9 @@ pub struct Wrapped {
     pub entry: Option<String>,
     /// The language's interpreter.
     pub interpreter: PathBuf,
+    /// None is named: each start looks for the one of a virtual environment ([`Wrapped::interpreter_now`]).
+    #[serde(default)]
+    pub looks_for_interpreter: bool,
     /// How many requests one worker serves at a time, at least 1: on an event loop (ASGI), or in as many threads.
     #[serde(default = "one")]
     pub concurrency: u32,
@@ -205,7 +208,37 @@ fn one() -> u32 {
     1
 }
 
+/// Whether a file is there; one that can't be reached is, so that the start says why.
+fn is_there(path: &Path) -> bool {
+    path.try_exists().unwrap_or(true)
+}
+
+/// The interpreter where none is named: of the virtual environment that lies in the application's directory, or the
+/// system's.
+pub(crate) fn usual_interpreter(
+    interface: Interface,
+    root: &Path,
+    exists: impl Fn(&Path) -> bool,
+) -> PathBuf {
+    match interface {
+        Interface::Wsgi | Interface::Asgi => [".venv/bin/python", "venv/bin/python"]
+            .iter()
+            .map(|location| root.join(location))
+            .find(|path| exists(path))
+            .unwrap_or_else(|| PathBuf::from("/usr/bin/python3")),
+        Interface::Rack => PathBuf::from("/usr/bin/ruby"),
+    }
+}
+
 impl Wrapped {
+    /// The interpreter for a start: a virtual environment may have been made, or removed, since the configuration was read.
+    pub fn interpreter_now(&self) -> PathBuf {
+        match self.looks_for_interpreter {
+            true => usual_interpreter(self.interface, &self.root, is_there),
+            false => self.interpreter.clone(),
+        }
+    }
+
     /// Whether a worker serves several requests at a time. Then it answers a request by itself whose time is up.
     pub fn is_concurrent(&self) -> bool {
         self.interface == Interface::Asgi || self.concurrency > 1

@@ -351,6 +351,9 @@ pub struct LastError {
     pub summary: String,
     /// Requests are refused because of it.
     pub refusing: bool,
+    /// The pool has been started since, and serves.
+    #[serde(default)]
+    pub is_over: bool,
 }
 
 /// What a pool of many applications has beside its generations.

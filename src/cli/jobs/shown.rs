@@ -267,7 +267,7 @@ pub(super) fn details(job: &JobView) -> String {
 }
 
 /// A time in its greatest unit.
-pub(super) fn age(millis: i64) -> String {
+pub(in crate::cli) fn age(millis: i64) -> String {
     let seconds = millis.max(0) / 1_000;
     match seconds {
         0..=119 => format!("{seconds}s"),

@@ -219,7 +219,8 @@ impl Pools {
             watched: false,
             latest: None,
             serving: None,
-            left_at: None,
+            left_at: pool.had.map(|had| Tick::from_nanos(had.left_at)),
+            had: pool.had,
         };
         self.errors.begin(&pool.name);
         self.counters.begin(&pool.name, pool.counters.clone());

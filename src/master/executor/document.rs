@@ -182,6 +182,7 @@ impl Pools {
             serving: manager.serving(id).map(|generation| generation.0),
             has_queue: pool.queue.is_some(),
             counters,
+            had: self.had(pool),
         })
     }
 

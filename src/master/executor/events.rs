@@ -137,6 +137,7 @@ impl Executor {
         if generation_is_well {
             if let Some(generation) = self.pools.generations.get_mut(&id) {
                 generation.make.has_failed = false;
+                generation.make.came_up = true;
             }
         }
         self.context

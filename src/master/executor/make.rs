@@ -2,10 +2,12 @@
 //! ([`crate::master::reload_diff`] decides what follows).
 
 use super::generation::Generation;
+use super::pools::RunningPool;
 use super::shared::Facts;
 use super::starts::scan_dir;
 use super::{Context, Executor, Pools};
 use crate::config::{Application, Pool, ReloadWhen, Trial};
+use crate::handover::document::Had;
 use crate::master::action::Fact;
 use crate::master::event::{GenerationId, PoolId};
 use crate::master::reload_diff::{self, Comparison, Reason, ReloadScope};
@@ -42,6 +44,8 @@ pub(super) struct Make {
     pub(super) has_told_trial: bool,
     /// Its processes could not be made, and none was since.
     pub(super) has_failed: bool,
+    /// A worker of it has been up.
+    pub(super) came_up: bool,
     /// How long its application took to boot, if it boots once and this master has seen it.
     pub(super) boot: Option<BootTimes>,
     /// Each worker loads the application: it had connected to these servers when a preloader loaded it.
@@ -55,6 +59,12 @@ pub(super) fn credible_reason(reason: &str) -> String {
 }
 
 impl Make {
+    /// The pool's workers under the master before this one came from these files: the next reload compares with them.
+    pub(super) fn remember(&mut self, had: Had) {
+        self.origin = had.origin.map(Fingerprint::from_number);
+        self.is_code_cached = had.is_code_cached;
+    }
+
     /// Its workers come from a process that was started from these files. `has_workers`: it has some already.
     pub(super) fn begin(&mut self, origin: Option<Fingerprint>, has_workers: bool) {
         if self.origin.is_some() && self.origin != origin && has_workers {
@@ -99,6 +109,17 @@ impl Executor {
 }
 
 impl Pools {
+    /// What a next master has to know of the workers that a pool had.
+    pub(super) fn had(&self, pool: &RunningPool) -> Option<Had> {
+        let serving = pool.serving.and_then(|serving| self.generations.get(&serving));
+        let make = serving.map(|serving| &serving.make);
+        Some(Had {
+            left_at: pool.left_at?.as_nanos(),
+            origin: make.and_then(|make| make.origin).map(Fingerprint::number),
+            is_code_cached: make.is_some_and(|make| make.is_code_cached),
+        })
+    }
+
     /// The generation that is kept for these settings, or why there is none.
     pub(super) fn kept(
         &self,
@@ -171,7 +192,7 @@ impl Pools {
                     generation.make.has_failed = true;
                 }
             }
-            Fact::Gone(_) => {}
+            Fact::Up(_) | Fact::Waits(_) | Fact::Gone(_) => {}
         }
     }
 }

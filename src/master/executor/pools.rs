@@ -9,14 +9,14 @@ use super::worker::WorkerProcess;
 use super::{Context, Executor, Handover, Rights, opcache_cache};
 use crate::config::{Address, Application, Config, Global, Listen, Pool};
 use crate::confine::{self, Group};
+use crate::handover::document::Had;
 use crate::handover::names;
 use crate::indexed::{Indexed, Keyed};
 use crate::listen::Listener;
 use crate::master::action::{Figures, WakeOnAccept};
-use crate::master::event::{Event, GenerationId, Policy, PoolId, PreloaderPolicy, WorkerId};
+use crate::master::event::{GenerationId, Policy, PoolId, PreloaderPolicy, WorkerId};
 use crate::master::failed_starts::Errors;
 use crate::master::program::START_TIMEOUT;
-use crate::master::reload_diff::ReloadScope;
 use crate::runtime::php::protocol::WARM_TIMEOUT;
 use crate::scoreboard::counters::PoolCounters;
 use crate::scoreboard::header;
@@ -61,6 +61,8 @@ pub(super) struct RunningPool {
     pub(super) serving: Option<GenerationId>,
     /// When its last worker ended.
     pub(super) left_at: Option<Tick>,
+    /// Of the workers that it had under the master before this one, until it has others.
+    pub(super) had: Option<Had>,
 }
 
 impl Keyed for RunningPool {
@@ -131,18 +133,6 @@ pub(in crate::master) struct Pools {
 }
 
 impl Executor {
-    /// Makes everything anew with the configuration that is in force.
-    pub(super) fn renew(&mut self) {
-        let sockets = self.named_sockets();
-        match self.prepare(self.reload.config.clone(), ReloadScope::All) {
-            Ok((wanted, changes)) => {
-                self.begin_reload(changes, sockets, None, None);
-                self.context.happened.push_back(Event::Apply(wanted));
-            }
-            Err(error) => log::error!("the old processes stay: {error}"),
-        }
-    }
-
     /// Makes a pool's hand-off queue.
     pub(super) fn open_queue(&mut self, id: PoolId) -> Result<(), Error> {
         let Some(pool) = self.pools.by_id.get_mut(&id) else {
@@ -292,6 +282,9 @@ impl Pools {
         let mut generation = Generation::new(pool, settings, access);
         generation.slow_log = slow_log;
         generation.try_open_app_log();
+        if let Some(had) = self.by_id.get_mut(&pool).and_then(|pool| pool.had.take()) {
+            generation.make.remember(had);
+        }
         self.generations.insert(id, generation);
         // A pool's first generation serves as soon as it can.
         handover.pool_changed(pool);
@@ -333,6 +326,7 @@ impl Pools {
                 latest: None,
                 serving: None,
                 left_at: None,
+                had: None,
             },
         );
         handover.keep_pool(self, id);

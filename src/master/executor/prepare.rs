@@ -298,13 +298,14 @@ impl Executor {
                 generation
             }
             Next::Add => {
-                match sockets.lost {
-                    Some(_) => changes.bound_again.push(name),
-                    None => changes.added.push(name),
-                }
                 let generation =
                     self.pools
                         .add_generation(&mut self.handover, pool, settings, access, slow_log);
+                let begins = match sockets.lost {
+                    Some(_) => &mut changes.bound_again,
+                    None => &mut changes.added,
+                };
+                begins.push((pool, generation, name));
                 self.pools.serves(pool, generation);
                 generation
             }

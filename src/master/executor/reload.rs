@@ -8,8 +8,9 @@ use crate::control::last_reload::{LastReload, ReloadCause};
 use crate::control::protocol::Answer;
 use crate::listen::Listener;
 use crate::master::action::Fact;
-use crate::master::event::{GenerationId, PoolId};
+use crate::master::event::{Event, GenerationId, PoolId};
 use crate::master::pool_restart::{self, FULL_INTERVAL, RestartReason, Situation};
+use crate::master::reload_diff::ReloadScope;
 use crate::master::reload_plan::Changes;
 use crate::master::reload_progress::{self, ReloadProgress};
 use crate::master::service::say_interval;
@@ -159,6 +160,18 @@ impl Executor {
         self.handover.last_reload_changed();
     }
 
+    /// Makes everything anew with the configuration that is in force.
+    pub(super) fn renew(&mut self) {
+        let sockets = self.named_sockets();
+        match self.prepare(self.reload.config.clone(), ReloadScope::All) {
+            Ok((wanted, changes)) => {
+                self.begin_reload(changes, sockets, None, None);
+                self.context.happened.push_back(Event::Apply(wanted));
+            }
+            Err(error) => log::error!("the old processes stay: {error}"),
+        }
+    }
+
     /// The listening sockets of all pools, in the order in which the configuration has them.
     pub(in crate::master) fn named_sockets(&self) -> Vec<NamedSocket> {
         let mut sockets = Vec::new();
@@ -182,7 +195,7 @@ impl Executor {
         if let Some(reload) = &mut self.reload.under_way {
             let pools = &self.pools.by_id;
             let serving = |id| pools.get(&id).and_then(|pool| pool.serving);
-            let said = |id| self.processes.last_lines(id);
+            let said = |id| self.pools.report_named(id) + &self.processes.last_lines(id);
             reload.progress.note(fact, serving, said);
         }
         self.pools.note(fact);

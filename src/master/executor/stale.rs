@@ -93,7 +93,7 @@ impl Handover {
             | Action::Publish(..)
             | Action::Trace(_)
             | Action::Renew
-            | Action::Note(Fact::Fails(_) | Fact::Gone(_))
+            | Action::Note(Fact::Up(_) | Fact::Waits(_) | Fact::Fails(_) | Fact::Gone(_))
             | Action::Say(_)
             | Action::Exit(_) => {}
         }

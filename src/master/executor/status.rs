@@ -71,6 +71,7 @@ impl Executor {
                             .unwrap_or_default()
                             .to_owned(),
                         refusing: self.is_refused(*id, pool),
+                        is_over: !self.is_refused(*id, pool) && self.pools.is_well(pool),
                     }),
                     applications: self.applications_status(*id, views),
                     generations: own
@@ -149,6 +150,21 @@ impl Executor {
 }
 
 impl Pools {
+    /// Whether the last generation of a pool serves and has had a worker, and its last start went well.
+    fn is_well(&self, pool: &RunningPool) -> bool {
+        let serving = pool.serving.filter(|serving| pool.latest == Some(*serving));
+        let serving = serving.and_then(|id| self.generations.get(&id));
+        serving.is_some_and(|it| {
+            // Of a program that is started again the workers stay.
+            let is_program = matches!(it.settings.pool.application, Application::Program(_));
+            let has_worker = it
+                .slots
+                .values()
+                .any(|id| self.workers.get(id).is_some_and(|it| it.up));
+            it.make.came_up && (!it.make.has_failed || (is_program && has_worker))
+        })
+    }
+
     /// Processor time of the workers that are there, microseconds.
     pub(super) fn cpu_of_workers(&self) -> HashMap<GenerationId, u64> {
         let mut uses = HashMap::new();

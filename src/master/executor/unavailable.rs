@@ -8,7 +8,7 @@ use crate::master::event::{Event, GenerationId, PoolId};
 use crate::reporter::{Brief, Refusal};
 use crate::sys::Error;
 use crate::sys::fd::{send_with, set_nonblocking, socket_pair};
-use crate::sys::process;
+use crate::sys::{clock, process};
 use nix::sys::signal::Signal;
 use nix::sys::socket::SockType;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -143,6 +143,15 @@ impl Helpers {
 }
 
 impl Pools {
+    /// Names the report of a generation's last failure, behind what has failed.
+    pub(super) fn report_named(&self, id: GenerationId) -> String {
+        let kept = self.generations.get(&id).and_then(|generation| {
+            let kept = self.errors.last(&generation.settings.pool.name)?;
+            (kept.epoch_s >= generation.settings.started).then_some(kept)
+        });
+        kept.map_or_else(String::new, |kept| format!(" (error {})", kept.report.id))
+    }
+
     fn refusal(&self, id: GenerationId, wait: Duration) -> Refusal {
         let settings = self
             .generations
@@ -155,7 +164,7 @@ impl Pools {
             .map(|kept| kept.report.page_within(LONGEST_PAGE));
         Refusal {
             id: kept.map_or_else(|| "unknown".to_owned(), |kept| kept.report.id.to_string()),
-            retry_after_s: wait.as_secs() + 1,
+            retry_at_ns: (clock::now() + wait).as_nanos(),
             page,
         }
     }

@@ -37,7 +37,8 @@ fn the_picture_in_the_readme_is_what_users_see() {
         status.contains("failing").then_some(status)
     });
     let (_, rest) = status.split_once("last error ").expect("the error's id");
-    let id = rest.split(',').next().expect("id");
+    let mut rest = rest.split(", ");
+    let (id, age) = (rest.next().expect("id"), rest.next().expect("age"));
     let error = said(&["error", id]).replace(&place, "/srv/shop");
 
     let picture = blocks::find("README.md", "", "$ forkyard status");
@@ -46,7 +47,7 @@ fn the_picture_in_the_readme_is_what_users_see() {
     let heads = |text: &str| text.lines().find(|line| line.starts_with("POOL")).map(words);
     assert_eq!(heads(shown_status), heads(&status), "{status}");
     let (_, message) = shown_status.split_once("shop: last").expect("a message");
-    let message = words(message).replace(shown_id.trim(), id);
+    let message = words(message).replace(shown_id.trim(), id).replace("3h ago", age);
     assert!(words(&status).contains(&message), "{message}: {status}");
     // Left out are whole lines, and where the rest of modules is looked for.
     let error = words(&error);

@@ -1,7 +1,7 @@
 //! A restart tries the new code whatever the pool's process manager, and whether it has a worker or not: code that can't serve takes
 //! the place of none that can.
 
-use crate::support::daemon::{Daemon, forkyard, make_writable, pool};
+use crate::support::daemon::{Daemon, forkyard, make_writable, php_pool, pool};
 use crate::support::fcgi::Params;
 use crate::support::{place_library, until};
 use std::fs;
@@ -30,13 +30,13 @@ const PMS: [(&str, &str, bool); 4] = [
     ),
 ];
 
-fn command(daemon: &Daemon, arguments: &[&str]) -> (Option<i32>, String) {
+pub(super) fn command(daemon: &Daemon, arguments: &[&str]) -> (Option<i32>, String) {
     let output = forkyard(arguments, &daemon.dir).output().expect("forkyard");
     let text = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8_lossy(&text).into_owned())
 }
 
-fn workers(daemon: &Daemon, name: &str) -> u64 {
+pub(super) fn workers(daemon: &Daemon, name: &str) -> u64 {
     let status: serde_json::Value =
         serde_json::from_str(&command(daemon, &["status", "--json", name]).1).expect("JSON");
     let pool = &status["pools"][0];
@@ -158,6 +158,181 @@ fn a_loop_of_php_is_tried() {
         broken: "<?php throw new Exception('no');\n",
         settings: "worker = \"ROOT/worker.php\"\nworker_mode = \"loop\"\n",
     });
+}
+
+#[test]
+fn a_program_that_speaks_http_is_tried() {
+    let good = "import http.server, os\n\
+        class Answer(http.server.BaseHTTPRequestHandler):\n    \
+            def do_GET(self):\n        \
+                self.send_response(200)\n        \
+                self.send_header('Content-Length', '3')\n        \
+                self.end_headers()\n        \
+                self.wfile.write(b'VALUE')\n\
+        http.server.HTTPServer(('127.0.0.1', int(os.environ['PORT'])), Answer).serve_forever()\n";
+    tries_before_it_serves(&Case {
+        runtime: "http",
+        file: "serve.py",
+        good,
+        broken: "raise Exception('no')\n",
+        settings: "root = \"ROOT\"\nstart_command = \"python3 serve.py\"\n",
+    });
+}
+
+/// A daemon with a pool of plain PHP that reads its settings from a directory of its own.
+fn plain_php(pm: &str) -> Daemon {
+    place_library();
+    let daemon = Daemon::start(|dir| {
+        fs::create_dir(dir.join("conf.d")).expect("mkdir");
+        let dir_text = dir.display();
+        let global = format!("[global]\ncontrol = \"{dir_text}/control.sock\"\n");
+        let settings = format!("{pm}env = {{ PHP_INI_SCAN_DIR = \":{dir_text}/conf.d\" }}\n");
+        global + &php_pool(dir, &settings, "")
+    });
+    daemon.write("page.php", "<?php echo 'page';");
+    daemon
+}
+
+/// Gives PHP a setting with which it does not start, as a package may that has brought another one.
+fn break_php(daemon: &Daemon) {
+    let preload = daemon.write("preload.php", "<?php throw new Exception('no');");
+    let text = format!("opcache.preload = {}\n", preload.display());
+    fs::write(daemon.dir.join("conf.d/new.ini"), text).expect("write");
+}
+
+fn mend_php(daemon: &Daemon) {
+    fs::remove_file(daemon.dir.join("conf.d/new.ini")).expect("remove");
+}
+
+/// Reloads by the command that is given, by a signal, and by what packages run after PHP has changed.
+#[test]
+fn plain_php_is_tried_however_the_reload_comes() {
+    for (name, pm, stays) in PMS {
+        let daemon = plain_php(pm);
+        let page = || assert_eq!(daemon.get("www", "page.php").body(), "page", "{name}");
+        for way in [by_command as Way, by_signal, by_package] {
+            page();
+            if !stays {
+                until("no worker", || daemon.workers("www").is_empty().then_some(()));
+            }
+            break_php(&daemon);
+            way(&daemon, false);
+            page();
+            mend_php(&daemon);
+            way(&daemon, true);
+            page();
+        }
+    }
+}
+
+type Way = fn(&Daemon, bool);
+
+fn by_command(daemon: &Daemon, starts: bool) {
+    let (code, text) = command(daemon, &["reload"]);
+    assert_eq!(code, Some(if starts { 0 } else { 70 }), "{text}");
+    assert!(
+        starts || text.contains("failed www: no new worker came up (error "),
+        "{text}"
+    );
+}
+
+fn by_signal(daemon: &Daemon, starts: bool) {
+    const LINES: [&str; 2] = [
+        "reload done; failed, and tried again: www",
+        "reload done; replaced: www",
+    ];
+    let line = LINES[usize::from(starts)];
+    let before = daemon.log().matches(line).count();
+    daemon.signal(nix::sys::signal::Signal::SIGUSR2);
+    daemon.wait_for_count(line, before + 1);
+}
+
+/// The script of the package, which dpkg runs when PHP has changed.
+fn by_package(daemon: &Daemon, starts: bool) {
+    let bin = daemon.dir.join("bin");
+    fs::create_dir_all(&bin).expect("mkdir");
+    let (program, config) = (env!("CARGO_BIN_EXE_forkyard"), daemon.dir.join("forkyard.toml"));
+    let script = format!("#!/bin/sh\nexec {program} \"$@\" -c {}\n", config.display());
+    crate::support::write_program(&bin.join("forkyard"), script.as_bytes());
+    let path = format!("{}:/usr/bin:/bin", bin.display());
+    let postinst = concat!(env!("CARGO_MANIFEST_DIR"), "/debian/php.postinst");
+    let mut shell = std::process::Command::new("sh");
+    let output = shell
+        .args([postinst, "triggered", "libphp"])
+        .env("PATH", path)
+        .output();
+    let output = output.expect("sh");
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "a package's script must not fail: {text}"
+    );
+    assert_eq!(text.contains("the old workers go on"), !starts, "{text}");
+    assert_eq!(text.contains("replaced www"), starts, "{text}");
+}
+
+/// Each may load a whole application, and there may be many.
+#[test]
+fn few_pools_are_tried_at_a_time_though_each_has_a_worker() {
+    const POOLS: usize = 9;
+    place_library();
+    let code = "import os, time\n\
+        here = os.path.dirname(os.path.dirname(__file__))\n\
+        if os.path.exists(here + '/again'):\n    \
+            open(here + '/running/' + str(os.getpid()), 'w').close()\n    \
+            if len(os.listdir(here + '/running')) > 4:\n        \
+                open(here + '/many', 'w').close()\n    \
+            while not os.path.exists(here + '/go'):\n        \
+                time.sleep(0.01)\n    \
+            os.unlink(here + '/running/' + str(os.getpid()))\n\
+        def application(environ, start):\n    \
+            start('200 OK', [])\n    \
+            return [b'well']\n";
+    let daemon = Daemon::start(|dir| {
+        make_writable(dir);
+        fs::create_dir(dir.join("running")).expect("mkdir");
+        make_writable(&dir.join("running"));
+        let mut text = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+        for at in 0..POOLS {
+            let root = dir.join(format!("p{at}"));
+            fs::create_dir(&root).expect("mkdir");
+            fs::write(root.join("wsgi.py"), code).expect("write");
+            let root = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", root.display());
+            text += &pool(
+                dir,
+                &format!("p{at}"),
+                "pm = \"ondemand\"\nmax_children = 1\n",
+                &root,
+            );
+        }
+        text
+    });
+    let ask = |at: usize| {
+        let params = Params::get(&daemon.dir, "x", "");
+        let mut client = daemon.client(&format!("p{at}"));
+        client.request(&params, b"").expect("an answer").body()
+    };
+    for at in 0..POOLS {
+        assert_eq!(ask(at), "well");
+    }
+    fs::write(daemon.dir.join("again"), "").expect("write");
+    let mut reload = forkyard(&["reload", "--all"], &daemon.dir)
+        .spawn()
+        .expect("forkyard");
+    let running = || fs::read_dir(daemon.dir.join("running")).expect("running").count();
+    until("four that are tried", || (running() >= 4).then_some(()));
+    let preloaders = |at: usize| daemon.own_preloaders(&format!("p{at}")).len();
+    assert_eq!((0..POOLS).map(preloaders).sum::<usize>(), POOLS + 4);
+    fs::write(daemon.dir.join("go"), "").expect("write");
+    assert_eq!(reload.wait().expect("an end").code(), Some(0));
+    assert!(
+        !daemon.dir.join("many").exists(),
+        "more than four were tried at a time"
+    );
+    for at in 0..POOLS {
+        assert_eq!(ask(at), "well");
+    }
 }
 
 /// A pool that nobody asks has no process made for it by a reload, and one that somebody asked lately is tried by one of changed

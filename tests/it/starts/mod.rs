@@ -8,6 +8,7 @@ mod faults;
 mod limits;
 mod memory;
 mod orphans;
+mod over;
 mod programs;
 mod work_directories;
 mod workers;

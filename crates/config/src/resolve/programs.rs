@@ -5,14 +5,14 @@ use super::pool::positive;
 use crate::World;
 use crate::application::{
     Cgi, DEFAULT_CONCURRENCY, FastCgi, Interface, MOST_CONCURRENCY, MOST_THREADS, Preload, StartCommand,
-    Wrapped,
+    Wrapped, usual_interpreter,
 };
 use crate::draft::{CgiDraft, FastCgiDraft, PoolText, WrappedDraft};
 use crate::flat_keys::Field;
 use crate::report::Report;
 use crate::units::Texts;
 use crate::value::quoted;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// Applications with many parts take long to load; Passenger gives them as much.
@@ -136,7 +136,7 @@ pub(super) fn wrapped(
     let root = file(&draft.root, world, report);
     let interpreter = if draft.interpreter.is_absent() {
         root.as_deref()
-            .map(|root| usual_interpreter(interface, root, world))
+            .map(|root| usual_interpreter(interface, root, |path| world.exists(path)))
     } else {
         file(&draft.interpreter, world, report)
     };
@@ -152,6 +152,7 @@ pub(super) fn wrapped(
         root: root?,
         entry: draft.entry.get(),
         interpreter: interpreter?,
+        looks_for_interpreter: draft.interpreter.is_absent(),
         start_timeout: positive(&draft.start_timeout, DEFAULT_START_TIMEOUT, report),
         preloader_idle_timeout: draft.preloader_idle_timeout.or(DEFAULT_PRELOADER_IDLE_TIMEOUT),
         refork_after,
@@ -183,18 +184,5 @@ fn concurrency(interface: Interface, draft: &WrappedDraft, report: &mut Report<'
             );
             report.range(&draft.threads, 1, MOST_THREADS.into()).unwrap_or(1)
         }
-    }
-}
-
-/// The interpreter where none is named: of the virtual environment that lies in the application's directory, or the
-/// system's.
-fn usual_interpreter(interface: Interface, root: &Path, world: &dyn World) -> PathBuf {
-    match interface {
-        Interface::Wsgi | Interface::Asgi => [".venv/bin/python", "venv/bin/python"]
-            .iter()
-            .map(|location| root.join(location))
-            .find(|path| world.exists(path))
-            .unwrap_or_else(|| PathBuf::from("/usr/bin/python3")),
-        Interface::Rack => PathBuf::from("/usr/bin/ruby"),
     }
 }

@@ -100,6 +100,10 @@ pub struct Figures {
 pub enum Fact {
     /// A generation serves, and the one before it retires.
     Serves(GenerationId),
+    /// A generation that serves has its first worker up, or is to have none before it is asked.
+    Up(GenerationId),
+    /// `process.max` leaves no room for the first worker of a generation that serves.
+    Waits(GenerationId),
     /// A generation has a worker less than it should have, or no preloader: it could not be made or did not live, and is tried
     /// again after a while.
     Fails(GenerationId),

@@ -246,6 +246,11 @@ impl Children {
         self.workers.len()
     }
 
+    /// Whether one was told to go, and is still there.
+    pub(super) fn is_one_leaving(&self) -> bool {
+        self.counts.values().any(|counts| counts.kept < counts.all)
+    }
+
     /// Whether the counts agree with the workers. For debug builds.
     pub(super) fn is_consistent(&self) -> bool {
         let mut found: BTreeMap<GenerationId, WorkerCounts> = BTreeMap::new();

@@ -4,7 +4,7 @@
 //! `ondemand` say when the others are counted, `reload` and `refork` when a new generation or preloader needs workers, and
 //! `spawn_requests` when a router does. The executor carries out `Action::Fork` (`src/master/executor/fork.rs`).
 
-use super::action::{Action, Notice};
+use super::action::{Action, Fact, Notice};
 use super::dynamic::SpareCause;
 use super::event::GenerationId;
 use super::generation::GenerationState;
@@ -195,6 +195,23 @@ impl Manager {
             };
             self.timers.set(Timer::Grant(id), step.now, GRANT);
             self.freed(id, step);
+        }
+    }
+
+    /// Tells of generations that wait for room for their first worker, unless a worker that is leaving will make some.
+    pub(super) fn tell_waits(&mut self, step: &mut Step<'_>) {
+        if self.quota.waiting() == 0 || self.children.is_one_leaving() {
+            return;
+        }
+        for id in self.quota.line() {
+            let has_none = self.children.worker_counts(id).all == 0;
+            let Some(generation) = self.generations.get_mut(&id).filter(|_| has_none) else {
+                continue;
+            };
+            let is_new = generation.state == GenerationState::Serving && !generation.told_up;
+            if is_new && !std::mem::replace(&mut generation.told_waits, true) {
+                step.note(Fact::Waits(id));
+            }
         }
     }
 

@@ -93,6 +93,10 @@ pub(super) struct Generation {
     pub shrink_on: Option<SnapshotNumber>,
     /// While Warming: the snapshot of the serving generation that shows whom to retire to make room.
     pub room_on: Option<SnapshotNumber>,
+    /// `Fact::Up` is told.
+    pub told_up: bool,
+    /// `Fact::Waits` is told.
+    pub told_waits: bool,
     /// The log already says that `max_children` is reached, or that the pool is busy.
     pub said_full: bool,
     pub said_busy: bool,
@@ -145,6 +149,8 @@ impl Generation {
             spare_on: SnapshotNumber::default(),
             shrink_on: None,
             room_on: None,
+            told_up: false,
+            told_waits: false,
             said_full: false,
             said_busy: false,
         }

@@ -118,7 +118,7 @@ impl Manager {
             Event::Snapshot(generation, rows, queued) => self.counted(generation, &rows, queued, step),
             Event::Forked(worker) => self.forked(worker, step),
             Event::ForkFailed(worker) => self.fork_failed(worker, step),
-            Event::WorkerUp(worker) => self.up(worker),
+            Event::WorkerUp(worker) => self.up(worker, step),
             Event::WorkerExited(worker, exit, had_work) => self.exited(worker, exit, had_work, step),
             Event::PreloaderReady(generation) => {
                 self.preloader_changed(generation, life::LifeCause::Up, None, step);
@@ -243,7 +243,7 @@ impl Manager {
             return;
         };
         if is_up {
-            self.worker_started(generation);
+            self.worker_started(generation, step);
         }
         self.starting = None;
         self.quota.relent();
@@ -252,7 +252,7 @@ impl Manager {
         self.act_on(id, going, order, step);
     }
 
-    fn up(&mut self, id: WorkerId) {
+    fn up(&mut self, id: WorkerId, step: &mut Step<'_>) {
         let Some((generation, is_up)) = self.children.change(id, |worker| {
             // As long as its preloader owes the answer, it is asked for.
             match worker.progress {
@@ -271,7 +271,7 @@ impl Manager {
             pool.said_none = false;
         }
         if is_up {
-            self.worker_started(generation);
+            self.worker_started(generation, step);
         }
     }
 
@@ -342,6 +342,7 @@ impl Manager {
                 break;
             }
         }
+        self.tell_waits(step);
         if self.generations.is_empty() {
             let before = self.state;
             self.state = before.after(ManagerCause::Empty);

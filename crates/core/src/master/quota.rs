@@ -90,6 +90,11 @@ impl Quota {
         self.line.retain(|waiting| *waiting != generation);
     }
 
+    /// Those that wait.
+    pub(super) fn line(&self) -> impl Iterator<Item = GenerationId> {
+        self.line.iter().copied()
+    }
+
     /// How many wait: the bound of a round of grants.
     pub(super) fn waiting(&self) -> usize {
         self.line.len()

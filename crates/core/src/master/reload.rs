@@ -231,7 +231,7 @@ impl Manager {
         if let Some(worker) = gives_way {
             self.dismiss(worker, leave::LeaveCause::Surplus, step);
         }
-        if starts {
+        if starts && self.trials.add(coming) {
             self.touched.insert(coming);
             self.warm_up(coming, step);
         }
@@ -279,7 +279,21 @@ impl Manager {
             self.fill(id, step);
         }
         self.touched.insert(id);
+        self.tell_up(id, step);
         self.trial_over(id, step);
+    }
+
+    /// Tells once that a generation which serves has a worker up, or is to have none before it is asked.
+    pub(super) fn tell_up(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        let has_worker = self.worker_counts(id).up > 0;
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        let is_up = has_worker || policy::at_start(generation.policy.pm) == 0;
+        if is_up && generation.state == GenerationState::Serving && !generation.told_up {
+            generation.told_up = true;
+            step.note(Fact::Up(id));
+        }
     }
 
     /// Lets a generation that serves from now on have its work.

@@ -59,13 +59,13 @@ impl Next {
 #[derive(Debug, Default)]
 pub struct Changes {
     /// They begin.
-    pub added: Vec<String>,
+    pub added: Vec<(PoolId, GenerationId, String)>,
     /// They get new workers, and why.
     pub replaced: Vec<(PoolId, GenerationId, String, Reason)>,
     /// They go on as they are.
     pub kept: Vec<String>,
     /// They begin anew, because the files of their sockets were gone.
-    pub bound_again: Vec<String>,
+    pub bound_again: Vec<(PoolId, GenerationId, String)>,
     /// They end.
     pub removed: Vec<String>,
     /// Their socket can't be reached any more; and why it can't be bound again.

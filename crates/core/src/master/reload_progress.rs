@@ -1,5 +1,5 @@
-//! What becomes of a reload: it is done when every new generation serves, and the old one takes up nothing more, or has
-//! failed to.
+//! What becomes of a reload: it is done when every new generation serves and has a worker, if it is to have one at once, and the old
+//! one takes up nothing more; or when it has failed to.
 
 use super::action::Fact;
 use super::event::{GenerationId, PoolId};
@@ -15,43 +15,58 @@ const MOST_NAMES: usize = 10;
 #[derive(Debug, Default)]
 pub struct ReloadProgress {
     report: Reloaded,
-    /// New generations that do not serve yet.
-    waits: BTreeMap<GenerationId, (PoolId, Cause)>,
+    /// New generations that are not up yet.
+    waits: BTreeMap<GenerationId, Awaited>,
     /// The generations that were replaced. A worker that waits may still take the connection that it is woken for when
     /// it is told to finish, so its end is waited for; one that is busy takes no other.
     replaced: BTreeSet<GenerationId>,
 }
 
+/// A new generation of a pool.
+#[derive(Debug)]
+struct Awaited {
+    pool: PoolId,
+    name: String,
+    /// Why it takes the place of another; `None`: the pool is a new one.
+    reason: Option<String>,
+    /// No other serves the pool.
+    serves: bool,
+}
+
 impl ReloadProgress {
     /// A reload that changes this.
     pub fn new(changes: Changes) -> ReloadProgress {
-        let cause = |pool: String, reason: &str| Cause {
+        let awaited = |pool, name, reason: Option<&str>, serves| Awaited {
             pool,
-            reason: reason.to_owned(),
+            name,
+            reason: reason.map(str::to_owned),
+            serves,
         };
-        let waits = changes.replaced.into_iter();
-        let waits =
-            waits.map(|(pool, generation, name, why)| (generation, (pool, cause(name, &why.to_string()))));
+        let lost = "clients could not reach its socket";
+        let replaced = changes.replaced.into_iter();
+        let replaced =
+            replaced.map(|(pool, id, name, why)| (id, awaited(pool, name, Some(&why.to_string()), false)));
         let bound_again = changes.bound_again.into_iter();
+        let bound_again = bound_again.map(|(pool, id, name)| (id, awaited(pool, name, Some(lost), true)));
+        let added = changes.added.into_iter();
+        let added = added.map(|(pool, id, name)| (id, awaited(pool, name, None, true)));
         let failed = changes.failed.into_iter();
         ReloadProgress {
             report: Reloaded {
-                replaced: bound_again
-                    .map(|pool| cause(pool, "clients could not reach its socket"))
-                    .collect(),
+                replaced: Vec::new(),
                 failed: failed.map(|(pool, reason)| Cause { pool, reason }).collect(),
-                added: changes.added,
+                added: Vec::new(),
                 kept: changes.kept,
                 removed: changes.removed,
                 skipped: changes.skipped,
             },
-            waits: waits.collect(),
+            waits: bound_again.chain(replaced).chain(added).collect(),
             replaced: BTreeSet::new(),
         }
     }
 
-    /// Something has happened to a generation. `serving`: which generation of a pool has served up to now. `said`: what the
-    /// preloader of one that failed wrote last, as the end of a sentence.
+    /// Something has happened to a generation. `serving`: which generation of a pool has served up to now. `said`: the report
+    /// of one that failed, and what its preloader wrote last, as the end of a sentence.
     pub fn note(
         &mut self,
         fact: Fact,
@@ -60,14 +75,32 @@ impl ReloadProgress {
     ) {
         match fact {
             Fact::Serves(id) => {
-                if let Some((pool, cause)) = self.waits.remove(&id) {
-                    self.report.replaced.push(cause);
-                    self.replaced.extend(serving(pool).filter(|before| *before != id));
+                if let Some(awaited) = self.waits.get_mut(&id) {
+                    awaited.serves = true;
+                    self.replaced
+                        .extend(serving(awaited.pool).filter(|before| *before != id));
                 }
             }
-            Fact::Fails(id) => self.fail(id, |id| {
+            Fact::Up(id) => {
+                let Some(Awaited { name, reason, .. }) = self.waits.remove(&id) else {
+                    return;
+                };
+                match reason {
+                    Some(reason) => self.report.replaced.push(Cause { pool: name, reason }),
+                    None => self.report.added.push(name),
+                }
+            }
+            Fact::Waits(id) => self.fail(id, |_| {
+                "process.max leaves no room for a worker; requests wait until there is one".to_owned()
+            }),
+            Fact::Fails(id) => self.fail(id, |serves| {
                 let said = said(id);
-                format!("no new worker came up{said}; the old ones serve, and it is tried again")
+                match serves {
+                    true => format!("no worker came up{said}; requests are refused, and it is tried again"),
+                    false => {
+                        format!("no new worker came up{said}; the old ones serve, and it is tried again")
+                    }
+                }
             }),
             Fact::Gone(_) => {}
         }
@@ -78,14 +111,15 @@ impl ReloadProgress {
         self.fail(id, |_| "it was given up".to_owned());
     }
 
-    fn fail(&mut self, id: GenerationId, reason: impl FnOnce(GenerationId) -> String) {
-        if let Some((_, Cause { pool, .. })) = self.waits.remove(&id) {
-            let reason = reason(id);
-            self.report.failed.push(Cause { pool, reason });
+    /// `reason` is told whether no other generation serves the pool.
+    fn fail(&mut self, id: GenerationId, reason: impl FnOnce(bool) -> String) {
+        if let Some(Awaited { name, serves, .. }) = self.waits.remove(&id) {
+            let reason = reason(serves);
+            self.report.failed.push(Cause { pool: name, reason });
         }
     }
 
-    /// Whether it is done: every new generation serves or has failed, and no worker of an old one takes a connection any more.
+    /// Whether it is done: every new generation is up or has failed, and no worker of an old one takes a connection any more.
     /// `takes_up`: whether a worker of this generation still would. The first old generation of which that is true ends the
     /// look, because this is asked after every event.
     pub fn is_done(&mut self, takes_up: impl Fn(GenerationId) -> bool) -> bool {
@@ -161,6 +195,8 @@ mod tests {
         let mut progress = replacing();
         assert!(!progress.is_done(|_| false));
         note(&mut progress, Fact::Serves(NEW));
+        assert!(!progress.is_done(|_| false), "it has no worker yet");
+        note(&mut progress, Fact::Up(NEW));
         assert!(!progress.is_done(|id| id == OLD));
         assert!(progress.is_done(|_| false));
         let report = progress.into_report();
@@ -189,6 +225,7 @@ mod tests {
         for number in 0..1000 {
             let before = |pool: PoolId| Some(GenerationId(pool.0 + 1000));
             progress.note(Fact::Serves(GenerationId(number)), before, |_| String::new());
+            progress.note(Fact::Up(GenerationId(number)), before, |_| String::new());
         }
         let looks = std::cell::Cell::new(0);
         for least in 1000..2000 {
@@ -216,6 +253,53 @@ mod tests {
             "no new worker came up, having said \"no\"; the old ones serve, and it is tried again"
         );
         assert!(!is_complete(&report));
+    }
+
+    #[test]
+    fn a_pool_that_begins_is_added_when_it_has_a_worker() {
+        let added = || {
+            ReloadProgress::new(Changes {
+                added: vec![(PoolId(1), NEW, "new".to_owned())],
+                ..Changes::default()
+            })
+        };
+        let mut progress = added();
+        assert!(!progress.is_done(|_| false));
+        note(&mut progress, Fact::Up(NEW));
+        assert!(progress.is_done(|_| false));
+        assert_eq!(line(&progress.into_report()), "reload done; added: new");
+        for (fact, reason) in [
+            (
+                Fact::Fails(NEW),
+                "no worker came up, having said \"no\"; requests are refused, and it is tried again",
+            ),
+            (
+                Fact::Waits(NEW),
+                "process.max leaves no room for a worker; requests wait until there is one",
+            ),
+        ] {
+            let mut progress = added();
+            note(&mut progress, fact);
+            note(&mut progress, Fact::Up(NEW));
+            assert!(progress.is_done(|_| false));
+            let report = progress.into_report();
+            assert_eq!(report.failed[0].reason, reason);
+            assert!(report.added.is_empty() && !is_complete(&report));
+        }
+    }
+
+    #[test]
+    fn a_generation_that_serves_at_once_and_gets_no_worker_has_failed() {
+        let mut progress = replacing();
+        note(&mut progress, Fact::Serves(NEW));
+        note(&mut progress, Fact::Fails(NEW));
+        assert!(progress.is_done(|_| false));
+        let report = progress.into_report();
+        assert!(report.replaced.is_empty());
+        assert_eq!(
+            report.failed[0].reason,
+            "no worker came up, having said \"no\"; requests are refused, and it is tried again"
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The core as a whole, step by step: what it does about each event.
 
+mod begins;
 mod refusals;
 mod stops;
 
@@ -135,7 +136,7 @@ const NEVER: WakeOnAccept = WakeOnAccept {
 #[test]
 fn ondemand_stops_watching_before_it_counts_and_watches_again_once_told() {
     let (mut world, actions) = World::with(ondemand(3));
-    assert_eq!(actions, [Action::Watch(POOL)]);
+    assert_eq!(actions, [Action::Watch(POOL), Action::Note(Fact::Up(FIRST))]);
     assert_eq!(
         world.tell(Event::SourceReady(POOL)),
         [
@@ -391,7 +392,8 @@ fn a_new_generation_is_warm_before_the_old_one_leaves() {
             Action::Note(Fact::Serves(SECOND)),
             Action::Say(Notice::GenerationServes(SECOND)),
             Action::Retire(old[0]),
-            Action::Retire(old[1])
+            Action::Retire(old[1]),
+            Action::Note(Fact::Up(SECOND))
         ]
     );
     world.tell(Event::WorkerExited(old[0], Exit::Code(0), false));

@@ -1,5 +1,5 @@
-//! New generations of pools without a worker, each of which has to show one before it takes over. Few are tried at a time, because
-//! each may load a whole application.
+//! New generations of ondemand pools, and of others without a worker: each has to show that it can have one before it takes over. Few
+//! are tried at a time, because each may load a whole application, and there may be many such pools.
 
 use super::event::GenerationId;
 use std::collections::{BTreeSet, VecDeque};

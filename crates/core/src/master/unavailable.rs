@@ -105,9 +105,10 @@ impl Manager {
     }
 
     /// A worker is up.
-    pub(super) fn worker_started(&mut self, id: GenerationId) {
+    pub(super) fn worker_started(&mut self, id: GenerationId, step: &mut Step<'_>) {
         if let Some(generation) = self.generations.get_mut(&id) {
             generation.failed_start = None;
         }
+        self.tell_up(id, step);
     }
 }

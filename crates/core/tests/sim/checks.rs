@@ -370,7 +370,7 @@ impl World {
                 }
             }
             Action::Note(Fact::Serves(id)) => self.check_warm(id),
-            Action::Note(Fact::Fails(_) | Fact::Gone(_)) => {}
+            Action::Note(Fact::Up(_) | Fact::Waits(_) | Fact::Fails(_) | Fact::Gone(_)) => {}
             Action::Retire(id) => self.check_retire(id),
             Action::Kill(id, force) => self.check_kill(id, force),
             Action::RespondTimeout(id) => self.check_respond_timeout(id),

@@ -96,6 +96,7 @@ mod tests {
             serving: Some(serving),
             has_queue: false,
             counters: PoolCounters::default(),
+            had: None,
         }
     }
 

@@ -70,6 +70,23 @@ pub struct Pool {
     #[serde(default)]
     #[serde(rename = "tally")]
     pub counters: PoolCounters,
+    /// What is known of the workers that it had, where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub had: Option<Had>,
+}
+
+/// The last workers of a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Had {
+    /// When the last one left, nanoseconds of the monotonic clock.
+    pub left_at: u64,
+    /// The files that their preloader was started from, as a number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<u64>,
+    /// They did not look at the code again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_code_cached: bool,
 }
 
 /// The socket at which a pool's workers speak HTTP.

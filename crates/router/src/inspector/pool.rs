@@ -317,6 +317,8 @@ fn wrapped(
             .or(interpreter)
             .cloned()
             .unwrap_or_else(|| PathBuf::from(usual)),
+        // The inspector looks, and at whose it is.
+        looks_for_interpreter: false,
         start_timeout: start_timeout(applications, own),
         preloader_idle_timeout: idle_timeout(template),
         refork_after: Vec::new(),

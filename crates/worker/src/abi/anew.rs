@@ -98,7 +98,7 @@ pub unsafe extern "C" fn forkyard_preloader_renew(
     }
     log::warn!("{found}. So each worker loads it. {remedy}, or write preload = false");
     let library = OsString::from_vec(library.to_vec());
-    let (Ok(error) | Err(error)) = try_to_become(preloader, &wrapped.interpreter, library, servers);
+    let (Ok(error) | Err(error)) = try_to_become(preloader, &wrapped.interpreter_now(), library, servers);
     signal::ignore_pipe();
     log::warn!("the workers share them: {error}");
 }

@@ -111,6 +111,18 @@ pub fn is_credible(path: &Path) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint(u64);
 
+impl Fingerprint {
+    /// The number, for a master that takes over.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
+    /// The one of this number.
+    pub fn from_number(number: u64) -> Fingerprint {
+        Fingerprint(number)
+    }
+}
+
 /// What PHP's start depends on besides a pool's settings.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Origin {

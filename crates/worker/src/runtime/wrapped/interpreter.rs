@@ -3,6 +3,7 @@
 //! What the master has sent stays in the socket for the wrapper, which takes it with its descriptors; here it is only
 //! looked at.
 
+use crate::config::Application;
 use crate::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED, SOCKET};
 use crate::runtime::preloader::Socket;
 use crate::spawn::error::Category;
@@ -14,7 +15,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The hidden subcommand of `forkyard` that does it.
@@ -73,8 +74,8 @@ fn become_it(interpreter: &OsString, arguments: &[OsString], notes: Option<&Note
         solution: "The programs of forkyard have to be of one version: install all of them anew.".to_owned(),
     })?;
     let Some(settings) = settings else { return Ok(()) };
-    let mut program = std::process::Command::new(interpreter);
-    program.args(arguments);
+    let mut path = PathBuf::from(interpreter);
+    let mut own_env = None;
     // In a new root directory there is neither this interpreter nor its library: the wrapper goes there when it has
     // loaded them.
     if settings.pool.chroot.is_none() {
@@ -85,9 +86,11 @@ fn become_it(interpreter: &OsString, arguments: &[OsString], notes: Option<&Note
             solution: "Correct the pool's setting that is named: its user, directories, limits, or what confines it."
                 .to_owned(),
         })?;
-        // Only now: it may say what the dynamic linker loads.
-        program.envs(settings.pool.own_env.iter().map(|(name, value)| (name, value)));
-        program.env(SETTLED, "1");
+        // By the user's rights: the directory is the user's.
+        if let Application::Wrapped(wrapped) = &settings.pool.application {
+            path = wrapped.interpreter_now();
+        }
+        own_env = Some(&settings.pool.own_env);
         if let Some(notes) = notes {
             notes.settled(Step::SubprocessExecWrapper);
         }
@@ -96,10 +99,16 @@ fn become_it(interpreter: &OsString, arguments: &[OsString], notes: Option<&Note
         // Without it the wrapper has less to say, and says that over the socket.
         let _ = notes.pass_on();
     }
+    let mut program = std::process::Command::new(&path);
+    program.args(arguments);
+    // Only now: it may say what the dynamic linker loads.
+    if let Some(own_env) = own_env {
+        program.envs(own_env.iter().map(|(name, value)| (name, value)));
+        program.env(SETTLED, "1");
+    }
     let error = program.exec();
-    let path = Path::new(interpreter);
     // A virtual environment's is a link to a link to another place: the way there counts, too.
-    let links = std::iter::successors(Some(path.to_owned()), |path| {
+    let links = std::iter::successors(Some(path.clone()), |path| {
         let link = std::fs::read_link(path).ok()?;
         Some(path.parent()?.join(link))
     });

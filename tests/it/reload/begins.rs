@@ -1,0 +1,162 @@
+//! A pool that begins with a reload: it is added when it has its workers, and has failed when it can't have them.
+
+use super::trials::{command, workers};
+use crate::support::daemon::{Daemon, pool};
+use crate::support::place_library;
+use std::fs;
+use std::path::Path;
+
+const PMS: [(&str, &str); 3] = [
+    ("static", "pm = \"static\"\nmax_children = 1\n"),
+    (
+        "dynamic",
+        "pm = \"dynamic\"\nmax_children = 2\nstart_servers = 1\nmin_spare_servers = 1\nmax_spare_servers = 1\n",
+    ),
+    ("ondemand", "pm = \"ondemand\"\nmax_children = 1\n"),
+];
+
+const GOOD_PYTHON: &str = "def application(environ, start):\n    start('200 OK', [])\n    return [b'well']\n";
+const GOOD_NODE: &str =
+    "require('http').createServer((_, response) => response.end('well')).listen(process.env.PORT)\n";
+
+/// Runtime, file, code that serves, code that does not start.
+const APPLICATIONS: [(&str, &str, &str, &str); 2] = [
+    ("wsgi", "wsgi.py", GOOD_PYTHON, "import no_such_module\n"),
+    ("node", "app.js", GOOD_NODE, "throw new Error('no')\n"),
+];
+
+fn configure(dir: &Path, others: &[(String, &str, &str)]) -> String {
+    let mut text = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+    let mut add = |name: &str, pm: &str, runtime: &str| {
+        let root = dir.join(name);
+        let application = format!("runtime = {runtime:?}\nroot = {root:?}\n");
+        text += &pool(dir, name, pm, &application);
+    };
+    add("first", PMS[2].1, "wsgi");
+    for (name, pm, runtime) in others {
+        add(name, pm, runtime);
+    }
+    text
+}
+
+fn lay(dir: &Path, name: &str, file: &str, code: &str) {
+    let root = dir.join(name);
+    fs::create_dir_all(&root).expect("mkdir");
+    crate::support::daemon::make_writable(&root);
+    fs::write(root.join(file), code).expect("write");
+}
+
+fn start() -> Daemon {
+    place_library();
+    Daemon::start(|dir| {
+        lay(dir, "first", "wsgi.py", GOOD_PYTHON);
+        configure(dir, &[])
+    })
+}
+
+fn reload_with(daemon: &Daemon, others: &[(String, &str, &str)]) -> (Option<i32>, String) {
+    let text = configure(&daemon.dir, others);
+    fs::write(daemon.dir.join("forkyard.toml"), text).expect("configuration");
+    command(daemon, &["reload"])
+}
+
+#[test]
+fn a_pool_that_begins_is_added_with_a_worker_or_has_failed() {
+    let daemon = start();
+    let mut others = Vec::new();
+    for (runtime, file, good, broken) in APPLICATIONS {
+        for (kind, pm) in PMS {
+            for (state, code) in [("good", good), ("broken", broken)] {
+                let name = format!("{runtime}-{kind}-{state}");
+                lay(&daemon.dir, &name, file, code);
+                others.push((name.clone(), pm, runtime));
+                let (code, text) = reload_with(&daemon, &others);
+                // Nothing of an ondemand pool is tried before it is asked.
+                if kind == "ondemand" || state == "good" {
+                    assert_eq!(code, Some(0), "{name}: {text}");
+                    assert!(text.contains(&format!("added {name}\n")), "{text}");
+                    assert_eq!(workers(&daemon, &name) > 0, kind != "ondemand", "{name}");
+                } else {
+                    assert_eq!(code, Some(70), "{name}: {text}");
+                    let failed = format!("failed {name}: no worker came up (error ");
+                    assert!(text.contains(&failed), "{text}");
+                    assert!(
+                        text.contains("requests are refused, and it is tried again"),
+                        "{text}"
+                    );
+                    assert!(!text.contains(&format!("added {name}\n")), "{text}");
+                    names_its_error(&daemon, &text);
+                }
+                if state == "broken" {
+                    // The next ones begin beside pools that serve.
+                    others.pop();
+                    reload_with(&daemon, &others);
+                }
+            }
+        }
+    }
+}
+
+/// The report that the reload names can be read.
+fn names_its_error(daemon: &Daemon, text: &str) {
+    let id = text
+        .split("(error ")
+        .nth(1)
+        .and_then(|rest| rest.split(')').next());
+    let id = id.expect("an id");
+    let (code, report) = command(daemon, &["error", id]);
+    assert_eq!(code, Some(0), "{report}");
+    assert!(report.contains(id), "{report}");
+}
+
+/// Its old processes are gone: no other serves meanwhile, and the new ones fail as well.
+#[test]
+fn a_pool_without_a_worker_that_fails_again_has_failed() {
+    let daemon = start();
+    let others = [("shop".to_owned(), PMS[0].1, "wsgi")];
+    lay(&daemon.dir, "shop", "wsgi.py", "import no_such_module\n");
+    let (code, text) = reload_with(&daemon, &others);
+    assert_eq!(code, Some(70), "{text}");
+    for _ in 0..2 {
+        let (code, text) = command(&daemon, &["reload", "--all"]);
+        assert_eq!(code, Some(70), "{text}");
+        assert!(text.contains("failed shop: no worker came up (error "), "{text}");
+        assert!(text.contains("replaced first: "), "{text}");
+        names_its_error(&daemon, &text);
+    }
+    lay(&daemon.dir, "shop", "wsgi.py", GOOD_PYTHON);
+    let (code, text) = command(&daemon, &["reload", "--all"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("replaced shop: "), "{text}");
+}
+
+/// `process.max` may leave no room: the reload ends, and says so.
+#[test]
+fn a_pool_that_begins_without_room_for_a_worker_has_failed() {
+    let daemon = start();
+    let limited = |others: &[(String, &str, &str)]| {
+        let text = configure(&daemon.dir, others).replace("[global]\n", "[global]\nprocess.max = 1\n");
+        fs::write(daemon.dir.join("forkyard.toml"), text).expect("configuration");
+        command(&daemon, &["reload"])
+    };
+    lay(&daemon.dir, "one", "wsgi.py", GOOD_PYTHON);
+    lay(&daemon.dir, "two", "wsgi.py", GOOD_PYTHON);
+    let mut others = vec![("one".to_owned(), PMS[0].1, "wsgi")];
+    let (code, text) = limited(&others);
+    assert_eq!(code, Some(0), "{text}");
+    others.push(("two".to_owned(), PMS[0].1, "wsgi"));
+    let (code, text) = limited(&others);
+    assert_eq!(code, Some(70), "{text}");
+    assert!(text.contains("failed two: process.max leaves no room"), "{text}");
+    // What the pool that goes had is room.
+    let (code, text) = limited(&others[1..]);
+    assert_eq!(code, Some(0), "{text}");
+    lay(&daemon.dir, "three", "wsgi.py", GOOD_PYTHON);
+    let (code, text) = limited(&[("three".to_owned(), PMS[0].1, "wsgi")]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(
+        text.contains("added three\n") && text.contains("removed two\n"),
+        "{text}"
+    );
+    assert_eq!(workers(&daemon, "three"), 1);
+}

@@ -1,0 +1,72 @@
+//! A pool that is mended: the next try sees it, and the status tells that the error is over.
+
+use super::WELL_WSGI;
+use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
+use crate::support::fcgi::Params;
+use crate::support::{place_library, until};
+use std::fs;
+use std::process::Command;
+
+fn status(daemon: &Daemon) -> (serde_json::Value, String) {
+    let said = |arguments: &[&str]| {
+        let output = forkyard(arguments, &daemon.dir).output().expect("forkyard");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let value: serde_json::Value = serde_json::from_str(&said(&["status", "--json"])).expect("JSON");
+    (value["pools"][0]["last_error"].clone(), said(&["status", "www"]))
+}
+
+/// In place of an application's directory, or behind a link, as a release has it. No reload and no restart is asked for.
+#[test]
+fn a_virtual_environment_that_is_made_after_a_failed_start_is_used() {
+    place_library();
+    for (pm, is_link) in [("static", false), ("ondemand", false), ("ondemand", true)] {
+        let root = directory();
+        make_writable(root.path());
+        let code = format!("import only_there\n{WELL_WSGI}");
+        fs::write(root.path().join("wsgi.py"), code).expect("write");
+        let application = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", root.path().display());
+        let daemon = Daemon::start(|dir| {
+            let global = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+            let pm = format!("pm = \"{pm}\"\nmax_children = 1\n");
+            global + &pool(dir, "www", &pm, &application)
+        });
+        let ask = || {
+            let params = Params::get(&daemon.dir, "x", "");
+            daemon
+                .client("www")
+                .request(&params, b"")
+                .expect("an answer")
+                .text()
+        };
+        until("a refusal", || ask().starts_with("Status: 503 ").then_some(()));
+        let (error, shown) = status(&daemon);
+        assert_eq!(
+            (&error["refusing"], &error["is_over"]),
+            (&true.into(), &false.into()),
+            "{error}"
+        );
+        assert!(shown.contains(" ago, requests are refused: "), "{shown}");
+        let place = match is_link {
+            true => daemon.dir.join("environment"),
+            false => root.path().join(".venv"),
+        };
+        let mut python = Command::new("/usr/bin/python3");
+        let made = python.args(["-m", "venv", "--without-pip"]).arg(&place).status();
+        assert!(made.expect("python3").success());
+        let libraries = fs::read_dir(place.join("lib")).expect("lib").next();
+        let libraries = libraries.expect("python3.x").expect("an entry").path();
+        fs::write(libraries.join("site-packages/only_there.py"), "").expect("write");
+        if is_link {
+            std::os::unix::fs::symlink(&place, root.path().join(".venv")).expect("symlink");
+        }
+        until("an answer", || ask().ends_with("well").then_some(()));
+        let (error, shown) = status(&daemon);
+        assert_eq!(
+            (&error["refusing"], &error["is_over"]),
+            (&false.into(), &true.into()),
+            "{error}"
+        );
+        assert!(shown.contains(" ago, over: the pool serves: "), "{shown}");
+    }
+}
