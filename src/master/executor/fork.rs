@@ -131,7 +131,7 @@ impl Executor {
             .transpose()
             .map_err(|error| Error::from_io("dup", "", &error))?;
         let reports = self.pools.reports_for_worker(id)?;
-        let has_elder = self.pools.has_elder(id);
+        let has_elder = self.pools.is_coming(id);
         let is_routed = own.is_routed();
         let (settings, mut descriptors) = context.take_apart();
         let (slot, own_descriptors) = own.take_apart();
@@ -167,7 +167,7 @@ impl Executor {
     fn fork_handler(&mut self, worker: WorkerId, id: GenerationId, own: WorkerContext) -> Result<(), Error> {
         let context = self.pools.context(id)?;
         let name = context.settings.pool.name.clone();
-        let has_elder = self.pools.has_elder(id);
+        let has_elder = self.pools.is_coming(id);
         let Some(handler) = self.context.handlers.get_mut(&name) else {
             let subject = format!("no Rust handler named {name}");
             return Err(Error::new("fork", subject, nix::errno::Errno::ENOENT));
@@ -262,15 +262,11 @@ impl Pools {
             .ok_or_else(|| Error::new("pipe2", "", nix::errno::Errno::EINVAL))
     }
 
-    /// Whether the generation before it is still there.
-    fn has_elder(&self, id: GenerationId) -> bool {
+    /// Whether another generation of its pool serves, until this one takes over.
+    pub(super) fn is_coming(&self, id: GenerationId) -> bool {
         let pool = self.generations.get(&id).map(|generation| generation.pool);
-        pool.is_some_and(|pool| {
-            self.generations
-                .of(&pool)
-                .next()
-                .is_some_and(|(oldest, _)| oldest < id)
-        })
+        let serving = pool.and_then(|pool| self.by_id.get(&pool)?.serving);
+        serving.is_some_and(|serving| serving != id)
     }
 
     /// Reads a generation's `env_file` for a start.

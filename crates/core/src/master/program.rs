@@ -6,6 +6,9 @@
 //! It is ready once each process was tried and one is up; if none is, it is gone, and the core decides when another try is
 //! made. From then on it is kept going here, whatever befalls its processes, until the core stops it: its workers are
 //! there, and need it.
+//!
+//! Where another generation serves, it is on trial until it takes over: a process that ends by itself is a failed start of all,
+//! and it is ready only once what came up has lived for [`PROOF`].
 
 use super::budget::Budget;
 use crate::life::backoff::{Backoff, LONGEST, WELL_AFTER};
@@ -15,6 +18,8 @@ use std::time::Duration;
 
 /// Beyond its own start timeout, after which the spawning kit gives a process up and says why.
 pub const START_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long the program of a new generation lives, after it is up, before it takes the place of one that serves.
+pub const PROOF: Duration = Duration::from_secs(1);
 /// How often in a second a process that dies at work is started again at once.
 const AT_ONCE: u32 = 4;
 
@@ -62,10 +67,12 @@ enum ProgramState {
     Absent,
     /// Each process has its first try.
     Beginning,
+    /// It is up, and is to live until then.
+    Proving(Tick),
     /// The core knows that it is ready.
     Ready,
-    /// It is to go.
-    Stopping,
+    /// It is to go, because it has failed or is not wanted.
+    Stopping { failed: bool },
 }
 
 /// A program's processes.
@@ -73,6 +80,8 @@ enum ProgramState {
 pub struct Program {
     processes: Vec<ProgramProcess>,
     state: ProgramState,
+    /// Another generation serves.
+    on_trial: bool,
 }
 
 impl Program {
@@ -88,6 +97,7 @@ impl Program {
         Program {
             processes: (0..processes).map(down).collect(),
             state: ProgramState::Absent,
+            on_trial: false,
         }
     }
 
@@ -106,15 +116,21 @@ impl Program {
         program
     }
 
-    /// It is wanted.
-    pub fn start(&mut self, actions: &mut Vec<ProgramAction>) {
+    /// It is wanted. `on_trial`: another generation serves until this one takes over.
+    pub fn start(&mut self, on_trial: bool, actions: &mut Vec<ProgramAction>) {
         if self.state != ProgramState::Absent {
             return;
         }
+        self.on_trial = on_trial;
         self.state = ProgramState::Beginning;
         for (index, process) in self.processes.iter_mut().enumerate() {
             process.start(index, actions);
         }
+    }
+
+    /// Its generation serves.
+    pub fn takes_over(&mut self) {
+        self.on_trial = false;
     }
 
     /// A process is up.
@@ -154,6 +170,7 @@ impl Program {
         let Some(process) = self.processes.get_mut(index) else {
             return;
         };
+        let mut fails = false;
         if process.lose() {
             process.backoff.lives(process.since);
             let is_ready = self.state == ProgramState::Ready;
@@ -172,13 +189,19 @@ impl Program {
                 }
             } else {
                 let delay = process.back_off(now);
-                let refuses = process.backoff.is_habit();
+                // One accident is allowed, but not on trial.
+                let refuses = process.backoff.is_habit() || self.on_trial;
                 actions.push(ProgramAction::BackOff {
                     index,
                     delay,
                     refuses,
                 });
+                fails = self.on_trial;
             }
+        }
+        // Once workers may have requests in the hands of others, those go on.
+        if fails && (self.state != ProgramState::Ready || !self.is_up()) {
+            self.give_up(Force::Kill, true, actions);
         }
         self.conclude(actions);
     }
@@ -188,7 +211,12 @@ impl Program {
         if self.state == ProgramState::Absent {
             return;
         }
-        self.state = ProgramState::Stopping;
+        self.give_up(force, false, actions);
+        self.conclude(actions);
+    }
+
+    fn give_up(&mut self, force: Force, failed: bool, actions: &mut Vec<ProgramAction>) {
+        self.state = ProgramState::Stopping { failed };
         for (index, process) in self.processes.iter_mut().enumerate() {
             process.again = None;
             let was_starting = process.life == Life::Starting;
@@ -203,18 +231,23 @@ impl Program {
                 | life::LifeAction::Lost => {}
             }
         }
-        self.conclude(actions);
     }
 
     /// When [`Program::pass`] is to be called.
     pub fn next_deadline(&self) -> Option<Tick> {
-        let ready = self.state == ProgramState::Ready;
-        let due = self.processes.iter().filter_map(|process| process.again);
-        due.min().filter(|_| ready)
+        match self.state {
+            ProgramState::Ready => self.processes.iter().filter_map(|process| process.again).min(),
+            ProgramState::Proving(until) => Some(until),
+            ProgramState::Absent | ProgramState::Beginning | ProgramState::Stopping { .. } => None,
+        }
     }
 
     /// Time has passed.
     pub fn pass(&mut self, now: Tick, actions: &mut Vec<ProgramAction>) {
+        if matches!(self.state, ProgramState::Proving(until) if until <= now) {
+            self.state = ProgramState::Ready;
+            actions.push(ProgramAction::TellReady);
+        }
         if self.state != ProgramState::Ready {
             return;
         }
@@ -248,23 +281,33 @@ impl Program {
     /// Takes in what has happened to all processes.
     fn conclude(&mut self, actions: &mut Vec<ProgramAction>) {
         let any = |wanted: fn(Life) -> bool| self.processes.iter().any(|process| wanted(process.life));
-        let failed = self.state == ProgramState::Beginning;
-        match self.state {
-            ProgramState::Beginning if any(|life| life == Life::Starting) => {}
+        let failed = match self.state {
+            ProgramState::Beginning if any(|life| life == Life::Starting) => return,
             ProgramState::Beginning if any(|life| life == Life::Ready) => {
-                self.state = ProgramState::Ready;
-                actions.push(ProgramAction::TellReady);
-            }
-            ProgramState::Stopping if any(|life| life != Life::Absent) => {}
-            ProgramState::Beginning | ProgramState::Stopping => {
-                self.state = ProgramState::Absent;
-                for process in &mut self.processes {
-                    process.again = None;
+                let up = self
+                    .processes
+                    .iter()
+                    .filter(|process| process.life == Life::Ready);
+                let last = up.map(|process| process.since).max();
+                match last.filter(|_| self.on_trial) {
+                    Some(last) => self.state = ProgramState::Proving(last + PROOF),
+                    None => {
+                        self.state = ProgramState::Ready;
+                        actions.push(ProgramAction::TellReady);
+                    }
                 }
-                actions.push(ProgramAction::TellGone { failed });
+                return;
             }
-            ProgramState::Absent | ProgramState::Ready => {}
+            ProgramState::Stopping { .. } if any(|life| life != Life::Absent) => return,
+            ProgramState::Beginning => true,
+            ProgramState::Stopping { failed } => failed,
+            ProgramState::Absent | ProgramState::Proving(_) | ProgramState::Ready => return,
+        };
+        self.state = ProgramState::Absent;
+        for process in &mut self.processes {
+            process.again = None;
         }
+        actions.push(ProgramAction::TellGone { failed });
     }
 }
 
@@ -317,7 +360,7 @@ mod tests {
     fn running(processes: usize) -> Program {
         let mut program = Program::new(processes);
         let mut actions = Vec::new();
-        program.start(&mut actions);
+        program.start(false, &mut actions);
         for index in 0..processes {
             program.up(index, at(0), &mut actions);
         }
@@ -329,7 +372,7 @@ mod tests {
     fn it_is_ready_when_all_were_tried_and_one_is_up() {
         let mut program = Program::new(2);
         assert_eq!(
-            actions(|out| program.start(out)),
+            actions(|out| program.start(false, out)),
             [ProgramAction::Start(0), ProgramAction::Start(1)]
         );
         assert_eq!(
@@ -358,7 +401,7 @@ mod tests {
     #[test]
     fn one_that_can_not_be_started_is_the_cores_to_try_again() {
         let mut program = Program::new(2);
-        actions(|out| program.start(out));
+        actions(|out| program.start(false, out));
         assert_eq!(
             actions(|out| program.failed(0, at(1), out)),
             [back_off(0, 100, true)]
@@ -370,7 +413,7 @@ mod tests {
         );
         assert_eq!(program.next_deadline(), None);
         assert_eq!(
-            actions(|out| program.start(out)),
+            actions(|out| program.start(false, out)),
             [ProgramAction::Start(0), ProgramAction::Start(1)]
         );
     }
@@ -443,12 +486,71 @@ mod tests {
         }
     }
 
+    fn on_trial(processes: usize) -> Program {
+        let mut program = Program::new(processes);
+        let mut actions = Vec::new();
+        program.start(true, &mut actions);
+        for index in 0..processes {
+            program.up(index, at(index as u64), &mut actions);
+        }
+        assert!(!actions.contains(&ProgramAction::TellReady));
+        program
+    }
+
+    #[test]
+    fn beside_one_that_serves_it_has_to_live_before_it_is_ready() {
+        let mut program = on_trial(2);
+        assert_eq!(program.next_deadline(), Some(at(1) + PROOF));
+        assert_eq!(actions(|out| program.pass(at(1_000), out)), []);
+        assert_eq!(
+            actions(|out| program.pass(at(1_001), out)),
+            [ProgramAction::TellReady]
+        );
+        program.takes_over();
+        assert_eq!(
+            actions(|out| program.gone(0, false, at(1_100), out)),
+            [back_off(0, 100, false)]
+        );
+    }
+
+    /// Each row: when the first of two processes ends, and whether the other is told to end.
+    #[test]
+    fn beside_one_that_serves_an_end_is_a_failed_start() {
+        let gone = ProgramAction::TellGone { failed: true };
+        for ended in [1, 300, 1_000] {
+            let mut program = on_trial(2);
+            assert_eq!(
+                actions(|out| program.gone(0, false, at(ended), out)),
+                [back_off(0, 100, true), ProgramAction::Stop(1, Force::Kill)],
+                "{ended}"
+            );
+            assert_eq!(actions(|out| program.gone(1, false, at(ended + 1), out)), [gone]);
+            assert_eq!(program.next_deadline(), None);
+        }
+        // Its workers are made.
+        let mut program = on_trial(2);
+        actions(|out| program.pass(at(1_001), out));
+        let ended = actions(|out| program.gone(0, false, at(1_002), out));
+        assert_eq!(ended, [back_off(0, 100, true)]);
+        let ended = actions(|out| program.gone(1, false, at(1_003), out));
+        assert_eq!(ended, [back_off(1, 100, true), gone]);
+    }
+
+    #[test]
+    fn one_on_trial_that_is_not_wanted_has_not_failed() {
+        let mut program = on_trial(2);
+        actions(|out| program.gone(0, false, at(10), out));
+        assert_eq!(actions(|out| program.stop(Force::Kill, out)), []);
+        let gone = ProgramAction::TellGone { failed: false };
+        assert_eq!(actions(|out| program.gone(1, false, at(20), out)), [gone]);
+    }
+
     #[test]
     fn another_master_goes_on_with_what_is_up() {
         let mut out = Vec::new();
         let mut program = Program::resume(&[true, false], at(0), &mut out);
         assert_eq!(out, [ProgramAction::Start(1)]);
-        assert_eq!(actions(|out| program.start(out)), []);
+        assert_eq!(actions(|out| program.start(false, out)), []);
         assert_eq!(actions(|out| program.up(1, at(1), out)), []);
         assert_eq!(
             actions(|out| program.gone(0, false, at(60_000), out)),
@@ -495,7 +597,7 @@ mod tests {
             let (mut out, mut now) = (Vec::new(), 0);
             // What the world has: nothing, a start under way, a process.
             let mut world = vec![0_u8; count];
-            program.start(&mut out);
+            program.start(below(2) == 0, &mut out);
             let mut gone = 0;
             for step in 0..60 {
                 for action in std::mem::take(&mut out) {
