@@ -1,11 +1,47 @@
-//! The boot of an application that boots once, in words.
+//! How what a generation runs was started, in words.
 
 use super::control::printable;
-use crate::control::protocol::Boot;
+use crate::control::protocol::{Boot, Generation};
 use std::fmt::Write;
 
+/// The process that makes a generation's workers, behind a comma.
+pub(super) fn preloader(generation: &Generation) -> String {
+    let kind = match generation.preloading.as_deref() {
+        Some("zygote") => "zygote",
+        _ => "preloader",
+    };
+    let pid = generation.preloader;
+    pid.map_or_else(String::new, |pid| format!(", {kind} {pid}"))
+}
+
+/// How what a generation runs was started, where there is something to say of it.
+pub(super) fn of_generation(generation: &Generation, text: &mut String) {
+    if let Some(reason) = &generation.unfit {
+        let _ = writeln!(
+            text,
+            "    has a preloader of its own and no zygote: {}",
+            printable(reason)
+        );
+    }
+    for left_out in &generation.left_out {
+        let _ = writeln!(
+            text,
+            "    without {} = {} ({}:{}), because PHP does not start with it: {}",
+            printable(&left_out.key),
+            printable(&left_out.value),
+            printable(&left_out.file),
+            left_out.line,
+            printable(&left_out.reason)
+        );
+    }
+    if let Some(boot) = &generation.boot {
+        let _ = writeln!(text, "    {}", line(boot));
+    }
+    loads_in_workers(generation.connected_to.as_deref(), text);
+}
+
 /// How an application has booted that boots once.
-pub(super) fn line(boot: &Boot) -> String {
+fn line(boot: &Boot) -> String {
     let took = boot
         .took_ms
         .map_or_else(String::new, |ms| format!(" in {:.2} s", ms as f64 / 1000.0));

@@ -8,12 +8,14 @@ use super::{colour, output};
 use crate::config::{self, Skipped};
 use crate::control::client::{AskError, ask};
 use crate::control::protocol::{Answer, Complaint, Format, Reloaded, Request, Status};
-use crate::sys::terminal;
+use crate::sys::{process, terminal};
 use clap::Args;
 use forkyard_base::text::is_control;
+use std::cell::Cell;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// sysexits.h, EX_UNAVAILABLE: there is no daemon to ask.
@@ -22,6 +24,10 @@ pub(super) const EXIT_UNAVAILABLE: u8 = 69;
 /// How long a new program may take until it answers, and how often it is asked.
 const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(30);
 const TAKEOVER_LOOK: Duration = Duration::from_millis(50);
+
+/// How long a process' memory may be read, and how long once one could not be.
+const MEMORY_WAIT: Duration = Duration::from_secs(1);
+const MEMORY_WAIT_AGAIN: Duration = Duration::from_millis(50);
 
 /// Which daemon is asked.
 #[derive(Debug, Args)]
@@ -163,7 +169,8 @@ fn show(mut status: Status, wanted: &StatusArguments) -> CommandOutcome {
         let is_wanted = |one: &Skipped| one.pool.as_ref().is_some_and(|name| wanted.pools.contains(name));
         status.skipped.retain(is_wanted);
     }
-    super::status::look_at(&mut status, &uses);
+    let uses = Uses::default();
+    super::status::look_at(&mut status, &|pid| uses.of(pid));
     if wanted.pools.is_empty() {
         if let Some(jobs) = &mut status.jobs {
             jobs.stats = super::jobs::stats(&jobs.socket);
@@ -321,21 +328,47 @@ pub(super) fn failures(report: &Reloaded) -> String {
     text
 }
 
-/// What the system tells the user of this command about a process.
-fn uses(pid: i32) -> Use {
-    let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
-    let memory = read("smaps_rollup").and_then(|text| {
-        let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
-        let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
-        Some(kib << 10)
-    });
-    // proc(5): fields 14 and 15, in hundredths of a second; the part after the command begins with field 3.
-    let cpu_ms = read("stat").and_then(|text| {
-        let fields: Vec<&str> = text.rsplit(')').next()?.split_whitespace().collect();
-        let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
-        Some((ticks(11)? + ticks(12)?) * 10)
-    });
-    Use { memory, cpu_ms }
+/// What the system tells the user of this command about processes.
+#[derive(Debug, Default)]
+struct Uses {
+    /// One whose memory could not be read in time: others are not waited for as long.
+    has_waited: Cell<bool>,
+}
+
+impl Uses {
+    fn of(&self, pid: i32) -> Use {
+        Use {
+            memory: self.memory(pid),
+            cpu_ms: cpu_ms(pid),
+        }
+    }
+
+    /// Read by a thread: a process can hold the lock that the kernel wants for that (proc(5), `smaps_rollup`), for ever.
+    fn memory(&self, pid: i32) -> Option<u64> {
+        let (tell, heard) = mpsc::channel();
+        let read = move || tell.send(process::proportional_memory_bytes(Some(pid)));
+        std::thread::Builder::new().spawn(read).ok()?;
+        let limit = if self.has_waited.get() {
+            MEMORY_WAIT_AGAIN
+        } else {
+            MEMORY_WAIT
+        };
+        match heard.recv_timeout(limit) {
+            Ok(memory) => memory,
+            Err(_) => {
+                self.has_waited.set(true);
+                None
+            }
+        }
+    }
+}
+
+/// proc(5): fields 14 and 15, in hundredths of a second; the part after the command begins with field 3.
+fn cpu_ms(pid: i32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields: Vec<&str> = text.rsplit(')').next()?.split_whitespace().collect();
+    let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    Some((ticks(11)? + ticks(12)?) * 10)
 }
 
 /// A worker's own words, without what a terminal would obey.

@@ -183,43 +183,16 @@ pub(super) fn details(pool: &Pool) -> String {
         return text;
     }
     for generation in &pool.generations {
-        let kind = match generation.preloading.as_deref() {
-            Some("zygote") => "zygote",
-            _ => "preloader",
-        };
-        let preloader = generation
-            .preloader
-            .map_or_else(String::new, |pid| format!(", {kind} {pid}"));
         let _ = writeln!(
             text,
-            "  generation {}, {}, {}, {} workers{preloader}",
+            "  generation {}, {}, {}, {} workers{}",
             generation.id,
             generation.state,
             generation.pm,
-            generation.workers.len()
+            generation.workers.len(),
+            super::boot::preloader(generation)
         );
-        if let Some(reason) = &generation.unfit {
-            let _ = writeln!(
-                text,
-                "    has a preloader of its own and no zygote: {}",
-                printable(reason)
-            );
-        }
-        for left_out in &generation.left_out {
-            let _ = writeln!(
-                text,
-                "    without {} = {} ({}:{}), because PHP does not start with it: {}",
-                printable(&left_out.key),
-                printable(&left_out.value),
-                printable(&left_out.file),
-                left_out.line,
-                printable(&left_out.reason)
-            );
-        }
-        if let Some(boot) = &generation.boot {
-            let _ = writeln!(text, "    {}", super::boot::line(boot));
-        }
-        super::boot::loads_in_workers(generation.connected_to.as_deref(), &mut text);
+        super::boot::of_generation(generation, &mut text);
         super::programs::table(&generation.programs, &mut text);
         for worker in &generation.workers {
             let _ = writeln!(

@@ -179,17 +179,18 @@ fn wrong(generation: &Generation, facts: &Facts) -> Option<String> {
         return Some("the number of slots".into());
     }
     let kinds = [
-        Kind::Memory(pages),
-        Kind::PipeOut,
-        Kind::PipeIn,
-        Kind::Stream,
-        Kind::Stream,
+        [Kind::Memory(pages); 2],
+        // Masters before this one had a pipe.
+        [Kind::Stream, Kind::PipeOut],
+        [Kind::Stream, Kind::PipeIn],
+        [Kind::Stream; 2],
+        [Kind::Stream; 2],
     ];
     names::of_generation(generation.id)
         .into_iter()
         .zip(kinds)
         .take(if generation.rests { 1 } else { kinds.len() })
-        .find(|(name, kind)| facts.kinds.get(name) != Some(kind))
+        .find(|(name, kinds)| facts.kinds.get(name).is_none_or(|kind| !kinds.contains(kind)))
         .map(|(name, _)| name)
 }
 
@@ -197,7 +198,9 @@ fn wrong(generation: &Generation, facts: &Facts) -> Option<String> {
 fn believed(worker: &Worker, facts: &Facts) -> Worker {
     let stop_pipe = facts.kinds.get(&names::stop_pipe(worker.id));
     let can_be_told = matches!(stop_pipe, Some(Kind::PipeIn | Kind::Packets));
-    let output = names::output(worker.id).map(|end| facts.kinds.get(&end) == Some(&Kind::PipeOut));
+    // It was a pipe before it was a socket.
+    let is_output = |kind: &Kind| matches!(kind, Kind::Stream | Kind::PipeOut);
+    let output = names::output(worker.id).map(|end| facts.kinds.get(&end).is_some_and(is_output));
     Worker {
         told: worker
             .told
@@ -291,8 +294,8 @@ mod tests {
         for generation in &document.generations {
             let kinds = [
                 Kind::Memory(HEADER_PAGES + generation.slots as usize),
-                Kind::PipeOut,
-                Kind::PipeIn,
+                Kind::Stream,
+                Kind::Stream,
                 Kind::Stream,
                 Kind::Stream,
             ];

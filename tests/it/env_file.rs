@@ -290,6 +290,42 @@ fn another_user_s_file_is_not_read() {
 }
 
 /// A start that fails shows the environment to the operator, without what is in the file.
+/// What an application names in its own settings is read as its user would: root's files are not.
+#[test]
+fn a_file_of_root_s_is_not_read_because_an_application_names_it() {
+    if crate::skip::needs_root() {
+        return;
+    }
+    place_library();
+    let case = CASES.iter().find(|case| case.runtime == "wsgi").expect("wsgi");
+    for own in [true, false] {
+        let daemon = Daemon::start(|dir| {
+            let root = dir.join("apps/wsgi");
+            lay_out(&root, case);
+            secret(&root, "root-s");
+            chown(root.join(".env"), Some(0), Some(0)).expect("chown");
+            let key = if own { "env_file = \".env\"\n" } else { "" };
+            let text = format!("runtime = \"wsgi\"\n{key}");
+            write(&root.join("forkyard.toml"), &text, 0o644);
+            let of_pool = if own { "" } else { "env_file = \".env\"\n" };
+            format!(
+                "{}[pool.sites]\nlisten = {{ address = \"{path}/sites.sock\", mode = \"0666\" }}\n\
+                 routing = \"application\"\n{of_pool}[pool.sites.applications]\ndirectories = [\"{path}/apps\"]\n\
+                 min_uid = 1\nmax = 20\n",
+                control(dir),
+                path = dir.display()
+            )
+        });
+        let answer = ask(&daemon, "sites", &daemon.dir.join("apps/wsgi"), case);
+        if own {
+            assert!(answer.text().contains("503"), "{}", answer.text());
+            daemon.wait_for("it is root's, and the application itself names it");
+        } else {
+            assert_eq!(answer.body(), "SECRET root-s", "{}", daemon.log());
+        }
+    }
+}
+
 #[test]
 fn no_report_shows_a_secret() {
     place_library();

@@ -7,7 +7,7 @@ mod trials;
 mod unchanged;
 mod warm;
 
-use crate::support::daemon::{Daemon, php_pool};
+use crate::support::daemon::{Daemon, make_writable, php_pool};
 use crate::support::fcgi::Params;
 use crate::support::{StopAtEnd, until};
 use nix::sys::signal::Signal;
@@ -28,8 +28,10 @@ fn new_workers_serve_while_an_old_one_finishes() {
     daemon.write("zone.php", ZONE);
     daemon.write(
         "hold.php",
-        "<?php while (!file_exists($_GET['until'])) { usleep(2000); clearstatcache(); } echo date_default_timezone_get();",
+        "<?php touch($_GET['until'] . '.begun'); while (!file_exists($_GET['until'])) { usleep(2000); clearstatcache(); } \
+         echo date_default_timezone_get();",
     );
+    make_writable(&daemon.dir);
     assert_eq!(daemon.get("www", "zone.php").body(), "Europe/Paris");
     let go = daemon.dir.join("go");
     let mut slow = daemon.client("www");
@@ -38,6 +40,9 @@ fn new_workers_serve_while_an_old_one_finishes() {
         b"",
     )
     .expect("send");
+    until("the request to begin", || {
+        daemon.dir.join("go.begun").exists().then_some(())
+    });
     fs::write(
         daemon.dir.join("forkyard.toml"),
         configure(&daemon.dir, "Asia/Tokyo"),

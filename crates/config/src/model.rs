@@ -342,6 +342,9 @@ pub struct EnvFile {
     pub path: PathBuf,
     /// An application need not have it: the pool names it for all of its applications.
     pub is_optional: bool,
+    /// The application names it, not the operator: it is the application user's own, and no file of root's.
+    #[serde(default)]
+    pub is_owners: bool,
 }
 
 /// Where what an application writes goes.

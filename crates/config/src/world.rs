@@ -17,6 +17,10 @@ pub trait World {
     fn is_root(&self) -> bool;
     /// Is this an existing directory?
     fn is_dir(&self, path: &Path) -> bool;
+    /// Whether what is on the way to a path answers.
+    fn answers(&self, _path: &Path) -> bool {
+        true
+    }
     /// Is there a file of any kind?
     fn exists(&self, path: &Path) -> bool;
     /// The user of this name.

@@ -15,6 +15,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How long what was removed is waited for.
+const SETTLING: Duration = Duration::from_secs(5);
+
 /// A kit with its loop.
 #[derive(Debug)]
 pub struct Driver {
@@ -111,7 +114,8 @@ impl Driver {
     /// What mio's poll says.
     pub fn turn(&mut self, most: Option<Duration>) -> io::Result<()> {
         let now = clock::now();
-        let until = self.machine.next_deadline().map(|next| next.since(now));
+        let next = [self.machine.next_deadline(), self.effects.next_deadline()];
+        let until = next.into_iter().flatten().min().map(|next| next.since(now));
         let timeout = [until, most].into_iter().flatten().min();
         let mut events = Events::with_capacity(256);
         match self.poll.poll(&mut events, timeout) {
@@ -123,6 +127,8 @@ impl Driver {
             self.drain();
         }
         let now = clock::now();
+        self.effects.pass(now);
+        self.drain();
         if self.machine.next_deadline().is_some_and(|next| next <= now) {
             self.step(|machine, now, out| machine.pass(now, out));
             self.drain();
@@ -157,6 +163,7 @@ impl Driver {
             self.happened(id, event);
         }
         self.effects.clear_up();
+        self.effects.settle(SETTLING);
     }
 
     fn happened(&mut self, id: JourneyId, event: JourneyEvent) {

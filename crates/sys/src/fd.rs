@@ -26,6 +26,34 @@ pub fn pipe(nonblocking: bool) -> Result<(OwnedFd, OwnedFd)> {
     nix::unistd::pipe2(flags).named("pipe2", "")
 }
 
+/// What other users' processes write and this one reads: a pair of sockets that is used as a pipe is, read end first. The read end
+/// is non-blocking, the write end blocks; both are close-on-exec. Whoever writes to a pipe can hold its lock for as long as he likes,
+/// and so keep a reader waiting, or one that closes it, even without blocking; not with a socket.
+///
+/// # Errors
+/// socketpair(2), fcntl(2) or shutdown(2).
+pub fn one_way() -> Result<(OwnedFd, OwnedFd)> {
+    let (reader, writer) = socket_pair(SockType::Stream)?;
+    set_nonblocking(writer.as_fd(), false)?;
+    nix::sys::socket::shutdown(reader.as_raw_fd(), nix::sys::socket::Shutdown::Write)
+        .named("shutdown", "")?;
+    Ok((reader, writer))
+}
+
+/// What a process writes its output to, read end first. For root it is [`one_way`]. Otherwise reader and writer are one user, and it
+/// is a pipe, which the process can open by name as well (`/dev/stdout`); a socket can't be opened.
+///
+/// # Errors
+/// As [`one_way`]; pipe2(2).
+pub fn output() -> Result<(OwnedFd, OwnedFd)> {
+    if super::identity::is_root() {
+        return one_way();
+    }
+    let (reader, writer) = pipe(false)?;
+    set_nonblocking(reader.as_fd(), true)?;
+    Ok((reader, writer))
+}
+
 /// A pair of connected unix sockets, close-on-exec and non-blocking.
 ///
 /// # Errors
@@ -40,7 +68,10 @@ pub fn socket_pair(kind: SockType) -> Result<(OwnedFd, OwnedFd)> {
 /// # Errors
 /// setsockopt(2).
 pub fn set_send_buffer(socket: BorrowedFd<'_>, bytes: usize) -> Result<()> {
-    nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::SndBuf, &bytes)
+    use nix::sys::socket::{setsockopt, sockopt};
+    // Above the machine's limit that needs CAP_NET_ADMIN.
+    setsockopt(&socket, sockopt::SndBufForce, &bytes)
+        .or_else(|_| setsockopt(&socket, sockopt::SndBuf, &bytes))
         .named("setsockopt SO_SNDBUF", "")
 }
 

@@ -112,7 +112,7 @@ fn parse(answer: &[u8]) -> Option<Option<Found>> {
             uid: word(answer, 80)?,
             inode: word(answer, 84)?,
         })),
-        NLMSG_ERROR if word(answer, 16)?.cast_signed() == -(Errno::ENOENT as i32) => Some(None),
+        NLMSG_ERROR if word(answer, 16)?.wrapping_neg() == Errno::ENOENT as u32 => Some(None),
         _ => None,
     }
 }

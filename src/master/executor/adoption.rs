@@ -91,7 +91,7 @@ impl Executor {
                 Err(error) => log::error!("[pool {name}] the old workers finish by themselves: {error}"),
             }
         }
-        self.processes.remove_sockets_of_others(&document);
+        self.remove_sockets_of_others(&document);
         let serving = plan
             .pools
             .iter()

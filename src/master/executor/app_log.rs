@@ -9,12 +9,13 @@ use crate::config::sharing;
 use crate::indexed::Indexed;
 use crate::logs::{Log, LogError, Speaker};
 use crate::master::frontend::FPM_TITLE;
-use crate::sys::file::{open_log_for, open_owned_log};
+use crate::sys::file::{open_in_time, open_log_for, open_owned_log};
 use crate::sys::identity;
 use crate::tick::Tick;
 use crate::worker::Settings;
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
+use std::path::Path;
 
 /// Bytes of a line in a log of its own before it is wrapped.
 const LINE_BYTES: usize = 4096;
@@ -49,11 +50,26 @@ impl Outlet<'_> {
 
 /// Opens the log of what a pool's processes write, if it has one of its own.
 pub(super) fn open(settings: &Settings) -> Result<Option<File>, LogError> {
+    let opened = try_open(settings);
+    opened
+        .map(|(path, file)| file.map_err(|error| LogError::new(path, error)))
+        .transpose()
+}
+
+/// Whether it can be opened. One that is not opened in time is no error: a tenant could keep the others from a reload by that.
+pub(super) fn check(settings: &Settings) -> Result<(), LogError> {
+    match try_open(settings) {
+        Some((path, Err(error))) if error.kind() != io::ErrorKind::TimedOut => {
+            Err(LogError::new(path, error))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn try_open(settings: &Settings) -> Option<(&Path, io::Result<File>)> {
     let pool = &settings.pool;
     // Each application has a file of its own where the setting is a template.
-    let Some(log) = pool.app_log.as_ref().filter(|_| pool.applications.is_none()) else {
-        return Ok(None);
-    };
+    let log = pool.app_log.as_ref().filter(|_| pool.applications.is_none())?;
     let (uid, gid) = match &settings.identity {
         Some(identity) => (identity.uid, identity.gid),
         None => (identity::own_user(), nix::unistd::Gid::effective().as_raw()),
@@ -63,8 +79,8 @@ pub(super) fn open(settings: &Settings) -> Result<Option<File>, LogError> {
     } else {
         open_log_for
     };
-    let opened = open(&log.path, uid, gid);
-    opened.map(Some).map_err(|error| LogError::new(&log.path, error))
+    let file = open_in_time(&format!("user {uid}"), || open(&log.path, uid, gid));
+    Some((log.path.as_path(), file))
 }
 
 impl Generation {

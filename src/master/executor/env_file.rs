@@ -1,12 +1,13 @@
 //! The file with an application's secrets (`env_file`), read at each start of the application.
 //!
 //! The daemon reads it, often as root, from a directory where the application's user may change anything at any moment. So a file
-//! is opened once, without following a link in its place, and is read only if that user could read it, or if it is root's and no
+//! is opened once, without following a link in its place, and is read only if that user could read it, or if the operator names it, it is root's, and no
 //! link is on the way.
 
 use super::generation::Generation;
 use crate::config::{EnvFile, dotenv};
 use crate::sys::beneath::{self, Content};
+use crate::sys::process::{self, Finding};
 use crate::sys::{identity, mounts};
 use crate::worker::Settings;
 use nix::errno::Errno;
@@ -59,7 +60,25 @@ impl Generation {
     }
 }
 
+/// Root has a process of its own read it, and waits a moment: what is on the way may not answer.
 fn read(file: &EnvFile, uid: u32) -> Result<Vec<(String, String)>, String> {
+    if !identity::is_root() {
+        return read_now(file, uid);
+    }
+    let read = process::within_a_moment(&format!("user {uid}"), || {
+        Finding::from(serde_json::to_vec(&read_now(file, uid)).unwrap_or_default())
+    });
+    let late = |_| {
+        format!(
+            "env_file: {}: it can't be read in time; what is on the way does not answer",
+            file.path.display()
+        )
+    };
+    let bytes = read.map(|finding| finding.bytes).unwrap_or_default();
+    serde_json::from_slice(&bytes).map_err(late)?
+}
+
+fn read_now(file: &EnvFile, uid: u32) -> Result<Vec<(String, String)>, String> {
     let shown = file.path.display();
     let wrong = |what: &str| format!("env_file: {shown}: {what}");
     let (Some(parent), Some(name)) = (file.path.parent(), file.path.file_name()) else {
@@ -84,7 +103,7 @@ fn read(file: &EnvFile, uid: u32) -> Result<Vec<(String, String)>, String> {
         }
         Err(error) => return Err(wrong(error.errno.desc())),
     };
-    check(&content, parent, &directory, uid).map_err(|what| wrong(&what))?;
+    check(&content, parent, &directory, file, uid).map_err(|what| wrong(&what))?;
     let text = String::from_utf8(content.bytes).map_err(|_| wrong("it is not UTF-8"))?;
     dotenv::parse(&text).map_err(|error| format!("env_file: {shown}:{}: {}", error.line, error.why))
 }
@@ -95,7 +114,13 @@ fn open_directory(path: &Path) -> Result<OwnedFd, Errno> {
 }
 
 /// Whether the application's user may know what is in it, and no other user does.
-fn check(content: &Content, parent: &Path, directory: &OwnedFd, uid: u32) -> Result<(), String> {
+fn check(
+    content: &Content,
+    parent: &Path,
+    directory: &OwnedFd,
+    file: &EnvFile,
+    uid: u32,
+) -> Result<(), String> {
     let entry = &content.entry;
     if content.more {
         return Err(format!("it is longer than {MOST_BYTES} bytes; shorten it"));
@@ -114,6 +139,9 @@ fn check(content: &Content, parent: &Path, directory: &OwnedFd, uid: u32) -> Res
     }
     match entry.uid {
         owner if owner == uid => Ok(()),
+        0 if file.is_owners => Err(format!(
+            "it is root's, and the application itself names it; give it to user {uid}, or name it in the pool"
+        )),
         0 if is_exactly(parent, directory) => Ok(()),
         0 => Err("it is root's, and a link is on the way to it; name the way without links".to_owned()),
         owner => Err(format!(

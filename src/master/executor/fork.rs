@@ -11,13 +11,13 @@ use crate::config::{Application, ProcessManager};
 use crate::helper::{Role, WorkerStart};
 use crate::master::event::{Event, GenerationId, WorkerId};
 use crate::runtime::http;
-use crate::sys::fd::{close_all_but, null, pipe, socket_pair};
+use crate::sys::fd::{close_all_but, null, output, pipe, socket_pair};
 use crate::sys::process::{self, Side, exit_now};
 use crate::sys::{Error, clock, signal};
 use crate::worker::{self, GenerationContext, Runtime, WorkerContext};
 use nix::sys::socket::SockType;
 use std::ffi::OsString;
-use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::fd::{OwnedFd, RawFd};
 
 impl Executor {
     /// Makes a worker, or asks its preloader for one.
@@ -241,14 +241,13 @@ impl Executor {
 }
 
 impl Pools {
-    /// Two pipes for a worker's standard output and error.
+    /// What carries a worker's standard output and error.
     fn catch_output(&mut self, context: &mut Context, worker: WorkerId) -> Result<(OwnedFd, OwnedFd), Error> {
         let mut ends = Vec::new();
         let generation = self.workers.get(&worker).map(|worker| worker.generation);
         let in_entries = generation.is_some_and(|id| self.logs_entries(id));
         for (index, name) in ["stdout", "stderr"].into_iter().enumerate() {
-            let (reader, writer) = pipe(false)?;
-            crate::sys::fd::set_nonblocking(reader.as_fd(), true)?;
+            let (reader, writer) = output()?;
             context.sources.watch(&reader, Source::Output(worker, index))?;
             if let Some(new) = self.workers.get_mut(&worker) {
                 let lines = Lines::new(reader).knowing_mark(context.speaks_as_fpm);

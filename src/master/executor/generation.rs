@@ -13,7 +13,7 @@ use crate::master::event::{GenerationId, PoolId, WorkerId};
 use crate::runtime::http::Share;
 use crate::scoreboard::layout::header as field;
 use crate::scoreboard::{Board, header};
-use crate::sys::fd::{pipe, socket_pair};
+use crate::sys::fd::{one_way, set_nonblocking, set_send_buffer, socket_pair};
 use crate::sys::{Error, clock};
 use crate::tick::Tick;
 use crate::worker::{GenerationContext, Settings, needs_entrance};
@@ -79,12 +79,24 @@ pub(super) struct Pipes {
     pub(super) access: Option<Handout>,
 }
 
+/// What may wait to be read there. Without rights the kernel grants less.
+const ACCEPT_NOTIFY_BYTES: usize = 4 << 20;
+
+/// What workers write to and never wait for.
+fn accept_notify() -> Result<(OwnedFd, OwnedFd), Error> {
+    let (reader, writer) = one_way()?;
+    set_nonblocking(writer.as_fd(), true)?;
+    // A word is counted with hundreds of bytes.
+    set_send_buffer(writer.as_fd(), ACCEPT_NOTIFY_BYTES)?;
+    Ok((reader, writer))
+}
+
 impl Pipes {
     fn open(application: &Application, access: Option<&OwnedFd>) -> Result<Pipes, Error> {
         // A socket pair keeps messages of several workers apart and never blocks them.
         let (messages, messages_in) = socket_pair(SockType::Stream)?;
         Ok(Pipes {
-            accept_notify: pipe(true)?,
+            accept_notify: accept_notify()?,
             messages: Lines::new(messages),
             messages_in,
             reports: Reports::new(application)?,

@@ -203,7 +203,7 @@ impl Executor {
         let failed = |e| ApplyError::Confine(pool.name.clone(), e);
         let group = confine::check(&settings.pool).map_err(failed)?;
         // Opened when the pool begins; here, whether it can be.
-        super::app_log::open(&settings).map_err(|error| ApplyError::AppLog(pool.name.clone(), error))?;
+        super::app_log::check(&settings).map_err(|error| ApplyError::AppLog(pool.name.clone(), error))?;
         let sockets = self
             .open_sockets(pool)
             .map_err(|e| ApplyError::Listen(pool.name.clone(), e))?;

@@ -11,7 +11,7 @@ use crate::config::Application;
 use crate::master::action::Force;
 use crate::master::event::{Event, Exit, GenerationId, WorkerId};
 use crate::runtime::php::protocol::Answer;
-use crate::sys::fd::{null, pipe, send_with, set_nonblocking, socket_pair};
+use crate::sys::fd::{null, output, send_with, set_nonblocking, socket_pair};
 use crate::sys::{Error, process};
 use crate::worker::{PROMOTE, Settings};
 use mio::Interest;
@@ -227,8 +227,7 @@ impl Helpers {
     ) -> Result<(), Error> {
         let (channel, theirs) = socket_pair(SockType::Stream)?;
         set_nonblocking(theirs.as_fd(), false)?;
-        let (output, output_in) = pipe(false)?;
-        set_nonblocking(output.as_fd(), true)?;
+        let (output, output_in) = output()?;
         let null = null()?;
         let stop_pipe = pools
             .workers

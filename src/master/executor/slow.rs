@@ -6,7 +6,7 @@ use crate::master::event::WorkerId;
 use crate::scoreboard::slot_reader;
 use crate::slowlog::{self, Asking, Job, Means, StackSource};
 use crate::sys::fd::socket_pair;
-use crate::sys::file::open_log;
+use crate::sys::file::{open_in_time, open_log};
 use crate::sys::process::{self, Ended, Program};
 use crate::sys::{Error, clock, identity, memfile, pidfd};
 use nix::sys::socket::SockType;
@@ -35,10 +35,8 @@ pub(super) struct Traceable {
 
 /// Opens a pool's log for append.
 pub(super) fn open(pool: &Pool) -> io::Result<Option<File>> {
-    pool.slow_log
-        .as_ref()
-        .map(|slow| open_log(&slow.path))
-        .transpose()
+    let open = |path| open_in_time(&format!("pool {}", pool.name), || open_log(path));
+    pool.slow_log.as_ref().map(|slow| open(&slow.path)).transpose()
 }
 
 /// Device and inode of a file; `None`: it can't be looked at.
@@ -206,11 +204,16 @@ fn means(
 }
 
 fn by_memory(traceable: &Traceable, pid: i32) -> Result<TraceMeans, Error> {
-    let memory = open_memory(pid, traceable)?;
+    // Root's master leaves it to the tracer, since it may wait.
+    let memory = match identity::is_root() {
+        true => None,
+        false => slowlog::open_memory(pid, traceable.executable)
+            .map_err(|error| Error::from_io("open", format!("/proc/{pid}/mem"), &error))?,
+    };
     Ok(TraceMeans {
         means: Means::Memory {
             source: traceable.source.clone(),
-            is_open: memory.is_some(),
+            executable: traceable.executable,
         },
         descriptors: memory
             .map(|memory| (OwnedFd::from(memory), slowlog::MEMORY))
@@ -243,23 +246,6 @@ fn by_programs(pid: i32) -> Result<TraceMeans, Error> {
 fn copy(fd: &impl AsFd) -> Result<OwnedFd, Error> {
     let copied = fd.as_fd().try_clone_to_owned();
     copied.map_err(|error| Error::from_io("dup", "", &error))
-}
-
-/// A worker's memory. Opened here, because a pool's user may not look into a process that has changed its user, and only
-/// an ancestor may where ptrace(2) is restricted (Yama). `None`: this process may not either.
-fn open_memory(pid: i32, traceable: &Traceable) -> Result<Option<File>, Error> {
-    let subject = format!("/proc/{pid}/mem");
-    let memory = match File::open(&subject) {
-        Ok(memory) => memory,
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
-        Err(error) => return Err(Error::from_io("open", subject, &error)),
-    };
-    // The open file is of the program that ran then. A hostile worker may have begun another one, with rights that it has
-    // not itself, such as su(1); that one's memory is not for its pool.
-    if identify(Path::new(&format!("/proc/{pid}/exe"))) != Some(traceable.executable) {
-        return Err(Error::new("open", subject, nix::errno::Errno::EACCES));
-    }
-    Ok(Some(memory))
 }
 
 fn bytes_of(job: &Job) -> Vec<u8> {

@@ -7,7 +7,7 @@ use super::output::Splitter;
 use super::sources::FIRST_OF_SPAWNER;
 use crate::master::event::GenerationId;
 use crate::spawn::action::{Action, JourneyAction, SpawnOutcome, Up};
-use crate::spawn::effects::{Context, Effects, PORTS, Process};
+use crate::spawn::effects::{Context, Effects, PORTS, Process, SocketFile};
 use crate::spawn::event::{Event, JourneyId, Token};
 use crate::spawn::machine::Machine;
 use crate::spawn::plan::Plan;
@@ -23,6 +23,10 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the end waits for what is removed. What a tenant keeps from being removed the next daemon finds.
+const LAST_REMOVALS: Duration = Duration::from_secs(1);
 
 /// What a process is started for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -216,12 +220,16 @@ impl Spawner {
     /// When [`Spawner::pass`] is to be called next.
     pub(super) fn next_deadline(&self) -> Option<Tick> {
         let held = self.journeys.values().filter_map(|it| it.entry.due());
-        held.chain(self.machine.next_deadline()).min()
+        held.chain(self.machine.next_deadline())
+            .chain(self.effects.next_deadline())
+            .min()
     }
 
     /// Time has passed, and what processes were started for has been asked of them.
     pub(super) fn pass(&mut self, now: Tick) {
         self.effects.clear_up();
+        self.effects.pass(now);
+        self.drain();
         for traveller in self.journeys.values_mut() {
             let said = traveller.said();
             if traveller.entry.due().is_some_and(|due| due <= now) {
@@ -249,9 +257,15 @@ impl Spawner {
         self.effects.remove_base();
     }
 
+    /// Has the sockets removed that a process has left.
+    pub(super) fn remove_sockets(&mut self, sockets: Vec<SocketFile>) {
+        self.effects.remove_sockets(sockets);
+    }
+
     /// The daemon ends.
     pub(super) fn end(&mut self) {
         self.effects.remove_base();
+        self.effects.settle(LAST_REMOVALS);
     }
 
     fn journey(&self, token: Token) -> Option<JourneyId> {

@@ -5,6 +5,7 @@
 mod apart;
 mod confine;
 mod headers;
+mod held;
 mod hostile;
 mod keyrings;
 mod liars;

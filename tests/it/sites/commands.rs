@@ -237,7 +237,7 @@ fn an_application_that_does_not_run_is_started_by_a_command() {
     let output = start(&empty);
     assert_eq!(output.status.code(), Some(70), "{}", text(&output));
     assert!(
-        text(&output).contains("is no application of pool sites"),
+        text(&output).contains("is not run by pool sites (error ID "),
         "{}",
         text(&output)
     );

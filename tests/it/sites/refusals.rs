@@ -106,7 +106,7 @@ const CASES: [Case; 18] = [
             give(&root.join("forkyard.toml"), USERS[0].1);
         },
         status: 503,
-        said: "forkyard.toml is longer than 524288 bytes; shorten it",
+        said: "forkyard.toml is longer than 65536 bytes; shorten it",
     },
     Case {
         name: "open",
@@ -225,12 +225,10 @@ fn each_refusal_has_an_id_and_a_report_for_the_owner() {
         assert_eq!(said(own), (true, true), "{}: its owner", case.name);
         let others = error(&sites, USERS[1].1, &id);
         assert_eq!(said(others), (false, false), "{}: another user", case.name);
-        assert!(
-            sites.daemon.log().contains(&format!("(error {id})")),
-            "{}",
-            case.name
-        );
     }
+    // So many lines a minute are written of them, and the others counted.
+    let log = sites.daemon.log();
+    assert!(log.matches("(error ").count() >= 10, "{log}");
     // The same mistake is the same error.
     let again = || id_in(&sites.get("/typo/").1).to_owned();
     assert_eq!(again(), again());

@@ -225,6 +225,9 @@ pub(super) fn absolute_file(
 /// A file that is yet to be made, or is there already. That the directory which it is to be made in isn't there is a
 /// warning, no error: it may still come.
 pub(super) fn new_file<T>(written: &Written<T>, path: &Path, world: &dyn World, report: &mut Report<'_>) {
+    if !world.answers(path) {
+        return;
+    }
     if world.is_dir(path) {
         let problem = format!("{} is a directory", quoted(&path.to_string_lossy()));
         report.rule(written, problem, "give the path of a file in it");

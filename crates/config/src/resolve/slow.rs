@@ -82,6 +82,7 @@ pub(super) fn env_file(text: &PoolText, world: &dyn World, report: &mut Report<'
     Some(EnvFile {
         path: path?,
         is_optional,
+        is_owners: false,
     })
 }
 

@@ -33,7 +33,6 @@ impl ApplicationPool {
         let most = application.options.max_request_time;
         self.uses += 1;
         let mut instance = Instance::new(app, application.restarts, application.options.user, step.now);
-        self.users.has(instance.user);
         instance.state = InstanceState::Serving;
         instance.running.insert(session);
         instance.adopted = Some(session);

@@ -62,11 +62,9 @@ impl ApplicationPool {
         self.max.saturating_sub(self.reserve)
     }
 
-    /// The places that an application of the user's which wants one for this reason may take. A user who has half of them leaves
-    /// the reserve to others.
-    pub(super) fn places(&self, class: Class, user: u32) -> u32 {
+    /// The places that an application which wants one for this reason may take.
+    pub(super) fn places(&self, class: Class) -> u32 {
         match class {
-            Class::Starving | Class::Short if self.users.is_rich(user, self.max) => self.open_places(),
             // A rolling restart may hold one place more than `max` until one of its old instances has finished. An application
             // without an instance must not wait for that.
             Class::Starving => self.max.saturating_add(u32::from(self.index.over > 0)),

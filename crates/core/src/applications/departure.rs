@@ -226,7 +226,6 @@ impl ApplicationPool {
         let Some(instance) = self.instances.remove(&id) else {
             return;
         };
-        self.users.lost(instance.user);
         if instance.state == InstanceState::Disabling {
             step.act(Action::Disabled(id, Disabling::Gone));
         }

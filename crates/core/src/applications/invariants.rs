@@ -16,8 +16,8 @@ impl ApplicationPool {
         assert_eq!(self.counts, self.recount(), "the states are counted right");
         self.users.check(self.instances.values());
         let most = self.most_spawning + self.most_spawning / 2;
-        let is_within = self.counts.spawning <= most || !self.users.are_several();
-        assert!(is_within, "{} of {most} are being started", self.counts.spawning);
+        let spawning = self.counts.spawning;
+        assert!(spawning <= most, "{spawning} of {most} are being started");
         assert!(self.counts.active <= self.count());
         let most = self.max.max(self.excused) + 1;
         assert!(self.count() <= most, "{} of {most} instances", self.count());
@@ -134,12 +134,13 @@ impl ApplicationPool {
             .filter(|key| key.0 == Class::Starving)
             .count();
         assert_eq!(length(starving), self.index.starving);
-        if !self.ending && self.next_want(|_| true).is_some() {
+        if let Some((class, ..)) = self.next_want(|_| true).filter(|_| !self.ending) {
             assert!(
                 self.next_to_start().is_none(),
                 "an application wants a place and is not given the free one"
             );
-            let held_back = self.counts.stopping < self.index.wanted && !evictable.is_empty();
+            let may_evict = class != Class::Spreading && self.counts.stopping < self.index.wanted;
+            let held_back = may_evict && !evictable.is_empty();
             assert!(
                 !held_back,
                 "an application waits for a place while an idle instance could be evicted"

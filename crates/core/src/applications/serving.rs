@@ -79,7 +79,6 @@ impl ApplicationPool {
         if let Some(id) = self.names.get(&name).copied() {
             if let Some(app) = self.apps.get_mut(&id).filter(|app| app.options != options) {
                 app.options = options;
-                self.users.meet(options.user);
                 self.timers.clear(Timer::Idle(id));
             }
             return id;
@@ -99,7 +98,6 @@ impl ApplicationPool {
         let id = AppId(self.next_app);
         self.next_app += 1;
         self.names.insert(Arc::clone(&app.name), id);
-        self.users.meet(app.options.user);
         self.apps.insert(id, app);
         self.touched.insert(id);
         id

@@ -26,7 +26,6 @@ impl ApplicationPool {
         self.counts.spawning += 1;
         let instance = Instance::new(id, app.restarts, app.options.user, step.now);
         self.users.starts(instance.user);
-        self.users.has(instance.user);
         self.instances.insert(new, instance);
         self.timers
             .set(Timer::Instance(new), step.now, app.options.start_timeout);
@@ -45,7 +44,7 @@ impl ApplicationPool {
             _ => Class::Growing,
         };
         let user = app.options.user;
-        let place = self.count() < self.places(class, user) && self.may_start(user);
+        let place = self.count() < self.places(class) && self.may_start(user);
         if app.spawning.is_empty() && app.room() > 0 && place && self.index.wants.is_empty() {
             self.spawn(id, step);
         }

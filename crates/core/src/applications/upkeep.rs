@@ -119,7 +119,7 @@ impl ApplicationPool {
             }
         }
         let user = self.apps.get(&app_id).map_or(0, |app| app.options.user);
-        let places = self.places(Class::Growing, user) as usize;
+        let places = self.places(Class::Growing) as usize;
         let may_start = self.may_start(user);
         let Some(app) = self.apps.get_mut(&app_id) else {
             return;

@@ -6,84 +6,40 @@ use super::instance_state::InstanceState;
 use super::pool::ApplicationPool;
 use std::collections::BTreeMap;
 
-/// What each user has of the pool. One who has nothing is not there.
+/// How many instances of each user's applications are being started. One who has none is not there.
 #[derive(Debug, Default)]
-pub(super) struct Users {
-    shares: BTreeMap<u32, Share>,
-    /// The first user whose application was asked for.
-    first: Option<u32>,
-    several: bool,
-}
-
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Share {
-    /// Instances that are being started.
-    spawning: u32,
-    instances: u32,
-}
+pub(super) struct Users(BTreeMap<u32, u32>);
 
 impl Users {
-    /// An application of a user's is asked for.
-    pub(super) fn meet(&mut self, user: u32) {
-        if user != 0 {
-            self.several |= *self.first.get_or_insert(user) != user;
-        }
-    }
-
-    /// Whether there was ever more than one.
-    pub(super) fn are_several(&self) -> bool {
-        self.several
-    }
-
     pub(super) fn starts(&mut self, user: u32) {
-        self.shares.entry(user).or_default().spawning += 1;
+        *self.0.entry(user).or_default() += 1;
     }
 
     pub(super) fn started(&mut self, user: u32) {
-        self.change(user, |share| share.spawning -= 1);
-    }
-
-    pub(super) fn has(&mut self, user: u32) {
-        self.shares.entry(user).or_default().instances += 1;
-    }
-
-    pub(super) fn lost(&mut self, user: u32) {
-        self.change(user, |share| share.instances -= 1);
-    }
-
-    fn change(&mut self, user: u32, change: impl Fn(&mut Share)) {
-        if let Some(share) = self.shares.get_mut(&user) {
-            change(share);
-            if *share == Share::default() {
-                self.shares.remove(&user);
+        if let Some(count) = self.0.get_mut(&user) {
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(&user);
             }
         }
     }
 
     fn spawning(&self, user: u32) -> u32 {
-        self.shares.get(&user).map_or(0, |share| share.spawning)
+        self.0.get(&user).copied().unwrap_or(0)
     }
 
     /// How many are being started if nobody counts for more than this.
     fn all_spawning(&self, share: u32) -> u32 {
-        self.shares.values().map(|of| of.spawning.min(share)).sum()
-    }
-
-    /// Whether the user has half of so many places, and is not the only one.
-    pub(super) fn is_rich(&self, user: u32, places: u32) -> bool {
-        let instances = self.shares.get(&user).map_or(0, |share| share.instances);
-        self.several && instances >= places.div_ceil(2)
+        self.0.values().map(|count| *count.min(&share)).sum()
     }
 
     /// Panics if the records disagree with the instances.
     pub(super) fn check<'i>(&self, instances: impl Iterator<Item = &'i Instance>) {
-        let mut found: BTreeMap<u32, Share> = BTreeMap::new();
-        for instance in instances {
-            let share = found.entry(instance.user).or_default();
-            share.instances += 1;
-            share.spawning += u32::from(instance.state == InstanceState::Spawning);
+        let mut found: BTreeMap<u32, u32> = BTreeMap::new();
+        for instance in instances.filter(|one| one.state == InstanceState::Spawning) {
+            *found.entry(instance.user).or_default() += 1;
         }
-        assert_eq!(found, self.shares, "the users' shares are counted right");
+        assert_eq!(found, self.0, "the users' starts are counted right");
     }
 }
 
@@ -116,9 +72,6 @@ impl ApplicationPool {
 
     /// The first application that wants an instance and may start one in a free place.
     pub(super) fn next_to_start(&self) -> Option<Want> {
-        self.next_want(|(class, .., app)| {
-            let user = self.apps[app].options.user;
-            self.count() < self.places(*class, user)
-        })
+        self.next_want(|(class, ..)| self.count() < self.places(*class))
     }
 }

@@ -36,7 +36,7 @@ pub enum Party {
 macro_rules! steps {
     ($($(#[$doc:meta])* $variant:ident $party:ident $upper:literal $lower:literal,)*) => {
         /// One step of a journey. The order is the order in time.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum Step { $($(#[$doc])* $variant,)* }
 
         impl Step {

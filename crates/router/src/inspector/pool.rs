@@ -150,6 +150,7 @@ pub fn pool_of(
         pool.env_file = Some(EnvFile {
             path,
             is_optional: false,
+            is_owners: true,
         });
     }
     if let Some(file) = &mut pool.env_file {

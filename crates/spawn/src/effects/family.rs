@@ -1,53 +1,97 @@
 //! Which processes belong together, as /proc tells (proc(5)).
 
-use crate::sys::pidfd;
+use crate::sys::process::{Apart, ApartProgress, Finding};
+use crate::sys::{clock, pidfd};
+use crate::tick::Tick;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 /// Most processes of a family that are looked at.
 const MOST_PROCESSES: usize = 256;
 /// Most of an environment that is looked at, in bytes.
 const MOST_ENVIRONMENT: u64 = 1024 * 1024;
 
-/// Our own children that belong to a journey, known by the mark in their environment, or, if they have ended, by their
-/// session: processes whose parent died are ours, because we are a subreaper (prctl(2)). Those that are `known` to be
-/// another part's are not looked at. In parts: there may be thousands, and no more than [`MOST_LOOKS`] are looked at
-/// between two events.
-pub(super) fn orphans(
-    search: &mut Search,
-    mark: &[u8],
-    session: i32,
-    is_known: impl Fn(i32) -> bool,
-) -> Vec<OwnedFd> {
-    let own = i32::try_from(std::process::id()).unwrap_or(0);
-    let of_session = |pid: i32| stat(pid).is_some_and(|stat| stat.session == session && stat.state == 'Z');
-    let mut found = Vec::new();
-    for pid in search.next_part(|| children(own), |pid| pid == session || is_known(pid)) {
-        // The descriptor first: what is read after it is of this process, if it still lives then.
-        let Ok(process) = pidfd::open(pid) else { continue };
-        let is_child = stat(pid).is_some_and(|stat| stat.parent == own);
-        if is_child && (is_marked(pid, mark) || of_session(pid)) {
-            found.push(process);
-        }
-    }
-    found
-}
-
 /// Most of our children that are looked at in one turn of the loop.
 const MOST_LOOKS: usize = 64;
+/// How long the environments of so many are read for. One whose reading lasts for longer is nobody's.
+const LIMIT: Duration = Duration::from_millis(500);
 
-/// A look through our children, as far as it has come.
+/// A look through our children for those that belong to a journey, as far as it has come.
 #[derive(Debug, Default)]
 pub(super) struct Search {
     rest: Vec<i32>,
+    /// Environments that are being read.
+    reading: Option<Reading>,
+}
+
+/// The environments of processes are read by a process of its own, because that can wait for ever: the kernel wants a lock of
+/// the process whose environment it is (proc(5), `environ`).
+#[derive(Debug)]
+struct Reading {
+    apart: Apart,
+    due: Tick,
+    of: Vec<(i32, OwnedFd)>,
 }
 
 impl Search {
     /// Whether all that were there when it began have been looked at; the next part begins anew then.
     pub(super) fn is_complete(&self) -> bool {
-        self.rest.is_empty()
+        self.rest.is_empty() && self.reading.is_none()
+    }
+
+    /// Those that a part of the look has found: of the session, or with the mark in their environment. Processes whose parent
+    /// died are our children, because we are a subreaper (prctl(2)). Those that are `known` to be another part's are not looked
+    /// at. In parts: there may be thousands, and no more than [`MOST_LOOKS`] are looked at between two events. Never waits.
+    pub(super) fn orphans(
+        &mut self,
+        mark: &[u8],
+        session: i32,
+        is_known: impl Fn(i32) -> bool,
+    ) -> Vec<OwnedFd> {
+        if let Some(reading) = self.reading.take() {
+            return self.read_on(reading);
+        }
+        let own = i32::try_from(std::process::id()).unwrap_or(0);
+        let (mut found, mut others) = (Vec::new(), Vec::new());
+        for pid in self.next_part(|| children(own), |pid| pid == session || is_known(pid)) {
+            // The descriptor first: what is read after it is of this process, if it still lives then.
+            let Ok(process) = pidfd::open(pid) else { continue };
+            match stat(pid) {
+                Some(stat) if stat.parent != own => {}
+                Some(stat) if stat.session == session => found.push(process),
+                Some(stat) if stat.state != 'Z' => others.push((pid, process)),
+                Some(_) | None => {}
+            }
+        }
+        if !others.is_empty() && !mark.is_empty() {
+            let pids: Vec<i32> = others.iter().map(|(pid, _)| *pid).collect();
+            let apart = Apart::begin(&[], || Finding::from(marked(&pids, mark)));
+            self.reading = apart.ok().map(|apart| Reading {
+                apart,
+                due: clock::now() + LIMIT,
+                of: others,
+            });
+        }
+        found
+    }
+
+    fn read_on(&mut self, mut reading: Reading) -> Vec<OwnedFd> {
+        match reading.apart.proceed() {
+            ApartProgress::Working if clock::now() < reading.due => {
+                self.reading = Some(reading);
+                Vec::new()
+            }
+            ApartProgress::Working | ApartProgress::Lost => Vec::new(),
+            ApartProgress::Done(finding) => {
+                let marked: Vec<i32> = serde_json::from_slice(&finding.bytes).unwrap_or_default();
+                reading.of.retain(|(pid, _)| marked.contains(pid));
+                reading.of.into_iter().map(|(_, process)| process).collect()
+            }
+        }
     }
 
     fn next_part(
@@ -63,7 +107,26 @@ impl Search {
     }
 }
 
-/// Whether the listening socket on this port is a process' or one of its descendants'.
+/// Those of these processes that have the mark in their environment, as JSON. Each is read by a thread: one that hangs costs the
+/// others nothing.
+fn marked(pids: &[i32], mark: &[u8]) -> Vec<u8> {
+    let (tell, heard) = mpsc::channel();
+    for pid in pids.iter().copied() {
+        let (tell, mark) = (tell.clone(), mark.to_vec());
+        let read = move || tell.send((pid, is_marked(pid, &mark)));
+        // Without a thread nothing is said of it.
+        let _ = std::thread::Builder::new().spawn(read);
+    }
+    drop(tell);
+    let end = Instant::now() + LIMIT / 2;
+    let mut found = Vec::new();
+    while let Ok((pid, is_marked)) = heard.recv_timeout(end.saturating_duration_since(Instant::now())) {
+        found.extend(is_marked.then_some(pid));
+    }
+    serde_json::to_vec(&found).unwrap_or_default()
+}
+
+/// Whether the listening socket on this port is a process' or one of its descendants'. May wait.
 pub(super) fn listens(pid: i32, mark: &[u8], port: u16, uid: u32) -> bool {
     let listeners: Vec<Listener> = all_listeners().filter(|listener| listener.port == port).collect();
     members(pid, mark)
@@ -75,7 +138,7 @@ pub(super) fn listens(pid: i32, mark: &[u8], port: u16, uid: u32) -> bool {
         })
 }
 
-/// The TCP ports that a process and its descendants listen on, as far as they can be looked into.
+/// The TCP ports that a process and its descendants listen on, as far as they can be looked into. May wait.
 pub(super) fn ports(pid: i32, mark: &[u8]) -> BTreeSet<u16> {
     let inodes: BTreeSet<u64> = members(pid, mark)
         .into_iter()
@@ -137,6 +200,7 @@ fn children(pid: i32) -> Vec<i32> {
     pids.filter_map(|pid| pid.parse().ok()).collect()
 }
 
+/// May wait for ever.
 fn is_marked(pid: i32, mark: &[u8]) -> bool {
     let Ok(file) = fs::File::open(format!("/proc/{pid}/environ")) else {
         return false;

@@ -1,19 +1,24 @@
 //! What is held for one journey, and the events of its process.
 
+use super::looks::Look;
+use super::memory;
 use super::own_socket::OwnDirectory;
+use super::remains::SocketFile;
 use super::{Effects, Watched, family, translate};
 use crate::capture::Capture;
 use crate::error::{Ended, Fault};
 use crate::event::{JourneyEvent, JourneyId};
+use crate::handshake::response::Response;
 use crate::plan::Plan;
 use crate::step::Route;
-use crate::sys::{dir, pidfd, process};
+use crate::sys::{clock, pidfd, process};
 use crate::workdir::WorkDirectory;
 use mio::net::TcpStream;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry};
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -58,6 +63,12 @@ pub(super) struct Live {
     pub(super) orphans: Vec<OwnedFd>,
     /// The look for more of them.
     pub(super) search: family::Search,
+    /// The look at what it has left or where it listens.
+    pub(super) look: Option<Look>,
+    /// The sockets that it has made.
+    pub(super) sockets: Vec<SocketFile>,
+    /// Its steps could not be read in time.
+    pub(super) is_mute: Cell<bool>,
 }
 
 impl Live {
@@ -84,6 +95,21 @@ impl Live {
             looks: 0,
             orphans: Vec::new(),
             search: family::Search::default(),
+            look: None,
+            sockets: Vec::new(),
+            is_mute: Cell::default(),
+        }
+    }
+
+    /// A response, with what is known of the process here.
+    pub(super) fn complete(&self, response: Response) -> Response {
+        let killed = self.ended.is_some_and(Ended::is_by_force);
+        let wall = i128::from(clock::epoch_seconds()) * 1_000_000_000;
+        Response {
+            output: self.capture.text(),
+            out_of_memory: killed && memory::oom_kills(self.plan.cgroup.as_deref()) > self.oom_kills,
+            wall_ahead_ns: wall - i128::from(clock::now().as_nanos()),
+            ..response
         }
     }
 
@@ -94,7 +120,7 @@ impl Live {
         Some([b"FORKYARD_SPAWN_WORK_DIR=", path].concat())
     }
 
-    /// The ports that it listens on, if it was given one.
+    /// The ports that it listens on, if it was given one. May wait.
     pub(super) fn listens_on(&self) -> BTreeSet<u16> {
         let pid = self.pid.filter(|_| self.port.is_some() && self.ended.is_none());
         let mark = self.mark().unwrap_or_default();
@@ -241,7 +267,7 @@ impl Effects {
             let group = nix::unistd::Pid::from_raw(pid);
             let is_dying = live.looks <= MOST_LOOKS && nix::sys::signal::killpg(group, None).is_ok();
             left += usize::from(is_dying);
-            let found = family::orphans(&mut live.search, &mark, pid, |_| false);
+            let found = live.search.orphans(&mark, pid, |_| false);
             left += found.len();
             for orphan in found {
                 let _ = pidfd::send_signal(orphan.as_fd(), Signal::SIGKILL);
@@ -266,16 +292,11 @@ impl Effects {
         if let Some(mut old) = live.ping.take() {
             let _ = self.registry.deregister(&mut old);
         }
-        if let Some(own) = &live.own {
-            let listens = live.ended.is_none() && listens_at(&own.socket(), live.plan.account.uid);
-            return self.tell(
-                id,
-                if listens {
-                    JourneyEvent::Pinged
-                } else {
-                    JourneyEvent::Silent
-                },
-            );
+        if let Some(socket) = live.own.as_ref().map(OwnDirectory::socket) {
+            return match live.ended {
+                None => self.ping_own(id, socket),
+                Some(_) => self.tell(id, JourneyEvent::Silent),
+            };
         }
         let Some(port) = live.port else { return };
         let address = SocketAddr::new(reachable(live.plan.bind_address), port);
@@ -302,29 +323,11 @@ impl Effects {
         let (Some(port), Some(pid)) = (live.port, live.pid) else {
             return;
         };
-        let alive = live.ended.is_none();
-        let mark = live.mark().unwrap_or_default();
-        let uid = live.plan.account.uid;
-        let event = if refused || !alive {
-            JourneyEvent::Silent
-        } else if family::listens(pid, &mark, port, uid) {
-            JourneyEvent::Pinged
-        } else {
-            JourneyEvent::Taken
-        };
-        self.tell(id, event);
-    }
-}
-
-/// Whether a process listens on a socket of this user's. Never waits.
-fn listens_at(path: &std::path::Path, uid: u32) -> bool {
-    let is_own = dir::owner(path).is_ok_and(|owner| owner.is_socket && owner.uid == uid);
-    is_own
-        && match mio::net::UnixStream::connect(path) {
-            Ok(_) => true,
-            // More wait than it has taken up.
-            Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
+        match refused || live.ended.is_some() {
+            true => self.tell(id, JourneyEvent::Silent),
+            false => self.ask_for_owner(id, pid, port),
         }
+    }
 }
 
 /// What poll(2) says of a descriptor now.

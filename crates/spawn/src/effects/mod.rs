@@ -4,6 +4,7 @@
 
 mod family;
 mod live;
+mod looks;
 mod lookup;
 mod memory;
 mod own_socket;
@@ -16,12 +17,11 @@ mod told;
 use super::action::JourneyAction;
 use super::error::{Ended, Fault};
 use super::event::{JourneyEvent, JourneyId};
-use super::handshake::properties::{self, Found};
-use super::handshake::response::{Complaint, Properties, Response};
-use super::journey::Journey;
+use super::handshake::response::Complaint;
 use super::workdir::{self, Base, WorkDirectory};
-use crate::sys::{self, clock, dir, process};
+use crate::sys::{self, identity, process};
 use live::Live;
+use looks::Lookers;
 pub use lookup::{account, own_account};
 pub use memory::oom_kills;
 use mio::unix::SourceFd;
@@ -63,6 +63,7 @@ enum Watched {
     Exit,
     Finish,
     Ping,
+    Look,
 }
 
 const KINDS: usize = 8;
@@ -96,8 +97,9 @@ pub struct Effects {
     ports: Ports,
     events: VecDeque<(JourneyId, JourneyEvent)>,
     sink: Sink,
+    lookers: Lookers,
     /// Work directories of what is up, until [`Effects::clear_up`].
-    litter: Vec<WorkDirectory>,
+    litter: Vec<(WorkDirectory, u32)>,
 }
 
 impl std::fmt::Debug for Effects {
@@ -120,14 +122,16 @@ impl Effects {
             ports,
             events: VecDeque::new(),
             sink,
+            lookers: Lookers::default(),
             litter: Vec::new(),
         };
         if made.context.has_base {
-            for rest in workdir::sweep(&made.context.spawn_dir) {
-                made.remove_elsewhere(&rest);
-            }
-            own_socket::sweep(&made.context.spawn_dir);
             made.make_base();
+            let parent = made.context.spawn_dir.clone();
+            made.lookers.clear(identity::own_user(), &[], || {
+                workdir::sweep(&parent);
+                own_socket::sweep(&parent);
+            });
         }
         made
     }
@@ -156,8 +160,9 @@ impl Effects {
 
     /// Removes the directory of this process; at the end.
     pub fn remove_base(&mut self) {
-        if let Some(rest) = self.base.take().and_then(Base::remove) {
-            self.remove_elsewhere(&rest);
+        if let Some(base) = self.base.take() {
+            self.lookers
+                .clear(identity::own_user(), &[base.lock()], || base.remove());
         }
     }
 
@@ -206,6 +211,7 @@ impl Effects {
                 Watched::Exit => self.exited(id),
                 Watched::Finish => self.read_finish(id),
                 Watched::Ping => self.pinged(id),
+                Watched::Look => self.looked(id),
             }
         }
         true
@@ -213,6 +219,9 @@ impl Effects {
 
     /// The caller reaped a child, and tells how it ended. False: it is none of ours.
     pub fn reaped(&mut self, pid: i32, ended: process::Ended) -> bool {
+        if self.lookers.reaped(pid) {
+            return true;
+        }
         let mut live = self.live.iter_mut();
         let found = live.find(|(_, live)| live.pid == Some(pid) && !live.reaped);
         let Some((id, live)) = found else { return false };
@@ -239,7 +248,7 @@ impl Effects {
             input: live.input.take(),
             output: live.output.take(),
             gone: live.gone,
-            remains: Remains::new(live.pid?, live.own_mark),
+            remains: Remains::new(live.pid?, live.own_mark).with_sockets(live.sockets),
         })
     }
 
@@ -284,7 +293,8 @@ impl Effects {
             let directory = self.live.get_mut(&id).and_then(|live| live.directory.take());
             if let Some(directory) = directory {
                 self.kill(id);
-                self.remove(directory);
+                let uid = self.live.get(&id).map_or(0, |live| live.plan.account.uid);
+                self.remove(directory, uid);
             }
         }
     }
@@ -296,7 +306,13 @@ impl Effects {
 
     fn read_token(&self, token: Token) -> Option<(JourneyId, Watched)> {
         let number = token.0.checked_sub(self.context.first_token)?;
-        let all = [Watched::Output, Watched::Exit, Watched::Finish, Watched::Ping];
+        let all = [
+            Watched::Output,
+            Watched::Exit,
+            Watched::Finish,
+            Watched::Ping,
+            Watched::Look,
+        ];
         let watched = *all.get(number % KINDS)?;
         Some((JourneyId((number / KINDS) as u64), watched))
     }
@@ -311,49 +327,6 @@ impl Effects {
 
     fn tell(&mut self, id: JourneyId, event: JourneyEvent) {
         self.events.push_back((id, event));
-    }
-
-    fn load(&mut self, id: JourneyId) {
-        // The last words may be in the pipe still.
-        self.read_output(id);
-        let Some(live) = self.live.get(&id) else { return };
-        let steps = Journey::new(live.route, live.plan.kind.has_wrapper()).reported_steps();
-        let contents = live
-            .directory
-            .as_ref()
-            .map(|directory| directory.contents(&steps));
-        let contents = contents.unwrap_or_default();
-        let sockets = match &contents.properties {
-            Properties::Bytes(bytes) => properties::parse(bytes).unwrap_or_default(),
-            Properties::Missing | Properties::TooLong => Vec::new(),
-        };
-        let own = live.own.as_ref().map(own_socket::OwnDirectory::socket);
-        let named = properties::to_look_at(&sockets, &live.plan).chain(own.as_deref());
-        let found = named.map(|path| {
-            let found = match dir::owner(path) {
-                Ok(owner) if owner.is_socket => Found::Socket { uid: owner.uid },
-                Ok(_) => Found::Other,
-                Err(error) => Found::Nothing(error.to_string()),
-            };
-            (path.to_owned(), found)
-        });
-        let killed = live.ended.is_some_and(Ended::is_by_force);
-        let wall = i128::from(clock::epoch_seconds()) * 1_000_000_000;
-        let response = Response {
-            properties: contents.properties,
-            found: found.collect(),
-            complaint: contents.complaint,
-            steps: contents.steps,
-            surroundings: contents.surroundings,
-            socket: own.clone(),
-            port: live.port,
-            listens_on: live.listens_on(),
-            command: contents.command,
-            output: live.capture.text(),
-            out_of_memory: killed && memory::oom_kills(live.plan.cgroup.as_deref()) > live.oom_kills,
-            wall_ahead_ns: wall - i128::from(clock::now().as_nanos()),
-        };
-        self.tell(id, JourneyEvent::Loaded(Box::new(response)));
     }
 }
 

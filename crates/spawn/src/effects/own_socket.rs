@@ -6,12 +6,12 @@
 
 use crate::plan::{OwnSocket, Plan};
 use crate::sys::{self, dir};
-use crate::workdir::{Base, parent};
+use crate::workdir::{Base, one_by_one, parent};
+use nix::errno::Errno;
 use std::fs;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -90,13 +90,18 @@ pub(super) fn remove_around(socket: &Path, uid: u32) {
     }
 }
 
-/// Removes those of daemons that are gone in which no process has a socket. After the daemons' own directories were swept.
+/// Removes those of daemons that are gone in which no process has a socket. After the daemons' own directories were swept. Each is
+/// looked at by a process of its own, since that may wait.
 pub(super) fn sweep(parent: &Path) {
     let found = dir::open(parent).and_then(|top| dir::names(top.as_fd(), MOST_NAMES));
     for name in found.unwrap_or_default() {
         let path = parent.join(name);
-        if is_named(&path) && is_left(&path) {
-            remove(&path);
+        if is_named(&path) {
+            one_by_one(&[], || {
+                if is_left(&path) {
+                    remove(&path);
+                }
+            });
         }
     }
 }
@@ -108,11 +113,11 @@ fn is_named(path: &Path) -> bool {
 
 fn is_left(directory: &Path) -> bool {
     let socket = directory.join(SOCKET);
-    match UnixStream::connect(&socket) {
+    match sys::socket::connect_unix(&socket) {
         Ok(_) => false,
         // A process that has bound it may be about to listen.
-        Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => !is_bound(&socket),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => match maker(directory) {
+        Err(error) if error.errno == Errno::ECONNREFUSED => !is_bound(&socket),
+        Err(error) if error.errno == Errno::ENOENT => match maker(directory) {
             Some(base) => !base.exists(),
             None => {
                 let changed = fs::symlink_metadata(directory).and_then(|found| found.modified());
@@ -152,9 +157,29 @@ fn remove(directory: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, socket};
+    use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
     use std::os::fd::AsRawFd;
     use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn a_full_queue_is_one_that_is_listened_at() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(SOCKET);
+        let address = UnixAddr::new(&path).unwrap();
+        let made = |flags| socket(AddressFamily::Unix, SockType::Stream, flags, None).unwrap();
+        let listener = made(SockFlag::SOCK_CLOEXEC);
+        bind(listener.as_raw_fd(), &address).unwrap();
+        listen(&listener, Backlog::new(0).unwrap()).unwrap();
+        let mut held = Vec::new();
+        while let Ok(Some(client)) = sys::socket::connect_unix(&path) {
+            held.push(client);
+        }
+        let (tell, heard) = std::sync::mpsc::channel();
+        let of = directory.path().to_owned();
+        std::thread::spawn(move || tell.send(is_left(&of)));
+        let soon = Duration::from_secs(30);
+        assert_eq!(heard.recv_timeout(soon), Ok(false), "nobody waits for a place");
+    }
 
     #[test]
     fn what_no_process_listens_in_is_removed_and_nothing_else() {

@@ -2,16 +2,16 @@
 
 use super::Effects;
 use super::live::Live;
+use super::own_socket::OwnDirectory;
+use super::remains::SocketFile;
 use crate::capture::Capture;
 use crate::event::JourneyId;
 use crate::handshake::properties::Address;
-use crate::sys::{dir, pidfd, process};
+use crate::sys::{dir, pidfd};
 use crate::workdir::WorkDirectory;
 use mio::unix::SourceFd;
-use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::time::Duration;
 
 impl Effects {
     /// It is up: what belongs to the handshake is given up.
@@ -28,13 +28,15 @@ impl Effects {
         live.capture = Capture::default();
         live.own_mark = live.mark().unwrap_or_default();
         // That the process is up is told first: removing dozens of files takes a while.
-        self.litter.extend(live.directory.take());
+        let uid = live.plan.account.uid;
+        self.litter
+            .extend(live.directory.take().map(|directory| (directory, uid)));
     }
 
     /// Removes the work directories of what is up.
     pub fn clear_up(&mut self) {
-        for directory in std::mem::take(&mut self.litter) {
-            self.remove(directory);
+        for (directory, uid) in std::mem::take(&mut self.litter) {
+            self.remove(directory, uid);
         }
     }
 
@@ -46,58 +48,49 @@ impl Effects {
         if let (Some(handle), false) = (&live.process, live.reaped) {
             let _ = pidfd::reap(handle.as_fd());
         }
-        if let Some(own) = live.own.take() {
-            own.remove();
-        }
-        for address in sockets {
+        let (own, account) = (live.own.take(), &live.plan.account);
+        let named = sockets.iter().filter_map(|address| {
             let (Address::Unix(path), Some(allowed)) = (address, &live.plan.socket_dir) else {
-                continue;
+                return None;
             };
-            let name = path.file_name().and_then(|name| name.to_str());
-            if let (Some(name), true) = (name, path.parent() == Some(allowed)) {
-                // Gone already, or none of its own.
-                let _ = dir::remove_socket(allowed, name, live.plan.account.uid);
-            }
+            let name = path.file_name().and_then(|name| name.to_str())?;
+            (path.parent() == Some(allowed)).then_some((allowed, name))
+        });
+        let named: Vec<_> = named.collect();
+        if own.is_some() || !named.is_empty() {
+            self.lookers.clear(account.uid, &[], || {
+                own.iter().for_each(OwnDirectory::remove);
+                for (directory, name) in named {
+                    // Gone already, or none of its own.
+                    let _ = dir::remove_socket(directory, name, account.uid);
+                }
+            });
         }
         if let Some(directory) = live.directory.take() {
-            self.remove(directory);
+            self.remove(directory, live.plan.account.uid);
         }
     }
 
-    pub(super) fn remove(&self, directory: WorkDirectory) {
-        let path = directory.path().to_owned();
-        match directory.remove() {
-            Ok(None) => {}
-            Ok(Some(rest)) => {
-                log::warn!(
-                    "{} has very many files, another process removes them",
-                    rest.display()
-                );
-                self.remove_elsewhere(&rest);
-            }
-            Err(error) => log::warn!("the work directory {} can't be removed: {error}", path.display()),
+    /// Has a work directory removed that a user may have put anything into.
+    pub(super) fn remove(&mut self, directory: WorkDirectory, uid: u32) {
+        if let Some(path) = directory.to_be_removed() {
+            self.lookers
+                .clear(uid, &[], || drop(std::fs::remove_dir_all(path)));
         }
     }
 
-    /// A process of its own removes a directory that is too large to be removed between two events. It is reaped with the
-    /// orphans.
-    pub(super) fn remove_elsewhere(&self, path: &Path) {
-        let strings = ["rm", "-r", "-f", "--"].map(CString::new);
-        let mut arguments: Vec<CString> = strings.into_iter().map_while(Result::ok).collect();
-        let (Ok(rest), Ok(rm)) = (CString::new(path.as_os_str().as_bytes()), CString::new("/bin/rm")) else {
+    /// Has the sockets removed that a process has left.
+    pub fn remove_sockets(&mut self, sockets: Vec<SocketFile>) {
+        let Some(uid) = sockets.first().map(|socket| socket.uid) else {
             return;
         };
-        arguments.push(rest);
-        let program = process::Program {
-            path: rm,
-            arguments,
-            environment: Vec::new(),
-            descriptors: Vec::new(),
-            descriptor_limit: None,
-        };
-        if let Err(error) = process::start(&program) {
-            log::warn!("{} can't be removed: {error}", path.display());
-        }
+        self.lookers
+            .clear(uid, &[], || sockets.iter().for_each(SocketFile::remove));
+    }
+
+    /// Waits until what was to be removed is gone, for so long at most.
+    pub fn settle(&mut self, limit: Duration) {
+        self.lookers.settle(limit);
     }
 
     pub(super) fn unwatch(&mut self, live: &mut Live) {
@@ -108,6 +101,9 @@ impl Effects {
         }
         if let Some(mut ping) = live.ping.take() {
             let _ = self.registry.deregister(&mut ping);
+        }
+        if let Some(look) = live.look.take() {
+            self.unwatch_look(&look);
         }
     }
 }

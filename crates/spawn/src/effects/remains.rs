@@ -4,6 +4,7 @@ use super::{family, own_socket};
 use crate::sys::{dir, pidfd};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
@@ -18,7 +19,7 @@ pub struct Remains {
 }
 
 /// The file of a unix socket that a process has made.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SocketFile {
     /// Where it is.
     pub path: PathBuf,
@@ -29,14 +30,14 @@ pub struct SocketFile {
 }
 
 impl SocketFile {
-    /// The one that is there; `None`: there is none, or it is another's.
-    pub fn find(path: PathBuf, uid: u32) -> Option<SocketFile> {
+    /// The one that is there; `None`: there is none, or it is another's. May wait.
+    pub(super) fn find(path: PathBuf, uid: u32) -> Option<SocketFile> {
         let mark = dir::socket_mark(&path, uid)?;
         Some(SocketFile { path, uid, mark })
     }
 
-    /// Removes it, if it is still there, and the directory that was made for it.
-    pub fn remove(&self) {
+    /// Removes it, if it is still there, and the directory that was made for it. May wait.
+    pub(super) fn remove(&self) {
         // Most programs have done so themselves.
         let _ = dir::remove_same_socket(&self.path, self.uid, self.mark);
         own_socket::remove_around(&self.path, self.uid);
@@ -65,14 +66,14 @@ impl Remains {
         &self.sockets
     }
 
-    /// Says which they are.
-    pub fn set_sockets(&mut self, sockets: Vec<SocketFile>) {
-        self.sockets = sockets;
+    /// The same, with these sockets.
+    pub fn with_sockets(self, sockets: Vec<SocketFile>) -> Remains {
+        Remains { sockets, ..self }
     }
 
-    /// Once nothing of it is left: removes its sockets from the file system.
-    pub fn remove_sockets(&self) {
-        self.sockets.iter().for_each(SocketFile::remove);
+    /// Its sockets, once nothing of it is left: they are to be removed from the file system.
+    pub fn into_sockets(self) -> Vec<SocketFile> {
+        self.sockets
     }
 
     /// The mark, for a next master.
@@ -91,7 +92,7 @@ impl Remains {
     /// called again, since a process that is killed may leave others. `is_known`: children of ours that belong to
     /// another part.
     pub fn sweep(&mut self, is_known: impl Fn(i32) -> bool) -> bool {
-        for orphan in family::orphans(&mut self.search, &self.mark, self.pid, is_known) {
+        for orphan in self.search.orphans(&self.mark, self.pid, is_known) {
             let _ = pidfd::send_signal(orphan.as_fd(), Signal::SIGKILL);
             self.orphans.push(orphan);
         }

@@ -96,8 +96,7 @@ impl Effects {
             let unfit = |_| sys::Error::new("execve", "a NUL in a string", nix::errno::Errno::EINVAL);
             CString::new(bytes).map_err(unfit)
         };
-        let (output, child_output) = sys::fd::pipe(false)?;
-        sys::fd::set_nonblocking(output.as_fd(), true)?;
+        let (output, child_output) = sys::fd::output()?;
         let duplicate = |fd: BorrowedFd<'_>| {
             let copy = fd.try_clone_to_owned();
             copy.map_err(|error| sys::Error::from_io("dup", "", &error))

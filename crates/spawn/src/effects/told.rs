@@ -3,7 +3,7 @@
 use super::Effects;
 use crate::event::JourneyId;
 use crate::handshake::response::Response;
-use crate::journey::{Journey, Record};
+use crate::journey::Record;
 use crate::sys::clock;
 
 impl Effects {
@@ -12,13 +12,9 @@ impl Effects {
         let Some(live) = self.live.get(&id) else {
             return Vec::new();
         };
-        let Some(directory) = &live.directory else {
-            return Vec::new();
-        };
-        let steps = Journey::new(live.route, live.plan.kind.has_wrapper()).reported_steps();
         let wall = i128::from(clock::epoch_seconds()) * 1_000_000_000;
         let response = Response {
-            steps: directory.steps_so_far(&steps),
+            steps: self.read_steps(live),
             wall_ahead_ns: wall - i128::from(clock::now().as_nanos()),
             ..Response::default()
         };

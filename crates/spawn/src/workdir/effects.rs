@@ -38,7 +38,8 @@ impl WorkDirectory {
         let (path, top) = dir::make_temporary(parent, "forkyard.spawn.")?;
         let made = WorkDirectory { path, top, keep };
         if let Err(error) = made.furnish(steps) {
-            let _ = made.remove();
+            // Nobody else has written to it yet.
+            let _ = dir::clear(made.top()).and_then(|_| Ok(std::fs::remove_dir(&made.path)));
             return Err(error);
         }
         Ok(made)
@@ -133,23 +134,9 @@ impl WorkDirectory {
         steps.iter().map(|step| (*step, files(step))).collect()
     }
 
-    /// Removes it. What is too large to be removed in no time is left to another process.
-    pub(crate) fn remove(self) -> sys::Result<Option<PathBuf>> {
-        if self.keep {
-            return Ok(None);
-        }
-        if !dir::clear(self.top.as_fd())? {
-            return Ok(Some(self.path));
-        }
-        match std::fs::remove_dir(&self.path) {
-            Ok(()) => Ok(None),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(sys::Error::from_io(
-                "rmdir",
-                self.path.display().to_string(),
-                &error,
-            )),
-        }
+    /// What is to be removed now that it is of no more use, if it is not to be kept.
+    pub(crate) fn to_be_removed(self) -> Option<PathBuf> {
+        (!self.keep).then_some(self.path)
     }
 }
 

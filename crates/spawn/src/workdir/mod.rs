@@ -7,4 +7,4 @@ mod effects;
 
 pub(super) use effects::WorkDirectory;
 pub use effects::base::parent;
-pub(super) use effects::base::{Base, sweep};
+pub(super) use effects::base::{Base, one_by_one, sweep};

@@ -11,7 +11,7 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::Duration;
 
 /// A tracer that takes longer is ended by the kernel, seconds: its log may be on a disk that does not answer.
@@ -84,7 +84,7 @@ impl std::error::Error for TraceError {
 /// What comes with a job. The means decides which fields are set.
 #[derive(Debug, Default)]
 pub struct Descriptors {
-    /// The worker's memory, as the master has opened it; `None`: the master was not allowed to, and the pool's user may be.
+    /// The worker's memory, if the master has opened it ([`open_memory`]).
     pub memory: Option<OwnedFd>,
     /// The master's end of the worker's socket.
     pub questions: Option<OwnedFd>,
@@ -96,15 +96,22 @@ pub struct Descriptors {
 ///
 /// # Errors
 /// What went wrong. An entry without calls is written nevertheless, unless it can't be.
-pub fn write(job: &Job, descriptors: Descriptors, log: OwnedFd) -> Result<(), TraceError> {
+pub fn write(job: &Job, mut descriptors: Descriptors, log: OwnedFd) -> Result<(), TraceError> {
     nix::unistd::alarm::set(TIMEOUT_SECONDS);
+    let memory = match (&job.means, descriptors.memory.take()) {
+        (_, Some(memory)) => Some(File::from(memory)),
+        (Means::Memory { executable, .. }, None) if identity::is_root() => {
+            open_memory(job.pid, *executable).map_err(|error| TraceError::Memory(job.pid, error))?
+        }
+        _ => None,
+    };
     if let Some(identity) = job.identity.as_ref().filter(|_| identity::is_root()) {
         identity::become_user(identity).map_err(TraceError::Identity)?;
     }
     let (finding, result) = match &job.means {
         Means::Memory { source, .. } => {
-            let memory = match descriptors.memory {
-                Some(memory) => Ok(File::from(memory)),
+            let memory = match memory {
+                Some(memory) => Ok(memory),
                 None => File::open(format!("/proc/{}/mem", job.pid)),
             };
             match memory {
@@ -125,6 +132,26 @@ pub fn write(job: &Job, descriptors: Descriptors, log: OwnedFd) -> Result<(), Tr
         .write_all(entry(&job.heading, &finding).as_bytes())
         .map_err(TraceError::Write)?;
     result
+}
+
+/// A worker's memory. Opened by root, because a pool's user may not look into a process that has changed its user; or by an ancestor,
+/// because no other process may where ptrace(2) is restricted (Yama). `None`: this process may not either. May wait for ever.
+///
+/// # Errors
+/// open(2); EACCES: the worker runs another executable.
+pub fn open_memory(pid: i32, executable: (u64, u64)) -> io::Result<Option<File>> {
+    let memory = match File::open(format!("/proc/{pid}/mem")) {
+        Ok(memory) => memory,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    // The open file is of the program that ran then. A hostile worker may have begun another one, with rights that it has
+    // not itself, such as su(1); that one's memory is not for its pool.
+    let entry = fs::metadata(format!("/proc/{pid}/exe"));
+    if !entry.is_ok_and(|entry| (entry.dev(), entry.ino()) == executable) {
+        return Err(io::Error::from_raw_os_error(nix::errno::Errno::EACCES as i32));
+    }
+    Ok(Some(memory))
 }
 
 fn nothing() -> Finding {

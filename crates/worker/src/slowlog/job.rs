@@ -28,8 +28,8 @@ pub enum Means {
     Memory {
         /// Where its calls are.
         source: StackSource,
-        /// The memory comes with the job.
-        is_open: bool,
+        /// The executable that it runs, device and inode. A worker that runs another one is not looked into.
+        executable: (u64, u64),
     },
     /// It is asked. Its socket and its process come with the job.
     Asked {

@@ -24,7 +24,7 @@ pub mod run;
 mod text;
 mod told;
 
-pub use effects::{Descriptors, TraceError, write};
+pub use effects::{Descriptors, TraceError, open_memory, write};
 pub use forkyard_protocol::stack::{Layout as PhpLayout, StackSource};
 pub use job::{Asking, Job, Means, Stack};
 pub use text::heading;

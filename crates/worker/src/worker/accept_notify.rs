@@ -133,8 +133,8 @@ impl AcceptNotifier {
     /// The worker is up.
     pub(super) fn tell_first(&mut self) {
         if !self.told_first {
-            self.told_first = true;
-            self.tell(IS_UP);
+            // Where there is no room, it says so with the next request.
+            self.told_first = self.tell(IS_UP);
         }
     }
 
@@ -145,11 +145,12 @@ impl AcceptNotifier {
     }
 
     /// A full pipe is no loss: the master has unread words then, and one is as good as many.
-    fn tell(&self, flag: u32) {
-        self.send(self.slot as u32 | flag);
+    fn tell(&self, flag: u32) -> bool {
+        self.send(self.slot as u32 | flag)
     }
 
-    fn send(&self, word: u32) {
-        let _ = nix::unistd::write(&self.accept_notify, &word.to_ne_bytes());
+    /// Whether there was room.
+    fn send(&self, word: u32) -> bool {
+        nix::unistd::write(&self.accept_notify, &word.to_ne_bytes()).is_ok()
     }
 }

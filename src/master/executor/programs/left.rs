@@ -1,6 +1,6 @@
 //! What a next master is told of programs, and what it does with that.
 
-use super::super::{Helpers, Processes};
+use super::super::Helpers;
 use super::{Executor, ProcessSlot, Running, RunningProgram, Who};
 use crate::handover::{document, names};
 use crate::master::event::{Exit, GenerationId};
@@ -64,8 +64,8 @@ impl Executor {
                     .watch(output, Source::ProgramOutput(id, index))?;
             }
             self.processes.by_pid.insert(process.pid, Who::Program(id, index));
-            let mut remains = Remains::adopt(process.pid, &process.mark);
-            remains.set_sockets(process.sockets.iter().map(adopted_socket).collect());
+            let sockets = process.sockets.iter().map(adopted_socket).collect();
+            let remains = Remains::adopt(process.pid, &process.mark).with_sockets(sockets);
             slot.running = Some(Running {
                 pid: process.pid,
                 input: Some(input),
@@ -130,19 +130,20 @@ impl Helpers {
     }
 }
 
-impl Processes {
+impl Executor {
     /// Removes the sockets of processes that an earlier master has left and that do not go on: the kernel has told them
     /// that it is gone.
-    pub(in crate::master::executor) fn remove_sockets_of_others(&self, left: &document::Document) {
-        let goes_on = |pid: i32| matches!(self.by_pid.get(&pid), Some(Who::Program(..)));
+    pub(in crate::master::executor) fn remove_sockets_of_others(&mut self, left: &document::Document) {
+        let by_pid = &self.processes.by_pid;
+        let goes_on = |pid: i32| matches!(by_pid.get(&pid), Some(Who::Program(..)));
         let programs = left
             .generations
             .iter()
             .flat_map(|generation| &generation.programs);
-        for program in programs.filter(|program| !goes_on(program.pid)) {
-            for socket in &program.sockets {
-                adopted_socket(socket).remove();
-            }
+        let others = programs.filter(|program| !goes_on(program.pid));
+        let sockets = others.map(|program| program.sockets.iter().map(adopted_socket).collect());
+        for sockets in sockets.collect::<Vec<_>>() {
+            self.helpers.spawner.remove_sockets(sockets);
         }
     }
 }

@@ -18,11 +18,10 @@ use crate::master::event::{Event, Exit, GenerationId, PoolId};
 use crate::master::program::{Program, ProgramAction};
 use crate::runtime::http::Share;
 use crate::spawn::capture::Capture;
-use crate::spawn::effects::{Process, Remains, SocketFile};
+use crate::spawn::effects::{Process, Remains};
 use crate::spawn::event::Token;
-use crate::spawn::handshake::properties::{self, Socket};
 use crate::spawn::report::{ErrorId, Report};
-use crate::sys::{Error, clock, identity, process};
+use crate::sys::{Error, clock, process};
 use crate::tick::Tick;
 use death::Death;
 use nix::sys::signal::Signal;
@@ -208,11 +207,10 @@ impl Executor {
             pid,
             input,
             output,
-            mut remains,
+            remains,
             gone,
             ..
         } = started.process;
-        remains.set_sockets(self.pools.sockets_of(id, &started.up.sockets));
         let in_entries = self.pools.logs_entries(id);
         let output = output.map(|output| Lines::resume(output, started.splitter).in_entries(in_entries));
         let Some(record) = self.helpers.programs.get_mut(&id) else {
@@ -355,7 +353,7 @@ impl Executor {
 
     /// Ends what processes have left behind; when nothing is left, they are gone.
     fn sweep_processes(&mut self, now: Tick) {
-        let mut gone = Vec::new();
+        let (mut gone, mut sockets) = (Vec::new(), Vec::new());
         let pids = &self.processes.by_pid;
         for (id, record) in &mut self.helpers.programs {
             for (index, slot) in record.slots.iter_mut().enumerate() {
@@ -365,11 +363,13 @@ impl Executor {
                 left.looks += 1;
                 left.due = now + LOOK_AGAIN;
                 if !left.remains.sweep(|pid| pids.contains_key(&pid)) || left.looks >= MOST_LOOKS {
-                    left.remains.remove_sockets();
                     gone.push((*id, index, left.was_at_work));
-                    slot.left = None;
+                    sockets.extend(slot.left.take().map(|left| left.remains.into_sockets()));
                 }
             }
+        }
+        for sockets in sockets {
+            self.helpers.spawner.remove_sockets(sockets);
         }
         for (id, index, was_at_work) in gone {
             self.change_program(id, |program, actions| {
@@ -431,18 +431,6 @@ impl Pools {
                 None => share.table().withdraw(index),
             }
         }
-    }
-
-    /// The sockets in the file system that a process has made as its pool's user.
-    fn sockets_of(&self, id: GenerationId, sockets: &[Socket]) -> Vec<SocketFile> {
-        let settings = self.generations.get(&id).map(|generation| &generation.settings);
-        let identity = settings.and_then(|settings| settings.identity.as_ref());
-        let uid = identity.map_or_else(identity::own_user, |identity| identity.uid);
-        let paths = sockets.iter().filter_map(|socket| match &socket.address {
-            properties::Address::Unix(path) => Some(path.clone()),
-            properties::Address::Tcp(..) => None,
-        });
-        paths.filter_map(|path| SocketFile::find(path, uid)).collect()
     }
 }
 

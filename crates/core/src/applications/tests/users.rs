@@ -1,7 +1,6 @@
 //! No user keeps another from starts and places.
 
 use super::*;
-use std::iter;
 
 fn of(user: u32) -> Options {
     Options { user, ..plain() }
@@ -55,32 +54,10 @@ fn a_user_has_half_of_the_starts_while_another_waits() {
 }
 
 #[test]
-fn a_single_user_has_all_starts_and_places() {
+fn a_single_user_has_all_starts() {
     let mut bench = bench(6, 6);
-    bench.pool = bench.pool.with_reserve(1);
-    let begun = iter::repeat_with(|| 0).take(6).enumerate().filter(|(name, _)| {
+    for name in 0..6 {
         bench.ask(&name.to_string(), of(1));
-        bench.begun().len() == 1
-    });
-    assert_eq!(begun.count(), 6);
-}
-
-#[test]
-fn a_user_with_many_applications_leaves_the_reserve_to_others() {
-    let mut bench = bench(6, 6);
-    bench.pool = bench.pool.with_reserve(2);
-    bench.ask("other", of(2));
-    let other = bench.begun()[0];
-    bench.tell(Event::SpawnFailed(other, error(1)));
-    for name in 0..10 {
-        bench.ask(&format!("a{name}"), of(1));
-        for id in bench.begun() {
-            bench.tell(Event::Spawned(id));
-        }
-    }
-    assert_eq!(bench.pool.count(), 4);
-    for name in ["b", "c"] {
-        bench.ask(name, of(2));
         assert_eq!(bench.begun().len(), 1, "{name}");
     }
 }

@@ -1,7 +1,7 @@
 //! `response/properties.json`: the sockets of the new process.
 
 use crate::spawn::plan::Plan;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -88,7 +88,7 @@ impl Socket {
 }
 
 /// What is at the path of a unix socket.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Found {
     /// A socket of this user.
     Socket {

@@ -17,7 +17,7 @@ pub const MOST_TEXT: usize = 131_072;
 pub const MOST_ANNOTATIONS: usize = 64;
 
 /// The files of one step, as they are.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StepFiles {
     /// `state`.
     pub state: Option<Vec<u8>>,
@@ -32,7 +32,7 @@ pub struct StepFiles {
 }
 
 /// `response/properties.json`, as it is.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Properties {
     /// There is none.
     #[default]
@@ -63,7 +63,7 @@ impl Text {
 }
 
 /// What the application says about its error.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Complaint {
     /// `error/category`.
     pub category: Option<Vec<u8>>,
@@ -134,7 +134,7 @@ pub struct CommandCheck {
 }
 
 /// What is known of a process' surroundings.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Surroundings {
     /// Its environment, a variable a line.
     pub envvars: Option<String>,
@@ -147,7 +147,7 @@ pub struct Surroundings {
 }
 
 /// Everything that was read.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Response {
     /// Its sockets.
     pub properties: Properties,
@@ -168,10 +168,12 @@ pub struct Response {
     /// Its command.
     pub command: Option<CommandCheck>,
     /// What it wrote to standard output and error.
+    #[serde(skip)]
     pub output: String,
     /// Whether a process of its memory cgroup was killed for want of memory since it was started.
     pub out_of_memory: bool,
     /// The wall clock less the monotonic one, in nanoseconds.
+    #[serde(skip)]
     pub wall_ahead_ns: i128,
 }
 

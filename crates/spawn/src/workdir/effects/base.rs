@@ -2,11 +2,13 @@
 //! applications have put there; the next daemon tells by a lock that its owner is gone, and removes it.
 
 use crate::sys::dir::{self, names};
-use crate::sys::{self, lock};
+use crate::sys::{self, lock, process};
 use nix::errno::Errno;
 use std::ffi::OsStr;
+use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Where root's daemons have theirs.
 const RUN: &str = "/run/forkyard";
@@ -16,6 +18,8 @@ const PREFIX: &str = "forkyard.work.";
 const LOCK: &str = "lock";
 /// Most names that are looked at: a directory for temporary files is everybody's.
 const MOST_NAMES: usize = 65_536;
+/// How long the removal of one is waited for before the next.
+const MOMENT: Duration = Duration::from_secs(1);
 /// Tries to make one. Another daemon that sweeps at the same moment may take one that is not locked yet.
 const TRIES: usize = 8;
 
@@ -23,9 +27,8 @@ const TRIES: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Base {
     path: PathBuf,
-    top: OwnedFd,
     /// Ends with the process, however that ends, and is inherited by none.
-    _lock: OwnedFd,
+    lock: OwnedFd,
 }
 
 /// Where daemons of this user have their directories: where `TMPDIR` says, or root's in `/run/forkyard`, or in `/tmp`.
@@ -53,11 +56,7 @@ impl Base {
             };
             if lock::take(file.as_fd())? {
                 dir::let_pass(top.as_fd())?;
-                return Ok(Base {
-                    path,
-                    top,
-                    _lock: file,
-                });
+                return Ok(Base { path, lock: file });
             }
         }
         Err(sys::Error::new(
@@ -81,20 +80,24 @@ impl Base {
         parent.join(format!("{PREFIX}{mark}"))
     }
 
-    /// Removes it, at the end of the daemon; says what is too large to be removed in no time.
-    pub(crate) fn remove(self) -> Option<PathBuf> {
-        remove(&self.path, self.top.as_fd())
+    /// What is held until it is removed, so that no other daemon does the same.
+    pub(crate) fn lock(&self) -> BorrowedFd<'_> {
+        self.lock.as_fd()
+    }
+
+    /// Removes it, at the end of the daemon. May wait.
+    pub(crate) fn remove(&self) {
+        // What can't be removed the next daemon finds.
+        let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// Removes what daemons of this user that are gone have left. Returns what is too large to be removed at once: another
-/// process does that.
-pub(crate) fn sweep(parent: &Path) -> Vec<PathBuf> {
+/// Removes what daemons of this user that are gone have left. Each is removed by a process of its own, since that may wait.
+pub(crate) fn sweep(parent: &Path) {
     let Ok(directory) = dir::open(parent) else {
-        return Vec::new();
+        return;
     };
     let found = names(directory.as_fd(), MOST_NAMES).unwrap_or_default();
-    let mut rest = Vec::new();
     for name in found.iter().filter_map(|name| name.to_str()) {
         if !name.starts_with(PREFIX) {
             continue;
@@ -108,30 +111,27 @@ pub(crate) fn sweep(parent: &Path) -> Vec<PathBuf> {
         let path = parent.join(OsStr::new(name));
         match lock::open(top.as_fd(), LOCK) {
             // Held until its directory is removed, so that no other daemon does the same.
-            Ok(file) => match lock::take(file.as_fd()) {
-                Ok(true) if rest.is_empty() => rest.extend(remove(&path, top.as_fd())),
-                Ok(true) => rest.push(path),
-                Ok(false) => {}
-                Err(error) => log::warn!("{}: {error}", path.display()),
-            },
+            Ok(file) => {
+                if lock::take(file.as_fd()) == Ok(true) {
+                    one_by_one(&[file.as_fd()], || drop(fs::remove_dir_all(&path)));
+                }
+            }
             // It is being made at this moment, or its maker did not come further: it is empty then.
-            Err(_) => drop(std::fs::remove_dir(&path)),
+            Err(_) => drop(fs::remove_dir(&path)),
         }
     }
-    rest
 }
 
-fn remove(path: &Path, top: BorrowedFd<'_>) -> Option<PathBuf> {
-    match dir::clear(top) {
-        Ok(true) if std::fs::remove_dir(path).is_ok() => None,
-        Ok(_) | Err(_) => path.exists().then(|| path.to_owned()),
+/// Has another process do this, and waits a moment for it: one that hangs holds the others up no longer.
+pub(crate) fn one_by_one(keep: &[BorrowedFd<'_>], work: impl FnOnce()) {
+    if let Ok(pid) = process::leave_apart(keep, work) {
+        process::reap_within(pid, MOMENT);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
 
     #[test]
     fn what_no_process_has_locked_is_removed_and_nothing_else() {
@@ -144,29 +144,12 @@ mod tests {
         // As long as it is not locked by its maker it is empty.
         fs::create_dir(at("forkyard.work.young")).unwrap();
         fs::create_dir_all(at("forkyard.work.odd/x")).unwrap();
-        assert_eq!(sweep(parent.path()), Vec::<PathBuf>::new());
+        sweep(parent.path());
         let mut left: Vec<_> = fs::read_dir(parent.path())
             .unwrap()
             .map(|it| it.unwrap().file_name())
             .collect();
         left.sort();
         assert_eq!(left, ["forkyard.work.odd", "other.dead"]);
-    }
-
-    #[test]
-    fn what_is_too_large_is_left_to_another_process() {
-        let parent = tempfile::tempdir().unwrap();
-        let dead = parent.path().join("forkyard.work.dead");
-        fs::create_dir_all(dead.join("forkyard.spawn.x")).unwrap();
-        fs::write(dead.join(LOCK), "").unwrap();
-        for number in 0..10_000 {
-            fs::write(dead.join(format!("forkyard.spawn.x/{number}")), "").unwrap();
-        }
-        assert_eq!(sweep(parent.path()), std::slice::from_ref(&dead));
-        let left = fs::read_dir(dead.join("forkyard.spawn.x")).unwrap().count();
-        assert!(
-            left > 5000,
-            "{left}: no more than a few thousand are removed between two events"
-        );
     }
 }

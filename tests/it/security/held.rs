@@ -1,0 +1,355 @@
+//! What a tenant can make last for ever, and that root's processes do not wait for it: each of the table in
+//! docs/explain/security.md.
+
+use super::needs_root;
+use crate::skip::skip_unless;
+use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
+use crate::support::fcgi::{Client, Params};
+use crate::support::{pause, place_library, process, until};
+use nix::sys::signal::Signal;
+use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket};
+use std::fs;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output};
+use std::time::{Duration, Instant};
+
+/// How long a command of root's may take while a tenant holds something. A loaded machine is slow, too.
+const SOON: Duration = Duration::from_secs(20);
+
+/// The tenant's user: games.
+const GAMES: u32 = 5;
+
+/// A file system that answers until it is stopped.
+struct Fuse {
+    point: PathBuf,
+    server: Child,
+}
+
+impl Fuse {
+    fn mount(dir: &Path) -> Fuse {
+        let (source, point) = (dir.join("source"), dir.join("fuse"));
+        for path in [&source, &point] {
+            fs::create_dir(path).expect("mkdir");
+            make_writable(path);
+        }
+        let mut command = Command::new("bindfs");
+        command.args(["-f", "-o", "allow_other"]).args([&source, &point]);
+        let server = command.spawn().expect("Debian package bindfs");
+        until("the file system", || {
+            let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+            mounts.contains(&*point.to_string_lossy()).then_some(())
+        });
+        Fuse { point, server }
+    }
+
+    fn stop(&self) {
+        process::signal(self.server.id(), Signal::SIGSTOP);
+        until("the file system to stop", || {
+            (process::state(self.server.id()) == Some('T')).then_some(())
+        });
+    }
+}
+
+impl Drop for Fuse {
+    fn drop(&mut self) {
+        // Whatever waits for it fails then.
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+        let _ = Command::new("umount").arg("--lazy").arg(&self.point).status();
+    }
+}
+
+/// Something mounted, until this is dropped.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+/// A daemon with a pool `quiet` and a tenant's pool `www`, whose application holds something.
+struct Held {
+    daemon: Daemon,
+    fuse: Fuse,
+    dir: tempfile::TempDir,
+}
+
+impl Held {
+    /// `source`: the tenant's application in Python, after `held.py`.
+    fn start(settings: &str, application: &str, source: &str) -> Held {
+        place_library();
+        let dir = directory();
+        let path = dir.path();
+        make_writable(path);
+        let temporary = path.join("tmp");
+        fs::create_dir(&temporary).expect("mkdir");
+        make_writable(&temporary);
+        let fuse = Fuse::mount(path);
+        let well = path.join("well");
+        fs::create_dir(&well).expect("mkdir");
+        fs::create_dir(path.join("own")).expect("mkdir");
+        fs::write(path.join("own/env"), "A=b\n").expect("write");
+        fs::set_permissions(path.join("own/env"), fs::Permissions::from_mode(0o600)).expect("chmod");
+        chown(path.join("own"), Some(GAMES), Some(GAMES)).expect("chown");
+        chown(path.join("own/env"), Some(GAMES), Some(GAMES)).expect("chown");
+        let answer = "def application(environ, start):\n    start('200 OK', [])\n    return [b'well']\n";
+        fs::write(well.join("wsgi.py"), answer).expect("write");
+        let source = format!(
+            "{}\nFUSE = '{}'\n{source}",
+            include_str!("held.py"),
+            fuse.point.display()
+        );
+        fs::write(path.join("wsgi.py"), source).expect("write");
+        let (path_shown, well) = (path.display(), well.display());
+        let text = format!(
+            "[global]\ncontrol = \"{path_shown}/control.sock\"\n{}{}",
+            pool(
+                path,
+                "www",
+                &format!("user = \"games\"\npm = \"ondemand\"\nmax_children = 1\n{settings}")
+                    .replace("ROOT", &path_shown.to_string()),
+                &format!("runtime = \"wsgi\"\nroot = \"{path_shown}\"\n{application}"),
+            ),
+            pool(
+                path,
+                "quiet",
+                "pm = \"static\"\nmax_children = 1\n",
+                &format!("runtime = \"wsgi\"\nroot = \"{well}\"\n"),
+            ),
+        );
+        fs::write(path.join("forkyard.toml"), text).expect("configuration");
+        let mut command = forkyard(&["run"], path);
+        command.env("TMPDIR", &temporary);
+        let daemon = Daemon::launch(path, command);
+        daemon.wait_for("ready to handle connections");
+        Held { daemon, fuse, dir }
+    }
+
+    /// Asks the tenant's pool, without waiting for the answer.
+    fn ask(&self) -> Client {
+        let mut client = self.daemon.client("www");
+        client
+            .send(&Params::get(self.dir.path(), "x", ""), b"")
+            .expect("send");
+        client
+    }
+
+    /// Waits until the tenant is ready to hold something, and stops the file system.
+    fn hold(&self) {
+        until("the tenant", || {
+            self.dir.path().join("ready").exists().then_some(())
+        });
+        self.fuse.stop();
+        fs::write(self.dir.path().join("stopped"), "").expect("write");
+    }
+
+    /// The master and root's commands answer.
+    fn is_well(&self) {
+        let well = Params::get(&self.dir.path().join("well"), "x", "");
+        let answer = self.daemon.client("quiet").request(&well, b"");
+        assert_eq!(answer.expect("an answer").body(), "well");
+        for arguments in [&["status"][..], &["check"], &["reload"], &["status", "--json"]] {
+            let output = self.command(arguments);
+            assert!(output.status.success(), "{arguments:?}: {output:?}");
+        }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Output {
+        let begun = Instant::now();
+        let mut command = Command::new("timeout");
+        command.args(["--signal=KILL", "60", env!("CARGO_BIN_EXE_forkyard")]);
+        command
+            .args(arguments)
+            .arg("-c")
+            .arg(self.dir.path().join("forkyard.toml"));
+        let output = command.output().expect("forkyard");
+        let took = begun.elapsed();
+        assert!(took < SOON, "{arguments:?} took {took:?}: {output:?}");
+        output
+    }
+
+    /// Whatever is held, the daemon ends and another one starts.
+    fn ends(mut self) {
+        drop(self.fuse);
+        self.daemon.signal(Signal::SIGTERM);
+        assert!(self.daemon.wait().success());
+    }
+}
+
+/// Until the process sleeps in the kernel.
+fn wait_until_held(pid: u32) {
+    let sleeps = |_| {
+        pause();
+        process::state(pid) == Some('D')
+    };
+    until("a process that holds something", || {
+        (0..10).all(sleeps).then_some(())
+    });
+}
+
+/// A socket that more wait at than it takes up.
+fn full_socket(path: &Path) -> Vec<OwnedFd> {
+    let made = |flags| socket(AddressFamily::Unix, SockType::Stream, flags, None).expect("socket");
+    let address = UnixAddr::new(path).expect("an address");
+    let listener = made(SockFlag::SOCK_CLOEXEC);
+    bind(listener.as_raw_fd(), &address).expect("bind");
+    listen(&listener, Backlog::new(0).expect("a backlog")).expect("listen");
+    let mut held = vec![listener];
+    loop {
+        let client = made(SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK);
+        match connect(client.as_raw_fd(), &address) {
+            Ok(()) => held.push(client),
+            Err(nix::errno::Errno::EAGAIN) => return held,
+            Err(errno) => panic!("connect: {errno}"),
+        }
+    }
+}
+
+#[test]
+fn a_private_socket_whose_queue_is_full_does_not_hold_up_the_next_master() {
+    let dir = directory();
+    let temporary = dir.path().join("tmp");
+    let own = temporary.join("forkyard.app.gone.x");
+    fs::create_dir_all(&own).expect("mkdir");
+    let held = full_socket(&own.join("socket"));
+    let workers = "pm = \"static\"\nmax_children = 1\n";
+    let configuration = pool(
+        dir.path(),
+        "www",
+        workers,
+        "runtime = \"php\"\nversion = \"8.2\"\n",
+    );
+    fs::write(dir.path().join("forkyard.toml"), configuration).expect("configuration");
+    fs::write(dir.path().join("x.php"), "<?php echo 'hello';").expect("write");
+    let mut command = forkyard(&["run"], dir.path());
+    command.env("TMPDIR", &temporary);
+    let daemon = Daemon::launch(dir.path(), command);
+    daemon.wait_for("ready to handle connections");
+    assert_eq!(daemon.get("www", "x.php").body(), "hello");
+    assert!(own.join("socket").exists(), "it is in use");
+    drop(held);
+}
+
+#[test]
+fn an_orphan_that_holds_its_memory_does_not_hold_up_the_next_failed_start() {
+    let source = "pid = apart(hold_memory, FUSE)\nwait_until_held(pid)\nraise RuntimeError('enough')\n";
+    if needs_root() || skip_unless(Path::new("/dev/fuse").exists(), "there is no /dev/fuse") {
+        return;
+    }
+    let held = Held::start("", "", source);
+    let mut client = held.ask();
+    held.hold();
+    let answer = client.answer().expect("an answer");
+    assert!(answer.text().contains("503"), "{}", answer.text());
+    held.is_well();
+    held.ends();
+}
+
+#[test]
+fn a_worker_that_holds_its_memory_holds_up_no_command_and_no_end_of_another() {
+    let source = "def application(environ, start):\n    hold_memory(FUSE)\n    start('200 OK', [])\n    return [b'']\n";
+    if needs_root() || skip_unless(Path::new("/dev/fuse").exists(), "there is no /dev/fuse") {
+        return;
+    }
+    let held = Held::start("", "", source);
+    let client = held.ask();
+    held.hold();
+    let worker = held.daemon.wait_for_workers("www", 1)[0];
+    wait_until_held(worker);
+    held.is_well();
+    drop(client);
+    held.ends();
+}
+
+#[test]
+fn a_start_that_holds_its_work_directory_does_not_hold_up_the_master() {
+    let source = "place = os.environ['FORKYARD_SPAWN_WORK_DIR']\n\
+                  pid = apart(hold_directory, FUSE, place)\nwait_until_held(pid)\n\
+                  raise RuntimeError('enough')\n";
+    if needs_root() || skip_unless(Path::new("/dev/fuse").exists(), "there is no /dev/fuse") {
+        return;
+    }
+    let held = Held::start("", "", source);
+    let mut client = held.ask();
+    held.hold();
+    let answer = client.answer().expect("an answer");
+    assert!(answer.text().contains("503"), "{}", answer.text());
+    held.is_well();
+    held.ends();
+}
+
+/// What is left behind holds what it writes to, and its worker, or the start, ends: what that has written last is read.
+#[test]
+fn who_holds_what_a_process_writes_to_does_not_hold_up_the_master() {
+    let request = "def application(environ, start):\n    hold_and_end()\n";
+    for (descriptor, end) in [
+        (1, request),
+        (2, request),
+        (1, "hold_and_end()\n"),
+        (2, "hold_and_end()\n"),
+    ] {
+        let source = format!(
+            "def hold_and_end():\n    wait_until_held(apart(hold_pipe, FUSE, {descriptor}))\n    os._exit(3)\n\n{end}"
+        );
+        let settings = "catch_workers_output = true\n";
+        if needs_root() || skip_unless(Path::new("/dev/fuse").exists(), "there is no /dev/fuse") {
+            return;
+        }
+        let held = Held::start(settings, "", &source);
+        let client = held.ask();
+        held.hold();
+        held.daemon.wait_for(if end == request {
+            "exited with code 3"
+        } else {
+            "can't start"
+        });
+        held.is_well();
+        drop(client);
+        held.ends();
+    }
+}
+
+#[test]
+fn a_worker_that_holds_what_it_tells_the_master_by_does_not_hold_it_up() {
+    let source = "def application(environ, start):\n    hold_all_but_standard_streams()\n    os._exit(3)\n";
+    if needs_root() || skip_unless(Path::new("/dev/fuse").exists(), "there is no /dev/fuse") {
+        return;
+    }
+    let held = Held::start("", "", source);
+    let client = held.ask();
+    held.hold();
+    held.daemon.wait_for("exited with code 3");
+    held.is_well();
+    drop(client);
+    held.ends();
+}
+
+/// Directories of a tenant's on a file system that does not answer.
+#[test]
+fn files_on_the_way_to_which_nothing_answers_do_not_hold_up_the_master() {
+    let source = "def application(environ, start):\n    start('200 OK', [])\n    return [b'here']\n";
+    let settings = "env_file = \"ROOT/own/env\"\napp_log = \"ROOT/own/app.log\"\n";
+    if needs_root() || skip_unless(Path::new("/dev/fuse").exists(), "there is no /dev/fuse") {
+        return;
+    }
+    let held = Held::start(settings, "", source);
+    let own = held.dir.path().join("own");
+    let mut command = Command::new("mount");
+    let mounted = command.arg("--bind").args([&held.fuse.point, &own]).status();
+    assert!(mounted.expect("mount").success());
+    let _mount = Mounted(own);
+    held.fuse.stop();
+    // Its start needs the file.
+    let mut client = held.ask();
+    let answer = client.answer().expect("an answer");
+    assert!(answer.text().contains("503"), "{}", answer.text());
+    held.daemon.wait_for("can't be read in time");
+    // Logs are opened again.
+    held.daemon.signal(Signal::SIGUSR1);
+    held.daemon.wait_for("can't be opened in time");
+    held.is_well();
+    held.ends();
+}
