@@ -344,9 +344,8 @@ impl Supervisor {
         self.backoff.lives(self.up_since);
         // Many leave by themselves after so many requests; or somebody has ended it.
         let is_in_order = served > 0 && (ended == Ended::Code(0) || is_from_outside(ended));
-        if !self.was_up
-            && let Some(attempt) = self.attempt.take()
-        {
+        let was_up = self.was_up;
+        if let Some(attempt) = self.attempt.take_if(|_| !was_up) {
             let is_oom = oom_kills(None) > self.oom_kills;
             self.failed(attempt, &Fall::Left(told(ended), is_oom));
             return Some(ended);
