@@ -131,7 +131,7 @@ impl Executor {
             .transpose()
             .map_err(|error| Error::from_io("dup", "", &error))?;
         let reports = self.pools.reports_for_worker(id)?;
-        let has_elder = self.pools.is_coming(id);
+        let has_elder = self.pools.has_elder(id);
         let is_routed = own.is_routed();
         let (settings, mut descriptors) = context.take_apart();
         let (slot, own_descriptors) = own.take_apart();
@@ -167,7 +167,7 @@ impl Executor {
     fn fork_handler(&mut self, worker: WorkerId, id: GenerationId, own: WorkerContext) -> Result<(), Error> {
         let context = self.pools.context(id)?;
         let name = context.settings.pool.name.clone();
-        let has_elder = self.pools.is_coming(id);
+        let has_elder = self.pools.has_elder(id);
         let Some(handler) = self.context.handlers.get_mut(&name) else {
             let subject = format!("no Rust handler named {name}");
             return Err(Error::new("fork", subject, nix::errno::Errno::ENOENT));
@@ -259,6 +259,17 @@ impl Pools {
         ends.pop()
             .zip(error)
             .ok_or_else(|| Error::new("pipe2", "", nix::errno::Errno::EINVAL))
+    }
+
+    /// Whether the generation before it is still there.
+    fn has_elder(&self, id: GenerationId) -> bool {
+        let pool = self.generations.get(&id).map(|generation| generation.pool);
+        pool.is_some_and(|pool| {
+            self.generations
+                .of(&pool)
+                .next()
+                .is_some_and(|(oldest, _)| oldest < id)
+        })
     }
 
     /// Whether another generation of its pool serves, until this one takes over.
