@@ -2,6 +2,7 @@
 
 mod held;
 mod opcache;
+mod proof;
 mod trials;
 mod unchanged;
 mod warm;

@@ -272,6 +272,13 @@ impl Pools {
         })
     }
 
+    /// Whether another generation of its pool serves, until this one takes over.
+    pub(super) fn is_coming(&self, id: GenerationId) -> bool {
+        let pool = self.generations.get(&id).map(|generation| generation.pool);
+        let serving = pool.and_then(|pool| self.by_id.get(&pool)?.serving);
+        serving.is_some_and(|serving| serving != id)
+    }
+
     /// Reads a generation's `env_file` for a start.
     pub(super) fn read_env_file(&mut self, id: GenerationId) -> Result<(), String> {
         let generation = self.generations.get_mut(&id);

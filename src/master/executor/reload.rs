@@ -172,6 +172,9 @@ impl Executor {
             let said = |id| self.processes.last_lines(id);
             reload.progress.note(fact, serving, said);
         }
+        if let Fact::Serves(id) = fact {
+            self.program_takes_over(id);
+        }
         self.pools.note(fact);
     }
 

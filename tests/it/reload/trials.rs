@@ -15,7 +15,7 @@ struct Case {
     settings: &'static str,
 }
 
-const PMS: [(&str, &str, bool); 4] = [
+pub(super) const PMS: [(&str, &str, bool); 4] = [
     ("static", "pm = \"static\"\nmax_children = 1\n", true),
     (
         "dynamic",
@@ -30,13 +30,13 @@ const PMS: [(&str, &str, bool); 4] = [
     ),
 ];
 
-fn command(daemon: &Daemon, arguments: &[&str]) -> (Option<i32>, String) {
+pub(super) fn command(daemon: &Daemon, arguments: &[&str]) -> (Option<i32>, String) {
     let output = forkyard(arguments, &daemon.dir).output().expect("forkyard");
     let text = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8_lossy(&text).into_owned())
 }
 
-fn workers(daemon: &Daemon, name: &str) -> u64 {
+pub(super) fn workers(daemon: &Daemon, name: &str) -> u64 {
     let status: serde_json::Value =
         serde_json::from_str(&command(daemon, &["status", "--json", name]).1).expect("JSON");
     let pool = &status["pools"][0];

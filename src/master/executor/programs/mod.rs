@@ -128,8 +128,14 @@ impl Executor {
             failing: false,
         });
         self.handover.keep_program_table(&self.pools, id);
-        self.change_program(id, |program, actions| program.start(actions));
+        let on_trial = self.pools.is_coming(id);
+        self.change_program(id, |program, actions| program.start(on_trial, actions));
         Ok(())
+    }
+
+    /// A generation serves from now on.
+    pub(super) fn program_takes_over(&mut self, id: GenerationId) {
+        self.change_program(id, |program, _| program.takes_over());
     }
 
     /// Makes a generation's program end. False: it has none.
