@@ -236,6 +236,15 @@ check_format() {
     cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 }
 
+# Licences, names and sources of all crates, as deny.toml allows them. Debian has no package of cargo-deny.
+cargo_deny=0.20.2
+check_crates() {
+    local tools=$target/tools
+    command -v cargo-deny >/dev/null || [ -x "$tools/bin/cargo-deny" ] ||
+        cargo install --quiet --locked --root "$tools" --target-dir "$tools/build" "cargo-deny@$cargo_deny"
+    PATH=$PATH:$tools/bin cargo deny --locked check licenses bans sources
+}
+
 # How build_tests builds, for what cargo is to do with what it has built: in one pass, each crate is compiled, linted and documented
 # (scripts/whole-rustc), without what is for debuggers or for a build after a small change.
 as_built=(env "RUSTC_WORKSPACE_WRAPPER=$root/scripts/whole-rustc" CLIPPY_ARGS="-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__"
