@@ -2,7 +2,7 @@
 
 mod held;
 mod opcache;
-mod proof;
+pub(super) mod proof;
 mod trials;
 mod unchanged;
 mod warm;

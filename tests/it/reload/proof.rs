@@ -34,17 +34,25 @@ if os.path.exists('after'):
     threading.Timer(int(open('after').read()) / 1000, os._exit, [1]).start()
 ";
 
-fn application(root: &Path, runtime: &str) -> String {
-    let fastcgi = format!("{FASTCGI_ENDS}{ODD}");
-    let (file, text, start) = match runtime {
-        "node" => ("app.js", NODE, ""),
-        "http" => ("serve.py", HTTP, "start_command = \"python3 serve.py\"\n"),
+/// A program that ends so many milliseconds after it is up as the file `after` says: its file, text and command.
+pub(in super::super) fn program(runtime: &str) -> (&'static str, String, &'static str) {
+    match runtime {
+        "node" => ("app.js", NODE.to_owned(), ""),
+        "http" => (
+            "serve.py",
+            HTTP.to_owned(),
+            "start_command = \"python3 serve.py\"\n",
+        ),
         _ => (
             "serve.py",
-            fastcgi.as_str(),
+            format!("{FASTCGI_ENDS}{ODD}"),
             "start_command = \"python3 serve.py well\"\n",
         ),
-    };
+    }
+}
+
+fn application(root: &Path, runtime: &str) -> String {
+    let (file, text, start) = program(runtime);
     fs::write(root.join(file), text).expect("write");
     format!("runtime = \"{runtime}\"\nroot = \"{}\"\n{start}", root.display())
 }
@@ -57,9 +65,7 @@ fn the_old_one_serves(runtime: &str) {
             let root = dir.join(name);
             fs::create_dir(&root).expect("mkdir");
             make_writable(&root);
-            // One worker: another of the old generation would start the new program.
-            let pm = pm.replace("max_children = 2", "max_children = 1");
-            text += &pool(dir, name, &pm, &application(&root, runtime));
+            text += &pool(dir, name, pm, &application(&root, runtime));
         }
         text
     });
@@ -81,6 +87,10 @@ fn the_old_one_serves(runtime: &str) {
             let (code, text) = command(&daemon, &["restart", name, "--wait"]);
             assert_eq!(code, Some(70), "{label}: {text}");
             assert!(text.contains("failed"), "{label}: {text}");
+            // The new code is still there, and no worker that is made meanwhile serves with it.
+            for _ in 0..if stays { 4 } else { 0 } {
+                ask(&label);
+            }
             fs::remove_file(&after).expect("remove");
             ask(&label);
             let (code, text) = command(&daemon, &["error"]);

@@ -2,6 +2,7 @@
 
 mod refusals;
 mod stops;
+mod trials;
 
 use super::action::{Action, ExitOutcome, Fact, Force, Notice, WakeOnAccept};
 use super::budget;
@@ -84,6 +85,7 @@ fn policy(pm: ProcessManager) -> Policy {
         drain_timeout: None,
         stop_timeout: Duration::from_secs(10),
         preloader: None,
+        starts_from_disk: false,
     }
 }
 
