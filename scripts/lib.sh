@@ -4,8 +4,30 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root" || exit 1
 
-# The PHP that is built for and tested; scripts/conformance --php sets it.
-php=${FORKYARD_PHP:-8.2}
+# The PHP of each release of Debian's, the oldest release first.
+debian_releases=(bookworm trixie)
+declare -A php_of=([bookworm]=8.2 [trixie]=8.4)
+
+# This release of Debian's. Empty: it has no name.
+release_here() { sed -n 's/^VERSION_CODENAME=//p' /etc/os-release | tr -d '"'; }
+
+# The PHP that this release has, also if apt knows no packages yet.
+php_here() {
+    local release found
+    release=$(release_here)
+    found=${php_of[${release:-none}]:-}
+    # Another release: what its package without a number depends on.
+    [ -n "$found" ] || found=$(apt-cache depends php-fpm 2>/dev/null | sed -n 's/.*Depends: php\([0-9.]*\)-fpm$/\1/p' | head -1)
+    [ -n "$found" ] || {
+        echo "it is not known which PHP this release of Debian's has: give its number, as FORKYARD_PHP=8.4" >&2
+        return 1
+    }
+    echo "$found"
+}
+
+# The PHP that is built for and tested: that of this release. scripts/conformance --php sets another.
+php=${FORKYARD_PHP:-$(php_here)} || exit 1
+export FORKYARD_PHP=$php
 
 # Where cargo builds.
 target=${CARGO_TARGET_DIR:-target}

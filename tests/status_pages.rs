@@ -10,7 +10,7 @@ use forkyard::status::{ListenQueue, Snapshot, StatusAnswer, WorkerRow, ping, sta
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-const PHP_FPM: &str = "/usr/sbin/php-fpm8.2";
+const PHP_FPM: &str = concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP"));
 const CGI_FCGI: &str = "/usr/bin/cgi-fcgi";
 /// A zone that needs no database, and what it is ahead of UTC. It is the pool's, whose environment starts empty.
 const ZONE: &str = "IST-5:30";

@@ -13,7 +13,7 @@ from harness.table import Row, at_least, latencies, processor_time
 SYMFONY = ("framework-bundle", "twig-bundle", "twig-bridge", "form", "validator")
 PACKAGES = (
     *BOTH, *(f"php-symfony-{part}" for part in SYMFONY),
-    "wordpress", "wordpress-theme-twentytwentythree", "mariadb-server", "php8.2-mysql",
+    "wordpress", "wordpress-theme-twentytwentythree", "mariadb-server", f"php{PHP_VERSION}-mysql",
 )  # fmt: skip
 BUILDS = PHP_BUILDS
 

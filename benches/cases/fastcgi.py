@@ -7,12 +7,12 @@ import time
 
 from harness import processes
 from harness.needs import NGINX
-from harness.servers import Forkyard, Pool, Server
+from harness.servers import PHP_VERSION, Forkyard, Pool, Server
 from harness.table import Row
 
 from .nginx import CLIENTS, Scripts
 
-PACKAGES = (*NGINX, "libfcgi-dev", "php8.2-cgi", "spawn-fcgi")
+PACKAGES = (*NGINX, "libfcgi-dev", f"php{PHP_VERSION}-cgi", "spawn-fcgi")
 BUILDS = ("forkyard",)
 
 WORKERS = 8
@@ -25,7 +25,7 @@ int main(void)
     return 0;
 }
 """
-PHP = "/usr/bin/php-cgi8.2"
+PHP = f"/usr/bin/php-cgi{PHP_VERSION}"
 # A request passes a process more.
 LEAST = 0.5
 

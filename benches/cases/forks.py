@@ -12,7 +12,7 @@ from harness.table import Row, no_more
 
 from . import rack, wsgi
 
-PACKAGES = (*PHP, "php8.2-cli", *NGINX, "python3-django", "gunicorn", "ruby-sinatra", "puma")
+PACKAGES = (*PHP, f"php{PHP_VERSION}-cli", *NGINX, "python3-django", "gunicorn", "ruby-sinatra", "puma")
 BUILDS = (*PHP_BUILDS, *WRAPPED_BUILDS)
 
 WORKERS = 16

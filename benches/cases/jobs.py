@@ -12,10 +12,10 @@ import time
 
 from harness import processes
 from harness.needs import PHP, PHP_BUILDS
-from harness.servers import Forkyard, Pool
+from harness.servers import PHP_VERSION, Forkyard, Pool
 from harness.table import Row
 
-PACKAGES = (*PHP, "php8.2-cli", "php8.2-sqlite3", "redis-server", "python3-rq")
+PACKAGES = (*PHP, f"php{PHP_VERSION}-cli", f"php{PHP_VERSION}-sqlite3", "redis-server", "python3-rq")
 BUILDS = (*PHP_BUILDS, "forkyard-jobs")
 
 WORKERS = 8
@@ -224,7 +224,7 @@ def _polling(bench, count, rounds):
     for _ in range(rounds):
         directory = bench.directory("polling")
         directory.mkdir()
-        php = ["/usr/bin/php8.2", "-d", "opcache.enable_cli=0", script, directory / "jobs.db"]
+        php = [f"/usr/bin/php{PHP_VERSION}", "-d", "opcache.enable_cli=0", script, directory / "jobs.db"]
         subprocess.run([*php, "push", "0"], check=True)
         start = _work([*php, "work"], os.environ, directory)
         subprocess.run([*php, "push", str(count)], check=True)

@@ -1,9 +1,13 @@
 """What cases have in common of what they need: Debian packages, and what is built of forkyard."""
 
+import os
+
+# scripts/bench sets it: that of this release of Debian's.
+PHP_VERSION = os.environ.get("FORKYARD_PHP", "8.2")
 # forkyard with PHP.
-PHP = ("libphp8.2-embed", "php8.2-dev", "php8.2-opcache")
+PHP = (f"libphp{PHP_VERSION}-embed", f"php{PHP_VERSION}-dev", f"php{PHP_VERSION}-opcache")
 # And php-fpm beside it.
-BOTH = (*PHP, "php8.2-fpm")
+BOTH = (*PHP, f"php{PHP_VERSION}-fpm")
 # An nginx in front, and what asks it.
 NGINX = ("nginx-light", "curl", "wrk")
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import processes
+from .needs import PHP_VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(os.environ.get("FORKYARD_PROGRAMS", ROOT / "target/dist")).resolve()
-PHP_VERSION = "8.2"
 PHP_FPM = f"/usr/sbin/php-fpm{PHP_VERSION}"
 READY = "ready to handle connections"
 PATIENCE_SECONDS = 60

@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
+/// There is no pool.
+const EXIT_NO_POOL: u8 = 1;
 /// The word before what forkyard-php says itself.
 pub(super) const OWN: &str = "forkyard-php: ";
 /// What PHP's words for a mistake in php.ini begin with.
@@ -43,6 +45,9 @@ pub(super) struct Check {
     /// Show what is in force instead, and where it was written: in a file, in the environment, or nowhere
     #[arg(long, conflicts_with = "strict")]
     effective: bool,
+    /// Only say whether there is a pool at all, for what starts services: exit code 1 and a line if there is none
+    #[arg(long, conflicts_with_all = ["strict", "effective"])]
+    has_pools: bool,
 }
 
 /// Checks a configuration.
@@ -58,6 +63,16 @@ pub(super) fn run(check: &Check) -> ExitCode {
                 ExitCode::from(config::EXIT_INVALID)
             }
         };
+    }
+    if check.has_pools {
+        if config::has_pools(&check.config) {
+            return ExitCode::SUCCESS;
+        }
+        println!(
+            "{}: there is no pool, so nothing is started: forkyard init writes one",
+            check.config.display()
+        );
+        return ExitCode::from(EXIT_NO_POOL);
     }
     let directory = program_directory();
     let further = |loaded: &Loaded| further(loaded, &directory);

@@ -265,7 +265,9 @@ fn named_in(daemon: &Daemon) -> Result<PathBuf, CommandOutcome> {
     let file = daemon.config.display();
     let errors = match config::load(&daemon.config) {
         Ok(loaded) => {
-            return loaded.config.global.control.ok_or_else(|| {
+            // Root's daemon has one by itself where another user's has none.
+            let control = loaded.config.global.control;
+            return control.or_else(|| config::control_socket(&daemon.config)).ok_or_else(|| {
                 failed(format!(
                     "forkyard: {file} names no control socket; write control = \"/run/forkyard.sock\" in [global] and \
                      send the daemon SIGUSR2, or name its socket with --socket\n"

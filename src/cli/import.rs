@@ -84,7 +84,7 @@ pub(super) fn run(arguments: &Import) -> ExitCode {
         }),
     };
     if let Err((name, error)) = written {
-        refuse(&error, &name.display().to_string());
+        refuse(&with_remedy(error), &name.display().to_string());
         return ExitCode::from(EXIT_SOFTWARE);
     }
     let name = arguments.output.as_deref().unwrap_or(Path::new("-"));
@@ -94,6 +94,19 @@ pub(super) fn run(arguments: &Import) -> ExitCode {
     }
     let is_whole = imported.lost.is_empty() && problems.is_none();
     ExitCode::from(if is_whole { 0 } else { EXIT_INCOMPLETE })
+}
+
+/// An error with what to do about it.
+fn with_remedy(error: io::Error) -> io::Error {
+    let remedy = match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            "move it away, or name another file with -o; --directory /etc/forkyard/pools writes pools beside the configuration that is there"
+        }
+        io::ErrorKind::NotFound => "make its directory, or name another file",
+        io::ErrorKind::PermissionDenied => "give this command as root, or name another file",
+        _ => return error,
+    };
+    io::Error::new(error.kind(), format!("{error}; {remedy}"))
 }
 
 /// What php-fpm says of its file, if it is a warning or worse.

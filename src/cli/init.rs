@@ -1,5 +1,9 @@
 //! `forkyard init`: a pool and a site of nginx for an application, to begin with.
 
+mod servers;
+mod site;
+
+use self::servers::Place;
 use super::{EXIT_SOFTWARE, php};
 use crate::sys::accounts;
 use clap::{Args, ValueEnum};
@@ -18,21 +22,8 @@ const USERS: [&str; 4] = ["www-data", "nginx", "apache", "http"];
 /// Directories below a project of PHP that are its document root if they have an index.php, the first that does.
 const DOCUMENTS: [&str; 3] = ["public", "web", "htdocs"];
 
-/// What no browser gets from any site: names that begin with a dot.
-const NO_DOT_FILES: &str = "\n    # Names that begin with a dot are not for browsers.\n    \
-    location ~ /\\.(?!well-known(/|$)) {\n        return 404;\n    }\n";
-/// What no browser gets where the document root is the whole project: what is beside the pages.
-const NO_PROJECT_FILES: &str = "\n    # Nor are the project's own files.\n    \
-    location ~* ^/(vendor|node_modules)/|^/(composer|package)[^/]*\\.(json|lock|phar)$|~$|\
-    \\.(bak|ini|lock|log|old|orig|save|sql|swp|toml)(\\.(bz2|gz|xz|zip|zst))?$ {\n        return 404;\n    }\n";
-
-/// The most that is uploaded. By itself nginx takes 1 MB.
-const SIZE: &str = "\n    # The most that a visitor can send at once. More is answered with 413.\n    client_max_body_size 64m;\n";
-/// The port that the visitor sees, with which an application makes absolute addresses. The parameters of some distributions
-/// have the host without it.
-const PORT: &str = "\n    # The port that the visitor has asked for, if it has named one.\n    set $port \"\";\n    \
-    if ($http_host ~ \"(:[0-9]+)$\") {\n        set $port $1;\n    }\n";
-const PARAMETERS: &str = "include fastcgi_params;\n        fastcgi_param HTTP_HOST $host$port;";
+/// Where Django gathers files, as projects call it.
+const COLLECTED: [&str; 2] = ["staticfiles", "static"];
 
 /// Process managers of the pools.
 const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 10\n";
@@ -77,9 +68,9 @@ pub(super) struct Init {
     /// The file for nginx. Default: where nginx has its sites; if there is no nginx, none is written
     #[arg(long, value_name = "FILE")]
     nginx: Option<PathBuf>,
-    /// The name of the site
-    #[arg(long, value_name = "NAME", default_value = "localhost")]
-    server_name: String,
+    /// The name of the site. Default: every name if nginx has no other site, else localhost
+    #[arg(long, value_name = "NAME")]
+    server_name: Option<String>,
 }
 
 /// A pool to be.
@@ -94,7 +85,19 @@ struct Site {
     /// The web server's.
     web_user: String,
     php: String,
-    server_name: String,
+    /// Names that requests have; without one it gets those that no other site has.
+    server_name: Option<String>,
+    /// Directories of the application that it has.
+    has: Has,
+}
+
+/// What there is in an application's directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Has {
+    /// `public`, the files that browsers get.
+    public: bool,
+    /// Where Django gathers files (`manage.py collectstatic`).
+    collected: Option<&'static str>,
 }
 
 /// Writes the files. One that is there is left as it is.
@@ -112,7 +115,7 @@ pub(super) fn run(arguments: &Init) -> ExitCode {
 }
 
 fn write(arguments: &Init) -> Result<String, String> {
-    let site = site(arguments)?;
+    let mut site = site(arguments)?;
     let pool = arguments.output.clone();
     let pool = pool.unwrap_or_else(|| Path::new(POOLS).join(format!("{}.toml", site.name)));
     let of_nginx = arguments.nginx.clone().or_else(|| {
@@ -123,6 +126,23 @@ fn write(arguments: &Init) -> Result<String, String> {
             .next()
             .map(|(directory, ending)| Path::new(directory).join(format!("{}{ending}", site.name)))
     });
+    let mut note = String::new();
+    if let Some(path) = &of_nginx {
+        let others = servers::beside(path);
+        if site.server_name.is_none()
+            && let Some(first) = servers::default(&others)
+        {
+            note = remark(first);
+            site.server_name = Some("localhost".to_owned());
+        }
+        for name in site.server_name.iter().flat_map(|names| names.split_whitespace()) {
+            if let Some(place) = servers::named(&others, name) {
+                return Err(format!(
+                    "{name} is the name of the site at {place}, which would get all requests; give another with --server-name"
+                ));
+            }
+        }
+    }
     put(&pool, &site.pool())?;
     let mut said = format!("{}: pool {}\n", pool.display(), site.name);
     match of_nginx {
@@ -131,12 +151,23 @@ fn write(arguments: &Init) -> Result<String, String> {
                 // Both or none, so that it can be given again.
                 let _ = fs::remove_file(&pool);
             })?;
-            said += &format!("{}: site {}\n", path.display(), site.server_name);
+            let name = site.server_name.as_deref().unwrap_or("for every name");
+            said += &format!("{}: site {name}\n", path.display());
         }
         None => said += "there is no nginx: docs/howto/web-servers.md has what other web servers need\n",
     }
-    said += "next: forkyard check, then service forkyard start or, if it runs, forkyard reload; and service nginx reload\n";
-    Ok(said)
+    said += "next: forkyard check, then service forkyard start or, if it runs, forkyard reload; and service nginx restart\n";
+    Ok(said + &note)
+}
+
+/// What the site does not get, and how it gets that.
+fn remark(other: &Place) -> String {
+    let file = other.file.display();
+    let remedy = match other.file.file_stem() {
+        Some(stem) if stem == "default" => format!("to have them here: rm {file}; service nginx restart"),
+        _ => "to have a name of its own here: --server-name".to_owned(),
+    };
+    format!("requests for other names than localhost go to the site at {other}; {remedy}\n")
 }
 
 fn site(arguments: &Init) -> Result<Site, String> {
@@ -174,6 +205,7 @@ fn site(arguments: &Init) -> Result<Site, String> {
             Kind::Php => documents_of(&root),
             _ => String::new(),
         },
+        has: has(arguments.kind, &root),
         root: text(&root)?,
         user: arguments.user.clone().unwrap_or_else(|| web_user.clone()),
         web_user,
@@ -185,20 +217,23 @@ fn site(arguments: &Init) -> Result<Site, String> {
     })
 }
 
+/// What of the application's directory the web server serves itself.
+fn has(kind: Kind, root: &Path) -> Has {
+    let is_dir = |name: &&&str| root.join(name).is_dir();
+    let python = matches!(kind, Kind::Python | Kind::Asgi);
+    let found = COLLECTED.iter().find(is_dir).copied();
+    let default = root.join("manage.py").is_file().then_some(COLLECTED[1]);
+    Has {
+        public: !matches!(kind, Kind::Php | Kind::Sites) && root.join("public").is_dir(),
+        collected: python.then_some(found.or(default)).flatten(),
+    }
+}
+
 /// Where a project of PHP has its pages: what follows its root in that directory's path.
 fn documents_of(root: &Path) -> String {
     let has_front = |name: &&&str| root.join(name).join("index.php").is_file();
     let found = DOCUMENTS.iter().find(has_front);
     found.map_or_else(String::new, |name| format!("/{name}"))
-}
-
-/// A path as nginx reads it.
-fn word(path: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
-    if path.chars().all(is_plain) {
-        return path.to_owned();
-    }
-    format!("\"{}\"", path.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
 /// The letters of a name that files and pools can have.
@@ -253,6 +288,15 @@ impl Site {
         format!("/run/forkyard-{}.sock", self.name)
     }
 
+    /// Where WebSocket is, of applications that may have it.
+    fn http_socket(&self) -> String {
+        format!("/run/forkyard-{}-http.sock", self.name)
+    }
+
+    fn speaks_http(&self) -> bool {
+        matches!(self.kind, Kind::Asgi | Kind::Node)
+    }
+
     /// The pool's file.
     fn pool(&self) -> String {
         let Site {
@@ -264,8 +308,11 @@ impl Site {
             ..
         } = self;
         let socket = self.socket();
-        let listen =
+        let mut listen =
             format!("listen = {{ address = \"{socket}\", owner = \"{web_user}\", group = \"{web_user}\" }}");
+        if self.speaks_http() {
+            listen += &format!("\nhttp_listen = \"{}\"", self.http_socket());
+        }
         // A TOML string: only these two characters mean something in one.
         let root = root.replace('\\', "\\\\").replace('"', "\\\"");
         if self.kind == Kind::Sites {
@@ -294,48 +341,6 @@ impl Site {
              [pool.{name}.application]\n{application}\n"
         )
     }
-
-    /// nginx's file.
-    fn nginx(&self) -> String {
-        let Site {
-            root, server_name, ..
-        } = self;
-        let socket = self.socket();
-        let plain = root.replace('\\', "\\\\").replace('"', "\\\"");
-        let root = word(&format!("{root}{}", self.documents));
-        let pass = format!("{PARAMETERS}\n        fastcgi_pass unix:{socket};");
-        let locations = match self.kind {
-            Kind::Php => format!(
-                "    root {root};\n    index index.php index.html;\n{NO_DOT_FILES}{}\n    location / {{\n        try_files $uri $uri/ \
-                 /index.php?$query_string;\n    }}\n\n    location ~ \\.php$ {{\n        try_files $uri =404;\n        \
-                 {PARAMETERS}\n        fastcgi_param SCRIPT_FILENAME \
-                 $document_root$fastcgi_script_name;\n        fastcgi_pass unix:{socket};\n    }}\n",
-                if self.documents.is_empty() {
-                    NO_PROJECT_FILES
-                } else {
-                    ""
-                }
-            ),
-            Kind::Sites => format!(
-                // No name that begins with a dot: a request can't leave the directory by it.
-                "{NO_DOT_FILES}\n    # http://{server_name}/NAME/ is the application in {plain}/NAME.\n    location ~ ^/(?<app>[^/.][^/]*)(?<rest>/.*)?$ \
-                 {{\n        # PHP is told the script that answers; other applications decide themselves.\n        \
-                 set $script \"\";\n        \
-                 if (-f \"{plain}/$app/index.php\") {{ set $script \"{plain}/$app/index.php\"; }}\n        \
-                 if (-f \"{plain}/$app/public/index.php\") {{ set $script \"{plain}/$app/public/index.php\"; }}\n        \
-                 {PARAMETERS}\n        fastcgi_param FORKYARD_APP_ROOT \"{plain}/$app\";\n        \
-                 fastcgi_param SCRIPT_FILENAME $script if_not_empty;\n        \
-                 fastcgi_param SCRIPT_NAME /$app;\n        fastcgi_param PATH_INFO $rest;\n        \
-                 fastcgi_pass unix:{socket};\n    }}\n"
-            ),
-            Kind::Python | Kind::Asgi | Kind::Ruby | Kind::Node => {
-                format!("{NO_DOT_FILES}\n    location / {{\n        {pass}\n    }}\n")
-            }
-        };
-        format!(
-            "server {{\n    listen 80;\n    listen [::]:80;\n    server_name {server_name};\n{SIZE}{PORT}{locations}}}\n"
-        )
-    }
 }
 
 #[cfg(test)]
@@ -354,7 +359,8 @@ mod tests {
                 user: "www-data".to_owned(),
                 web_user: "www-data".to_owned(),
                 php: "8.2".to_owned(),
-                server_name: "localhost".to_owned(),
+                server_name: None,
+                has: Has::default(),
             };
             let text = site.pool();
             let loaded = config::parse(&text, Path::new("shop.toml"), &Host::default());

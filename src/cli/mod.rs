@@ -47,7 +47,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Where the configuration is by default.
-const CONFIG: &str = "/etc/forkyard/forkyard.toml";
+const CONFIG: &str = config::SYSTEM;
 /// sysexits.h, EX_CONFIG.
 const EXIT_CONFIG: u8 = 78;
 

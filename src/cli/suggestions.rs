@@ -1,8 +1,64 @@
-//! What is suggested for a command that does not exist: only commands that are meant to be given.
+//! What is suggested for a command that does not exist: what does the same here, or else commands that are alike and are meant to
+//! be given.
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Error, Parser};
 use std::ffi::OsString;
+
+/// Commands that other programs have, and what does the same here.
+const ELSEWHERE: &[(&[&str], &str)] = &[
+    (
+        &["start"],
+        "'service forkyard start' or 'systemctl start forkyard' starts the daemon, and 'forkyard run' does without a service",
+    ),
+    (
+        &["stop", "quit", "shutdown", "kill", "end"],
+        "'service forkyard stop' or 'systemctl stop forkyard' stops the daemon; one without a service ends by 'kill -QUIT PID', and \
+         'forkyard ping' says its PID",
+    ),
+    (
+        &["log", "logs", "tail", "journal"],
+        "the log is where error_log says: /var/log/forkyard/forkyard.log with 'service', and 'journalctl -u forkyard' with systemd; \
+         'forkyard error' shows why an application did not start",
+    ),
+    (
+        &["top", "monitor", "watch"],
+        "'forkyard status --watch --sort cpu' shows it anew every second",
+    ),
+    (
+        &["ps", "list", "ls", "pools", "workers", "info", "show"],
+        "'forkyard status' shows all pools, and 'forkyard status POOL' all of one",
+    ),
+    (
+        &[
+            "test",
+            "configtest",
+            "config-test",
+            "validate",
+            "verify",
+            "lint",
+            "-t",
+        ],
+        "'forkyard check' checks the configuration",
+    ),
+    (
+        &["config", "configuration", "dump", "settings"],
+        "'forkyard check --effective' shows what is in force",
+    ),
+    (
+        &["rotate", "reopen"],
+        "'forkyard reopen-logs' opens the logs anew",
+    ),
+    (
+        &["serve", "server", "daemon"],
+        "'forkyard run' runs the daemon, and 'forkyard dev' serves one directory",
+    ),
+    (
+        &["new", "create", "add", "install"],
+        "'forkyard init' writes a pool and a site of nginx",
+    ),
+    (&["version"], "'forkyard --version' says it"),
+];
 
 /// Reads the command line; ends the process if it is wrong, or asks for help.
 pub(super) fn parse<P: Parser>(arguments: Vec<OsString>) -> P {
@@ -11,6 +67,11 @@ pub(super) fn parse<P: Parser>(arguments: Vec<OsString>) -> P {
 
 fn try_parse<P: Parser>(arguments: Vec<OsString>) -> Result<P, Error> {
     P::try_parse_from(arguments).map_err(|mut error| {
+        if let Some(tip) = elsewhere(&error) {
+            error.remove(ContextKind::SuggestedSubcommand);
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+            return error;
+        }
         let Some(ContextValue::Strings(names)) = error.remove(ContextKind::SuggestedSubcommand) else {
             return error;
         };
@@ -27,10 +88,48 @@ fn try_parse<P: Parser>(arguments: Vec<OsString>) -> Result<P, Error> {
     })
 }
 
+/// What does here what an unknown command of forkyard's itself does elsewhere.
+fn elsewhere(error: &Error) -> Option<&'static str> {
+    let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else {
+        return None;
+    };
+    // Below a command, as in `forkyard pool list`, it would mean something else.
+    let usage = error.get(ContextKind::Usage).map(ToString::to_string);
+    if usage.is_some_and(|usage| !usage.contains("forkyard <")) {
+        return None;
+    }
+    let known = ELSEWHERE.iter().find(|(names, _)| names.contains(&name.as_str()));
+    known.map(|(_, tip)| *tip)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::Arguments;
     use super::*;
+
+    #[test]
+    fn commands_of_other_programs_have_a_tip() {
+        for (word, tip) in [
+            ("stop", "tip: 'service forkyard stop'"),
+            ("start", "tip: 'service forkyard start'"),
+            ("logs", "tip: the log is where error_log says"),
+            ("top", "tip: 'forkyard status --watch --sort cpu'"),
+            ("test", "tip: 'forkyard check'"),
+        ] {
+            let error = try_parse::<Arguments>(vec!["forkyard".into(), word.into()]);
+            let text = error.err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(text.contains(tip) && !text.contains("similar"), "{text}");
+        }
+        // What is proposed is there.
+        let watch = ["forkyard", "status", "--watch", "--sort", "cpu"].map(Into::into);
+        assert!(try_parse::<Arguments>(watch.to_vec()).is_ok());
+        let other = try_parse::<Arguments>(vec!["forkyard".into(), "pool".into(), "list".into()]);
+        let text = other.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(
+            text.contains("'list'") && !text.contains("forkyard status"),
+            "{text}"
+        );
+    }
 
     #[test]
     fn hidden_commands_are_not_suggested() {

@@ -95,6 +95,11 @@ pub(crate) fn run(
         Err(error) => {
             executor.helpers.end_zygotes();
             executor.helpers.end_spawner();
+            // What the master before this one has listened on is not this one's to remove.
+            if adopted.is_none() {
+                executor.pools.remove_socket_files();
+                executor.control.remove_control_file();
+            }
             return Err(error);
         }
     };

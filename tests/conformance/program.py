@@ -15,7 +15,7 @@ def suite_parser(suite, description, binary="the program to test"):
     """A parser with the arguments of every suite."""
     parser = argparse.ArgumentParser(prog=f"scripts/conformance {suite}", description=description)
     parser.add_argument("--binary", default="target/release/forkyard-fpm", help=binary)
-    parser.add_argument("--php-version", default="8.2", help="which PHP")
+    parser.add_argument("--php-version", default=os.environ.get("FORKYARD_PHP", "8.2"), help="which PHP")
     return parser
 
 

@@ -69,8 +69,12 @@ fn commands(unit: &str, name: &str) -> Vec<String> {
 /// The drop-in that the documents show starts forkyard-fpm with the arguments of Debian's unit, which the next test runs.
 #[test]
 fn the_documents_drop_in_has_the_arguments_of_debians_unit() {
-    let Ok(unit) = std::fs::read_to_string("/lib/systemd/system/php8.2-fpm.service") else {
-        crate::skip::skip("there is no php8.2-fpm.service");
+    let Ok(unit) = std::fs::read_to_string(concat!(
+        "/lib/systemd/system/php",
+        env!("FORKYARD_PHP"),
+        "-fpm.service"
+    )) else {
+        crate::skip::skip(concat!("there is no php", env!("FORKYARD_PHP"), "-fpm.service"));
         return;
     };
     let document = include_str!("../../docs/start/replace-php-fpm.md");
@@ -78,7 +82,10 @@ fn the_documents_drop_in_has_the_arguments_of_debians_unit() {
     let shown = commands(&lines.join("\n"), "ExecStart");
     assert_eq!(shown[0], "", "the first one takes the unit's away");
     let of_unit = commands(&unit, "ExecStart").remove(0);
-    let of_unit = of_unit.replace("/usr/sbin/php-fpm8.2", "/usr/sbin/forkyard-fpm");
+    let of_unit = of_unit.replace(
+        concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP")),
+        "/usr/sbin/forkyard-fpm",
+    );
     assert_eq!(shown[1], of_unit);
 }
 

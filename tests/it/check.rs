@@ -2,7 +2,7 @@
 
 use super::security::NOBODY;
 use crate::support::daemon::{directory, forkyard, php_pool, pool};
-use crate::support::is_root;
+use crate::support::{PHP_VERSION, is_root};
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -38,12 +38,15 @@ fn php_is_asked_whether_it_starts() {
         (code, said.as_str()),
         (Some(0), "forkyard.toml: configuration is valid: 1 pool\n")
     );
-    let text = php_pool(path, ONDEMAND, "").replace("\"8.2\"", "\"7.0\"");
+    let text = php_pool(path, ONDEMAND, "").replace(concat!("\"", env!("FORKYARD_PHP"), "\""), "\"7.0\"");
     let (code, said) = check(path, &text, &[]);
     assert_eq!(code, Some(78), "{said}");
     assert!(
         said.contains("error: [pool www] application: forkyard-php was built without PHP 7.0's headers")
-            && said.contains("write a version that forkyard-php was built for (8.2"),
+            && said.contains(concat!(
+                "write a version that forkyard-php was built for (",
+                env!("FORKYARD_PHP")
+            )),
         "{said}"
     );
 
@@ -178,7 +181,7 @@ fn many_pools_start_php_once_and_each_setting_is_told_with_its_pool() {
             ""
         };
         let application = format!(
-            "runtime = \"php\"\nversion = \"8.2\"\nphp_ini = \"{}\"\nphp_admin_value = {{ {wrong}memory_limit = \"{}M\" }}\n",
+            "runtime = \"php\"\nversion = \"{PHP_VERSION}\"\nphp_ini = \"{}\"\nphp_admin_value = {{ {wrong}memory_limit = \"{}M\" }}\n",
             ini.display(),
             number + 16
         );
@@ -207,7 +210,7 @@ fn programs_that_are_missing_are_told_once() {
     // Under another name it does not find itself for its helpers either.
     let program = alone.join("renamed");
     crate::support::copy_program(env!("CARGO_BIN_EXE_forkyard").as_ref(), &program);
-    let application = "runtime = \"php\"\nversion = \"8.2\"\n";
+    let application = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
     let status = format!("{ONDEMAND}status_listen = \"{}/status\"\n", path.display());
     let jobs = "[jobs]\nuser = \"nobody\"\nstore = \"postgresql:///shop\"\n\
                 [jobs.queue.mail]\npool = \"a\"\nscript = \"/dev/null\"\n";
@@ -309,7 +312,11 @@ fn a_closed_directory_on_the_way_to_an_application_is_named() {
         (
             "php",
             format!(
-                "runtime = \"php\"\nversion = \"8.2\"\nscript_root = \"{}\"",
+                concat!(
+                    "runtime = \"php\"\nversion = \"",
+                    env!("FORKYARD_PHP"),
+                    "\"\nscript_root = \"{}\""
+                ),
                 root.display()
             ),
         ),
@@ -393,9 +400,18 @@ fn the_versions_of_php_are_listed() {
     assert_eq!(output.status.code(), Some(0), "{said}");
     let line = said
         .lines()
-        .find(|line| line.starts_with("8.2: "))
+        .find(|line| line.starts_with(concat!(env!("FORKYARD_PHP"), ": ")))
         .expect("a line");
-    assert!(line.contains("libphp8.2.so, php.ini: /etc/php/8.2/"), "{line}");
+    assert!(
+        line.contains(concat!(
+            "libphp",
+            env!("FORKYARD_PHP"),
+            ".so, php.ini: /etc/php/",
+            env!("FORKYARD_PHP"),
+            "/"
+        )),
+        "{line}"
+    );
 }
 
 /// What only shows at the start is told as `check` would tell it: with the pool, the key, and what to do.

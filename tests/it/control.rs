@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\n";
+const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
 
 fn configure(dir: &Path, pools: &[(&str, &str)]) -> String {
@@ -343,4 +343,32 @@ fn a_stale_socket_is_replaced_and_the_end_removes_it() {
     second.signal(nix::sys::signal::Signal::SIGTERM);
     second.wait();
     assert!(!daemon.dir.join("control.sock").exists());
+}
+
+#[test]
+fn a_second_daemon_names_the_one_behind_the_socket_and_leaves_it_alone() {
+    let daemon = Daemon::start(|dir| configure(dir, &[("www", "")]));
+    let other = tempfile::tempdir().expect("there is room");
+    let control = daemon.dir.join("control.sock");
+    let text = format!(
+        "[global]\ncontrol = \"{}\"\n{}",
+        control.display(),
+        pool(other.path(), "other", STATIC, PHP)
+    );
+    fs::write(other.path().join("forkyard.toml"), text).expect("configuration");
+    let second = crate::support::daemon::forkyard(&["run"], other.path());
+    let second = { second }.output().expect("forkyard");
+    assert_eq!(second.status.code(), Some(78), "{second:?}");
+    let expected = format!(
+        "control: another process (pid {}) already listens on {}; end it, or listen elsewhere",
+        daemon.pid(),
+        control.display()
+    );
+    assert!(texts(&second).1.contains(&expected), "{second:?}");
+    // It has left nothing, and taken nothing.
+    let is_socket = |entry: &fs::DirEntry| entry.path().extension().is_some_and(|ending| ending == "sock");
+    let left = fs::read_dir(other.path()).expect("a directory");
+    let left: Vec<_> = left.flatten().filter(is_socket).collect();
+    assert!(left.is_empty(), "{left:?}");
+    assert_eq!(ask(&daemon, r#"{"command":"ping"}"#)["pid"], daemon.pid());
 }

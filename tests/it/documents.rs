@@ -8,6 +8,7 @@ mod container;
 mod deploy;
 mod first;
 mod hosts;
+mod kinds;
 mod plots;
 mod readme;
 mod secrets;

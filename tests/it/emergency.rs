@@ -11,7 +11,12 @@ fn daemon(threshold: u32) -> Daemon {
         format!(
             "[global]\nemergency_restart_threshold = {threshold}\nemergency_restart_interval = \"1m\"\n{}{}",
             php_pool(dir, settings, ""),
-            pool(dir, "other", settings, "runtime = \"php\"\nversion = \"8.2\"\n"),
+            pool(
+                dir,
+                "other",
+                settings,
+                concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n")
+            ),
         )
     });
     daemon.write("ok.php", "<?php echo 'fine';");

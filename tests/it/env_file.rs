@@ -27,14 +27,21 @@ const CASES: [Case; 9] = [
         runtime: "php",
         file: "index.php",
         code: "<?php echo 'SECRET ', getenv('SECRET'), (getenv('SECRET') === $_SERVER['SECRET']) ? '' : ' not in $_SERVER';",
-        more: ["version = \"8.2\"\n", ""],
+        more: [concat!("version = \"", env!("FORKYARD_PHP"), "\"\n"), ""],
     },
     // With workers of a zygote.
     Case {
         runtime: "php",
         file: "zygote.php",
         code: "<?php echo 'SECRET ', getenv('SECRET'), (getenv('SECRET') === $_SERVER['SECRET']) ? '' : ' not in $_SERVER';",
-        more: ["version = \"8.2\"\npreloader = \"zygote\"\n", ""],
+        more: [
+            concat!(
+                "version = \"",
+                env!("FORKYARD_PHP"),
+                "\"\npreloader = \"zygote\"\n"
+            ),
+            "",
+        ],
     },
     Case {
         runtime: "wsgi",

@@ -52,7 +52,7 @@ fn a_url_that_crashes_holds_nobody_back() {
         ("ondemand", "pm = \"ondemand\"\nmax_children = 5\n"),
     ];
     let daemon = Daemon::start(|dir| {
-        let runtime = "runtime = \"php\"\nversion = \"8.2\"\n";
+        let runtime = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
         let pools =
             managers.map(|(name, settings)| crate::support::daemon::pool(dir, name, settings, runtime));
         pools.concat()
@@ -152,7 +152,12 @@ fn noise_in_a_workers_pipes_disturbs_no_other_pool() {
         let pool = |name: &str| {
             let settings = "pm = \"dynamic\"\nmax_children = 3\nstart_servers = 1\nmin_spare_servers = 1\n\
                             max_spare_servers = 2\ncatch_workers_output = true\n";
-            crate::support::daemon::pool(dir, name, settings, "runtime = \"php\"\nversion = \"8.2\"\n")
+            crate::support::daemon::pool(
+                dir,
+                name,
+                settings,
+                concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n"),
+            )
         };
         pool("hostile") + &pool("quiet")
     });

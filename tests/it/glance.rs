@@ -7,7 +7,7 @@ use std::fs;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\n";
+const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 
 fn status(daemon: &Daemon, arguments: &[&str]) -> Output {
     let arguments = [&["status"], arguments].concat();

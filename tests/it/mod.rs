@@ -36,6 +36,7 @@ mod rust_handler;
 mod scoreboard;
 mod scrapers;
 mod security;
+mod senders;
 mod service_manager;
 mod signals;
 mod sites;

@@ -14,7 +14,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\n";
+const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 const WSGI: &str = "
 import os
 def application(environ, start):

@@ -208,7 +208,7 @@ fn process_max_is_shared_by_all_pools() {
                 dir,
                 name,
                 settings,
-                "runtime = \"php\"\nversion = \"8.2\"\n",
+                concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n"),
             ));
         }
         text

@@ -137,7 +137,12 @@ fn a_kept_socket_follows_the_configuration() {
 fn pools_come_and_go() {
     let one = |dir: &std::path::Path, name: &str| {
         let settings = "pm = \"static\"\nmax_children = 1\n";
-        crate::support::daemon::pool(dir, name, settings, "runtime = \"php\"\nversion = \"8.2\"\n")
+        crate::support::daemon::pool(
+            dir,
+            name,
+            settings,
+            concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n"),
+        )
     };
     let daemon = Daemon::start(|dir| one(dir, "a") + &one(dir, "b"));
     daemon.write("pid.php", "<?php echo getmypid();");

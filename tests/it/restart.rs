@@ -26,7 +26,7 @@ fn configure(dir: &Path) -> String {
             dir,
             "other",
             "pm = \"static\"\nmax_children = 1\n",
-            "runtime = \"php\"\nversion = \"8.2\"\n"
+            concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n")
         ),
     )
 }

@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-const STOCK: &str = "/usr/sbin/php-fpm8.2";
+const STOCK: &str = concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP"));
 
 /// Every way to call something; each line is looked at in the trace.
 const INCLUDED: &str = "<?php

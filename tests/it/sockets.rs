@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use std::fs;
 use std::os::unix::net::{UnixListener, UnixStream};
 
-const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\n";
+const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 const ONE: &str = "pm = \"static\"\nmax_children = 1\n";
 const HOLD: &str =
     "<?php while (!file_exists($_GET['until'])) { usleep(2000); clearstatcache(); } echo 'held';";

@@ -239,7 +239,7 @@ fn an_idle_daemon_makes_no_call() {
                     dir,
                     &format!("p{index}"),
                     settings,
-                    "runtime = \"php\"\nversion = \"8.2\"\n",
+                    concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n"),
                 )
             })
             .collect()

@@ -313,7 +313,7 @@ def main():
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--hello", type=int, default=0, metavar="N", help="and so many small requests, by the load generator")
     parser.add_argument("--program", type=Path, default="target/debug/forkyard")
-    parser.add_argument("--php", default="8.2")
+    parser.add_argument("--php", default=os.environ.get("FORKYARD_PHP", "8.2"))
     arguments = parser.parse_args()
     random.seed(arguments.seed)
     with tempfile.TemporaryDirectory(prefix="forkyard-soak-") as directory:

@@ -18,6 +18,9 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+/// The PHP that the tests are for.
+pub const PHP_VERSION: &str = env!("FORKYARD_PHP");
+
 /// How long anything may take before a test gives up: a loaded machine is slow.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 

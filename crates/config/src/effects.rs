@@ -34,6 +34,14 @@ pub fn effective(path: &Path) -> Result<String, Errors> {
     with_bytes(path, resolve::effective)
 }
 
+/// Whether a configuration has anything to run. One that is wrong has, as far as can be told: its start says what is wrong.
+pub fn has_pools(path: &Path) -> bool {
+    let is_missing = |diagnostic: &Diagnostic| {
+        diagnostic.key.as_deref() == Some("pool") && matches!(diagnostic.kind, Kind::Missing { .. })
+    };
+    load(path).map_or_else(|errors| !errors.errors().any(is_missing), |_| true)
+}
+
 fn with_bytes<T>(path: &Path, read: fn(&[u8], &Path, &dyn World) -> Result<T, Errors>) -> Result<T, Errors> {
     let failure = |reason: String| {
         let location = Location {
@@ -60,7 +68,7 @@ fn with_bytes<T>(path: &Path, read: fn(&[u8], &Path, &dyn World) -> Result<T, Er
 }
 
 /// The control socket that a configuration names, also if the configuration can't be used: only the main file is read,
-/// and only `global.control` has to be right. `None` if the file can't be read, is not TOML or names none.
+/// and only `global.control` has to be right. `None` if the file can't be read, is not TOML or names none, and has none by itself.
 pub fn control_socket(path: &Path) -> Option<PathBuf> {
     let host = Host::default();
     resolve::control_socket(&host.read(path).ok()?, path, &host)

@@ -52,6 +52,26 @@ pub(super) fn is_php_fpm(path: &str) -> bool {
     php_fpm(path).is_some()
 }
 
+/// Is this the name of a directive in a pool of php-fpm's?
+pub(super) fn is_directive(name: &str) -> bool {
+    let name = name.split_once('[').map_or(name, |(table, _)| table);
+    settings::directives(false).any(|(directive, _)| directive.name == name)
+        || [
+            "env",
+            "php_value",
+            "php_flag",
+            "php_admin_value",
+            "php_admin_flag",
+        ]
+        .contains(&name)
+}
+
+/// Does the head of a table belong to forkyard's own configuration, and not to php-fpm's?
+pub(super) fn is_table(name: &str) -> bool {
+    let first = name.split_once('.').map(|(first, _)| first);
+    first.is_some_and(|first| ["pool", "pools", "jobs"].contains(&first)) || name == "jobs"
+}
+
 /// What was probably meant by a line that is not TOML, judging by what it would be in a php-fpm configuration.
 pub(super) fn advice_for_line(line: &str, problem: &str) -> Option<String> {
     let line = line.trim();

@@ -6,7 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::World;
+use super::draft::{GlobalDraft, PoolDraft};
 use super::error::{Diagnostic, Kind, Location, Severity};
+use super::known;
 use super::report::Diagnostics;
 
 /// What the names of such variables begin with.
@@ -33,57 +35,126 @@ pub(super) struct Override {
 impl Override {
     /// Its name stands for the place in a file.
     pub(super) fn location(&self) -> Location {
-        Location {
-            file: Arc::from(Path::new(&self.variable)),
-            line: 0,
-            column: 0,
-            order: 0,
-        }
+        location(&self.variable)
     }
 }
 
 /// All of them.
 #[derive(Debug, Default)]
-pub(super) struct Overrides(Vec<Override>);
+pub(super) struct Overrides {
+    all: Vec<Override>,
+    /// Variables that look like some and are none, each with the one that was probably meant.
+    missed: Vec<(String, String)>,
+}
 
 impl Overrides {
     /// Those of the environment.
     pub(super) fn of(world: &dyn World) -> Overrides {
-        let variables = world.variables().into_iter();
-        let mut all: Vec<Override> = variables.filter_map(|(name, text)| read(name, text)).collect();
-        all.sort_by(|a, b| a.variable.cmp(&b.variable));
-        Overrides(all)
+        let mut found = Overrides::default();
+        for (name, text) in world.variables() {
+            match read(&name, text) {
+                Some(one) => found.all.push(one),
+                None => found.missed.extend(meant(&name).map(|meant| (name, meant))),
+            }
+        }
+        found.all.sort_by(|a, b| a.variable.cmp(&b.variable));
+        found.missed.sort();
+        found
     }
 
     /// Those for `[global]`, or for a pool.
     pub(super) fn for_table<'o>(&'o self, pool: Option<&str>) -> impl Iterator<Item = &'o Override> {
         let pool = pool.map(in_variables);
-        let meant = self.0.iter().filter(move |one| one.pool == pool);
+        let meant = self.all.iter().filter(move |one| one.pool == pool);
         meant.inspect(|one| one.is_used.set(true))
     }
 
-    /// Tells of those that no table is there for.
+    /// Tells of those that have no effect: that no table is there for, or that only look like some.
     pub(super) fn finish(&self, diagnostics: &mut Diagnostics) {
         let unused = self
-            .0
+            .all
             .iter()
             .filter(|one| one.pool.is_some() && !one.is_used.get());
         for one in unused {
-            let kind = Kind::Rule {
-                problem: "there is no such pool, so the variable has no effect".to_owned(),
-                remedy: "write the pool's name in capitals, with _ for what is neither letter nor digit"
-                    .to_owned(),
-            };
-            diagnostics.push(Diagnostic {
-                severity: Severity::Warning,
-                ..Diagnostic::error(one.location(), kind)
-            });
+            let problem = "there is no such pool, so the variable has no effect".to_owned();
+            let remedy = "write the pool's name in capitals, with _ for what is neither letter nor digit";
+            warn(diagnostics, &one.variable, problem, remedy.to_owned());
+        }
+        for (variable, meant) in &self.missed {
+            let problem = "it stands for no key, so the variable has no effect".to_owned();
+            warn(diagnostics, variable, problem, format!("did you mean {meant}?"));
         }
     }
 }
 
+/// A variable's name, which stands for the place in a file.
+fn location(variable: &str) -> Location {
+    Location {
+        file: Arc::from(Path::new(variable)),
+        line: 0,
+        column: 0,
+        order: 0,
+    }
+}
+
+fn warn(diagnostics: &mut Diagnostics, variable: &str, problem: String, remedy: String) {
+    let kind = Kind::Rule { problem, remedy };
+    diagnostics.push(Diagnostic {
+        severity: Severity::Warning,
+        ..Diagnostic::error(location(variable), kind)
+    });
+}
+
+/// What was probably meant by a variable that is none of these. `None`: it has nothing to do with the configuration, as a variable of
+/// an application's own.
+fn meant(variable: &str) -> Option<String> {
+    let rest = variable.strip_prefix("FORKYARD_")?;
+    if let Some(key) = rest.strip_prefix("GLOBAL") {
+        let key = nearest(key.trim_start_matches('_'), GlobalDraft::KEYS);
+        return Some(format!("{GLOBAL}{}", key.as_deref().unwrap_or("KEY")));
+    }
+    if let Some(of_pool) = rest.strip_prefix("POOL_") {
+        // The longest key that the name ends with.
+        let keys = of_pool.match_indices('_');
+        let parts = keys.map(|(at, _)| (&of_pool[..at], &of_pool[at + 1..]));
+        let exact = |(pool, key): (&str, &str)| {
+            exact(key, PoolDraft::KEYS).map(|key| format!("{POOL}{pool}{DOT}{key}"))
+        };
+        let meant = parts.clone().find_map(exact).or_else(|| {
+            let mut near = parts.filter_map(|(pool, key)| Some((pool, nearest(key, PoolDraft::KEYS)?)));
+            near.next().map(|(pool, key)| format!("{POOL}{pool}{DOT}{key}"))
+        });
+        return Some(meant.unwrap_or_else(|| format!("{POOL}NAME{DOT}KEY")));
+    }
+    // It is a table, and a name that applications give to a variable of their own.
+    if rest.eq_ignore_ascii_case(VARIABLES) {
+        return None;
+    }
+    let rest = rest.trim_start_matches('_');
+    let by = |find: fn(&str, &[&str]) -> Option<String>| {
+        let global = find(rest, GlobalDraft::KEYS).map(|key| format!("{GLOBAL}{key}"));
+        global.or_else(|| Some(format!("{POOL}NAME{DOT}{}", find(rest, PoolDraft::KEYS)?)))
+    };
+    by(exact).or_else(|| by(nearest))
+}
+
+/// The key that a variable would name if underscores stood for dots as well, as variables have it.
+fn exact(name: &str, keys: &[&str]) -> Option<String> {
+    let flat = |key: &str| key.replace('.', "_");
+    let name = name.to_ascii_lowercase().replace(DOT, "_");
+    let found = keys.iter().find(|key| flat(key) == name)?;
+    Some(found.replace('.', DOT).to_ascii_uppercase())
+}
+
+/// The same, or else the key that is most like it.
+fn nearest(name: &str, keys: &[&str]) -> Option<String> {
+    let flat: Vec<String> = keys.iter().map(|key| key.replace('.', "_")).collect();
+    let flat: Vec<&str> = flat.iter().map(String::as_str).collect();
+    exact(name, keys).or_else(|| exact(known::nearest_word(&name.replace(DOT, "_"), &flat)?, keys))
+}
+
 /// A variable, if it is one.
-fn read(variable: String, text: String) -> Option<Override> {
+fn read(variable: &str, text: String) -> Option<Override> {
     let (pool, key) = match variable.strip_prefix(GLOBAL) {
         Some(key) => (None, key),
         None => {
@@ -103,7 +174,7 @@ fn read(variable: String, text: String) -> Option<Override> {
         segments,
         text,
         is_used: Cell::new(false),
-        variable,
+        variable: variable.to_owned(),
     })
 }
 

@@ -78,9 +78,16 @@ impl<'t> Source<'t> {
                 .trim_start()
                 .starts_with(';')
         });
-        if comments.count() >= COMMENTS_OF_PHP_FPM {
-            let problem = "this looks like a file of php-fpm's".to_owned();
-            let advice = Some("forkyard import makes TOML of it".to_owned());
+        let wrong: Vec<&str> = errors
+            .iter()
+            .map(|error| self.line(self.location(start(error)).line))
+            .collect();
+        if comments.count() >= COMMENTS_OF_PHP_FPM || self.is_php_fpm(&wrong) {
+            let problem = "this is a configuration of php-fpm's".to_owned();
+            let file = self.file.display();
+            let advice = Some(format!(
+                "forkyard import {file} makes TOML of it, and forkyard-fpm -y {file} runs it as it is"
+            ));
             let location = self.location(start(&errors[0]));
             diagnostics.push(Diagnostic::error(location, Kind::Syntax { problem, advice }));
             return None;
@@ -117,6 +124,20 @@ impl<'t> Source<'t> {
             diagnostics.push(Diagnostic::error(location, kind));
         }
         None
+    }
+
+    /// Whether lines that are no TOML are php-fpm's: one below the name of a pool as php-fpm writes it, or an `include` of one path.
+    fn is_php_fpm(&self, wrong: &[&str]) -> bool {
+        let mut headers = self.text.lines().filter_map(header);
+        if headers.clone().any(known::is_table) {
+            return false;
+        }
+        let has_pool = headers.any(|name| name != "global");
+        wrong.iter().any(|line| match line.split_once('=') {
+            Some((key, _)) if key.trim() == "include" => true,
+            Some((key, _)) => has_pool && known::is_directive(key.trim()),
+            None => false,
+        })
     }
 
     /// What is to be said of a key or a table that is there twice.

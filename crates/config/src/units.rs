@@ -209,6 +209,36 @@ fn number_and_unit(text: &str) -> Option<(u64, &str)> {
     Some((number.parse().ok()?, unit))
 }
 
+/// What was probably meant by a size or a duration with another unit, in quotes: `"128M"` for `"128MB"`. `expected`: what the value
+/// should be, which says its kind.
+pub(super) fn meant(expected: &str, found: &str) -> Option<String> {
+    let text = found.strip_prefix('"')?.strip_suffix('"')?;
+    let (number, unit) = number_and_unit(text.trim())?;
+    let unit = unit.trim().to_ascii_lowercase();
+    let is = |what: &str| expected.starts_with(what);
+    let unit = if is("a size") {
+        match unit.as_str() {
+            "b" | "byte" | "bytes" => "",
+            "k" | "kb" | "kib" => "K",
+            "m" | "mb" | "mib" => "M",
+            "g" | "gb" | "gib" => "G",
+            _ => return None,
+        }
+    } else if is("a duration") {
+        match unit.as_str() {
+            "ms" | "msec" | "millisecond" | "milliseconds" => "ms",
+            "s" | "sec" | "secs" | "second" | "seconds" => "s",
+            "m" | "min" | "mins" | "minute" | "minutes" => "m",
+            "h" | "hr" | "hour" | "hours" => "h",
+            "d" | "day" | "days" => "d",
+            _ => return None,
+        }
+    } else {
+        return None;
+    };
+    Some(format!("\"{number}{unit}\""))
+}
+
 fn octal(text: &str) -> Option<u32> {
     let digits = !text.is_empty() && text.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
     let mode = digits.then(|| u32::from_str_radix(text, 8).ok())??;

@@ -8,6 +8,7 @@ use serde::forward_to_deserialize_any;
 use toml::de::DeValue;
 
 use super::error::Kind;
+use super::units;
 
 /// Longer values are cut in messages.
 const MAX_SHOWN: usize = 80;
@@ -198,10 +199,12 @@ impl Error for ValueError {
             Unexpected::Other(text) => text.to_owned(),
             other => other.to_string(),
         };
-        ValueError(Kind::Value {
-            found,
-            expected: expected.to_string(),
-        })
+        let expected = expected.to_string();
+        let expected = match units::meant(&expected, &found) {
+            Some(meant) => format!("{expected}; write {meant}"),
+            None => expected,
+        };
+        ValueError(Kind::Value { found, expected })
     }
 
     fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {

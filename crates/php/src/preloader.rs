@@ -342,7 +342,7 @@ fn work(preloader: Preloader, mut wanted: preloader::Wanted, php: &Php, zygote: 
     let Some((context, own)) = preloader.into_contexts(wanted) else {
         exit_now(EXIT_START_FAILED)
     };
-    worker::install_timeout_response(&context.settings.pool);
+    worker::install_handlers(&context, own.slot);
     if let Some(Err(error)) = zygote.map(|zygote| zygote.become_worker(php, &context.settings)) {
         log::error!("worker failed to initialize: {error}");
         exit_now(EXIT_START_FAILED);

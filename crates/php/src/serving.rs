@@ -55,7 +55,7 @@ impl<'p> Serving<'p> {
     ) -> Option<Placed<Serving<'p>>> {
         signal::reset_in_child();
         let (context, own) = preloader.into_contexts(wanted)?;
-        worker::install_timeout_response(&context.settings.pool);
+        worker::install_handlers(&context, own.slot);
         let runtime = PhpRuntime::begin(php, &context.settings, own.output.is_some());
         let serving = Worker::begin(context, own)
             .and_then(|worker| Placed::new(NAME, worker))

@@ -17,7 +17,7 @@ use forkyard_spawn::setupper::{self, Notes};
 use forkyard_spawn::step::Step;
 use forkyard_sys::process::{Side, exit_now, fork_sibling, kill_if_orphaned};
 use forkyard_sys::shared_mappings::{self, Segment};
-use forkyard_sys::{self as sys, fd, program, rights, signal};
+use forkyard_sys::{self as sys, fd, program, rights, session, signal};
 use forkyard_sys::{heap, identity, image, title};
 use forkyard_worker::runtime::php::ini_snapshot::IniFiles;
 use forkyard_worker::runtime::php::protocol::{Answer, EXIT_START_FAILED};
@@ -267,8 +267,9 @@ impl Zygote {
     }
 
     /// In a worker, before it uses anything of PHP: puts the pool's memory in the place of what is shared, and OPcache's lock
-    /// with it.
+    /// with it. Leaves the session, in which workers of other users are.
     pub(crate) fn part_from_others(&self, memory: Option<OwnedFd>) -> Result<(), sys::Error> {
+        session::begin()?;
         let Some(memory) = memory else {
             if self.segments.is_empty() && self.lock.is_none() {
                 return Ok(());

@@ -1,8 +1,8 @@
 //! Maps the scoreboard: the master's view, a reader's, a worker's own page.
 
-use super::layout::HEADER_PAGES;
+use super::layout::{HEADER_PAGES, slot};
 use crate::sys::Result;
-use crate::sys::shm::{Memory, PAGE_WORDS, Words};
+use crate::sys::shm::{Memory, PAGE_BYTES, PAGE_WORDS, Words};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -116,10 +116,20 @@ impl Slot {
         })
     }
 
+    /// Has this process note in the page who ends it by a signal.
+    pub fn note_senders(&self) {
+        self.page.note_senders_at(slot::SENDER);
+    }
+
     /// The page's words.
     pub fn words(&self) -> &[AtomicU64] {
         self.page.words()
     }
+}
+
+/// Where in the memory a slot has the words about who ends its worker, bytes.
+pub fn sender_offset(index: usize) -> u64 {
+    ((HEADER_PAGES + index) * PAGE_BYTES + slot::SENDER * size_of::<u64>()) as u64
 }
 
 fn slot_words(all: &Words, index: usize) -> Option<&[AtomicU64]> {

@@ -91,6 +91,8 @@ pub mod slot {
     pub const REWOUND_WORDS: usize = 3;
     /// When such a worker last said in the log that all of the pool are full, monotonic nanoseconds; 0: it has not.
     pub const SAID_FULL: usize = REWOUND + REWOUND_WORDS;
+    /// Who has sent the signal that ends the worker, as [`Sent::from_words`](crate::sys::sender::Sent::from_words) reads it.
+    pub const SENDER: usize = SAID_FULL + 1;
     /// The texts' first words and room, bytes: method, URI, query, script, user.
     pub const TEXTS: [(usize, usize); 5] = [(16, 32), (20, 1024), (148, 1024), (276, 1024), (404, 128)];
 }
@@ -107,7 +109,7 @@ mod tests {
             assert!(first >= end && bytes % 8 == 0 && bytes < 4096);
             end = first + bytes / 8;
         }
-        assert!(end <= slot::PROGRAM && slot::SAID_FULL < PAGE_WORDS);
+        assert!(end <= slot::PROGRAM && slot::SENDER + crate::sys::sender::WORDS <= PAGE_WORDS);
         const { assert!(header::USED >= header::RETIRE + header::BITS_WORDS) };
         const { assert!(header::USED + header::BITS_WORDS <= PAGE_WORDS) };
     }

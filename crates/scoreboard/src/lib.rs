@@ -15,7 +15,7 @@ pub mod slot_writer;
 pub mod stage;
 pub mod status;
 
-pub use effects::{Board, Reader, Slot};
+pub use effects::{Board, Reader, Slot, sender_offset};
 pub use forkyard_protocol::counters;
 pub use stage::RequestStage;
 

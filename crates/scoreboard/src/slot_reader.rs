@@ -5,6 +5,7 @@ use super::counters::ExitCause;
 use super::layout::slot;
 use super::load::Load;
 use super::stage::RequestStage;
+use crate::sys::sender::Sent;
 use crate::sys::shm::PAGE_WORDS;
 use crate::tick::Tick;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -79,6 +80,11 @@ pub fn leaving(words: &[AtomicU64]) -> (Option<ExitCause>, Option<u8>) {
     let said = word(words, slot::LEAVING);
     let reason = (said >> 8 & 0xff) as u8;
     (ExitCause::from_word(said & 0xff), reason.checked_sub(1))
+}
+
+/// Who has sent the signal that has ended a worker, as far as it could say.
+pub fn sent(words: &[AtomicU64]) -> Option<Sent> {
+    Sent::from_words(std::array::from_fn(|index| word(words, slot::SENDER + index)))
 }
 
 /// How often a worker was put back, nanoseconds that this took, pages that were copied. `first`: of these words.

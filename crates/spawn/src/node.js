@@ -96,6 +96,14 @@
     });
   }
 
+  // Express and Connect make links and redirections of these two where an application is mounted below a path.
+  function mount(candidate) {
+    candidate.prependListener('request', (request) => {
+      const prefix = request.headers['x-forkyard-prefix'];
+      if (prefix) Object.assign(request, { baseUrl: prefix, originalUrl: prefix + request.url });
+    });
+  }
+
   function tell() {
     try {
       const flags = fs.constants.O_WRONLY | fs.constants.O_NONBLOCK;
@@ -126,6 +134,7 @@
       this.once('listening', tell);
     }
     speakPlainly(this);
+    if (kind(this)) mount(this);
     pretend(this, wish);
     const options = { path: isFirst ? path : join(directory, `also-${process.pid}-${others++}`) };
     const { signal, backlog } = typeof args[0] === 'object' && args[0] ? args[0] : {};

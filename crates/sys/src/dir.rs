@@ -5,6 +5,7 @@
 use super::error::{Error, Named, Result};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, mkfifo, unlinkat};
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,48 @@ pub fn make_temporary(parent: &Path, prefix: &str) -> Result<(PathBuf, OwnedFd)>
     let path = nix::unistd::mkdtemp(&template).named("mkdtemp", &template.display().to_string())?;
     let directory = open(&path)?;
     Ok((path, directory))
+}
+
+/// The same as a file system of its own in memory, in which no more than so many bytes and files fit, if this process may mount
+/// one. Removed by [`unmount`] first.
+///
+/// # Errors
+/// As for [`make_temporary`].
+pub fn make_temporary_bounded(
+    parent: &Path,
+    prefix: &str,
+    bytes: u64,
+    files: u32,
+) -> Result<(PathBuf, OwnedFd)> {
+    let (path, plain) = make_temporary(parent, prefix)?;
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    let options = format!("size={bytes},nr_inodes={files},mode=0700");
+    match mount(
+        Some("forkyard"),
+        &path,
+        Some("tmpfs"),
+        flags,
+        Some(options.as_str()),
+    ) {
+        Ok(()) => {}
+        Err(errno) => {
+            log::debug!("{} has no bound: mount: {}", path.display(), errno.desc());
+            return Ok((path, plain));
+        }
+    }
+    let opened = open(&path);
+    if opened.is_err() {
+        unmount(&path);
+        let _ = std::fs::remove_dir(&path);
+    }
+    opened.map(|bounded| (path, bounded))
+}
+
+/// Takes away what is mounted on a directory, with all that is in it. Never waits, and follows no link. The directory above is
+/// none that another user can write to.
+pub fn unmount(path: &Path) {
+    // EINVAL: nothing is mounted there.
+    let _ = umount2(path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW);
 }
 
 /// Makes a directory of this user's that others can pass through, mode 0711, unless it is there. One that is another user's, or

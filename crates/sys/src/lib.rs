@@ -32,6 +32,7 @@ pub mod question;
 pub mod rewind;
 pub mod rights;
 pub mod sched;
+pub mod sender;
 pub mod session;
 pub mod shared_mappings;
 pub mod shm;

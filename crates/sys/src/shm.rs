@@ -4,6 +4,7 @@
 //! a hostile peer writes.
 
 use super::error::{Error, Named, Result};
+use super::sender;
 use memmap2::{MmapOptions, MmapRaw};
 use nix::fcntl::SealFlag;
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -95,5 +96,18 @@ impl Words {
         // any bit pattern is a valid AtomicU64, and other processes that write to it do so with atomics or are
         // hostile, in which case a torn value is still a value.
         unsafe { std::slice::from_raw_parts(self.map.as_ptr().cast::<AtomicU64>(), self.map.len() / 8) }
+    }
+
+    /// Who ends this process by a signal is noted in the words from this one on, as long as they are mapped (see [`sender`]).
+    pub fn note_senders_at(&self, first: usize) {
+        if let Some(place) = self.words().get(first..).and_then(<[_]>::first_chunk) {
+            sender::tell_in(place);
+        }
+    }
+}
+
+impl Drop for Words {
+    fn drop(&mut self) {
+        sender::forget(self.words());
     }
 }

@@ -10,6 +10,7 @@
 //! ([`pass_on_to`]), it goes to that, and the process ends when the program has.
 
 use super::error::{Error, Result};
+use super::sender;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -92,7 +93,7 @@ pub fn pass_on_to_none() {
 /// Ends this process by SIGTERM if that has gone to its program.
 pub fn end_if_passed_on() {
     if PASSED_ON.load(Ordering::Relaxed) {
-        die();
+        sender::die_of(libc::SIGTERM);
     }
 }
 
@@ -115,13 +116,15 @@ pub fn send_timeout(pid: i32) -> Result<()> {
     }
 }
 
-extern "C" fn on_terminate(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+extern "C" fn on_terminate(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel gives a valid pointer, or PHP that of its copy; the value is set where the code says so.
     let is_timeout = unsafe {
         !info.is_null()
             && (*info).si_code == libc::SI_QUEUE
             && (*info).si_value().sival_ptr.addr() as libc::c_int == TIMED_OUT
     };
+    // SAFETY: as above.
+    unsafe { sender::note(signal, info) };
     // SAFETY: system calls without arguments.
     let (process, thread) = unsafe { (libc::getpid(), libc::gettid()) };
     let socket = SOCKET.load(Ordering::Relaxed);
@@ -141,7 +144,7 @@ extern "C" fn on_terminate(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut l
         unsafe { libc::kill(-program, libc::SIGTERM) };
         return;
     }
-    die();
+    sender::die_of(libc::SIGTERM);
 }
 
 /// Sends the answer as far as it fits without waiting: into an empty buffer all of it does.
@@ -199,20 +202,6 @@ fn now_millis() -> i64 {
     // SAFETY: the pointer is to a value that lives for the call.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec * 1_000 + time.tv_nsec / 1_000_000
-}
-
-/// Ends the process by the signal's default action, so that the master sees which signal it was.
-fn die() -> ! {
-    // SAFETY: system calls that take numbers and sets on the stack; all are async-signal-safe.
-    unsafe {
-        libc::signal(libc::SIGTERM, libc::SIG_DFL);
-        let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
-        libc::sigemptyset(set.as_mut_ptr());
-        libc::sigaddset(set.as_mut_ptr(), libc::SIGTERM);
-        libc::kill(libc::getpid(), libc::SIGTERM);
-        libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut());
-        libc::_exit(128 + libc::SIGTERM)
-    }
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use crate::runtime::php::protocol::Answer;
 use crate::scoreboard::{RequestStage, slot_reader};
 use crate::sys::identity::Identity;
 use crate::sys::process::{self, Ended};
+use crate::sys::sender::Origin;
 use std::rc::Rc;
 
 /// Children that ended before their preloader had said that it made them, remembered.
@@ -324,12 +325,15 @@ impl Processes {
         let entry = page.map(slot_reader::read);
         let had_work = entry.as_ref().is_some_and(slot_reader::SlotEntry::had_work);
         let doing = entry.as_ref().and_then(describe);
+        let sent = page.and_then(slot_reader::sent);
+        let sender = sent.map(|sent| (sent.signal, by_whom(sent.origin, pid)));
         let death = super::notices::Death {
             pid,
             pool: generation.settings.pool.name.clone(),
             generation: worker.generation,
             uptime,
             doing,
+            sender,
         };
         self.deaths.insert(id, death);
         had_work
@@ -350,6 +354,24 @@ impl Helpers {
         let is_asked =
             members.contains(worker.generation) && pools.next_mold_pid(worker.generation) != Some(preloader);
         is_asked.then_some(worker.generation)
+    }
+}
+
+/// Who has sent a worker with this pid its signal, as the end of a sentence. The numbers are the worker's word.
+fn by_whom(origin: Origin, worker: i32) -> String {
+    let (pid, uid) = match origin {
+        Origin::Kernel => return "the kernel".to_owned(),
+        Origin::Process { pid, uid } => (pid, uid),
+    };
+    if pid == worker {
+        return "itself".to_owned();
+    }
+    if u32::try_from(pid) == Ok(std::process::id()) {
+        return "the master".to_owned();
+    }
+    match process::name(pid) {
+        Some(name) => format!("process {pid} ({name}), user id {uid}"),
+        None => format!("process {pid}, user id {uid}"),
     }
 }
 

@@ -181,9 +181,6 @@ impl Executor {
             }
             Side::Child => {
                 signal::reset_in_child();
-                if worker::begin_group(&context.settings.pool).is_err() {
-                    exit_now(worker::EXIT_SOFTWARE);
-                }
                 exit_now(be_worker(context, own, handler.as_mut(), has_elder))
             }
         }

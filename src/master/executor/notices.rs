@@ -16,6 +16,8 @@ pub(super) struct Death {
     pub(super) generation: GenerationId,
     /// What it was doing, as the end of a sentence: `serving "GET /"`.
     pub(super) doing: Option<String>,
+    /// A signal that it was sent, and by whom, as the end of a sentence: `process 12 (kill), user id 0`.
+    pub(super) sender: Option<(i32, String)>,
 }
 
 impl Executor {
@@ -199,6 +201,7 @@ fn say_death(death: &Death, exit: Exit, level: log::Level) {
         pool,
         uptime,
         doing,
+        sender,
         ..
     } = death;
     log::log!(
@@ -210,6 +213,15 @@ fn say_death(death: &Death, exit: Exit, level: log::Level) {
     );
     if let Some(doing) = doing {
         log::log!(level, "[pool {pool}] child {pid} was {doing}");
+    }
+    if let (Exit::Signal { signal, .. }, Some((sent, sender))) = (exit, sender)
+        && signal == *sent
+    {
+        let name = Signal::try_from(signal).map_or("unknown", Signal::as_str);
+        log::log!(
+            level,
+            "[pool {pool}] child {pid} was sent signal {signal} ({name}) by {sender}"
+        );
     }
 }
 

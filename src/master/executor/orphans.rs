@@ -152,8 +152,8 @@ impl Pools {
         let generation = self.generations.get(&worker.generation)?;
         // A FastCGI program ends with its worker, and so does what it has started.
         let (kin, is_cut_off) = match generation.settings.pool.application {
-            Application::Wrapped(_) | Application::Rust => (Kin::Group, false),
-            Application::Cgi(_) => (Kin::Session, false),
+            Application::Wrapped(_) => (Kin::Group, false),
+            Application::Cgi(_) | Application::Rust => (Kin::Session, false),
             Application::FastCgi(_) => (Kin::Session, exit != Exit::Code(0)),
             Application::Php(_) | Application::Http(_) | Application::Program(_) => return None,
         };

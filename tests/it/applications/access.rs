@@ -8,7 +8,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 
-const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\n";
+const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 /// Users of every Debian system, and their pools.
 const USERS: [&str; 2] = ["www-data", "daemon"];
 

@@ -122,9 +122,13 @@ fn the_sites_that_are_written_pass_on_the_port_and_large_requests() {
     assert_eq!(said, format!("x {}", 3 << 20));
 }
 
-/// What `forkyard init` writes: a pool and a site.
+const DEFAULT: &str = "server {\n    listen 80 default_server;\n    server_name _;\n}\n";
+
+/// What `forkyard init` writes beside the site that Debian's nginx has: a pool and a site.
 pub(super) fn init(kind: &str, name: &str, root: &Path) -> (String, String) {
     let (pool, site) = (root.with_file_name("pool.toml"), root.with_file_name("site.conf"));
+    // As Debian's nginx has it.
+    fs::write(root.with_file_name("default.conf"), DEFAULT).expect("a site");
     let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
     command.args(["init", kind, "--name", name, "--root"]).arg(root);
     command.arg("--output").arg(&pool).arg("--nginx").arg(&site);
@@ -133,6 +137,65 @@ pub(super) fn init(kind: &str, name: &str, root: &Path) -> (String, String) {
     assert!(output.status.success(), "{said}");
     let written = |path: &Path| fs::read_to_string(path).expect("written");
     (written(&pool), written(&site))
+}
+
+/// A site gets what it says: every name where it is alone, and a name that no other has.
+#[test]
+fn a_site_that_is_written_shadows_no_other_and_is_shadowed_by_none() {
+    let dir = directory();
+    let app = dir.path().canonicalize().expect("path").join("app");
+    fs::create_dir(&app).expect("app");
+    fs::write(app.join("wsgi.py"), "").expect("application");
+    let give = |name: &str, more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
+        command
+            .args(["init", "python", "--name", name, "--root"])
+            .arg(&app);
+        command
+            .arg("--output")
+            .arg(app.with_file_name(format!("{name}.toml")));
+        let site = app.with_file_name(format!("{name}.conf"));
+        let output = command
+            .arg("--nginx")
+            .arg(&site)
+            .args(more)
+            .output()
+            .expect("forkyard");
+        let said = [output.stdout, output.stderr].concat();
+        let written = fs::read_to_string(site).unwrap_or_default();
+        (String::from_utf8_lossy(&said).into_owned(), written)
+    };
+    let place = |file: &str| app.with_file_name(file).display().to_string();
+    let (said, written) = give("one", &[]);
+    assert!(
+        written.contains("listen 80 default_server;") && written.contains("server_name _;"),
+        "{said}\n{written}"
+    );
+    let (said, written) = give("two", &[]);
+    assert!(
+        written.contains("listen 80;") && written.contains("server_name localhost;"),
+        "{written}"
+    );
+    assert!(
+        said.contains(&format!("go to the site at {}:1", place("one.conf"))),
+        "{said}"
+    );
+    let (said, written) = give("three", &[]);
+    let taken = format!("localhost is the name of the site at {}:4", place("two.conf"));
+    assert!(said.contains(&taken) && said.contains("--server-name"), "{said}");
+    assert!(written.is_empty() && !app.with_file_name("three.toml").exists());
+    let (said, written) = give("three", &["--server-name", "three.test"]);
+    assert!(written.contains("server_name three.test;"), "{said}");
+    // Debian's own site is what one can do without.
+    fs::remove_file(place("one.conf")).expect("remove");
+    fs::remove_file(place("two.conf")).expect("remove");
+    fs::write(place("default.conf"), DEFAULT).expect("a site");
+    let (said, _) = give("four", &[]);
+    let remedy = format!(
+        "at {0}:1; to have them here: rm {0}; service nginx restart",
+        place("default.conf")
+    );
+    assert!(said.contains(&remedy), "{said}");
 }
 
 /// `forkyard init` writes what the page shows.

@@ -7,7 +7,7 @@ use crate::support::nginx::{Nginx, curl, free_port};
 use std::fs;
 
 /// Files of a project that no browser may have.
-const SECRETS: [&str; 24] = [
+const SECRETS: [&str; 26] = [
     ".env",
     ".env.local",
     ".git/config",
@@ -21,6 +21,8 @@ const SECRETS: [&str; 24] = [
     "a/.env",
     ".index.php.swp",
     "vendor/autoload.php",
+    "vendor/x.md",
+    "node_modules/x/x.js",
     "vendor/composer/installed.json",
     "composer.json",
     "composer.lock",
@@ -50,10 +52,14 @@ fn a_site_that_was_written_gives_no_secret_away() {
         ("ruby", ""),
         ("node", ""),
         ("sites", ""),
+        ("sites", "public"),
+        ("sites", "web"),
     ] {
         let case = format!("{kind} {documents}");
         let dir = directory();
-        let app = dir.path().canonicalize().expect("path").join("app");
+        // Sites are the directories of one.
+        let own = dir.path().canonicalize().expect("path");
+        let app = own.join(if kind == "sites" { "sites/app" } else { "app" });
         let front = app.join(documents);
         let put = |path: std::path::PathBuf| {
             fs::create_dir_all(path.parent().expect("a directory")).expect("mkdir");
@@ -73,7 +79,12 @@ fn a_site_that_was_written_gives_no_secret_away() {
         if documents == "public" {
             put(front.join("vendor/x.css"));
         }
-        let (pool, site) = init(kind, "app", &app);
+        let root = if kind == "sites" {
+            own.join("sites")
+        } else {
+            app.clone()
+        };
+        let (pool, site) = init(kind, "app", &root);
         let port = free_port();
         // Nothing answers behind it: what nginx passes on is 502.
         let _nginx = Nginx::start("return 404;", &settle_nginx(&site, dir.path(), port));
@@ -89,7 +100,7 @@ fn a_site_that_was_written_gives_no_secret_away() {
                 assert!(said.ends_with(" 404"), "{case}: {name}: {said}");
             }
         }
-        let is_php = kind == "php";
+        let is_php = kind == "php" || kind == "sites";
         for name in PUBLIC {
             let said = ask(name);
             let wanted = if is_php { "hunter2 200" } else { " 502" };
@@ -98,7 +109,7 @@ fn a_site_that_was_written_gives_no_secret_away() {
         if documents == "public" {
             assert_eq!(ask("vendor/x.css"), "hunter2 200", "{case}");
         }
-        if is_php {
+        if kind == "php" {
             let root = format!("script_root = \"{}\"", front.display());
             assert!(pool.contains(root.trim_end_matches("/\"")), "{case}: {pool}");
         }

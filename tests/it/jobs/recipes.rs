@@ -50,7 +50,7 @@ fn the_e_mails_of_the_recipe_are_sent() {
         );
         block("[pool.shop-jobs]", dir)
             .replace(
-                "version = \"8.2\"\n",
+                concat!("version = \"", env!("FORKYARD_PHP"), "\"\n"),
                 &format!("version = {:?}\n{sendmail}", env!("FORKYARD_PHP")),
             )
             .replace("[jobs]\n", &places(dir))
@@ -109,7 +109,7 @@ fn what_is_written_in_a_transaction_is_pushed_once_that_is_committed() {
         .expect("script");
         let text = block("[pool.shop-jobs]", dir) + &block("[jobs.queue.outbox]", dir);
         text.replace(
-            "version = \"8.2\"",
+            concat!("version = \"", env!("FORKYARD_PHP"), "\""),
             &format!("version = {:?}", env!("FORKYARD_PHP")),
         )
         .replace("[jobs]\n", &places(dir))

@@ -35,7 +35,11 @@ fn configure(dir: &Path) -> String {
     .expect("a file");
     let named = |name: &str, pm: &str| {
         let application = format!(
-            "runtime = \"php\"\nversion = \"8.2\"\npreloader = \"own\"\nphp_ini = \"{}\"\nphp_value = {{ memory_limit = \"77M\" }}\n",
+            concat!(
+                "runtime = \"php\"\nversion = \"",
+                env!("FORKYARD_PHP"),
+                "\"\npreloader = \"own\"\nphp_ini = \"{}\"\nphp_value = {{ memory_limit = \"77M\" }}\n"
+            ),
             etc.display()
         );
         pool(dir, name, pm, &application)
@@ -157,7 +161,11 @@ fn a_replaced_extension_is_named_once_and_the_reload_takes_it_in() {
     let library = directory.put("calendar.so", original);
     let daemon = Daemon::start(|dir| {
         let application = format!(
-            "runtime = \"php\"\nversion = \"8.2\"\npreloader = \"own\"\nphp_ini = \"{}\"\nphp_admin_value = {{ extension = \"{}\" }}\n",
+            concat!(
+                "runtime = \"php\"\nversion = \"",
+                env!("FORKYARD_PHP"),
+                "\"\npreloader = \"own\"\nphp_ini = \"{}\"\nphp_admin_value = {{ extension = \"{}\" }}\n"
+            ),
             dir.join("etc").display(),
             library.display()
         );

@@ -1,7 +1,7 @@
 //! OPcache in all its ways, and what a reload does to it.
 
 use crate::support::daemon::{Daemon, php_pool, pool};
-use crate::support::until;
+use crate::support::{PHP_VERSION, until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::path::Path;
@@ -121,7 +121,7 @@ fn the_file_cache_outlives_a_reload() {
 fn each_pool_has_an_opcache_of_its_own_and_of_its_own_size() {
     let named = |dir: &Path, name: &str, megabytes: u32| {
         let application = format!(
-            "runtime = \"php\"\nversion = \"8.2\"\nphp_admin_value = {{ opcache.memory_consumption = {megabytes}, \
+            "runtime = \"php\"\nversion = \"{PHP_VERSION}\"\nphp_admin_value = {{ opcache.memory_consumption = {megabytes}, \
              opcache.file_update_protection = 0 }}\n"
         );
         pool(dir, name, STATIC, &application)

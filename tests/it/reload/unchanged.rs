@@ -1,7 +1,7 @@
 //! Only what changed is replaced.
 
 use crate::support::daemon::{Daemon, pool};
-use crate::support::until;
+use crate::support::{PHP_VERSION, until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,8 @@ const CACHED: &str =
     "<?php $s = opcache_get_status(); echo $s ? $s['opcache_statistics']['start_time'] : 'off';";
 
 fn named(dir: &Path, name: &str, settings: &str, application: &str) -> String {
-    let application = format!("runtime = \"php\"\nversion = \"8.2\"\npreloader = \"own\"\n{application}");
+    let application =
+        format!("runtime = \"php\"\nversion = \"{PHP_VERSION}\"\npreloader = \"own\"\n{application}");
     pool(dir, name, &format!("{STATIC}{settings}"), &application)
 }
 

@@ -15,7 +15,7 @@ const APPLICATIONS: [(&str, &str, &str, &str); 6] = [
         "php",
         "app.php",
         "<?php foreach (getenv() as $name => $value) echo \"$name=$value\\n\";",
-        "version = \"8.2\"\n",
+        concat!("version = \"", env!("FORKYARD_PHP"), "\"\n"),
     ),
     (
         "cgi",

@@ -36,7 +36,7 @@ const RUNTIMES: [Runtime; 7] = [
         script: "app.php",
         file: "app.php",
         text: "<?php $n = strlen(file_get_contents('php://input')); header('X-Own: yes'); echo \"got $n\";",
-        application: "version = \"8.2\"\n",
+        application: concat!("version = \"", env!("FORKYARD_PHP"), "\"\n"),
         answer: "got 4",
         slow: "] file_get_contents() ROOT/app.php:1\n",
         counts_memory: true,

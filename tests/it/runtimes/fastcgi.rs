@@ -128,7 +128,12 @@ fn the_scoreboard_and_the_access_log_show_the_programs_work() {
 #[test]
 fn php_cgi_runs_an_application() {
     let daemon = start("", |_| {
-        "start_command = \"/usr/bin/php-cgi8.2 -d display_errors=0 -d log_errors=1\"".to_owned()
+        concat!(
+            "start_command = \"/usr/bin/php-cgi",
+            env!("FORKYARD_PHP"),
+            " -d display_errors=0 -d log_errors=1\""
+        )
+        .to_owned()
     });
     daemon.write(
         "app.php",
@@ -160,7 +165,9 @@ fn php_cgi_runs_an_application() {
 #[test]
 fn a_program_that_ends_by_itself_is_replaced_without_a_failed_request() {
     let settings = "pm = \"static\"\nmax_children = 2\nenv = { PHP_FCGI_MAX_REQUESTS = \"3\" }\n";
-    let daemon = start(settings, |_| "start_command = \"/usr/bin/php-cgi8.2\"".to_owned());
+    let daemon = start(settings, |_| {
+        concat!("start_command = \"/usr/bin/php-cgi", env!("FORKYARD_PHP"), "\"").to_owned()
+    });
     daemon.write(
         "pid.php",
         "<?php echo getmypid(), ' ', file_get_contents('php://input');",

@@ -292,7 +292,7 @@ fn a_program_may_end_what_it_does_for_a_client_that_left() {
 #[test]
 fn nothing_outlives_a_program() {
     let daemon = start("env = { PHP_FCGI_CHILDREN = \"2\" }\n", |_| {
-        "start_command = \"/usr/bin/php-cgi8.2\"".to_owned()
+        concat!("start_command = \"/usr/bin/php-cgi", env!("FORKYARD_PHP"), "\"").to_owned()
     });
     daemon.write("pid.php", "<?php echo 'pid=', getmypid(), ' ';");
     let family = || {

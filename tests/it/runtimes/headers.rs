@@ -15,7 +15,7 @@ const APPLICATIONS: [(&str, &str, &str, &str); 6] = [
         "php",
         "app.php",
         "<?php echo $_SERVER['HTTP_X_A'], \"\\n\", $_SERVER['HTTP_COOKIE'], \"\\n\";",
-        "version = \"8.2\"\n",
+        concat!("version = \"", env!("FORKYARD_PHP"), "\"\n"),
     ),
     (
         "cgi",

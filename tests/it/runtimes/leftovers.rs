@@ -265,7 +265,10 @@ fn configuration(dir: &std::path::Path, kind: Kind, root: &std::path::Path, sett
         false => "pm = \"static\"\nmax_children = 1\n",
     };
     let root = match kind.runtime {
-        "php" => format!("version = \"8.2\"\n{}", kind.application),
+        "php" => format!(
+            concat!("version = \"", env!("FORKYARD_PHP"), "\"\n{}"),
+            kind.application
+        ),
         _ => format!("root = \"{}\"\n{}", root.display(), kind.application),
     };
     pool(

@@ -20,8 +20,8 @@ const RACK: &str = "run ->(env) {\n  names = %w[rack.url_scheme HTTP_HOST SCRIPT
 /// `X-Forwarded-For` ends with the address that the web server saw.
 const NODE: &str = "require('http').createServer((request, response) => {\n  const it = request.headers;\n  \
                     const known = it['x-forwarded-for'].split(', ');\n  const last = known.pop();\n  \
-                    if (last !== it['x-real-ip'] || it.host !== it['x-forwarded-host']) return response.end('they differ');\n  \
-                    response.end([it['x-forwarded-proto'], it.host, request.url.replace(/\\/page$/, ''), last, \
+                    if (last !== it['x-real-ip'] || it.host !== it['x-forwarded-host'] || request.url !== '/page') return response.end('they differ');\n  \
+                    response.end([it['x-forwarded-proto'], it.host, it['x-forwarded-prefix'], last, \
                     known.join(', ') || '-'].join(' '));\n}).listen(process.env.PORT);\n";
 
 const KINDS: [(&str, &str, &str); 6] = [
@@ -94,6 +94,8 @@ fn every_runtime_sees_the_same_scheme_host_prefix_and_client() {
                 .with("REQUEST_SCHEME", scheme)
                 .with("HTTP_HOST", "shop.test:8080")
                 .with("REMOTE_ADDR", client)
+                // The web server's word counts, and not the client's.
+                .with("HTTP_X_FORWARDED_PREFIX", "/forged")
                 .with("REQUEST_URI", "/shop/page");
             if kind != "php" {
                 params = params.with("SCRIPT_NAME", "/shop").with("PATH_INFO", "/page");

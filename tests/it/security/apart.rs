@@ -13,7 +13,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// With preloaders of their own: `tests/it/zygote/` has the other kind.
-const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\npreloader = \"own\"\n";
+const PHP: &str = concat!(
+    "runtime = \"php\"\nversion = \"",
+    env!("FORKYARD_PHP"),
+    "\"\npreloader = \"own\"\n"
+);
 /// The first pool's user.
 const WWW_DATA: u32 = 33;
 const STATIC: &str = "pm = \"static\"\nstatus_path = \"/status\"\n";

@@ -220,7 +220,7 @@ fn a_private_socket_whose_queue_is_full_does_not_hold_up_the_next_master() {
         dir.path(),
         "www",
         workers,
-        "runtime = \"php\"\nversion = \"8.2\"\n",
+        concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n"),
     );
     fs::write(dir.path().join("forkyard.toml"), configuration).expect("configuration");
     fs::write(dir.path().join("x.php"), "<?php echo 'hello';").expect("write");

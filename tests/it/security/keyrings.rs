@@ -29,7 +29,11 @@ fn no_pool_shares_a_keyring_with_another() {
     if needs_root() {
         return;
     }
-    let php = "runtime = \"php\"\nversion = \"8.2\"\npreloader = \"zygote\"\nphp_admin_value = { \"ffi.enable\" = \"1\" }\n";
+    let php = concat!(
+        "runtime = \"php\"\nversion = \"",
+        env!("FORKYARD_PHP"),
+        "\"\npreloader = \"zygote\"\nphp_admin_value = { \"ffi.enable\" = \"1\" }\n"
+    );
     let daemon = Daemon::start(|dir| {
         let cgi = &format!("runtime = \"cgi\"\nroot = \"{}\"\n", dir.display());
         let settings = |user: &str| format!("user = \"{user}\"\npm = \"static\"\nmax_children = 1\n");

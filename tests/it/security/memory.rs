@@ -21,7 +21,7 @@ fn kinds(dir: &Path) -> Vec<(&'static str, String, String)> {
         (
             "php",
             String::new(),
-            "runtime = \"php\"\nversion = \"8.2\"".into(),
+            concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"").into(),
         ),
         (
             "cgi",
@@ -43,12 +43,17 @@ fn kinds(dir: &Path) -> Vec<(&'static str, String, String)> {
         (
             "fastcgi",
             String::new(),
-            "runtime = \"fastcgi\"\nprogram = \"/usr/bin/php-cgi8.2\"".into(),
+            concat!(
+                "runtime = \"fastcgi\"\nprogram = \"/usr/bin/php-cgi",
+                env!("FORKYARD_PHP"),
+                "\""
+            )
+            .into(),
         ),
         (
             "reported",
             format!("status_listen = \"{root}/reported-status.sock\"\nstatus_path = \"/status\"\n"),
-            "runtime = \"php\"\nversion = \"8.2\"".into(),
+            concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"").into(),
         ),
         (
             "broken",
@@ -59,7 +64,7 @@ fn kinds(dir: &Path) -> Vec<(&'static str, String, String)> {
 }
 
 fn configuration(dir: &Path) -> String {
-    let php = "runtime = \"php\"\nversion = \"8.2\"\n";
+    let php = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
     let own = format!("user = \"nobody\"\n{ONE}env = {{ SECRET = \"{SECRET}\" }}\n");
     let mut text = pool(dir, "first", &own, php);
     for (name, settings, application) in kinds(dir) {

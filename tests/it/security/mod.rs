@@ -4,6 +4,7 @@
 
 mod apart;
 mod confine;
+mod filled;
 mod headers;
 mod held;
 mod hostile;
@@ -11,10 +12,15 @@ mod keyrings;
 mod liars;
 mod memory;
 mod names;
+mod opened;
 mod parameters;
 mod ports;
 mod requests;
+mod sessions;
+mod smuggling;
 mod sockets;
+mod status;
+mod storms;
 mod within;
 
 pub(crate) use crate::skip::needs_root;

@@ -71,7 +71,11 @@ fn an_application_s_scripts_are_below_its_root() {
         site(dir, "apps/php");
         site(dir, "apps/two");
         symlink("php", dir.join("apps/current")).expect("a link");
-        let own = "runtime = \"fastcgi\"\nstart_command = \"php-cgi8.2\"\nentry = \"index.php\"\n";
+        let own = concat!(
+            "runtime = \"fastcgi\"\nstart_command = \"php-cgi",
+            env!("FORKYARD_PHP"),
+            "\"\nentry = \"index.php\"\n"
+        );
         site(dir, "apps/cgi");
         put(&dir.join("apps/cgi/forkyard.toml"), own);
         format!(

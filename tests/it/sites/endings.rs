@@ -23,7 +23,7 @@ fn others_finish_at_once_while_routers_see_to_those_who_wait() {
             dir,
             "plain",
             "pm = \"static\"\nmax_children = 2\n",
-            "runtime = \"php\"\nversion = \"8.2\"\n",
+            concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n"),
         );
         // The second request waits until the first has been served.
         configuration(dir, "max = 1", "") + &plain

@@ -26,7 +26,12 @@ fn applications(whose: &str) -> Vec<(&'static str, Vec<(&'static str, String)>)>
          .listen(process.env.PORT, '127.0.0.1')\n"
     );
     let own = "runtime = \"cgi\"\nentry = \"run.cgi\"\n".to_owned();
-    let fastcgi = "runtime = \"fastcgi\"\nstart_command = \"php-cgi8.2\"\nentry = \"index.php\"\n".to_owned();
+    let fastcgi = concat!(
+        "runtime = \"fastcgi\"\nstart_command = \"php-cgi",
+        env!("FORKYARD_PHP"),
+        "\"\nentry = \"index.php\"\n"
+    )
+    .to_owned();
     vec![
         ("php", vec![("index.php", php.clone())]),
         ("python", vec![("passenger_wsgi.py", python)]),

@@ -184,9 +184,17 @@ const ROWS: [Row; 10] = [
         text: PHP,
         broken: "<?php throw new Exception('the database is not there');",
         error: "500",
-        own: "runtime = \"fastcgi\"\nstart_command = \"php-cgi8.2 -d log_errors=1 -d display_errors=0\"\n",
-        table: "runtime = \"fastcgi\"\nroot = \"ROOT\"\n\
-                start_command = \"php-cgi8.2 -d log_errors=1 -d display_errors=0\"\n",
+        own: concat!(
+            "runtime = \"fastcgi\"\nstart_command = \"php-cgi",
+            env!("FORKYARD_PHP"),
+            " -d log_errors=1 -d display_errors=0\"\n"
+        ),
+        table: concat!(
+            "runtime = \"fastcgi\"\nroot = \"ROOT\"\n\
+                start_command = \"php-cgi",
+            env!("FORKYARD_PHP"),
+            " -d log_errors=1 -d display_errors=0\"\n"
+        ),
     },
     Row {
         name: "cgi",

@@ -40,7 +40,7 @@ fn another(temporary: &Path) -> Daemon {
         dir.path(),
         "www",
         "pm = \"static\"\nmax_children = 1\n",
-        "runtime = \"php\"\nversion = \"8.2\"\n",
+        concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n"),
     );
     fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
     let mut command = forkyard(&["run"], dir.path());

@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, directory, make_writable};
 use crate::support::nginx::free_port;
-use crate::support::{is_root, until};
+use crate::support::{PHP_VERSION, is_root, until};
 use std::fs;
 use std::net::TcpStream;
 use std::path::PathBuf;
@@ -91,7 +91,7 @@ impl Backends {
         let body_md5 = String::from_utf8_lossy(&sum.stdout)[..32].to_owned();
 
         // Each kept connection takes one of its workers.
-        let (stock, stock_at) = fpm("/usr/sbin/php-fpm8.2", 40);
+        let (stock, stock_at) = fpm(concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP")), 40);
         let (ours, ours_at) = fpm(crate::support::forkyard_fpm(), 2);
         let port = free_port();
         let forkyard = Daemon::start(|dir| {
@@ -99,7 +99,7 @@ impl Backends {
                 let user = if is_root() { "user = \"www-data\"\n" } else { "" };
                 format!(
                     "[pool.{name}]\n{user}listen = {listen}\npm = \"static\"\nmax_children = 2\n\
-                     [pool.{name}.application]\nruntime = \"php\"\nversion = \"8.2\"\n"
+                     [pool.{name}.application]\nruntime = \"php\"\nversion = \"{PHP_VERSION}\"\n"
                 )
             };
             let unix = format!("{{ address = \"{}/www.sock\", mode = \"0666\" }}", dir.display());

@@ -1,9 +1,10 @@
 //! A php-fpm configuration as one of forkyard's: the TOML, and what it could not take over.
 //!
 //! What the directives say under forkyard's keys is written down: `convert` knows what of it the TOML can't say, `write`
-//! makes the text, with the comments that stood beside the directives.
+//! makes the text, with the comments that stood beside the directives and are not those of php-fpm's sample.
 
 mod apart;
+mod comments;
 mod convert;
 mod machine;
 mod write;
@@ -114,7 +115,8 @@ impl Import<'_> {
             Some(pool) => vec!["pool", pool],
             None => vec!["global"],
         };
-        self.document.open(&table, section.comments.clone());
+        self.document
+            .open(&table, comments::own(&section.comments).to_vec());
         // The entries of a list are together.
         let of_one_list = |a: &(Said, _), b: &(Said, _)| a.0.item.is_some() && a.0.name == b.0.name;
         for said in section.said.chunk_by(of_one_list) {
@@ -135,7 +137,7 @@ impl Import<'_> {
     }
 
     fn put(&mut self, table: &[&str], key: &str, value: toml_edit::Value, comments: &[String]) {
-        let mut comments = comments.to_vec();
+        let mut comments = comments::own(comments).to_vec();
         if key == "application.request_settings" && value.as_str() == Some("all") {
             comments.push(ALL_SETTINGS.to_owned());
         }
@@ -177,7 +179,8 @@ impl Import<'_> {
             let mut table = table.to_vec();
             table.extend(said.key.split('.'));
             let value = said.value.clone().unwrap_or_else(|| "".into());
-            self.document.put_entry(&table, name, value, comments.clone());
+            self.document
+                .put_entry(&table, name, value, comments::own(comments).to_vec());
         }
         for (said, reason) in lost {
             self.lose(pool, said, reason);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::World;
 use crate::draft::{GlobalDraft, PoolText};
 use crate::flat_keys::{Field, Written};
+use crate::main_file::{SYSTEM_CONTROL, SYSTEM_INCLUDE, is_system};
 use crate::model::{
     Address, EmergencyRestart, Global, LogFormat, LogLevel, LogTarget, OnError, OnSigterm, Pool,
 };
@@ -42,7 +43,7 @@ pub(super) fn resolve(
             "set error_log to a file",
         );
     }
-    let is_watched = is_watched(draft, report);
+    let is_watched = is_watched(draft, path, report);
     Global {
         pid: draft
             .pid
@@ -65,25 +66,26 @@ pub(super) fn resolve(
             .on_error
             .or(if is_watched { OnError::Skip } else { OnError::Fail }),
         watch: if is_watched {
-            patterns(draft, path)
+            let base = path.parent().unwrap_or(Path::new(""));
+            patterns(draft, path).map(|pattern| base.join(pattern)).collect()
         } else {
             Vec::new()
         },
         on_sigterm: draft.on_sigterm.or(OnSigterm::Terminate),
-        control: (draft.control.written()).and_then(|written| control(written, pools, world, report)),
+        control: match draft.control {
+            // Another user could make nothing there.
+            Field::Absent if !world.is_root() => None,
+            _ => control(&draft.control, path, pools, world, report),
+        },
     }
 }
 
 /// A file that is wrong is to hurt no other, and there is to be something to watch.
-fn is_watched(draft: &GlobalDraft, report: &mut Report<'_>) -> bool {
+fn is_watched(draft: &GlobalDraft, path: &Path, report: &mut Report<'_>) -> bool {
     let Some(written) = draft.watch.written().filter(|_| draft.watch.or(false)) else {
         return false;
     };
-    if draft
-        .include
-        .written()
-        .is_none_or(|include| include.value.0.is_empty())
-    {
+    if patterns(draft, path).next().is_none() {
         let remedy = "write include = [\"pools/*.toml\"] as well, or leave it out";
         report.rule(written, "there are no files of `include` to watch", remedy);
     }
@@ -102,15 +104,14 @@ fn is_watched(draft: &GlobalDraft, report: &mut Report<'_>) -> bool {
     true
 }
 
-/// The patterns of `include`. `path`: the main file.
-fn patterns(draft: &GlobalDraft, path: &Path) -> Vec<PathBuf> {
-    let written = draft.include.written().map(|include| include.value.0.clone());
-    let base = path.parent().unwrap_or(Path::new(""));
-    written
-        .into_iter()
-        .flatten()
-        .map(|pattern| base.join(pattern))
-        .collect()
+/// The patterns of `include`. `path`: the main file, which they are relative to.
+pub(super) fn patterns(draft: &GlobalDraft, path: &Path) -> impl Iterator<Item = String> {
+    let patterns = match &draft.include {
+        Field::Is(written) => written.value.0.clone(),
+        Field::Absent if is_system(path) => vec![SYSTEM_INCLUDE.to_owned()],
+        Field::Absent | Field::Wrong => Vec::new(),
+    };
+    patterns.into_iter()
 }
 
 /// Both keys or none: one alone says nothing.
@@ -156,13 +157,18 @@ fn error_log(draft: &GlobalDraft, world: &dyn World, report: &mut Report<'_>) ->
     }
 }
 
-/// The control socket: at a path of its own that is no longer than a socket's can be.
+/// The control socket, which is written or the system's: at a path of its own that is no longer than a socket's can be.
+/// `main`: the main file.
 pub(super) fn control(
-    written: &Written<Text>,
+    draft: &Field<Text>,
+    main: &Path,
     pools: &[(&PoolText, Pool)],
     world: &dyn World,
     report: &mut Report<'_>,
 ) -> Option<PathBuf> {
+    let Some(written) = draft.written() else {
+        return (draft.is_absent() && is_system(main)).then(|| SYSTEM_CONTROL.into());
+    };
     let path = absolute(written, world, report)?;
     if is_too_long_for_a_socket(&path) {
         let problem = format!("the path has more than {LONGEST_SOCKET_PATH} bytes");

@@ -82,16 +82,16 @@ pub(super) fn parse_bytes(bytes: &[u8], path: &Path, world: &dyn World) -> Resul
     finish(resolved, diagnostics)
 }
 
-/// The control socket that a main file names, whatever else is wrong with it and with what it includes; `None` if none
-/// can be made out.
+/// The control socket that a main file names or has by itself, whatever else is wrong with it and with what it includes; `None`
+/// if none can be made out. That of root's daemon, whoever asks.
 pub(super) fn control_socket(bytes: &[u8], path: &Path, world: &dyn World) -> Option<PathBuf> {
     let mut diagnostics = Diagnostics::default();
     let source = Source::new(path, 0, std::str::from_utf8(bytes).ok()?);
     let reading = Reading::of(world);
     let global = sections(&source, &reading, &mut diagnostics)?.global;
     let global = global.or_else(|| only_overridden(&source, &reading, &mut diagnostics))?;
-    let written = global.control.written()?;
-    global::control(written, &[], world, &mut Report::global(&mut diagnostics))
+    let mut report = Report::global(&mut diagnostics);
+    global::control(&global.control, path, &[], world, &mut report)
 }
 
 fn finish(resolved: Option<Resolved>, diagnostics: Diagnostics) -> Result<Loaded, Errors> {
@@ -279,7 +279,7 @@ fn sections(source: &Source<'_>, reading: &Reading<'_>, diagnostics: &mut Diagno
             ("global", _) => not_a_table(diagnostics, location, "global", "[global]"),
             ("pool", _) => not_a_table(diagnostics, location, "pool", "[pool.NAME]"),
             (_, value) => {
-                let advice = top_level_advice(name, value.is_table());
+                let advice = top_level_advice(name, &value);
                 loose(
                     diagnostics,
                     location,
@@ -292,9 +292,20 @@ fn sections(source: &Source<'_>, reading: &Reading<'_>, diagnostics: &mut Diagno
     Some(found)
 }
 
-fn top_level_advice(name: &str, is_table: bool) -> Option<String> {
+fn top_level_advice(name: &str, value: &DeValue<'_>) -> Option<String> {
+    let is_table = value.is_table();
     match known::nearest_word(name, &["global", "pool", "jobs"]) {
-        Some("pool") => Some("a pool is written [pool.NAME]".to_owned()),
+        Some("pool") => {
+            let mut tables = value.as_table().into_iter().flatten();
+            let first = tables.find(|(_, value)| value.get_ref().is_table());
+            Some(first.map_or_else(
+                || "a pool is written [pool.NAME]".to_owned(),
+                |(name, _)| {
+                    let name = super::flat_keys::dotted(&[name.get_ref().clone().into_owned()]);
+                    format!("did you mean [pool.{name}]?")
+                },
+            ))
+        }
         Some(section) => Some(format!("did you mean [{section}]?")),
         None if is_table => Some(format!("if it is a pool, write [pool.{name}]")),
         None => known::advice(Section::Top, name, &[]),
@@ -308,6 +319,7 @@ fn pool_tables(
     diagnostics: &mut Diagnostics,
 ) -> Vec<PoolText> {
     let mut pools = Vec::new();
+    let mut has_keys = false;
     for (key, value) in table {
         let offset = key.span().start;
         let location = source.location(offset);
@@ -319,6 +331,8 @@ fn pool_tables(
                 let text = pool::read(name, location, flat_keys, &mut report);
                 pools.push((offset, text));
             }
+            // The keys of one pool without a name: one mistake.
+            _ if std::mem::replace(&mut has_keys, true) => {}
             _ => not_a_table(diagnostics, location, &format!("pool.{name}"), "[pool.NAME]"),
         }
     }
@@ -336,35 +350,33 @@ fn include(
     diagnostics: &mut Diagnostics,
 ) -> Vec<PoolText> {
     let mut pools = Vec::new();
-    let Some(written) = global.include.written() else {
-        return pools;
-    };
     let base = main.parent().unwrap_or(Path::new(""));
+    let whole = || Source::new(main, 0, "").whole();
     let mut seen: HashSet<PathBuf> = HashSet::from([main.to_owned()]);
     let mut files = Vec::new();
-    for pattern in &written.value.0 {
+    let location = (global.include.written()).map_or_else(whole, |written| written.location.clone());
+    for pattern in global::patterns(global, main) {
         let mut report = Report::global(diagnostics);
-        match reading.world.files(&base.join(pattern)) {
+        match reading.world.files(&base.join(&pattern)) {
             Ok(found) if found.is_empty() => {
-                report.warn(
-                    written,
-                    format!("{} matches no file", quoted(pattern)),
-                    "nothing is included by it",
-                );
+                // What it includes by itself may be missing.
+                if let Some(written) = global.include.written() {
+                    let problem = format!("{} matches no file", quoted(&pattern));
+                    report.warn(written, problem, "nothing is included by it");
+                }
             }
             Ok(found) => files.extend(found.into_iter().filter(|file| seen.insert(file.clone()))),
             Err(reason) => {
-                report.rule(
-                    written,
-                    format!("{}: {reason}", quoted(pattern)),
-                    "make the directory readable",
-                );
+                let problem = format!("{}: {reason}", quoted(&pattern));
+                let remedy = "make the directory readable".to_owned();
+                report.error(&location, "include", Kind::Rule { problem, remedy });
             }
         }
     }
     if files.len() > MAX_INCLUDED {
         let problem = format!("{} files match", files.len());
-        Report::global(diagnostics).rule(written, problem, format!("include at most {MAX_INCLUDED}"));
+        let remedy = format!("include at most {MAX_INCLUDED}");
+        Report::global(diagnostics).error(&location, "include", Kind::Rule { problem, remedy });
         files.truncate(MAX_INCLUDED);
     }
     for (at, file) in files.iter().enumerate() {

@@ -86,11 +86,11 @@ pub(super) const ROWS: &[Setting] = &[
         "what a pool with errors means for the others: with `fail` nothing starts or is reloaded, with `skip` the others serve \
          without it: see [Pools with errors](configuration.md#pools-with-errors)")
         .in_php_fpm("always `fail`"),
-    key(Global, "control", "path", "none",
+    key(Global, "control", "path", r#"none; of root's `/etc/forkyard/forkyard.toml`: `"/run/forkyard.sock"`"#,
         "the [control socket](control.md), for `forkyard reload`, `forkyard status` and others")
         .sample(On(r#""/run/forkyard.sock""#))
         .in_php_fpm("not there"),
-    key(Global, "include", "list", "`[]`",
+    key(Global, "include", "list", r#"none; of `/etc/forkyard/forkyard.toml`: `["pools/*.toml"]`"#,
         "more files that hold `[pool.NAME]` tables: paths or patterns with `*`, `?` and `[a-z]`, relative to this file")
         .sample(Off(r#"["pools/*.toml"]"#))
         .in_php_fpm("anywhere, with any directive in the files; a pool that is defined twice is merged"),

@@ -137,7 +137,11 @@ fn rules_of_the_file() {
             "11:2: error: www: unknown key; if it is a pool, write [pool.www]",
         ),
         (
-            at_the_end("[pools.www]\na = 1"),
+            at_the_end("[pools.www]\na = 1\n[pools.www.application]\nb = 1"),
+            "11:2: error: pools: unknown key; did you mean [pool.www]?",
+        ),
+        (
+            at_the_end("[pools]\na = 1"),
             "11:2: error: pools: unknown key; a pool is written [pool.NAME]",
         ),
         (
@@ -157,7 +161,7 @@ fn rules_of_the_file() {
             "1:1: error: global: is not a table; write [global]",
         ),
         (
-            at_the_end("[pool]\nlisten = \"x\""),
+            at_the_end("[pool]\nlisten = \"x\"\nuser = \"x\"\npm = \"x\""),
             "12:1: error: pool.listen: is not a table; write [pool.NAME]",
         ),
         (
@@ -216,11 +220,114 @@ fn syntax_errors_know_what_was_meant() {
 
 #[test]
 fn a_file_of_php_fpm_s_is_one_error() {
-    one(
-        "; php-fpm's\n;listen = x\n[www]\nlisten = /run/www.sock\nuser = www-data\n; more\n",
-        &ROOT,
-        "1:1: error: not valid TOML: this looks like a file of php-fpm's; forkyard import makes TOML of it",
+    for (text, place) in [
+        (
+            "; php-fpm's\n;listen = x\n[www]\nlisten = /run/www.sock\nuser = www-data\n; more\n",
+            "1:1",
+        ),
+        // Without a comment.
+        (
+            "[www]\nlisten = 127.0.0.1:9000\npm = static\npm.max_children = 3\n",
+            "2:15",
+        ),
+        (
+            "[www]\npm.max_children = 3\nphp_admin_value[error_log] = /x\n",
+            "3:16",
+        ),
+        (
+            "[global]\npid = /run/x.pid\ninclude=/etc/php/8.2/fpm/pool.d/*.conf\n",
+            "2:7",
+        ),
+    ] {
+        let said = format!(
+            "{place}: error: not valid TOML: this is a configuration of php-fpm's; forkyard import f.toml makes TOML of it, and \
+             forkyard-fpm -y f.toml runs it as it is"
+        );
+        one(text, &ROOT, &said);
+    }
+    // Mistakes in TOML.
+    for text in [
+        "[pool.www]\nuser = www-data\nlisten = /run/www.sock\n",
+        "[global]\npid = /run/x.pid\nerror_log = /var/log/x\n",
+    ] {
+        let said = found(text, &ROOT);
+        assert!(
+            said.len() == 2 && said[0].contains("put the value in quotes"),
+            "{said:?}"
+        );
+    }
+}
+
+/// What root's daemon has of itself with the configuration of the system, and no other has.
+#[test]
+fn the_system_s_configuration_has_a_socket_and_a_directory_beside_it() {
+    const POOL: &str = "[pool.a]\nlisten = \"/run/$pool\"\npm = \"static\"\nmax_children = 1\napplication = { runtime = \"rust\" }\n";
+    let machine = |root| Machine {
+        root,
+        files: vec![("/etc/forkyard/pools/a.toml", POOL)],
+    };
+    let config = |text: &str, path: &str, root| {
+        let loaded = parse(text, Path::new(path), &machine(root));
+        let loaded = loaded.unwrap_or_else(|errors| panic!("{errors}"));
+        assert_eq!(loaded.warnings, []);
+        loaded.config
+    };
+    let names = |config: &Config| {
+        config
+            .pools
+            .iter()
+            .map(|pool| pool.name.clone())
+            .collect::<Vec<_>>()
+    };
+    let www = POOL.replace("[pool.a]\n", "[pool.www]\nuser = \"www-data\"\n");
+    let own = "[global]\nallow_root = true\n".to_owned() + &www;
+    let of_system = config(&own, SYSTEM, true);
+    assert_eq!(names(&of_system), ["www", "a"]);
+    assert_eq!(
+        of_system.global.control.as_deref(),
+        Some(Path::new(SYSTEM_CONTROL))
     );
+    // Without a word about a directory that is empty, and with what is written in its place.
+    let written = own.replace("[global]\n", "[global]\ncontrol = \"/run/c\"\ninclude = []\n");
+    let written = config(&written, SYSTEM, true);
+    assert_eq!(names(&written), ["www"]);
+    assert_eq!(written.global.control.as_deref(), Some(Path::new("/run/c")));
+    // Another user can't listen there, and another configuration is another daemon's.
+    let plain = www.replace("user = \"www-data\"\n", "");
+    assert_eq!(config(&plain, SYSTEM, false).global.control, None);
+    let other = config(&own, "/etc/other/forkyard.toml", true);
+    assert_eq!(
+        (names(&other), other.global.control),
+        (vec!["www".to_owned()], None)
+    );
+    // Whoever asks, root's daemon is meant.
+    let asked = |text: &str, path: &str| {
+        crate::resolve::control_socket(text.as_bytes(), Path::new(path), &machine(false))
+    };
+    assert_eq!(asked(&plain, SYSTEM), Some(SYSTEM_CONTROL.into()));
+    assert_eq!(
+        asked("[global]\ncontrol = \"/run/c\"\n", SYSTEM),
+        Some("/run/c".into())
+    );
+    assert_eq!(asked("[global]\ncontrol = 1\n", SYSTEM), None);
+    assert_eq!(asked(&plain, "/etc/other/forkyard.toml"), None);
+}
+
+#[test]
+fn another_unit_of_a_size_or_a_duration_has_its_remedy() {
+    for (line, expected) in [
+        ("memory_limit = \"128MB\"", "write \"128M\""),
+        ("memory_limit = \"1 GiB\"", "write \"1G\""),
+        ("memory_limit = \"64kb\"", "write \"64K\""),
+        ("stop_timeout = \"10 sec\"", "write \"10s\""),
+        ("stop_timeout = \"5min\"", "write \"5m\""),
+        ("stop_timeout = \"1 Hour\"", "write \"1h\""),
+        ("memory_limit = \"much\"", "for example \"64K\""),
+        ("stop_timeout = \"1 week\"", "at most \"3650d\""),
+    ] {
+        let said = found(&pool(&format!("{line}\n")), &ROOT);
+        assert!(said.len() == 1 && said[0].ends_with(expected), "{line}: {said:?}");
+    }
 }
 
 #[test]

@@ -100,6 +100,60 @@ fn mistakes_are_told_with_the_name_of_the_variable() {
 }
 
 #[test]
+fn a_variable_that_fits_no_key_is_a_warning_with_the_nearest_name() {
+    let said = |name: &'static str| found(&pool(""), &machine(&[(name, "x")]));
+    for (name, meant) in [
+        ("$FORKYARD_GLOBAL_LOG_FORMAT", "FORKYARD_GLOBAL__LOG_FORMAT"),
+        ("$FORKYARD_GLOBAL_LOG_FROMAT", "FORKYARD_GLOBAL__LOG_FORMAT"),
+        ("$FORKYARD_GLOBAL_PROCESS_MAX", "FORKYARD_GLOBAL__PROCESS__MAX"),
+        ("$FORKYARD_GLOBAL_NONSENSE", "FORKYARD_GLOBAL__KEY"),
+        (
+            "$FORKYARD_POOL_WWW_MAX_CHILDREN",
+            "FORKYARD_POOL_WWW__MAX_CHILDREN",
+        ),
+        (
+            "$FORKYARD_POOL_MY_APP_PING_PATH",
+            "FORKYARD_POOL_MY_APP__PING__PATH",
+        ),
+        (
+            "$FORKYARD_POOL_WWW_MAX_CHILDERN",
+            "FORKYARD_POOL_WWW__MAX_CHILDREN",
+        ),
+        ("$FORKYARD_POOL_WWW", "FORKYARD_POOL_NAME__KEY"),
+        ("$FORKYARD_LOG_LEVEL", "FORKYARD_GLOBAL__LOG_LEVEL"),
+        ("$FORKYARD_CONTROL", "FORKYARD_GLOBAL__CONTROL"),
+        ("$FORKYARD_MAX_CHILDREN", "FORKYARD_POOL_NAME__MAX_CHILDREN"),
+    ] {
+        let expected = format!(
+            "{}: warning: it stands for no key, so the variable has no effect; did you mean {meant}?",
+            &name[1..]
+        );
+        assert_eq!(said(name), [expected]);
+    }
+    // forkyard's own, an application's own, and those that Kubernetes makes of a service.
+    for name in [
+        "$FORKYARD_LOG",
+        "$FORKYARD_JOBS",
+        "$FORKYARD_JOB_ID",
+        "$FORKYARD_JOB_QUEUE",
+        "$FORKYARD_PHP",
+        "$FORKYARD_APP_ROOT",
+        "$FORKYARD_SPAWN_WORK_DIR",
+        "$FORKYARD_SYSLOG_SOCKET",
+        "$FORKYARD_SKIPPED",
+        "$FORKYARD_UPGRADE",
+        "$FORKYARD_HANDOVER",
+        "$FORKYARD_ENV",
+        "$FORKYARD_DATABASE_URL",
+        "$FORKYARD_SERVICE_HOST",
+        "$FORKYARD_PORT_9000_TCP_ADDR",
+        "$FORKYARD_PORT",
+    ] {
+        assert_eq!(said(name), [""; 0], "{name}");
+    }
+}
+
+#[test]
 fn what_is_in_force_has_its_source() {
     let world = machine(&[("$FORKYARD_POOL_WWW__MAX_CHILDREN", "20")]);
     let text = pool("");

@@ -1,6 +1,6 @@
 //! Making text harmless for the format it is shown in, and moments readable.
 
-use forkyard_base::text::line;
+use forkyard_base::text::{is_control, line};
 use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 use std::io::{self, Write};
@@ -8,7 +8,8 @@ use std::io::{self, Write};
 use time::macros::format_description;
 use time::{OffsetDateTime, UtcOffset};
 
-/// For XML and HTML, as the content of an element. Characters that XML doesn't allow become U+FFFD.
+/// For XML and HTML, as the content of an element. Characters that XML doesn't allow, and those that no reader sees but that change how
+/// the rest is shown, become U+FFFD.
 pub(super) fn markup(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -17,8 +18,10 @@ pub(super) fn markup(text: &str) -> String {
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
-            '\t' | '\n' | '\r' => escaped.push(c),
-            '\u{FFFE}' | '\u{FFFF}' | '\0'..='\u{1F}' => escaped.push('\u{FFFD}'),
+            '\t' | '\n' => escaped.push(c),
+            '\r' => escaped.push_str("&#13;"),
+            '\u{FFFE}' | '\u{FFFF}' => escaped.push('\u{FFFD}'),
+            _ if is_control(c) => escaped.push('\u{FFFD}'),
             _ => escaped.push(c),
         }
     }
@@ -53,7 +56,7 @@ impl Formatter for AsPhp {
         for c in fragment.chars() {
             match c {
                 '/' => writer.write_all(b"\\/")?,
-                c if c.is_ascii() => writer.write_all(&[c as u8])?,
+                c if c.is_ascii() && !c.is_ascii_control() => writer.write_all(&[c as u8])?,
                 c => {
                     for unit in c.encode_utf16(&mut [0; 2]) {
                         write!(writer, "\\u{unit:04x}")?;

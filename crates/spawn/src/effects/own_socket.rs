@@ -6,7 +6,7 @@
 
 use crate::plan::{OwnSocket, Plan};
 use crate::sys::{self, dir};
-use crate::workdir::{Base, one_by_one, parent};
+use crate::workdir::{Base, make_given, one_by_one, parent, unmount_given};
 use nix::errno::Errno;
 use std::fs;
 use std::os::fd::AsFd;
@@ -21,6 +21,9 @@ const SOCKET: &str = "socket";
 const SCRIPT: &str = "listen.js";
 /// All unix sockets (proc_net_unix(5)).
 const SOCKETS: &str = "/proc/net/unix";
+/// Most that fits into one below `/run`: the script, the socket, and who has it.
+const MOST_BYTES: u64 = 256 << 10;
+const MOST_FILES: u32 = 64;
 /// Most names that are looked at.
 const MOST_NAMES: usize = 65_536;
 /// In one without a socket, of a daemon without a directory of its own, a process may be about to make it.
@@ -45,7 +48,7 @@ impl OwnDirectory {
             Some(mark) => format!("{PREFIX}{mark}."),
             None => PREFIX.to_owned(),
         };
-        let (path, top) = dir::make_temporary(parent, &prefix)?;
+        let (path, top) = make_given(parent, &prefix, MOST_BYTES, MOST_FILES)?;
         let made = OwnDirectory {
             path,
             has_script: matches!(how, OwnSocket::Preloaded(_)),
@@ -150,6 +153,8 @@ fn remove(directory: &Path) {
     // What can't be removed is another user's.
     if let Ok(top) = dir::open(directory) {
         let _ = dir::remove_files(top.as_fd());
+        drop(top);
+        unmount_given(directory);
         let _ = fs::remove_dir(directory);
     }
 }

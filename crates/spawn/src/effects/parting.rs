@@ -8,7 +8,7 @@ use crate::capture::Capture;
 use crate::event::JourneyId;
 use crate::handshake::properties::Address;
 use crate::sys::{dir, pidfd};
-use crate::workdir::WorkDirectory;
+use crate::workdir::{WorkDirectory, remove_given};
 use mio::unix::SourceFd;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
@@ -74,8 +74,7 @@ impl Effects {
     /// Has a work directory removed that a user may have put anything into.
     pub(super) fn remove(&mut self, directory: WorkDirectory, uid: u32) {
         if let Some(path) = directory.into_removable() {
-            self.lookers
-                .clear(uid, &[], || drop(std::fs::remove_dir_all(path)));
+            self.lookers.clear(uid, &[], || remove_given(&path));
         }
     }
 

@@ -14,6 +14,10 @@ use nix::errno::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+/// Most that fits into one below `/run`: arguments, with all variables, and what a process may say.
+const MOST_BYTES_OF_ALL: u64 = 8 << 20;
+const MOST_FILES: u32 = 1024;
+
 /// A work directory.
 #[derive(Debug)]
 pub(crate) struct WorkDirectory {
@@ -35,11 +39,16 @@ pub(crate) struct Contents {
 impl WorkDirectory {
     /// Makes one, with a directory for each step that is reported. `keep`: leave it when done.
     pub(crate) fn make(parent: &Path, steps: &[Step], keep: bool) -> sys::Result<WorkDirectory> {
-        let (path, top) = dir::make_temporary(parent, "forkyard.spawn.")?;
+        let (path, top) = if keep {
+            dir::make_temporary(parent, base::WORK)?
+        } else {
+            base::make_given(parent, base::WORK, MOST_BYTES_OF_ALL, MOST_FILES)?
+        };
         let made = WorkDirectory { path, top, keep };
         if let Err(error) = made.furnish(steps) {
             // Nobody else has written to it yet.
-            let _ = dir::clear(made.top()).map(|_| std::fs::remove_dir(&made.path));
+            let _ = dir::clear(made.top());
+            base::remove_given(&made.path);
             return Err(error);
         }
         Ok(made)

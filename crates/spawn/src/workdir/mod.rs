@@ -7,4 +7,4 @@ mod effects;
 
 pub(super) use effects::WorkDirectory;
 pub use effects::base::parent;
-pub(super) use effects::base::{Base, one_by_one, sweep};
+pub(super) use effects::base::{Base, make_given, one_by_one, remove_given, sweep, unmount_given};

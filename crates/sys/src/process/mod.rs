@@ -202,6 +202,12 @@ pub fn start_time(pid: i32) -> Option<u64> {
     stat(pid).map(|stat| stat.start_time)
 }
 
+/// What the kernel calls a process (proc(5), `comm`); `None`: it is gone. Nothing that the process does can hold up who reads it.
+pub fn name(pid: i32) -> Option<String> {
+    let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
+    Some(String::from_utf8_lossy(name.trim_ascii_end()).into_owned())
+}
+
 /// The real user of a process; `None`: it is gone.
 pub fn real_user(pid: i32) -> Option<u32> {
     let process = pidfd::open(pid).ok()?;

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::logs::Log;
 use crate::sys::fd::null;
-use crate::sys::{Error, title};
+use crate::sys::{Error, session, title};
 use std::os::fd::AsFd;
 
 /// Exit code of a worker that could not become what its pool says (sysexits.h, EX_SOFTWARE).
@@ -50,6 +50,7 @@ fn begin_by(
     let result = null().map_err(ProcessSettingsError::from).and_then(|null| {
         let messages = context.messages.try_clone();
         Log::install().send_to_master(messages.map_err(|error| Error::from_io("dup", "", &error))?);
+        session::begin()?;
         prepare()?;
         apply_process_settings(&context.settings)?;
         Ok(redirect_output(&own, null.as_fd())?)

@@ -61,7 +61,7 @@ pub use request::{ClientGone, Request};
 pub use restart_file::RestartMark;
 pub use rewound::CARRIED;
 pub use run::{Worker, run};
-pub use timeout_response::install_timeout_response;
+pub use timeout_response::install_handlers;
 
 /// How requests are answered.
 pub trait Runtime {

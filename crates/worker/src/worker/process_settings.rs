@@ -148,15 +148,16 @@ pub fn redirect_output(own: &WorkerContext, null: BorrowedFd<'_>) -> Result<(), 
     )
 }
 
-/// Has what a worker starts be found after its end: in the process group that it leads. PHP's workers lead none, as php-fpm's; those of
-/// CGI and FastCGI programs lead sessions ([`Runtime::prepare`](super::Runtime::prepare)).
+/// Has what a preloader's worker starts be found after its end: in the process group that it leads. Those of PHP's own preloader lead
+/// none, as php-fpm's; workers without a preloader lead sessions.
 ///
 /// # Errors
 /// setpgid(2).
 pub fn begin_group(pool: &Pool) -> Result<(), Error> {
     match pool.application {
-        Application::Wrapped(_) | Application::Rust => session::begin_group(),
-        Application::Php(_)
+        Application::Wrapped(_) => session::begin_group(),
+        Application::Rust
+        | Application::Php(_)
         | Application::Cgi(_)
         | Application::FastCgi(_)
         | Application::Http(_)

@@ -11,7 +11,7 @@ use super::promotion::Promotion;
 use super::request::Request;
 use super::said;
 use super::service::{NoRequest, Service};
-use super::timeout_response::install_timeout_response;
+use super::timeout_response::install_handlers;
 use crate::config::{Pool, ProcessManager};
 use crate::master::pool_restart::RestartReason;
 use crate::scoreboard::counters::ExitCause;
@@ -125,11 +125,12 @@ impl Worker {
     /// A system call failed; the process has to end.
     pub fn begin(context: GenerationContext, own: WorkerContext) -> Result<Worker, Error> {
         said::at_begin(&context.settings.pool);
-        // Whatever the runtime has made of this signal; one that has to see the handler before has installed it itself.
-        install_timeout_response(&context.settings.pool);
+        // Whatever the runtime has made of SIGTERM; one that has to see the handlers before has installed them itself.
+        install_handlers(&context, own.slot);
         let slots = context.settings.slots as usize;
         let board = Arc::new(Reader::map(context.board_readable.as_fd(), slots)?);
         let slot = Slot::map(context.board_writable.as_fd(), own.slot as usize)?;
+        slot.note_senders();
         // The descriptor that could map the other pages for writing is closed here.
         drop(context.board_writable);
         let failed = |errno| Error::new("epoll_create1", "", errno);

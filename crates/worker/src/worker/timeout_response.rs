@@ -13,9 +13,12 @@
 //! requests.
 
 use super::connection::Connection;
-use crate::config::{self, Application};
-use crate::sys::timeout_responder;
+use super::context::GenerationContext;
+use crate::config::Application;
+use crate::scoreboard;
+use crate::sys::{sender, timeout_responder};
 use fastcgi::{Output, ProtocolStatus};
+use std::os::fd::AsFd;
 
 pub(crate) const STATUS: &str = "504 Gateway Timeout";
 pub(crate) const BODY: &str = "The application did not answer in time.";
@@ -34,9 +37,14 @@ fn records(request_id: u16) -> Vec<u8> {
     output.pending().to_vec()
 }
 
-/// Has this worker answer before it ends, where its pool has a limit, or pass SIGTERM on to its program, where it has one. Before
-/// the application's first code.
-pub fn install_timeout_response(pool: &config::Pool) {
+/// Has this worker note who ends it by a signal; answer before it ends, where its pool has a limit; and pass SIGTERM on to its
+/// program, where it has one. Before the application's first code.
+pub fn install_handlers(context: &GenerationContext, slot: u32) {
+    sender::install(Some((
+        context.board_writable.as_fd(),
+        scoreboard::sender_offset(slot as usize),
+    )));
+    let pool = &context.settings.pool;
     let has_program = matches!(pool.application, Application::Cgi(_) | Application::FastCgi(_));
     if pool.request_terminate_timeout.is_some() || has_program {
         timeout_responder::install();

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 /// Where root's daemons have theirs.
 const RUN: &str = "/run/forkyard";
+/// What the names of work directories begin with.
+pub(super) const WORK: &str = "forkyard.spawn.";
 /// What the names begin with.
 const PREFIX: &str = "forkyard.work.";
 /// The file that the owner has locked.
@@ -40,6 +42,47 @@ pub fn parent() -> PathBuf {
         }
     }
     std::env::temp_dir()
+}
+
+/// Makes a directory that a user is given. In `/run`, which is the system's, no more than so many bytes and files fit into it; in
+/// a directory for temporary files users can write anyway.
+pub(crate) fn make_given(
+    parent: &Path,
+    prefix: &str,
+    bytes: u64,
+    files: u32,
+) -> sys::Result<(PathBuf, OwnedFd)> {
+    if parent.starts_with(RUN) {
+        dir::make_temporary_bounded(parent, prefix, bytes, files)
+    } else {
+        dir::make_temporary(parent, prefix)
+    }
+}
+
+/// Takes away what bounds one, with all that is in it.
+pub(crate) fn unmount_given(path: &Path) {
+    // Elsewhere users have mounts of their own.
+    if path.starts_with(RUN) {
+        dir::unmount(path);
+    }
+}
+
+/// Removes one, whatever is in it. May wait.
+pub(crate) fn remove_given(path: &Path) {
+    unmount_given(path);
+    let _ = fs::remove_dir_all(path);
+}
+
+/// Removes the directory of a daemon with its work directories. May wait.
+fn remove_whole(path: &Path) {
+    let found = dir::open(path).and_then(|top| names(top.as_fd(), MOST_NAMES));
+    for name in found.unwrap_or_default() {
+        if name.as_encoded_bytes().starts_with(WORK.as_bytes()) {
+            unmount_given(&path.join(name));
+        }
+    }
+    // What can't be removed the next daemon finds.
+    let _ = fs::remove_dir_all(path);
 }
 
 impl Base {
@@ -87,8 +130,7 @@ impl Base {
 
     /// Removes it, at the end of the daemon. May wait.
     pub(crate) fn remove(&self) {
-        // What can't be removed the next daemon finds.
-        let _ = fs::remove_dir_all(&self.path);
+        remove_whole(&self.path);
     }
 }
 
@@ -113,7 +155,7 @@ pub(crate) fn sweep(parent: &Path) {
             // Held until its directory is removed, so that no other daemon does the same.
             Ok(file) => {
                 if lock::take(file.as_fd()) == Ok(true) {
-                    one_by_one(&[file.as_fd()], || drop(fs::remove_dir_all(&path)));
+                    one_by_one(&[file.as_fd()], || remove_whole(&path));
                 }
             }
             // It is being made at this moment, or its maker did not come further: it is empty then.

@@ -9,7 +9,7 @@ use crate::runtime::refuse;
 use crate::scoreboard::RequestStage;
 use crate::sys::external::{self, ExternalProgram};
 use crate::sys::process::{self, Ended, Usage};
-use crate::sys::{Error, fd, session, timeout_responder};
+use crate::sys::{Error, fd, timeout_responder};
 use crate::worker::{ClientGone, Peer, Request, Runtime, Sink, Stop, relay};
 use std::ffi::CString;
 use std::os::fd::AsFd;
@@ -84,11 +84,6 @@ impl Cgi {
 }
 
 impl Runtime for Cgi {
-    fn prepare(&mut self, _: bool) -> Result<(), Error> {
-        // Its programs lead groups of their own, so it takes the session to find what they have started.
-        session::begin()
-    }
-
     fn answer(&mut self, request: &mut Request<'_>) {
         if request.is_for_application() {
             // A client that is gone needs no answer.

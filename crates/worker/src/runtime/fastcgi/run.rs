@@ -10,8 +10,8 @@ use crate::runtime::refuse;
 use crate::runtime::within::Within;
 use crate::spawn::effects::own_account;
 use crate::spawn::plan::{Account, Kind, Plan};
+use crate::sys::Error;
 use crate::sys::process::Ended;
-use crate::sys::{Error, session};
 use crate::worker::{Backend, ClientGone, Request, Runtime};
 use fastcgi::ProtocolStatus;
 use std::ffi::{CString, OsString};
@@ -185,7 +185,6 @@ impl Runtime for FastCgi {
 
     fn prepare(&mut self, has_elder: bool) -> Result<(), Error> {
         self.has_elder = has_elder;
-        session::begin()?;
         self.socket = Some(ProgramSocket::open(&std::env::temp_dir())?);
         Ok(())
     }

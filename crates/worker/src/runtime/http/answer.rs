@@ -1,5 +1,6 @@
 //! An HTTP answer, read as it comes: its head in CGI's words, its body without the chunks around it.
 
+use super::chunk_size;
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -154,21 +155,19 @@ impl HttpAnswer {
                 [] | [b'\r'] => Ok((0, Part::More)),
                 _ => Err(Malformed::Chunk),
             },
-            AnswerState::ChunkSize => {
-                match httparse::parse_chunk_size(bytes).map_err(|_| Malformed::Chunk)? {
-                    httparse::Status::Partial if bytes.len() > MOST_BYTES => Err(Malformed::Chunk),
-                    httparse::Status::Partial => Ok((0, Part::More)),
-                    httparse::Status::Complete((start, size)) => {
-                        self.state = if size == 0 {
-                            AnswerState::Trailer
-                        } else {
-                            AnswerState::Chunk(size)
-                        };
-                        let (used, part) = self.take(&bytes[start..])?;
-                        Ok((used + start, shifted(part, start)))
-                    }
+            AnswerState::ChunkSize => match chunk_size(bytes).ok_or(Malformed::Chunk)? {
+                httparse::Status::Partial if bytes.len() > MOST_BYTES => Err(Malformed::Chunk),
+                httparse::Status::Partial => Ok((0, Part::More)),
+                httparse::Status::Complete((start, size)) => {
+                    self.state = if size == 0 {
+                        AnswerState::Trailer
+                    } else {
+                        AnswerState::Chunk(size)
+                    };
+                    let (used, part) = self.take(&bytes[start..])?;
+                    Ok((used + start, shifted(part, start)))
                 }
-            }
+            },
             AnswerState::Trailer => {
                 // Lines up to an empty one; they are of no use.
                 let mut used = 0;

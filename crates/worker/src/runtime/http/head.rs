@@ -1,5 +1,6 @@
 //! The head of an HTTP request, from a FastCGI request's parameters (RFC 9112 section 3, RFC 3875 section 4.1).
 
+use super::mount;
 use fastcgi::Params;
 use forkyard_protocol::upgrade;
 
@@ -23,6 +24,7 @@ const WRITTEN: &[&[u8]] = &[
     b"CONTENT_TYPE",
     b"HOST",
     b"TRANSFER_ENCODING",
+    b"X_FORKYARD_PREFIX",
     b"X_FORWARDED_FOR",
     b"X_FORWARDED_HOST",
     b"X_FORWARDED_PROTO",
@@ -44,7 +46,8 @@ const DROPPED: &[&[u8]] = &[
 ];
 
 /// Headers of this family name the connection to the web server, which a client can't know. The exception is the path
-/// below which the web server has the application: it is only a part of an address.
+/// below which the web server has the application: it is only a part of an address. Where the web server itself names such a
+/// path, a client's word is dropped.
 const FORWARDED: &[u8] = b"X_FORWARDED_";
 const PREFIX: &[u8] = b"X_FORWARDED_PREFIX";
 
@@ -81,7 +84,11 @@ pub(super) fn write(params: &Params) -> (Vec<u8>, Framing) {
             .filter(|byte| is_token(**byte)),
     );
     head.push(b' ');
-    target(params, &mut head);
+    let mount = mount::of(params);
+    match &mount {
+        Some(mount) => head.extend_from_slice(&mount.target),
+        None => target(params, &mut head),
+    }
     head.extend_from_slice(b" HTTP/1.1\r\n");
     field(
         &mut head,
@@ -114,8 +121,14 @@ pub(super) fn write(params: &Params) -> (Vec<u8>, Framing) {
         let Some(name) = name.strip_prefix(b"HTTP_") else {
             continue;
         };
-        if is_passed(name) {
+        if is_passed(name) && !(mount.is_some() && is_same(name, PREFIX)) {
             field(&mut head, capitalised(name), value);
+        }
+    }
+    if let Some(mount) = &mount {
+        // For the script that Node.js loads: a client can't send the second one.
+        for name in ["X-Forwarded-Prefix", "X-Forkyard-Prefix"] {
+            field(&mut head, name.bytes(), &mount.prefix);
         }
     }
     if let Some(peer) = value("REMOTE_ADDR") {
@@ -291,11 +304,13 @@ mod tests {
     #[test]
     fn whatever_forkyard_writes_is_on_its_list() {
         let chunked = [("HTTP_TRANSFER_ENCODING", "chunked"), ("HTTP_HOST", "a")];
-        for pairs in [&SAID[..], &chunked] {
+        let mounted = [("SCRIPT_NAME", "/shop"), ("PATH_INFO", "/")];
+        for pairs in [&SAID[..], &chunked, &mounted] {
             for line in head(pairs).0.lines().skip(1).filter(|line| !line.is_empty()) {
                 let name = line.split(':').next().unwrap();
                 let name = name.to_ascii_uppercase().replace('-', "_");
-                assert!(WRITTEN.contains(&name.as_bytes()), "{line}");
+                let is_known = WRITTEN.contains(&name.as_bytes()) || name.as_bytes() == PREFIX;
+                assert!(is_known, "{line}");
             }
         }
     }
@@ -327,6 +342,12 @@ mod tests {
             prefix.contains("X-Forwarded-Prefix: /shop\r\n") && prefix.contains("X-Real-Ips: 1\r\n"),
             "{prefix}"
         );
+        // Unless the web server says what the prefix is.
+        let mounted = [("SCRIPT_NAME", "/blog"), ("PATH_INFO", "/")];
+        for spelling in spellings("X_FORWARDED_PREFIX") {
+            let lied = head(&[&mounted[..], &[(&spelling, "/shop")]].concat()).0;
+            assert_eq!(lied, head(&mounted).0, "{spelling}");
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::listen::AcceptPause;
 use crate::scoreboard::load::Load;
 use crate::scoreboard::slot_writer::SlotWriter;
 use crate::scoreboard::{Reader, Slot};
-use crate::sys::{Error, clock, identity};
+use crate::sys::{Error, clock, identity, sender};
 use crate::tick::Tick;
 use fastcgi::{Output, Params};
 use nix::errno::Errno;
@@ -167,6 +167,8 @@ impl WorkerState {
         let slots = context.settings.slots as usize;
         let board = Reader::map(context.board_readable.as_fd(), slots)?;
         let slot = Slot::map(context.board_writable.as_fd(), own.slot as usize)?;
+        sender::install(None);
+        slot.note_senders();
         // The descriptor that could map the other pages for writing is closed here.
         drop(context.board_writable);
         let failed = |call: &'static str| move |errno| Error::new(call, "", errno);

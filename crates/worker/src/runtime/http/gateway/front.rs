@@ -17,6 +17,8 @@ use std::os::fd::{AsFd, OwnedFd};
 const AT_ONCE: usize = 32;
 /// Bytes held that a client has sent before the process has agreed to another protocol.
 const MOST_HELD: usize = 64 * 1024;
+const BAD_REQUEST: &str = "400 Bad Request";
+const NO_CHUNK: &str = "its body is not in chunks";
 /// `HTTP/1.1 101`.
 const STATUS_BYTES: usize = 12;
 const SWITCHING_PROTOCOLS: u16 = 101;
@@ -243,7 +245,7 @@ impl Gateway {
                         Read::Bad(why) => {
                             log::warn!("a request was refused: {why}");
                             visit.is_cut = true;
-                            self.refuse_visit(index, "400 Bad Request", why);
+                            self.refuse_visit(index, BAD_REQUEST, why);
                             return true;
                         }
                         Read::Head(head) => {
@@ -413,8 +415,12 @@ impl Gateway {
             match visit.body.take(&visit.input, &mut visit.out) {
                 Some(used) => drop(visit.input.drain(..used)),
                 None => {
-                    log::warn!("a request was cut off: a chunk of its body has no size");
-                    self.close_visit(index);
+                    log::warn!("a request was cut off: {NO_CHUNK}");
+                    visit.is_cut = true;
+                    match visit.status {
+                        None => self.refuse_visit(index, BAD_REQUEST, NO_CHUNK),
+                        Some(_) => self.close_visit(index),
+                    }
                     return false;
                 }
             }

@@ -3,6 +3,7 @@
 //! A process is sent one request over each connection, and nothing behind it: what a client would hide behind its body
 //! never arrives.
 
+use super::super::chunk_size;
 use super::super::head::is_passed;
 use fastcgi::Params;
 
@@ -130,7 +131,8 @@ fn write(request: &httparse::Request<'_, '_>, used: usize) -> Result<Head, &'sta
         return Err("it has no Host");
     }
     let body = match (length, chunked) {
-        // Two ways to find its end are none (RFC 9112 section 6.3).
+        // Two ways to find its end are none, and this version has but one (RFC 9112 section 6).
+        (_, true) if version == 0 => return Err("it has a Transfer-Encoding, which HTTP/1.0 has not"),
         (Some(_), true) => return Err("it has both Content-Length and Transfer-Encoding"),
         (None, true) => {
             head.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
@@ -224,7 +226,7 @@ impl Chunks {
     #[expect(clippy::option_option, reason = "broken, or not complete")]
     fn step(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Option<Option<usize>> {
         match self {
-            Chunks::Size => match httparse::parse_chunk_size(bytes).ok()? {
+            Chunks::Size => match chunk_size(bytes)? {
                 httparse::Status::Partial if bytes.len() > MOST_BYTES => None,
                 httparse::Status::Partial => Some(None),
                 httparse::Status::Complete((used, 0)) => {
@@ -263,6 +265,8 @@ impl Chunks {
                     *self = Chunks::Over;
                     Some(Some(2))
                 }
+                // Another reader could have found its end here.
+                Some(end) if bytes[..end].contains(&b'\n') => None,
                 Some(end) => Some(Some(end + 2)),
                 None if bytes.len() > MOST_BYTES => None,
                 None => Some(None),

@@ -1,0 +1,243 @@
+//! What nginx is told of an application.
+
+use super::{Kind, Site};
+
+/// What no browser gets from any site: names that begin with a dot.
+const NO_DOT_FILES: &str = r"
+    # Names that begin with a dot are not for browsers.
+    location ~ /\.(?!well-known(/|$)) {
+        return 404;
+    }
+";
+/// What no browser gets where the document root is the whole project: what is beside the pages.
+const PROJECT_FILES: &str = r"^/(vendor|node_modules)/|^/(composer|package)[^/]*\.(json|lock|phar)$|~$|\.(bak|ini|lock|log|old|orig|save|sql|swp|toml)(\.(bz2|gz|xz|zip|zst))?$";
+
+/// The most that is uploaded. By itself nginx takes 1 MB.
+const SIZE: &str = r"
+    # The most that a visitor can send at once. More is answered with 413.
+    client_max_body_size 64m;
+";
+/// The port that the visitor sees, with which an application makes absolute addresses. The parameters of some distributions
+/// have the host without it.
+const PORT: &str = r#"
+    # The port that the visitor has asked for, if it has named one.
+    set $port "";
+    if ($http_host ~ "(:[0-9]+)$") {
+        set $port $1;
+    }
+"#;
+const PARAMETERS: &str = "include fastcgi_params;\n        fastcgi_param HTTP_HOST $host$port;";
+
+/// What leads a request for WebSocket to where HTTP is spoken.
+const UPGRADE: &str = "error_page 418 = @websocket;
+        if ($http_upgrade ~* \"^websocket$\") {
+            return 418;
+        }
+        ";
+
+/// Many applications: what each has for browsers, and which script answers. nginx has no `try_files` where an `if` is, so that all
+/// of them are the server's. TOP is the directory of the applications, as it stands in a text with quotes.
+const SITES: &str = r#"
+    # http://NAME/app/ is the application in TOP/app.
+    set $pages "-";
+    if ($uri ~ "^/(?<app>[^/.][^/]*)(?<rest>/.*)?$") {
+        set $pages "$app/public";
+    }
+    # Browsers get the files in its directory public. PHP may have web, htdocs or the project itself in its place.
+    if (-f "TOP/$app/index.php") {
+        set $pages "$app";
+    }
+    if (-f "TOP/$app/htdocs/index.php") {
+        set $pages "$app/htdocs";
+    }
+    if (-f "TOP/$app/web/index.php") {
+        set $pages "$app/web";
+    }
+    if (-f "TOP/$app/public/index.php") {
+        set $pages "$app/public";
+    }
+    # Links of others lead nowhere.
+    disable_symlinks if_not_owner from="TOP/$app";
+    absolute_redirect off;
+
+    # A directory's address ends with a slash.
+    set $is_directory "";
+    set $bare "/.none";
+    if ($rest = "") {
+        set $bare "$app";
+    }
+    if (-d "TOP/$bare") {
+        set $is_directory 1;
+    }
+    if (-f "TOP/$pages$rest/index.php") {
+        set $is_directory 1;
+    }
+    if (-f "TOP/$pages$rest/index.html") {
+        set $is_directory 1;
+    }
+    if ($uri ~ "/$") {
+        set $is_directory "";
+    }
+
+    # PHP is told the script: the one that is asked for, or else the first. Other applications decide themselves.
+    set $file "/$pages$rest";
+    set $asked "$rest";
+    if ($rest ~ "/$") {
+        set $file "/$pages${rest}index.html";
+        set $asked "${rest}index.php";
+    }
+    if ($rest ~ "\.php(/|$)") {
+        set $file "/.none";
+    }
+    set $wanted "/.none";
+    if ($asked ~ "^(?<named>.+?\.php)(?<after>/.*)?$") {
+        set $wanted "$named";
+    }
+    set $script "";
+    set $script_name "/$app";
+    set $path_info "$rest";
+    if (-f "TOP/$pages/index.php") {
+        set $script "TOP/$pages/index.php";
+        set $script_name "/$app/index.php";
+        set $path_info "";
+    }
+    if (-f "TOP/$pages$wanted") {
+        set $file "/.none";
+        set $script "TOP/$pages$named";
+        set $script_name "/$app$named";
+        set $path_info "$after";
+    }
+
+    # What Django has gathered (manage.py collectstatic).
+    set $gathered "/.none";
+    if ($rest ~ "^/static(?<static>/.+)$") {
+        set $gathered "/$app/static$static";
+    }
+    if (-d "TOP/$app/staticfiles") {
+        set $gathered "/$app/staticfiles$static";
+    }
+    if (!-f "TOP/$app/manage.py") {
+        set $gathered "/.none";
+    }
+
+    # Of a project that is its own document root, this is not for browsers.
+    set $own "";
+    if ($pages = "$app") {
+        set $own "$rest";
+    }
+    set $is_secret "";
+    if ($own ~* "SECRET") {
+        set $is_secret 1;
+    }
+
+    location / {
+        if ($is_secret) {
+            return 404;
+        }
+        if ($is_directory) {
+            rewrite ^(/.*[^/])$ $1/ permanent;
+        }
+        try_files $file $gathered @app;
+    }
+"#;
+
+/// A path as nginx reads it.
+fn word(path: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    if path.chars().all(is_plain) {
+        return path.to_owned();
+    }
+    format!("\"{}\"", quoted(path))
+}
+
+/// A path within quotes.
+fn quoted(path: &str) -> String {
+    path.replace('\\', "\\\\").replace('"', "\\\"")
+}
+
+impl Site {
+    /// nginx's file.
+    pub(super) fn nginx(&self) -> String {
+        let (ending, name) = match &self.server_name {
+            Some(name) => ("", name.as_str()),
+            None => (" default_server", "_"),
+        };
+        let locations = match self.kind {
+            Kind::Php => self.scripts(),
+            Kind::Sites => self.sites(),
+            Kind::Python | Kind::Asgi | Kind::Ruby | Kind::Node => self.program(),
+        };
+        format!(
+            "server {{\n    listen 80{ending};\n    listen [::]:80{ending};\n    server_name {name};\n{SIZE}{PORT}{locations}}}\n"
+        )
+    }
+
+    fn scripts(&self) -> String {
+        let (socket, root) = (self.socket(), word(&format!("{}{}", self.root, self.documents)));
+        let secrets = match self.documents.as_str() {
+            "" => format!(
+                "\n    # Nor are the project's own files.\n    location ~* {PROJECT_FILES} {{\n        return 404;\n    }}\n"
+            ),
+            _ => String::new(),
+        };
+        format!(
+            "    root {root};\n    index index.php index.html;\n{NO_DOT_FILES}{secrets}\n    location / {{\n        try_files $uri \
+             $uri/ /index.php?$query_string;\n    }}\n\n    location ~ \\.php$ {{\n        try_files $uri =404;\n        \
+             {PARAMETERS}\n        fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;\n        \
+             fastcgi_pass unix:{socket};\n    }}\n"
+        )
+    }
+
+    /// A program that answers whatever no file does.
+    fn program(&self) -> String {
+        let Site { root, has, .. } = self;
+        let socket = self.socket();
+        let upgrade = if self.speaks_http() { UPGRADE } else { "" };
+        let pass = format!("{PARAMETERS}\n        fastcgi_pass unix:{socket};");
+        let mut text = NO_DOT_FILES.to_owned();
+        if let Some(gathered) = has.collected {
+            let root = word(root);
+            text += &format!(
+                "\n    # What manage.py collectstatic has gathered: STATIC_ROOT = BASE_DIR / \"{gathered}\".\n    location ~ \
+                 ^/static(?<name>/.+)$ {{\n        root {root};\n        try_files /{gathered}$name @app;\n    }}\n"
+            );
+        }
+        if has.public {
+            let public = word(&format!("{root}/public"));
+            text += &format!(
+                "\n    # Files in the directory public are served without the application.\n    location / {{\n        \
+                 root {public};\n        {upgrade}try_files $uri @app;\n    }}\n"
+            );
+        } else {
+            text += &format!("\n    location / {{\n        {upgrade}{pass}\n    }}\n");
+        }
+        if has.public || has.collected.is_some() {
+            text += &format!("\n    location @app {{\n        {pass}\n    }}\n");
+        }
+        if self.speaks_http() {
+            let socket = self.http_socket();
+            text += &format!(
+                "\n    location @websocket {{\n        proxy_pass http://unix:{socket}:;\n        proxy_http_version 1.1;\n        \
+                 proxy_set_header Upgrade $http_upgrade;\n        proxy_set_header Connection upgrade;\n        \
+                 proxy_set_header Host $host$port;\n        proxy_set_header X-Real-IP $remote_addr;\n        \
+                 proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;\n        \
+                 proxy_set_header X-Forwarded-Proto $scheme;\n        proxy_set_header X-Forwarded-Host $host$port;\n        \
+                 proxy_read_timeout 1h;\n    }}\n"
+            );
+        }
+        text
+    }
+
+    fn sites(&self) -> String {
+        let (socket, top) = (self.socket(), quoted(&self.root));
+        let text = SITES.replace("TOP", &top).replace("SECRET", PROJECT_FILES);
+        format!(
+            "    root {};\n{text}{NO_DOT_FILES}\n    location @app {{\n        if ($app = \"\") {{\n            return 404;\n        \
+             }}\n        {PARAMETERS}\n        fastcgi_param FORKYARD_APP_ROOT \"{top}/$app\";\n        \
+             fastcgi_param SCRIPT_FILENAME $script if_not_empty;\n        fastcgi_param DOCUMENT_ROOT \"{top}/$pages\";\n        \
+             fastcgi_param SCRIPT_NAME $script_name;\n        fastcgi_param PATH_INFO $path_info;\n        \
+             fastcgi_pass unix:{socket};\n    }}\n",
+            word(&self.root)
+        )
+    }
+}

@@ -1,0 +1,158 @@
+//! Files that root opens where a tenant may write: whatever the tenant puts in their place, root's own files are neither read for it
+//! nor changed, and nothing waits (CVE-2026-54420, CVE-2026-48172).
+
+use super::{NOBODY, needs_root};
+use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
+use crate::support::until;
+use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
+use nix::unistd::{Uid, chown, mkfifo};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+
+const SECRET: &str = "SECRET=of-root\n";
+/// A file that root opens, by the setting that names it.
+const SETTINGS: [&str; 6] = ["error_log", "pid", "access.log", "slowlog", "app_log", "env_file"];
+/// What the tenant puts there.
+const PUT: [&str; 5] = ["a link", "a link's link", "a hard link", "a FIFO", "a directory"];
+
+fn put(what: &str, place: &Path, precious: &Path) {
+    match what {
+        "a link" => symlink(precious, place).expect("symlink"),
+        "a link's link" => {
+            let between = place.with_extension("between");
+            symlink(precious, &between).expect("symlink");
+            symlink(&between, place).expect("symlink");
+        }
+        "a hard link" => fs::hard_link(precious, place).expect("link"),
+        "a FIFO" => mkfifo(place, Mode::from_bits_truncate(0o666)).expect("FIFO"),
+        _ => fs::create_dir(place).expect("mkdir"),
+    }
+    if what != "a hard link" && !what.contains("link") {
+        chown(place, Some(Uid::from_raw(NOBODY)), None).expect("chown");
+    }
+}
+
+/// A directory with root's file, and one of the tenant's.
+fn places() -> tempfile::TempDir {
+    let dir = directory();
+    let precious = dir.path().join("precious");
+    fs::write(&precious, SECRET).expect("write");
+    fs::set_permissions(&precious, fs::Permissions::from_mode(0o600)).expect("chmod");
+    let theirs = dir.path().join("theirs");
+    fs::create_dir(&theirs).expect("mkdir");
+    chown(&theirs, Some(Uid::from_raw(NOBODY)), None).expect("chown");
+    make_writable(&theirs);
+    dir
+}
+
+fn assert_untouched(dir: &Path, case: &str) {
+    let precious = dir.join("precious");
+    let known = fs::metadata(&precious).expect("stat");
+    assert_eq!(fs::read_to_string(&precious).expect("read"), SECRET, "{case}");
+    assert_eq!(
+        (known.mode() & 0o777, known.uid(), known.gid()),
+        (0o600, 0, 0),
+        "{case}"
+    );
+}
+
+fn configuration(dir: &Path, setting: &str) -> String {
+    let line = format!("{setting} = \"{}\"\n", dir.join("theirs/file").display());
+    let (global, own) = match setting {
+        "error_log" | "pid" => (line, String::new()),
+        "slowlog" => (
+            String::new(),
+            format!("{line}request_slowlog_timeout = \"60s\"\n"),
+        ),
+        _ => (String::new(), line),
+    };
+    let control = dir.join("control").display().to_string();
+    let settings = format!("user = \"nobody\"\npm = \"static\"\nmax_children = 1\nclear_env = false\n{own}");
+    let php = "runtime = \"php\"\nversion = \"8.2\"\npreloader = \"own\"\n";
+    format!(
+        "[global]\ncontrol = \"{control}\"\n{global}{}",
+        pool(dir, "app", &settings, php)
+    )
+}
+
+/// The pool answers, by its script or by 503, and does not know what is in root's file.
+fn assert_ignorant(daemon: &Daemon, case: &str) {
+    daemon.write("env.php", "<?php echo 'knows ', getenv('SECRET') ?: 'nothing';");
+    let said = daemon.get("app", "env.php").body();
+    let is_right =
+        said == "knows nothing" || case.starts_with("env_file") && said.starts_with("Service Unavailable");
+    assert!(is_right, "{case}: {said}\n{}", daemon.log());
+}
+
+#[test]
+fn what_a_tenant_puts_in_the_place_of_a_file_is_not_root_s_file_at_a_start() {
+    if needs_root() {
+        return;
+    }
+    for setting in SETTINGS {
+        for what in PUT {
+            let case = format!("{setting}: {what}");
+            let dir = places();
+            let path = dir.path();
+            put(what, &path.join("theirs/file"), &path.join("precious"));
+            fs::write(path.join("forkyard.toml"), configuration(path, setting)).expect("configuration");
+            let check = forkyard(&["check"], path).output().expect("forkyard");
+            assert_untouched(path, &case);
+            let daemon = Daemon::launch(path, forkyard(&["run"], path));
+            let is_up = until("ready, or the end", || {
+                let said = daemon.log();
+                let is_ready = said.contains("ready to handle connections");
+                let is_over = said.contains("ERROR") || said.contains("error:");
+                let answers = path.join("app.sock").exists() && setting == "error_log";
+                (is_ready || is_over || answers).then_some(is_ready || answers)
+            });
+            if is_up {
+                assert_ignorant(&daemon, &case);
+            } else {
+                assert!(daemon.log().contains("theirs/file"), "{case}\n{}", daemon.log());
+            }
+            assert_untouched(path, &format!("{case} {check:?}"));
+        }
+    }
+}
+
+/// The same, while the daemon runs: at a reload, and when logs are opened anew.
+#[test]
+fn what_a_tenant_puts_there_later_is_not_root_s_file_either() {
+    if needs_root() {
+        return;
+    }
+    for setting in SETTINGS {
+        for what in PUT {
+            let case = format!("{setting}: {what}");
+            let dir = places();
+            let path = dir.path();
+            let file = path.join("theirs/file");
+            if setting == "env_file" {
+                fs::write(&file, "OTHER=1\n").expect("write");
+            }
+            fs::write(path.join("forkyard.toml"), configuration(path, setting)).expect("configuration");
+            let daemon = Daemon::launch(path, forkyard(&["run"], path));
+            until("an answer", || {
+                let is_there = path.join("app.sock").exists();
+                is_there.then(|| assert_ignorant(&daemon, &case))
+            });
+            let _ = fs::remove_file(&file);
+            put(what, &file, &path.join("precious"));
+            daemon.signal(Signal::SIGUSR1);
+            for arguments in [
+                &["reopen-logs"][..],
+                &["reload"],
+                &["reload", "--all"],
+                &["status"],
+            ] {
+                let output = forkyard(arguments, path).output().expect("forkyard");
+                assert_untouched(path, &format!("{case} {arguments:?} {output:?}"));
+            }
+            assert_ignorant(&daemon, &case);
+            assert_untouched(path, &case);
+        }
+    }
+}
