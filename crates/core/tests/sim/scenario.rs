@@ -183,7 +183,7 @@ impl Scenario {
                 .map(|limit| limit * 2),
             stop_timeout,
             // Of some pools; nothing is drawn for it.
-            starts_from_disk: !self.preloaders && stop_timeout.as_millis() % 2 == 0,
+            starts_from_disk: !self.preloaders && self.refork_after == 0 && stop_timeout.as_millis() % 2 == 0,
             slow_timeout: (self.slow_logs && random.percent(60)).then(|| random.millis(50, 3_000)),
             preloader: (self.preloaders && random.percent(60) || self.refork_after > 0).then(|| {
                 PreloaderPolicy {
