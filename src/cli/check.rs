@@ -131,17 +131,21 @@ fn further(loaded: &Loaded, directory: &Path) -> Vec<Diagnostic> {
             remedy,
         ));
     }
-    for denied in owners::denied(&loaded.config.pools) {
-        let warning = diagnostic(
-            loaded,
-            denied.pool,
-            Severity::Warning,
-            denied.problem,
-            owners::REMEDY,
-        );
-        found.extend(warning.map(|warning| Diagnostic {
-            key: Some(denied.key.to_owned()),
-            ..warning
+    let denied = owners::denied(&loaded.config.pools).into_iter();
+    let denied = denied.map(|denied| (denied, owners::REMEDY));
+    let closed = owners::closed(&loaded.config.pools).into_iter();
+    let closed = closed.map(|closed| (closed, owners::CLOSED_REMEDY));
+    for (denied, remedy) in denied.chain(closed) {
+        let warning = diagnostic(loaded, denied.pool, Severity::Warning, denied.problem, remedy);
+        let listens = loaded.listens.get(&denied.pool.name);
+        found.extend(warning.map(|warning| {
+            Diagnostic {
+                key: Some(denied.key.to_owned()),
+                location: (listens.filter(|_| denied.key == "listen"))
+                    .unwrap_or(&warning.location)
+                    .clone(),
+                ..warning
+            }
         }));
     }
     found.extend(unit::stops_late(loaded));

@@ -187,8 +187,10 @@ fn show(mut status: Status, wanted: &StatusArguments) -> CommandOutcome {
                 table(&status, wanted.sort, columns, colour::is_wanted()) + &bounded(&jobs, columns)
             }
             (false, None) => {
-                let pools: Vec<String> = status.pools.iter().map(details).collect();
-                bounded(&pools.join("\n"), columns)
+                let trouble = super::last_reload::trouble(status.last_reload.as_ref());
+                let lines = trouble.map(|line| line + "\n").into_iter();
+                let all: Vec<String> = lines.chain(status.pools.iter().map(details)).collect();
+                bounded(&all.join("\n"), columns)
             }
         },
         errors: String::new(),

@@ -5,6 +5,7 @@ use super::EXIT_SOFTWARE;
 use super::control::{
     CommandOutcome, Daemon, EXIT_UNAVAILABLE, lost, printable, quick_socket, tell, unexpected,
 };
+use super::last_reload::trouble;
 use super::status::{remarks, state, waiting};
 use crate::config;
 use crate::control::client::{AskError, ask};
@@ -33,6 +34,9 @@ pub(super) struct Health {
     /// As --ready, and fail if a pool has all its workers busy and connections wait
     #[arg(long, group = "how")]
     busy: bool,
+    /// Fail for what is only a warning, too: the last reload was refused, or not done for all pools
+    #[arg(long)]
+    strict: bool,
     /// Look at this pool alone; may be given several times
     #[arg(long, value_name = "POOL", requires = "how")]
     pool: Vec<String>,
@@ -80,18 +84,21 @@ pub(super) fn ping(arguments: &Ping) -> ExitCode {
 
 /// Says whether all is as it is asked for.
 pub(super) fn health(arguments: &Health) -> ExitCode {
-    let mode = match answer(&arguments.daemon, Request::Ping {}) {
-        Ok(Answer::Pong { mode, .. }) => mode,
+    let (mode, warning) = match answer(&arguments.daemon, Request::Ping {}) {
+        Ok(Answer::Pong {
+            mode, last_reload, ..
+        }) => (mode, trouble(last_reload.as_ref())),
         other => return tell(unexpected(other)),
     };
+    let warned = |outcome: CommandOutcome| with_warning(outcome, warning, arguments.strict);
     if !arguments.ready && !arguments.busy {
-        return tell(success("the daemon answers\n".to_owned()));
+        return tell(warned(success("the daemon answers\n".to_owned())));
     }
     let status = match answer(&arguments.daemon, Request::Status {}) {
         Ok(Answer::Status(status)) => *status,
         other => return tell(unexpected(other)),
     };
-    tell(match problems(arguments, mode, &status) {
+    tell(warned(match problems(arguments, mode, &status) {
         Err(missing) => CommandOutcome {
             output: String::new(),
             errors: format!("forkyard: there is no pool {}\n", printable(&missing)),
@@ -103,7 +110,20 @@ pub(super) fn health(arguments: &Health) -> ExitCode {
             errors: problems.into_iter().map(|problem| problem + "\n").collect(),
             code: EXIT_UNWELL,
         },
-    })
+    }))
+}
+
+/// Says what is not as it should be, though the daemon serves; `is_wrong`: that is a failure.
+fn with_warning(outcome: CommandOutcome, warning: Option<String>, is_wrong: bool) -> CommandOutcome {
+    let Some(warning) = warning else {
+        return outcome;
+    };
+    let is_failure = outcome.code == 0 && is_wrong;
+    CommandOutcome {
+        output: if is_failure { String::new() } else { outcome.output },
+        errors: format!("{}warning: {warning}\n", outcome.errors),
+        code: if is_failure { EXIT_UNWELL } else { outcome.code },
+    }
 }
 
 /// What keeps requests from being sent here, a line each; `Err`: there is no pool of this name.

@@ -15,6 +15,7 @@ mod health;
 mod import;
 mod init;
 mod jobs;
+mod last_reload;
 mod metrics;
 mod overview;
 mod owners;

@@ -2,6 +2,7 @@
 
 use super::colour::{self, Hue};
 use super::control::printable;
+use super::last_reload;
 use super::skipped::problem;
 use super::status::{manager, mebibytes, or_none, remarks, seconds, state, waiting};
 use crate::control::protocol::{Pool, Status};
@@ -49,7 +50,12 @@ pub(super) fn table(status: &Status, sort: Sort, columns: Option<usize>, in_colo
         "forkyard {}, pid {}, {}",
         status.version, status.pid, status.config
     );
-    let mut lines: Vec<(String, Option<Stretch>)> = vec![(head, None), (String::new(), None)];
+    let mut lines: Vec<(String, Option<Stretch>)> = vec![(head, None)];
+    if let Some(last) = &status.last_reload {
+        let stretch = (!last.is_done()).then_some((0, usize::MAX, Hue::Bad));
+        lines.extend(last_reload::line(last).map(|line| (line, stretch)));
+    }
+    lines.push((String::new(), None));
     let mut pools: Vec<&Pool> = status.pools.iter().collect();
     pools.sort_by_key(|pool| Reverse(key(pool, sort)));
     let mut rows = vec![HEADS.map(str::to_owned)];
@@ -257,6 +263,7 @@ mod tests {
                 reasons: vec!["no TOML".to_owned()],
                 goes_on: false,
             }],
+            last_reload: None,
             jobs: None,
         }
     }
@@ -307,6 +314,7 @@ mod tests {
             config: "/etc/forkyard/forkyard.toml".to_owned(),
             pools,
             skipped: Vec::new(),
+            last_reload: None,
             jobs: None,
         };
         let shown = table(&status, Sort::Name, None, false);

@@ -1,4 +1,4 @@
-//! What a user who is not root can't do for the sockets of pools.
+//! What a user who is not root can't do for the sockets of pools, and sockets of root that no web server can connect to.
 
 use crate::config::{Address, Listen, Pool};
 use crate::sys::identity;
@@ -19,6 +19,43 @@ pub(super) struct Denied<'c> {
 
 /// What would be right.
 pub(super) const REMEDY: &str = "start forkyard as root, or name what belongs to this user";
+
+/// What would be right for a socket that only root can connect to.
+pub(super) const CLOSED_REMEDY: &str = "give it to the web server's user, with listen.owner = \"www-data\" for example, or set listen.group or listen.mode";
+/// Everybody may write to the socket's file, which is to connect (unix(7)).
+const WRITABLE_BY_ALL: u32 = 0o002;
+
+/// Sockets that only root, and members of its group, can connect to if this user starts the daemon.
+pub(super) fn closed(pools: &[Arc<Pool>]) -> Vec<Denied<'_>> {
+    if !identity::is_root() {
+        return Vec::new();
+    }
+    let found = pools.iter().filter(|pool| is_closed(&pool.listen));
+    found
+        .map(|pool| Denied {
+            pool,
+            key: "listen",
+            problem: format!(
+                "the socket is root's with mode {:04o}, and a web server that runs as another user can't connect",
+                pool.listen.mode
+            ),
+        })
+        .collect()
+}
+
+fn is_closed(listen: &Listen) -> bool {
+    let Listen {
+        address,
+        owner,
+        group,
+        mode,
+        acl_users,
+        acl_groups,
+        ..
+    } = listen;
+    let is_roots = owner.is_none() && group.is_none() && acl_users.is_empty() && acl_groups.is_empty();
+    matches!(address, Address::Unix(_)) && is_roots && mode & WRITABLE_BY_ALL == 0
+}
 
 /// What this user can't do. Root can do everything.
 pub(super) fn denied(pools: &[Arc<Pool>]) -> Vec<Denied<'_>> {

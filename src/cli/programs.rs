@@ -70,6 +70,7 @@ pub(super) mod tests {
             config: "f".to_owned(),
             pools: vec![pool],
             skipped: Vec::new(),
+            last_reload: None,
             jobs: None,
         }
     }

@@ -86,6 +86,7 @@ mod tests {
                 skipped(Some("a"), false),
                 skipped(None, false),
             ],
+            last_reload: None,
             jobs: None,
         };
         take_up(&mut status);

@@ -269,6 +269,10 @@ fn summary(pool: &Pool, text: &mut String) {
     });
     let exits: String = exits.collect();
     let _ = writeln!(text, "  workers made {}{exits}", counts.starts);
+    for refusals in &counts.refusals {
+        let words = printable(&refusals.words().to_string());
+        let _ = writeln!(text, "  scripts not run: {}, the last: {words}", refusals.count);
+    }
     super::programs::left(pool.orphans, text);
 }
 
@@ -450,6 +454,7 @@ pub(super) mod tests {
                 ..Pool::default()
             }],
             skipped: Vec::new(),
+            last_reload: None,
             jobs: None,
         }
     }

@@ -9,5 +9,7 @@ mod guests;
 mod session;
 
 pub use forkyard_protocol::control as protocol;
+pub use forkyard_protocol::last_reload;
+pub use forkyard_protocol::refusals;
 pub use guests::{Guests, MOST_GUESTS, owners_socket};
 pub use session::{Heard, MOST_SESSIONS, Session};

@@ -163,6 +163,7 @@ mod tests {
             pid: 1,
             version: "1".into(),
             mode: DaemonMode::Draining,
+            last_reload: None,
         };
         session.answer(&pong);
         assert_eq!(session.poll(now()), Heard::Request(Request::Status {}));

@@ -259,6 +259,7 @@ mod tests {
             descriptor_limit: Some((1024, 4096)),
             last_pool: 1,
             last_generation: 4,
+            last_reload: None,
             pools: vec![Pool {
                 id: 1,
                 name: "www".into(),

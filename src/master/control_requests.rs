@@ -1,8 +1,10 @@
 //! What requests over the control socket have the master do while it runs. A reload and an upgrade begin as with a signal
 //! (`signals.rs`); what concerns one pool or application is in `pool_requests.rs`.
 
+use super::executor::Rights;
 use super::reload_diff::ReloadScope;
 use super::run::Master;
+use crate::control::last_reload::ReloadCause;
 use crate::control::protocol::{Answer, DaemonMode, Request};
 use crate::router::messages::AdminRequest;
 use serde_json::Value;
@@ -51,6 +53,10 @@ impl Master {
                     Some(_) => DaemonMode::Ending,
                     None => self.mode,
                 },
+                last_reload: match rights {
+                    Rights::All => self.executor.reload.trouble().cloned(),
+                    Rights::Own(_) => None,
+                },
             }),
             Request::Drain { end } => {
                 self.drain(*end);
@@ -73,13 +79,12 @@ impl Master {
                 }
             },
             Request::Reload { all } => {
-                let extent = if *all {
-                    ReloadScope::All
-                } else {
-                    ReloadScope::Changed
+                let (extent, by) = match all {
+                    true => (ReloadScope::All, ReloadCause::CommandAll),
+                    false => (ReloadScope::Changed, ReloadCause::Command),
                 };
                 self.service.tell_reloading();
-                let result = self.reload(extent, Some(asker));
+                let result = self.reload(extent, by, Some(asker));
                 self.service.tell_ready();
                 result.err()
             }

@@ -120,7 +120,7 @@ impl Master {
         let (wanted, mut changes) = self.executor.prepare(config, ReloadScope::One(id))?;
         changes.kept.clear();
         changes.skipped.clear();
-        self.executor.begin_reload(changes, Vec::new(), asker);
+        self.executor.begin_reload(changes, Vec::new(), asker, None);
         self.tell(Event::Apply(wanted));
         Ok(())
     }
@@ -210,7 +210,7 @@ impl Master {
             Ok((wanted, mut changes)) => {
                 changes.skipped.retain(|one| !before.contains(one));
                 super::frontend::say_skipped(&changes.skipped);
-                self.executor.begin_reload(changes, Vec::new(), Some(asker));
+                self.executor.begin_reload(changes, Vec::new(), Some(asker), None);
                 self.tell(Event::Apply(wanted));
                 Ok(())
             }

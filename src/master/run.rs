@@ -9,6 +9,7 @@ use super::manager::Manager;
 use super::pool_requests::Expulsions;
 use super::reload_diff::ReloadScope;
 use super::service::Service;
+use crate::control::last_reload::ReloadCause;
 use crate::control::protocol::DaemonMode;
 use crate::handover::document::Stopping;
 use crate::sys::{self, clock};
@@ -89,7 +90,7 @@ impl Master {
             self.follow_lifecycle();
             if self.executor.take_changes() {
                 log::info!("files of pools have changed");
-                if let Err(answer) = self.reload(ReloadScope::Settings, None) {
+                if let Err(answer) = self.reload(ReloadScope::Settings, ReloadCause::Files, None) {
                     log::debug!("{answer:?}");
                 }
             }

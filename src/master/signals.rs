@@ -17,10 +17,11 @@ use super::lifecycle::{Asker, LifecycleAction, LifecycleCause};
 use super::reload_diff::ReloadScope;
 use super::run::Master;
 use crate::config::OnSigterm;
+use crate::control::last_reload::{LastReload, ReloadCause};
 use crate::control::protocol::{Answer, Complaint, DaemonMode};
 use crate::logs::Log;
-use crate::sys;
 use crate::sys::invocation::{self, Invocation};
+use crate::sys::{self, clock};
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
 impl Master {
@@ -45,7 +46,7 @@ impl Master {
                     if invocation::get().is_some_and(Invocation::is_replaced) {
                         self.upgrade(None);
                     } else {
-                        if let Err(answer) = self.reload(ReloadScope::Changed, None) {
+                        if let Err(answer) = self.reload(ReloadScope::Changed, ReloadCause::Signal, None) {
                             log::debug!("{answer:?}");
                         }
                         // The configuration is in force; new workers may not be warm yet, for which `forkyard reload` waits.
@@ -132,7 +133,7 @@ impl Master {
     /// An upgrade came to nothing.
     fn resume_service(&mut self) {
         self.executor.raise_routers();
-        if let Err(answer) = self.reload(ReloadScope::Changed, None) {
+        if let Err(answer) = self.reload(ReloadScope::Changed, ReloadCause::Upgrade, None) {
             log::debug!("{answer:?}");
         }
         self.service.tell_ready();
@@ -161,22 +162,23 @@ impl Master {
 
     /// Reads, checks and prepares the new configuration; whatever is wrong with it, the old one goes on, and the answer
     /// is given back. Otherwise `asker` is answered once the reload is done.
-    pub(super) fn reload(&mut self, extent: ReloadScope, asker: Option<u64>) -> Result<(), Answer> {
+    pub(super) fn reload(
+        &mut self,
+        extent: ReloadScope,
+        by: ReloadCause,
+        asker: Option<u64>,
+    ) -> Result<(), Answer> {
         if self.lifecycle.stopping().is_some() {
             let why = "the daemon is ending, its configuration is not reloaded";
             log::info!("{why}");
             return Err(Answer::refusal(why.to_owned()));
         }
         log::info!("Reloading in progress ...");
-        let refused = |errors| Answer::Error {
-            message: "the configuration is not reloaded, the old one stays in force".to_owned(),
-            errors,
-        };
         let config = match (self.read_config)() {
             Ok(config) => config,
             Err(errors) => {
                 log::error!("the configuration is not reloaded, the old one stays in force");
-                return Err(refused(errors));
+                return Err(self.refuse_reload(by, errors));
             }
         };
         let global = config.global.clone();
@@ -194,15 +196,24 @@ impl Master {
                 self.executor.set_jobs();
                 self.service.set_bulletin(global.systemd_interval);
                 say_skipped(&changes.skipped);
-                self.executor.begin_reload(changes, sockets, asker);
+                self.executor.begin_reload(changes, sockets, asker, Some(by));
                 self.tell(Event::Apply(wanted));
                 sys::heap::trim();
                 Ok(())
             }
             Err(error) => {
                 log::error!("the configuration is not reloaded, the old one stays in force: {error}");
-                Err(refused(vec![Complaint::text(error.to_string())]))
+                Err(self.refuse_reload(by, vec![Complaint::text(error.to_string())]))
             }
+        }
+    }
+
+    fn refuse_reload(&mut self, by: ReloadCause, errors: Vec<Complaint>) -> Answer {
+        self.executor
+            .remember_reload(LastReload::refused(clock::epoch_seconds(), by, &errors));
+        Answer::Error {
+            message: "the configuration is not reloaded, the old one stays in force".to_owned(),
+            errors,
         }
     }
 

@@ -10,6 +10,8 @@ use super::reload_plan::Changes;
 use super::run::{Master, system};
 use super::service::{Service, say_interval};
 use crate::config::{self, Config};
+use crate::control::last_reload::{LastReload, ReloadCause};
+use crate::control::protocol::Complaint;
 use crate::control::protocol::DaemonMode;
 use crate::handover::InheritedState;
 use crate::logs::Log;
@@ -66,7 +68,11 @@ pub(crate) fn run(
     process::forget_variables(&notify::VARIABLES);
     let names = crate::listen::fpm_variables();
     let (before, stored) = (inherited.config.clone(), inherited.stored.clone());
-    let stopping = inherited.document.as_ref().and_then(|document| document.stopping);
+    let document = inherited.document.as_ref();
+    let stopping = document.and_then(|document| document.stopping);
+    let reload_before = document.and_then(|document| document.last_reload.clone());
+    // The one before is kept while nothing else has been read since, or what was read can't be used.
+    let reload_before = reload_before.filter(|_| before.as_ref() == Some(&config));
     executor.orphans.daemon_stops = stopping.is_some();
     let adopted = executor.adopt(inherited, &config);
     process::forget_variables(&names.iter().map(String::as_str).collect::<Vec<_>>());
@@ -103,6 +109,9 @@ pub(crate) fn run(
             return Err(error);
         }
     };
+    if let Some(last) = reload_before {
+        executor.remember_reload(last);
+    }
     say_skipped(&changes.skipped);
     executor.set_jobs();
     title::set(&title);
@@ -152,10 +161,20 @@ fn open(
     is_adopted: bool,
 ) -> Result<(Wanted, Changes), RunError> {
     let (control, pid_file) = (config.global.control.clone(), config.global.pid.clone());
+    let by = match is_adopted {
+        true => ReloadCause::Takeover,
+        false => ReloadCause::Start,
+    };
     let opened = match (executor.prepare(config, ReloadScope::All), before) {
-        (Ok(opened), _) => opened,
+        (Ok(opened), _) => {
+            let last = LastReload::applied(clock::epoch_seconds(), by, &opened.1.skipped);
+            executor.remember_reload(last);
+            opened
+        }
         (Err(error), Some(before)) => {
             log::error!("the configuration can't be applied, the one before it stays in force: {error}");
+            let errors = [Complaint::text(error.to_string())];
+            executor.remember_reload(LastReload::refused(clock::epoch_seconds(), by, &errors));
             executor
                 .prepare(before, ReloadScope::All)
                 .map_err(RunError::Apply)?

@@ -472,3 +472,50 @@ fn what_can_not_be_had_at_the_start_is_told_with_a_remedy() {
         );
     }
 }
+
+/// A socket of root's that nobody was given: a web server could not connect.
+#[test]
+fn a_socket_of_roots_without_an_owner_is_a_warning() {
+    let dir = directory();
+    let path = dir.path();
+    let warned = "the socket is root's with mode 0660, and a web server that runs as another user can't connect; give it to \
+                  the web server's user, with listen.owner = \"www-data\" for example, or set listen.group or listen.mode\n";
+    for (attributes, is_closed) in [
+        ("", true),
+        (", mode = \"0600\"", true),
+        (", mode = \"0666\"", false),
+        (", owner = \"www-data\"", false),
+        (", group = \"www-data\"", false),
+        (", acl_users = [\"www-data\"]", false),
+        (", acl_groups = [\"www-data\"]", false),
+    ] {
+        let listen = format!(
+            "listen = {{ address = \"{}/www.sock\"{attributes} }}\n",
+            path.display()
+        );
+        let text = php_pool(path, &format!("{listen}{ONDEMAND}"), "");
+        let (code, said) = check(path, &text, &[]);
+        let warned = warned.replace(
+            "0660",
+            if attributes.contains("0600") {
+                "0600"
+            } else {
+                "0660"
+            },
+        );
+        let line = if is_root() { "3:12" } else { "2:12" };
+        let is_told = said.contains(&format!(
+            "forkyard.toml:{line}: warning: [pool www] listen: {warned}"
+        ));
+        assert_eq!(
+            (code, is_told),
+            (Some(0), is_closed && is_root()),
+            "{attributes}: {said}"
+        );
+        let (code, _) = check(path, &text, &["--strict"]);
+        assert!(!is_root() || (code == Some(0)) != is_closed, "{attributes}");
+    }
+    let text = php_pool(path, &format!("listen = \"127.0.0.1:9\"\n{ONDEMAND}"), "");
+    let (_, said) = check(path, &text, &[]);
+    assert!(!said.contains("warning"), "{said}");
+}

@@ -47,6 +47,7 @@ mod starts;
 mod storm;
 mod syscalls;
 mod terminate;
+mod unrun;
 mod upgrade;
 mod web_servers;
 mod zygote;

@@ -226,14 +226,17 @@ fn assert_risen(before: &Samples, after: &Samples) {
 fn assert_documented(samples: &Samples) {
     let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/status.md"))
         .expect("document");
-    let is_of_a_pool =
-        |name: &&str| name.starts_with("forkyard_pool_") || name.starts_with("forkyard_daemon_");
+    let is_of_a_pool = |name: &&str| {
+        let kinds = ["forkyard_pool_", "forkyard_daemon_", "forkyard_last_reload_"];
+        kinds.iter().any(|kind| name.starts_with(kind))
+    };
     let rows = text.lines().filter(|line| line.starts_with("| `forkyard_"));
     let documented: BTreeSet<&str> = rows.flat_map(|row| row.split('`')).filter(is_of_a_pool).collect();
     let names = samples.keys().filter_map(|key| key.split('{').next());
-    // No worker has ended yet, none of these pools has workers that serve several requests at a time, and none boots once.
+    // No worker has ended yet, no script was refused, none of these pools has workers that serve several requests at a time, and none boots once.
     let names = names.chain([
         "forkyard_pool_worker_exits_total",
+        "forkyard_pool_scripts_not_run_total",
         "forkyard_pool_requests_in_flight",
         "forkyard_pool_idle_streams",
         "forkyard_pool_boot_info",

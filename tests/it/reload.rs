@@ -1,6 +1,7 @@
 //! Reload: clients do not notice it, and a wrong configuration changes nothing.
 
 mod held;
+mod last;
 mod opcache;
 pub(super) mod proof;
 mod trials;

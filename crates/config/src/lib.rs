@@ -81,4 +81,6 @@ pub struct Loaded {
     pub warnings: Vec<Diagnostic>,
     /// Where the pools say what they run, by the pools' names.
     pub locations: HashMap<String, Location>,
+    /// Where they say where they listen.
+    pub listens: HashMap<String, Location>,
 }

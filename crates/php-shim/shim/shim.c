@@ -373,6 +373,9 @@ static void run_script(void)
     if (php_fopen_primary_script(&file) == FAILURE) {
         int reason = errno;
         say_formatted(FORKYARD_SHIM_ERROR, "Unable to open primary script: %s (%s)", path, strerror(reason));
+        if (REQUEST() && worker.unopened) {
+            worker.unopened(REQUEST(), path, reason == EPERM);
+        }
         if (reason == EACCES) {
             refuse(403, "Access denied.\n");
         } else {

@@ -13,7 +13,7 @@
 #include "forkyard.h"
 
 /* Grows with every change of this file. */
-#define FORKYARD_SHIM_VERSION 12
+#define FORKYARD_SHIM_VERSION 13
 
 /* How an ini value is set: the numbers are PHP's own. */
 enum forkyard_shim_mode {
@@ -64,6 +64,8 @@ struct forkyard_shim_worker {
     uint8_t (*may_set)(const char *name);
     /* A response code that the script set when the headers were gone: php-fpm's access log has that one. */
     void (*later_status)(forkyard_request *request, uint32_t status);
+    /* The request's script could not be opened; forbidden: by open_basedir. */
+    void (*unopened)(forkyard_request *request, const char *path, uint8_t forbidden);
     /* A line for the daemon's log. */
     void (*log)(int level, const char *text, size_t length);
     uint32_t log_limit;    /* a message to an error log is cut to fit into a line of this length, bytes */

@@ -17,7 +17,7 @@ use std::ptr::{self, NonNull};
 use library::{Library, build_of, memory_file};
 
 /// FORKYARD_SHIM_VERSION.
-const SHIM_VERSION: u32 = 12;
+const SHIM_VERSION: u32 = 13;
 
 /// Ini values set in this mode can be changed by scripts.
 pub(crate) const USER: c_int = 1;
@@ -107,6 +107,7 @@ pub(crate) struct Worker {
     pub(crate) status: unsafe extern "C" fn(*const c_void, *mut c_char, usize) -> usize,
     pub(crate) may_set: Option<unsafe extern "C" fn(*const c_char) -> u8>,
     pub(crate) later_status: unsafe extern "C" fn(*mut c_void, u32),
+    pub(crate) unopened: unsafe extern "C" fn(*mut c_void, *const c_char, u8),
     pub(crate) log: unsafe extern "C" fn(c_int, *const c_char, usize),
     pub(crate) log_limit: u32,
     pub(crate) log_level: u8,

@@ -11,7 +11,7 @@ use forkyard_worker::runtime::php::request_settings::{Rule, Verdict};
 use forkyard_worker::runtime::php::script::{self, FileSystem, Rules, Script};
 use forkyard_worker::runtime::php::status;
 use forkyard_worker::runtime::within::Within;
-use forkyard_worker::worker::{Request, Runtime, Settings};
+use forkyard_worker::worker::{RefusalCause, Request, Runtime, Settings, Unrun};
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, PoisonError};
@@ -50,6 +50,7 @@ impl<'p> PhpRuntime<'p> {
             status: write_status,
             may_set: ask_rule(&settings.pool).then_some(may_set),
             later_status,
+            unopened,
             log: write_log,
             log_limit: u32::try_from(settings.log_limit).unwrap_or(u32::MAX),
             log_level: settings.log_level as u8,
@@ -240,9 +241,41 @@ impl Runtime for PhpRuntime<'_> {
                 }
             }
         }
-        let description = describe(request.params(), script, self.denial(request.params(), script));
+        let denied = self.denial(request.params(), script);
+        if denied != RUNS || script.path.is_none() {
+            if let Some(unrun) = unrun(request.params(), script, denied) {
+                request.refuse_script(&unrun);
+            }
+        }
+        let description = describe(request.params(), script, denied);
         // SAFETY: the description points into the parameters, which nothing changes meanwhile.
         unsafe { self.serve(request, &description) };
+    }
+}
+
+/// Why no script is run for a request; `None`: it is no request that names one, or PHP's part says it.
+fn unrun(params: &Params, script: Script, denied: u8) -> Option<Unrun> {
+    params.get(b"REQUEST_METHOD")?;
+    let text = |name: &[u8]| script::text(params, name);
+    let named = script.path.and_then(text);
+    let uri = || {
+        text(b"REQUEST_URI")
+            .or_else(|| text(b"SCRIPT_NAME"))
+            .unwrap_or_default()
+    };
+    let sent = [
+        b"ORIG_SCRIPT_FILENAME".as_slice(),
+        b"SCRIPT_FILENAME",
+        b"PATH_TRANSLATED",
+    ];
+    match (denied, named) {
+        (ZERO_BYTE, _) => None,
+        (WRONG_ENDING, Some(path)) if !path.is_empty() => Some(Unrun::new(RefusalCause::Ending, path)),
+        (ELSEWHERE, Some(path)) => Some(Unrun::new(RefusalCause::Outside, path)),
+        _ => match sent.into_iter().filter_map(text).find(|path| !path.is_empty()) {
+            Some(path) => Some(Unrun::look(path, text(b"DOCUMENT_ROOT"))),
+            None => Some(Unrun::new(RefusalCause::Unnamed, uri())),
+        },
     }
 }
 
@@ -350,6 +383,21 @@ unsafe extern "C" fn later_status(request: *mut c_void, status: u32) {
     if let Ok(status) = u16::try_from(status) {
         request.log_status(status);
     }
+}
+
+/// A script could not be opened; the shim's `unopened`.
+///
+/// # Safety
+/// `request` is the handle of a request that is being served, `path` is a C string.
+unsafe extern "C" fn unopened(request: *mut c_void, path: *const c_char, forbidden: u8) {
+    // SAFETY: as in `write_status`, and the caller's promise.
+    let (request, path) = unsafe { (&mut *request.cast::<Request<'_>>(), CStr::from_ptr(path)) };
+    let root = request.params().get(b"DOCUMENT_ROOT").map(<[u8]>::to_vec);
+    let unrun = match forbidden {
+        0 => Unrun::look(path.to_bytes(), root.as_deref()),
+        _ => Unrun::new(RefusalCause::Outside, path.to_bytes()),
+    };
+    request.refuse_script(&unrun);
 }
 
 /// # Safety

@@ -2,6 +2,7 @@
 
 use crate::counters::PoolCounters;
 use crate::jobs::Stats;
+use crate::last_reload::LastReload;
 use crate::skipped::Skipped;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -150,6 +151,9 @@ pub enum Answer {
         /// Whether new requests are to be sent here.
         #[serde(default)]
         mode: DaemonMode,
+        /// The last reload, if the configuration that is written is not in force since; owners of applications are not told.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        last_reload: Option<LastReload>,
     },
     Status(Box<Status>),
     /// Why an application could not be started.
@@ -250,6 +254,9 @@ pub struct Status {
     /// Pools that can't be had as they are written; some may go on as they were.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<Skipped>,
+    /// When the configuration was read last, and what became of that; owners of applications are not told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_reload: Option<LastReload>,
     /// Background jobs, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jobs: Option<Box<JobsStatus>>,

@@ -3,6 +3,7 @@
 //! A scoreboard begins at zero with its generation. What it has counted is added to the pool's counters when the generation ends, so
 //! that no number of a pool ever falls.
 
+use crate::refusals::Refusals;
 use serde::{Deserialize, Serialize};
 
 /// The counts of a pool.
@@ -25,6 +26,9 @@ pub struct PoolCounters {
     pub gone_cpu_us: u64,
     /// Workers that ended, by cause.
     pub exits: Vec<Exits>,
+    /// Requests whose script was not run, by cause.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refusals: Vec<Refusals>,
 }
 
 /// How many workers ended alike.
@@ -145,6 +149,17 @@ impl PoolCounters {
         self.queue_max = self.queue_max.max(other.queue_max);
         for exits in &other.exits {
             self.add_exits(exits);
+        }
+        self.add_refusals(&other.refusals);
+    }
+
+    /// Adds requests whose script was not run.
+    pub fn add_refusals(&mut self, others: &[Refusals]) {
+        for other in others {
+            match self.refusals.binary_search_by_key(&other.cause, |it| it.cause) {
+                Ok(at) => self.refusals[at].add(other),
+                Err(at) => self.refusals.insert(at, other.clone()),
+            }
         }
     }
 

@@ -5,7 +5,7 @@
 //! * [`preloader`]: master and preloader. [`stack`]: what a preloader says of its workers' memory.
 //! * [`channel`]: router and worker.
 //! * [`inspector`]: router or master, and the inspector of directories.
-//! * [`control`]: the daemon and the clients that command it. [`skipped`], [`counters`]: what its answers and the
+//! * [`control`]: the daemon and the clients that command it. [`skipped`], [`counters`], [`last_reload`], [`refusals`]: what its answers and the
 //!   document have in common.
 //! * [`keeper`]: a master and its keeper.
 //! * [`upgrade`]: `forkyard dev` and workers, of a WebSocket.
@@ -20,7 +20,9 @@ pub mod handover;
 pub mod inspector;
 pub mod jobs;
 pub mod keeper;
+pub mod last_reload;
 pub mod preloader;
+pub mod refusals;
 pub mod skipped;
 pub mod stack;
 pub mod startup;

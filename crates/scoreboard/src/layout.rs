@@ -5,6 +5,8 @@ pub const HEADER_PAGES: usize = 1;
 
 /// Words of the header page, all written by the master.
 pub mod header {
+    use forkyard_protocol::refusals::CAUSES;
+
     /// Bit 32: a worker that takes up work always tells the master; bits 0..32: it tells when fewer than this many
     /// workers stay idle. One word, so that it is read and written at once.
     pub const NOTIFY: usize = 0;
@@ -28,6 +30,11 @@ pub mod header {
     pub const PAST_MAX_MEMORY: usize = 9;
     /// What workers whose slots have been given up were put back: how often, nanoseconds, pages.
     pub const PAST_REWOUND: usize = 10;
+    /// By cause, requests whose script was not run by workers whose slots have been given up; of those of all workers, how many
+    /// the log has told; and when it has told that last, monotonic nanoseconds.
+    pub const PAST_REFUSED: usize = 16;
+    pub const PAST_REFUSED_TOLD: usize = PAST_REFUSED + CAUSES;
+    pub const PAST_REFUSED_SINCE: usize = PAST_REFUSED_TOLD + CAUSES;
     /// First word of the bits that tell workers to retire, one bit per slot.
     pub const RETIRE: usize = 64;
     /// First word of the bits that say which slots are in use, one bit per slot.
@@ -40,6 +47,8 @@ pub mod header {
 
 /// Words of a slot's page, all written by its worker.
 pub mod slot {
+    use forkyard_protocol::refusals::CAUSES;
+
     /// Sequence number: odd while the other words are being changed.
     pub const SEQUENCE: usize = 0;
     /// The stage's number. Stored and loaded with sequential consistency.
@@ -93,6 +102,17 @@ pub mod slot {
     pub const SAID_FULL: usize = REWOUND + REWOUND_WORDS;
     /// Who has sent the signal that ends the worker, as [`Sent::from_words`](crate::sys::sender::Sent::from_words) reads it.
     pub const SENDER: usize = SAID_FULL + 1;
+    /// By cause, requests whose script was not run.
+    pub const REFUSED: usize = SENDER + crate::sys::sender::WORDS;
+    /// Of those of all workers, how many the log had told when this one told it last; and when that was, monotonic nanoseconds.
+    pub const REFUSED_TOLD: usize = REFUSED + CAUSES;
+    pub const REFUSED_SINCE: usize = REFUSED_TOLD + CAUSES;
+    /// Of the last of each cause: when it was (seconds since 1970, 32 bits), and the lengths (12 bits each) of its path and of the
+    /// part of that which the cause is about.
+    pub const REFUSED_LAST: usize = REFUSED_SINCE + CAUSES;
+    /// Its path, and the room for that, bytes.
+    pub const REFUSED_PATHS: usize = REFUSED_LAST + CAUSES;
+    pub const REFUSED_ROOM: usize = 64;
     /// The texts' first words and room, bytes: method, URI, query, script, user.
     pub const TEXTS: [(usize, usize); 5] = [(16, 32), (20, 1024), (148, 1024), (276, 1024), (404, 128)];
 }
@@ -101,6 +121,7 @@ pub mod slot {
 mod tests {
     use super::*;
     use crate::sys::shm::PAGE_WORDS;
+    use forkyard_protocol::refusals::CAUSES;
 
     #[test]
     fn texts_lie_in_the_page_and_apart() {
@@ -109,7 +130,8 @@ mod tests {
             assert!(first >= end && bytes % 8 == 0 && bytes < 4096);
             end = first + bytes / 8;
         }
-        assert!(end <= slot::PROGRAM && slot::SENDER + crate::sys::sender::WORDS <= PAGE_WORDS);
+        assert!(end <= slot::PROGRAM && slot::REFUSED_PATHS + CAUSES * slot::REFUSED_ROOM / 8 <= PAGE_WORDS);
+        const { assert!(header::PAST_REFUSED_SINCE + CAUSES <= header::RETIRE) };
         const { assert!(header::USED >= header::RETIRE + header::BITS_WORDS) };
         const { assert!(header::USED + header::BITS_WORDS <= PAGE_WORDS) };
     }

@@ -10,6 +10,7 @@ mod effects;
 pub mod header;
 pub mod layout;
 pub mod load;
+pub mod refusals;
 pub mod slot_reader;
 pub mod slot_writer;
 pub mod stage;

@@ -3,8 +3,10 @@
 use super::counters::ExitCause;
 use super::layout::slot;
 use super::load::Load;
+use super::refusals;
 use super::stage::RequestStage;
 use crate::tick::Tick;
+use forkyard_protocol::refusals::RefusalCause;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// What is shown of out-of-band work: the method by which Passenger asks for it.
@@ -133,6 +135,25 @@ impl<'a> SlotWriter<'a> {
     /// The worker has said in the log that all workers are full.
     pub fn said_full(&self, now: Tick) {
         self.words[slot::SAID_FULL].store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// A script was not run. `at`: the cause is about so many bytes of its path.
+    pub fn refused(&self, cause: RefusalCause, epoch_seconds: u64, path: &[u8], at: Option<usize>) {
+        let (meta, text) = refusals::encode(epoch_seconds, path, at);
+        self.write(|w| {
+            for (index, word) in (refusals::first_of(cause)..).zip(text) {
+                w.set(index, word);
+            }
+            w.set(slot::REFUSED_LAST + cause.index(), meta);
+            let count = slot::REFUSED + cause.index();
+            w.set(count, w.get(count).saturating_add(1));
+        });
+    }
+
+    /// The worker has told in the log of so many requests of all workers whose script was not run.
+    pub fn told_refused(&self, cause: RefusalCause, now: Tick, count: u64) {
+        self.words[slot::REFUSED_TOLD + cause.index()].store(count, Ordering::Relaxed);
+        self.words[slot::REFUSED_SINCE + cause.index()].store(now.as_nanos(), Ordering::Relaxed);
     }
 
     /// A request was taken up while others are under way: it is counted and not shown.

@@ -75,6 +75,11 @@ pub fn own_user() -> u32 {
     Uid::effective().as_raw()
 }
 
+/// The effective group of this process.
+pub fn own_group() -> u32 {
+    Gid::effective().as_raw()
+}
+
 fn find_user(user: &str) -> Result<Option<Account>> {
     match user.parse::<u32>() {
         Ok(uid) => accounts::numbered(uid),

@@ -3,7 +3,9 @@
 use super::MetricKind::{Counter, Gauge};
 use super::{Family, Labels, Row, families, labelled, seconds, with};
 use crate::cli::status::{manager, signal_name, state};
+use crate::control::last_reload::LastReload;
 use crate::control::protocol::{Boot, Generation, Pool, RewoundTotals, Status};
+use crate::control::refusals::Refusals;
 use crate::scoreboard::counters::{ExitCause, Exits};
 
 /// All families.
@@ -11,6 +13,9 @@ pub(super) fn families_of(status: &Status) -> Vec<Family> {
     let pools = labelled(status);
     let daemon = [(vec![("version", status.version.clone())], status)];
     let all = [(Labels::new(), status)];
+    let reloads: Vec<(Labels, &LastReload)> = (status.last_reload.iter())
+        .map(|last| (Labels::new(), last))
+        .collect();
     let described: Vec<(Labels, &Pool)> = pools
         .iter()
         .map(|(labels, pool)| {
@@ -24,11 +29,13 @@ pub(super) fn families_of(status: &Status) -> Vec<Family> {
     let families = [
         families("daemon", DAEMON_INFO, &daemon),
         families("daemon", DAEMON, &all),
+        families("last_reload", RELOAD, &reloads),
         families("pool", INFO, &described),
         families("pool", BOOT_INFO, &modes(&pools)),
         families("pool", POOL, &pools),
         families("pool", WORKERS, &workers(&pools)),
         families("pool", EXITS, &exits(&pools)),
+        families("pool", REFUSALS, &refusals(&pools)),
     ];
     families.into_iter().flatten().collect()
 }
@@ -47,6 +54,21 @@ const DAEMON: &[Row<Status>] = &[
         Gauge,
         "Pools that have errors and are skipped, or go on with the settings that they had.",
         |it| Some(it.skipped.len() as f64),
+    ),
+];
+
+const RELOAD: &[Row<LastReload>] = &[
+    (
+        "successful",
+        Gauge,
+        "Whether the last reload, or the start, brought the configuration into force for all pools.",
+        |it| Some(f64::from(u8::from(it.is_done()))),
+    ),
+    (
+        "timestamp_seconds",
+        Gauge,
+        "When that was over, seconds since 1970.",
+        |it| Some(it.time as f64),
     ),
 ];
 
@@ -233,6 +255,13 @@ const EXITS: &[Row<Exits>] = &[(
     |it| Some(it.count as f64),
 )];
 
+const REFUSALS: &[Row<Refusals>] = &[(
+    "scripts_not_run",
+    Counter,
+    "Requests whose script was not run, by cause.",
+    |it| Some(it.count as f64),
+)];
+
 fn serving(pool: &Pool) -> Option<&Generation> {
     pool.generations.iter().find(|it| it.state == "serving")
 }
@@ -281,6 +310,14 @@ fn workers(pools: &[(Labels, &Pool)]) -> Vec<(Labels, u32)> {
         }
     }
     all
+}
+
+fn refusals<'p>(pools: &[(Labels, &'p Pool)]) -> Vec<(Labels, &'p Refusals)> {
+    let all = pools.iter().flat_map(|(labels, pool)| {
+        let of_pool = pool.counts.refusals.iter();
+        of_pool.map(move |it| (with(labels, "cause", it.cause.name()), it))
+    });
+    all.collect()
 }
 
 fn exits<'p>(pools: &[(Labels, &'p Pool)]) -> Vec<(Labels, &'p Exits)> {

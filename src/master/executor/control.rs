@@ -114,7 +114,7 @@ impl Executor {
         let is_same = now.is_some() && now == wanted.as_ref();
         if now == wanted.as_ref() && !is_lost {
             return (listener.zip(wanted)).map_or(Ok(()), |(listener, address)| {
-                listener.adjust(&private(address, mode))
+                listener.adjust(&private(address, mode), None)
             });
         }
         let listener = match wanted {

@@ -5,7 +5,7 @@ use super::generation::Generation;
 use crate::master::event::{Exit, GenerationId, PoolId, WorkerId};
 use crate::master::exit_causes::cause;
 use crate::scoreboard::counters::{ExitCause, PoolCounters};
-use crate::scoreboard::slot_reader;
+use crate::scoreboard::{refusals, slot_reader};
 use crate::sys::rewind::Unrewindable;
 use std::collections::HashMap;
 
@@ -118,14 +118,15 @@ impl Pools {
                 .as_ref()?
                 .board;
             let page = board.slot(worker.slot as usize)?;
-            Some(slot_reader::leaving(page))
+            Some((slot_reader::leaving(page), refusals::of_slot(page)))
         });
-        let (said, reason) = said.unwrap_or_default();
+        let ((said, reason), refused) = said.unwrap_or_default();
         let (cause, code) = cause(told.map(|(told, _)| told), exit, said);
         let reason = reason.filter(|_| cause == ExitCause::NotPutBack);
         let reason = reason.and_then(|reason| Unrewindable::NAMES.get(usize::from(reason)).copied());
         if let Some(counters) = self.tally_of_worker(id) {
             counters.count_exit(cause, code, reason);
+            counters.add_refusals(&refused);
         }
     }
 

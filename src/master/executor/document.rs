@@ -36,6 +36,7 @@ impl Executor {
             descriptor_limit: self.context.descriptor_limit,
             last_pool: self.pools.last_pool,
             last_generation: self.pools.last_generation,
+            last_reload: self.reload.last.clone(),
             pools,
             generations,
         }
@@ -47,6 +48,7 @@ impl Executor {
             stopping,
             last_pool: self.pools.last_pool,
             last_generation: self.pools.last_generation,
+            last_reload: self.reload.last.clone(),
             ..Changes::default()
         };
         let mut stale_pools = stale.pools.clone();

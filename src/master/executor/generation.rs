@@ -340,6 +340,7 @@ impl Generation {
             );
             header::raise(words, field::PAST_MAX_QUEUE, entry.max_queue);
             header::raise(words, field::PAST_MAX_MEMORY, entry.max_memory);
+            crate::scoreboard::refusals::keep(words, page);
             let rewound =
                 crate::scoreboard::slot_reader::rewound(page, crate::scoreboard::layout::slot::REWOUND);
             for (index, more) in rewound.into_iter().enumerate() {

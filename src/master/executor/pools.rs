@@ -136,7 +136,7 @@ impl Executor {
         let sockets = self.named_sockets();
         match self.prepare(self.reload.config.clone(), ReloadScope::All) {
             Ok((wanted, changes)) => {
-                self.begin_reload(changes, sockets, None);
+                self.begin_reload(changes, sockets, None, None);
                 self.context.happened.push_back(Event::Apply(wanted));
             }
             Err(error) => log::error!("the old processes stay: {error}"),
@@ -346,14 +346,14 @@ impl Pools {
         context: &mut Context,
         handover: &mut Handover,
         id: PoolId,
-        wanted: Option<&Listen>,
+        (before, wanted): (Option<&Listen>, Option<&Listen>),
         opened: Option<Listener>,
     ) {
         let Some(pool) = self.by_id.get_mut(&id) else {
             return;
         };
         if let (Some(wanted), None, Some(open)) = (wanted, &opened, &pool.http) {
-            if let Err(error) = open.adjust(wanted) {
+            if let Err(error) = open.adjust(wanted, before) {
                 log::error!(
                     "[pool {}] the HTTP socket keeps its old attributes: {error}",
                     pool.name

@@ -263,11 +263,12 @@ impl Executor {
         let status_listen = settings.pool.status_listen.as_deref();
         self.set_reporter(pool, &name, status_listen, sockets.status);
         let http_listen = settings.pool.http_listen.as_deref();
+        let before = self.reload.pool(&name).and_then(|it| it.http_listen.as_deref());
         self.pools.set_http(
             &mut self.context,
             &mut self.handover,
             pool,
-            http_listen,
+            (before, http_listen),
             sockets.http,
         );
         self.set_router(pool, &settings.pool, extent);

@@ -4,6 +4,7 @@
 use super::generation::Generation;
 use super::{Executor, starts};
 use crate::config::{Application, Config, Pool};
+use crate::control::last_reload::{LastReload, ReloadCause};
 use crate::control::protocol::Answer;
 use crate::listen::Listener;
 use crate::master::action::Fact;
@@ -34,6 +35,8 @@ pub(in crate::master) struct Reload {
     positions: HashMap<String, usize>,
     /// What PHP was started from at the daemon's start or its last reload.
     pub(super) starts: starts::Starts,
+    /// When the configuration was read last, and what became of that.
+    pub(super) last: Option<LastReload>,
     /// The last reload, as long as it is not done.
     pub(super) under_way: Option<UnderWay>,
     /// How often a configuration was prepared.
@@ -82,6 +85,8 @@ pub(super) struct UnderWay {
     sockets: Vec<NamedSocket>,
     /// The client that waits for the result.
     asker: Option<u64>,
+    /// Why the configuration was read; nothing where pools were replaced by the one in force.
+    by: Option<ReloadCause>,
 }
 
 /// A listening socket: its descriptor, and what php-fpm calls it.
@@ -126,6 +131,7 @@ impl Executor {
         changes: Changes,
         sockets: Vec<NamedSocket>,
         asker: Option<u64>,
+        by: Option<ReloadCause>,
     ) {
         if let Some(asker) = self.reload.under_way.take().and_then(|reload| reload.asker) {
             self.answer(
@@ -143,7 +149,14 @@ impl Executor {
             progress: ReloadProgress::new(changes),
             sockets,
             asker,
+            by,
         });
+    }
+
+    /// Keeps what became of a reload, for the status and for the next master.
+    pub(in crate::master) fn remember_reload(&mut self, last: LastReload) {
+        self.reload.last = Some(last);
+        self.handover.last_reload_changed();
     }
 
     /// The listening sockets of all pools, in the order in which the configuration has them.
@@ -271,6 +284,9 @@ impl Executor {
         if self.context.speaks_as_fpm && report.failed.is_empty() {
             say_as_fpm(&reload.sockets, self.reload.config.global.systemd_interval);
         }
+        if let Some(by) = reload.by {
+            self.remember_reload(LastReload::over(clock::epoch_seconds(), by, &report));
+        }
         if let Some(asker) = reload.asker {
             self.answer(asker, &Answer::Reloaded(Box::new(report)));
         }
@@ -288,6 +304,7 @@ impl Reload {
             positions: positions(&config),
             config,
             starts: starts::Starts::default(),
+            last: None,
             under_way: None,
             count: 0,
             asked: BTreeMap::new(),
@@ -304,6 +321,11 @@ impl Reload {
     /// A pool of the configuration in force.
     pub(super) fn pool(&self, name: &str) -> Option<&Arc<Pool>> {
         self.config.pools.get(*self.positions.get(name)?)
+    }
+
+    /// The last reload, if what is written is not in force since.
+    pub(in crate::master) fn trouble(&self) -> Option<&LastReload> {
+        self.last.as_ref().filter(|last| !last.is_done())
     }
 
     pub(super) fn is_reloading(&self) -> bool {

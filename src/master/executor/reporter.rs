@@ -77,7 +77,8 @@ impl Executor {
             self.helpers
                 .reporter_step(&mut self.context, &self.pools, pool, HelperAction::Idle);
         } else if let Some(reporter) = self.helpers.reporters.get(&pool) {
-            if let Err(error) = reporter.listener.adjust(wanted) {
+            let before = self.reload.pool(name).and_then(|it| it.status_listen.as_deref());
+            if let Err(error) = reporter.listener.adjust(wanted, before) {
                 log::error!("[pool {name}] the status socket keeps its old attributes: {error}");
             }
         }

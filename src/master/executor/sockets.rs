@@ -171,13 +171,15 @@ impl Pools {
 
     /// A socket that is kept follows the new configuration as far as an open one can.
     pub(super) fn adjust_listener(&self, reload: &Reload, id: PoolId, wanted: &Pool) {
-        let before = reload.pool(&wanted.name);
-        if before.is_some_and(|before| before.listen == wanted.listen) {
-            return;
-        }
         let listener = self.by_id.get(&id).and_then(|pool| pool.listener.as_ref());
         let Some(listener) = listener else { return };
-        if let Err(error) = listener.adjust(&wanted.listen) {
+        let before = reload.pool(&wanted.name);
+        let is_unchanged = before.is_some_and(|before| before.listen == wanted.listen);
+        // What somebody else has changed of the file is left as it is, unless nobody could connect.
+        if is_unchanged && !listener.is_for_root_alone() {
+            return;
+        }
+        if let Err(error) = listener.adjust(&wanted.listen, before.map(|before| &before.listen)) {
             log::error!(
                 "[pool {}] the socket keeps its old attributes: {error}",
                 wanted.name

@@ -10,11 +10,13 @@ use std::collections::BTreeSet;
 pub(super) struct Stale {
     pub(super) pools: BTreeSet<PoolId>,
     pub(super) generations: BTreeSet<GenerationId>,
+    /// There was a reload.
+    pub(super) last_reload: bool,
 }
 
 impl Stale {
     pub(super) fn is_empty(&self) -> bool {
-        self.pools.is_empty() && self.generations.is_empty()
+        self.pools.is_empty() && self.generations.is_empty() && !self.last_reload
     }
 
     pub(super) fn pool(&mut self, id: PoolId) {
@@ -38,6 +40,13 @@ impl Handover {
     pub(super) fn generation_changed(&mut self, id: GenerationId) {
         if let Some(store) = &mut self.fd_store {
             store.stale.generation(id);
+        }
+    }
+
+    /// There was another reload than the document says.
+    pub(super) fn last_reload_changed(&mut self) {
+        if let Some(store) = &mut self.fd_store {
+            store.stale.last_reload = true;
         }
     }
 

@@ -89,6 +89,7 @@ impl Executor {
             config: self.reload.config.path.display().to_string(),
             pools,
             skipped: self.reload.config.skipped.clone(),
+            last_reload: self.reload.last.clone(),
             jobs: self.jobs_status(),
         }
     }
@@ -337,6 +338,10 @@ fn boot(generation: &Generation) -> Option<protocol::Boot> {
 /// Why a socket can't be reached.
 fn unreachable(listener: &Listener) -> Option<String> {
     match listener.state() {
+        ListenerState::Open if listener.is_for_root_alone() => Some(
+            "it can't be reached: its file lets nobody connect but root; set listen.owner or listen.mode, then reload"
+                .to_owned(),
+        ),
         ListenerState::Open => None,
         ListenerState::FileGone => Some("it can't be reached: its file is gone; a reload binds the socket again".to_owned()),
         ListenerState::FileTaken => Some(

@@ -4,7 +4,7 @@ use super::Pools;
 use super::generation::Generation;
 use crate::scoreboard::counters::PoolCounters;
 use crate::scoreboard::layout::{header as field, slot};
-use crate::scoreboard::{RequestStage, header, slot_reader};
+use crate::scoreboard::{RequestStage, header, refusals, slot_reader};
 
 /// Sums over all pools.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -61,6 +61,7 @@ impl Generation {
                 continue;
             }
             counts.queue_max = counts.queue_max.max(slot_reader::word(page, slot::MAX_QUEUE));
+            counts.add_refusals(&refusals::of_slot(page));
             let requests = slot_reader::word(page, slot::REQUESTS);
             counts.requests = counts.requests.saturating_add(requests);
             match slot_reader::stage(page) {

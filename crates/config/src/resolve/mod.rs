@@ -97,17 +97,26 @@ pub(super) fn control_socket(bytes: &[u8], path: &Path, world: &dyn World) -> Op
 fn finish(resolved: Option<Resolved>, diagnostics: Diagnostics) -> Result<Loaded, Errors> {
     let diagnostics = diagnostics.into_sorted();
     match resolved {
-        Some((config, locations)) => Ok(Loaded {
+        Some(Resolved {
+            config,
+            locations,
+            listens,
+        }) => Ok(Loaded {
             config,
             warnings: diagnostics,
             locations,
+            listens,
         }),
         None => Err(Errors { diagnostics }),
     }
 }
 
-/// A configuration, and where its pools say what they run.
-type Resolved = (Config, HashMap<String, Location>);
+/// A configuration, and where its pools say what they run and where they listen.
+struct Resolved {
+    config: Config,
+    locations: HashMap<String, Location>,
+    listens: HashMap<String, Location>,
+}
 
 fn resolve(
     text: &str,
@@ -144,7 +153,16 @@ fn resolve(
     config.included = skip::included(&mentions);
     let location = |text: &PoolText| (text.name.clone(), text.runtime_location().clone());
     let locations = texts.iter().map(location).collect();
-    skip::leave_out(&mut config, &mentions, diagnostics).then_some((config, locations))
+    let listen = |text: &PoolText| {
+        let written = listen::written(&text.draft)?;
+        Some((text.name.clone(), written.location.clone()))
+    };
+    let listens = texts.iter().filter_map(listen).collect();
+    skip::leave_out(&mut config, &mentions, diagnostics).then_some(Resolved {
+        config,
+        locations,
+        listens,
+    })
 }
 
 /// The configuration that drafts make; pools that break a rule are not in it. `None`: php-fpm would not start.

@@ -5,7 +5,7 @@ use crate::config::{Address, Listen};
 use crate::remedy;
 use crate::sys::entry::HeldEntry;
 use crate::sys::file::{Held, is_missing_support};
-use crate::sys::identity::{find_group, find_owner};
+use crate::sys::identity::{find_group, find_owner, own_group, own_user};
 use crate::sys::{self, acl, process, socket};
 use nix::errno::Errno;
 use nix::sys::socket::{
@@ -22,6 +22,9 @@ use std::time::{Duration, Instant};
 
 /// How long a full backlog is watched for its owner to show signs of life before the address is called taken.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Bits of a file's mode: its group or everybody may write, which is to connect (unix(7)).
+const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// An open listening socket.
 #[derive(Debug)]
@@ -230,17 +233,29 @@ impl Listener {
         }
     }
 
+    /// Whether the socket's file lets nobody connect but root.
+    pub fn is_for_root_alone(&self) -> bool {
+        let (Address::Unix(path), Some(file)) = (&self.address, self.file) else {
+            return false;
+        };
+        // With an access control list, the group's bits are its mask (acl(5)).
+        std::fs::symlink_metadata(path).is_ok_and(|data| {
+            (data.dev(), data.ino()) == file && data.uid() == 0 && data.mode() & WRITABLE_BY_OTHERS == 0
+        })
+    }
+
     /// Device and inode of a unix socket's file, if it was made by this daemon.
     pub fn file(&self) -> Option<(u64, u64)> {
         self.file
     }
 
     /// Gives an open socket the attributes of a new configuration: backlog, and a unix socket's mode, owner and list of
-    /// users. Where the name leads to something else by now, that is left alone.
+    /// users. An owner or group that it had by the configuration `before` is taken back. Where the name leads to something
+    /// else by now, that is left alone.
     ///
     /// # Errors
     /// The socket's file is another by now, or can't be changed.
-    pub fn adjust(&self, listen: &Listen) -> Result<(), ListenError> {
+    pub fn adjust(&self, listen: &Listen, before: Option<&Listen>) -> Result<(), ListenError> {
         if let (Address::Unix(path), Some(file)) = (&self.address, self.file) {
             let held = Held::open(path)?;
             if held.socket_identity() != Some(file) {
@@ -254,6 +269,7 @@ impl Listener {
                 acl::remove(held.as_fd(), held.subject())?;
                 held.change_mode(listen.mode)?;
             }
+            take_back_owner(&held, listen, before)?;
         }
         // listen(2) on a listening socket changes its backlog and nothing else.
         Ok(socket::listen(&self.socket, listen.backlog, "")?)
@@ -341,17 +357,38 @@ fn set_list(held: &Held, listen: &Listen) -> Result<(), ListenError> {
 
 /// A list of users or groups takes the place of owner and group, as in php-fpm.
 fn set_owner(held: &Held, listen: &Listen) -> Result<(), ListenError> {
+    match wanted_owner(listen)? {
+        (None, None) => Ok(()),
+        (uid, gid) => Ok(held.change_owner(uid, gid)?),
+    }
+}
+
+/// User and group that a socket is to be given.
+fn wanted_owner(listen: &Listen) -> Result<(Option<u32>, Option<u32>), ListenError> {
     if has_list(listen) {
-        return Ok(());
+        return Ok((None, None));
     }
     let owner = listen.owner.as_deref().map(find_owner).transpose()?;
     let group = listen.group.as_deref().map(find_group).transpose()?;
     let uid = owner.map(|(uid, _)| uid);
-    let gid = group.or(owner.and_then(|(_, primary)| primary));
-    if uid.is_none() && gid.is_none() {
+    Ok((uid, group.or(owner.and_then(|(_, primary)| primary))))
+}
+
+/// What the configuration before gave the socket to and this one does not: it becomes this process' own, as it would be if
+/// it were bound now.
+fn take_back_owner(held: &Held, listen: &Listen, before: Option<&Listen>) -> Result<(), ListenError> {
+    let Some(before) = before.filter(|before| !has_list(before)) else {
         return Ok(());
+    };
+    let (uid, gid) = wanted_owner(listen)?;
+    let had_owner = before.owner.is_some();
+    let had_group = had_owner || before.group.is_some();
+    let own_user = (had_owner && uid.is_none()).then(own_user);
+    let own_group = (had_group && gid.is_none()).then(own_group);
+    match (own_user, own_group) {
+        (None, None) => Ok(()),
+        (uid, gid) => Ok(held.change_owner(uid, gid)?),
     }
-    Ok(held.change_owner(uid, gid)?)
 }
 
 /// Removes a stale socket; refuses a live one.

@@ -2,6 +2,7 @@
 //! worker would do nothing else.
 
 use super::document::{Document, Generation, Pool, Stopping};
+use crate::last_reload::LastReload;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -9,10 +10,12 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Changes {
-    /// As in [`Document`]; these three are said each time.
+    /// As in [`Document`]; these four are said each time.
     pub stopping: Option<Stopping>,
     pub last_pool: u32,
     pub last_generation: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_reload: Option<LastReload>,
     /// Pools in place of those of the same numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<Pool>,
@@ -49,6 +52,7 @@ impl Document {
     pub fn with(self, changes: Vec<Changes>) -> Document {
         let Some(last) = changes.last() else { return self };
         let (stopping, last_pool, last_generation) = (last.stopping, last.last_pool, last.last_generation);
+        let last_reload = last.last_reload.clone();
         let numbered = self.pools.into_iter().map(|pool| (pool.id, pool));
         let mut pools: BTreeMap<u32, Pool> = numbered.collect();
         let numbered = self.generations.into_iter().map(|it| (it.id, it));
@@ -67,6 +71,7 @@ impl Document {
             stopping,
             last_pool,
             last_generation,
+            last_reload,
             pools: pools.into_values().collect(),
             generations: generations.into_values().collect(),
             ..self
@@ -117,6 +122,7 @@ mod tests {
             descriptor_limit: None,
             last_pool: 2,
             last_generation: 2,
+            last_reload: None,
             pools: vec![pool(1, 1), pool(2, 2)],
             generations: vec![generation(1, false), generation(2, false)],
         }
@@ -127,6 +133,7 @@ mod tests {
         let first = Changes {
             last_pool: 3,
             last_generation: 4,
+            last_reload: None,
             pools: vec![pool(3, 3), pool(1, 4)],
             generations: vec![generation(4, false)],
             pools_gone: vec![2],
@@ -137,6 +144,7 @@ mod tests {
             stopping: Some(Stopping::Finish),
             last_pool: 3,
             last_generation: 4,
+            last_reload: None,
             generations: vec![generation(1, true)],
             ..Changes::default()
         };
@@ -163,6 +171,7 @@ mod tests {
     fn a_newer_whole_one_takes_the_place_of_an_older_one_and_its_changes() {
         let change = Changes {
             last_generation: 9,
+            last_reload: None,
             ..Changes::default()
         };
         let mut older = frame::encode(5, &whole().encode());

@@ -5,6 +5,7 @@
 use super::changes::Changes;
 use crate::address::Address;
 use crate::counters::PoolCounters;
+use crate::last_reload::LastReload;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -29,6 +30,9 @@ pub struct Document {
     /// The last numbers that were given to a pool and a generation.
     pub last_pool: u32,
     pub last_generation: u32,
+    /// When the configuration was read last, and what became of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_reload: Option<LastReload>,
     /// The pools that are open.
     pub pools: Vec<Pool>,
     /// The generations that have, or had, a process.

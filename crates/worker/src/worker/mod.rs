@@ -40,6 +40,7 @@ pub mod service_order;
 pub mod snapshot;
 pub(crate) mod timeout_response;
 mod transfer;
+mod unrun;
 
 pub use crate::master::pool_restart::RestartReason;
 pub use crate::tick::Tick;
@@ -49,6 +50,7 @@ pub use backend::{Backend, BackendStage, BackendState, BackendStatus};
 pub use begin::{EXIT_SOFTWARE, begin, begin_concurrent};
 pub use concurrent::{Concurrent, Event, OWN, Piece, Records, Sent, Threads, When, Wish, is_of_worker};
 pub use context::{ContextError, GenerationContext, Settings, WorkerContext, needs_entrance};
+pub use forkyard_protocol::refusals::RefusalCause;
 pub(crate) use process_settings::PATH;
 pub use process_settings::{
     ProcessSettingsError, apply_environment, apply_process_settings, apply_process_settings_in_child,
@@ -62,6 +64,7 @@ pub use restart_file::RestartMark;
 pub use rewound::CARRIED;
 pub use run::{Worker, run};
 pub use timeout_response::install_handlers;
+pub use unrun::Unrun;
 
 /// How requests are answered.
 pub trait Runtime {

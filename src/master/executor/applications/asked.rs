@@ -398,6 +398,7 @@ impl Applications {
     fn leave_own(&self, status: &mut Status, uid: u32) {
         status.config.clear();
         status.skipped.clear();
+        status.last_reload = None;
         status.pools.retain(|pool| pool.applications.is_some());
         for pool in &mut status.pools {
             pool.generations.clear();

@@ -38,7 +38,8 @@ impl Cgi {
         let target = match target::find(script, root, request.params()) {
             Ok(target) => target,
             Err(none) => {
-                log::warn!("{none}");
+                let unrun = none.unrun(request.params());
+                request.refuse_script(&unrun);
                 let status = none.status();
                 return refuse(request, status, "", &none.to_string(), &status[4..]);
             }

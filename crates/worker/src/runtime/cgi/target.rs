@@ -1,5 +1,6 @@
 //! Which program answers a request, and what is left of the path for it.
 
+use crate::worker::{RefusalCause, Unrun};
 use fastcgi::Params;
 use std::ffi::OsStr;
 use std::fmt;
@@ -38,6 +39,25 @@ impl NoTarget {
         match self {
             NoTarget::Unnamed | NoTarget::Missing(_) => "404 Not Found",
             NoTarget::NotExecutable(_) | NoTarget::Outside(_) | NoTarget::Unreadable(..) => "403 Forbidden",
+        }
+    }
+}
+
+impl NoTarget {
+    /// The same as it is counted and told.
+    pub(super) fn unrun(&self, params: &Params) -> Unrun {
+        let param = |name: &str| params.get(name.as_bytes());
+        let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
+        match self {
+            NoTarget::Unnamed => {
+                let uri = param("REQUEST_URI").or_else(|| param("SCRIPT_NAME"));
+                Unrun::new(RefusalCause::Unnamed, uri.unwrap_or_default())
+            }
+            NoTarget::Missing(path) | NoTarget::Unreadable(path, _) => {
+                Unrun::look(&bytes(path), param("DOCUMENT_ROOT"))
+            }
+            NoTarget::NotExecutable(path) => Unrun::new(RefusalCause::NotExecutable, &bytes(path)),
+            NoTarget::Outside(path) => Unrun::new(RefusalCause::Outside, &bytes(path)),
         }
     }
 }

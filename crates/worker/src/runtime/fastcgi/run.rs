@@ -12,7 +12,7 @@ use crate::spawn::effects::own_account;
 use crate::spawn::plan::{Account, Kind, Plan};
 use crate::sys::Error;
 use crate::sys::process::Ended;
-use crate::worker::{Backend, ClientGone, Request, Runtime};
+use crate::worker::{Backend, ClientGone, RefusalCause, Request, Runtime, Unrun};
 use fastcgi::ProtocolStatus;
 use std::ffi::{CString, OsString};
 use std::os::fd::{AsFd, OwnedFd};
@@ -142,10 +142,8 @@ impl FastCgi {
     fn serve(&mut self, request: &mut Request<'_>) -> Result<(), ClientGone> {
         if self.is_elsewhere(request) {
             let why = "the script is outside application.script_root";
-            log::warn!(
-                "{}: {why}",
-                String::from_utf8_lossy(request.param(b"SCRIPT_FILENAME"))
-            );
+            let unrun = Unrun::new(RefusalCause::Outside, request.param(b"SCRIPT_FILENAME"));
+            request.refuse_script(&unrun);
             return refuse(request, "403 Forbidden", "", why, "Access denied.");
         }
         let limit = self.settings.abort_timeout;

@@ -1,0 +1,166 @@
+//! Requests whose script was not run: how many, why, and which was the last.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The requests that were refused for one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Refusals {
+    pub cause: RefusalCause,
+    pub count: u64,
+    /// When the last one was, seconds since 1970.
+    pub time: u64,
+    /// What that one asked for, perhaps without its end; where it named no script, its URI.
+    pub path: String,
+    /// The part of the path that the cause is about: the directory that is closed, or the root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
+}
+
+/// Why a script is not run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefusalCause {
+    /// There is none.
+    Missing,
+    /// It is outside of the root that it has to be below, or the web server's root is not there for the pool.
+    Outside,
+    /// The pool's user may not go there, or not read it.
+    Closed,
+    /// The web server names none.
+    Unnamed,
+    /// Its name has an ending that is not to be run.
+    Ending,
+    /// It is no file that can be executed.
+    NotExecutable,
+}
+
+/// How many causes there are.
+pub const CAUSES: usize = 6;
+
+const ALL: [RefusalCause; CAUSES] = [
+    RefusalCause::Missing,
+    RefusalCause::Outside,
+    RefusalCause::Closed,
+    RefusalCause::Unnamed,
+    RefusalCause::Ending,
+    RefusalCause::NotExecutable,
+];
+
+impl RefusalCause {
+    /// All of them; each is at its [`RefusalCause::index`].
+    pub fn all() -> [RefusalCause; CAUSES] {
+        ALL
+    }
+
+    /// Its name, as in the status.
+    pub fn name(self) -> &'static str {
+        match self {
+            RefusalCause::Missing => "missing",
+            RefusalCause::Outside => "outside",
+            RefusalCause::Closed => "closed",
+            RefusalCause::Unnamed => "unnamed",
+            RefusalCause::Ending => "ending",
+            RefusalCause::NotExecutable => "not_executable",
+        }
+    }
+
+    /// Its place among all.
+    pub fn index(self) -> usize {
+        ALL.iter().position(|cause| *cause == self).unwrap_or_default()
+    }
+}
+
+/// What is said of a script that is not run.
+#[derive(Debug, Clone, Copy)]
+pub struct Words<'a> {
+    pub cause: RefusalCause,
+    pub path: &'a str,
+    pub at: Option<&'a str>,
+}
+
+impl fmt::Display for Words<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path;
+        match (self.cause, self.at) {
+            (RefusalCause::Missing, _) => write!(f, "{path} does not exist"),
+            (RefusalCause::Outside, Some(root)) => write!(
+                f,
+                "{path}: the web server's root {root} is not there for this pool; in a container or with chroot, root is to be \
+                 the path inside it"
+            ),
+            (RefusalCause::Outside, None) => write!(
+                f,
+                "{path} lies outside application.root, application.script_root or open_basedir"
+            ),
+            (RefusalCause::Closed, Some(directory)) if directory != path => write!(
+                f,
+                "{path}: the pool's user can't search the directory {directory}, or one that it leads to; chmod o+x it, or run the pool as a user who may"
+            ),
+            (RefusalCause::Closed, _) => write!(f, "{path} can't be read by the pool's user"),
+            (RefusalCause::Unnamed, _) => write!(
+                f,
+                "the web server names no script: let it send SCRIPT_FILENAME (nginx: include fastcgi.conf, not fastcgi_params), \
+                 or set application.script; the URI is {path:?}"
+            ),
+            (RefusalCause::Ending, _) => write!(
+                f,
+                "{path} has an ending that is not run: see limit_extensions (security.limit_extensions)"
+            ),
+            (RefusalCause::NotExecutable, _) => write!(f, "{path} is not an executable file: chmod +x it"),
+        }
+    }
+}
+
+impl Refusals {
+    /// What is said of the last.
+    pub fn words(&self) -> Words<'_> {
+        Words {
+            cause: self.cause,
+            path: &self.path,
+            at: self.at.as_deref(),
+        }
+    }
+
+    /// Adds others with the same cause; the later one is the last.
+    pub fn add(&mut self, other: &Refusals) {
+        let count = self.count.saturating_add(other.count);
+        if other.time >= self.time {
+            *self = other.clone();
+        }
+        self.count = count;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_has_one_name_and_one_place() {
+        for (index, cause) in RefusalCause::all().into_iter().enumerate() {
+            assert_eq!(cause.index(), index);
+            assert_eq!(
+                serde_json::to_string(&cause).unwrap(),
+                format!("\"{}\"", cause.name())
+            );
+        }
+    }
+
+    #[test]
+    fn the_later_one_is_the_last() {
+        let one = |time: u64, path: &str| Refusals {
+            cause: RefusalCause::Missing,
+            count: 2,
+            time,
+            path: path.to_owned(),
+            at: None,
+        };
+        let mut sum = one(5, "/a");
+        sum.add(&one(4, "/b"));
+        assert_eq!((sum.count, sum.path.as_str()), (4, "/a"));
+        sum.add(&one(6, "/c"));
+        assert_eq!((sum.count, sum.time, sum.path.as_str()), (6, 6, "/c"));
+    }
+}

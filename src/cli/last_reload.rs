@@ -1,0 +1,51 @@
+//! What became of the last reload, as people read it.
+
+use super::control::printable;
+use crate::control::last_reload::{LastReload, ReloadCause};
+use crate::sys::clock::format_local_time;
+
+/// The last reload in a line; nothing of a start at which all went well.
+pub(super) fn line(last: &LastReload) -> Option<String> {
+    if last.by == ReloadCause::Start && last.is_done() {
+        return None;
+    }
+    let time = format_local_time(last.time, "%Y-%m-%d %H:%M:%S");
+    let time = String::from_utf8_lossy(&time);
+    let what = format!("{time} {}: {}", last.by.in_words(), last.result.in_words());
+    let why = last.error.as_ref().map(|error| format!(": {error}"));
+    Some(printable(&format!(
+        "last reload {what}{}",
+        why.unwrap_or_default()
+    )))
+}
+
+/// The same of one that did not bring the configuration that is written into force.
+pub(super) fn trouble(last: Option<&LastReload>) -> Option<String> {
+    last.filter(|last| !last.is_done()).and_then(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::protocol::Complaint;
+
+    #[test]
+    fn a_start_that_went_well_is_not_told() {
+        let applied = |by| LastReload::applied(0, by, &[]);
+        assert_eq!(line(&applied(ReloadCause::Start)), None);
+        let done = line(&applied(ReloadCause::Signal)).expect("a line");
+        assert!(
+            done.starts_with("last reload 19") && done.ends_with(" by SIGUSR2: done"),
+            "{done}"
+        );
+        assert_eq!(trouble(Some(&applied(ReloadCause::Signal))), None);
+        let refused = LastReload::refused(0, ReloadCause::CommandAll, &[Complaint::text("a\u{1b}:1: x")]);
+        let told = trouble(Some(&refused)).expect("a line");
+        assert!(
+            told.ends_with(
+                " by forkyard reload --all: refused, the old configuration stays in force: a?:1: x"
+            ),
+            "{told}"
+        );
+    }
+}

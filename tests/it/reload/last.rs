@@ -1,0 +1,317 @@
+//! What became of the last reload is known afterwards, and what a reload changes of sockets that are there.
+
+use crate::it::security::NOBODY;
+use crate::it::upgrade;
+use crate::skip::needs_root;
+use crate::support::daemon::{Daemon, directory, forkyard, make_writable, php_pool};
+use crate::support::{is_root, until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
+
+fn configure(dir: &Path, settings: &str) -> String {
+    let global = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+    global + &php_pool(dir, &format!("{STATIC}{settings}"), "")
+}
+
+/// The exit code, and all that it says.
+fn said_by(command: &mut Command) -> (Option<i32>, String) {
+    let output = command.output().expect("forkyard");
+    let both = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&both).into_owned())
+}
+
+fn said(daemon: &Daemon, arguments: &[&str]) -> (Option<i32>, String) {
+    said_by(&mut forkyard(arguments, &daemon.dir))
+}
+
+fn write(daemon: &Daemon, text: &str) {
+    fs::write(daemon.dir.join("forkyard.toml"), text).expect("configuration");
+}
+
+/// The last reload, as JSON.
+fn last(daemon: &Daemon) -> serde_json::Value {
+    let socket = daemon.dir.join("control.sock");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
+    command.args(["status", "--json", "--socket"]).arg(socket);
+    let output = command.output().expect("forkyard");
+    let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    status["last_reload"].clone()
+}
+
+fn wait_for_last(daemon: &Daemon, by: &str, result: &str) -> serde_json::Value {
+    until(&format!("a reload by {by}: {result}"), || {
+        let last = last(daemon);
+        (last["by"] == by && last["result"] == result).then_some(last)
+    })
+}
+
+/// Starts as root, or as a user who is not.
+fn start(as_root: bool) -> Daemon {
+    let dir = directory();
+    let path = dir.path().to_owned();
+    make_writable(&path);
+    let text = configure(&path, "");
+    let text = if as_root {
+        text
+    } else {
+        text.replace("user = \"www-data\"\n", "")
+    };
+    fs::write(path.join("forkyard.toml"), text).expect("configuration");
+    let mut command = forkyard(&["run"], &path);
+    if is_root() && !as_root {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let mut daemon = Daemon::launch(&path, command);
+    daemon.keep(dir);
+    daemon.wait_for("ready to handle connections");
+    daemon
+}
+
+/// However it is asked for, by root and by others: status, numbers and health know of it afterwards.
+#[test]
+fn what_became_of_the_last_reload_is_known() {
+    let users = if is_root() { &[true, false][..] } else { &[false] };
+    for as_root in users {
+        let daemon = start(*as_root);
+        daemon.wait_for_workers("www", 1);
+        assert_eq!(
+            (&last(&daemon)["by"], &last(&daemon)["result"]),
+            (&"start".into(), &"done".into())
+        );
+        let good = fs::read_to_string(daemon.dir.join("forkyard.toml")).expect("configuration");
+        let bad = good.replace("max_children = 1", "max_children = -1");
+        let line = 1 + bad
+            .lines()
+            .position(|line| line == "max_children = -1")
+            .expect("a line");
+        let place = format!("forkyard.toml:{line}:");
+        for (how, by) in [
+            (None, "signal"),
+            (Some(&["reload"][..]), "command"),
+            (Some(&["reload", "--all"][..]), "command-all"),
+        ] {
+            let case = format!("{by}, as root: {as_root}");
+            let reload = || match how {
+                None => daemon.signal(Signal::SIGUSR2),
+                Some(arguments) => drop(said(&daemon, arguments)),
+            };
+            write(&daemon, &bad);
+            reload();
+            let refused = wait_for_last(&daemon, by, "refused");
+            let error = refused["error"].as_str().unwrap_or_default();
+            assert!(
+                error.contains(&place) && error.contains("max_children"),
+                "{case}: {refused}"
+            );
+            let now = std::time::UNIX_EPOCH.elapsed().expect("a time").as_secs();
+            let time = refused["time"].as_u64().expect("a time");
+            assert!(time <= now && now - time < 300, "{case}: {refused}");
+            let told = format!(": refused, the old configuration stays in force: {error}\n");
+            for (arguments, code) in [
+                (&["health"][..], 0),
+                (&["health", "--ready"], 0),
+                (&["health", "--strict"], 1),
+                (&["health", "--ready", "--strict"], 1),
+                (&["health", "--busy", "--strict"], 1),
+            ] {
+                let (given, text) = said(&daemon, arguments);
+                assert_eq!(given, Some(code), "{case} {arguments:?}: {text}");
+                assert!(
+                    text.contains("\nwarning: last reload ") == (code == 0)
+                        && text.contains("warning: last reload ")
+                        && text.contains(&told),
+                    "{case} {arguments:?}: {text}"
+                );
+            }
+            for arguments in [&["status"][..], &["status", "www"]] {
+                let (_, text) = said(&daemon, arguments);
+                assert!(text.contains(&told), "{case}: {text}");
+            }
+            let (_, numbers) = said(&daemon, &["status", "--metrics"]);
+            assert!(
+                numbers.contains("\nforkyard_last_reload_successful{} 0\n")
+                    && numbers.contains("\nforkyard_last_reload_timestamp_seconds{} "),
+                "{case}: {numbers}"
+            );
+
+            write(&daemon, &good);
+            reload();
+            let done = wait_for_last(&daemon, by, "done");
+            assert!(
+                done["time"].as_u64() >= Some(time) && done["error"].is_null(),
+                "{case}: {done}"
+            );
+            let (code, text) = said(&daemon, &["health", "--ready", "--strict"]);
+            assert_eq!((code, text.as_str()), (Some(0), "ready\n"), "{case}");
+            let (_, table) = said(&daemon, &["status"]);
+            assert!(
+                table.contains("\nlast reload ") && table.contains(": done\n\n"),
+                "{case}: {table}"
+            );
+            let (_, numbers) = said(&daemon, &["status", "--metrics=prometheus"]);
+            assert!(
+                numbers.contains("\nforkyard_last_reload_successful{} 1\n"),
+                "{case}: {numbers}"
+            );
+        }
+        // It can be read, and a pool of it can't be opened.
+        let taken = daemon.write("taken", "");
+        let other = good.replace("[pool.www", "[pool.b").replace("www.sock", "taken");
+        let (_, other) = other.split_once("[pool.b]\n").expect("a pool");
+        write(&daemon, &format!("{good}[pool.b]\n{other}"));
+        daemon.signal(Signal::SIGUSR2);
+        let refused = wait_for_last(&daemon, "signal", "refused");
+        let error = refused["error"].as_str().unwrap_or_default();
+        assert!(
+            error.contains(&taken.display().to_string()) && error.contains("is no socket"),
+            "{refused}"
+        );
+    }
+}
+
+/// A pool whose new workers don't come up.
+#[test]
+fn a_reload_that_is_not_done_for_all_pools_is_known() {
+    let daemon = Daemon::start(|dir| configure(dir, ""));
+    daemon.wait_for_workers("www", 1);
+    let broken = configure(&daemon.dir, "").replace(
+        "[pool.www.application]\n",
+        &format!(
+            "[pool.www.application]\nphp_admin_value = {{ \"opcache.preload\" = \"{}/none.php\" }}\npreloader = \"own\"\n",
+            daemon.dir.display()
+        ),
+    );
+    write(&daemon, &broken);
+    assert_ne!(said(&daemon, &["reload"]).0, Some(0));
+    let incomplete = wait_for_last(&daemon, "command", "incomplete");
+    let error = incomplete["error"].as_str().unwrap_or_default();
+    assert!(error.starts_with("[pool www]: "), "{incomplete}");
+    let (code, text) = said(&daemon, &["health", "--strict"]);
+    assert!(
+        code == Some(1) && text.contains("not done for all pools: [pool www]: "),
+        "{text}"
+    );
+}
+
+/// A master that takes over knows what the one before did: after an upgrade, and after a kill with a configuration that was
+/// refused.
+#[test]
+fn the_next_master_knows_the_last_reload() {
+    let dir = directory();
+    let path = dir.path().to_owned();
+    make_writable(&path);
+    fs::write(path.join("forkyard.toml"), configure(&path, "")).expect("configuration");
+    upgrade::install(&path);
+    let mut command = Command::new(upgrade::program(&path));
+    command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
+    let daemon = Daemon::launch(&path, command);
+    daemon.wait_for("ready to handle connections");
+    daemon.wait_for_workers("www", 1);
+    assert_eq!(said(&daemon, &["reload"]).0, Some(0));
+    let before = wait_for_last(&daemon, "command", "done");
+    upgrade::install(&path);
+    daemon.signal(Signal::SIGUSR2);
+    daemon.wait_for_count("ready to handle connections", 2);
+    until("the next master", || (last(&daemon) == before).then_some(()));
+    // Another configuration is another matter.
+    write(&daemon, &configure(&path, "max_requests = 7\n"));
+    upgrade::install(&path);
+    daemon.signal(Signal::SIGUSR2);
+    daemon.wait_for_count("ready to handle connections", 3);
+    wait_for_last(&daemon, "takeover", "done");
+
+    let daemon = Daemon::start_kept(|dir| configure(dir, ""));
+    let master = daemon.kept_master();
+    write(&daemon, "nonsense");
+    kill(Pid::from_raw(master as i32), Signal::SIGUSR2).expect("kill");
+    let before = wait_for_last(&daemon, "signal", "refused");
+    kill(Pid::from_raw(master as i32), Signal::SIGKILL).expect("kill");
+    daemon.next_kept_master(master);
+    daemon.wait_for_count("ready to handle connections", 2);
+    until("the next master", || (last(&daemon) == before).then_some(()));
+}
+
+fn owner(path: &Path) -> (u32, u32, u32) {
+    let data = fs::metadata(path).expect("a socket");
+    (data.uid(), data.gid(), data.mode() & 0o777)
+}
+
+/// The sockets that are there become root's again.
+#[test]
+fn an_owner_that_a_reload_takes_away_is_taken_from_the_socket() {
+    if needs_root() {
+        return;
+    }
+    let given = "owner = \"www-data\"";
+    let configured = |dir: &Path, attributes: &str| {
+        let listen = |name: &str| format!("{{ address = \"{}/{name}.sock\"{attributes} }}", dir.display());
+        configure(
+            dir,
+            &format!(
+                "listen = {}\nuser = \"www-data\"\nstatus_path = \"/status\"\nstatus_listen = {}\n",
+                listen("www"),
+                format_args!("\"{}/status.sock\"", dir.display())
+            ),
+        )
+    };
+    let daemon = Daemon::start(|dir| configured(dir, &format!(", {given}")));
+    let sockets = ["www.sock", "status.sock"].map(|name| daemon.dir.join(name));
+    let owners = || sockets.each_ref().map(|path| owner(path));
+    let www_data = owners()[0];
+    assert_ne!((www_data.0, www_data.1), (0, 0));
+    assert_eq!(owners(), [www_data; 2]);
+    for (attributes, expected) in [
+        ("", (0, 0, 0o660)),
+        (", group = \"www-data\"", (0, www_data.1, 0o660)),
+        (", mode = \"0606\"", (0, 0, 0o606)),
+        (
+            ", owner = \"www-data\", mode = \"0600\"",
+            (www_data.0, www_data.1, 0o600),
+        ),
+        (", group = \"daemon\"", (0, 1, 0o660)),
+        (", owner = \"www-data\"", www_data),
+        (", acl_users = [\"daemon\"]", (0, 0, 0o660)),
+    ] {
+        write(&daemon, &configured(&daemon.dir, attributes));
+        let (code, text) = said(&daemon, &["reload"]);
+        assert_eq!(code, Some(0), "{attributes}: {text}");
+        assert_eq!(owners(), [expected; 2], "{attributes}");
+    }
+    // What somebody has changed stays, as long as the configuration does.
+    write(&daemon, &configured(&daemon.dir, ", mode = \"0606\""));
+    assert_eq!(said(&daemon, &["reload"]).0, Some(0));
+    std::os::unix::fs::chown(&sockets[0], Some(www_data.0), None).expect("chown");
+    assert_eq!(said(&daemon, &["reload"]).0, Some(0));
+    assert_eq!(owners()[0].0, www_data.0);
+}
+
+/// Nobody but root can connect: the daemon isn't ready, and a reload gives the socket its mode again.
+#[test]
+fn a_socket_for_root_alone_is_unreachable() {
+    if needs_root() {
+        return;
+    }
+    let daemon = Daemon::start(|dir| configure(dir, ""));
+    daemon.wait_for_workers("www", 1);
+    until("readiness", || {
+        (said(&daemon, &["health", "--ready"]).0 == Some(0)).then_some(())
+    });
+    fs::set_permissions(daemon.socket("www"), fs::Permissions::from_mode(0o600)).expect("chmod");
+    let (code, text) = said(&daemon, &["health", "--ready"]);
+    assert!(
+        code == Some(1)
+            && text.contains("www: unreachable: it can't be reached: its file lets nobody connect but root"),
+        "{text}"
+    );
+    assert_eq!(said(&daemon, &["reload"]).0, Some(0));
+    assert_eq!(owner(&daemon.socket("www")).2, 0o666);
+    let (code, text) = said(&daemon, &["health", "--ready"]);
+    assert_eq!(code, Some(0), "{text}");
+}

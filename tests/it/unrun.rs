@@ -1,0 +1,323 @@
+//! Scripts that are not run: the client's words are php-fpm's, and the log and the status say why.
+
+use crate::skip::needs_root;
+use crate::support::daemon::{Daemon, forkyard, make_writable, php_pool, pool};
+use crate::support::fcgi::{Answer, Params};
+use crate::support::until;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+const STATIC: &str = "pm = \"static\"\nmax_children = 2\n";
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("chmod");
+}
+
+/// What the status says of a pool's refusals: cause, count, path, the part that the cause is about.
+fn refusals(daemon: &Daemon, pool: &str) -> Vec<(String, u64, String, Option<String>)> {
+    let output = forkyard(&["status", "--json", pool], &daemon.dir).output();
+    let output = output.expect("forkyard");
+    let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let all = status["pools"][0]["counts"]["refusals"].as_array().cloned();
+    let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+    let one = |it: serde_json::Value| {
+        (
+            text(&it["cause"]).expect("a cause"),
+            it["count"].as_u64().expect("a count"),
+            text(&it["path"]).expect("a path"),
+            text(&it["at"]),
+        )
+    };
+    all.unwrap_or_default().into_iter().map(one).collect()
+}
+
+fn ask(daemon: &Daemon, pool: &str, params: &Params) -> Answer {
+    daemon.client(pool).request(params, b"").expect("an answer")
+}
+
+/// Every kind of PHP pool that is told which script to run.
+#[test]
+fn why_a_script_is_not_run_is_in_the_log_and_in_the_status() {
+    let daemon = Daemon::start(|dir| {
+        make_writable(dir);
+        let mut text = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+        for (name, application) in [("zygote", ""), ("own", "preloader = \"own\"\n")] {
+            let application = format!(
+                "{application}php_admin_value = {{ open_basedir = \"{}/www\" }}\n",
+                dir.display()
+            );
+            let version = format!("runtime = \"php\"\nversion = {:?}\n", env!("FORKYARD_PHP"));
+            text += &pool(dir, name, STATIC, &(version + &application));
+        }
+        text
+    });
+    let dir = &daemon.dir;
+    let www = dir.join("www");
+    fs::create_dir_all(www.join("closed/a/b/c")).expect("mkdir");
+    fs::create_dir_all(www.join("dir.php")).expect("mkdir");
+    for name in ["ok.php", "secret.php", "text.txt", "closed/a/b/c/x.php"] {
+        fs::write(www.join(name), "<?php echo 'fine';").expect("write");
+    }
+    daemon.write("out.php", "<?php echo 'out';");
+    set_mode(&www.join("secret.php"), 0);
+    std::os::unix::fs::symlink(www.join("closed/a"), www.join("link")).expect("a link");
+    set_mode(&www.join("closed"), 0);
+    let at = |name: &str| www.join(name).display().to_string();
+    let named = |name: &str| Params::get(&www, name, "");
+    let lost = dir.join("lost");
+    let lost_root = lost.display().to_string();
+    let mut unnamed = named("index.php");
+    unnamed.0.retain(|(name, _)| name != "SCRIPT_FILENAME");
+    let empty = named("index.php").with("SCRIPT_FILENAME", "");
+    let (missing, denied, unopened) = (
+        "File not found.\n",
+        "Access denied.\n",
+        "No input file specified.\n",
+    );
+    let cases = [
+        (
+            named("no.php"),
+            missing,
+            "missing",
+            at("no.php"),
+            None,
+            "does not exist",
+        ),
+        (
+            named("no/no.php"),
+            missing,
+            "missing",
+            at("no/no.php"),
+            None,
+            "does not exist",
+        ),
+        (
+            named("dir.php"),
+            unopened,
+            "missing",
+            at("dir.php"),
+            None,
+            "does not exist",
+        ),
+        (
+            Params::get(dir, "out.php", ""),
+            unopened,
+            "outside",
+            dir.join("out.php").display().to_string(),
+            None,
+            "lies outside application.root, application.script_root or open_basedir",
+        ),
+        (
+            Params::get(&lost, "x.php", ""),
+            missing,
+            "outside",
+            format!("{lost_root}/x.php"),
+            Some(lost_root.clone()),
+            "is not there for this pool; in a container or with chroot",
+        ),
+        (
+            named("link/b/c/x.php"),
+            missing,
+            "closed",
+            at("link/b/c/x.php"),
+            Some(at("link")),
+            "the pool's user can't search the directory",
+        ),
+        (
+            named("closed/a/b/c/x.php"),
+            missing,
+            "closed",
+            at("closed/a/b/c/x.php"),
+            Some(at("closed")),
+            "the pool's user can't search the directory",
+        ),
+        (
+            named("secret.php"),
+            denied,
+            "closed",
+            at("secret.php"),
+            Some(at("secret.php")),
+            "can't be read by the pool's user",
+        ),
+        (
+            unnamed,
+            missing,
+            "unnamed",
+            "/index.php".to_owned(),
+            None,
+            "let it send SCRIPT_FILENAME",
+        ),
+        (
+            empty,
+            denied,
+            "unnamed",
+            "/index.php".to_owned(),
+            None,
+            "let it send SCRIPT_FILENAME",
+        ),
+        (
+            named("text.txt"),
+            denied,
+            "ending",
+            at("text.txt"),
+            None,
+            "see limit_extensions",
+        ),
+    ];
+    for pool in ["zygote", "own"] {
+        let mut counts = std::collections::BTreeMap::new();
+        assert_eq!(ask(&daemon, pool, &named("ok.php")).body(), "fine");
+        assert_eq!(refusals(&daemon, pool), []);
+        for (params, answer, cause, path, part, words) in &cases {
+            let case = format!("{pool} {cause} {path}");
+            let count: &mut u64 = counts.entry(*cause).or_default();
+            *count += 1;
+            let given = ask(&daemon, pool, params);
+            assert_eq!(given.body(), *answer, "{case}");
+            let found = until(&case, || {
+                let all = refusals(&daemon, pool);
+                all.into_iter().find(|it| it.0 == *cause && it.1 == *count)
+            });
+            assert_eq!((&found.2, &found.3), (path, part), "{case}");
+            let output = forkyard(&["status", pool], dir).output().expect("forkyard");
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let line = text
+                .lines()
+                .find(|line| line.contains("scripts not run: ") && line.contains(words));
+            assert!(
+                line.is_some_and(|line| line.contains(path.as_str())),
+                "{case}: {text}"
+            );
+        }
+        // A flood is counted, and the log has one line for a cause.
+        let mut client = daemon.client(pool).kept();
+        for number in 0..2_000 {
+            let params = named(&format!("flood{number}.php"));
+            assert_eq!(client.request(&params, b"").expect("an answer").body(), missing);
+        }
+        let sum = counts["missing"] + 2_000;
+        let found = refusals(&daemon, pool);
+        let found = found
+            .iter()
+            .find(|it| it.0 == "missing")
+            .expect("the missing ones");
+        assert_eq!((found.1, &found.2), (sum, &at("flood1999.php")), "{pool}");
+        for (words, most) in [
+            ("does not exist", 1),
+            ("lies outside application.root", 1),
+            ("is not there for this pool", 0),
+            ("can't search the directory", 1),
+            ("can't be read by the pool's user", 0),
+            ("let it send SCRIPT_FILENAME", 1),
+            ("see limit_extensions (security", 1),
+        ] {
+            let log = daemon.log();
+            let own = format!("[pool {pool}] ");
+            let lines = log
+                .lines()
+                .filter(|line| line.contains(&own) && line.contains(words));
+            let lines: Vec<&str> = lines.filter(|line| line.contains("refused: ")).collect();
+            assert_eq!(lines.len(), most, "{pool} {words}: {log}");
+        }
+    }
+    // What workers that are gone have counted stays.
+    let before = refusals(&daemon, "own");
+    let output = forkyard(&["reload", "--all"], dir).output().expect("forkyard");
+    assert!(output.status.success(), "{output:?}");
+    until("the old workers to leave", || {
+        (refusals(&daemon, "own") == before).then_some(())
+    });
+    set_mode(&www.join("closed"), 0o755);
+}
+
+/// Paths of the host mean nothing inside.
+#[test]
+fn a_root_that_a_chroot_does_not_have_is_told() {
+    if needs_root() {
+        return;
+    }
+    let daemon = Daemon::start(|dir| {
+        fs::create_dir_all(dir.join("jail/site")).expect("mkdir");
+        let settings = format!("{STATIC}chroot = \"{}/jail\"\n", dir.display());
+        format!(
+            "[global]\ncontrol = \"{}/control.sock\"\n{}",
+            dir.display(),
+            php_pool(dir, &settings, "")
+        )
+    });
+    let site = daemon.dir.join("jail/site");
+    fs::write(site.join("a.php"), "<?php echo 'inside';").expect("write");
+    assert_eq!(
+        ask(&daemon, "www", &Params::get(Path::new("/site"), "a.php", "")).body(),
+        "inside"
+    );
+    assert_eq!(
+        ask(&daemon, "www", &Params::get(&site, "a.php", "")).body(),
+        "File not found.\n"
+    );
+    let found = refusals(&daemon, "www");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(
+        (found[0].0.as_str(), found[0].3.as_deref()),
+        ("outside", site.to_str())
+    );
+    daemon.wait_for("with chroot, root is to be the path inside it");
+}
+
+/// Programs of CGI, whose own answers say which it is.
+#[test]
+fn why_a_program_is_not_run_is_counted() {
+    let daemon = Daemon::start(|dir| {
+        make_writable(dir);
+        let application = format!("runtime = \"cgi\"\nroot = \"{}\"\n", dir.display());
+        let global = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+        global + &pool(dir, "www", STATIC, &application)
+    });
+    let dir = &daemon.dir;
+    daemon.write("plain.txt", "text");
+    fs::create_dir_all(dir.join("closed")).expect("mkdir");
+    set_mode(&dir.join("closed"), 0);
+    let path = |name: &str| dir.join(name).display().to_string();
+    let named = |name: &str| Params::get(dir, name, "");
+    let mut unnamed = named("x.cgi");
+    unnamed
+        .0
+        .retain(|(name, _)| !matches!(name.as_str(), "SCRIPT_FILENAME" | "DOCUMENT_ROOT"));
+    for (params, cause, asked, part) in [
+        (named("none.cgi"), "missing", path("none.cgi"), None),
+        (named("plain.txt"), "not_executable", path("plain.txt"), None),
+        (
+            named("closed/x.cgi"),
+            "closed",
+            path("closed/x.cgi"),
+            Some(path("closed")),
+        ),
+        (
+            named("x").with("SCRIPT_FILENAME", "/bin/ls"),
+            "outside",
+            "/bin/ls".to_owned(),
+            None,
+        ),
+        (unnamed, "unnamed", "/x.cgi".to_owned(), None),
+    ] {
+        assert!(
+            ask(&daemon, "www", &params).text().starts_with("Status: 40"),
+            "{cause}"
+        );
+        let found = until(cause, || {
+            refusals(&daemon, "www").into_iter().find(|it| it.0 == cause)
+        });
+        assert_eq!(found, (cause.to_owned(), 1, asked, part));
+    }
+    for _ in 0..100 {
+        ask(&daemon, "www", &named("none.cgi"));
+    }
+    assert_eq!(
+        daemon.log().matches("none.cgi does not exist").count(),
+        1,
+        "{}",
+        daemon.log()
+    );
+    set_mode(&dir.join("closed"), 0o755);
+}
