@@ -4,6 +4,7 @@ mod begins;
 mod held;
 mod last;
 mod opcache;
+pub(super) mod proof;
 mod trials;
 mod unchanged;
 mod warm;

@@ -15,6 +15,7 @@ mod held;
 mod many;
 mod memory;
 mod mounts;
+mod proof;
 mod refusals;
 mod reserve;
 mod restarts;

@@ -258,15 +258,36 @@ impl Pools {
             .ok_or_else(|| Error::new("pipe2", "", nix::errno::Errno::EINVAL))
     }
 
-    /// Whether the generation before it is still there.
+    /// Whether others serve the pool, so that a new worker of a generation has to show that it can: the generation before it is
+    /// there; or the next one is on trial, and the new worker starts the same code as that.
     fn has_elder(&self, id: GenerationId) -> bool {
+        let Some(generation) = self.generations.get(&id) else {
+            return false;
+        };
+        let is_up = |worker: &WorkerId| self.workers.get(worker).is_some_and(|worker| worker.up);
+        let mut all = self.generations.of(&generation.pool).map(|(other, _)| other);
+        all.any(|other| other < id || other > id && generation.slots.values().any(is_up))
+    }
+
+    /// Whether another generation of its pool serves, until this one takes over.
+    pub(super) fn is_coming(&self, id: GenerationId) -> bool {
         let pool = self.generations.get(&id).map(|generation| generation.pool);
-        pool.is_some_and(|pool| {
-            self.generations
-                .of(&pool)
-                .next()
-                .is_some_and(|(oldest, _)| oldest < id)
-        })
+        let serving = pool.and_then(|pool| self.by_id.get(&pool)?.serving);
+        serving.is_some_and(|serving| serving != id)
+    }
+
+    /// Whether an older generation of its pool has a worker that is to stay until this one shows that it can serve. That is the
+    /// instance of an application that is restarted one by one.
+    pub(super) fn has_staying_elder(&self, id: GenerationId) -> bool {
+        let Some(pool) = self.generations.get(&id).map(|generation| generation.pool) else {
+            return false;
+        };
+        let stays = |worker: &WorkerId| {
+            let worker = self.workers.get(worker);
+            worker.is_some_and(|worker| worker.up && worker.told.is_none())
+        };
+        let mut older = self.generations.of(&pool).filter(|(other, _)| *other < id);
+        older.any(|(_, generation)| generation.slots.values().any(stays))
     }
 
     /// Reads a generation's `env_file` for a start.

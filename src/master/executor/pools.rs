@@ -588,5 +588,6 @@ pub(super) fn policy(pool: &Pool) -> Policy {
         drain_timeout: pool.drain_timeout,
         stop_timeout: pool.stop_timeout,
         preloader,
+        starts_from_disk: matches!(pool.application, Application::FastCgi(_)),
     }
 }

@@ -198,6 +198,9 @@ impl Executor {
             let said = |id| self.pools.report_named(id) + &self.processes.last_lines(id);
             reload.progress.note(fact, serving, said);
         }
+        if let Fact::Serves(id) = fact {
+            self.program_takes_over(id);
+        }
         self.pools.note(fact);
     }
 

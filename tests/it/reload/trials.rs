@@ -15,7 +15,7 @@ struct Case {
     settings: &'static str,
 }
 
-const PMS: [(&str, &str, bool); 4] = [
+pub(super) const PMS: [(&str, &str, bool); 4] = [
     ("static", "pm = \"static\"\nmax_children = 1\n", true),
     (
         "dynamic",

@@ -199,6 +199,7 @@ mod tests {
                 drain_timeout: None,
                 stop_timeout: std::time::Duration::from_secs(10),
                 preloader: None,
+                starts_from_disk: false,
             },
             slots: 1,
             serves: false,

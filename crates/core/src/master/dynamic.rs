@@ -75,7 +75,7 @@ impl Spare {
             (Asking, SpareCause::Enough) => (Open, false),
             (Asking, SpareCause::Blocked(block)) => (Closed(block), false),
             (Closed(_), SpareCause::Freed) => (Asking, true),
-            (Closed(Block::Full), SpareCause::Gone) => (Asking, true),
+            (Closed(Block::Full | Block::Trial), SpareCause::Gone) => (Asking, true),
             // The timer, the fork grant or the preloader will come; and nothing told now could be acted upon.
             (Closed(Block::ProcessMax | Block::Backoff | Block::Preloader), SpareCause::Gone)
             | (Closed(_), SpareCause::Accepted | SpareCause::Enough | SpareCause::Blocked(_))

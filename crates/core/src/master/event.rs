@@ -277,6 +277,8 @@ pub struct Policy {
     /// `Some`: workers come from a preloader, which may take `start_timeout` to be ready and is stopped after
     /// `idle_timeout` without a worker.
     pub preloader: Option<PreloaderPolicy>,
+    /// Each worker starts a program of its own from disk: one of an old generation gets new code.
+    pub starts_from_disk: bool,
 }
 
 impl Policy {

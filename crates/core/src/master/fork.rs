@@ -31,6 +31,8 @@ pub(super) enum Block {
     Backoff,
     /// The preloader is not ready. Ends when it is ready, or gone.
     Preloader,
+    /// The next generation is on trial (`Generation::ceiling`). Ends when a worker ends, or the trial does.
+    Trial,
 }
 
 impl Manager {
@@ -117,6 +119,11 @@ impl Manager {
         if wanted == 0 {
             return (0, None);
         }
+        let kept = self.worker_counts(id).kept;
+        let room = generation.ceiling.map(|ceiling| ceiling.saturating_sub(kept));
+        if room == Some(0) {
+            return (0, Some(Block::Trial));
+        }
         if let Some(wait) = generation.held_back(step.now) {
             self.timers.set(Timer::Backoff(id), step.now, wait);
             return (0, Some(Block::Backoff));
@@ -133,6 +140,9 @@ impl Manager {
             let Some(generation) = self.generations.get_mut(&id) else {
                 return (made, None);
             };
+            if room == Some(made) {
+                return (made, Some(Block::Trial));
+            }
             if !self.quota.admits(id, made, self.children.total()) {
                 return (made, Some(Block::ProcessMax));
             }

@@ -84,6 +84,8 @@ pub(super) struct Generation {
     pub block: Option<Block>,
     /// See `policy::Load`.
     pub to_replace: u32,
+    /// While the next one is on trial: it makes no more workers than this, as each would start the code that is on trial.
+    pub ceiling: Option<u32>,
     /// Orders that have no worker yet, oldest first.
     pub orders: VecDeque<Queued>,
     pub asked: SnapshotNumber,
@@ -143,6 +145,7 @@ impl Generation {
             figures: Figures::default(),
             block: None,
             to_replace: 0,
+            ceiling: None,
             orders: VecDeque::new(),
             asked: SnapshotNumber::default(),
             answered: SnapshotNumber::default(),

@@ -52,7 +52,13 @@ impl Manager {
             .get(&generation.pool)
             .expect("a generation's pool is there");
         match generation.state {
-            GenerationState::Serving => assert_eq!(pool.serving, Some(id)),
+            GenerationState::Serving => {
+                assert_eq!(pool.serving, Some(id));
+                assert!(
+                    generation.ceiling.is_none() || pool.coming.is_some(),
+                    "{id:?}: the trial is not over"
+                );
+            }
             GenerationState::Measuring(_) | GenerationState::Warming(_) => assert_eq!(pool.coming, Some(id)),
             GenerationState::Superseded => assert!(
                 pool.by_order && pool.serving != Some(id),
@@ -144,6 +150,10 @@ impl Manager {
     fn check_block(&self, id: GenerationId, generation: &Generation, block: Block) {
         let ends = match block {
             Block::Full => generation.slots.all_taken(),
+            Block::Trial => {
+                let pool = self.pools.get(&generation.pool);
+                generation.ceiling.is_some() && pool.is_some_and(|pool| pool.coming.is_some())
+            }
             Block::ProcessMax => self.quota.waits(id),
             Block::Backoff => self.timers.is_set(Timer::Backoff(id)),
             Block::Preloader => match generation.preloader {

@@ -360,6 +360,7 @@ impl Manager {
         }
         self.let_preloader_go(id, step);
         self.take_over_if_warm(id, step);
+        self.lift_ceiling(id, step);
         self.refork_if_due(id, step);
         self.watch_for_surplus(id, step);
         self.wind_preloader_clock(id, step);

@@ -106,7 +106,7 @@ impl Source {
             (Told, SourceCause::Accepted | SourceCause::Gone | SourceCause::Changed | SourceCause::Freed) => (Watched, SourceAction::Watch),
             (Told, SourceCause::TimedOut) => (Asking, SourceAction::SnapshotAgain),
             (Blocked(_), SourceCause::Freed | SourceCause::Begin) => (Watched, SourceAction::Watch),
-            (Blocked(Block::Full), SourceCause::Gone) => (Watched, SourceAction::Watch),
+            (Blocked(Block::Full | Block::Trial), SourceCause::Gone) => (Watched, SourceAction::Watch),
             // The snapshot that is on its way will not count the one that is gone.
             (Asking, SourceCause::Gone | SourceCause::Freed)
             // The timer, the fork grant or the preloader will come.

@@ -6,6 +6,9 @@
 //! It is ready once each process was tried and one is up; if none is, it is gone, and the core decides when another try is
 //! made. From then on it is kept going here, whatever befalls its processes, until the core stops it: its workers are
 //! there, and need it.
+//!
+//! Where another generation serves, it is on trial until it takes over: a process that ends by itself is a failed start of all,
+//! and it is ready only once what came up has lived for [`PROOF`].
 
 use super::budget::Budget;
 use crate::life::backoff::{Backoff, LONGEST, WELL_AFTER};
@@ -15,6 +18,8 @@ use std::time::Duration;
 
 /// Beyond its own start timeout, after which the spawning kit gives a process up and says why.
 pub const START_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long the program of a new generation lives, after it is up, before it takes the place of one that serves.
+pub const PROOF: Duration = Duration::from_secs(1);
 /// How often in a second a process that dies at work is started again at once.
 const AT_ONCE: u32 = 4;
 
@@ -62,10 +67,12 @@ enum ProgramState {
     Absent,
     /// Each process has its first try.
     Beginning,
+    /// It is up, and is to live until then.
+    Proving(Tick),
     /// The core knows that it is ready.
     Ready,
-    /// It is to go.
-    Stopping,
+    /// It is to go, because it has failed or is not wanted.
+    Stopping { failed: bool },
 }
 
 /// A program's processes.
@@ -73,6 +80,8 @@ enum ProgramState {
 pub struct Program {
     processes: Vec<ProgramProcess>,
     state: ProgramState,
+    /// Another generation serves.
+    on_trial: bool,
 }
 
 impl Program {
@@ -88,6 +97,7 @@ impl Program {
         Program {
             processes: (0..processes).map(down).collect(),
             state: ProgramState::Absent,
+            on_trial: false,
         }
     }
 
@@ -106,15 +116,21 @@ impl Program {
         program
     }
 
-    /// It is wanted.
-    pub fn start(&mut self, actions: &mut Vec<ProgramAction>) {
+    /// It is wanted. `on_trial`: another generation serves until this one takes over.
+    pub fn start(&mut self, on_trial: bool, actions: &mut Vec<ProgramAction>) {
         if self.state != ProgramState::Absent {
             return;
         }
+        self.on_trial = on_trial;
         self.state = ProgramState::Beginning;
         for (index, process) in self.processes.iter_mut().enumerate() {
             process.start(index, actions);
         }
+    }
+
+    /// Its generation serves.
+    pub fn takes_over(&mut self) {
+        self.on_trial = false;
     }
 
     /// A process is up.
@@ -154,6 +170,7 @@ impl Program {
         let Some(process) = self.processes.get_mut(index) else {
             return;
         };
+        let mut fails = false;
         if process.lose() {
             process.backoff.lives(process.since);
             let is_ready = self.state == ProgramState::Ready;
@@ -172,13 +189,19 @@ impl Program {
                 }
             } else {
                 let delay = process.back_off(now);
-                let refuses = process.backoff.is_habit();
+                // One accident is allowed, but not on trial.
+                let refuses = process.backoff.is_habit() || self.on_trial;
                 actions.push(ProgramAction::BackOff {
                     index,
                     delay,
                     refuses,
                 });
+                fails = self.on_trial;
             }
+        }
+        // Once workers may have requests in the hands of others, those go on.
+        if fails && (self.state != ProgramState::Ready || !self.is_up()) {
+            self.give_up(Force::Kill, true, actions);
         }
         self.conclude(actions);
     }
@@ -188,7 +211,12 @@ impl Program {
         if self.state == ProgramState::Absent {
             return;
         }
-        self.state = ProgramState::Stopping;
+        self.give_up(force, false, actions);
+        self.conclude(actions);
+    }
+
+    fn give_up(&mut self, force: Force, failed: bool, actions: &mut Vec<ProgramAction>) {
+        self.state = ProgramState::Stopping { failed };
         for (index, process) in self.processes.iter_mut().enumerate() {
             process.again = None;
             let was_starting = process.life == Life::Starting;
@@ -203,18 +231,23 @@ impl Program {
                 | life::LifeAction::Lost => {}
             }
         }
-        self.conclude(actions);
     }
 
     /// When [`Program::pass`] is to be called.
     pub fn next_deadline(&self) -> Option<Tick> {
-        let ready = self.state == ProgramState::Ready;
-        let due = self.processes.iter().filter_map(|process| process.again);
-        due.min().filter(|_| ready)
+        match self.state {
+            ProgramState::Ready => self.processes.iter().filter_map(|process| process.again).min(),
+            ProgramState::Proving(until) => Some(until),
+            ProgramState::Absent | ProgramState::Beginning | ProgramState::Stopping { .. } => None,
+        }
     }
 
     /// Time has passed.
     pub fn pass(&mut self, now: Tick, actions: &mut Vec<ProgramAction>) {
+        if matches!(self.state, ProgramState::Proving(until) if until <= now) {
+            self.state = ProgramState::Ready;
+            actions.push(ProgramAction::TellReady);
+        }
         if self.state != ProgramState::Ready {
             return;
         }
@@ -248,23 +281,33 @@ impl Program {
     /// Takes in what has happened to all processes.
     fn conclude(&mut self, actions: &mut Vec<ProgramAction>) {
         let any = |wanted: fn(Life) -> bool| self.processes.iter().any(|process| wanted(process.life));
-        let failed = self.state == ProgramState::Beginning;
-        match self.state {
-            ProgramState::Beginning if any(|life| life == Life::Starting) => {}
+        let failed = match self.state {
+            ProgramState::Beginning if any(|life| life == Life::Starting) => return,
             ProgramState::Beginning if any(|life| life == Life::Ready) => {
-                self.state = ProgramState::Ready;
-                actions.push(ProgramAction::TellReady);
-            }
-            ProgramState::Stopping if any(|life| life != Life::Absent) => {}
-            ProgramState::Beginning | ProgramState::Stopping => {
-                self.state = ProgramState::Absent;
-                for process in &mut self.processes {
-                    process.again = None;
+                let up = self
+                    .processes
+                    .iter()
+                    .filter(|process| process.life == Life::Ready);
+                let last = up.map(|process| process.since).max();
+                match last.filter(|_| self.on_trial) {
+                    Some(last) => self.state = ProgramState::Proving(last + PROOF),
+                    None => {
+                        self.state = ProgramState::Ready;
+                        actions.push(ProgramAction::TellReady);
+                    }
                 }
-                actions.push(ProgramAction::TellGone { failed });
+                return;
             }
-            ProgramState::Absent | ProgramState::Ready => {}
+            ProgramState::Stopping { .. } if any(|life| life != Life::Absent) => return,
+            ProgramState::Beginning => true,
+            ProgramState::Stopping { failed } => failed,
+            ProgramState::Absent | ProgramState::Proving(_) | ProgramState::Ready => return,
+        };
+        self.state = ProgramState::Absent;
+        for process in &mut self.processes {
+            process.again = None;
         }
+        actions.push(ProgramAction::TellGone { failed });
     }
 }
 
@@ -292,261 +335,4 @@ impl ProgramProcess {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(millis: u64) -> Tick {
-        Tick::ZERO + Duration::from_millis(millis)
-    }
-
-    fn actions(act: impl FnOnce(&mut Vec<ProgramAction>)) -> Vec<ProgramAction> {
-        let mut actions = Vec::new();
-        act(&mut actions);
-        actions
-    }
-
-    fn back_off(index: usize, millis: u64, refuses: bool) -> ProgramAction {
-        let delay = Duration::from_millis(millis);
-        ProgramAction::BackOff {
-            index,
-            delay,
-            refuses,
-        }
-    }
-
-    fn running(processes: usize) -> Program {
-        let mut program = Program::new(processes);
-        let mut actions = Vec::new();
-        program.start(&mut actions);
-        for index in 0..processes {
-            program.up(index, at(0), &mut actions);
-        }
-        assert_eq!(actions.last(), Some(&ProgramAction::TellReady));
-        program
-    }
-
-    #[test]
-    fn it_is_ready_when_all_were_tried_and_one_is_up() {
-        let mut program = Program::new(2);
-        assert_eq!(
-            actions(|out| program.start(out)),
-            [ProgramAction::Start(0), ProgramAction::Start(1)]
-        );
-        assert_eq!(
-            actions(|out| program.failed(0, at(1), out)),
-            [back_off(0, 100, true)]
-        );
-        assert_eq!(
-            actions(|out| program.up(1, at(2), out)),
-            [ProgramAction::TellReady]
-        );
-        assert_eq!(program.next_deadline(), Some(at(101)));
-        assert_eq!(
-            actions(|out| program.pass(at(101), out)),
-            [ProgramAction::Start(0)]
-        );
-        assert_eq!(
-            actions(|out| program.failed(0, at(102), out)),
-            [back_off(0, 200, true)]
-        );
-        assert_eq!(
-            (program.next_deadline(), program.state(0)),
-            (Some(at(302)), "failing")
-        );
-    }
-
-    #[test]
-    fn one_that_can_not_be_started_is_the_cores_to_try_again() {
-        let mut program = Program::new(2);
-        actions(|out| program.start(out));
-        assert_eq!(
-            actions(|out| program.failed(0, at(1), out)),
-            [back_off(0, 100, true)]
-        );
-        let gone = ProgramAction::TellGone { failed: true };
-        assert_eq!(
-            actions(|out| program.failed(1, at(2), out)),
-            [back_off(1, 100, true), gone]
-        );
-        assert_eq!(program.next_deadline(), None);
-        assert_eq!(
-            actions(|out| program.start(out)),
-            [ProgramAction::Start(0), ProgramAction::Start(1)]
-        );
-    }
-
-    /// Each row: how long it lived, whether a request was in its hands, what is done, and whether that is a habit now.
-    #[test]
-    fn one_that_does_not_stay_up_comes_back_later_each_time() {
-        const MINUTE: u64 = 60_000;
-        let mut program = running(1);
-        let mut now = 0;
-        for (lived, was_at_work, delay, refuses) in [
-            (500, false, Some(100), false),
-            (500, false, Some(200), true),
-            // It may have been the request.
-            (500, true, None, false),
-            (5_000, false, Some(400), true),
-            (MINUTE - 1, false, Some(800), true),
-            (MINUTE, false, None, false),
-            (10, false, Some(100), false),
-            (10, false, Some(200), true),
-            (10, false, Some(400), true),
-            (10, false, Some(800), true),
-            (10, false, Some(1_600), true),
-            (10, false, Some(3_200), true),
-            (10, false, Some(6_400), true),
-            (10, false, Some(12_800), true),
-            (10, false, Some(25_600), true),
-            (10, false, Some(51_200), true),
-            (10, false, Some(MINUTE), true),
-            (10, false, Some(MINUTE), true),
-            (MINUTE, true, None, false),
-            (10, false, Some(100), false),
-        ] {
-            now += lived;
-            let done = actions(|out| program.gone(0, was_at_work, at(now), out));
-            match delay {
-                None => assert_eq!(done, [ProgramAction::Start(0)], "{lived} {was_at_work}"),
-                Some(delay) => {
-                    assert_eq!(done, [back_off(0, delay, refuses)], "{lived} {was_at_work}");
-                    assert_eq!(program.next_deadline(), Some(at(now + delay)));
-                    assert_eq!(program.state(0), if refuses { "failing" } else { "waiting" });
-                    now += delay;
-                    let done = actions(|out| program.pass(at(now), out));
-                    assert_eq!(done, [ProgramAction::Start(0)]);
-                }
-            }
-            now += 50;
-            assert_eq!(actions(|out| program.up(0, at(now), out)), []);
-        }
-    }
-
-    #[test]
-    fn one_that_a_request_may_have_ended_comes_back_at_once_within_a_budget() {
-        let mut program = running(1);
-        let mut now = 100;
-        for crash in 0..AT_ONCE {
-            let started = actions(|out| program.gone(0, true, at(now), out));
-            assert_eq!(started, [ProgramAction::Start(0)], "{crash}");
-            actions(|out| program.up(0, at(now + 1), out));
-            now += 2;
-        }
-        // More than so many a second wait for the budget, and never longer than its second.
-        for _ in 0..100 {
-            actions(|out| program.gone(0, true, at(now), out));
-            let due = program.next_deadline();
-            assert!(due.is_none_or(|due| due <= at(now + 1_000)));
-            now += 1_000;
-            actions(|out| program.pass(at(now), out));
-            actions(|out| program.up(0, at(now), out));
-        }
-    }
-
-    #[test]
-    fn another_master_goes_on_with_what_is_up() {
-        let mut out = Vec::new();
-        let mut program = Program::resume(&[true, false], at(0), &mut out);
-        assert_eq!(out, [ProgramAction::Start(1)]);
-        assert_eq!(actions(|out| program.start(out)), []);
-        assert_eq!(actions(|out| program.up(1, at(1), out)), []);
-        assert_eq!(
-            actions(|out| program.gone(0, false, at(60_000), out)),
-            [ProgramAction::Start(0)]
-        );
-    }
-
-    #[test]
-    fn it_goes_as_hard_as_it_must() {
-        let mut program = running(3);
-        actions(|out| program.gone(0, false, at(10), out));
-        actions(|out| program.gone(1, true, at(2_000), out));
-        let stop = |force| ProgramAction::Stop(2, force);
-        assert_eq!(
-            actions(|out| program.stop(Force::Ask, out)),
-            [ProgramAction::Cancel(1), stop(Force::Ask)]
-        );
-        // What had been called off came up all the same.
-        let came = actions(|out| program.up(1, at(2_100), out));
-        assert_eq!(came, [ProgramAction::Stop(1, Force::Ask)]);
-        assert_eq!(
-            actions(|out| program.stop(Force::Kill, out)),
-            [ProgramAction::Stop(1, Force::Kill), stop(Force::Kill)]
-        );
-        assert_eq!(actions(|out| program.gone(1, false, at(2_200), out)), []);
-        let gone = ProgramAction::TellGone { failed: false };
-        assert_eq!(actions(|out| program.gone(2, false, at(2_300), out)), [gone]);
-        assert_eq!(actions(|out| program.stop(Force::Kill, out)), []);
-    }
-
-    /// Whatever comes in whatever order: it says that it is gone once for each start, and only when nothing is left.
-    #[test]
-    fn it_always_comes_to_an_end() {
-        let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-        let mut below = |limit: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state % limit
-        };
-        for _ in 0..2_000 {
-            let count = 1 + below(3) as usize;
-            let mut program = Program::new(count);
-            let (mut out, mut now) = (Vec::new(), 0);
-            // What the world has: nothing, a start under way, a process.
-            let mut world = vec![0_u8; count];
-            program.start(&mut out);
-            let mut gone = 0;
-            for step in 0..60 {
-                for action in std::mem::take(&mut out) {
-                    match action {
-                        ProgramAction::Start(index) => {
-                            assert_eq!(world[index], 0);
-                            world[index] = 1;
-                        }
-                        ProgramAction::Cancel(index) => assert_eq!(world[index], 1),
-                        ProgramAction::Stop(index, _) => assert_ne!(world[index], 0),
-                        ProgramAction::BackOff { index, .. } => assert_eq!(world[index], 0),
-                        ProgramAction::TellReady => assert!(program.is_up() && gone == 0),
-                        ProgramAction::TellGone { .. } => {
-                            assert!(world.iter().all(|it| *it == 0));
-                            gone += 1;
-                        }
-                    }
-                }
-                now += below(400);
-                let index = below(count as u64) as usize;
-                match (world[index], below(3)) {
-                    (1, 0) => {
-                        world[index] = 0;
-                        program.failed(index, at(now), &mut out);
-                    }
-                    (1, _) => {
-                        world[index] = 2;
-                        program.up(index, at(now), &mut out);
-                    }
-                    (2, 0 | 1) => {
-                        world[index] = 0;
-                        program.gone(index, false, at(now), &mut out);
-                    }
-                    _ => program.pass(at(now), &mut out),
-                }
-                if step == 40 {
-                    program.stop(Force::Kill, &mut out);
-                }
-            }
-            for (index, state) in world.iter().enumerate().take(count) {
-                match state {
-                    1 => program.failed(index, at(now), &mut out),
-                    2 => program.gone(index, false, at(now), &mut out),
-                    _ => {}
-                }
-            }
-            gone += out
-                .iter()
-                .filter(|action| matches!(action, ProgramAction::TellGone { .. }))
-                .count();
-            assert_eq!(gone, 1);
-        }
-    }
-}
+mod tests;

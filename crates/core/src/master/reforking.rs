@@ -226,7 +226,7 @@ impl Manager {
         let is_short = match generation.policy.pm {
             ProcessManager::Static { max_children } => counts.kept + self.held_up(id) < max_children,
             ProcessManager::Dynamic { .. } => match generation.spare {
-                Spare::Unused | Spare::Open | Spare::Closed(Block::Full) => false,
+                Spare::Unused | Spare::Open | Spare::Closed(Block::Full | Block::Trial) => false,
                 Spare::Asking | Spare::Closed(Block::ProcessMax | Block::Backoff | Block::Preloader) => true,
             },
             ProcessManager::Ondemand { .. } => {

@@ -109,6 +109,10 @@ impl Manager {
         };
         let counts = self.worker_counts(old);
         let is_trial = counts.kept == 0;
+        let before = self.generations.get_mut(&old);
+        if let Some(before) = before.filter(|before| before.policy.starts_from_disk) {
+            before.ceiling.get_or_insert(counts.kept.max(1));
+        }
         let state = match policy.pm {
             ProcessManager::Ondemand { .. } if !is_trial => {
                 GenerationState::Measuring(self.take_snapshot(old, step))
@@ -128,6 +132,19 @@ impl Manager {
         self.publish_wake_on_accept(id, step);
         if !is_trial || self.trials.add(id) {
             self.warm_up(id, step);
+        }
+    }
+
+    /// Lets a generation grow again whose successor was given up.
+    pub(super) fn lift_ceiling(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        let pools = &self.pools;
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        let serves_alone = |pool: &Pool| pool.serving == Some(id) && pool.coming.is_none();
+        let is_over = pools.get(&generation.pool).is_some_and(serves_alone);
+        if generation.ceiling.take_if(|_| is_over).is_some() {
+            self.freed(id, step);
         }
     }
 
@@ -331,6 +348,7 @@ impl Manager {
         if let Some(pool) = self.pools.get_mut(&pool_id) {
             pool.serving = pool.serving.filter(|serving| *serving != id);
             pool.coming = pool.coming.filter(|coming| *coming != id);
+            self.touched.extend(pool.serving);
         }
         self.fail_orders(id, step);
         self.quota.forget(id);

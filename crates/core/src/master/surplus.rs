@@ -58,7 +58,8 @@ impl Manager {
         }
         generation.shrink_on = None;
         let (pm, pool) = (generation.policy.pm, generation.pool);
-        if generation.state != GenerationState::Serving {
+        // One that is needed again would start the code that is on trial.
+        if generation.state != GenerationState::Serving || generation.ceiling.is_some() {
             return;
         }
         let Some(pool) = self.pools.get(&pool) else { return };

@@ -3,6 +3,7 @@
 mod begins;
 mod refusals;
 mod stops;
+mod trials;
 
 use super::action::{Action, ExitOutcome, Fact, Force, Notice, WakeOnAccept};
 use super::budget;
@@ -85,6 +86,7 @@ fn policy(pm: ProcessManager) -> Policy {
         drain_timeout: None,
         stop_timeout: Duration::from_secs(10),
         preloader: None,
+        starts_from_disk: false,
     }
 }
 

@@ -156,7 +156,10 @@ impl World {
             && (generation.loader != Loader::Ready || generation.stopped);
         // A preloader that was killed for being late counts, too, though another has taken its place.
         let held_back = self.tally.last_fault > Tick::ZERO && self.now.since(self.tally.last_fault) < BACKOFF;
-        !(full || capped || loads || held_back)
+        // Another worker would start the code of the generation that is on trial.
+        let is_tried = self.pools[&id].wanted != Some(serving);
+        let spared = generation.policy.starts_from_disk && is_tried && !generation.slots.is_empty();
+        !(full || capped || loads || held_back || spared)
     }
 
     /// With no load and nothing due: nothing ticks, and there are as many workers as there should be.

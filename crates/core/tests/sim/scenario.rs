@@ -172,6 +172,7 @@ impl Scenario {
     fn policy(&self, random: &mut Random) -> Policy {
         let pm = process_manager(random);
         let terminate_timeout = (self.timeouts && random.percent(60)).then(|| random.millis(200, 6_000));
+        let stop_timeout = random.millis(200, 12_000);
         Policy {
             pm,
             terminate_timeout,
@@ -180,7 +181,9 @@ impl Scenario {
             drain_timeout: terminate_timeout
                 .filter(|limit| limit.as_millis() % 3 == 0)
                 .map(|limit| limit * 2),
-            stop_timeout: random.millis(200, 12_000),
+            stop_timeout,
+            // Of some pools; nothing is drawn for it.
+            starts_from_disk: !self.preloaders && self.refork_after == 0 && stop_timeout.as_millis() % 2 == 0,
             slow_timeout: (self.slow_logs && random.percent(60)).then(|| random.millis(50, 3_000)),
             preloader: (self.preloaders && random.percent(60) || self.refork_after > 0).then(|| {
                 PreloaderPolicy {

@@ -128,8 +128,14 @@ impl Executor {
             failing: false,
         });
         self.handover.keep_program_table(&self.pools, id);
-        self.change_program(id, |program, actions| program.start(actions));
+        let on_trial = self.pools.is_coming(id) || self.pools.has_staying_elder(id);
+        self.change_program(id, |program, actions| program.start(on_trial, actions));
         Ok(())
+    }
+
+    /// A generation serves from now on.
+    pub(super) fn program_takes_over(&mut self, id: GenerationId) {
+        self.change_program(id, |program, _| program.takes_over());
     }
 
     /// Makes a generation's program end. False: it has none.
@@ -167,7 +173,14 @@ impl Executor {
                     self.helpers.stop_process(id, index, force);
                     self.handover.generation_changed(id);
                 }
-                ProgramAction::TellReady => self.context.happened.push_back(Event::PreloaderReady(id)),
+                ProgramAction::TellReady => {
+                    // Of an application, it makes the next worker from now on; of a pool, once its workers are up.
+                    let serves = !self.pools.is_coming(id);
+                    if let Some(record) = self.helpers.programs.get_mut(&id).filter(|_| serves) {
+                        record.program.takes_over();
+                    }
+                    self.context.happened.push_back(Event::PreloaderReady(id));
+                }
                 ProgramAction::TellGone { failed } => {
                     let exit = self.helpers.programs.get(&id).map(|record| record.last_exit);
                     let exit = exit.filter(|_| failed).unwrap_or(Exit::Code(0));

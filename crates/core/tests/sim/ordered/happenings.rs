@@ -65,6 +65,7 @@ impl World {
                 reforks: true,
                 is_needed_by_workers: generation.0 % 3 == 0,
             }),
+            starts_from_disk: false,
         };
         // A router does not have more than its pool's total.
         let open = self

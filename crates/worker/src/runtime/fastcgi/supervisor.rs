@@ -7,6 +7,7 @@ use super::recorded;
 use super::start::{ProgramProgress, ProgramStart, told};
 use crate::life::backoff::{Backoff, LONGEST, WELL_AFTER};
 use crate::life::{Life, LifeCause};
+use crate::master::program::PROOF;
 use crate::runtime::complaints::Complaints;
 use crate::spawn::effects::oom_kills;
 use crate::spawn::handshake::response::CommandCheck;
@@ -85,6 +86,7 @@ pub(super) struct Supervisor {
     oom_kills: u64,
     up_since: Tick,
     ups: u64,
+    /// It has been up, and has lived for [`PROOF`] where others serve the pool.
     was_up: bool,
     complaints: Complaints,
 }
@@ -305,7 +307,8 @@ impl Supervisor {
                 self.changed(LifeCause::Up);
                 self.refuses = false;
                 (self.program, self.attempt, self.kept) = (Some(program), Some(attempt), connection);
-                (self.up_since, self.was_up) = (clock::now(), true);
+                self.up_since = clock::now();
+                self.was_up |= !self.means.has_elder;
                 self.ups += 1;
             }
             ProgramProgress::Failed(attempt, fall) => {
@@ -341,6 +344,12 @@ impl Supervisor {
         self.backoff.lives(self.up_since);
         // Many leave by themselves after so many requests; or somebody has ended it.
         let is_in_order = served > 0 && (ended == Ended::Code(0) || is_from_outside(ended));
+        let was_up = self.was_up;
+        if let Some(attempt) = self.attempt.take_if(|_| !was_up) {
+            let is_oom = oom_kills(None) > self.oom_kills;
+            self.failed(attempt, &Fall::Left(told(ended), is_oom));
+            return Some(ended);
+        }
         let is_well = had_work || is_in_order || now.since(self.up_since) >= WELL_AFTER;
         // Once may be an accident.
         let falls_again = !is_well && self.backoff.has_failed(now);
@@ -387,6 +396,11 @@ impl Supervisor {
                 pause.as_secs_f64()
             );
         }
+    }
+
+    /// When what is up has lived long enough to take the place of what serves.
+    fn proof(&self) -> Option<Tick> {
+        (self.life == Life::Ready).then(|| self.up_since + PROOF)
     }
 
     fn changed(&mut self, cause: LifeCause) {
@@ -438,7 +452,7 @@ impl Backend for Supervisor {
     fn deadline(&self) -> Option<Tick> {
         match self.life {
             Life::Absent => self.backoff.until().or(Some(Tick::ZERO)),
-            Life::Ready => None,
+            Life::Ready => self.proof().filter(|_| !self.was_up),
             Life::Starting | Life::Failing | Life::Stopping(_) => {
                 self.start.as_ref().map(ProgramStart::deadline)
             }
@@ -447,7 +461,8 @@ impl Backend for Supervisor {
 
     fn standing(&self) -> BackendState {
         match self.life {
-            Life::Ready => BackendState::Ready,
+            Life::Ready if self.was_up => BackendState::Ready,
+            Life::Ready => BackendState::Pending,
             _ if !self.refuses => BackendState::Pending,
             _ if self.means.has_elder && !self.was_up => BackendState::Lost,
             _ => BackendState::Ready,
@@ -476,6 +491,9 @@ impl Backend for Supervisor {
             Life::Absent => self.begin(),
             Life::Ready => {
                 self.poll_program();
+                if self.life == Life::Ready && self.proof().is_some_and(|proof| proof <= clock::now()) {
+                    self.was_up = true;
+                }
             }
             Life::Starting | Life::Failing | Life::Stopping(_) => self.poll_start(),
         }

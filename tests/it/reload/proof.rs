@@ -1,0 +1,118 @@
+//! The program of new code has to live for a while after it is up: one that ends leaves the old one serving.
+
+use super::super::runtimes::fastcgi_programs::ODD;
+use super::trials::{PMS, command, workers};
+use crate::support::daemon::{Daemon, make_writable, pool};
+use crate::support::fcgi::Params;
+use crate::support::{place_library, until};
+use std::fs;
+use std::path::Path;
+
+const NODE: &str = "
+const fs = require('fs');
+require('http').createServer((_, response) => response.end('well')).listen(process.env.PORT, () => {
+    if (fs.existsSync('after')) setTimeout(() => process.exit(1), Number(fs.readFileSync('after')));
+});
+";
+
+const HTTP: &str = "
+import http.server, os, threading
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'well')
+server = http.server.ThreadingHTTPServer(('127.0.0.1', int(os.environ['PORT'])), Handler)
+if os.path.exists('after'):
+    threading.Timer(int(open('after').read()) / 1000, os._exit, [1]).start()
+server.serve_forever()
+";
+
+const FASTCGI_ENDS: &str = "
+import os, threading
+if os.path.exists('after'):
+    threading.Timer(int(open('after').read()) / 1000, os._exit, [1]).start()
+";
+
+/// A program that ends so many milliseconds after it is up as the file `after` says: its file, text and command.
+pub(in super::super) fn program(runtime: &str) -> (&'static str, String, &'static str) {
+    match runtime {
+        "node" => ("app.js", NODE.to_owned(), ""),
+        "http" => (
+            "serve.py",
+            HTTP.to_owned(),
+            "start_command = \"python3 serve.py\"\n",
+        ),
+        _ => (
+            "serve.py",
+            format!("{FASTCGI_ENDS}{ODD}"),
+            "start_command = \"python3 serve.py well\"\n",
+        ),
+    }
+}
+
+fn application(root: &Path, runtime: &str) -> String {
+    let (file, text, start) = program(runtime);
+    fs::write(root.join(file), text).expect("write");
+    format!("runtime = \"{runtime}\"\nroot = \"{}\"\n{start}", root.display())
+}
+
+fn the_old_one_serves(runtime: &str) {
+    place_library();
+    let daemon = Daemon::start(|dir| {
+        let mut text = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+        for (name, pm, _) in PMS {
+            let root = dir.join(name);
+            fs::create_dir(&root).expect("mkdir");
+            make_writable(&root);
+            text += &pool(dir, name, pm, &application(&root, runtime));
+        }
+        text
+    });
+    for (name, _, stays) in PMS {
+        let ask = |label: &str| {
+            let params = Params::get(&daemon.dir, "x", "");
+            let answer = daemon.client(name).request(&params, b"").expect("an answer");
+            let body = answer.body();
+            assert!(body == "well" || body.starts_with("pid="), "{label}: {body}");
+        };
+        let after = daemon.dir.join(name).join("after");
+        for millis in ["0", "50", "300"] {
+            let label = format!("{runtime} {name} {millis}");
+            ask(&label);
+            if !stays {
+                until("no worker", || (workers(&daemon, name) == 0).then_some(()));
+            }
+            fs::write(&after, millis).expect("write");
+            let (code, text) = command(&daemon, &["restart", name, "--wait"]);
+            assert_eq!(code, Some(70), "{label}: {text}");
+            assert!(text.contains("failed"), "{label}: {text}");
+            // The new code is still there, and no worker that is made meanwhile serves with it.
+            for _ in 0..if stays { 4 } else { 0 } {
+                ask(&label);
+            }
+            fs::remove_file(&after).expect("remove");
+            ask(&label);
+            let (code, text) = command(&daemon, &["error"]);
+            assert_eq!(code, Some(0), "{label}: {text}");
+        }
+        let (code, text) = command(&daemon, &["restart", name, "--wait"]);
+        assert_eq!(code, Some(0), "{runtime} {name}: {text}");
+        ask(name);
+    }
+}
+
+#[test]
+fn a_node_program_that_ends_after_it_listens_does_not_take_over() {
+    the_old_one_serves("node");
+}
+
+#[test]
+fn an_http_program_that_ends_after_it_listens_does_not_take_over() {
+    the_old_one_serves("http");
+}
+
+#[test]
+fn a_fastcgi_program_that_ends_after_it_answers_does_not_take_over() {
+    the_old_one_serves("fastcgi");
+}

@@ -1,0 +1,52 @@
+//! A restart of an application by a command: a program of new code that ends just after it is up takes the place of none.
+
+use super::super::reload::proof::program;
+use super::Sites;
+use crate::support::place_library;
+use std::fs;
+
+fn the_old_instance_serves(runtime: &str) {
+    place_library();
+    let sites = Sites::start("max = 4");
+    let (file, text, start) = program(runtime);
+    let own = format!("runtime = \"{runtime}\"\n{start}");
+    let root = sites.add("app", 0, &[(file, &text), ("forkyard.toml", &own)]);
+    let restart = || {
+        let output = sites.forkyard(&["restart", "--wait", root.to_str().expect("path")]);
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+    };
+    let ask = |label: &str| {
+        let body = sites.body("/app/");
+        assert!(body == "well" || body.starts_with("pid="), "{label}: {body}");
+    };
+    ask(runtime);
+    let after = root.join("after");
+    for millis in ["0", "50", "300"] {
+        let label = format!("{runtime} {millis}");
+        fs::write(&after, millis).expect("write");
+        let (code, text) = restart();
+        assert_eq!(code, Some(70), "{label}: {text}");
+        ask(&label);
+        fs::remove_file(&after).expect("remove");
+    }
+    let (code, text) = restart();
+    assert_eq!(code, Some(0), "{runtime}: {text}");
+    ask(runtime);
+    sites.end();
+}
+
+#[test]
+fn a_node_program_that_ends_after_it_listens_does_not_take_over() {
+    the_old_instance_serves("node");
+}
+
+#[test]
+fn an_http_program_that_ends_after_it_listens_does_not_take_over() {
+    the_old_instance_serves("http");
+}
+
+#[test]
+fn a_fastcgi_program_that_ends_after_it_answers_does_not_take_over() {
+    the_old_instance_serves("fastcgi");
+}
