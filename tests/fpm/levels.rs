@@ -106,10 +106,14 @@ fn ends_origin(function: &str, number: &str) -> bool {
     function.ends_with("(),") && number.ends_with(':')
 }
 
-/// php-fpm's and forkyard's own lines at `debug` are their own, and forkyard adds what a worker that crashed was doing, and who
-/// sent it a signal.
+/// php-fpm's and forkyard's own lines at `debug` are their own, and forkyard adds what a worker that crashed was doing, who sent it
+/// a signal, and why a script was not run.
 fn is_compared(line: &str) -> bool {
-    let is_added = [" child N was serving ", " child N was sent signal "];
+    let is_added = [
+        " child N was serving ",
+        " child N was sent signal ",
+        " a request is refused: ",
+    ];
     !line.starts_with("DEBUG: ") && !is_added.iter().any(|added| line.contains(added))
 }
 
