@@ -135,10 +135,8 @@ fn what_a_tenant_puts_there_later_is_not_root_s_file_either() {
             }
             fs::write(path.join("forkyard.toml"), configuration(path, setting)).expect("configuration");
             let daemon = Daemon::launch(path, forkyard(&["run"], path));
-            until("an answer", || {
-                let is_there = path.join("app.sock").exists();
-                is_there.then(|| assert_ignorant(&daemon, &case))
-            });
+            daemon.wait_for("ready to handle connections");
+            assert_ignorant(&daemon, &case);
             let _ = fs::remove_file(&file);
             put(what, &file, &path.join("precious"));
             daemon.signal(Signal::SIGUSR1);
