@@ -9,6 +9,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::{Uid, chown, mkfifo};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 const SECRET: &str = "SECRET=of-root\n";
@@ -135,7 +136,10 @@ fn what_a_tenant_puts_there_later_is_not_root_s_file_either() {
             }
             fs::write(path.join("forkyard.toml"), configuration(path, setting)).expect("configuration");
             let daemon = Daemon::launch(path, forkyard(&["run"], path));
-            daemon.wait_for("ready to handle connections");
+            // Its log may be in a file.
+            until("the pool to listen", || {
+                UnixStream::connect(path.join("app.sock")).is_ok().then_some(())
+            });
             assert_ignorant(&daemon, &case);
             let _ = fs::remove_file(&file);
             put(what, &file, &path.join("precious"));
