@@ -193,9 +193,13 @@ fn plain(line: &str) -> String {
 
 /// php-fpm's own: its worker is stopped by the slow log, replaced when logs are opened anew, and it counts children that it
 /// can't make.
-const OF_STOCK: [&str; 2] = [" stopped for tracing", " seems busy "];
+const OF_STOCK: &[&str] = &[" stopped for tracing", " seems busy "];
 /// forkyard's own.
-const OF_OURS: [&str; 3] = [" child N was serving ", " child N was sent signal ", " was told to go and has not, "];
+const OF_OURS: &[&str] = &[
+    " child N was serving ",
+    " child N was sent signal ",
+    " was told to go and has not, ",
+];
 
 /// What is logged up to the end, without lines that only this program has.
 fn logged(fpm: &Fpm, own: &[&str]) -> Vec<String> {
@@ -214,7 +218,7 @@ fn a_day_has_php_fpms_lines() {
     }
     let room = directory();
     for part in PARTS {
-        let [stock, ours] = [(STOCK, &OF_STOCK), (forkyard_fpm(), &OF_OURS)].map(|(program, own)| {
+        let [stock, ours] = [(STOCK, OF_STOCK), (forkyard_fpm(), OF_OURS)].map(|(program, own)| {
             let path = room.path().join("notify");
             let _ = fs::remove_file(&path);
             let _manager = ear(&path);
