@@ -56,12 +56,12 @@ impl Entry {
         let texts = spans(heading);
         let shown = looks.iter().map(|(_, shown)| shown);
         let left = texts.iter().chain(shown).cloned().collect();
-        let cures = spans(&item(text, "- Cure:"));
-        assert!(!cures.is_empty(), "{heading} has no cure");
+        let cure = item(text, "- Cure:");
+        assert!(!cure.is_empty(), "{heading} has no cure");
         Entry {
             texts,
             looks,
-            cures,
+            cures: spans(&cure),
             left,
         }
     }

@@ -21,7 +21,8 @@ const FULL: &str = "server reached pm.max_children setting";
 const ANOTHER: &str = "Another FPM instance seems to already listen on";
 
 /// Serves as soon as the file `go` is there.
-const WAITING: &str = "while (!file_exists(__DIR__ . '/go')) { clearstatcache(); usleep(10000); } echo 'served';";
+const WAITING: &str =
+    "while (!file_exists(__DIR__ . '/go')) { clearstatcache(); usleep(10000); } echo 'served';";
 
 fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("chmod");
@@ -303,29 +304,38 @@ fn starts(page: &mut Page) {
         bench.dir.display()
     );
     fs::write(&fpm, text).expect("fpm.conf");
-    let fault =
-        |_: &Bench| refused(Command::new(crate::support::forkyard_fpm()).args(["-F", "-y"]).arg(&fpm));
+    let fault = |_: &Bench| {
+        refused(
+            Command::new(crate::support::forkyard_fpm())
+                .args(["-F", "-y"])
+                .arg(&fpm),
+        )
+    };
     let causes = ["pool www on /run/forkyard-www.sock"];
     page.drive((ANOTHER, &causes), &mut bench, fault, (end, "/index.php"));
 }
 
 fn settings(page: &mut Page) {
     let mut bench = Bench::started();
-    let kept = "the old configuration stays in force";
+    let kept = "the configuration is not reloaded, the old one stays in force";
     bench.configure(&format!("{STATIC}max_childs = 2\n"), "");
     let fault = |bench: &Bench| bench.run("forkyard reload");
     let right = |bench: &mut Bench| {
         bench.configure(STATIC, "");
         bench.reload();
     };
-    page.drive((kept, &["last reload"]), &mut bench, fault, (right, "/index.php"));
+    let causes = ["last reload", "refused, the old configuration stays in force"];
+    page.drive((kept, &causes), &mut bench, fault, (right, "/index.php"));
     let unknown = "Unable to set php_admin_value";
     bench.configure(STATIC, "php_admin_value = { upload_max_size = \"9M\" }\n");
     let causes = ["correct the name or the value"];
     page.drive((unknown, &causes), &mut bench, fault, (right, "/index.php"));
 
     let missing = "Undefined array key";
-    bench.script("env.php", "echo $_SERVER['STRIPE_KEY'] === 'sk_1' ? 'served' : '';");
+    bench.script(
+        "env.php",
+        "echo $_SERVER['STRIPE_KEY'] === 'sk_1' ? 'served' : '';",
+    );
     let variable = page.cure(missing, "env = { STRIPE_KEY = \"sk_1\" }");
     let cure = |bench: &mut Bench| {
         bench.configure(&format!("{STATIC}{variable}\n"), "");
