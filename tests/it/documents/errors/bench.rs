@@ -99,6 +99,11 @@ impl Bench {
         assert!(output.status.success(), "{}", said(&output));
     }
 
+    /// The port of nginx.
+    pub(super) fn port(&self) -> u16 {
+        self.nginx.port
+    }
+
     pub(super) fn ask(&self, path: &str) -> String {
         curl(&[&self.nginx.url(path)])
     }

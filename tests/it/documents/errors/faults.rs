@@ -240,6 +240,19 @@ fn scripts(page: &mut Page) {
     let causes = ["lies outside application.root, application.script_root or open_basedir"];
     let outside = "No input file specified.";
     page.drive((outside, &causes), &mut bench, index, (cure, "/index.php"));
+    let folder = bench.dir.join("html/folder.php");
+    fs::create_dir(&folder).expect("mkdir");
+    let cure = |bench: &mut Bench| {
+        fs::remove_dir(&folder).expect("rmdir");
+        bench.script("folder.php", "echo 'served';");
+    };
+    let fault = |bench: &Bench| bench.ask("/folder.php");
+    page.drive(
+        (outside, &["does not exist"]),
+        &mut bench,
+        fault,
+        (cure, "/folder.php"),
+    );
     bench.script("white.php", "lost_function();");
     let cure = |bench: &mut Bench| {
         let shown = "php_flag = { display_errors = true }";
@@ -299,20 +312,27 @@ fn starts(page: &mut Page) {
         (end, "/index.php"),
     );
     let fpm = bench.dir.join("fpm.conf");
-    let text = format!(
-        "[global]\nerror_log = /dev/stderr\n[www]\nlisten = {}/www.sock\nuser = www-data\npm = static\npm.max_children = 1\n",
-        bench.dir.display()
-    );
-    fs::write(&fpm, text).expect("fpm.conf");
-    let fault = |_: &Bench| {
-        refused(
-            Command::new(crate::support::forkyard_fpm())
-                .args(["-F", "-y"])
-                .arg(&fpm),
-        )
+    let socket = bench.dir.join("www.sock").display().to_string();
+    let port = bench.port();
+    let fault = |listen: &str| {
+        let text =
+            "[global]\nerror_log = /dev/stderr\n[www]\nuser = www-data\npm = static\npm.max_children = 1\n";
+        fs::write(&fpm, format!("{text}listen = {listen}\n")).expect("fpm.conf");
+        let program = crate::support::forkyard_fpm();
+        refused(Command::new(program).args(["-F", "-y"]).arg(&fpm))
     };
-    let causes = ["pool www on /run/forkyard-www.sock"];
-    page.drive((ANOTHER, &causes), &mut bench, fault, (end, "/index.php"));
+    page.drive(
+        (ANOTHER, &["pool www on /run/forkyard-www.sock"]),
+        &mut bench,
+        |_| fault(&socket),
+        (end, "/index.php"),
+    );
+    page.drive(
+        ("Address already in use", &[]),
+        &mut bench,
+        |_| fault(&format!("127.0.0.1:{port}")),
+        (end, "/index.php"),
+    );
 }
 
 fn settings(page: &mut Page) {
