@@ -348,10 +348,10 @@ fn what_comes_to_http_listen_is_one_request_or_none() {
         }
     }
     let seen = seen(site.port);
-    for number in 0..CORPUS.len() {
+    for (number, case) in CORPUS.iter().enumerate() {
         let count = |path: &str| seen.iter().filter(|url| *url == path).count();
         let path = format!("/case{number}x");
-        let most = usize::from(CORPUS[number].2 != Refused || CORPUS[number].0 == CHUNKED);
+        let most = usize::from(case.2 != Refused || case.0 == CHUNKED);
         if count(&path) > most {
             wrong.push(format!("{path} {} times", count(&path)));
         }
