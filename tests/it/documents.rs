@@ -6,6 +6,7 @@
 pub(crate) mod blocks;
 mod container;
 mod deploy;
+mod errors;
 mod first;
 mod hosts;
 mod kinds;
