@@ -183,3 +183,30 @@ fn no_line_is_wider_than_the_terminal_and_states_have_colours() {
     assert!(whole.lines().any(|line| line.ends_with("CPU")), "{whole}");
     assert!(!whole.contains('\x1b'), "{whole}");
 }
+
+/// It has not written anything about itself yet.
+#[test]
+fn a_worker_that_is_being_made_is_as_old_as_it_is() {
+    crate::support::place_library();
+    let begun = Instant::now();
+    let daemon = Daemon::start(|dir| {
+        fs::write(dir.join("wsgi.py"), "open('gate').read()\n").expect("write");
+        let mode = nix::sys::stat::Mode::from_bits_truncate(0o666);
+        nix::unistd::mkfifo(&dir.join("gate"), mode).expect("FIFO");
+        let application = format!(
+            "runtime = \"wsgi\"\nroot = \"{}\"\npreload = false\n",
+            dir.display()
+        );
+        let pool = pool(dir, "www", "pm = \"static\"\nmax_children = 1\n", &application);
+        format!("[global]\ncontrol = \"{}/control.sock\"\n{pool}", dir.display())
+    });
+    let worker = until("a worker", || {
+        let status = text(&status(&daemon, &["--json", "www"]).stdout);
+        let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+        let worker = status["pools"][0]["generations"][0]["workers"][0].clone();
+        worker.is_object().then_some(worker)
+    });
+    assert_eq!(worker["stage"], "Creating", "{worker}");
+    let age = worker["for_ms"].as_u64().expect("milliseconds");
+    assert!(u128::from(age) <= begun.elapsed().as_millis(), "{worker}");
+}

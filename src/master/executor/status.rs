@@ -226,14 +226,20 @@ impl Pools {
             .filter_map(|(slot, worker)| {
                 let page = resources?.board.slot(*slot as usize)?;
                 let entry = slot_reader::read(page);
-                let pid = self.workers.get(worker).and_then(|worker| worker.pid);
+                let worker = self.workers.get(worker);
+                let pid = worker.and_then(|worker| worker.pid);
+                // One that is being made has not written to its page yet.
+                let since = match (entry.stage, worker) {
+                    (RequestStage::Creating, Some(worker)) => worker.begun,
+                    _ => entry.since,
+                };
                 let text = |index: usize| String::from_utf8_lossy(&entry.texts[index]).into_owned();
                 Some(protocol::Worker {
                     slot: *slot,
                     // Its own word for its pid is not taken.
                     pid,
                     stage: entry.stage.name().to_owned(),
-                    for_ms: u64::try_from(clock::now().since(entry.since).as_millis()).unwrap_or(u64::MAX),
+                    for_ms: u64::try_from(clock::now().since(since).as_millis()).unwrap_or(u64::MAX),
                     requests: entry.requests,
                     kept: entry.kept,
                     in_flight: entry.load.is_told.then_some(entry.load.in_flight),
