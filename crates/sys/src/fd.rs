@@ -34,6 +34,7 @@ pub fn pipe(nonblocking: bool) -> Result<(OwnedFd, OwnedFd)> {
 /// socketpair(2), fcntl(2) or shutdown(2).
 pub fn one_way() -> Result<(OwnedFd, OwnedFd)> {
     let (reader, writer) = socket_pair(SockType::Stream)?;
+    super::socket::refuse_descriptors(reader.as_fd());
     set_nonblocking(writer.as_fd(), false)?;
     nix::sys::socket::shutdown(reader.as_raw_fd(), nix::sys::socket::Shutdown::Write)
         .named("shutdown", "")?;

@@ -9,6 +9,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+/// <asm-generic/socket.h>, since Linux 6.16.
+const SO_PASSRIGHTS: libc::c_int = 83;
+
 /// What a call that may not wait came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
@@ -44,6 +47,24 @@ pub fn accept(listener: BorrowedFd<'_>) -> Result<Option<OwnedFd>> {
         ) => Ok(None),
         Err(errno) => Err(Error::new("accept4", "", errno)),
     }
+}
+
+/// Forbids others to send descriptors over a unix socket, and over those that are accepted from it (SO_PASSRIGHTS). Who receives a
+/// message closes the descriptors that come with it, wanted or not, and the last close of a file can wait for as long as its sender
+/// likes (SO_LINGER, or FUSE's flush). Kernels before 6.16 can't forbid it.
+pub fn refuse_descriptors(socket: BorrowedFd<'_>) {
+    let off: libc::c_int = 0;
+    let size = size_of_val(&off) as libc::socklen_t;
+    // SAFETY: the kernel reads the number, which outlives the call.
+    let _ = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            (&raw const off).cast(),
+            size,
+        )
+    };
 }
 
 /// Whether a listening socket was shut down (shutdown(2)), by whoever had it: it accepts nothing any more.

@@ -14,7 +14,7 @@ use crate::runtime::http::Share;
 use crate::scoreboard::layout::header as field;
 use crate::scoreboard::{Board, header};
 use crate::sys::fd::{one_way, set_nonblocking, set_send_buffer, socket_pair};
-use crate::sys::{Error, clock};
+use crate::sys::{Error, clock, socket};
 use crate::tick::Tick;
 use crate::worker::{GenerationContext, Settings, needs_entrance};
 use nix::sys::socket::SockType;
@@ -95,6 +95,7 @@ impl Pipes {
     fn open(application: &Application, access: Option<&OwnedFd>) -> Result<Pipes, Error> {
         // A socket pair keeps messages of several workers apart and never blocks them.
         let (messages, messages_in) = socket_pair(SockType::Stream)?;
+        socket::refuse_descriptors(messages.as_fd());
         Ok(Pipes {
             accept_notify: accept_notify()?,
             messages: Lines::new(messages),

@@ -197,6 +197,7 @@ impl Executor {
         };
         let (channel, theirs) = socket_pair(SockType::SeqPacket)?;
         let (messages, messages_in) = socket_pair(SockType::Stream)?;
+        socket::refuse_descriptors(messages.as_fd());
         let copy = |socket: &OwnedFd| {
             let copied = socket.try_clone();
             copied.map_err(|error| Error::from_io("dup", "", &error))

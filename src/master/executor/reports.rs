@@ -10,7 +10,7 @@ use crate::master::failed_starts::Kept;
 use crate::runtime::fastcgi;
 use crate::spawn::start_failure::{MOST_BYTES, StartFailure};
 use crate::sys::fd::{set_send_buffer, socket_pair};
-use crate::sys::socket::{Progress, receive};
+use crate::sys::socket::{Progress, receive, refuse_descriptors};
 use crate::sys::{Error, clock};
 use crate::tick::Tick;
 use crate::worker::Settings;
@@ -46,6 +46,7 @@ impl Reports {
         };
         // Non-blocking at both ends: neither waits for the other.
         let (out, into) = socket_pair(SockType::SeqPacket)?;
+        refuse_descriptors(out.as_fd());
         set_send_buffer(into.as_fd(), BUFFER_BYTES)?;
         Ok(Some(Reports::adopt(out, into)))
     }

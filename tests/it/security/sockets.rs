@@ -1,6 +1,7 @@
 //! Which clients may connect: lists of users and groups on unix sockets, addresses over TCP.
 
 use super::{needs_root, python_as};
+use crate::skip::skip_unless;
 use crate::support::daemon::{Daemon, directory, forkyard, pool};
 use crate::support::fcgi::{Client, Params};
 use crate::support::nginx::free_port;
@@ -387,5 +388,69 @@ fn a_socket_that_was_shut_down_is_seen_and_bound_again() {
             "{runtime}: {log}"
         );
         assert!(!log.contains("exited with code"), "{runtime}: {log}");
+    }
+}
+
+/// Sends a descriptor over a socket that it connects to, or over one that it has: `sent`, or what the kernel says.
+const SEND_DESCRIPTOR: &str = "
+import array, os, socket, sys
+def send(peer):
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [os.open('/dev/null', os.O_RDONLY)]))]
+    try:
+        peer.sendmsg([b'x'], rights)
+        return 'sent'
+    except OSError as error:
+        return error.strerror
+";
+
+/// Who receives a descriptor closes it, and that can wait for as long as its sender likes.
+#[test]
+fn nobody_sends_descriptors_to_the_master() {
+    // SO_PASSRIGHTS is of Linux 6.16.
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("the release");
+    let mut numbers = release.split('.').map_while(|number| number.parse::<u32>().ok());
+    let release = (numbers.next(), numbers.next());
+    let is_new = release >= (Some(6), Some(16));
+    if needs_root() || skip_unless(is_new, "this kernel lets everybody send descriptors") {
+        return;
+    }
+    crate::support::place_library();
+    let daemon = Daemon::start(|dir| {
+        let application = format!(
+            "{SEND_DESCRIPTOR}\ndef application(environ, start):\n    start('200 OK', [])\n    \
+             return [' '.join(send(socket.socket(fileno=os.dup(fd))) for fd in (1, 2)).encode()]\n"
+        );
+        fs::write(dir.join("wsgi.py"), application).expect("write");
+        let keys = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", dir.display());
+        let settings = "pm = \"static\"\nmax_children = 1\ncatch_workers_output = true\n";
+        let pool = pool(dir, "www", settings, &keys);
+        fs::create_dir(dir.join("apps")).expect("mkdir");
+        let dir = dir.display();
+        let sites = format!(
+            "[pool.sites]\nlisten = \"{dir}/sites.sock\"\nrouting = \"application\"\n\
+             [pool.sites.applications]\ndirectories = [\"{dir}/apps\"]\n"
+        );
+        format!("[global]\ncontrol = \"{dir}/control.sock\"\n{pool}{sites}")
+    });
+    let refused = "Operation not permitted";
+    let params = Params::get(&daemon.dir, "x", "");
+    let said = daemon
+        .client("www")
+        .request(&params, b"")
+        .expect("an answer")
+        .body();
+    assert_eq!(said, format!("{refused} {refused}"));
+    let connect = format!(
+        "{SEND_DESCRIPTOR}\npeer = socket.socket(socket.AF_UNIX)\npeer.connect(sys.argv[1])\nprint(send(peer))\n"
+    );
+    for (name, uid) in [
+        ("control.sock", 0),
+        ("control.sock.owners", 65534),
+        ("www.sock", 65534),
+    ] {
+        let path = daemon.dir.join(name).display().to_string();
+        let output = python_as(uid, &connect, &[&path]);
+        let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        assert_eq!(said, refused, "{name}: {output:?}");
     }
 }

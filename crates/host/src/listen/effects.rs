@@ -200,6 +200,9 @@ impl Listener {
         file: Option<(u64, u64)>,
         backlog: i32,
     ) -> Result<Listener, ListenError> {
+        if matches!(address, Address::Unix(_)) {
+            socket::refuse_descriptors(socket.as_fd());
+        }
         socket::listen(&socket, backlog, "")?;
         Ok(Listener {
             socket,
@@ -328,6 +331,7 @@ fn bind_unix(path: &Path, listen: &Listen) -> Result<(OwnedFd, (u64, u64)), List
     let Some(file) = held.socket_identity() else {
         return Err(ListenError::Replaced(path.to_owned()));
     };
+    socket::refuse_descriptors(fd.as_fd());
     set_owner(&held, listen)?;
     set_list(&held, listen)?;
     socket::listen(&fd, listen.backlog, &subject)?;

@@ -239,6 +239,7 @@ impl Executor {
         let identity = run_as(&template)?;
         let runs_as = identity.as_ref().map(|identity| identity.uid);
         let (messages, messages_in) = socket_pair(SockType::Stream)?;
+        socket::refuse_descriptors(messages.as_fd());
         let (channel, mut theirs) = match which {
             Which::Router => {
                 let (ours, theirs) = socket_pair(SockType::SeqPacket)?;
