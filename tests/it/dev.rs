@@ -323,11 +323,14 @@ fn nothing_is_left_when_it_is_killed() {
 #[test]
 fn a_name_that_is_not_this_machine_s_is_refused() {
     let (_dir, root) = site(&[("index.php", "<?php echo 'mine';"), ("page.html", "mine")]);
-    let dev = Dev::start_with(&root, &["--allowed-host", ".shop.test"]);
+    let names = ["--allowed-host", ".shop.test", "--allowed-host", "one.test"];
+    let dev = Dev::start_with(&root, &names);
     for (host, status) in [
         ("localhost", 200),
         ("127.0.0.1:8000", 200),
         ("a.shop.test", 200),
+        ("one.test", 200),
+        ("a.one.test", 403),
         ("evil.test", 403),
         ("127.0.0.1.evil.test", 403),
     ] {
