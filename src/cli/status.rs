@@ -24,7 +24,8 @@ pub(super) fn look_at(status: &mut Status, uses: &dyn Fn(i32) -> Use) {
         let mut sum: Option<u64> = None;
         let mut add = |memory: Option<u64>| {
             if let Some(memory) = memory {
-                sum = Some(sum.unwrap_or(0) + memory);
+                // Some of it is what a router says.
+                sum = Some(sum.unwrap_or(0).saturating_add(memory));
             }
             memory
         };
@@ -46,7 +47,8 @@ pub(super) fn look_at(status: &mut Status, uses: &dyn Fn(i32) -> Use) {
         let is_own = pool.counts.starts == 0;
         for application in applications.into_iter().flatten() {
             if is_own {
-                pool.counts.requests += number(&application["counters"]["accepted"]);
+                let accepted = number(&application["counters"]["accepted"]);
+                pool.counts.requests = pool.counts.requests.saturating_add(accepted);
             }
             for program in members_mut(application, "programs") {
                 let used = use_of(program, uses);
