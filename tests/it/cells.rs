@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 /// The user of applications in application pools: www-data.
 const OWNER: u32 = 33;
 
-struct Runtime {
-    name: &'static str,
-    file: &'static str,
+pub(super) struct Runtime {
+    pub(super) name: &'static str,
+    pub(super) file: &'static str,
     /// `VALUE` is what it answers.
-    good: &'static str,
-    broken: &'static str,
+    pub(super) good: &'static str,
+    pub(super) broken: &'static str,
     /// Keys of the pool's application.
     keys: &'static str,
     /// Keys of `forkyard.toml`.
@@ -26,9 +26,25 @@ struct Runtime {
     in_application_pool: Expected,
 }
 
+impl Runtime {
+    fn lines(&self, keys: &str, root: &Path) -> String {
+        let keys = keys.replace("ROOT", &root.display().to_string());
+        format!("runtime = \"{}\"\n{keys}", self.name)
+    }
+
+    /// The application of a pool that has it in this directory.
+    pub(super) fn application(&self, root: &Path) -> String {
+        let more = match self.name {
+            "php" => format!("version = {:?}\n", env!("FORKYARD_PHP")),
+            _ => format!("root = {:?}\n", root.display().to_string()),
+        };
+        self.lines(self.keys, root) + &more
+    }
+}
+
 /// What a restart and a request do with broken code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Expected {
+pub(super) enum Expected {
     /// It is tried before it serves.
     Tried,
     /// There is nothing to try: each request runs the code anew.
@@ -61,35 +77,12 @@ const ASGI: &str = "async def app(scope, receive, send):\n    \
 const ASGI_BROKEN: &str = "async def app(scope, receive, send):\n    \
         await receive()\n    \
         await send({'type': 'lifespan.startup.failed', 'message': 'no'})\n";
-const FASTCGI: &str = r#"
-import socket, struct
+const FASTCGI: &str = concat!(
+    include_str!("../support/fastcgi_server.py"),
+    "serve(lambda params: b'VALUE')\n"
+);
 
-def record(kind, content):
-    return struct.pack(">BBHHBB", 1, kind, 1, len(content), 0, 0) + content
-
-def take(connection, count):
-    data = b""
-    while len(data) < count:
-        more = connection.recv(count - len(data))
-        if not more:
-            return None
-        data += more
-    return data
-
-listener = socket.socket(fileno=0)
-while True:
-    connection, _ = listener.accept()
-    while (head := take(connection, 8)):
-        _, kind, _, length, padding, _ = struct.unpack(">BBHHBB", head)
-        take(connection, length + padding)
-        if kind == 5 and not length:
-            page = b"Content-Type: text/plain\r\n\r\nVALUE"
-            connection.sendall(record(6, page) + record(6, b"") + record(3, bytes(8)))
-            break
-    connection.close()
-"#;
-
-const RUNTIMES: [Runtime; 10] = [
+pub(super) const RUNTIMES: [Runtime; 10] = [
     Runtime {
         name: "php",
         file: "index.php",
@@ -329,12 +322,8 @@ fn configure(dir: &Path, runtime: &Runtime) -> String {
     for (kind, pm) in KINDS {
         let root = root(dir, kind);
         fs::create_dir_all(&root).expect("mkdir");
-        let keys = |keys: &str| {
-            let keys = keys.replace("ROOT", &root.display().to_string());
-            format!("runtime = \"{}\"\n{keys}", runtime.name)
-        };
         if kind == "applications" {
-            fs::write(root.join("forkyard.toml"), keys(runtime.own)).expect("settings");
+            fs::write(root.join("forkyard.toml"), runtime.lines(runtime.own, &root)).expect("settings");
             give(&root.join("forkyard.toml"));
             give(&root);
             text += &format!(
@@ -345,11 +334,7 @@ fn configure(dir: &Path, runtime: &Runtime) -> String {
             continue;
         }
         make_writable(&root);
-        let more = match runtime.name {
-            "php" => format!("version = {:?}\n", env!("FORKYARD_PHP")),
-            _ => format!("root = {:?}\n", root.display().to_string()),
-        };
-        text += &pool(dir, kind, pm, &format!("{}{more}", keys(runtime.keys)));
+        text += &pool(dir, kind, pm, &runtime.application(&root));
     }
     text
 }

@@ -1,19 +1,11 @@
 //! A restart tries the new code whatever the pool's process manager, and whether it has a worker or not: code that can't serve takes
 //! the place of none that can.
 
+use super::super::cells::RUNTIMES;
 use crate::support::daemon::{Daemon, forkyard, make_writable, php_pool, pool};
 use crate::support::fcgi::Params;
 use crate::support::{place_library, until};
 use std::fs;
-
-/// An application: `VALUE` is what it answers.
-struct Case {
-    runtime: &'static str,
-    file: &'static str,
-    good: &'static str,
-    broken: &'static str,
-    settings: &'static str,
-}
 
 pub(super) const PMS: [(&str, &str, bool); 4] = [
     ("static", "pm = \"static\"\nmax_children = 1\n", true),
@@ -43,7 +35,11 @@ pub(super) fn workers(daemon: &Daemon, name: &str) -> u64 {
     pool["busy"].as_u64().expect("busy") + pool["idle"].as_u64().expect("idle")
 }
 
-fn tries_before_it_serves(case: &Case) {
+fn tries_before_it_serves(name: &str, file: &str) {
+    let mut all = RUNTIMES.iter();
+    let case = all
+        .find(|it| it.name == name && it.file == file)
+        .expect("a runtime");
     place_library();
     let daemon = Daemon::start(|dir| {
         let mut text = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
@@ -52,21 +48,12 @@ fn tries_before_it_serves(case: &Case) {
             fs::create_dir(&root).expect("mkdir");
             make_writable(&root);
             fs::write(root.join(case.file), case.good.replace("VALUE", "one")).expect("write");
-            let mut settings = case.settings.replace("ROOT", &root.display().to_string());
-            if case.runtime == "php" {
-                settings += &format!("version = {:?}\n", env!("FORKYARD_PHP"));
-            }
-            text += &pool(
-                dir,
-                name,
-                pm,
-                &format!("runtime = \"{}\"\n{settings}", case.runtime),
-            );
+            text += &pool(dir, name, pm, &case.application(&root));
         }
         text
     });
     for (name, _, stays) in PMS {
-        let label = format!("{} {name}", case.runtime);
+        let label = format!("{} {name}", case.name);
         let ask = || {
             let params = Params::get(&daemon.dir, "x", "");
             daemon
@@ -95,88 +82,33 @@ fn tries_before_it_serves(case: &Case) {
 
 #[test]
 fn a_wsgi_pool_is_tried() {
-    tries_before_it_serves(&Case {
-        runtime: "wsgi",
-        file: "wsgi.py",
-        good: "def application(environ, start):\n    start('200 OK', [])\n    return [b'VALUE']\n",
-        broken: "import no_such_module\n",
-        settings: "root = \"ROOT\"\n",
-    });
+    tries_before_it_serves("wsgi", "wsgi.py");
 }
 
 /// The preloader comes up, and every worker fails.
 #[test]
 fn an_asgi_pool_is_tried_with_its_lifespan() {
-    let good = "async def app(scope, receive, send):\n    \
-            if scope['type'] == 'lifespan':\n        \
-                await receive()\n        \
-                await send({'type': 'lifespan.startup.complete'})\n        \
-                await receive()\n        \
-                await send({'type': 'lifespan.shutdown.complete'})\n        \
-                return\n    \
-            await send({'type': 'http.response.start', 'status': 200, 'headers': []})\n    \
-            await send({'type': 'http.response.body', 'body': b'VALUE'})\n";
-    tries_before_it_serves(&Case {
-        runtime: "asgi",
-        file: "main.py",
-        good,
-        broken: "async def app(scope, receive, send):\n    \
-                await receive()\n    \
-                await send({'type': 'lifespan.startup.failed', 'message': 'no database'})\n",
-        settings: "root = \"ROOT\"\nentry = \"main:app\"\n",
-    });
+    tries_before_it_serves("asgi", "main.py");
 }
 
 #[test]
 fn a_rack_pool_is_tried() {
-    tries_before_it_serves(&Case {
-        runtime: "rack",
-        file: "config.ru",
-        good: "run ->(env) { [200, {}, ['VALUE']] }\n",
-        broken: "raise 'no'\n",
-        settings: "root = \"ROOT\"\n",
-    });
+    tries_before_it_serves("rack", "config.ru");
 }
 
 #[test]
 fn a_node_pool_is_tried() {
-    tries_before_it_serves(&Case {
-        runtime: "node",
-        file: "app.js",
-        good: "require('http').createServer((_, response) => response.end('VALUE')).listen(process.env.PORT)\n",
-        broken: "throw new Error('no')\n",
-        settings: "root = \"ROOT\"\n",
-    });
+    tries_before_it_serves("node", "app.js");
 }
 
 #[test]
 fn a_loop_of_php_is_tried() {
-    tries_before_it_serves(&Case {
-        runtime: "php",
-        file: "worker.php",
-        good: "<?php while (forkyard_handle_request(function () { echo 'VALUE'; })) {}\n",
-        broken: "<?php throw new Exception('no');\n",
-        settings: "worker = \"ROOT/worker.php\"\nworker_mode = \"loop\"\n",
-    });
+    tries_before_it_serves("php", "worker.php");
 }
 
 #[test]
 fn a_program_that_speaks_http_is_tried() {
-    let good = "import http.server, os\n\
-        class Answer(http.server.BaseHTTPRequestHandler):\n    \
-            def do_GET(self):\n        \
-                self.send_response(200)\n        \
-                self.send_header('Content-Length', '3')\n        \
-                self.end_headers()\n        \
-                self.wfile.write(b'VALUE')\n\
-        http.server.HTTPServer(('127.0.0.1', int(os.environ['PORT'])), Answer).serve_forever()\n";
-    tries_before_it_serves(&Case {
-        runtime: "http",
-        file: "serve.py",
-        good,
-        broken: "raise Exception('no')\n",
-        settings: "root = \"ROOT\"\nstart_command = \"python3 serve.py\"\n",
-    });
+    tries_before_it_serves("http", "serve.js");
 }
 
 /// A daemon with a pool of plain PHP that reads its settings from a directory of its own.

@@ -44,11 +44,19 @@ const CGI: &str =
 const KINDS: [(&str, &str); 7] = [
     (
         "zygote",
-        "runtime = \"php\"\nversion = \"8.2\"\npreloader = \"zygote\"\n",
+        concat!(
+            "runtime = \"php\"\nversion = \"",
+            env!("FORKYARD_PHP"),
+            "\"\npreloader = \"zygote\"\n"
+        ),
     ),
     (
         "own",
-        "runtime = \"php\"\nversion = \"8.2\"\npreloader = \"own\"\n",
+        concat!(
+            "runtime = \"php\"\nversion = \"",
+            env!("FORKYARD_PHP"),
+            "\"\npreloader = \"own\"\n"
+        ),
     ),
     (
         "wsgi",
@@ -62,7 +70,11 @@ const KINDS: [(&str, &str); 7] = [
     ("cgi", "runtime = \"cgi\"\nroot = \"DIR\"\n"),
     (
         "fastcgi",
-        "runtime = \"fastcgi\"\nroot = \"DIR\"\nstart_command = \"/usr/bin/php-cgi8.2\"\n",
+        concat!(
+            "runtime = \"fastcgi\"\nroot = \"DIR\"\nstart_command = \"/usr/bin/php-cgi",
+            env!("FORKYARD_PHP"),
+            "\"\n"
+        ),
     ),
 ];
 

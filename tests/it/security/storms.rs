@@ -42,6 +42,7 @@ async def app(scope, receive, send):
 "#;
 const WSGI: &str = "def application(environ, start):\n    start('200 OK', [])\n    return [b'own']\n";
 const PHP: &str = "<?php echo 'own';";
+const RUNTIME: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 
 /// Pools of each kind of worker, the HTTP socket of one, and the status of another.
 fn of_every_kind(dir: &Path, root: &Path, port: u16) -> String {
@@ -56,8 +57,7 @@ fn of_every_kind(dir: &Path, root: &Path, port: u16) -> String {
     let cgi = "#!/bin/sh\nprintf 'Content-Type: text/plain\\r\\n\\r\\nown'\n";
     write_program(&root.join("x"), cgi);
     let place = root.display();
-    let php =
-        |preloader: &str| format!("runtime = \"php\"\nversion = \"8.2\"\npreloader = \"{preloader}\"\n");
+    let php = |preloader: &str| format!("{RUNTIME}preloader = \"{preloader}\"\n");
     let status = format!(
         "{ONE}status_listen = \"{}/status.sock\"\nping.path = \"/ping\"\n",
         dir.display()
@@ -382,8 +382,7 @@ echo 'done';
     let daemon = Daemon::start_logged(
         |dir| {
             let settings = "pm = \"static\"\nmax_children = 2\ncatch_workers_output = true\ndecorate_workers_output = true\n";
-            let php = "runtime = \"php\"\nversion = \"8.2\"\n";
-            pool(dir, "one", settings, php) + &pool(dir, "other", settings, php)
+            pool(dir, "one", settings, RUNTIME) + &pool(dir, "other", settings, RUNTIME)
         },
         "daemon.log",
     );

@@ -21,40 +21,19 @@ const ASGI: &str = "import os\nheld = []\nasync def application(scope, receive, 
                     await send({'type': 'http.response.body', 'body': str(os.getpid()).encode()})\n";
 const RACK: &str = "held = nil\nrun ->(env) { held ||= 'x' * 200_000_000 unless env['QUERY_STRING'].empty?\n\
                     [200, {}, [Process.pid.to_s]] }\n";
-/// Speaks FastCGI with one request on each connection.
-const FASTCGI: &str = r#"
-import os, socket, struct
+const FASTCGI: &str = concat!(
+    include_str!("../../support/fastcgi_server.py"),
+    r#"
+held = []
 
-def record(kind, content):
-    return struct.pack(">BBHHBB", 1, kind, 1, len(content), 0, 0) + content
+def answer(params):
+    if b"QUERY_STRINGhoard" in params and not held:
+        held.append(b"x" * 200_000_000)
+    return b"%d" % os.getpid()
 
-def take(connection, count):
-    data = b""
-    while len(data) < count:
-        more = connection.recv(count - len(data))
-        if not more:
-            return None
-        data += more
-    return data
-
-listener, held = socket.socket(fileno=0), []
-while True:
-    connection, _ = listener.accept()
-    params = b""
-    while (head := take(connection, 8)):
-        _, kind, _, length, padding, _ = struct.unpack(">BBHHBB", head)
-        content = take(connection, length + padding)
-        if kind == 4:
-            params += content
-        if kind != 5 or length:
-            continue
-        if b"QUERY_STRINGhoard" in params and not held:
-            held.append(b"x" * 200_000_000)
-        page = b"Content-Type: text/plain\r\n\r\n%d" % os.getpid()
-        connection.sendall(record(6, page) + record(6, b"") + record(3, bytes(8)))
-        break
-    connection.close()
-"#;
+serve(answer)
+"#
+);
 /// Node.js, and what a shell has started.
 const NODE: &str = "let held;\nrequire('http').createServer((request, response) => {\n  \
                     if (request.url.includes('?')) held ??= Buffer.alloc(200_000_000, 'x');\n  \

@@ -10,20 +10,10 @@ const NODE: &str = "const fs = require('fs');\n\
     server.listen(process.env.PORT, '127.0.0.1', () => {\n  \
         if (!fs.existsSync('ROOT/database')) setTimeout(() => { throw new Error('the database is down'); }, 100);\n\
     });\n";
-const FASTCGI: &str = r#"
-import os, socket, struct, threading
-
-def record(kind, content):
-    return struct.pack(">BBHHBB", 1, kind, 1, len(content), 0, 0) + content
-
-def take(connection, count):
-    data = b""
-    while len(data) < count:
-        more = connection.recv(count - len(data))
-        if not more:
-            return None
-        data += more
-    return data
+const FASTCGI: &str = concat!(
+    include_str!("../../support/fastcgi_server.py"),
+    r#"
+import threading
 
 def end():
     os.write(2, b"OSError: the database is down\n")
@@ -31,18 +21,9 @@ def end():
 
 if not os.path.exists("ROOT/database"):
     threading.Timer(0.1, end).start()
-listener = socket.socket(fileno=0)
-while True:
-    connection, _ = listener.accept()
-    while (head := take(connection, 8)):
-        _, kind, _, length, padding, _ = struct.unpack(">BBHHBB", head)
-        take(connection, length + padding)
-        if kind == 5 and not length:
-            page = b"Content-Type: text/plain\r\n\r\nwell"
-            connection.sendall(record(6, page) + record(6, b"") + record(3, bytes(8)))
-            break
-    connection.close()
-"#;
+serve(lambda params: b"well")
+"#
+);
 
 const MANAGERS: [&str; 3] = [
     "pm = \"static\"\nmax_children = 1\n",
