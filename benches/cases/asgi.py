@@ -27,9 +27,7 @@ def run(bench):
     root, uploads = bench.directory("fastapi"), bench.directory("upload")
     shutil.copytree(SCRIPTS / "fastapi", root)
     shutil.copytree(SCRIPTS / "upload", uploads)
-    python = environment.environment(
-        bench, "fastapi", "python-multipart", "uvicorn", "uvloop", "httptools", "granian"
-    )
+    python = servers_and_fastapi(bench)
     Granian.interface, Granian.entry, Granian.more = "asgi", "page:app", ()
     for kind in (Uvicorn, Granian):
         kind.python, kind.root = python, root
@@ -41,6 +39,11 @@ def run(bench):
     Uvicorn.root = uploads
     with bench.start(Forkyard, _pool(uploads, python)) as forkyard, bench.start(Uvicorn, _pool(uploads, python)) as rival:
         yield from _upload(bench, forkyard, rival, rounds)
+
+
+def servers_and_fastapi(bench):
+    """The Python of an environment that has FastAPI, and the servers that are compared."""
+    return environment.environment(bench, "fastapi", "python-multipart", "uvicorn", "uvloop", "httptools", "granian")
 
 
 def _pool(root, python):

@@ -4,7 +4,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from cases.asgi import Page, Uvicorn
+from cases.asgi import Page, Uvicorn, servers_and_fastapi
 from cases.wsgi import PYTHON, Gunicorn
 from harness import environment
 from harness.needs import NGINX, WRAPPED_BUILDS
@@ -21,7 +21,7 @@ SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 
 def run(bench):
     rounds, seconds = (3, 1) if bench.quick else (5, 5)
-    python = environment.environment(bench, "fastapi", "python-multipart", "uvicorn", "uvloop", "httptools", "granian")
+    python = servers_and_fastapi(bench)
     for framework, kind, interface, entry, interpreter in (
         ("fastapi", Uvicorn, "asgi", "page:app", python),
         ("flask", Gunicorn, "wsgi", "page:application", PYTHON),
