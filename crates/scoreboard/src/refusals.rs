@@ -1,7 +1,7 @@
 //! Requests whose script was not run, as a worker's slot has them.
 
 use super::layout::{header, slot};
-use forkyard_protocol::refusals::{RefusalCause, Refusals};
+use forkyard_protocol::refusals::{CAUSES, RefusalCause, Refusals};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What stands behind a path that was cut.
@@ -34,7 +34,7 @@ pub(super) fn first_of(cause: RefusalCause) -> usize {
 
 /// What a worker has refused, by cause. All of it is the worker's word.
 pub fn of_slot(words: &[AtomicU64]) -> Vec<Refusals> {
-    let causes = RefusalCause::all().into_iter();
+    let causes = RefusalCause::ALL.into_iter();
     let counted = causes.filter_map(|cause| {
         let count = load(words, slot::REFUSED + cause.index());
         (count > 0).then(|| last(words, cause, count))
@@ -86,7 +86,7 @@ pub fn told<'a>(
 
 /// What a worker that is gone has counted and told goes to the generation's past.
 pub fn keep(header_words: &[AtomicU64], words: &[AtomicU64]) {
-    for index in 0..RefusalCause::all().len() {
+    for index in 0..CAUSES {
         super::header::add(
             header_words,
             header::PAST_REFUSED + index,
@@ -157,6 +157,6 @@ mod tests {
         for word in &one {
             word.store(u64::MAX, Ordering::Relaxed);
         }
-        assert_eq!(of_slot(&one).len(), RefusalCause::all().len());
+        assert_eq!(of_slot(&one).len(), CAUSES);
     }
 }

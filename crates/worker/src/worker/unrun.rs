@@ -1,8 +1,7 @@
 //! Scripts that are not run: why, and the line in the log that tells it, once a minute for each cause.
 
 use super::request::Request;
-use crate::scoreboard::refusals;
-use crate::scoreboard::{header, layout};
+use crate::scoreboard::{header, refusals};
 use crate::sys::clock;
 use crate::tick::Tick;
 use forkyard_protocol::refusals::{RefusalCause, Words};
@@ -126,8 +125,6 @@ impl Request<'_> {
         unrun.say(count.saturating_sub(told));
     }
 }
-
-const _: () = assert!(layout::slot::REFUSED_ROOM >= 64);
 
 #[cfg(test)]
 mod tests {
