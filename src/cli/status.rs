@@ -1,4 +1,4 @@
-//! The status as people read it. What it says about applications comes from their router, and is read with care.
+//! The status as text. The part about applications comes from their router, so nothing in it is trusted.
 
 use super::control::printable;
 use super::jobs::age;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 
-/// What the system knows of a process.
+/// A process's use of memory and processor time, from the system.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Use {
     /// Its share of memory, bytes.
@@ -17,14 +17,14 @@ pub(super) struct Use {
     pub(super) cpu_ms: Option<u64>,
 }
 
-/// Adds what the system says of processes. What an owner is not told of a pool is counted from its own applications.
+/// Adds memory and processor time from the system. An owner's status lacks the pool's counters: they are summed over its applications.
 pub(super) fn look_at(status: &mut Status, uses: &dyn Fn(i32) -> Use) {
     let shares = preloaders(status);
     for pool in &mut status.pools {
         let mut sum: Option<u64> = None;
         let mut add = |memory: Option<u64>| {
             if let Some(memory) = memory {
-                // Some of it is what a router says.
+                // The router reports part of it, and may report any number.
                 sum = Some(sum.unwrap_or(0).saturating_add(memory));
             }
             memory
@@ -60,7 +60,7 @@ pub(super) fn look_at(status: &mut Status, uses: &dyn Fn(i32) -> Use) {
             }
             for instance in members_mut(application, "instances") {
                 let used = use_of(instance, uses);
-                // Where the system does not tell, the router may know it.
+                // Without a number from the system, the router's is shown.
                 if let Some(memory) = used.memory {
                     instance.insert("memory".to_owned(), memory.into());
                 }
@@ -81,7 +81,7 @@ pub(super) fn look_at(status: &mut Status, uses: &dyn Fn(i32) -> Use) {
     }
 }
 
-/// The objects of a list in what a router says of an application.
+/// Returns the objects of a list in an application's entry.
 fn members_mut<'a>(
     application: &'a mut Value,
     list: &str,
@@ -90,7 +90,7 @@ fn members_mut<'a>(
     members.into_iter().flatten().filter_map(Value::as_object_mut)
 }
 
-/// What the system knows of a process that is described there.
+/// Returns the use of a process that an entry names.
 fn use_of(process: &serde_json::Map<String, Value>, uses: &dyn Fn(i32) -> Use) -> Use {
     let pid = process.get("pid").and_then(Value::as_i64);
     pid.and_then(|pid| i32::try_from(pid).ok())
@@ -98,7 +98,7 @@ fn use_of(process: &serde_json::Map<String, Value>, uses: &dyn Fn(i32) -> Use) -
         .unwrap_or_default()
 }
 
-/// How many pools each preloader makes workers for.
+/// Counts the pools of each preloader.
 fn preloaders(status: &Status) -> HashMap<i32, u64> {
     let mut pools: HashMap<i32, u64> = HashMap::new();
     for pool in &status.pools {
@@ -142,7 +142,7 @@ pub(super) fn manager(pool: &Pool) -> &str {
     }
 }
 
-/// Connections and requests that wait; `None`: it can't be told.
+/// Returns the number of waiting connections and requests; `None` if it isn't known.
 pub(super) fn waiting(pool: &Pool) -> Option<u64> {
     let view = pool.applications.as_ref().and_then(|it| it.view.as_ref());
     let requests = view.map(|view| number(&view["waiting"]));
@@ -160,7 +160,7 @@ fn since_epoch(seconds: u64) -> i64 {
     i64::try_from(passed.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// What is wrong with a pool, a line each.
+/// Lists a pool's problems, one a line.
 pub(super) fn remarks(pool: &Pool) -> Vec<String> {
     let problem = pool.problem.as_deref().map(printable);
     let error = pool.last_error.as_ref().map(|error| {
@@ -179,7 +179,7 @@ pub(super) fn remarks(pool: &Pool) -> Vec<String> {
         .collect()
 }
 
-/// Everything that is known of a pool.
+/// Shows a pool in full.
 pub(super) fn details(pool: &Pool) -> String {
     let mut text = format!("pool {} on {}\n", pool.name, pool.listen);
     for remark in remarks(pool) {
@@ -222,7 +222,7 @@ pub(super) fn details(pool: &Pool) -> String {
     text
 }
 
-/// The request that a worker has, or had last, and its script.
+/// Returns a worker's current or last request, and its script.
 fn request(worker: &Worker) -> String {
     let Worker {
         method,
@@ -238,7 +238,7 @@ fn request(worker: &Worker) -> String {
     }
 }
 
-/// What the pool has, and what it has counted.
+/// Returns the pool's resources and counters.
 fn summary(pool: &Pool, text: &mut String) {
     let limits = &pool.limits;
     let spare = limits.min_spare_servers.zip(limits.max_spare_servers);

@@ -1,33 +1,32 @@
-//! What is suggested for a command that does not exist: what does the same here, or else commands that are alike and are meant to
-//! be given.
+//! Tips for a command that does not exist: the command that does the same here, or else public commands with a similar name.
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Error, Parser};
 use std::ffi::OsString;
 
-/// Commands that other programs have, and what does the same here.
+/// Commands of other programs, and the tip for each.
 const ELSEWHERE: &[(&[&str], &str)] = &[
     (
         &["start"],
-        "'service forkyard start' or 'systemctl start forkyard' starts the daemon, and 'forkyard run' does without a service",
+        "'service forkyard start' or 'systemctl start forkyard' starts the daemon; 'forkyard run' starts it without a service",
     ),
     (
         &["stop", "quit", "shutdown", "kill", "end"],
-        "'service forkyard stop' or 'systemctl stop forkyard' stops the daemon; one without a service ends by 'kill -QUIT PID', and \
-         'forkyard ping' says its PID",
+        "'service forkyard stop' or 'systemctl stop forkyard' stops the daemon; without a service use 'kill -QUIT PID', where \
+         'forkyard ping' prints the PID",
     ),
     (
         &["log", "logs", "tail", "journal"],
-        "the log is where error_log says: /var/log/forkyard/forkyard.log with 'service', and 'journalctl -u forkyard' with systemd; \
+        "the log is where error_log says: /var/log/forkyard/forkyard.log with 'service', 'journalctl -u forkyard' with systemd; \
          'forkyard error' shows why an application did not start",
     ),
     (
         &["top", "monitor", "watch"],
-        "'forkyard status --watch --sort cpu' shows it anew every second",
+        "'forkyard status --watch --sort cpu' refreshes every second",
     ),
     (
         &["ps", "list", "ls", "pools", "workers", "info", "show"],
-        "'forkyard status' shows all pools, and 'forkyard status POOL' all of one",
+        "'forkyard status' shows all pools, and 'forkyard status POOL' shows one in full",
     ),
     (
         &[
@@ -43,21 +42,18 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     ),
     (
         &["config", "configuration", "dump", "settings"],
-        "'forkyard check --effective' shows what is in force",
+        "'forkyard check --effective' shows the settings in force",
     ),
-    (
-        &["rotate", "reopen"],
-        "'forkyard reopen-logs' opens the logs anew",
-    ),
+    (&["rotate", "reopen"], "'forkyard reopen-logs' reopens the logs"),
     (
         &["serve", "server", "daemon"],
         "'forkyard run' runs the daemon, and 'forkyard dev' serves one directory",
     ),
     (
         &["new", "create", "add", "install"],
-        "'forkyard init' writes a pool and a site of nginx",
+        "'forkyard init' writes a pool and an nginx site",
     ),
-    (&["version"], "'forkyard --version' says it"),
+    (&["version"], "'forkyard --version' prints it"),
 ];
 
 /// Reads the command line; ends the process if it is wrong, or asks for help.
@@ -88,12 +84,12 @@ fn try_parse<P: Parser>(arguments: Vec<OsString>) -> Result<P, Error> {
     })
 }
 
-/// What does here what an unknown command of forkyard's itself does elsewhere.
+/// Returns the tip for a command of another program.
 fn elsewhere(error: &Error) -> Option<&'static str> {
     let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else {
         return None;
     };
-    // Below a command, as in `forkyard pool list`, it would mean something else.
+    // Below a command, as in `forkyard pool list`, the word means something else.
     let usage = error.get(ContextKind::Usage).map(ToString::to_string);
     if usage.is_some_and(|usage| !usage.contains("forkyard <")) {
         return None;

@@ -1,4 +1,4 @@
-//! Pools that can't be had, where the others do without them (`on_error = "skip"`).
+//! Pools with errors, which the others run without (`on_error = "skip"`).
 
 use crate::support::daemon::{Daemon, directory, forkyard, pool};
 use crate::support::fcgi::Params;
@@ -30,7 +30,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What the status says of pools that can't be had: name, whether it goes on, reasons.
+/// The status of pools with errors: name, whether the old one goes on, reasons.
 fn skipped(daemon: &Daemon) -> Vec<(String, bool, String)> {
     let output = order(daemon, &["status", "--json"]);
     let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -51,7 +51,7 @@ fn skipped(daemon: &Daemon) -> Vec<(String, bool, String)> {
     found
 }
 
-/// A user's line, where there can be several.
+/// The line with a user, if the test may need several users.
 fn user(number: usize) -> String {
     if is_root() {
         format!("user = \"{}\"\n", USERS[number % USERS.len()])
@@ -60,7 +60,7 @@ fn user(number: usize) -> String {
     }
 }
 
-/// Each kind of error with the name of the pool that has it, its file, and what has to be said of it.
+/// Each kind of error: the name of its pool, the file, and the expected message.
 fn wrong(dir: &Path) -> Vec<(&'static str, String, &'static str)> {
     let one = |name: &str, settings: &str| pool(dir, name, &format!("{}{settings}", user(0)), PHP);
     let mut wrong = vec![
@@ -163,7 +163,7 @@ fn three_hundred_pools_serve_without_those_that_have_errors() {
     for (name, text, _) in &wrong {
         fs::write(file(name), text).expect("pool");
     }
-    // One that only two make together.
+    // An error that two pools make together.
     let twin = pool(path, "twin", &format!("{}{ONDEMAND}", user(0)), PHP).replace("twin.sock", "p299.sock");
     fs::write(file("twin"), twin).expect("pool");
 
@@ -229,7 +229,7 @@ fn three_hundred_pools_serve_without_those_that_have_errors() {
         "{check}"
     );
 
-    // Mended, they are begun.
+    // They begin once they are correct.
     for (name, ..) in &wrong {
         let text = pool(path, name, &format!("{}{ONDEMAND}", user(1)), PHP);
         fs::write(file(name), text).expect("pool");
@@ -304,7 +304,7 @@ fn a_pool_that_becomes_bad_goes_on_and_the_others_are_reloaded() {
         "{table}"
     );
 
-    // It goes on over more reloads, also as what makes all processes anew.
+    // It goes on over more reloads, also over those that replace all processes.
     let output = order(&daemon, &["reload"]);
     assert_eq!(output.status.code(), Some(78), "{output:?}");
     assert_eq!(
@@ -316,7 +316,7 @@ fn a_pool_that_becomes_bad_goes_on_and_the_others_are_reloaded() {
     assert!(text(&output.stdout).contains("replaced value"), "{output:?}");
     assert!(before.iter().all(|before| *before != pid("value")));
 
-    // A socket whose file is gone is bound again, for a pool that goes on as well.
+    // A reload binds a socket again whose file is gone, also for a pool that goes on.
     fs::remove_file(daemon.socket("value")).expect("remove");
     let output = order(&daemon, &["reload"]);
     assert!(
@@ -328,7 +328,7 @@ fn a_pool_that_becomes_bad_goes_on_and_the_others_are_reloaded() {
     assert_eq!(output.status.code(), Some(78), "{output:?}");
     assert_eq!(pid("value"), bound_again);
 
-    // What is not written any more ends; what is right again is taken up.
+    // A pool that is no longer in the file ends; one that is correct again begins.
     fs::remove_file(file("key")).expect("remove");
     fs::write(file("value"), good("value", 0)).expect("pool");
     fs::write(
@@ -398,7 +398,7 @@ fn a_new_master_lets_a_bad_pool_go_on() {
     }
 }
 
-/// What it was started from belongs to the settings that it had.
+/// The files that it was started from belong to its old settings.
 #[test]
 fn a_pool_that_goes_on_is_started_from_the_php_ini_that_it_had() {
     let dir = directory();

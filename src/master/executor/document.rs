@@ -1,4 +1,4 @@
-//! What is left to a next master: the document, and the descriptors by name.
+//! The document for the next master, and the descriptors that go with it, by name.
 
 use super::generation::Generation as ExecutorGeneration;
 use super::pools::RunningPool;
@@ -42,7 +42,7 @@ impl Executor {
         }
     }
 
-    /// What of it is not as it was written last.
+    /// Returns the parts that changed since the document was written.
     pub(super) fn changes(&self, manager: &Manager, stopping: Option<Stopping>, stale: &Stale) -> Changes {
         let mut changes = Changes {
             stopping,
@@ -54,7 +54,7 @@ impl Executor {
         let mut stale_pools = stale.pools.clone();
         for id in &stale.generations {
             let generation = self.pools.generations.get(id);
-            // What a pool has counted has changed with it.
+            // The pool's counters have changed, too.
             stale_pools.extend(generation.into_iter().flat_map(|it| self.pools.counted_with(it)));
             match generation.and_then(|it| self.generation_entry(*id, it)) {
                 Some(entry) => changes.generations.push(entry),
@@ -81,8 +81,8 @@ impl Executor {
         changes
     }
 
-    /// What the document says of a generation; nothing of one without resources, or whose workers are ordered: what these are
-    /// made of ends with this master.
+    /// Returns a generation's entry. A generation without resources has none, nor has one whose workers are ordered: its
+    /// resources end with this master.
     fn generation_entry(&self, id: GenerationId, generation: &ExecutorGeneration) -> Option<Generation> {
         let is_left = generation.resources.is_some() && !generation.is_ordered();
         is_left.then(|| Generation {
@@ -101,7 +101,7 @@ impl Executor {
         })
     }
 
-    /// Every descriptor that a next master needs, by name.
+    /// Returns every descriptor that the next master needs, by name.
     pub(in crate::master) fn descriptors(&self) -> Vec<(String, BorrowedFd<'_>)> {
         let mut all = Vec::new();
         for (id, pool) in self.pools.by_id.iter() {
@@ -156,8 +156,8 @@ impl Executor {
 }
 
 impl Pools {
-    /// What the document says of a pool; nothing of one that was ordered: it ends with this master. `ending`: what was counted by
-    /// generations that end with it.
+    /// Returns a pool's entry. An ordered pool has none: it ends with this master. `ending`: the counters of generations that
+    /// end with it.
     fn entry(
         &self,
         id: PoolId,
@@ -186,7 +186,7 @@ impl Pools {
         })
     }
 
-    /// What it says of a generation's workers.
+    /// Returns the entries of a generation's workers.
     fn worker_entries(&self, generation: &ExecutorGeneration) -> Vec<Worker> {
         let ids = generation.slots.values();
         let mut entries: Vec<Worker> = ids.filter_map(|id| entry(*id, self.workers.get(id)?)).collect();
@@ -195,7 +195,7 @@ impl Pools {
     }
 }
 
-/// What the document says of a worker. It does not mention a worker that was not forked yet, or is gone.
+/// Returns a worker's entry. A worker that is gone, or not forked yet, has none.
 fn entry(id: WorkerId, worker: &WorkerProcess) -> Option<Worker> {
     let pid = worker.pid?;
     if worker.start_time.get().is_none() {

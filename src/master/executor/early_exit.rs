@@ -1,5 +1,5 @@
-//! Reports of workers that ended before they took up work: what an application does in each worker failed, such as the start
-//! of an ASGI lifespan.
+//! Reports on workers that ended before they took up work, because a step in each worker failed, such as the start of an ASGI
+//! lifespan.
 
 use super::launches::{account, say_report};
 use super::{Executor, WorkerProcess};
@@ -18,7 +18,7 @@ use crate::tick::Tick;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What is said of a worker that ended before it had taken up work.
+/// The words for a worker that ended before it took up work.
 const CANT_BEGIN: (&str, &str) = (
     "a worker can't begin",
     "The application is loaded. What it does in each worker before the first request (the start of its lifespan, functions that run \
@@ -33,7 +33,7 @@ const CANT_LOAD: (&str, &str) = (
 );
 
 impl Executor {
-    /// Reports how a worker ended, if it had not taken up work and ended because of what the application did.
+    /// Reports the end of a worker that never took up work, if the application caused it.
     pub(super) fn report_early_exit(&mut self, worker: &WorkerProcess, pid: i32, exit: Exit) {
         let ended = ended_of(exit);
         if worker.up || worker.told.is_some() || exit == Exit::Unknown || exit.is_from_outside() {
@@ -65,7 +65,7 @@ impl Executor {
         plan.secrets = generation.secrets();
         let report = Arc::new(report_of_end(End {
             plan,
-            // The application is loaded, by the preloader; the worker was to say that it is up.
+            // The preloader has loaded the application; the worker's next step was to report that it is up.
             route: Route::StartPreloader,
             step: Step::SubprocessFinish,
             pid,
@@ -88,9 +88,9 @@ impl Executor {
 }
 
 impl Executor {
-    /// Whether a worker, or one beside it, has told itself since its start why a program can't be started.
+    /// Whether a worker, or another of its generation, has reported since its start why a program can't be started.
     fn has_told_of_start(&mut self, worker: &WorkerProcess) -> bool {
-        // What it said last may not have been read.
+        // Its last report may still be unread.
         self.pools.hear_reports(worker.generation);
         let Some(generation) = self.pools.generations.get(&worker.generation) else {
             return false;
@@ -114,14 +114,14 @@ pub(super) fn ended_of(exit: Exit) -> Ended {
 pub(super) struct End {
     pub(super) plan: Plan,
     pub(super) route: Route,
-    /// What it was to do next.
+    /// Its next step.
     pub(super) step: Step,
     pub(super) pid: i32,
     pub(super) ended: Ended,
     pub(super) began: Tick,
     pub(super) output: String,
     pub(super) is_output_seen: bool,
-    /// What can't be, in a few words, and what happened.
+    /// The failure in a few words, and the details.
     pub(super) words: (&'static str, &'static str),
 }
 

@@ -1,4 +1,4 @@
-//! The core: every pool, generation and worker, and what is done about each event.
+//! The core: knows every pool, generation and worker, and decides what follows from each event.
 //!
 //! The rules are in the tables and in `policy`; here and in the files beside it (`fork`, `dynamic`, `ondemand`, `surplus`,
 //! `overdue`, `departure`, `reload`, `preloading`) they are applied.
@@ -29,8 +29,8 @@ use std::time::Duration;
 pub struct Manager {
     pub(super) state: ManagerState,
     pub(super) outcome: ExitOutcome,
-    /// The generations that are to have workers from the first start on and have not failed; `None`: that start is over,
-    /// or not every pool is to have workers.
+    /// The generations that need workers at the first start and have not failed; `None`: the start is over, or some pool needs
+    /// no worker.
     pub(super) starting: Option<BTreeSet<GenerationId>>,
     pub(super) control_timeout: Duration,
     pub(super) pools: BTreeMap<PoolId, Pool>,
@@ -40,13 +40,13 @@ pub struct Manager {
     pub(super) trials: Trials,
     pub(super) timers: Timers,
     pub(super) emergency: Emergency,
-    /// Generations in which something changed and whose consequences are still to be drawn.
+    /// Generations that changed in this step and still have to be settled.
     pub(super) touched: BTreeSet<GenerationId>,
     /// Whether `Apply` has ever come.
     pub(super) applied: bool,
 }
 
-/// One call of `handle`: its time, and what it asks for.
+/// One call of `handle`: its time and its actions.
 pub(super) struct Step<'a> {
     pub now: Tick,
     pub actions: &'a mut Vec<Action>,
@@ -71,7 +71,7 @@ impl Step<'_> {
 pub struct Headcount {
     /// Of the serving generation.
     pub serving: u32,
-    /// Of the one that is to take over.
+    /// Of the generation that will take over.
     pub coming: u32,
     /// On their way out, of any generation.
     pub leaving: u32,
@@ -84,7 +84,7 @@ impl Default for Manager {
 }
 
 impl Manager {
-    /// A manager without pools: `Apply` brings them.
+    /// Returns a manager without pools; `Apply` adds them.
     pub fn new() -> Manager {
         Manager {
             state: ManagerState::Running,
@@ -103,7 +103,7 @@ impl Manager {
         }
     }
 
-    /// Takes in what happened at `now` and adds what is to be done, in order, to `actions`.
+    /// Handles an event that happened at `now`, and appends the actions to take, in order, to `actions`.
     pub fn handle(&mut self, event: Event, now: Tick, actions: &mut Vec<Action>) {
         let step = &mut Step { now, actions };
         match event {
@@ -146,19 +146,19 @@ impl Manager {
         }
     }
 
-    /// When `Event::Deadline` is to be told next.
+    /// When the next `Event::Deadline` is due.
     pub fn next_deadline(&self) -> Option<Tick> {
         self.timers.next()
     }
 
-    /// Where a worker belongs, as long as it was not reaped.
+    /// Returns a worker's generation until the worker is reaped.
     pub fn slot_of(&self, worker: WorkerId) -> Option<(PoolId, GenerationId, SlotIndex)> {
         let worker = self.children.worker(worker)?;
         let generation = self.generations.get(&worker.generation)?;
         Some((generation.pool, worker.generation, worker.slot))
     }
 
-    /// The pool that a generation belongs to, as long as it was not dropped.
+    /// Returns a generation's pool until the generation is dropped.
     pub fn pool_of(&self, generation: GenerationId) -> Option<PoolId> {
         self.generations
             .get(&generation)
@@ -185,7 +185,7 @@ impl Manager {
         count
     }
 
-    /// How many workers there are in all, those that are asked for and not there yet included.
+    /// Counts all workers, with those that were asked for and are not there yet.
     pub fn workers(&self) -> usize {
         self.children.total()
     }
@@ -254,7 +254,7 @@ impl Manager {
 
     fn up(&mut self, id: WorkerId, step: &mut Step<'_>) {
         let Some((generation, is_up)) = self.children.change(id, |worker| {
-            // As long as its preloader owes the answer, it is asked for.
+            // It is asked for until its preloader answers.
             match worker.progress {
                 WorkerProgress::Asked => worker.early = true,
                 WorkerProgress::Forked | WorkerProgress::Up => worker.progress = WorkerProgress::Up,
@@ -301,8 +301,8 @@ impl Manager {
         }
     }
 
-    /// Takes a snapshot. What workers are to tell is published first: a worker that takes up work after that tells, and one
-    /// that did so before is not idle in the snapshot.
+    /// Takes a snapshot. Publishes first which changes workers have to report: a worker that takes up work later reports it, and
+    /// one that did so before isn't idle in the snapshot.
     pub(super) fn take_snapshot(&mut self, id: GenerationId, step: &mut Step<'_>) -> SnapshotNumber {
         self.publish_wake_on_accept(id, step);
         let Some(generation) = self.generations.get_mut(&id) else {
@@ -315,7 +315,7 @@ impl Manager {
         generation.asked
     }
 
-    /// Publishes what the workers of a generation are to tell, if that has changed.
+    /// Publishes which changes a generation's workers have to report, if that differs from before.
     pub(super) fn publish_wake_on_accept(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
@@ -331,7 +331,7 @@ impl Manager {
         }
     }
 
-    /// Draws the consequences until there are none.
+    /// Settles the changed generations until none is left.
     fn settle(&mut self, step: &mut Step<'_>) {
         loop {
             while let Some(generation) = self.touched.pop_first() {

@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Most that fits into one below `/run`: arguments, with all variables, and what a process may say.
+/// The size of a work directory below `/run`: it holds the arguments, all variables, and the process's answers.
 const MOST_BYTES_OF_ALL: u64 = 8 << 20;
 const MOST_FILES: u32 = 1024;
 
@@ -26,7 +26,7 @@ pub(crate) struct WorkDirectory {
     keep: bool,
 }
 
-/// What was in it.
+/// Its contents.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
     pub(crate) properties: Properties,
@@ -46,7 +46,7 @@ impl WorkDirectory {
         };
         let made = WorkDirectory { path, top, keep };
         if let Err(error) = made.furnish(steps) {
-            // Nobody else has written to it yet.
+            // No other user has written to it yet.
             let _ = dir::clear(made.top());
             base::remove_given(&made.path);
             return Err(error);
@@ -76,7 +76,7 @@ impl WorkDirectory {
         &self.path
     }
 
-    /// Makes the FIFO by which the process says that it is up.
+    /// Makes the FIFO on which the process reports that it is up.
     pub(crate) fn make_finish(&self) -> sys::Result<OwnedFd> {
         dir::make_fifo(&self.path.join("response"), "finish")
     }
@@ -93,12 +93,12 @@ impl WorkDirectory {
         Ok(())
     }
 
-    /// Gives all of it to the application's user.
+    /// Makes the application's user its owner.
     pub(crate) fn give_away(&self, uid: u32, gid: u32) -> sys::Result<()> {
         dir::give_away(self.top.as_fd(), uid, gid)
     }
 
-    /// Reads what is there. What can't be read says nothing.
+    /// Reads the contents. Leaves out files that can't be read.
     pub(crate) fn contents(&self, steps: &[Step]) -> Contents {
         let mut contents = Contents::default();
         if let Ok(response) = dir::open_in(self.top.as_fd(), "response") {
@@ -128,7 +128,7 @@ impl WorkDirectory {
         contents
     }
 
-    /// What the process has written about the steps so far, without their ends. It may be writing right now.
+    /// Returns the steps that the process has begun. It may be writing at this moment.
     pub(crate) fn steps_so_far(&self, steps: &[Step]) -> Vec<(Step, StepFiles)> {
         let read = |step: &Step, name: &str| {
             let path = format!("response/steps/{}/{name}", step.directory());
@@ -143,7 +143,7 @@ impl WorkDirectory {
         steps.iter().map(|step| (*step, files(step))).collect()
     }
 
-    /// What is to be removed now that it is of no more use, if it is not to be kept.
+    /// Returns the path to remove, or `None` if the directory stays.
     pub(crate) fn into_removable(self) -> Option<PathBuf> {
         (!self.keep).then_some(self.path)
     }
