@@ -196,9 +196,10 @@ impl Process {
                 commands::answer(Reply::Show(Some(job)))
             }
             (For::Queues | For::Stats, Reply::Counts(counts)) => {
-                let queues = self
-                    .figures
-                    .views(&self.jobs, &self.scheduler, counts, self.now().wall_ms);
+                let mut queues =
+                    self.figures
+                        .views(&self.jobs, &self.scheduler, counts, self.now().wall_ms);
+                queues.retain(|queue| is_allowed(&queue.name));
                 Some(match asked.what {
                     For::Queues => JobsAnswer::Queues { queues },
                     _ => JobsAnswer::Stats(Box::new(Stats {

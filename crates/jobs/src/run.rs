@@ -13,7 +13,7 @@ use crate::store::{Operation, Store, StoreThread};
 use crate::tcp::Tcp;
 use forkyard_config::{Durability, Jobs};
 use forkyard_host::listen::AcceptPause;
-use forkyard_protocol::jobs::JobsAnswer;
+use forkyard_protocol::jobs::{JobsAnswer, RequestLine};
 use forkyard_sys::{Error, clock, identity, socket};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -467,9 +467,9 @@ impl Process {
                 Heard::Line(line) if client.rights == Rights::Stranger => self.hear_stranger(token, &line),
                 Heard::Line(line) => {
                     let rights = client.rights;
-                    let wanted = commands::word(&line).and_then(|command| {
-                        client.note(&command.command, clock::now().as_nanos() / 1_000_000);
-                        commands::read_as(&command, &line, rights, &self.jobs)
+                    let wanted = RequestLine::read(&line).and_then(|line| {
+                        client.note(line.command(), clock::now().as_nanos() / 1_000_000);
+                        commands::wanted(line.request()?, rights, &self.jobs)
                     });
                     match wanted {
                         Ok(wanted) => self.want(token, wanted),

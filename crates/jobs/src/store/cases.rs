@@ -239,16 +239,86 @@ fn jobs_are_cancelled_discarded_and_tried_again() {
         [changed(0, vec![]), changed(1, vec![]), changed(0, vec![runs])]
     );
     assert_eq!(changes[&group("")], -1);
-    let (replies, changes, _) = bench.all(vec![Operation::Retry(Selection::All(
-        Some("q".into()),
-        State::Failed,
-    ))]);
+    let own = Filter {
+        queues: Some(vec!["q".into()]),
+        state: Some(State::Failed),
+        ..Filter::default()
+    };
+    let (replies, changes, _) = bench.all(vec![Operation::Retry(Selection::All(own))]);
     assert_eq!((replies, changes[&group("y")]), (vec![changed(1, vec![])], 1));
     assert_eq!(bench.claim("y").expect("again").attempt, 2);
     assert_eq!(bench.state(fails), "running");
     bench.finish(&running, Becomes::Quarantined);
-    bench.one(Operation::Discard(Selection::All(None, State::Quarantined)));
+    bench.one(Operation::Discard(Selection::All(Filter {
+        state: Some(State::Quarantined),
+        ..Filter::default()
+    })));
     assert_eq!(bench.state(runs), "discarded");
+}
+
+/// Each field of a filter names fewer jobs, in what is changed, listed and counted alike.
+#[test]
+fn a_filter_means_jobs_that_are_all_of_what_it_says() {
+    let kinds = |queue: &str, tenant: &str, kind: &str| NewJob {
+        queue: queue.into(),
+        kind: kind.into(),
+        in_ms: Some(60_000),
+        ..job(tenant)
+    };
+    let filter = |queues: Option<&[&str]>, tenant: Option<&str>, kind: Option<&str>| Filter {
+        queues: queues.map(|names| names.iter().map(|name| (*name).to_owned()).collect()),
+        state: Some(State::Scheduled),
+        tenant: tenant.map(str::to_owned),
+        kind: kind.map(str::to_owned),
+        limit: 100,
+    };
+    for (asked, expected) in [
+        (filter(None, None, None), 8),
+        (filter(Some(&[]), None, None), 0),
+        (filter(Some(&["q"]), None, None), 4),
+        (filter(Some(&["q", "r"]), None, None), 8),
+        (filter(None, Some("A"), None), 4),
+        (filter(None, None, Some("k")), 4),
+        (filter(Some(&["q"]), Some("A"), None), 2),
+        (filter(Some(&["q"]), None, Some("k")), 2),
+        (filter(None, Some("A"), Some("k")), 2),
+        (filter(Some(&["r"]), Some("B"), Some("l")), 1),
+        (filter(Some(&["r"]), Some("B"), Some("m")), 0),
+    ] {
+        let bench = bench();
+        for queue in ["q", "r"] {
+            for tenant in ["A", "B"] {
+                for kind in ["k", "l"] {
+                    bench.push(kinds(queue, tenant, kind));
+                }
+            }
+        }
+        let Reply::List(listed) = bench.one(Operation::List(asked.clone())) else {
+            panic!("no list");
+        };
+        assert_eq!(listed.len(), expected, "{asked:?}");
+        let Reply::Count(counted) = bench.one(Operation::Count(asked.clone())) else {
+            panic!("no count");
+        };
+        assert_eq!(counted.values().sum::<u64>(), expected as u64, "{asked:?}");
+        let changed = |operation| match bench.one(operation) {
+            Reply::Changed { count, .. } => count,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(
+            changed(Operation::Cancel(Selection::All(asked.clone()))),
+            expected as u64,
+            "{asked:?}"
+        );
+        let cancelled = Filter {
+            state: Some(State::Cancelled),
+            ..asked
+        };
+        assert_eq!(
+            changed(Operation::Retry(Selection::All(cancelled))),
+            expected as u64
+        );
+    }
 }
 
 #[test]

@@ -321,14 +321,10 @@ impl Work<'_> {
                     .into_iter()
                     .collect())
             }
-            Selection::All(Some(queue), state) => {
-                let select =
-                    format!("SELECT id, state FROM job WHERE state = ?1 AND queue = ?2 ORDER BY id{locking}");
-                self.database.all(&select, &[(*state).into(), queue.into()], read)
-            }
-            Selection::All(None, state) => {
-                let select = format!("SELECT id, state FROM job WHERE state = ?1 ORDER BY id{locking}");
-                self.database.all(&select, &[(*state).into()], read)
+            Selection::All(filter) => {
+                let (condition, values) = filter.condition();
+                let select = format!("SELECT id, state FROM job WHERE {condition} ORDER BY id{locking}");
+                self.database.all(&select, &values, read)
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Shows what there is.
 
 use super::operation::{Filter, StateCount};
-use super::sql::{Present, Result, Row};
+use super::sql::{Present, Result, Row, Value};
 use super::{State, Work};
 use forkyard_protocol::jobs::{EndView, JobView, StepView};
 use std::collections::BTreeMap;
@@ -15,19 +15,24 @@ const COLUMNS: &str = "id, queue, kind, tenant, state, priority, attempt, failur
 impl Work<'_> {
     /// Jobs, the newest first.
     pub(super) fn list(&mut self, filter: &Filter) -> Result<Vec<JobView>> {
+        let (condition, mut values) = filter.condition();
+        values.push(filter.limit.min(MOST_LISTED).into());
         let select = format!(
-            "SELECT {COLUMNS} FROM job WHERE (CAST(?1 AS TEXT) IS NULL OR queue = ?1) \
-             AND (CAST(?2 AS BIGINT) IS NULL OR state = ?2) AND (CAST(?3 AS TEXT) IS NULL OR tenant = ?3) \
-             AND (CAST(?4 AS TEXT) IS NULL OR kind = ?4) ORDER BY id DESC LIMIT ?5"
+            "SELECT {COLUMNS} FROM job WHERE {condition} ORDER BY id DESC LIMIT ?{}",
+            values.len()
         );
-        let values = [
-            (&filter.queue).into(),
-            filter.state.into(),
-            (&filter.tenant).into(),
-            (&filter.kind).into(),
-            filter.limit.min(MOST_LISTED).into(),
-        ];
         self.database.all(&select, &values, view)
+    }
+
+    /// How many jobs are in each state.
+    pub(super) fn count(&mut self, filter: &Filter) -> Result<BTreeMap<String, u64>> {
+        let (condition, values) = filter.condition();
+        let select = format!("SELECT state, count(*) FROM job WHERE {condition} GROUP BY state");
+        let rows = self.database.all(&select, &values, |row| {
+            let state = State::of_number(row.number(0)?);
+            Ok((state.name().to_owned(), row.number(1)?.unsigned_abs()))
+        })?;
+        Ok(rows.into_iter().collect())
     }
 
     /// Everything of one job.
@@ -138,6 +143,40 @@ impl Work<'_> {
             .into_iter()
             .map(|(queue, count)| StateCount { queue, ..count });
         Ok(named.collect())
+    }
+}
+
+impl Filter {
+    /// The condition of a statement, and its values.
+    pub(super) fn condition(&self) -> (String, Vec<Value<'_>>) {
+        let mut values: Vec<Value<'_>> = Vec::new();
+        let mut parts: Vec<String> = Vec::new();
+        let columns: [(&str, Value<'_>); 3] = [
+            ("state", self.state.into()),
+            ("tenant", (&self.tenant).into()),
+            ("kind", (&self.kind).into()),
+        ];
+        for (name, value) in columns {
+            if !matches!(value, Value::Null) {
+                values.push(value);
+                parts.push(format!("{name} = ?{}", values.len()));
+            }
+        }
+        if let Some(queues) = &self.queues {
+            let names = queues.iter().map(|queue| {
+                values.push(queue.into());
+                format!("?{}", values.len())
+            });
+            let names: Vec<String> = names.collect();
+            parts.push(match names.is_empty() {
+                true => "1 = 0".to_owned(),
+                false => format!("queue IN ({})", names.join(", ")),
+            });
+        }
+        if parts.is_empty() {
+            parts.push("1 = 1".to_owned());
+        }
+        (parts.join(" AND "), values)
     }
 }
 

@@ -48,8 +48,9 @@ struct Explained(Sqlite);
 impl Explained {
     fn explain(&mut self, statement: &str, values: &[Value<'_>]) -> Result<()> {
         // What a person asks for among all jobs.
-        const LOOKED_THROUGH: [&str; 2] = [
+        const LOOKED_THROUGH: [&str; 3] = [
             "SELECT id, queue, kind",
+            "SELECT state, count(*) FROM job",
             "SELECT id, state FROM job WHERE state = ?1",
         ];
         let explain = format!("EXPLAIN QUERY PLAN {statement}");
