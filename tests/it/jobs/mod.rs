@@ -29,6 +29,7 @@ $job = fn ($name) => $_SERVER["FORKYARD_JOB_$name"] ?? '';
 $line = $job('ID') . ' ' . $job('ATTEMPT') . ' ' . getmypid();
 file_put_contents("$dir/out/starts", "$line\n", FILE_APPEND);
 $body = file_get_contents('php://input');
+$send = function () { while (ob_get_level()) { ob_end_flush(); } flush(); };
 switch ($job('KIND')) {
     case 'echo': echo $body, ' ', $job('QUEUE'), ' ', $job('TENANT'); break;
     case 'line': file_put_contents("$dir/out/lines", "$body\n", FILE_APPEND); break;
@@ -38,6 +39,20 @@ switch ($job('KIND')) {
     case 'crash-once': if ($job('ATTEMPT') == 1) { exec('kill -9 ' . getmypid()); sleep(60); } break;
     case 'snooze': if ($job('ATTEMPT') == 1) { header('Forkyard-Job: snooze=10ms'); } break;
     case 'unwanted': http_response_code(409); break;
+    case 'header': header('Forkyard-Job: ' . base64_decode(json_decode($body))); break;
+    case 'late': echo 'begun'; $send(); header('Forkyard-Job: ' . json_decode($body)); break;
+    case 'late-status': echo 'begun'; $send(); @http_response_code(500); break;
+    case 'late-error': echo 'begun'; $send(); throw new Exception('it broke');
+    case 'again': if ($job('ATTEMPT') == 1) { header('Forkyard-Job: again=10ms'); echo 'the next'; } else { echo "given $body"; } break;
+    case 'again-long': header('Forkyard-Job: again=10ms'); echo str_repeat('x', 300000); break;
+    case 'cron':
+        echo 'begun';
+        fastcgi_finish_request();
+        file_put_contents("$dir/out/answered", '');
+        while (!file_exists("$dir/out/cron")) { clearstatcache(); usleep(10000); }
+        header('Forkyard-Job: ' . json_decode($body));
+        echo ' and done';
+        break;
     case 'long': while (true) { sleep(60); } break;
     case 'gate':
         while (!file_exists("$dir/out/" . json_decode($body))) { clearstatcache(); usleep(10000); }
