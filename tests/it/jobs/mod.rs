@@ -118,6 +118,19 @@ impl Client {
             .unwrap_or_else(|| panic!("no answer to {request}"))
     }
 
+    /// Asks, and does not wait for the answer.
+    pub fn say(&mut self, request: &Value) {
+        let said = self.stream.get_mut().write_all(format!("{request}\n").as_bytes());
+        said.unwrap_or_else(|error| panic!("{request}: {error}"));
+    }
+
+    /// The next answer.
+    pub fn hear(&mut self) -> Value {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).expect("an answer");
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}"))
+    }
+
     fn try_ask(&mut self, request: &Value) -> Option<Value> {
         self.stream
             .get_mut()
@@ -183,6 +196,40 @@ impl Jobs {
                 .find(|(job, start, _)| (*job, *start) == (id, attempt));
             found.map(|(.., pid)| *pid)
         })
+    }
+
+    /// Clients wait for a job while many others end it: each of them is answered once, and what it asks next is answered next.
+    pub fn assert_waits_are_answered_once(&self) {
+        let queues = json!({"command": "queues"});
+        let mut clients: Vec<Client> = (0..24).map(|_| Client::connect(&self.daemon.dir)).collect();
+        for _ in 0..5 {
+            let id = self.push("echo", json!({"in_ms": 600_000}));
+            let (waits, ends) = clients.split_at_mut(4);
+            for client in &mut *waits {
+                client.say(&json!({"command": "wait", "id": id}));
+            }
+            for client in &mut *ends {
+                client.say(&json!({"command": "cancel", "id": id}));
+            }
+            for client in ends {
+                assert_eq!(client.hear()["result"], "changed");
+            }
+            for client in waits {
+                assert_eq!(client.hear()["job"]["state"], "cancelled");
+                assert_eq!(client.ask(&queues)["result"], "queues");
+            }
+        }
+        // The job ends by itself while it is asked for.
+        let [client, ..] = clients.as_mut_slice() else {
+            panic!("no clients");
+        };
+        for _ in 0..100 {
+            let job = json!({"queue": "mail", "kind": "echo"});
+            let pushed = client.ask(&json!({"command": "push", "job": job}));
+            let id = pushed["jobs"][0]["id"].as_i64().unwrap_or_else(|| panic!("{pushed}"));
+            let job = client.ask(&json!({"command": "wait", "id": id}));
+            assert_eq!(job["job"]["id"], id, "{job}");
+        }
     }
 
     /// The starts that scripts have written down: id, attempt, process.
