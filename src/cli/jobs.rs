@@ -10,7 +10,7 @@ use crate::config::duration;
 use crate::control::protocol::Status;
 use crate::jobs::{
     CountRequest, JobName, JobsAnswer, JobsRequest, ListRequest, NewJob, Nothing, PauseRequest, PushRequest,
-    QueueName, RunNow, Selected, SequenceList, SequenceName, Stats,
+    QueueName, RunNow, Selected, SequenceList, SequenceName, Stats, WaitRequest,
 };
 use crate::sys::clock;
 use clap::{Args, Subcommand};
@@ -19,12 +19,15 @@ use feed::Source;
 pub(super) use shown::age;
 use shown::{Bar, aligned, connections_table, details, job_bar, kinds_table, queues_table, sequences_table};
 use std::fmt::Write as _;
+use std::fs::File;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+/// sysexits.h, EX_TEMPFAIL: whether a job is stored is not known; the same command may be given again.
+const EXIT_UNKNOWN: u8 = 75;
 /// How often a progress bar is drawn.
 const LOOK: Duration = Duration::from_millis(300);
 /// How long the status waits for the figures of jobs.
@@ -68,14 +71,14 @@ enum What {
         kind: Option<String>,
     },
     /// Show everything of a job
-    Show {
-        /// Its number
-        id: i64,
-    },
+    Show(Which),
     /// Wait until a job has ended, and show it
     Wait {
-        /// Its number
-        id: i64,
+        #[command(flatten)]
+        which: Which,
+        /// At most so long; then it is shown as it is
+        #[arg(long, value_name = "TIME")]
+        timeout: Option<String>,
     },
     /// Let jobs wait again that failed, are quarantined, were cancelled or are scheduled
     Retry(Many),
@@ -121,6 +124,20 @@ enum What {
     },
 }
 
+/// A job.
+#[derive(Debug, Args)]
+struct Which {
+    /// Its number
+    #[arg(required_unless_present = "reference")]
+    id: Option<i64>,
+    /// What it was called by who pushed it
+    #[arg(long = "ref", value_name = "REF", conflicts_with = "id", requires = "queue")]
+    reference: Option<String>,
+    /// Its queue
+    #[arg(long, requires = "reference")]
+    queue: Option<String>,
+}
+
 #[derive(Debug, Args)]
 struct Push {
     queue: String,
@@ -140,6 +157,12 @@ struct Push {
     /// While a job with this key has not ended, no other is added
     #[arg(long)]
     key: Option<String>,
+    /// A name of its own: while the queue keeps a job of that name, this is that one
+    #[arg(long = "ref", value_name = "REF")]
+    reference: Option<String>,
+    /// How long the push may take
+    #[arg(long, value_name = "TIME")]
+    push_timeout: Option<String>,
     /// Jobs with equal values run one after the other
     #[arg(long)]
     serial: Option<String>,
@@ -184,13 +207,16 @@ struct List {
 #[derive(Debug, Args)]
 struct Many {
     /// A job's number
-    #[arg(required_unless_present = "state")]
+    #[arg(required_unless_present_any = ["state", "reference"])]
     id: Option<i64>,
+    /// What a job of --queue was called by who pushed it
+    #[arg(long = "ref", value_name = "REF", conflicts_with_all = ["id", "state"], requires = "queue")]
+    reference: Option<String>,
     /// All jobs in this state
     #[arg(long, conflicts_with = "id")]
     state: Option<String>,
     /// Of these, those of one queue
-    #[arg(long, requires = "state")]
+    #[arg(long, conflicts_with = "id")]
     queue: Option<String>,
     /// Those of one tenant
     #[arg(long, requires = "state")]
@@ -206,7 +232,10 @@ pub(super) fn run(arguments: &JobsArguments) -> ExitCode {
         What::Push(push) if push.source.is_named() => feed::feed(&mut conversation, push, arguments.json),
         What::Push(push) => conversation.push(push, arguments.json),
         What::Sequence { id, wait: true } => feed::wait(&mut conversation, *id, arguments.json),
-        What::Wait { id } => conversation.wait(*id, arguments.json),
+        What::Wait { which, timeout } => {
+            let limit_ms = millis(timeout)?;
+            conversation.wait(&which.name(), limit_ms, arguments.json)
+        }
         what => {
             let answer = conversation.ask(&request(what))?;
             conversation.shown(answer, arguments.json)
@@ -247,10 +276,10 @@ pub(super) fn overview(status: &Status) -> String {
     };
     match &jobs.stats {
         Some(stats) => {
-            let store = if stats.store_up {
-                ""
-            } else {
-                "the store of jobs can't be written to\n"
+            let why = stats.store_error.as_ref().map(|why| format!(": {why}"));
+            let store = match stats.store_up {
+                true => String::new(),
+                false => format!("the store of jobs can't be used{}\n", why.unwrap_or_default()),
             };
             format!("\n{store}{}", queues_table(&stats.queues))
         }
@@ -260,7 +289,6 @@ pub(super) fn overview(status: &Status) -> String {
 
 /// What is asked for, but for a push.
 fn request(what: &What) -> JobsRequest {
-    let name = |id: &i64| JobName { id: Some(*id) };
     match what {
         What::Push(_) => JobsRequest::Push(PushRequest::default()),
         What::List(list) => JobsRequest::List(ListRequest {
@@ -279,8 +307,8 @@ fn request(what: &What) -> JobsRequest {
             tenant: tenant.clone(),
             kind: kind.clone(),
         }),
-        What::Show { id } => JobsRequest::Show(name(id)),
-        What::Wait { id } => JobsRequest::Wait(name(id)),
+        What::Show(which) => JobsRequest::Show(which.name()),
+        What::Wait { which, .. } => wait(&which.name(), None),
         What::Retry(many) => JobsRequest::Retry(many.selected()),
         What::Cancel(many) => JobsRequest::Cancel(many.selected()),
         What::Discard(many) => JobsRequest::Discard(many.selected()),
@@ -303,10 +331,31 @@ fn request(what: &What) -> JobsRequest {
     }
 }
 
+fn wait(name: &JobName, timeout_ms: Option<u64>) -> JobsRequest {
+    let JobName { id, queue, reference } = name.clone();
+    JobsRequest::Wait(WaitRequest {
+        id,
+        queue,
+        reference,
+        timeout_ms,
+    })
+}
+
+impl Which {
+    fn name(&self) -> JobName {
+        JobName {
+            id: self.id,
+            queue: self.queue.clone(),
+            reference: self.reference.clone(),
+        }
+    }
+}
+
 impl Many {
     fn selected(&self) -> Selected {
         Selected {
             id: self.id,
+            reference: self.reference.clone(),
             state: self.state.clone(),
             queue: self.queue.clone(),
             tenant: self.tenant.clone(),
@@ -317,25 +366,62 @@ impl Many {
 
 impl Conversation {
     fn push(&mut self, push: &Push, json: bool) -> Result<CommandOutcome, CommandOutcome> {
+        let mut job = new_job(push)?;
+        let reference = match job.reference.take() {
+            Some(reference) => reference,
+            None => own_ref()?,
+        };
+        job.reference = Some(reference.clone());
+        let limit = match millis(&push.push_timeout)? {
+            Some(limit_ms) => Duration::from_millis(limit_ms),
+            None => self.push_timeout,
+        };
+        let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         let request = JobsRequest::Push(PushRequest {
-            job: Some(new_job(push)?),
-            jobs: Vec::new(),
+            job: Some(job),
+            // It says what it knows before the time is over.
+            timeout_ms: Some((limit_ms - limit_ms / 8).max(1)),
+            ..PushRequest::default()
         });
-        let answer = self.ask(&request)?;
+        let answer = self.ask_within(&request, limit)?;
         match &answer {
             JobsAnswer::Pushed { jobs } if push.wait => match jobs.first() {
-                Some(pushed) => self.wait(pushed.id, json),
+                Some(pushed) => {
+                    let name = JobName {
+                        id: Some(pushed.id),
+                        ..JobName::default()
+                    };
+                    self.wait(&name, None, json)
+                }
                 None => self.shown(answer, json),
             },
+            JobsAnswer::Error {
+                message,
+                is_unknown: true,
+                ..
+            } => Err(failed(
+                EXIT_UNKNOWN,
+                &format!("{message}: --ref {reference}"),
+            )),
             _ => self.shown(answer, json),
         }
     }
 
     /// Waits for a job's end; on a terminal with a bar that shows how far it is.
-    fn wait(&mut self, id: i64, json: bool) -> Result<CommandOutcome, CommandOutcome> {
-        let show = request(&What::Show { id });
+    fn wait(
+        &mut self,
+        name: &JobName,
+        limit_ms: Option<u64>,
+        json: bool,
+    ) -> Result<CommandOutcome, CommandOutcome> {
+        let show = JobsRequest::Show(name.clone());
         let bar = Bar::new(json);
-        while bar.is_seen() {
+        let begun = Instant::now();
+        let left_ms = || {
+            let passed_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+            limit_ms.map(|limit_ms| limit_ms.saturating_sub(passed_ms))
+        };
+        while bar.is_seen() && left_ms() != Some(0) {
             let JobsAnswer::Job { job } = self.ask(&show)? else {
                 break;
             };
@@ -346,7 +432,7 @@ impl Conversation {
             bar.show(&job_bar(&job));
             std::thread::sleep(LOOK);
         }
-        let answer = self.ask(&request(&What::Wait { id }))?;
+        let answer = self.ask(&wait(name, left_ms()))?;
         let is_done = matches!(&answer, JobsAnswer::Job { job } if job.state == "done" && job.status.as_deref() != Some("error"));
         self.shown_as(answer, is_done, json)
     }
@@ -441,7 +527,8 @@ impl Conversation {
             JobsAnswer::Stats(stats) => {
                 let mut text = format!("forkyard-jobs {}, pid {}\n", stats.version, stats.pid);
                 if !stats.store_up {
-                    text.push_str("the store can't be written to: no job starts\n");
+                    let why = stats.store_error.as_deref().unwrap_or("it can't be used");
+                    let _ = writeln!(text, "no job starts: {why}");
                 }
                 for queue in &stats.queues {
                     let starts: u64 = queue.ended.values().sum();
@@ -469,6 +556,27 @@ impl Conversation {
     }
 }
 
+fn millis(text: &Option<String>) -> Result<Option<u64>, CommandOutcome> {
+    match text {
+        Some(text) => match duration(text) {
+            Some(time) => Ok(Some(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))),
+            None => Err(failed(
+                EXIT_SOFTWARE,
+                &format!("{text} is no time; write 30s, 5m, 2h or 1d"),
+            )),
+        },
+        None => Ok(None),
+    }
+}
+
+/// A name that no other job has.
+fn own_ref() -> Result<String, CommandOutcome> {
+    let mut bytes = [0; 16];
+    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    read.map_err(|error| failed(EXIT_SOFTWARE, &format!("/dev/urandom: {error}")))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
 fn new_job(push: &Push) -> Result<NewJob, CommandOutcome> {
     let payload = match push.payload.as_deref() {
         Some("-") => {
@@ -488,16 +596,6 @@ fn new_job(push: &Push) -> Result<NewJob, CommandOutcome> {
         let message = "the payload is no JSON; quote a text, or say --content-type text/plain";
         return Err(failed(EXIT_SOFTWARE, message));
     }
-    let millis = |text: &Option<String>| match text {
-        Some(text) => match duration(text) {
-            Some(time) => Ok(Some(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))),
-            None => Err(failed(
-                EXIT_SOFTWARE,
-                &format!("{text} is no time; write 30s, 5m, 2h or 1d"),
-            )),
-        },
-        None => Ok(None),
-    };
     let now_ms = i64::try_from(clock::epoch_micros() / 1_000).unwrap_or(i64::MAX);
     Ok(NewJob {
         queue: push.queue.clone(),
@@ -510,6 +608,7 @@ fn new_job(push: &Push) -> Result<NewJob, CommandOutcome> {
         in_ms: millis(&push.delay)?,
         expires_ms: millis(&push.expires_in)?.map(|time| now_ms.saturating_add_unsigned(time)),
         key: push.key.clone(),
+        reference: push.reference.clone(),
         serial: push.serial.clone(),
         steps: push.steps.clone(),
         attempts: push.attempts,

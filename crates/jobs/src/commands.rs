@@ -17,6 +17,7 @@ const MOST_PUSHED: usize = 10_000;
 /// Steps of a job, and bytes of a name or key.
 const MOST_STEPS: usize = 1_000;
 const LONGEST_NAME: usize = 255;
+const LONGEST_REF: usize = 64;
 /// Jobs of a list, unless it is said otherwise.
 const LISTED: u32 = 100;
 
@@ -38,12 +39,24 @@ const ROOTS: &str = "only root and the user that keeps the jobs may do this";
 pub(crate) enum Wanted {
     /// An operation of the store, and what its reply is for.
     Store(Operation, For),
-    /// A job's end is waited for.
-    Wait(i64),
+    /// Jobs are added, within so many milliseconds.
+    Push(Vec<NewJob>, Option<u64>),
+    /// The end of the job that this shows is waited for, at most so many milliseconds.
+    Wait(Operation, Option<u64>),
     Schedules,
     RunNow(String),
     Kinds,
     Connections,
+}
+
+impl Wanted {
+    /// Whether the store has to be asked.
+    pub(crate) fn is_of_store(&self) -> bool {
+        matches!(
+            self,
+            Wanted::Store(..) | Wanted::Push(..) | Wanted::Wait(..) | Wanted::RunNow(_)
+        )
+    }
 }
 
 /// What a reply of the store is for.
@@ -56,6 +69,8 @@ pub(crate) enum For {
     Show,
     /// The job is shown when it has ended.
     Wait,
+    /// Which job is waited for, at most so many milliseconds.
+    Await(Option<u64>),
     Queues,
     Stats,
     Change,
@@ -82,10 +97,15 @@ pub(crate) fn wanted(request: JobsRequest, rights: Rights, jobs: &Jobs) -> Resul
     Ok(match request {
         Request::Push(request) => {
             let pushed = request.job.into_iter().chain(request.jobs).collect();
-            Wanted::Store(Operation::Push(checked(pushed, rights, jobs)?), For::Push)
+            Wanted::Push(checked(pushed, rights, jobs)?, request.timeout_ms)
         }
-        Request::Show(name) => Wanted::Store(Operation::Show(number(&name)?), For::Show),
-        Request::Wait(name) => Wanted::Wait(number(&name)?),
+        Request::Show(JobName { id, queue, reference }) => {
+            Wanted::Store(named(id, queue, reference, rights, jobs)?, For::Show)
+        }
+        Request::Wait(wait) => Wanted::Wait(
+            named(wait.id, wait.queue, wait.reference, rights, jobs)?,
+            wait.timeout_ms,
+        ),
         Request::List(list) => {
             let state = list.state.as_deref().map(|word| state(word, &State::ALL));
             let filter = Filter {
@@ -152,8 +172,22 @@ pub(crate) fn wanted(request: JobsRequest, rights: Rights, jobs: &Jobs) -> Resul
     })
 }
 
-fn number(name: &JobName) -> Result<i64, String> {
-    name.id.ok_or_else(|| "id is missing: the number of a job".to_owned())
+/// What shows a job: by its number, or by its queue and the name that it was pushed with.
+fn named(
+    id: Option<i64>,
+    queue: Option<String>,
+    reference: Option<String>,
+    rights: Rights,
+    jobs: &Jobs,
+) -> Result<Operation, String> {
+    match (id, queue, reference) {
+        (Some(id), None, None) => Ok(Operation::Show(id)),
+        (None, Some(queue), Some(reference)) => {
+            queues(Some(queue.clone()), rights, jobs)?;
+            Ok(Operation::ShowRef(queue, reference))
+        }
+        _ => Err("name a job by id, or by queue and ref, and not by both".to_owned()),
+    }
 }
 
 fn state(word: &str, known: &[State]) -> Result<State, String> {
@@ -173,13 +207,22 @@ fn selection(
     rights: Rights,
     jobs: &Jobs,
 ) -> Result<Selection, String> {
-    let has_more = selected.state.is_some()
+    let has_more = selected.reference.is_some()
+        || selected.state.is_some()
         || selected.queue.is_some()
         || selected.tenant.is_some()
         || selected.kind.is_some();
+    if let (Some(reference), None) = (&selected.reference, selected.id) {
+        let is_more = selected.state.is_some() || selected.tenant.is_some() || selected.kind.is_some();
+        let (Some(queue), false) = (selected.queue, is_more) else {
+            return Err("ref names one job of a queue: give queue, and nothing else".to_owned());
+        };
+        queues(Some(queue.clone()), rights, jobs)?;
+        return Ok(Selection::Ref(queue, reference.clone()));
+    }
     match (selected.id, selected.state) {
         (Some(_), _) if has_more => {
-            Err("id names one job: state, queue, tenant and kind are for all of a state".to_owned())
+            Err("id names one job: ref, state, queue, tenant and kind are for others".to_owned())
         }
         (Some(id), _) => Ok(Selection::One(id, own_queues(rights, jobs))),
         (None, Some(word)) => Ok(Selection::All(Filter {
@@ -190,7 +233,7 @@ fn selection(
             ..Filter::default()
         })),
         (None, None) => Err(format!(
-            "name a job by id, or all of a state: {}",
+            "name a job by id, or by queue and ref, or all of a state: {}",
             words(states)
         )),
     }
@@ -293,6 +336,10 @@ fn check(job: &mut NewJob, rights: Rights, jobs: &Jobs) -> Result<(), String> {
             return Err(format!("{name} has 1 to {LONGEST_NAME} bytes that can be seen"));
         }
     }
+    let is_ref = |text: &String| is_plain(text) && text.len() <= LONGEST_REF;
+    if !job.reference.as_ref().is_none_or(is_ref) {
+        return Err(format!("ref has 1 to {LONGEST_REF} bytes that can be seen"));
+    }
     if !job.tenant.is_empty() && !is_plain(&job.tenant) {
         return Err(format!(
             "tenant has at most {LONGEST_NAME} bytes that can be seen"
@@ -341,10 +388,7 @@ pub(crate) fn answer(reply: Reply) -> Option<JobsAnswer> {
             count,
             ending: running.len() as u64,
         },
-        Reply::Failed(why) => JobsAnswer::Error {
-            message: format!("the store: {why}"),
-            is_temporary: true,
-        },
+        Reply::Failed(why) => JobsAnswer::not_now(format!("the store: {why}")),
         Reply::Done => JobsAnswer::Done {},
         Reply::Sequence(sequence, _) => JobsAnswer::Sequence { sequence },
         Reply::Sequences(sequences) => JobsAnswer::Sequences { sequences },

@@ -267,6 +267,7 @@ fn ask(
             Ok(JobsAnswer::Error {
                 message,
                 is_temporary: true,
+                ..
             }) => failed(EXIT_SOFTWARE, &message),
             Ok(JobsAnswer::Error { message, .. }) => return Err(failed(EXIT_SOFTWARE, &message)),
             Ok(_) => return Err(failed(EXIT_SOFTWARE, "the answer is about something else")),

@@ -239,6 +239,7 @@ pub(super) fn details(job: &JobView) -> String {
     let filled = |value: &str| (!value.is_empty()).then(|| value.to_owned());
     line("tenant", filled(&job.tenant));
     line("key", job.key.clone());
+    line("ref", job.reference.clone());
     line("starts", Some(job.attempt.to_string()));
     line("failures", (job.failures > 0).then(|| job.failures.to_string()));
     line(

@@ -11,6 +11,7 @@ mod progress;
 mod recipes;
 mod runtimes;
 mod sequences;
+mod stores;
 mod tcp;
 
 use crate::support::daemon::{Daemon, make_writable, php_pool};

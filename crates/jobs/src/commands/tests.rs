@@ -5,7 +5,7 @@ use crate::sample::jobs;
 
 fn pushed(line: &str, rights: Rights) -> Result<Vec<NewJob>, String> {
     match read(line.as_bytes(), rights, &jobs())? {
-        Wanted::Store(Operation::Push(jobs), For::Push) => Ok(jobs),
+        Wanted::Push(jobs, _) => Ok(jobs),
         other => panic!("{other:?}"),
     }
 }
@@ -52,7 +52,15 @@ fn what_is_wrong_is_told() {
             r#"{"command":"retry","state":"done"}"#.to_owned(),
             "failed, quarantined",
         ),
-        (r#"{"command":"show"}"#.to_owned(), "id is missing"),
+        (r#"{"command":"show"}"#.to_owned(), "name a job by id, or by queue and ref"),
+        (
+            r#"{"command":"wait","id":1,"queue":"mail","ref":"r"}"#.to_owned(),
+            "not by both",
+        ),
+        (
+            format!(r#"{{"command":"push","job":{{"queue":"mail","kind":"k","ref":"{}"}}}}"#, "r".repeat(65)),
+            "ref has 1 to 64",
+        ),
         (
             r#"{"command":"list","state":"lost"}"#.to_owned(),
             "no state \"lost\"",
@@ -104,6 +112,7 @@ fn users_have_their_own_queues_alone() {
 fn every_combination_of_what_selects_jobs_is_defined() {
     let values = [
         ("id", "5"),
+        ("ref", "\"r\""),
         ("state", "\"S\""),
         ("queue", "\"mail\""),
         ("tenant", "\"t\""),
@@ -130,6 +139,10 @@ fn every_combination_of_what_selects_jobs_is_defined() {
                 let expected = match (has("id"), has("state")) {
                     (true, _) if bits != 1 => Err("id names one job"),
                     (true, _) => Ok(Selection::One(5, own)),
+                    _ if has("ref") => match bits {
+                        0b1010 => Ok(Selection::Ref("mail".to_owned(), "r".to_owned())),
+                        _ => Err("ref names one job of a queue"),
+                    },
                     (false, true) => Ok(Selection::All(Filter {
                         queues: match has("queue") {
                             true => Some(vec!["mail".to_owned()]),
@@ -140,7 +153,7 @@ fn every_combination_of_what_selects_jobs_is_defined() {
                         kind: has("kind").then(|| "k".to_owned()),
                         ..Filter::default()
                     })),
-                    (false, false) => Err("name a job by id, or all of a state"),
+                    (false, false) => Err("or all of a state"),
                 };
                 let found = match read(line.as_bytes(), rights, &jobs()) {
                     Ok(Wanted::Store(

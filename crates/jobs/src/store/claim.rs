@@ -44,6 +44,11 @@ impl Work<'_> {
             Operation::Fire(fired) => self.fire(fired),
             Operation::List(filter) => Ok(Reply::List(self.list(filter)?)),
             Operation::Show(id) => Ok(Reply::Show(self.show(*id)?.map(Box::new))),
+            Operation::ShowRef(queue, reference) => {
+                let id = self.find_ref(queue, reference)?;
+                let found = id.map(|id| self.show(id)).transpose()?;
+                Ok(Reply::Show(found.flatten().map(Box::new)))
+            }
             Operation::Count(filter) => self.count(filter).map(Reply::Count),
             Operation::Counts => Ok(Reply::Counts(self.counts()?)),
             Operation::Retry(selection) => self.retry(selection),

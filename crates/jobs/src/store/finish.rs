@@ -327,6 +327,13 @@ impl Work<'_> {
                     .into_iter()
                     .collect())
             }
+            Selection::Ref(queue, reference) => {
+                let select = format!(
+                    "SELECT id, state FROM job WHERE queue = ?1 AND ref = ?2 AND ref IS NOT NULL{locking}"
+                );
+                self.database
+                    .all(&select, &[queue.into(), reference.into()], read)
+            }
             Selection::All(filter) => {
                 let (condition, values) = filter.condition();
                 let select = format!("SELECT id, state FROM job WHERE {condition} ORDER BY id{locking}");

@@ -25,7 +25,7 @@ pub use operation::{
     StateCount,
 };
 pub use sqlite::Sqlite;
-pub use thread::{StoreEvent, StoreThread};
+pub use thread::{Opener, StoreEvent, StoreThread};
 
 use sql::{Database, Present, Result, Value};
 use std::collections::BTreeMap;

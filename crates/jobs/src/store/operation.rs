@@ -121,6 +121,8 @@ pub enum Selection {
     /// This one, if it is of one of these queues; `None`: whatever its queue.
     One(JobId, Option<Vec<String>>),
     All(Filter),
+    /// The one of a queue that is called so by who pushed it.
+    Ref(String, String),
 }
 
 /// How many jobs of a queue are in a state that the scheduler does not count, and since when the oldest waits.
@@ -173,6 +175,8 @@ pub enum Operation {
     Fire(Box<Fired>),
     List(Filter),
     Show(JobId),
+    /// The same of the one of a queue that is called so by who pushed it.
+    ShowRef(String, String),
     /// How many jobs are in each state.
     Count(Filter),
     Counts,

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 const MOST_LISTED: u32 = 10_000;
 
 const COLUMNS: &str = "id, queue, kind, tenant, state, priority, attempt, failures, crashes, pushed_at, run_at, \
-                       started_at, ended_at, duration_ms, key, progress, progress_text, status, outcome, error, sequence";
+                       started_at, ended_at, duration_ms, key, progress, progress_text, status, outcome, error, sequence, ref";
 
 impl Work<'_> {
     /// Jobs, the newest first.
@@ -44,12 +44,12 @@ impl Work<'_> {
         };
         let found = self.database.first(&select, &[id.into()], |row| {
             let view = JobView {
-                result: text(row.blob(21)?),
-                log: text(row.blob(22)?),
-                payload: text(row.blob(23)?),
+                result: text(row.blob(22)?),
+                log: text(row.blob(23)?),
+                payload: text(row.blob(24)?),
                 ..view(row)?
             };
-            Ok((view, row.text(24)?))
+            Ok((view, row.text(25)?))
         })?;
         let Some((mut view, steps)) = found else {
             return Ok(None);
@@ -204,6 +204,7 @@ fn view(row: &dyn Row) -> Result<JobView> {
         outcome: row.text(18)?,
         error: row.text(19)?,
         sequence: row.int(20)?,
+        reference: row.text(21)?,
         ..JobView::default()
     })
 }

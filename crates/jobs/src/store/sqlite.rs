@@ -4,13 +4,14 @@ use super::sql::{Database, Result, Row, SqlError, Syncer, Trouble, Value};
 use super::{StoreError, tables};
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// "fyjb": another program's database is not taken for one of ours.
 const APPLICATION_ID: i32 = 0x6679_6A62;
-/// How long the store of another process is waited for, which is about to end.
-const BUSY: Duration = Duration::from_secs(5);
+/// How long another process is waited for that has the store: less than a push may take.
+const BUSY: Duration = Duration::from_secs(1);
 /// Statements that are kept ready.
 const STATEMENTS: usize = 64;
 /// Pages that are written to the log before they are put in their places: a job changes the same few pages again and again.
@@ -24,6 +25,8 @@ const OWN_TABLES: &str = "CREATE TABLE synced (count INTEGER NOT NULL); INSERT I
 pub struct Sqlite {
     connection: Connection,
     path: PathBuf,
+    /// The file that was opened: its device and number.
+    file: (u64, u64),
 }
 
 impl Sqlite {
@@ -82,10 +85,26 @@ impl Sqlite {
                 let message = format!("its directory can't be brought to the disk: {error}");
                 StoreError::Database(path.display().to_string(), SqlError { trouble, message })
             })?;
+        let file = file_at(path)
+            .map_err(|error| StoreError::Database(path.display().to_string(), database_error(&error)))?;
         Ok(Sqlite {
             connection,
             path: path.to_owned(),
+            file,
         })
+    }
+
+    /// What is written to a file that has no name any more is lost with the process.
+    fn look_for_file(&self) -> Result<()> {
+        let message = match file_at(&self.path) {
+            Ok(file) if file == self.file => return Ok(()),
+            Ok(_) => "another file has taken its place; put it back, or restart the daemon to go on with the other",
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                "the file is gone; put it back, or restart the daemon to begin with an empty one"
+            }
+            Err(error) => return Err(database_error(&error)),
+        };
+        Err(database_error(&message))
     }
 }
 
@@ -114,6 +133,7 @@ impl Database for Sqlite {
     }
 
     fn begin(&mut self) -> Result<()> {
+        self.look_for_file()?;
         self.execute("BEGIN IMMEDIATE", &[]).map(|_| ())
     }
 
@@ -144,6 +164,18 @@ impl Database for Sqlite {
         log.push("-wal");
         let log = PathBuf::from(log);
         Some(Box::new(move || std::fs::File::open(&log)?.sync_data()))
+    }
+}
+
+fn file_at(path: &Path) -> std::io::Result<(u64, u64)> {
+    let metadata = std::fs::metadata(path)?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
+fn database_error(message: &dyn std::fmt::Display) -> SqlError {
+    SqlError {
+        trouble: Trouble::Database,
+        message: message.to_string(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The tables, as each database writes them.
 
 /// The version of the tables that this program writes, and the only one that it reads.
-pub const VERSION: i32 = 3;
+pub const VERSION: i32 = 4;
 
 /// The words that databases have for the same.
 #[derive(Debug)]
@@ -65,13 +65,14 @@ CREATE TABLE job (
   attempt {int} NOT NULL DEFAULT 0,
   failures {int} NOT NULL DEFAULT 0, crashes {int} NOT NULL DEFAULT 0, snoozes {int} NOT NULL DEFAULT 0,
   max_failures {int}, timeout_ms {int}, expires_at {int},
-  key TEXT, serial TEXT,
+  key TEXT, ref TEXT, serial TEXT,
   payload {blob} NOT NULL, content_type TEXT NOT NULL, traceparent TEXT,
   steps TEXT, sequence {int},
   progress {int}, progress_text TEXT,
   status TEXT, outcome TEXT, result {blob}, error TEXT, log {blob}, duration_ms {int}
 );
 CREATE UNIQUE INDEX job_key ON job (queue, key) WHERE key IS NOT NULL AND state IN (0, 1, 2, 7);
+CREATE UNIQUE INDEX job_ref ON job (queue, ref) WHERE ref IS NOT NULL;
 CREATE INDEX job_ended ON job (ended_at) WHERE state IN (3, 6, 8);
 CREATE INDEX job_trouble ON job (queue, state) WHERE state IN (4, 5);
 CREATE INDEX job_sequence ON job (sequence) WHERE sequence IS NOT NULL AND state IN (0, 1, 2, 7);
