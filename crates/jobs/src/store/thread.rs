@@ -11,6 +11,7 @@ use mio::Waker;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Operations that wait at most: more are not taken from clients.
@@ -58,6 +59,7 @@ pub struct StoreThread {
     open: BTreeMap<u64, u64>,
     turn: Arc<Mutex<Turn>>,
     is_shared: bool,
+    writer: JoinHandle<()>,
 }
 
 /// How far the thread is.
@@ -98,7 +100,7 @@ impl StoreThread {
             events: said,
             waker,
         };
-        std::thread::Builder::new().name("store".into()).spawn(move || {
+        let writer = std::thread::Builder::new().name("store".into()).spawn(move || {
             if let Some(writer) = opening.open() {
                 writer.run();
             }
@@ -111,6 +113,7 @@ impl StoreThread {
             open: BTreeMap::new(),
             turn,
             is_shared,
+            writer,
         })
     }
 
@@ -160,6 +163,14 @@ impl StoreThread {
     pub fn withdraw(&mut self, number: u64) -> bool {
         let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         turn.begun < number && turn.withdrawn.insert(number)
+    }
+
+    /// Closes the store: nothing is to be done any more. SQLite puts what is in its log into the file then.
+    pub fn close(self) {
+        drop(self.operations);
+        if self.writer.join().is_err() {
+            log::error!("jobs: the store was not closed");
+        }
     }
 
     /// What it has said.
