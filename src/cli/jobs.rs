@@ -18,7 +18,9 @@ use clap::{Args, Subcommand};
 use conversation::Conversation;
 use feed::Source;
 pub(super) use shown::age;
-use shown::{Bar, aligned, connections_table, details, job_bar, kinds_table, queues_table, sequences_table};
+use shown::{
+    Bar, aligned, connections_table, details, job_bar, kinds_table, queues_table, sequences_table, took,
+};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read;
@@ -81,12 +83,14 @@ enum What {
         #[arg(long, value_name = "TIME")]
         timeout: Option<String>,
     },
-    /// Let jobs wait again that failed, are quarantined, were cancelled or are scheduled
+    /// Let jobs wait again that have ended, however they did, or are scheduled
     Retry(Many),
     /// Take jobs out of their queues, and end those that run
     Cancel(Many),
     /// Give up jobs that failed or are quarantined
     Discard(Many),
+    /// Forget jobs that have ended, with their results
+    Purge(Many),
     /// Let no further job of a queue start
     Pause {
         queue: String,
@@ -317,6 +321,7 @@ fn request(what: &What) -> JobsRequest {
         What::Retry(many) => JobsRequest::Retry(many.selected()),
         What::Cancel(many) => JobsRequest::Cancel(many.selected()),
         What::Discard(many) => JobsRequest::Discard(many.selected()),
+        What::Purge(many) => JobsRequest::Purge(many.selected()),
         What::Pause { queue, reason } => JobsRequest::Pause(PauseRequest {
             queue: queue.clone(),
             reason: reason.clone(),
@@ -475,7 +480,10 @@ impl Conversation {
             JobsAnswer::Job { job } => details(&job),
             JobsAnswer::Jobs { jobs } => {
                 let mut rows = vec![
-                    ["ID", "QUEUE", "KIND", "TENANT", "STATE", "STARTS", "AGE", "LAST"].map(str::to_owned),
+                    [
+                        "ID", "QUEUE", "KIND", "TENANT", "STATE", "STARTS", "AGE", "TOOK", "LAST",
+                    ]
+                    .map(str::to_owned),
                 ];
                 rows.extend(jobs.iter().map(|job| {
                     let last = job
@@ -491,6 +499,7 @@ impl Conversation {
                         job.state.clone(),
                         job.attempt.to_string(),
                         age(now_ms - job.pushed_ms),
+                        job.duration_ms.map(took).unwrap_or_default(),
                         last.unwrap_or_default().to_owned(),
                     ]
                 }));

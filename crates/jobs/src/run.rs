@@ -5,6 +5,7 @@ use crate::client::{Client, Heard, Origin, Rights};
 use crate::commands::{self, For};
 use crate::core::schedule::Schedules;
 use crate::core::{Action, Event, JobId, Moment, Scheduler};
+use crate::failures::Failures;
 use crate::figures::Figures;
 use crate::foreign::Foreign;
 use crate::lease::{Doubt, Lease};
@@ -105,6 +106,7 @@ pub(crate) struct Process {
     pub(crate) is_stopping: bool,
     pub(crate) is_draining: bool,
     pub(crate) figures: Figures,
+    pub(crate) failures: Failures,
     pub(crate) events: VecDeque<Event>,
 }
 
@@ -168,6 +170,7 @@ impl Process {
             is_stopping: false,
             is_draining: false,
             figures: Figures::default(),
+            failures: Failures::default(),
             events,
         })
     }
@@ -185,6 +188,7 @@ impl Process {
         loop {
             self.decide();
             if self.is_over() {
+                self.failures.end();
                 self.store.close();
                 return Ok(());
             }
@@ -287,6 +291,7 @@ impl Process {
             .chain(opening)
             .chain(pushes)
             .chain(waits)
+            .chain(self.failures.deadline())
             .chain(self.tcp.deadline())
             .min();
         let mono = mono.map(|due| due.saturating_sub(now.mono_ms));
@@ -314,6 +319,7 @@ impl Process {
     fn poll(&mut self) {
         let now = self.now();
         self.store.push();
+        self.failures.poll(now.mono_ms);
         self.poll_calls(now.mono_ms);
         self.poll_strangers(now.mono_ms);
         self.poll_limits(now.mono_ms);
@@ -335,9 +341,14 @@ impl Process {
         }
         if self.clean_due_ms <= now.mono_ms {
             self.clean_due_ms = now.mono_ms + CLEAN_MS;
-            let keep = i64::try_from(self.jobs.keep_done.as_millis()).unwrap_or(i64::MAX);
-            let before_ms = now.wall_ms.saturating_sub(keep);
-            self.store.ask(Operation::Clean { before_ms });
+            let before = |keep: Duration| {
+                let keep = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
+                now.wall_ms.saturating_sub(keep)
+            };
+            self.store.ask(Operation::Clean {
+                before_ms: before(self.jobs.keep_done),
+                failed_before_ms: before(self.jobs.keep_failed),
+            });
         }
     }
 

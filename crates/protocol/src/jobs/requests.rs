@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use std::fmt;
 
 /// The commands, in the order in which they are told to who asks for none of them.
-pub const COMMANDS: [&str; 23] = [
+pub const COMMANDS: [&str; 24] = [
     "push",
     "show",
     "wait",
@@ -17,6 +17,7 @@ pub const COMMANDS: [&str; 23] = [
     "retry",
     "cancel",
     "discard",
+    "purge",
     "pause",
     "resume",
     "progress",
@@ -62,6 +63,8 @@ pub enum JobsRequest {
     Cancel(Selected),
     /// Give jobs up.
     Discard(Selected),
+    /// Forget jobs that have ended.
+    Purge(Selected),
     /// Let no further job of a queue start.
     Pause(PauseRequest),
     /// Let jobs of a queue start again.
@@ -156,8 +159,8 @@ pub struct CountRequest {
     pub kind: Option<String>,
 }
 
-/// `retry`, `cancel` and `discard`: a job, by its number or by its queue and `ref`; or all that are in a state, and of these, where it
-/// is said, those of a queue, a tenant and a kind.
+/// `retry`, `cancel`, `discard` and `purge`: a job, by its number or by its queue and `ref`; or all that are in a state, and of these,
+/// where it is said, those of a queue, a tenant and a kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Selected {
@@ -298,6 +301,7 @@ impl<'l> RequestLine<'l> {
             "retry" => Request::Retry(of(fields)?),
             "cancel" => Request::Cancel(of(fields)?),
             "discard" => Request::Discard(of(fields)?),
+            "purge" => Request::Purge(of(fields)?),
             "pause" => Request::Pause(of(fields)?),
             "resume" => Request::Resume(of(fields)?),
             "progress" => Request::Progress(of(fields)?),
@@ -390,7 +394,7 @@ mod tests {
     }
 
     /// The fields that each command has; those that it has to have stand first, before the bar.
-    const KNOWN: [(&str, &str); 23] = [
+    const KNOWN: [(&str, &str); 24] = [
         ("push", "| job jobs timeout_ms"),
         ("show", "| id queue ref"),
         ("wait", "| id queue ref timeout_ms"),
@@ -399,6 +403,7 @@ mod tests {
         ("retry", "| id ref state queue tenant kind"),
         ("cancel", "| id ref state queue tenant kind"),
         ("discard", "| id ref state queue tenant kind"),
+        ("purge", "| id ref state queue tenant kind"),
         ("pause", "queue | reason"),
         ("resume", "queue |"),
         ("progress", "id attempt percent | text"),
