@@ -397,7 +397,7 @@ pub(crate) fn answer(reply: Reply) -> Option<JobsAnswer> {
         Reply::Show(None) => {
             JobsAnswer::error("there is no such job; those that are done are forgotten after keep_done")
         }
-        Reply::Changed { count, running } => JobsAnswer::Changed {
+        Reply::Changed { count, running, .. } => JobsAnswer::Changed {
             count,
             ending: running.len() as u64,
         },

@@ -46,7 +46,9 @@ fn requests(line: &[u8]) {
             _,
         )) => {
             match selection {
-                Selection::One(_, queues) | Selection::All(Filter { queues, .. }) => assert_eq!(queues, own),
+                Selection::One(_, queues)
+                | Selection::All(Filter { queues, .. })
+                | Selection::Rest(Filter { queues, .. }, ..) => assert_eq!(queues, own),
                 Selection::Ref(queue, _) => assert_eq!(queue, "mail"),
             }
         }

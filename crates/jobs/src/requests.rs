@@ -348,7 +348,36 @@ impl Process {
             }
             return;
         };
-        self.reply_to(asked, reply);
+        if let Some(reply) = self.go_on(number, asked, reply) {
+            self.reply_to(asked, reply);
+        }
+    }
+
+    /// Has the rest of a change done that is made in portions; gives the reply when all is done. A process that is about to go does
+    /// not begin with another.
+    fn go_on(&mut self, number: u64, asked: Asked, reply: Reply) -> Option<Reply> {
+        let (before, mut told) = self.portions.remove(&number).unwrap_or_default();
+        let Reply::Changed { count, running, rest } = reply else {
+            return Some(reply);
+        };
+        let count = before + count;
+        told.extend(running);
+        match rest {
+            Some(_) if self.is_stopping || self.is_draining => {
+                Some(Reply::Failed(format!("{count} were changed, and the daemon ends; try again")))
+            }
+            Some(rest) => {
+                let number = self.store.ask(*rest);
+                self.asked.insert(number, asked);
+                self.portions.insert(number, (count, told));
+                None
+            }
+            None => Some(Reply::Changed {
+                count,
+                running: told,
+                rest: None,
+            }),
+        }
     }
 
     fn reply_to(&mut self, asked: Asked, reply: Reply) {
@@ -370,13 +399,17 @@ impl Process {
                 queues: self.queues(asked.client, counts),
             }),
             (For::Stats, Reply::Counts(counts)) => Some(self.stats(asked.client, counts)),
-            (For::Change, Reply::Changed { count, running }) => {
+            (For::Change, Reply::Changed { count, running, .. }) => {
                 for id in &running {
                     self.events.push_back(Event::Cancel(*id));
                 }
                 let waited: Vec<JobId> = self.waiters.keys().copied().collect();
                 waited.into_iter().for_each(|id| self.show_to_waiters(id));
-                commands::answer(Reply::Changed { count, running })
+                commands::answer(Reply::Changed {
+                    count,
+                    running,
+                    rest: None,
+                })
             }
             (For::Sequence, Reply::Sequence(sequence, running)) => {
                 for id in &running {

@@ -81,6 +81,8 @@ pub(crate) struct Process {
     pub(crate) told_unreached: BTreeSet<String>,
     pub(crate) asked: HashMap<u64, Asked>,
     pub(crate) pausing: HashMap<u64, (String, bool)>,
+    /// Changes of many jobs that are made in portions: how many were changed so far, and which are under way.
+    pub(crate) portions: HashMap<u64, (u64, Vec<JobId>)>,
     /// Clients that wait for the end of a job.
     pub(crate) waiters: BTreeMap<JobId, Vec<usize>>,
     /// Until when clients wait that do not for ever, and for which job.
@@ -152,6 +154,7 @@ impl Process {
             told_unreached: BTreeSet::new(),
             asked: HashMap::new(),
             pausing: HashMap::new(),
+            portions: HashMap::new(),
             waiters: BTreeMap::new(),
             wait_limits: HashMap::new(),
             push_limits: BTreeSet::new(),

@@ -8,7 +8,7 @@ use crate::core::schedule::Kept;
 use crate::core::{Counters, TaskStatus};
 
 /// Jobs let in at once; the others follow in the next transaction.
-const MOST_PROMOTED: u32 = 1_000;
+const MOST_PROMOTED: u32 = 250;
 
 impl Work<'_> {
     pub(super) fn perform(&mut self, operation: &Operation) -> Result<Reply> {

@@ -8,6 +8,7 @@
 mod claim;
 mod commit;
 mod finish;
+mod looks;
 mod operation;
 mod push;
 mod query;

@@ -130,6 +130,8 @@ pub enum Selection {
     All(Filter),
     /// The one of a queue that is called so by who pushed it.
     Ref(String, String),
+    /// What is left of all: with numbers above the first, and up to the second.
+    Rest(Filter, JobId, JobId),
 }
 
 /// How many jobs of a queue are in a state that the scheduler does not count, and since when the oldest waits.
@@ -144,7 +146,7 @@ pub struct StateCount {
 }
 
 /// What is to be done. All but [`Operation::Claim`] carry a number that the answer repeats.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Operation {
     Push(Vec<NewJob>),
     /// Something about jobs that come from one source.
@@ -255,6 +257,11 @@ pub enum SequenceOperation {
 }
 
 impl Operation {
+    /// Whether it changes nothing and may have to read much: others do not wait for it.
+    pub(super) fn is_look(&self) -> bool {
+        matches!(self, Operation::List(_) | Operation::Count(_) | Operation::Counts)
+    }
+
     /// Whether it is kept and tried again as long as the database can't be written to.
     pub(super) fn has_to_be_written(&self) -> bool {
         matches!(
@@ -304,6 +311,8 @@ pub enum Reply {
     Changed {
         count: u64,
         running: Vec<JobId>,
+        /// What is to be asked for next: not all that was meant was looked at.
+        rest: Option<Box<Operation>>,
     },
     /// Whether there was more than was forgotten at once.
     Cleaned {

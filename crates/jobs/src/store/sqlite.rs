@@ -1,11 +1,13 @@
 //! SQLite: how its file is opened, its tables are made and its transactions end.
 
+mod checkpoint;
 mod copy;
 mod migrate;
 mod salvage;
 
 use super::sql::{Database, Result, Row, SqlError, Syncer, Trouble, Value};
 use super::{StoreError, tables};
+use checkpoint::Checkpoints;
 pub use copy::Copied;
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
@@ -26,8 +28,8 @@ const FREE_PAGES: i64 = 2_000;
 const FREED_TOGETHER: i64 = 250;
 /// The mode in which free pages are given back when that is asked for.
 const INCREMENTAL: i32 = 2;
-/// Pages that are written to the log before they are put in their places: a job changes the same few pages again and again.
-const CHECKPOINT_PAGES: u32 = 4_000;
+/// Pages of the log at which a writer puts them in their places itself: another thread did not keep up.
+const CHECKPOINT_PAGES: u32 = 32_000;
 
 /// What SQLite has beside the tables of every store: a row that is changed to see whether the file can be written to.
 const OWN_TABLES: &str = "CREATE TABLE synced (count INTEGER NOT NULL); INSERT INTO synced VALUES (0);";
@@ -35,10 +37,14 @@ const OWN_TABLES: &str = "CREATE TABLE synced (count INTEGER NOT NULL); INSERT I
 /// An open file.
 #[derive(Debug)]
 pub struct Sqlite {
+    /// It has a connection, too, and ends first: the last one that is closed puts the whole log in its place.
+    checkpoints: Checkpoints,
     connection: Connection,
     path: PathBuf,
     /// The file that was opened: its device and number.
     file: (u64, u64),
+    /// It only looks, and takes no lock that a writer waits for.
+    is_reader: bool,
 }
 
 impl Sqlite {
@@ -110,6 +116,8 @@ impl Sqlite {
             connection,
             path: path.to_owned(),
             file,
+            is_reader: false,
+            checkpoints: Checkpoints::of(path),
         })
     }
 
@@ -153,11 +161,16 @@ impl Database for Sqlite {
 
     fn begin(&mut self) -> Result<()> {
         self.look_for_file()?;
-        self.execute("BEGIN IMMEDIATE", &[]).map(|_| ())
+        let begin = if self.is_reader { "BEGIN" } else { "BEGIN IMMEDIATE" };
+        self.execute(begin, &[]).map(|_| ())
     }
 
     fn commit(&mut self) -> Result<()> {
-        self.execute("COMMIT", &[]).map(|_| ())
+        self.execute("COMMIT", &[])?;
+        if !self.is_reader {
+            self.checkpoints.committed();
+        }
+        Ok(())
     }
 
     fn roll_back(&mut self) {
@@ -175,6 +188,18 @@ impl Database for Sqlite {
             self.roll_back();
         }
         done
+    }
+
+    fn reader(&self) -> Result<Box<dyn Database>> {
+        let connection = copy::open(&self.path)?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        Ok(Box::new(Sqlite {
+            connection,
+            path: self.path.clone(),
+            file: self.file,
+            is_reader: true,
+            checkpoints: Checkpoints::of(&self.path),
+        }))
     }
 
     fn shrink(&mut self) -> Result<bool> {

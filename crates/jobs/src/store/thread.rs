@@ -3,6 +3,7 @@
 //! A second one brings to the disk what was committed, where a commit does not: what a client waits for is answered when that
 //! has come back, and meanwhile further transactions are committed and jobs start.
 
+use super::looks::{Looks, Opened};
 use super::operation::{Operation, Reply};
 use super::sql::{Notice, Syncer};
 use super::{Changes, Committed, Store, StoreError};
@@ -12,7 +13,7 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Operations that wait at most: more are not taken from clients.
 const MOST_WAITING: usize = 4_096;
@@ -20,6 +21,8 @@ const MOST_WAITING: usize = 4_096;
 const MOST_TOGETHER: usize = 512;
 /// How long what was not said to be on the disk may not be there.
 const SYNC_AFTER: Duration = Duration::from_millis(100);
+/// How long a store may take to be closed.
+const CLOSING: Duration = Duration::from_secs(4);
 /// How long a store that failed is left alone.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 
@@ -57,8 +60,11 @@ pub struct StoreThread {
     last: u64,
     /// Operations that were not answered, and when they were asked for.
     open: BTreeMap<u64, u64>,
+    /// The same of those that only look.
+    looking: HashSet<u64>,
     turn: Arc<Mutex<Turn>>,
     is_shared: bool,
+    looks: Looks,
     writer: JoinHandle<()>,
 }
 
@@ -92,8 +98,10 @@ impl StoreThread {
         let (operations, received) = sync_channel(MOST_WAITING);
         let (said, events) = channel();
         let turn = Arc::<Mutex<Turn>>::default();
+        let (looks, opened) = Looks::start(said.clone(), Arc::clone(&waker))?;
         let opening = Opening {
             open,
+            opened,
             is_durable,
             turn: Arc::clone(&turn),
             operations: received,
@@ -111,8 +119,10 @@ impl StoreThread {
             waiting: VecDeque::new(),
             last: 0,
             open: BTreeMap::new(),
+            looking: HashSet::new(),
             turn,
             is_shared,
+            looks,
             writer,
         })
     }
@@ -130,8 +140,10 @@ impl StoreThread {
     /// Has this done; says the number that the reply carries.
     pub fn ask(&mut self, operation: Operation) -> u64 {
         self.last += 1;
-        self.open
-            .insert(self.last, clock::now().as_nanos() / 1_000_000);
+        match operation.is_look() {
+            true => _ = self.looking.insert(self.last),
+            false => _ = self.open.insert(self.last, clock::now().as_nanos() / 1_000_000),
+        }
         self.waiting.push_back((self.last, operation));
         self.push();
         self.last
@@ -140,6 +152,10 @@ impl StoreThread {
     /// Passes on what found no room before.
     pub fn push(&mut self) {
         while let Some(next) = self.waiting.pop_front() {
+            if next.1.is_look() {
+                self.looks.ask(next.0, next.1);
+                continue;
+            }
             match self.operations.try_send(next) {
                 Ok(()) => {}
                 Err(TrySendError::Full(back)) => return self.waiting.push_front(back),
@@ -151,7 +167,7 @@ impl StoreThread {
 
     /// Whether something is to be done that was not answered.
     pub fn is_busy(&self) -> bool {
-        !self.open.is_empty()
+        !self.open.is_empty() || !self.looking.is_empty()
     }
 
     /// When the oldest operation was asked for that was not answered.
@@ -167,9 +183,12 @@ impl StoreThread {
 
     /// Closes the store: nothing is to be done any more. SQLite puts what is in its log into the file then.
     pub fn close(self) {
+        self.looks.close();
         drop(self.operations);
-        if self.writer.join().is_err() {
-            log::error!("jobs: the store was not closed");
+        let begun = Instant::now();
+        // One that hangs while it is opened is not waited for.
+        while !self.writer.is_finished() && begun.elapsed() < CLOSING {
+            pause(Duration::from_millis(2));
         }
     }
 
@@ -178,6 +197,7 @@ impl StoreThread {
         let event = self.events.try_recv().ok()?;
         if let StoreEvent::Reply(number, _) = &event {
             self.open.remove(number);
+            self.looking.remove(number);
         }
         Some(event)
     }
@@ -232,6 +252,8 @@ impl Disk {
 /// The thread as long as there is no store.
 struct Opening {
     open: Opener,
+    /// What looks at it, too.
+    opened: Opened,
     is_durable: bool,
     turn: Arc<Mutex<Turn>>,
     operations: Receiver<(u64, Operation)>,
@@ -274,6 +296,8 @@ impl Opening {
 
     fn begin(&self, mut store: Store) -> Result<(Store, Option<Disk>, Changes), Box<dyn std::error::Error>> {
         let waiting = store.waiting()?;
+        // It ends with this process alone.
+        let _ = self.opened.send(store.reader());
         let (notices, bell) = (self.events.clone(), Arc::clone(&self.waker));
         store.listen(Box::new(move |notice| {
             // The loop is gone only when the process is.
