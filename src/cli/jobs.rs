@@ -409,10 +409,7 @@ impl Conversation {
                 message,
                 is_unknown: true,
                 ..
-            } => Err(failed(
-                EXIT_UNKNOWN,
-                &format!("{message}: --ref {reference}"),
-            )),
+            } => Err(failed(EXIT_UNKNOWN, &format!("{message}: --ref {reference}"))),
             _ => self.shown(answer, json),
         }
     }

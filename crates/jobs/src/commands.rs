@@ -214,12 +214,7 @@ fn words(states: &[State]) -> String {
 }
 
 /// One job; or all of a state, of the client's queues.
-fn selection(
-    selected: Selected,
-    states: &[State],
-    rights: Rights,
-    jobs: &Jobs,
-) -> Result<Selection, String> {
+fn selection(selected: Selected, states: &[State], rights: Rights, jobs: &Jobs) -> Result<Selection, String> {
     let has_more = selected.reference.is_some()
         || selected.state.is_some()
         || selected.queue.is_some()

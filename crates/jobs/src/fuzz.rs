@@ -44,14 +44,12 @@ fn requests(line: &[u8]) {
         Ok(Wanted::Store(
             Operation::Retry(selection) | Operation::Cancel(selection) | Operation::Discard(selection),
             _,
-        )) => {
-            match selection {
-                Selection::One(_, queues)
-                | Selection::All(Filter { queues, .. })
-                | Selection::Rest(Filter { queues, .. }, ..) => assert_eq!(queues, own),
-                Selection::Ref(queue, _) => assert_eq!(queue, "mail"),
-            }
-        }
+        )) => match selection {
+            Selection::One(_, queues)
+            | Selection::All(Filter { queues, .. })
+            | Selection::Rest(Filter { queues, .. }, ..) => assert_eq!(queues, own),
+            Selection::Ref(queue, _) => assert_eq!(queue, "mail"),
+        },
         Ok(Wanted::Store(operation, _)) => {
             let is_own = match &operation {
                 // What is shown is looked at when it is there.

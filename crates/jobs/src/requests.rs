@@ -363,9 +363,9 @@ impl Process {
         let count = before + count;
         told.extend(running);
         match rest {
-            Some(_) if self.is_stopping || self.is_draining => {
-                Some(Reply::Failed(format!("{count} were changed, and the daemon ends; try again")))
-            }
+            Some(_) if self.is_stopping || self.is_draining => Some(Reply::Failed(format!(
+                "{count} were changed, and the daemon ends; try again"
+            ))),
             Some(rest) => {
                 let number = self.store.ask(*rest);
                 self.asked.insert(number, asked);
@@ -387,7 +387,9 @@ impl Process {
         let is_allowed = |queue: &str| commands::may_use(self.rights(asked.client), &self.jobs, queue);
         let none = || commands::answer(Reply::Show(None));
         let answer = match (asked.what, reply) {
-            (For::Show | For::Wait | For::Await(_), Reply::Show(Some(job))) if !is_allowed(&job.queue) => none(),
+            (For::Show | For::Wait | For::Await(_), Reply::Show(Some(job))) if !is_allowed(&job.queue) => {
+                none()
+            }
             (For::Await(limit_ms), Reply::Show(Some(job))) => {
                 let has_ended = State::of_name(&job.state).is_some_and(State::is_end);
                 if !has_ended {

@@ -153,7 +153,10 @@ fn remedied(jobs: &Jobs, user: Option<&str>, error: &dyn Display) -> String {
     };
     let text = error.to_string();
     // What SQLite says of a file that it can't make or write.
-    if !["unable to open", "readonly", "ermission"].iter().any(|word| text.contains(word)) {
+    if !["unable to open", "readonly", "ermission"]
+        .iter()
+        .any(|word| text.contains(word))
+    {
         return text;
     }
     let directory = store.parent().unwrap_or(store).display();

@@ -206,8 +206,12 @@ impl Conversation {
     fn set_patience(&self, limit: Option<Duration>) {
         // It fails for a time of 0 alone.
         let _ = match self.stream.get_ref() {
-            Stream::Unix(stream) => (stream.set_read_timeout(limit)).and_then(|()| stream.set_write_timeout(limit)),
-            Stream::Tcp(stream) => (stream.set_read_timeout(limit)).and_then(|()| stream.set_write_timeout(limit)),
+            Stream::Unix(stream) => {
+                (stream.set_read_timeout(limit)).and_then(|()| stream.set_write_timeout(limit))
+            }
+            Stream::Tcp(stream) => {
+                (stream.set_read_timeout(limit)).and_then(|()| stream.set_write_timeout(limit))
+            }
         };
     }
 

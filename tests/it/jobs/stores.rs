@@ -67,7 +67,10 @@ fn with_pages(dir: &Path) -> String {
     fs::write(dir.join("rack/config.ru"), RACK).expect("script");
     let mut more = String::new();
     for runtime in ["wsgi", "rack"] {
-        let application = format!("runtime = \"{runtime}\"\nroot = \"{}/{runtime}\"\n", dir.display());
+        let application = format!(
+            "runtime = \"{runtime}\"\nroot = \"{}/{runtime}\"\n",
+            dir.display()
+        );
         let _ = write!(
             more,
             "{}",
@@ -216,7 +219,10 @@ fn a_store_that_can_not_be_opened_is_told_of_at_once_and_tried_again() {
     assert_refused(&corrupt, "corrupt at start", &["not a database"]);
     // The daemon goes on, and its figures are there.
     let stats = corrupt.ask(&json!({"command": "stats"}));
-    assert_eq!((&stats["store_up"], &stats["queues"][0]["name"]), (&json!(false), &json!("mail")));
+    assert_eq!(
+        (&stats["store_up"], &stats["queues"][0]["name"]),
+        (&json!(false), &json!("mail"))
+    );
     fs::remove_file(corrupt.dir().join("store/jobs.db")).expect("it");
     assert_stored(&corrupt, "corrupt at start");
     drop(corrupt);
@@ -276,7 +282,11 @@ fn a_server_that_hangs_is_told_of_in_time_whether_it_did_so_before_or_does_so_no
     };
     server.hang(true);
     let at_start = start();
-    assert_refused(&at_start, "hanging at start", &["not open yet", "did not answer", "timeout"]);
+    assert_refused(
+        &at_start,
+        "hanging at start",
+        &["not open yet", "did not answer", "timeout"],
+    );
     server.hang(false);
     assert_stored(&at_start, "hanging at start");
     server.hang(true);
@@ -352,7 +362,10 @@ fn a_job_has_a_name_of_its_own_while_it_is_kept() {
         jobs.ask(&request)
     };
     assert_eq!(by_name("wait")["job"]["state"], "done");
-    assert_eq!(push("mail", "order/7"), json!({"id": first["id"], "existed": true}));
+    assert_eq!(
+        push("mail", "order/7"),
+        json!({"id": first["id"], "existed": true})
+    );
     assert_eq!(
         (&by_name("show")["job"]["id"], &by_name("show")["job"]["ref"]),
         (&first["id"], &json!("order/7"))
@@ -368,5 +381,10 @@ fn a_job_has_a_name_of_its_own_while_it_is_kept() {
     assert_eq!(cancelled["count"], 1);
     assert_eq!(jobs.show(later)["state"], "cancelled");
     let unknown = jobs.ask(&json!({"command": "show", "queue": "mail", "ref": "nothing"}));
-    assert!(unknown["message"].as_str().is_some_and(|why| why.contains("no such job")), "{unknown}");
+    assert!(
+        unknown["message"]
+            .as_str()
+            .is_some_and(|why| why.contains("no such job")),
+        "{unknown}"
+    );
 }

@@ -215,11 +215,16 @@ fn every_pool_s_applications_are_told_where_jobs_are_pushed() {
     };
     let variables = |socket: &str, millis: &str| {
         let variables = [("FORKYARD_JOBS", socket), ("FORKYARD_JOBS_TIMEOUT", millis)];
-        variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()
+        variables
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .to_vec()
     };
     assert_eq!(
         told(&jobs(QUEUE, other)),
-        [variables("/run/forkyard-jobs.sock", "2000"), variables("/own", "300")]
+        [
+            variables("/run/forkyard-jobs.sock", "2000"),
+            variables("/own", "300")
+        ]
     );
     // Without jobs there is nothing to be told.
     let none = jobs(QUEUE, "");

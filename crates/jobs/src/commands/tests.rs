@@ -52,13 +52,19 @@ fn what_is_wrong_is_told() {
             r#"{"command":"retry","state":"running"}"#.to_owned(),
             "failed, quarantined",
         ),
-        (r#"{"command":"show"}"#.to_owned(), "name a job by id, or by queue and ref"),
+        (
+            r#"{"command":"show"}"#.to_owned(),
+            "name a job by id, or by queue and ref",
+        ),
         (
             r#"{"command":"wait","id":1,"queue":"mail","ref":"r"}"#.to_owned(),
             "not by both",
         ),
         (
-            format!(r#"{{"command":"push","job":{{"queue":"mail","kind":"k","ref":"{}"}}}}"#, "r".repeat(65)),
+            format!(
+                r#"{{"command":"push","job":{{"queue":"mail","kind":"k","ref":"{}"}}}}"#,
+                "r".repeat(65)
+            ),
             "ref has 1 to 64",
         ),
         (

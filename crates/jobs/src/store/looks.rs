@@ -73,7 +73,9 @@ fn run(
         let Some(store) = &mut store else { return };
         let now_ms = i64::try_from(clock::epoch_micros() / 1_000).unwrap_or(i64::MAX);
         let looked = match store {
-            Ok(store) => store.perform(&[operation], now_ms).map_err(|error| error.to_string()),
+            Ok(store) => store
+                .perform(&[operation], now_ms)
+                .map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         };
         let reply = match looked {

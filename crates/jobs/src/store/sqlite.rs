@@ -125,7 +125,9 @@ impl Sqlite {
     fn look_for_file(&self) -> Result<()> {
         let message = match file_at(&self.path) {
             Ok(file) if file == self.file => return Ok(()),
-            Ok(_) => "another file has taken its place; put it back, or restart the daemon to go on with the other",
+            Ok(_) => {
+                "another file has taken its place; put it back, or restart the daemon to go on with the other"
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 "the file is gone; put it back, or restart the daemon to begin with an empty one"
             }
@@ -161,7 +163,11 @@ impl Database for Sqlite {
 
     fn begin(&mut self) -> Result<()> {
         self.look_for_file()?;
-        let begin = if self.is_reader { "BEGIN" } else { "BEGIN IMMEDIATE" };
+        let begin = if self.is_reader {
+            "BEGIN"
+        } else {
+            "BEGIN IMMEDIATE"
+        };
         self.execute(begin, &[]).map(|_| ())
     }
 

@@ -305,11 +305,7 @@ impl Opening {
             let _ = bell.wake();
         }))?;
         let disk = match store.syncer() {
-            Some(sync) => Some(Disk::start(
-                sync,
-                self.events.clone(),
-                Arc::clone(&self.waker),
-            )?),
+            Some(sync) => Some(Disk::start(sync, self.events.clone(), Arc::clone(&self.waker))?),
             None => None,
         };
         Ok((store, disk, waiting))
