@@ -7,6 +7,7 @@ mod shown;
 
 use super::control::CommandOutcome;
 use super::{CONFIG, EXIT_SOFTWARE};
+use crate::base64;
 use crate::config::duration;
 use crate::control::protocol::Status;
 use crate::jobs::{
@@ -209,6 +210,23 @@ struct List {
     tenant: Option<String>,
     #[arg(long)]
     kind: Option<String>,
+    #[arg(long)]
+    key: Option<String>,
+    /// ok, warning, error or not_applicable: the result of its task
+    #[arg(long)]
+    status: Option<String>,
+    /// Jobs that have done this step
+    #[arg(long, value_name = "NAME")]
+    step: Option<String>,
+    /// Jobs that were pushed no longer ago than this, such as 2h
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Jobs that were pushed longer ago than this
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    /// Jobs with smaller numbers: what follows the last of a list
+    #[arg(long, value_name = "ID")]
+    before: Option<i64>,
     /// At most so many
     #[arg(long, default_value_t = 100)]
     limit: u32,
@@ -244,6 +262,7 @@ pub(super) fn run(arguments: &JobsArguments) -> ExitCode {
     let outcome = Conversation::begin(arguments).and_then(|mut conversation| match &arguments.what {
         What::Push(push) if push.source.is_named() => feed::feed(&mut conversation, push, arguments.json),
         What::Push(push) => conversation.push(push, arguments.json),
+        What::List(list) => conversation.list(list, arguments.json),
         What::Sequence { id, wait: true } => feed::wait(&mut conversation, *id, arguments.json),
         What::Wait { which, timeout } => {
             let limit_ms = millis(timeout)?;
@@ -304,13 +323,7 @@ pub(super) fn overview(status: &Status) -> String {
 fn request(what: &What) -> JobsRequest {
     match what {
         What::Push(_) | What::Backup { .. } => JobsRequest::Push(PushRequest::default()),
-        What::List(list) => JobsRequest::List(ListRequest {
-            queue: list.queue.clone(),
-            state: list.state.clone(),
-            tenant: list.tenant.clone(),
-            kind: list.kind.clone(),
-            limit: Some(list.limit),
-        }),
+        What::List(list) => JobsRequest::List(list.request()),
         What::Count { queue, tenant, kind } => JobsRequest::Count(CountRequest {
             queue: queue.clone(),
             tenant: tenant.clone(),
@@ -338,6 +351,23 @@ fn request(what: &What) -> JobsRequest {
         What::Stats => JobsRequest::Stats(Nothing {}),
         What::Kinds => JobsRequest::Kinds(Nothing {}),
         What::Connections => JobsRequest::Connections(Nothing {}),
+    }
+}
+
+impl List {
+    fn request(&self) -> ListRequest {
+        ListRequest {
+            queue: self.queue.clone(),
+            state: self.state.clone(),
+            tenant: self.tenant.clone(),
+            kind: self.kind.clone(),
+            key: self.key.clone(),
+            status: self.status.clone(),
+            step: self.step.clone(),
+            before: self.before,
+            limit: Some(self.limit),
+            ..ListRequest::default()
+        }
     }
 }
 
@@ -375,6 +405,28 @@ impl Many {
 }
 
 impl Conversation {
+    /// Shows jobs, and how to see what follows them.
+    fn list(&mut self, list: &List, json: bool) -> Result<CommandOutcome, CommandOutcome> {
+        let now_ms = i64::try_from(clock::epoch_micros() / 1_000).unwrap_or(i64::MAX);
+        let ago = |time: &Option<String>| -> Result<Option<i64>, CommandOutcome> {
+            Ok(millis(time)?.map(|time_ms| now_ms.saturating_sub_unsigned(time_ms)))
+        };
+        let answer = self.ask(&JobsRequest::List(ListRequest {
+            since_ms: ago(&list.since)?,
+            until_ms: ago(&list.until)?,
+            ..list.request()
+        }))?;
+        let last = match &answer {
+            JobsAnswer::Jobs { jobs } if jobs.len() >= list.limit as usize => jobs.last().map(|job| job.id),
+            _ => None,
+        };
+        let mut outcome = self.shown(answer, json)?;
+        if let Some(id) = last.filter(|_| !json) {
+            outcome.errors = format!("forkyard: there may be more: --before {id}\n");
+        }
+        Ok(outcome)
+    }
+
     fn push(&mut self, push: &Push, json: bool) -> Result<CommandOutcome, CommandOutcome> {
         let mut job = new_job(push)?;
         let reference = match job.reference.take() {
@@ -608,10 +660,16 @@ fn new_job(push: &Push) -> Result<NewJob, CommandOutcome> {
         return Err(failed(EXIT_SOFTWARE, message));
     }
     let now_ms = i64::try_from(clock::epoch_micros() / 1_000).unwrap_or(i64::MAX);
+    // What is no JSON comes as it is, whatever its bytes.
+    let (payload, payload_base64) = match is_json || payload.is_empty() {
+        true => (payload, None),
+        false => (Vec::new(), Some(base64::encode(&payload))),
+    };
     Ok(NewJob {
         queue: push.queue.clone(),
         kind: push.kind.clone(),
         payload,
+        payload_base64,
         content_type: push.content_type.clone(),
         tenant: push.tenant.clone(),
         priority: push.priority,

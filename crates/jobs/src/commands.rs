@@ -4,6 +4,7 @@ mod sequence;
 
 use crate::client::Rights;
 use crate::store::{Filter, Operation, Reply, Selection, State};
+use forkyard_base::base64;
 use forkyard_config::Jobs;
 #[cfg(any(test, fuzzing))]
 use forkyard_protocol::jobs::RequestLine;
@@ -20,6 +21,9 @@ const LONGEST_NAME: usize = 255;
 const LONGEST_REF: usize = 64;
 /// Jobs of a list, unless it is said otherwise.
 const LISTED: u32 = 100;
+
+/// What a payload of any bytes is unless it is said otherwise.
+const BYTES: &str = "application/octet-stream";
 
 /// The states whose jobs may be changed together.
 const RETRIED: [State; 6] = [
@@ -122,6 +126,12 @@ pub(crate) fn wanted(request: JobsRequest, rights: Rights, jobs: &Jobs) -> Resul
                 state: state.transpose()?,
                 tenant: list.tenant,
                 kind: list.kind,
+                key: list.key,
+                status: list.status.map(|word| status(&word)).transpose()?,
+                step: list.step,
+                since_ms: list.since_ms,
+                until_ms: list.until_ms,
+                before: list.before,
                 limit: list.limit.unwrap_or(LISTED),
             };
             Wanted::Store(Operation::List(filter), For::List)
@@ -201,6 +211,12 @@ fn named(
         }
         _ => Err("name a job by id, or by queue and ref, and not by both".to_owned()),
     }
+}
+
+fn status(word: &str) -> Result<String, String> {
+    const KNOWN: [&str; 4] = ["ok", "warning", "error", "not_applicable"];
+    let found = KNOWN.contains(&word).then(|| word.to_owned());
+    found.ok_or_else(|| format!("there is no status \"{word}\"; there are {}", KNOWN.join(", ")))
 }
 
 fn state(word: &str, known: &[State]) -> Result<State, String> {
@@ -328,11 +344,8 @@ fn check(job: &mut NewJob, rights: Rights, jobs: &Jobs) -> Result<(), String> {
     }
     let is_plain =
         |text: &str| !text.is_empty() && text.len() <= LONGEST_NAME && !text.chars().any(char::is_control);
-    let is_path = |text: &str| is_plain(text) && !text.contains(['?', '#', ' ']);
-    if !is_path(&job.kind) {
-        return Err(format!(
-            "kind has 1 to {LONGEST_NAME} bytes without blanks, \"?\" and \"#\""
-        ));
+    if !is_plain(&job.kind) {
+        return Err(format!("kind has 1 to {LONGEST_NAME} bytes that can be seen"));
     }
     let texts = [
         ("key", &job.key),
@@ -364,6 +377,15 @@ fn check(job: &mut NewJob, rights: Rights, jobs: &Jobs) -> Result<(), String> {
     if job.content_type.as_deref().is_some_and(|kind| !is_plain(kind)) {
         return Err("content_type can't be read".to_owned());
     }
+    if let Some(text) = job.payload_base64.take() {
+        if !job.payload.is_empty() {
+            return Err("payload and payload_base64 are two ways to say the same: give one".to_owned());
+        }
+        let bytes = base64::decode(&text);
+        job.payload = bytes.ok_or("payload_base64 is no base64")?;
+        job.content_type.get_or_insert_with(|| BYTES.to_owned());
+        return fits(job, jobs);
+    }
     // A text that is no JSON comes as a string of JSON.
     let is_json = job
         .content_type
@@ -372,6 +394,10 @@ fn check(job: &mut NewJob, rights: Rights, jobs: &Jobs) -> Result<(), String> {
     if let (false, Ok(text)) = (is_json, serde_json::from_slice::<String>(&job.payload)) {
         job.payload = text.into_bytes();
     }
+    fits(job, jobs)
+}
+
+fn fits(job: &NewJob, jobs: &Jobs) -> Result<(), String> {
     if job.payload.len() as u64 > jobs.max_payload {
         return Err(format!(
             "the payload has {} bytes, and max_payload is {}",

@@ -24,7 +24,7 @@ fn requests(line: &[u8]) {
     let check = |pushed: &[NewJob]| {
         for job in pushed {
             assert_eq!(job.queue, "mail");
-            assert!(job.payload.len() as u64 <= jobs.max_payload && !job.kind.contains(['?', '#', ' ']));
+            assert!(job.payload.len() as u64 <= jobs.max_payload && !job.kind.contains(char::is_control));
         }
     };
     let own = Some(vec!["mail".to_owned()]);

@@ -309,7 +309,10 @@ pub struct NewJob {
     /// What it is given: a value, or a text as it is.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "payload")]
     pub payload: Vec<u8>,
-    /// What the payload is; nothing: JSON.
+    /// The same as any bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload_base64: Option<String>,
+    /// What the payload is; nothing: JSON, or of bytes application/octet-stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
     /// For whom: jobs of one tenant wait for each other, and not those of another.
@@ -404,6 +407,9 @@ pub struct JobView {
     pub log: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<String>,
+    /// Instead of it what is no text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload_base64: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepView>,
     /// How starts ended, but for a good end: the last twenty.

@@ -258,6 +258,7 @@ pub(super) fn details(job: &JobView) -> String {
     line("error", job.error.clone());
     line("progress", job.progress.map(|percent| format!("{percent} %")));
     line("payload", job.payload.clone());
+    line("payload in base64", job.payload_base64.clone());
     line(
         "result",
         job.result.as_ref().map(|result| cut(result, job.result_cut)),

@@ -17,6 +17,10 @@ fn jobs_are_pushed_with_their_payload_as_it_is_written() {
     assert_eq!(jobs[0].payload, br#"{"b": 1.0, "a":[1]}"#);
     let text = r#"{"command":"push","jobs":[{"queue":"mail","kind":"k","payload":"a\nb","content_type":"text/plain"}]}"#;
     assert_eq!(pushed(text, Rights::All).expect("a job")[0].payload, b"a\nb");
+    let bytes = r#"{"command":"push","job":{"queue":"mail","kind":"Closure (web.php:12) #ü?","payload_base64":"AP/+"}}"#;
+    let job = pushed(bytes, Rights::All).expect("a job").remove(0);
+    assert_eq!(job.payload, b"\0\xff\xfe");
+    assert_eq!(job.content_type.as_deref(), Some("application/octet-stream"));
     let none = r#"{"command":"push","job":{"queue":"mail","kind":"k"}}"#;
     assert_eq!(pushed(none, Rights::All).expect("a job")[0].payload, b"");
 }
@@ -31,9 +35,22 @@ fn what_is_wrong_is_told() {
             "no queue \"mial\"",
         ),
         (
-            r#"{"command":"push","job":{"queue":"mail","kind":"a b"}}"#.to_owned(),
+            r#"{"command":"push","job":{"queue":"mail","kind":"a\nb"}}"#.to_owned(),
             "kind has",
         ),
+        (
+            format!(r#"{{"command":"push","job":{{"queue":"mail","kind":"{}"}}}}"#, "k".repeat(256)),
+            "kind has",
+        ),
+        (
+            r#"{"command":"push","job":{"queue":"mail","kind":"k","payload_base64":"?"}}"#.to_owned(),
+            "no base64",
+        ),
+        (
+            r#"{"command":"push","job":{"queue":"mail","kind":"k","payload":1,"payload_base64":"MQ"}}"#.to_owned(),
+            "give one",
+        ),
+        (r#"{"command":"list","status":"bad"}"#.to_owned(), "no status \"bad\""),
         (
             r#"{"command":"push","job":{"queue":"mail","kind":"k","prio":1}}"#.to_owned(),
             "unknown field",

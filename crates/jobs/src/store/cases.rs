@@ -285,6 +285,7 @@ fn a_filter_means_jobs_that_are_all_of_what_it_says() {
         tenant: tenant.map(str::to_owned),
         kind: kind.map(str::to_owned),
         limit: 100,
+        ..Filter::default()
     };
     for (asked, expected) in [
         (filter(None, None, None), 8),

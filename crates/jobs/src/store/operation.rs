@@ -118,6 +118,16 @@ pub struct Filter {
     pub state: Option<State>,
     pub tenant: Option<String>,
     pub kind: Option<String>,
+    pub key: Option<String>,
+    /// With this result of its task.
+    pub status: Option<String>,
+    /// That has done a step of this name.
+    pub step: Option<String>,
+    /// Pushed then or later, and before then.
+    pub since_ms: Option<i64>,
+    pub until_ms: Option<i64>,
+    /// With a smaller number.
+    pub before: Option<i64>,
     /// At most so many, of a list.
     pub limit: u32,
 }

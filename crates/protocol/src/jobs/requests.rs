@@ -142,6 +142,23 @@ pub struct ListRequest {
     pub tenant: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Jobs whose task has this result: ok, warning, error, not_applicable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+    /// Jobs that have done a step of this name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+    /// Jobs that were pushed then or later, milliseconds since 1970;
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<i64>,
+    /// and before this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_ms: Option<i64>,
+    /// Jobs with smaller numbers: what follows the last of a list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<i64>,
     /// At most so many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
@@ -389,6 +406,12 @@ mod tests {
             ("total", json!(3)),
             ("from", json!(0)),
             ("ref", json!("r-1")),
+            ("key", json!("k/1")),
+            ("status", json!("warning")),
+            ("step", json!("fetch")),
+            ("since_ms", json!(1)),
+            ("until_ms", json!(2)),
+            ("before", json!(3)),
             ("timeout_ms", json!(9)),
         ]
     }
@@ -398,7 +421,7 @@ mod tests {
         ("push", "| job jobs timeout_ms"),
         ("show", "| id queue ref"),
         ("wait", "| id queue ref timeout_ms"),
-        ("list", "| queue state tenant kind limit"),
+        ("list", "| queue state tenant kind key status step since_ms until_ms before limit"),
         ("count", "| queue tenant kind"),
         ("retry", "| id ref state queue tenant kind"),
         ("cancel", "| id ref state queue tenant kind"),
