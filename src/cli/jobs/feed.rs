@@ -355,7 +355,9 @@ mod tests {
             )
         };
         let payload = |kind: &str, line: &[u8]| job(kind, line).ok().map(|job| job.payload);
-        let text = job("text/plain", b"a \xff").ok().and_then(|job| job.payload_base64);
+        let text = job("text/plain", b"a \xff")
+            .ok()
+            .and_then(|job| job.payload_base64);
         assert_eq!(text.as_deref(), Some("YSD/"));
         assert_eq!(payload("application/json", b"[1]"), Some(b"[1]".to_vec()));
         assert_eq!(payload("application/json", b"[1"), None);

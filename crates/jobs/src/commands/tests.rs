@@ -39,7 +39,10 @@ fn what_is_wrong_is_told() {
             "kind has",
         ),
         (
-            format!(r#"{{"command":"push","job":{{"queue":"mail","kind":"{}"}}}}"#, "k".repeat(256)),
+            format!(
+                r#"{{"command":"push","job":{{"queue":"mail","kind":"{}"}}}}"#,
+                "k".repeat(256)
+            ),
             "kind has",
         ),
         (
@@ -47,10 +50,14 @@ fn what_is_wrong_is_told() {
             "no base64",
         ),
         (
-            r#"{"command":"push","job":{"queue":"mail","kind":"k","payload":1,"payload_base64":"MQ"}}"#.to_owned(),
+            r#"{"command":"push","job":{"queue":"mail","kind":"k","payload":1,"payload_base64":"MQ"}}"#
+                .to_owned(),
             "give one",
         ),
-        (r#"{"command":"list","status":"bad"}"#.to_owned(), "no status \"bad\""),
+        (
+            r#"{"command":"list","status":"bad"}"#.to_owned(),
+            "no status \"bad\"",
+        ),
         (
             r#"{"command":"push","job":{"queue":"mail","kind":"k","prio":1}}"#.to_owned(),
             "unknown field",

@@ -421,7 +421,10 @@ mod tests {
         ("push", "| job jobs timeout_ms"),
         ("show", "| id queue ref"),
         ("wait", "| id queue ref timeout_ms"),
-        ("list", "| queue state tenant kind key status step since_ms until_ms before limit"),
+        (
+            "list",
+            "| queue state tenant kind key status step since_ms until_ms before limit",
+        ),
         ("count", "| queue tenant kind"),
         ("retry", "| id ref state queue tenant kind"),
         ("cancel", "| id ref state queue tenant kind"),
