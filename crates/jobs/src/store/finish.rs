@@ -26,6 +26,9 @@ fn left_out(bytes: u64) -> Option<i64> {
     (bytes > 0).then(|| i64::try_from(bytes).unwrap_or(i64::MAX))
 }
 
+/// Jobs that are meant, and what is left then.
+type Portion = (Vec<(i64, State)>, Option<Selection>);
+
 /// The word of a value that has one among JSON.
 pub(super) fn word(value: impl serde::Serialize) -> String {
     match serde_json::to_value(value) {
@@ -338,7 +341,7 @@ impl Work<'_> {
     }
 
     /// The jobs that are meant, or the first of them, and what is left then.
-    fn selected(&mut self, selection: &Selection) -> Result<(Vec<(i64, State)>, Option<Selection>)> {
+    fn selected(&mut self, selection: &Selection) -> Result<Portion> {
         let read = |row: &dyn Row| Ok((row.number(0)?, State::of_number(row.number(1)?)));
         let locking = self.database.locking();
         let (filter, after, until) = match selection {
