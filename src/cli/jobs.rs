@@ -11,8 +11,8 @@ use crate::base64;
 use crate::config::duration;
 use crate::control::protocol::Status;
 use crate::jobs::{
-    CountRequest, JobName, JobsAnswer, JobsRequest, ListRequest, NewJob, Nothing, PauseRequest, PushRequest,
-    QueueName, RunNow, Selected, SequenceList, SequenceName, Stats, WaitRequest,
+    CountRequest, JobName, JobsAnswer, JobsRequest, LastRequest, ListRequest, NewJob, Nothing, PauseRequest,
+    PushRequest, QueueName, RunNow, RunRequest, Selected, SequenceList, SequenceName, Stats, WaitRequest,
 };
 use crate::sys::clock;
 use clap::{Args, Subcommand};
@@ -84,6 +84,10 @@ enum What {
         #[arg(long, value_name = "TIME")]
         timeout: Option<String>,
     },
+    /// Show the last job of each key, tenant or kind
+    Last(Last),
+    /// Push the last job of each key again, as a sequence
+    Run(Run),
     /// Let jobs wait again that have ended, however they did, or are scheduled
     Retry(Many),
     /// Take jobs out of their queues, and end those that run
@@ -200,6 +204,40 @@ struct Push {
 }
 
 #[derive(Debug, Args)]
+struct Last {
+    /// Of each what: key, tenant or kind
+    #[arg(long)]
+    by: String,
+    /// Of those that are like this: `*` is any text, and `?` any character
+    #[arg(long, value_name = "PATTERN")]
+    like: Option<String>,
+    #[arg(long)]
+    queue: Option<String>,
+    #[arg(long)]
+    tenant: Option<String>,
+    #[arg(long)]
+    kind: Option<String>,
+    /// At most so many
+    #[arg(long, default_value_t = 1_000)]
+    limit: u32,
+}
+
+#[derive(Debug, Args)]
+struct Run {
+    kind: String,
+    /// The keys: `*` is any text, and `?` any character
+    #[arg(long, value_name = "PATTERN")]
+    key: String,
+    #[arg(long)]
+    queue: Option<String>,
+    #[arg(long)]
+    tenant: Option<String>,
+    /// Wait until the last of them has ended
+    #[arg(long)]
+    wait: bool,
+}
+
+#[derive(Debug, Args)]
 struct List {
     #[arg(long)]
     queue: Option<String>,
@@ -270,6 +308,9 @@ pub(super) fn run(arguments: &JobsArguments) -> ExitCode {
         }
         what => {
             let answer = conversation.ask(&request(what))?;
+            if let (What::Run(Run { wait: true, .. }), JobsAnswer::Sequence { sequence }) = (what, &answer) {
+                return feed::wait(&mut conversation, sequence.id, arguments.json);
+            }
             conversation.shown(answer, arguments.json)
         }
     });
@@ -331,6 +372,20 @@ fn request(what: &What) -> JobsRequest {
         }),
         What::Show(which) => JobsRequest::Show(which.name()),
         What::Wait { which, .. } => wait(&which.name(), None),
+        What::Last(last) => JobsRequest::Last(LastRequest {
+            by: last.by.clone(),
+            like: last.like.clone(),
+            queue: last.queue.clone(),
+            tenant: last.tenant.clone(),
+            kind: last.kind.clone(),
+            limit: Some(last.limit),
+        }),
+        What::Run(run) => JobsRequest::Run(RunRequest {
+            kind: run.kind.clone(),
+            key: run.key.clone(),
+            queue: run.queue.clone(),
+            tenant: run.tenant.clone(),
+        }),
         What::Retry(many) => JobsRequest::Retry(many.selected()),
         What::Cancel(many) => JobsRequest::Cancel(many.selected()),
         What::Discard(many) => JobsRequest::Discard(many.selected()),
@@ -530,7 +585,7 @@ impl Conversation {
             JobsAnswer::Jobs { jobs } => {
                 let mut rows = vec![
                     [
-                        "ID", "QUEUE", "KIND", "TENANT", "STATE", "STARTS", "AGE", "TOOK", "LAST",
+                        "ID", "QUEUE", "KIND", "KEY", "TENANT", "STATE", "STARTS", "AGE", "TOOK", "LAST",
                     ]
                     .map(str::to_owned),
                 ];
@@ -544,6 +599,7 @@ impl Conversation {
                         job.id.to_string(),
                         job.queue.clone(),
                         job.kind.clone(),
+                        job.key.clone().unwrap_or_default(),
                         job.tenant.clone(),
                         job.state.clone(),
                         job.attempt.to_string(),

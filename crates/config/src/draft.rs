@@ -335,7 +335,9 @@ draft! {
             rate_per: Time = "rate.per",
             push_users: Texts = "push_users",
         }
-        tables {}
+        tables {
+            kinds: Text = "kinds",
+        }
     }
 }
 

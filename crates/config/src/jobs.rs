@@ -3,6 +3,7 @@
 use crate::model::{Address, LogLevel, Pool};
 use crate::postgresql::PostgresqlServer;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -154,6 +155,9 @@ pub struct Queue {
     pub workers: u32,
     /// The users, beside root and the daemon's, that may push into it.
     pub users: Vec<u32>,
+    /// What kinds of its jobs are, in words.
+    #[serde(default)]
+    pub kinds: BTreeMap<String, String>,
     /// What is asked for: SCRIPT_FILENAME. `None`: the pool's application knows.
     pub script: Option<PathBuf>,
     /// Most jobs of this queue at once.

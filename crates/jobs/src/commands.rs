@@ -3,7 +3,7 @@
 mod sequence;
 
 use crate::client::Rights;
-use crate::store::{Filter, Operation, Reply, Selection, State};
+use crate::store::{By, Filter, Operation, Reply, Selection, State};
 use forkyard_base::base64;
 use forkyard_config::Jobs;
 #[cfg(any(test, fuzzing))]
@@ -76,6 +76,8 @@ impl Wanted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum For {
     Push,
+    /// The jobs that are found are pushed again.
+    Run,
     Sequence,
     List,
     Count,
@@ -144,6 +146,28 @@ pub(crate) fn wanted(request: JobsRequest, rights: Rights, jobs: &Jobs) -> Resul
                 ..Filter::default()
             };
             Wanted::Store(Operation::Count(filter), For::Count)
+        }
+        Request::Last(last) => {
+            let by = By::of_name(&last.by)
+                .ok_or_else(|| format!("by is key, tenant or kind, and not \"{}\"", last.by))?;
+            let filter = Filter {
+                queues: queues(last.queue, rights, jobs)?,
+                tenant: last.tenant,
+                kind: last.kind,
+                limit: last.limit.unwrap_or(LISTED),
+                ..Filter::default()
+            };
+            Wanted::Store(Operation::Last(by, filter, last.like), For::List)
+        }
+        Request::Run(run) => {
+            let filter = Filter {
+                queues: queues(run.queue, rights, jobs)?,
+                tenant: run.tenant,
+                kind: Some(run.kind),
+                limit: u32::try_from(MOST_PUSHED).unwrap_or(u32::MAX),
+                ..Filter::default()
+            };
+            Wanted::Store(Operation::Last(By::Key, filter, Some(run.key)), For::Run)
         }
         Request::Retry(selected) => {
             let selection = selection(selected, &RETRIED, rights, jobs)?;

@@ -61,7 +61,7 @@ impl Figures {
         self.queues.entry(queue.to_owned()).or_default()
     }
 
-    /// The kinds that are known: of starts that ended, and of schedules. A queue of which none is known is shown, too.
+    /// The kinds that are known: of starts that ended, of schedules, and those that the configuration describes. A queue of which none is known is shown, too.
     pub(crate) fn kinds(&self, jobs: &Jobs) -> Vec<KindView> {
         let mut views: BTreeMap<(String, Option<String>), KindView> = BTreeMap::new();
         for (queue, figures) in &self.queues {
@@ -83,6 +83,10 @@ impl Figures {
                 .push(schedule.name.clone());
         }
         for queue in &jobs.queues {
+            for (kind, description) in &queue.kinds {
+                let name = (queue.name.clone(), Some(kind.clone()));
+                views.entry(name).or_default().description = Some(description.clone());
+            }
             if views.keys().all(|(name, _)| *name != queue.name) {
                 views.insert((queue.name.clone(), None), KindView::default());
             }

@@ -8,7 +8,7 @@ use crate::master::FOREIGN_MS;
 use crate::run::{Asked, Peer, Process};
 use crate::store::sql::Notice;
 use crate::store::{Operation, Reply, State, StateCount, StoreEvent};
-use forkyard_protocol::jobs::{JobsAnswer, NewJob, QueueView, ScheduleView, Stats};
+use forkyard_protocol::jobs::{JobView, JobsAnswer, NewJob, QueueView, ScheduleView, Stats};
 
 /// A client that is none: what it has asked for is answered.
 const NOBODY: usize = usize::MAX;
@@ -397,6 +397,15 @@ impl Process {
                 }
                 commands::answer(Reply::Show(Some(job)))
             }
+            (For::Run, Reply::List(found)) => match again(&found) {
+                Ok(again) => {
+                    let number = self.store.ask(again);
+                    let what = For::Sequence;
+                    self.asked.insert(number, Asked { what, ..asked });
+                    return;
+                }
+                Err(why) => Some(JobsAnswer::error(why)),
+            },
             (For::Queues, Reply::Counts(counts)) => Some(JobsAnswer::Queues {
                 queues: self.queues(asked.client, counts),
             }),
@@ -458,4 +467,16 @@ impl Process {
         let what = For::Wait;
         self.asked.insert(number, Asked { client, what, id });
     }
+}
+
+/// What pushes these jobs again.
+fn again(found: &[JobView]) -> Result<Operation, &'static str> {
+    let first = found
+        .first()
+        .ok_or("there is no job of this kind with such a key")?;
+    if found.iter().any(|job| job.queue != first.queue) {
+        return Err("there are such jobs in several queues: name one");
+    }
+    let ids = found.iter().map(|job| job.id).collect();
+    Ok(Operation::Again(first.queue.clone(), ids))
 }

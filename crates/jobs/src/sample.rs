@@ -12,6 +12,7 @@ pub(crate) fn jobs() -> Jobs {
         address: Address::Unix(PathBuf::from("/run/www.sock")),
         workers: 4,
         users: users.to_vec(),
+        kinds: std::collections::BTreeMap::new(),
         script: None,
         max_running: 4,
         weight: 1,

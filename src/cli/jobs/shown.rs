@@ -99,6 +99,7 @@ pub(super) fn kinds_table(kinds: &[KindView]) -> String {
         "OTHERWISE",
         "MEAN",
         "SCHEDULES",
+        "WHAT IT IS",
     ];
     let mut rows = vec![head.map(str::to_owned)];
     rows.extend(kinds.iter().map(|kind| {
@@ -117,6 +118,7 @@ pub(super) fn kinds_table(kinds: &[KindView]) -> String {
                 .checked_div(starts)
                 .map_or_else(|| "-".to_owned(), |mean| format!("{mean}ms")),
             kind.schedules.join(", "),
+            kind.description.clone().unwrap_or_default(),
         ]
     }));
     aligned(&rows)

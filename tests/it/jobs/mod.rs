@@ -6,6 +6,7 @@ mod exact;
 mod faults;
 mod hostile;
 mod keeping;
+mod monitor;
 mod outcomes;
 mod postgresql;
 mod progress;

@@ -337,6 +337,9 @@ fn queue(
         address: pool.listen.address.clone(),
         workers,
         users: may_push,
+        kinds: (draft.kinds.iter())
+            .map(|entry| (entry.name.join("."), entry.value.0.clone()))
+            .collect(),
         script: script(draft, pool, location, world, report),
         max_running: number(&draft.max_running, workers, i64::from(u32::MAX), report),
         weight: number(&draft.weight, 1, 1000, report),

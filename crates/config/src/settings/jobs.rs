@@ -65,6 +65,9 @@ pub(super) const ROWS: &[Setting] = &[
         "the time for `rate.jobs`"),
     key(JobQueue, "push_users", "list", "`[]`",
         "users, by name or id, that may push into this queue beside root, the daemon's user and the pool's"),
+    key(JobQueue, "kinds", "table", "`{}`",
+        "what the kinds of its jobs are, in words, for `forkyard jobs kinds`; other kinds may be pushed as well")
+        .sample(Off(r#"{ welcome = "Greets a new customer by mail" }"#)),
     key(JobSchedule, "queue", "string", "required",
         "the queue that gets the jobs")
         .sample(Off(r#""mail""#)),

@@ -2,8 +2,8 @@
 //! opens it.
 
 use super::{
-    Becomes, Changes, Claimed, Counters, Filter, Finished, Fired, JobView, Kept, NewJob, Operation, Outcome,
-    Reply, Selection, SequenceOperation, State, Store, TaskStatus, TestDatabase, Verdict,
+    Becomes, By, Changes, Claimed, Counters, Filter, Finished, Fired, JobView, Kept, NewJob, Operation,
+    Outcome, Reply, Selection, SequenceOperation, State, Store, TaskStatus, TestDatabase, Verdict,
 };
 use std::cell::RefCell;
 
@@ -690,6 +690,57 @@ fn many_jobs_are_changed_in_portions_and_those_that_are_pushed_meanwhile_are_not
     };
     assert_eq!(counts["cancelled"], 450);
     assert_eq!(counts["waiting"], 4);
+}
+
+#[test]
+fn the_last_job_of_each_key_is_found_and_pushed_again_as_it_was() {
+    let bench = bench();
+    let keyed = |key: &str, tenant: &str, payload: &str| NewJob {
+        key: Some(key.into()),
+        steps: vec!["a".into(), "b".into()],
+        payload: payload.as_bytes().to_vec(),
+        ..job(tenant)
+    };
+    for (key, tenant, payload) in [
+        ("s/1", "x", "old"),
+        ("s/1", "x", "new"),
+        ("s/2", "y", "two"),
+        ("t/1", "x", "other"),
+    ] {
+        let id = bench.push(keyed(key, tenant, payload));
+        let claimed = bench.claim(tenant).expect("a job");
+        bench.finish(&claimed, Becomes::Done(TaskStatus::Ok));
+        assert_eq!(claimed.id, id);
+    }
+    bench.push(job("x"));
+    let last = |by, like: Option<&str>| {
+        let filter = Filter {
+            limit: 10,
+            ..Filter::default()
+        };
+        match bench.one(Operation::Last(by, filter, like.map(str::to_owned))) {
+            Reply::List(jobs) => jobs,
+            other => panic!("{other:?}"),
+        }
+    };
+    let ids = |jobs: Vec<JobView>| jobs.iter().map(|job| job.id).collect::<Vec<_>>();
+    assert_eq!(ids(last(By::Key, None)), [2, 3, 4]);
+    assert_eq!(ids(last(By::Key, Some("s/*"))), [2, 3]);
+    assert_eq!(ids(last(By::Tenant, None)), [5, 3]);
+    assert_eq!(ids(last(By::Kind, None)), [5]);
+    let Reply::Sequence(sequence, _) = bench.one(Operation::Again("q".into(), vec![2, 3])) else {
+        panic!("no sequence");
+    };
+    assert_eq!(
+        (sequence.given, sequence.waiting, sequence.state.as_str()),
+        (2, 2, "complete")
+    );
+    let again = bench.claim("x").expect("a job of the sequence");
+    assert_eq!(
+        (again.key.as_deref(), again.payload.as_slice()),
+        (Some("s/1"), b"new".as_slice())
+    );
+    assert_eq!(again.steps, ["a", "b"]);
 }
 
 #[test]

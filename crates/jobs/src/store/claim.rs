@@ -58,6 +58,8 @@ impl Work<'_> {
                 let found = id.map(|id| self.show(id)).transpose()?;
                 Ok(Reply::Show(found.flatten().map(Box::new)))
             }
+            Operation::Last(by, filter, like) => self.last(*by, filter, like.as_deref()).map(Reply::List),
+            Operation::Again(queue, ids) => self.again(queue, ids),
             Operation::Count(filter) => self.count(filter).map(Reply::Count),
             Operation::Counts => Ok(Reply::Counts(self.counts()?)),
             Operation::Retry(selection) => self.retry(selection),

@@ -8,6 +8,7 @@
 mod claim;
 mod commit;
 mod finish;
+mod last;
 mod looks;
 mod operation;
 mod push;
@@ -22,7 +23,7 @@ mod thread;
 
 pub use commit::{Committed, Store, StoreError};
 pub use operation::{
-    Claimed, Ending, Filter, Finished, Fired, ForeignJob, Operation, Reply, Selection, SequenceOperation,
+    By, Claimed, Ending, Filter, Finished, Fired, ForeignJob, Operation, Reply, Selection, SequenceOperation,
     StateCount,
 };
 pub use sqlite::{Copied, Sqlite};

@@ -132,6 +132,14 @@ pub struct Filter {
     pub limit: u32,
 }
 
+/// What the last job is looked for of each value of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    Key,
+    Tenant,
+    Kind,
+}
+
 /// Jobs that something is done to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
@@ -198,6 +206,10 @@ pub enum Operation {
     Show(JobId),
     /// The same of the one of a queue that is called so by who pushed it.
     ShowRef(String, String),
+    /// The last job of each key, tenant or kind that is like this.
+    Last(By, Filter, Option<String>),
+    /// Push jobs of a queue again as they were pushed, as a sequence.
+    Again(String, Vec<JobId>),
     /// How many jobs are in each state.
     Count(Filter),
     Counts,
@@ -269,7 +281,10 @@ pub enum SequenceOperation {
 impl Operation {
     /// Whether it changes nothing and may have to read much: others do not wait for it.
     pub(super) fn is_look(&self) -> bool {
-        matches!(self, Operation::List(_) | Operation::Count(_) | Operation::Counts)
+        matches!(
+            self,
+            Operation::List(_) | Operation::Last(..) | Operation::Count(_) | Operation::Counts
+        )
     }
 
     /// Whether it is kept and tried again as long as the database can't be written to.

@@ -8,9 +8,9 @@ use forkyard_protocol::jobs::{EndView, JobView, StepView};
 use std::collections::BTreeMap;
 
 /// Most jobs of a list.
-const MOST_LISTED: u32 = 10_000;
+pub(super) const MOST_LISTED: u32 = 10_000;
 
-const COLUMNS: &str = "id, queue, kind, tenant, state, priority, attempt, failures, crashes, pushed_at, run_at, \
+pub(super) const COLUMNS: &str = "id, queue, kind, tenant, state, priority, attempt, failures, crashes, pushed_at, run_at, \
                        started_at, ended_at, duration_ms, key, progress, progress_text, status, outcome, error, sequence, ref, \
                        result_cut";
 
@@ -188,7 +188,7 @@ impl Filter {
     }
 }
 
-fn view(row: &dyn Row) -> Result<JobView> {
+pub(super) fn view(row: &dyn Row) -> Result<JobView> {
     let state = State::of_number(row.number(4)?);
     Ok(JobView {
         id: row.number(0)?,

@@ -82,6 +82,46 @@ impl Work<'_> {
         .map(|_| ())
     }
 
+    /// Pushes jobs of a queue again, as they were pushed.
+    pub(super) fn again(&mut self, queue: &str, ids: &[i64]) -> Result<Reply> {
+        let mut jobs = Vec::new();
+        for id in ids {
+            jobs.extend(self.pushed_job(*id)?);
+        }
+        let begun = self.begin_sequence(queue, None, Some(jobs.len() as u64))?;
+        let Reply::Sequence(view, _) = begun else {
+            return Ok(begun);
+        };
+        self.add_to_sequence(&view, &jobs)?;
+        self.close_sequence(view.id, "complete")?;
+        self.show_sequence(view.id, Vec::new())
+    }
+
+    fn pushed_job(&mut self, id: i64) -> Result<Option<NewJob>> {
+        self.database.first(
+            "SELECT kind, tenant, payload, content_type, key, serial, priority, steps, max_failures, timeout_ms FROM job \
+             WHERE id = ?1",
+            &[id.into()],
+            |row| {
+                let steps = row.text(7)?;
+                let steps = steps.and_then(|text| serde_json::from_str(&text).ok());
+                Ok(NewJob {
+                    kind: row.word(0)?,
+                    tenant: row.word(1)?,
+                    payload: row.bytes(2)?,
+                    content_type: row.text(3)?,
+                    key: row.text(4)?,
+                    serial: row.text(5)?,
+                    priority: row.int(6)?,
+                    steps: steps.unwrap_or_default(),
+                    attempts: row.int(8)?.and_then(|most| u32::try_from(most).ok()),
+                    timeout_ms: row.int(9)?.and_then(|millis| u64::try_from(millis).ok()),
+                    ..NewJob::default()
+                })
+            },
+        )
+    }
+
     fn close_sequence(&mut self, id: i64, state: &str) -> Result<()> {
         let now_ms = self.now_ms;
         self.execute(

@@ -28,8 +28,8 @@ const FREE_PAGES: i64 = 2_000;
 const FREED_TOGETHER: i64 = 250;
 /// The mode in which free pages are given back when that is asked for.
 const INCREMENTAL: i32 = 2;
-/// Pages of the log at which a writer puts them in their places itself: another thread did not keep up.
-const CHECKPOINT_PAGES: u32 = 32_000;
+/// Pages of the log at which a writer puts what is left in its place itself, so that the log can begin anew.
+const CHECKPOINT_PAGES: u32 = 64_000;
 
 /// What SQLite has beside the tables of every store: a row that is changed to see whether the file can be written to.
 const OWN_TABLES: &str = "CREATE TABLE synced (count INTEGER NOT NULL); INSERT INTO synced VALUES (0);";

@@ -8,12 +8,14 @@ use serde_json::value::RawValue;
 use std::fmt;
 
 /// The commands, in the order in which they are told to who asks for none of them.
-pub const COMMANDS: [&str; 24] = [
+pub const COMMANDS: [&str; 26] = [
     "push",
     "show",
     "wait",
     "list",
     "count",
+    "last",
+    "run",
     "retry",
     "cancel",
     "discard",
@@ -57,6 +59,10 @@ pub enum JobsRequest {
     List(ListRequest),
     /// Count jobs by their states.
     Count(CountRequest),
+    /// Show the last job of each key, tenant or kind.
+    Last(LastRequest),
+    /// Push the last job of each key again.
+    Run(RunRequest),
     /// Let jobs wait again.
     Retry(Selected),
     /// Take jobs out of their queues, and end those that run.
@@ -162,6 +168,39 @@ pub struct ListRequest {
     /// At most so many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
+}
+
+/// `last`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LastRequest {
+    /// `key`, `tenant` or `kind`.
+    pub by: String,
+    /// Of those that are like this: `*` is any text, and `?` any character.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub like: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// At most so many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+}
+
+/// `run`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunRequest {
+    pub kind: String,
+    /// The keys whose jobs are pushed: `*` is any text, and `?` any character.
+    pub key: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
 }
 
 /// `count`.
@@ -315,6 +354,8 @@ impl<'l> RequestLine<'l> {
             "wait" => Request::Wait(of(fields)?),
             "list" => Request::List(of(fields)?),
             "count" => Request::Count(of(fields)?),
+            "last" => Request::Last(of(fields)?),
+            "run" => Request::Run(of(fields)?),
             "retry" => Request::Retry(of(fields)?),
             "cancel" => Request::Cancel(of(fields)?),
             "discard" => Request::Discard(of(fields)?),
@@ -405,6 +446,9 @@ mod tests {
             ("name", json!("n")),
             ("total", json!(3)),
             ("from", json!(0)),
+            ("by", json!("key")),
+            ("like", json!("a*")),
+            ("key", json!("a*")),
             ("ref", json!("r-1")),
             ("key", json!("k/1")),
             ("status", json!("warning")),
@@ -417,7 +461,7 @@ mod tests {
     }
 
     /// The fields that each command has; those that it has to have stand first, before the bar.
-    const KNOWN: [(&str, &str); 24] = [
+    const KNOWN: [(&str, &str); 26] = [
         ("push", "| job jobs timeout_ms"),
         ("show", "| id queue ref"),
         ("wait", "| id queue ref timeout_ms"),
@@ -426,6 +470,8 @@ mod tests {
             "| queue state tenant kind key status step since_ms until_ms before limit",
         ),
         ("count", "| queue tenant kind"),
+        ("last", "by | like queue tenant kind limit"),
+        ("run", "kind key | queue tenant"),
         ("retry", "| id ref state queue tenant kind"),
         ("cancel", "| id ref state queue tenant kind"),
         ("discard", "| id ref state queue tenant kind"),

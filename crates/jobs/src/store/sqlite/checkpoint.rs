@@ -11,8 +11,6 @@ const FROM_BYTES: u64 = 16 << 20;
 /// The log is looked at after so many commits, and this is done at most so often.
 const COMMITS: u32 = 32;
 const APART: Duration = Duration::from_millis(200);
-/// Pages of a log that writers are to begin anew: they wait for the rest of it for a moment.
-const LONG_LOG: i64 = 8_000;
 
 /// Who commits, and the thread, once there is one.
 #[derive(Debug)]
@@ -80,9 +78,6 @@ fn run(store: &Path, wishes: &Receiver<()>) {
     let Ok(connection) = copy::open(store) else { return };
     while wishes.recv().is_ok() {
         // What it can't put in its place now it does the next time; what is wrong with the disk is seen by who commits.
-        let pages = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get::<_, i64>(1));
-        if pages.is_ok_and(|pages| pages > LONG_LOG) {
-            let _ = connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()));
-        }
+        let _ = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
     }
 }

@@ -1,0 +1,1 @@
+10_wfs_capabilities.pl

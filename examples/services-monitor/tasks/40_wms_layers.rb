@@ -1,0 +1,1 @@
+20_wfs_layers.rb
