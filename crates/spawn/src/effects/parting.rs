@@ -4,7 +4,6 @@ use super::Effects;
 use super::live::Live;
 use super::own_socket::OwnDirectory;
 use super::remains::SocketFile;
-use crate::capture::Capture;
 use crate::event::JourneyId;
 use crate::handshake::properties::Address;
 use crate::sys::{dir, pidfd};
@@ -25,7 +24,6 @@ impl Effects {
         if let Some(mut ping) = live.ping.take() {
             let _ = self.registry.deregister(&mut ping);
         }
-        live.capture = Capture::default();
         live.own_mark = live.mark().unwrap_or_default();
         // That the process is up is told first: removing dozens of files takes a while.
         let uid = live.plan.account.uid;
