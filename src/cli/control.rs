@@ -40,6 +40,12 @@ pub(super) struct Daemon {
     socket: Option<PathBuf>,
 }
 
+impl Daemon {
+    pub(super) fn new(config: PathBuf, socket: Option<PathBuf>) -> Daemon {
+        Daemon { config, socket }
+    }
+}
+
 /// The result of a command: what to print, and how to exit.
 #[derive(Debug)]
 pub(super) struct CommandOutcome {

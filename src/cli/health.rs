@@ -193,7 +193,7 @@ fn success(output: String) -> CommandOutcome {
 }
 
 /// Asks, and gives up after [`TIMEOUT`]: connect(2) to a socket whose queue is full has no time limit of its own.
-fn answer(daemon: &Daemon, request: Request) -> Result<Answer, CommandOutcome> {
+pub(super) fn answer(daemon: &Daemon, request: Request) -> Result<Answer, CommandOutcome> {
     let socket = quick_socket(daemon)?;
     within(&socket, request, TIMEOUT).map_err(|error| match error {
         AskError::Lost(..) => CommandOutcome {

@@ -11,12 +11,14 @@ mod colour;
 mod control;
 mod fpm;
 mod full;
+mod guide;
 mod health;
 mod import;
 mod init;
 mod jobs;
 mod last_reload;
 mod metrics;
+mod names;
 mod overview;
 mod owners;
 mod php;
@@ -80,7 +82,7 @@ enum Command {
         #[arg(long, hide = true, conflicts_with_all = ["daemonize", "keeper"])]
         with_parent: bool,
     },
-    /// Serve the application in a directory on this machine, and load it anew when its files change
+    /// Serve the application in a directory, and load it anew at changes
     #[command(disable_help_flag = true)]
     Dev {
         /// DIR, --port, --host; --help describes them
@@ -120,16 +122,20 @@ enum Command {
     /// Write down what a worker is busy with; started by the daemon
     #[command(hide = true)]
     Trace,
-    /// Check a configuration, and that what it names is there; PHP is started, and ends at once
+    /// Check a configuration, and that what it names is there
+    ///
+    /// PHP is started, and ends at once.
     Check(check::Check),
     /// List the versions of PHP that can be run
     Php,
-    /// Start an application as the daemon would, say how that went, and stop it
+    /// Try to start an application, say how that went, and stop it
     Spawn(Box<spawn::Spawn>),
     /// What a new process executes before it is the application
     #[command(hide = true)]
     SpawnEnvSetupper(spawn::EnvSetupper),
-    /// Let the running daemon read its configuration again, and wait until what changed is replaced
+    /// Read the configuration again, and replace what has changed
+    ///
+    /// The command returns when everything new serves.
     Reload {
         #[command(flatten)]
         daemon: control::Daemon,
@@ -137,12 +143,12 @@ enum Command {
         #[arg(long)]
         all: bool,
     },
-    /// Let the program that is on disk now take the running daemon's place, without losing a request
+    /// Let the program that is on disk take over, and lose no request
     Upgrade {
         #[command(flatten)]
         daemon: control::Daemon,
     },
-    /// Show why an application could not be started, or how a worker died under a job
+    /// Show why an application did not start, or a job's worker died
     Error {
         #[command(flatten)]
         daemon: control::Daemon,
@@ -155,7 +161,7 @@ enum Command {
         #[arg(long)]
         html: bool,
     },
-    /// Give a pool, or an application of an application pool, new processes with new code
+    /// Give a pool or an application new processes with new code
     Restart(applications::Restart),
     /// Take an instance out of service; it ends after its request
     Detach(applications::InstanceArguments),
@@ -174,11 +180,13 @@ enum Command {
     Pool(applications::PoolArguments),
     /// Ask whether the daemon answers
     Ping(health::Ping),
-    /// Ask whether the daemon is well, for probes: no worker is asked, and it takes a second at most
+    /// Ask whether the daemon is well, for probes
+    ///
+    /// No worker is asked, and it takes a second at most.
     Health(health::Health),
-    /// Say that the daemon is not ready, and go on serving, before it is ended
+    /// Say that the daemon is not ready, and go on serving
     Drain(health::Drain),
-    /// Have the daemon open its logs anew, after they were moved away
+    /// Open the logs anew, after they were moved away
     ReopenLogs {
         #[command(flatten)]
         daemon: control::Daemon,
@@ -188,13 +196,20 @@ enum Command {
         /// Which shell
         shell: clap_complete::Shell,
     },
-    /// Write the JSON schema of the configuration to standard output, for editors
+    /// Write the configuration's JSON schema to standard output
     Schema,
     /// Write the pages of the manual below a directory
     #[command(hide = true)]
     Manual {
         /// Where
         directory: PathBuf,
+    },
+    /// Print what completions propose for the next word
+    #[command(hide = true)]
+    Names {
+        /// The words before it
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
     },
     /// Push background jobs, and look after them
     Jobs(Box<jobs::JobsArguments>),
@@ -228,7 +243,7 @@ pub fn main() -> ExitCode {
     if arguments.get(1).is_some_and(|argument| argument == "--version") {
         return texts::version();
     }
-    let arguments: Arguments = suggestions::parse(arguments);
+    let arguments: Arguments = suggestions::parse(texts::command_line(), arguments);
     title::prepare();
     if arguments.command.is_tool() {
         logs::diagnose();
@@ -255,6 +270,7 @@ pub fn main() -> ExitCode {
         Command::ReopenLogs { daemon } => health::reopen_logs(&daemon),
         Command::Completions { shell } => texts::completions(shell),
         Command::Schema => texts::schema(),
+        Command::Names { words } => names::names(&words),
         Command::Manual { directory } => texts::manual(&directory),
         Command::Status { daemon, wanted } => control::status(&daemon, &wanted),
         Command::Jobs(arguments) => jobs::run(&arguments),

@@ -6,6 +6,7 @@ mod applications;
 mod cells;
 mod check;
 mod closed_pipes;
+mod completions;
 mod computing;
 mod control;
 mod dev;
