@@ -51,6 +51,7 @@ fn finish(store: &mut Store, job: &Claimed) -> Result<(), Box<dyn Error>> {
         result: b"done".to_vec(),
         error: None,
         log: Vec::new(),
+        payload: None,
         duration_ms: 0,
     };
     one(store, Operation::Finish(Box::new(finished))).map(|_| ())

@@ -82,6 +82,7 @@ impl Process {
                     return;
                 };
                 let is_well = matches!(verdict.becomes, Becomes::Done(_));
+                let is_again = matches!(verdict.becomes, Becomes::Again(_));
                 let error = lease.last.error.filter(|_| !is_well);
                 self.figures
                     .ended(&lease.job.queue, &lease.job.kind, verdict.outcome, lease.total_ms);
@@ -104,6 +105,7 @@ impl Process {
                     result: lease.last.result,
                     error,
                     log: lease.last.log,
+                    payload: lease.last.payload.filter(|_| is_again),
                     duration_ms: lease.total_ms,
                 })));
                 if self.waiters.contains_key(&id) {
@@ -128,7 +130,8 @@ impl Process {
                 "the queue is not configured any more",
             );
         };
-        let most = usize::try_from(self.jobs.max_result).unwrap_or(usize::MAX);
+        let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let most = (size(self.jobs.max_result), size(self.jobs.max_payload));
         let begun = connect(&queue.address)
             .map(|socket| socket.map(|socket| Call::new(socket, queue, &lease.job, step, most, now_ms)));
         let added = begun.and_then(|call| match call {
@@ -219,6 +222,8 @@ impl Process {
     /// A request is over.
     pub(crate) fn call_over(&mut self, token: usize, call: &Call, answer: Answer, output: Output) {
         let now_ms = self.now().mono_ms;
+        // A job that gives its next payload means what it says.
+        let is_told = output.payload.is_none();
         if !self.end_call(token, call, output, now_ms) {
             return;
         }
@@ -228,7 +233,9 @@ impl Process {
         }
         let answer = match answer {
             // The pool's workers end with the daemon, and may say so.
-            Answer::Failed | Answer::Snooze(_) if self.is_stopping || self.is_cut_off => Answer::Stopped,
+            Answer::Failed | Answer::Snooze(_) if is_told && (self.is_stopping || self.is_cut_off) => {
+                Answer::Stopped
+            }
             answer => answer,
         };
         self.answered(call.id, call.attempt, answer, "it failed");

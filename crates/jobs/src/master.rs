@@ -201,6 +201,7 @@ impl Process {
             result: Vec::new(),
             error: Some("the process that kept it died".to_owned()),
             log: Vec::new(),
+            payload: None,
             duration_ms: 0,
         })));
         if self.waiters.contains_key(&job.id) {

@@ -194,16 +194,13 @@ impl Process {
     }
 
     fn reply_to(&mut self, asked: Asked, reply: Reply) {
+        if asked.what == For::Wait && !self.ends_wait(asked, &reply) {
+            return;
+        }
         let is_allowed = |queue: &str| commands::may_use(self.rights(asked.client), &self.jobs, queue);
         let none = || commands::answer(Reply::Show(None));
         let answer = match (asked.what, reply) {
             (For::Show | For::Wait, Reply::Show(Some(job))) if !is_allowed(&job.queue) => none(),
-            (For::Wait, Reply::Show(Some(job))) => {
-                if !State::of_name(&job.state).is_some_and(State::is_end) {
-                    return;
-                }
-                commands::answer(Reply::Show(Some(job)))
-            }
             (For::Queues | For::Stats, Reply::Counts(counts)) => {
                 let mut queues =
                     self.figures
@@ -239,17 +236,27 @@ impl Process {
             }
             (_, reply) => commands::answer(reply),
         };
-        if asked.what == For::Wait {
-            if let Some(waiting) = self.waiters.get_mut(&asked.id) {
-                waiting.retain(|client| *client != asked.client);
-                if waiting.is_empty() {
-                    self.waiters.remove(&asked.id);
-                }
-            }
-        }
         if let Some(answer) = answer {
             self.answer(asked.client, &answer);
         }
+    }
+
+    /// Whether a client that waits for a job is answered with this, and waits no more. A job that ends may be looked for several
+    /// times at once: the first of these answers.
+    fn ends_wait(&mut self, asked: Asked, reply: &Reply) -> bool {
+        let has_ended = match reply {
+            Reply::Show(Some(job)) => State::of_name(&job.state).is_some_and(State::is_end),
+            _ => true,
+        };
+        let waiting = self.waiters.get_mut(&asked.id).filter(|_| has_ended);
+        let Some(waiting) = waiting else { return false };
+        let count = waiting.len();
+        waiting.retain(|client| *client != asked.client);
+        let has_waited = waiting.len() < count;
+        if waiting.is_empty() {
+            self.waiters.remove(&asked.id);
+        }
+        has_waited
     }
 
     /// Looks whether a job has ended that clients wait for.

@@ -1,7 +1,8 @@
 //! What a hostile application can do by jobs: nothing to others.
 
-use super::{Client, Jobs};
+use super::{Client, Jobs, configuration};
 use crate::skip::needs_root;
+use crate::support::daemon::Daemon;
 use crate::support::until;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
@@ -162,7 +163,13 @@ fn an_owner_looks_after_its_own_queues() {
                 [pool.other.application]\nruntime = \"php\"\nversion = \"@PHP\"\n\
                 [jobs.queue.other]\npool = \"other\"\nscript = \"@DIR/jobs.php\"\n";
     let more = more.replace("@PHP", env!("FORKYARD_PHP"));
-    let jobs = Jobs::start_with("", "max_children = 1\n", "", &more);
+    // The user that keeps the jobs may do everything.
+    let keeper = |user: &str| format!("user = \"{user}\"\n[jobs.queue.mail]");
+    let daemon = Daemon::start(|dir| {
+        let text = configuration(dir, "", "max_children = 1\n", "", &more);
+        text.replace(&keeper("www-data"), &keeper("nobody"))
+    });
+    let jobs = Jobs { daemon };
     let later = json!({"in_ms": 600_000});
     for tenant in ["A", "A", "B"] {
         jobs.push("echo", json!({"in_ms": 600_000, "tenant": tenant}));

@@ -33,6 +33,61 @@ fn a_job_ends_as_its_answer_says() {
     assert!(jobs.starts().iter().all(|(job, ..)| *job != id));
 }
 
+/// What a job says of itself is heeded in whatever bytes it is said, and what it says too late is no good end.
+#[test]
+fn a_verdict_is_read_whatever_its_bytes_and_one_that_is_late_is_a_failure() {
+    let jobs = Jobs::start("max_children = 4", "attempts = 3\n");
+    let once = |kind: &str, payload: &str| jobs.done(kind, json!({"payload": payload, "attempts": 1}));
+    // fail=café, in Latin-1; and for good, although two tries are left.
+    let latin = once("header", "ZmFpbD1jYWbp");
+    assert_eq!(ended(&latin), ("failed", 1, "caf\u{fffd}"));
+    let dead = jobs.done("header", json!({"payload": "ZGVhZD1ubyBzdWNoIHVzZXI="}));
+    assert_eq!(ended(&dead), ("failed", 1, "no such user"));
+    assert_eq!((&dead["outcome"], &dead["failures"]), (&json!("failed"), &json!(1)));
+    let late = " came after a part of the answer was sent";
+    for (kind, payload, said) in [
+        ("late", "snooze=2s", "\"Forkyard-Job: snooze=2s\""),
+        ("late", "ok", "\"Forkyard-Job: ok\""),
+        ("late-status", "", "status 500"),
+        ("late-error", "", "a fatal error"),
+    ] {
+        let job = once(kind, payload);
+        assert_eq!(ended(&job), ("failed", 1, format!("{said}{late}").as_str()), "{job}");
+    }
+    // Another try, with another payload; one that is too long is told.
+    let again = jobs.done("again", json!({"payload": "the first"}));
+    assert_eq!((ended(&again), &again["result"]), (("done", 2, ""), &json!("given the next")));
+    assert_eq!(
+        (&again["failures"], &again["ends"][0]["outcome"]),
+        (&json!(0), &json!("snoozed"))
+    );
+    let long = once("again-long", "");
+    assert_eq!(ended(&long).2, "its next payload has more than 262144 bytes");
+}
+
+/// As wp-cron.php does: it ends its answer first, and then does its work.
+#[test]
+fn a_job_that_has_ended_its_answer_goes_on() {
+    let jobs = Jobs::start("max_children = 2", "attempts = 1\n");
+    let job = |verdict: &str| {
+        let id = jobs.push("cron", json!({"payload": verdict}));
+        until("the end of its answer", || {
+            jobs.dir().join("out/answered").exists().then_some(())
+        });
+        assert_eq!(jobs.show(id)["state"], "running");
+        jobs.open("cron");
+        let job = jobs.wait(id);
+        for name in ["cron", "answered"] {
+            std::fs::remove_file(jobs.dir().join("out").join(name)).expect("a file");
+        }
+        job
+    };
+    let done = job("warning");
+    assert_eq!((ended(&done), &done["status"]), (("done", 1, ""), &json!("warning")));
+    assert_eq!(done["result"], "begun and done");
+    assert_eq!(ended(&job("fail=no")), ("failed", 1, "no"));
+}
+
 #[test]
 fn a_crash_is_no_failure_and_the_second_in_a_row_quarantines() {
     let jobs = Jobs::start_with("control = \"@DIR/control.sock\"\n", "max_children = 2", "", "");

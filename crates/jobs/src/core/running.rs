@@ -124,6 +124,7 @@ impl Scheduler {
             }
             (Answer::Ok(status), _) => End::Done(status),
             (Answer::Discard, _) => End::Discarded,
+            (Answer::Dead, _) => End::Dead,
             (Answer::Snooze(millis), None) => End::Snoozed(millis),
             (Answer::Unreached, None) => End::Returned,
             (Answer::Stopped, None) => End::Stopped,
@@ -134,7 +135,7 @@ impl Scheduler {
                 Some(why),
             ) => end_of(why),
         };
-        let failed_step = matches!(end, End::Failed | End::Crashed | End::TimedOut);
+        let failed_step = matches!(end, End::Failed | End::Dead | End::Crashed | End::TimedOut);
         if let Some(running) = self.running.get(&id).filter(|it| failed_step && it.steps > 0) {
             actions.push(Action::StepDone {
                 id,

@@ -99,6 +99,7 @@ pub(super) fn finished(job: &Claimed, becomes: Becomes) -> Operation {
         result: b"done".to_vec(),
         error: None,
         log: Vec::new(),
+        payload: None,
         duration_ms: 5,
     }))
 }

@@ -78,6 +78,12 @@ impl Work<'_> {
         let Some(entry) = entry else {
             return Ok(Reply::Done);
         };
+        if let Some(payload) = &finished.payload {
+            self.execute(
+                "UPDATE job SET payload = ?2 WHERE id = ?1",
+                &[finished.id.into(), payload.into()],
+            )?;
+        }
         if is_told && !matches!(verdict.becomes, Becomes::Done(_)) {
             self.keep_end(finished)?;
         }

@@ -40,6 +40,8 @@ pub struct Finished {
     pub error: Option<String>,
     /// What it wrote to its error stream.
     pub log: Vec<u8>,
+    /// What it is given when it is tried again, where that changes.
+    pub payload: Option<Vec<u8>>,
     pub duration_ms: u64,
 }
 

@@ -53,6 +53,7 @@ impl Bench {
             result: Vec::new(),
             error: None,
             log: Vec::new(),
+            payload: None,
             duration_ms: 1,
         })));
     }
