@@ -479,7 +479,11 @@ fn tables_of_the_version_before_are_brought_up_to_date() {
         ..job("")
     };
     perform(&mut store, Operation::Push(vec![job(""), later]), 5);
-    perform(&mut store, Operation::Sequence(SequenceOperation::Show { id: 1, queues: None }), 5);
+    perform(
+        &mut store,
+        Operation::Sequence(SequenceOperation::Show { id: 1, queues: None }),
+        5,
+    );
     perform(&mut store, Operation::Sequence(add), 5);
     drop(store);
     // As version 3 had them.

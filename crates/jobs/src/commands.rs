@@ -153,7 +153,8 @@ pub(crate) fn wanted(request: JobsRequest, rights: Rights, jobs: &Jobs) -> Resul
 }
 
 fn number(name: &JobName) -> Result<i64, String> {
-    name.id.ok_or_else(|| "id is missing: the number of a job".to_owned())
+    name.id
+        .ok_or_else(|| "id is missing: the number of a job".to_owned())
 }
 
 fn state(word: &str, known: &[State]) -> Result<State, String> {
@@ -167,12 +168,7 @@ fn words(states: &[State]) -> String {
 }
 
 /// One job; or all of a state, of the client's queues.
-fn selection(
-    selected: Selected,
-    states: &[State],
-    rights: Rights,
-    jobs: &Jobs,
-) -> Result<Selection, String> {
+fn selection(selected: Selected, states: &[State], rights: Rights, jobs: &Jobs) -> Result<Selection, String> {
     let has_more = selected.state.is_some()
         || selected.queue.is_some()
         || selected.tenant.is_some()
@@ -189,10 +185,7 @@ fn selection(
             kind: selected.kind,
             ..Filter::default()
         })),
-        (None, None) => Err(format!(
-            "name a job by id, or all of a state: {}",
-            words(states)
-        )),
+        (None, None) => Err(format!("name a job by id, or all of a state: {}", words(states))),
     }
 }
 

@@ -202,9 +202,9 @@ impl Process {
         let answer = match (asked.what, reply) {
             (For::Show | For::Wait, Reply::Show(Some(job))) if !is_allowed(&job.queue) => none(),
             (For::Queues | For::Stats, Reply::Counts(counts)) => {
-                let mut queues =
-                    self.figures
-                        .views(&self.jobs, &self.scheduler, counts, self.now().wall_ms);
+                let mut queues = self
+                    .figures
+                    .views(&self.jobs, &self.scheduler, counts, self.now().wall_ms);
                 queues.retain(|queue| is_allowed(&queue.name));
                 Some(match asked.what {
                     For::Queues => JobsAnswer::Queues { queues },

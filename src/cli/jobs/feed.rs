@@ -198,7 +198,10 @@ pub(super) fn feed(
     }
     if view.state == "open" {
         lines.end().inspect_err(|_| bar.clear())?;
-        view = ask(conversation, &JobsRequest::SequenceEnd(SequenceName { id: view.id }))?;
+        view = ask(
+            conversation,
+            &JobsRequest::SequenceEnd(SequenceName { id: view.id }),
+        )?;
     }
     if push.wait {
         return wait_with(conversation, view, bar, json);

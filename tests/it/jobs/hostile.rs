@@ -173,7 +173,10 @@ fn an_owner_looks_after_its_own_queues() {
     let later = json!({"in_ms": 600_000});
     for tenant in ["A", "A", "B"] {
         jobs.push("echo", json!({"in_ms": 600_000, "tenant": tenant}));
-        jobs.push("echo", json!({"in_ms": 600_000, "tenant": tenant, "queue": "other"}));
+        jobs.push(
+            "echo",
+            json!({"in_ms": 600_000, "tenant": tenant, "queue": "other"}),
+        );
     }
     jobs.push("line", later);
     let own = |requests: &[Value]| answers(&jobs, "www-data", requests);
@@ -185,7 +188,10 @@ fn an_owner_looks_after_its_own_queues() {
         json!({"command": "stats"}),
     ]);
     let list = seen[0]["jobs"].as_array().expect("jobs");
-    assert!(list.len() == 4 && list.iter().all(|job| job["queue"] == "mail"), "{list:?}");
+    assert!(
+        list.len() == 4 && list.iter().all(|job| job["queue"] == "mail"),
+        "{list:?}"
+    );
     assert_eq!(seen[1]["counts"], json!({"scheduled": 4}));
     assert_eq!(seen[2]["counts"], json!({"scheduled": 2}));
     for queues in [&seen[3]["queues"], &seen[4]["queues"]] {
@@ -213,7 +219,9 @@ fn an_owner_looks_after_its_own_queues() {
     let queues = jobs.ask(&json!({"command": "queues"}));
     let is_paused = |name: &str| {
         let queues = queues["queues"].as_array().expect("queues");
-        queues.iter().any(|queue| queue["name"] == name && queue["paused"] == true)
+        queues
+            .iter()
+            .any(|queue| queue["name"] == name && queue["paused"] == true)
     };
     assert!(is_paused("mail") && !is_paused("other"), "{queues}");
 }

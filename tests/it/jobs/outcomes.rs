@@ -43,7 +43,10 @@ fn a_verdict_is_read_whatever_its_bytes_and_one_that_is_late_is_a_failure() {
     assert_eq!(ended(&latin), ("failed", 1, "caf\u{fffd}"));
     let dead = jobs.done("header", json!({"payload": "ZGVhZD1ubyBzdWNoIHVzZXI="}));
     assert_eq!(ended(&dead), ("failed", 1, "no such user"));
-    assert_eq!((&dead["outcome"], &dead["failures"]), (&json!("failed"), &json!(1)));
+    assert_eq!(
+        (&dead["outcome"], &dead["failures"]),
+        (&json!("failed"), &json!(1))
+    );
     let late = " came after a part of the answer was sent";
     for (kind, payload, said) in [
         ("late", "snooze=2s", "\"Forkyard-Job: snooze=2s\""),
@@ -52,11 +55,18 @@ fn a_verdict_is_read_whatever_its_bytes_and_one_that_is_late_is_a_failure() {
         ("late-error", "", "a fatal error"),
     ] {
         let job = once(kind, payload);
-        assert_eq!(ended(&job), ("failed", 1, format!("{said}{late}").as_str()), "{job}");
+        assert_eq!(
+            ended(&job),
+            ("failed", 1, format!("{said}{late}").as_str()),
+            "{job}"
+        );
     }
     // Another try, with another payload; one that is too long is told.
     let again = jobs.done("again", json!({"payload": "the first"}));
-    assert_eq!((ended(&again), &again["result"]), (("done", 2, ""), &json!("given the next")));
+    assert_eq!(
+        (ended(&again), &again["result"]),
+        (("done", 2, ""), &json!("given the next"))
+    );
     assert_eq!(
         (&again["failures"], &again["ends"][0]["outcome"]),
         (&json!(0), &json!("snoozed"))
@@ -83,7 +93,10 @@ fn a_job_that_has_ended_its_answer_goes_on() {
         job
     };
     let done = job("warning");
-    assert_eq!((ended(&done), &done["status"]), (("done", 1, ""), &json!("warning")));
+    assert_eq!(
+        (ended(&done), &done["status"]),
+        (("done", 1, ""), &json!("warning"))
+    );
     assert_eq!(done["result"], "begun and done");
     assert_eq!(ended(&job("fail=no")), ("failed", 1, "no"));
 }

@@ -208,10 +208,7 @@ fn every_runtime_runs_jobs_and_those_with_a_library_push_them() {
                 assert_eq!(other["key"], "k", "{what}");
             }
             "push-other" if is_root() => {
-                assert!(
-                    text("result").contains("may not use queue \"other\""),
-                    "{what}"
-                );
+                assert!(text("result").contains("may not use queue \"other\""), "{what}");
             }
             "push-other" => {}
             _ => assert!(text("result").contains("unknown field `prio`"), "{what}"),

@@ -40,11 +40,7 @@ pub fn verdict(
         End::TimedOut => failed(Outcome::TimedOut),
         End::Dead => {
             let failures = before.failures.saturating_add(1);
-            verdict(
-                Outcome::Failed,
-                Becomes::Failed,
-                Counters { failures, ..after },
-            )
+            verdict(Outcome::Failed, Becomes::Failed, Counters { failures, ..after })
         }
         End::Expired => verdict(Outcome::Expired, Becomes::Failed, before),
         End::Crashed => {

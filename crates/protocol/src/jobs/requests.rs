@@ -423,7 +423,10 @@ mod tests {
             for missing in &needed {
                 let names: Vec<&str> = needed.iter().copied().filter(|name| name != missing).collect();
                 let why = read(&with(&names)).expect_err(command);
-                assert!(why.contains(&format!("missing field `{missing}`")), "{command}: {why}");
+                assert!(
+                    why.contains(&format!("missing field `{missing}`")),
+                    "{command}: {why}"
+                );
             }
         }
         assert_eq!(KNOWN.len(), COMMANDS.len());
