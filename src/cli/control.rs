@@ -265,6 +265,10 @@ pub(super) fn quick_socket(daemon: &Daemon) -> Result<PathBuf, CommandOutcome> {
 /// The control socket that a configuration names. A daemon goes on with what it has when its configuration becomes
 /// invalid, and is to be asked then, too.
 fn named_in(daemon: &Daemon) -> Result<PathBuf, CommandOutcome> {
+    // A container has its pools elsewhere.
+    if let Some(path) = config::control_variable() {
+        return Ok(path);
+    }
     let failed = |errors| CommandOutcome {
         output: String::new(),
         errors,

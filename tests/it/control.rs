@@ -208,6 +208,19 @@ fn a_daemon_is_found_though_its_configuration_has_become_invalid() {
             "{errors}"
         );
     }
+    // A variable stands over every file, so that none is needed.
+    for file in ["forkyard.toml", "missing.toml"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
+            .args(["ping", "-c"])
+            .arg(daemon.dir.join(file))
+            .env("FORKYARD_GLOBAL__CONTROL", &socket)
+            .output();
+        let (output, errors) = texts(&output.expect("forkyard"));
+        assert!(
+            output.contains(" pid ") && errors.is_empty(),
+            "{file}: {output}{errors}"
+        );
+    }
     // Where there is nothing to be found, the configuration's errors are all there is to say, and the way round them.
     for wrong in [
         valid.replace("[global]", "[global"),

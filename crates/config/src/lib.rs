@@ -57,7 +57,7 @@ pub use application::*;
 pub use applications::{Applications, FALLBACK_USER, OWN_USER};
 pub use check::{EXIT_INVALID, check};
 pub use descriptors::{Descriptors, descriptors};
-pub use effects::{Host, control_socket, effective, has_pools, load};
+pub use effects::{Host, control_socket, control_variable, effective, has_pools, load};
 pub use error::{Diagnostic, Errors, Kind, Location, Severity};
 pub use jobs::*;
 pub use main_file::{SYSTEM, SYSTEM_CONTROL};
