@@ -8,7 +8,9 @@ mod applications;
 mod boot;
 mod check;
 mod colour;
+mod connect;
 mod control;
+mod dry_run;
 mod fpm;
 mod full;
 mod guide;
@@ -17,6 +19,7 @@ mod import;
 mod init;
 mod jobs;
 mod last_reload;
+mod logs;
 mod metrics;
 mod names;
 mod overview;
@@ -33,13 +36,14 @@ mod suggestions;
 mod takeover;
 mod texts;
 mod unit;
+mod version;
 
 use crate::config::{self, Config, LogLevel, LogTarget};
 use crate::control::protocol::Format;
 use crate::daemon::{self, EXIT_SOFTWARE, look_for_php, program_directory};
 use crate::handover::InheritedState;
 use crate::helper;
-use crate::logs::{self, Log};
+use crate::logs::{self as log_files, Log};
 use crate::master::{self, Frontend, Handlers, RunError};
 use crate::runtime::wrapped;
 use crate::slowlog;
@@ -142,6 +146,9 @@ enum Command {
         /// Replace every pool, changed or not
         #[arg(long)]
         all: bool,
+        /// Say what would change, and change nothing: exit code 1 if what is written is not in force
+        #[arg(long)]
+        dry_run: bool,
     },
     /// Let the program that is on disk take over, and lose no request
     Upgrade {
@@ -163,6 +170,11 @@ enum Command {
     },
     /// Give a pool or an application new processes with new code
     Restart(applications::Restart),
+    /// End the request that a worker is busy with
+    ///
+    /// Its client is answered 504, as after request_terminate_timeout. Of several requests it is the one that has taken longest, and
+    /// the worker goes on with the others.
+    Terminate(applications::Terminate),
     /// Take an instance out of service; it ends after its request
     Detach(applications::InstanceArguments),
     /// Give an instance no more requests, and let it live
@@ -184,6 +196,13 @@ enum Command {
     ///
     /// No worker is asked, and it takes a second at most.
     Health(health::Health),
+    /// Show where the logs of pools and of the daemon are
+    Logs(logs::Logs),
+    /// Say which program runs, and which is on disk
+    Version {
+        #[command(flatten)]
+        daemon: control::Daemon,
+    },
     /// Say that the daemon is not ready, and go on serving
     Drain(health::Drain),
     /// Open the logs anew, after they were moved away
@@ -246,10 +265,10 @@ pub fn main() -> ExitCode {
     let arguments: Arguments = suggestions::parse(texts::command_line(), arguments);
     title::prepare();
     if arguments.command.is_tool() {
-        logs::diagnose();
+        log_files::diagnose();
     }
     match arguments.command {
-        Command::Reload { daemon, all } => control::reload(&daemon, all),
+        Command::Reload { daemon, all, dry_run } => control::reload(&daemon, all, dry_run),
         Command::Upgrade { daemon } => control::upgrade(&daemon),
         Command::Error {
             daemon,
@@ -266,6 +285,8 @@ pub fn main() -> ExitCode {
         }
         Command::Ping(arguments) => health::ping(&arguments),
         Command::Health(arguments) => health::health(&arguments),
+        Command::Logs(arguments) => logs::run(&arguments),
+        Command::Version { daemon } => version::version(&daemon),
         Command::Drain(arguments) => health::drain(&arguments),
         Command::ReopenLogs { daemon } => health::reopen_logs(&daemon),
         Command::Completions { shell } => texts::completions(shell),
@@ -275,6 +296,7 @@ pub fn main() -> ExitCode {
         Command::Status { daemon, wanted } => control::status(&daemon, &wanted),
         Command::Jobs(arguments) => jobs::run(&arguments),
         Command::Restart(arguments) => applications::restart(&arguments),
+        Command::Terminate(arguments) => applications::terminate(&arguments),
         Command::Detach(arguments) => applications::detach(&arguments),
         Command::Disable(arguments) => applications::disable(&arguments),
         Command::Enable(arguments) => applications::enable(&arguments),

@@ -40,6 +40,8 @@ enum Kind {
     /// Processes of applications.
     Instances,
     Errors,
+    /// Workers that have a request.
+    Busy,
 }
 
 /// What the next word names; nothing where it is none of these.
@@ -62,12 +64,13 @@ fn kind(words: &[String]) -> Option<Kind> {
         }
     }
     match given.as_slice() {
-        ["status", ..] | ["pool", "remove"] => Some(Kind::Pools),
+        ["status" | "logs", ..] | ["pool", "remove"] => Some(Kind::Pools),
         ["resize"] => Some(Kind::ApplicationPools),
         ["restart"] => Some(Kind::Both),
         ["take"] => Some(Kind::Applications),
         ["detach" | "disable" | "enable"] => Some(Kind::Instances),
         ["error"] => Some(Kind::Errors),
+        ["terminate"] => Some(Kind::Busy),
         _ => None,
     }
 }
@@ -106,6 +109,12 @@ fn of_daemon(kind: Kind, status: &Status) -> Vec<String> {
             .filter_map(|instance| instance["pid"].as_i64())
             .map(|pid| pid.to_string())
             .collect(),
+        Kind::Busy => pools
+            .flat_map(|pool| &pool.generations)
+            .flat_map(|generation| &generation.workers)
+            .filter(|worker| worker.stage != "Idle")
+            .filter_map(|worker| Some(worker.pid?.to_string()))
+            .collect(),
         Kind::Errors => pools
             .flat_map(|pool| {
                 let own = pool.last_error.iter().map(|error| error.id.clone());
@@ -118,11 +127,18 @@ fn of_daemon(kind: Kind, status: &Status) -> Vec<String> {
 
 /// The applications in the routers' words.
 fn applications(status: &Status) -> impl Iterator<Item = &Value> {
-    let views = status
-        .pools
-        .iter()
-        .filter_map(|pool| pool.applications.as_ref()?.view.as_ref());
-    views.filter_map(|view| view["applications"].as_array()).flatten()
+    status.pools.iter().flat_map(listed)
+}
+
+fn listed(pool: &Pool) -> impl Iterator<Item = &Value> {
+    let view = pool.applications.as_ref().and_then(|it| it.view.as_ref());
+    let listed = view.and_then(|view| view["applications"].as_array());
+    listed.into_iter().flatten()
+}
+
+/// The roots of a pool's applications.
+pub(super) fn roots(pool: &Pool) -> impl Iterator<Item = String> {
+    listed(pool).filter_map(root)
 }
 
 fn root(application: &Value) -> Option<String> {
@@ -139,7 +155,7 @@ fn of_file(kind: Kind, file: &Path) -> Vec<String> {
         Kind::Pools => true,
         Kind::ApplicationPools => pool.applications.is_some(),
         Kind::Both => pool.applications.is_none(),
-        Kind::Applications | Kind::Instances | Kind::Errors => false,
+        Kind::Applications | Kind::Instances | Kind::Errors | Kind::Busy => false,
     });
     wanted.map(|pool| pool.name.clone()).collect()
 }

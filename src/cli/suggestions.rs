@@ -13,12 +13,12 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     (
         &["stop", "quit", "shutdown", "kill", "end"],
         "'service forkyard stop' or 'systemctl stop forkyard' stops the daemon; without a service use 'kill -QUIT PID', where \
-         'forkyard ping' prints the PID",
+         'forkyard ping' prints the PID; 'forkyard terminate PID' ends one request",
     ),
     (
-        &["log", "logs", "tail", "journal"],
-        "the log is where error_log says: /var/log/forkyard/forkyard.log with 'service', 'journalctl -u forkyard' with systemd; \
-         'forkyard error' shows why an application did not start",
+        &["log", "tail", "journal"],
+        "'forkyard logs' shows where the logs are, and 'forkyard logs -f' what is added to them; 'forkyard error' shows why an \
+         application did not start",
     ),
     (
         &["top", "monitor", "watch"],
@@ -53,7 +53,6 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
         &["new", "create", "add", "install"],
         "'forkyard init' writes a pool and an nginx site",
     ),
-    (&["version"], "'forkyard --version' prints it"),
 ];
 
 /// Reads the command line; ends the process if it is wrong, or asks for help.
@@ -115,7 +114,7 @@ mod tests {
         for (word, tip) in [
             ("stop", "tip: 'service forkyard stop'"),
             ("start", "tip: 'service forkyard start'"),
-            ("logs", "tip: the log is where error_log says"),
+            ("log", "tip: 'forkyard logs' shows where"),
             ("top", "tip: 'forkyard status --watch --sort cpu'"),
             ("test", "tip: 'forkyard check'"),
         ] {

@@ -160,6 +160,7 @@ mod tests {
         assert_eq!(session.poll(now()), Heard::Request(Request::Ping {}));
         assert_eq!(session.poll(now()), Heard::Nothing);
         let pong = Answer::Pong {
+            program: None,
             pid: 1,
             version: "1".into(),
             mode: DaemonMode::Draining,

@@ -160,7 +160,7 @@ fn open(
     before: Option<Config>,
     is_adopted: bool,
 ) -> Result<(Wanted, Changes), RunError> {
-    let (control, pid_file) = (config.global.control.clone(), config.global.pid.clone());
+    let (global, pid_file) = (config.global.clone(), config.global.pid.clone());
     let by = match is_adopted {
         true => ReloadCause::Takeover,
         false => ReloadCause::Start,
@@ -181,7 +181,7 @@ fn open(
         }
         (Err(error), None) => return Err(RunError::Apply(error)),
     };
-    match executor.open_control(control.as_deref()) {
+    match executor.open_control(&global) {
         Ok(()) => {}
         Err(error) if is_adopted => log::error!("{error}"),
         Err(error) => return Err(RunError::Control(error)),

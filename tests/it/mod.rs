@@ -29,6 +29,7 @@ mod php_sources;
 mod php_worker;
 mod processes;
 mod protocol;
+mod questions;
 mod reload;
 mod reporter;
 mod restart;

@@ -239,6 +239,10 @@ pub(super) const COMMANDS: &[Entry] = &[
                 "forkyard health --ready --pool www",
                 "Tells whether a pool serves: for readiness probes.",
             ),
+            (
+                "forkyard health --web-server",
+                "Tells whether nginx can connect to the sockets, by trying it.",
+            ),
         ],
         codes: &[
             (0, "All is well."),
@@ -280,6 +284,45 @@ pub(super) const COMMANDS: &[Entry] = &[
         files: ALL,
     },
     Entry {
+        name: "logs",
+        group: Group::See,
+        examples: &[
+            (
+                "forkyard logs www",
+                "Shows where the logs of a pool are, and how large.",
+            ),
+            (
+                "forkyard logs -f",
+                "Shows what is added to the logs of all pools.",
+            ),
+        ],
+        codes: &[
+            DONE,
+            WRONG,
+            SILENT,
+            (70, "There is no such pool, or no file to follow."),
+            UNNAMED,
+        ],
+        files: ROOTS,
+    },
+    Entry {
+        name: "version",
+        group: Group::See,
+        examples: &[(
+            "forkyard version",
+            "Names the program that runs, and the one on disk.",
+        )],
+        codes: &[
+            (0, "The program on disk is the one that runs."),
+            (1, "Another is on disk: forkyard upgrade lets it take over."),
+            WRONG,
+            SILENT,
+            FAILED,
+            UNNAMED,
+        ],
+        files: ROOTS,
+    },
+    Entry {
         name: "reload",
         group: Group::Change,
         examples: &[
@@ -288,9 +331,14 @@ pub(super) const COMMANDS: &[Entry] = &[
                 "Puts a changed configuration into force, and says what became of each pool.",
             ),
             ("forkyard reload --all", "Gives every pool new processes."),
+            (
+                "forkyard reload --dry-run",
+                "Says what a reload would change, by pool and key.",
+            ),
         ],
         codes: &[
             DONE,
+            (1, "--dry-run: what is written is not in force."),
             WRONG,
             SILENT,
             (
@@ -322,6 +370,22 @@ pub(super) const COMMANDS: &[Entry] = &[
             WRONG,
             SILENT,
             (70, "No new process came up, or the daemon refuses it."),
+            UNNAMED,
+        ],
+        files: ALL,
+    },
+    Entry {
+        name: "terminate",
+        group: Group::Change,
+        examples: &[(
+            "forkyard terminate 4711",
+            "Ends the request that worker 4711 is busy with.",
+        )],
+        codes: &[
+            DONE,
+            WRONG,
+            SILENT,
+            (70, "It is no worker, or has no request."),
             UNNAMED,
         ],
         files: ALL,

@@ -547,6 +547,15 @@ impl Context {
     }
 }
 
+/// Whether a worker has several requests: it answers one whose time is up itself, and goes on with the others.
+pub(super) fn keeps_time(pool: &Pool) -> bool {
+    match &pool.application {
+        Application::Wrapped(wrapped) => wrapped.is_concurrent(),
+        Application::Program(_) | Application::Http(_) => true,
+        Application::Php(_) | Application::Cgi(_) | Application::FastCgi(_) | Application::Rust => false,
+    }
+}
+
 pub(super) fn policy(pool: &Pool) -> Policy {
     let preloader = match &pool.application {
         Application::Php(php) => Some(PreloaderPolicy {
@@ -573,12 +582,17 @@ pub(super) fn policy(pool: &Pool) -> Policy {
         }),
         Application::Cgi(_) | Application::FastCgi(_) | Application::Http(_) | Application::Rust => None,
     };
-    // A worker with several requests answers one whose time is up, and goes on with the others. One that does not is held up.
-    let (by_itself, concurrency) = match &pool.application {
-        Application::Wrapped(wrapped) if wrapped.is_concurrent() => (LOOP_TIMEOUT, wrapped.concurrency),
+    // One that does not answer a request whose time is up is held up.
+    let by_itself = if keeps_time(pool) {
+        LOOP_TIMEOUT
+    } else {
+        Duration::ZERO
+    };
+    let concurrency = match &pool.application {
+        Application::Wrapped(wrapped) if wrapped.is_concurrent() => wrapped.concurrency,
         // As many requests as there can be connections.
-        Application::Program(_) | Application::Http(_) => (LOOP_TIMEOUT, u32::MAX),
-        _ => (Duration::ZERO, 1),
+        Application::Program(_) | Application::Http(_) => u32::MAX,
+        _ => 1,
     };
     Policy {
         pm: pool.pm,
