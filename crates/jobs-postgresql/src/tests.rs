@@ -2,6 +2,7 @@
 
 use super::Postgresql;
 use forkyard_config::PostgresqlServer;
+use forkyard_jobs::core::schedule::Kept;
 use forkyard_jobs::core::{Becomes, Counters, Outcome, TaskStatus, Verdict};
 use forkyard_jobs::store::sql::Notice;
 use forkyard_jobs::store::*;
@@ -433,6 +434,7 @@ fn a_schedule_of_two_machines_pushes_once() {
             name: "nightly".into(),
             spec: "30 2 * * * UTC".into(),
             jobs: vec![job("")],
+            due_ms: None,
             next_ms: Some(9),
             skips_overlap: false,
         };

@@ -155,13 +155,22 @@ impl Process {
                 });
                 return;
             }
-            Reply::Loaded { paused, schedules } => return self.loaded(paused, schedules),
+            Reply::Loaded {
+                paused,
+                schedules,
+                ahead_ms,
+            } => {
+                self.ahead_ms = ahead_ms;
+                return self.loaded(paused, &schedules);
+            }
             Reply::Foreign {
                 jobs,
                 owners,
                 paused,
                 cancelled,
+                ahead_ms,
             } => {
+                self.ahead_ms = ahead_ms;
                 // One that is told twice goes on giving up.
                 self.events.extend(cancelled.into_iter().map(Event::Cancel));
                 return self.see_foreign(jobs, owners, &paused);

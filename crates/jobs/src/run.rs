@@ -60,6 +60,8 @@ pub(crate) struct Process {
     pub(crate) jobs: Jobs,
     pub(crate) scheduler: Scheduler,
     pub(crate) schedules: Schedules,
+    /// How far this machine's clock is ahead of the store's, which schedules go by.
+    pub(crate) ahead_ms: i64,
     pub(crate) store: StoreThread,
     pub(crate) channel: Option<OwnedFd>,
     pub(crate) listener: OwnedFd,
@@ -134,6 +136,7 @@ impl Process {
             jobs,
             scheduler: Scheduler::default(),
             schedules: Schedules::default(),
+            ahead_ms: 0,
             store,
             channel: Some(channel),
             listener,
@@ -253,6 +256,7 @@ impl Process {
         let (due, mono) = self.scheduler.next_deadline();
         let is_on = !self.is_draining && !self.is_stopping && self.is_loaded && self.store_up;
         let schedule = self.schedules.next_deadline().filter(|_| is_on);
+        let schedule = schedule.map(|due| due.saturating_add(self.ahead_ms));
         let wall = due.into_iter().chain(schedule).min();
         let wall = wall.map(|due| due.saturating_sub(now.wall_ms).max(0).unsigned_abs());
         let calls = self.peers.values().filter_map(|peer| match peer {
@@ -315,7 +319,8 @@ impl Process {
         if self.is_draining || self.is_stopping || !self.is_loaded || !self.store_up {
             return;
         }
-        for fire in self.schedules.take_due(now.wall_ms) {
+        let wall_ms = now.wall_ms.saturating_sub(self.ahead_ms);
+        for fire in self.schedules.take_due(wall_ms, clock::boot_millis()) {
             self.fire(&fire);
         }
         if self.clean_due_ms <= now.mono_ms {

@@ -2,8 +2,8 @@
 //! opens it.
 
 use super::{
-    Becomes, Changes, Claimed, Counters, Filter, Finished, Fired, JobView, NewJob, Operation, Outcome, Reply,
-    Selection, State, Store, TaskStatus, TestDatabase, Verdict,
+    Becomes, Changes, Claimed, Counters, Filter, Finished, Fired, JobView, Kept, NewJob, Operation, Outcome,
+    Reply, Selection, State, Store, TaskStatus, TestDatabase, Verdict,
 };
 use std::cell::RefCell;
 
@@ -458,6 +458,7 @@ fn a_schedule_pushes_and_moves_on_in_one_step() {
             name: "nightly".into(),
             spec: "30 2 * * * UTC".into(),
             jobs: vec![job(""); count],
+            due_ms: None,
             next_ms: Some(next_ms),
             skips_overlap,
         }))
@@ -481,7 +482,54 @@ fn a_schedule_pushes_and_moves_on_in_one_step() {
     let Reply::Loaded { schedules, .. } = bench.one(Operation::Load) else {
         panic!("nothing loaded");
     };
-    assert_eq!(schedules, [("nightly".into(), "30 2 * * * UTC".into(), 11)]);
+    let kept = Kept {
+        name: "nightly".into(),
+        spec: "30 2 * * * UTC".into(),
+        next_ms: Some(11),
+        former_ms: None,
+    };
+    assert_eq!(schedules, [kept]);
+}
+
+#[test]
+fn a_schedule_that_was_put_off_by_a_wrong_clock_is_not() {
+    let mut bench = bench();
+    let fired = |due_ms: i64| {
+        Operation::Fire(Box::new(Fired {
+            name: "often".into(),
+            spec: "*/5 * * * * UTC".into(),
+            jobs: vec![job("")],
+            due_ms: Some(due_ms),
+            next_ms: Some(due_ms + 300_000),
+            skips_overlap: false,
+        }))
+    };
+    let pushed = |reply| match reply {
+        Reply::Fired { pushed, .. } => pushed,
+        other => panic!("{other:?}"),
+    };
+    let kept = |bench: &Bench| match bench.one(Operation::Load) {
+        Reply::Loaded { mut schedules, .. } => schedules.remove(0),
+        other => panic!("{other:?}"),
+    };
+    let year = 365 * 86_400_000;
+    let right = bench.now;
+    bench.now += year;
+    assert_eq!(pushed(bench.one(fired(bench.now))), 1);
+    let next = Some(right + year + 300_000);
+    assert_eq!((kept(&bench).next_ms, kept(&bench).former_ms), (next, None));
+    // The clock is put back.
+    bench.now = right + 300_000;
+    assert_eq!((kept(&bench).next_ms, kept(&bench).former_ms), (None, next));
+    assert_eq!(pushed(bench.one(fired(bench.now))), 1);
+    assert_eq!(
+        pushed(bench.one(fired(bench.now))),
+        0,
+        "another process was first"
+    );
+    // One machine's clock is wrong, and the store's is not.
+    assert_eq!(pushed(bench.one(fired(right + year))), 0);
+    assert_eq!(kept(&bench).next_ms, Some(bench.now + 300_000));
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Takes jobs out of their queues, and lets in what is due.
 
 use super::operation::{Claimed, Ending, ForeignJob, Operation, Reply};
+use super::push::is_ahead;
 use super::sql::{Present, Result, Row};
 use super::{State, Work};
 use crate::core::Counters;
+use crate::core::schedule::Kept;
 
 /// Jobs let in at once; the others follow in the next transaction.
 const MOST_PROMOTED: u32 = 1_000;
@@ -190,6 +192,7 @@ impl Work<'_> {
             owners,
             paused,
             cancelled,
+            ahead_ms: self.ahead_ms,
         })
     }
 
@@ -206,13 +209,26 @@ impl Work<'_> {
         )?;
         self.see_nodes()?;
         let paused = self.paused()?;
+        let now_ms = self.now_ms;
         let schedules = self.database.all(
-            "SELECT name, spec, next_at FROM schedule WHERE next_at IS NOT NULL",
+            "SELECT name, spec, next_at, last_at FROM schedule WHERE next_at IS NOT NULL",
             &[],
-            |row| Ok((row.word(0)?, row.word(1)?, row.number(2)?)),
+            |row| {
+                let (next_ms, is_ahead) = (row.int(2)?, is_ahead(row.int(3)?, now_ms));
+                Ok(Kept {
+                    name: row.word(0)?,
+                    spec: row.word(1)?,
+                    next_ms: next_ms.filter(|_| !is_ahead),
+                    former_ms: next_ms.filter(|_| is_ahead),
+                })
+            },
         )?;
         self.is_due_changed = true;
-        Ok(Reply::Loaded { paused, schedules })
+        Ok(Reply::Loaded {
+            paused,
+            schedules,
+            ahead_ms: self.ahead_ms,
+        })
     }
 
     fn pause(&mut self, queue: &str, reason: Option<&str>, is_paused: bool) -> Result<Reply> {

@@ -1,6 +1,7 @@
 //! What the store is asked to do, and what it answers.
 
 use super::State;
+use crate::core::schedule::Kept;
 use crate::core::{Counters, JobId, TaskStatus, Verdict};
 use forkyard_protocol::jobs::{JobView, NewJob, Pushed, SequenceView};
 use std::collections::BTreeMap;
@@ -50,6 +51,8 @@ pub struct Fired {
     pub name: String,
     pub spec: String,
     pub jobs: Vec<NewJob>,
+    /// The last time that is due; none: it is only kept when the next is.
+    pub due_ms: Option<i64>,
     pub next_ms: Option<i64>,
     /// Nothing is pushed while the last job has not ended.
     pub skips_overlap: bool,
@@ -300,11 +303,14 @@ pub enum Reply {
         paused: Vec<String>,
         /// This process' own jobs that are to give up.
         cancelled: Vec<JobId>,
+        /// How far this machine's clock is ahead of the store's.
+        ahead_ms: i64,
     },
     Loaded {
         paused: Vec<String>,
-        /// Name, spec, and when it is next due.
-        schedules: Vec<(String, String, i64)>,
+        schedules: Vec<Kept>,
+        /// How far this machine's clock is ahead of the store's.
+        ahead_ms: i64,
     },
     /// It was not done, and why.
     Failed(String),

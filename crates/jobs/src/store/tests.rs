@@ -1,6 +1,7 @@
 //! The store on a real file.
 
 use super::*;
+use crate::core::schedule::Kept;
 use crate::core::{Becomes, Counters, Outcome, TaskStatus, Verdict};
 use forkyard_protocol::jobs::{JobView, NewJob};
 use std::path::PathBuf;
