@@ -1,5 +1,6 @@
 //! `forkyard jobs`: pushes background jobs, and looks after them.
 
+mod backup;
 mod conversation;
 mod feed;
 mod shown;
@@ -104,6 +105,11 @@ enum What {
     Kinds,
     /// Show who is connected
     Connections,
+    /// Copy all jobs to a file, while they are worked on or the daemon does not run
+    Backup {
+        /// Where the copy is made; there is no such file yet
+        file: PathBuf,
+    },
     /// Show the sequences, the newest first
     Sequences,
     /// Show how far a sequence is
@@ -202,6 +208,9 @@ struct Many {
 
 /// Carries out a command.
 pub(super) fn run(arguments: &JobsArguments) -> ExitCode {
+    if let What::Backup { file } = &arguments.what {
+        return backup::run(&arguments.config, file);
+    }
     let outcome = Conversation::begin(arguments).and_then(|mut conversation| match &arguments.what {
         What::Push(push) if push.source.is_named() => feed::feed(&mut conversation, push, arguments.json),
         What::Push(push) => conversation.push(push, arguments.json),
@@ -262,7 +271,7 @@ pub(super) fn overview(status: &Status) -> String {
 fn request(what: &What) -> JobsRequest {
     let name = |id: &i64| JobName { id: Some(*id) };
     match what {
-        What::Push(_) => JobsRequest::Push(PushRequest::default()),
+        What::Push(_) | What::Backup { .. } => JobsRequest::Push(PushRequest::default()),
         What::List(list) => JobsRequest::List(ListRequest {
             queue: list.queue.clone(),
             state: list.state.clone(),
@@ -270,11 +279,7 @@ fn request(what: &What) -> JobsRequest {
             kind: list.kind.clone(),
             limit: Some(list.limit),
         }),
-        What::Count {
-            queue,
-            tenant,
-            kind,
-        } => JobsRequest::Count(CountRequest {
+        What::Count { queue, tenant, kind } => JobsRequest::Count(CountRequest {
             queue: queue.clone(),
             tenant: tenant.clone(),
             kind: kind.clone(),

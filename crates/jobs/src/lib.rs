@@ -4,6 +4,7 @@
 //! program, and tells it what there is; it holds no database, and waits for none.
 
 mod answer;
+mod backup;
 mod call;
 mod client;
 mod commands;
@@ -22,4 +23,5 @@ mod start;
 pub mod store;
 mod tcp;
 
+pub use backup::back_up;
 pub use start::{main, node, serve_on};

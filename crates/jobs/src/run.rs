@@ -183,6 +183,7 @@ impl Process {
         loop {
             self.decide();
             if self.is_over() {
+                self.store.close();
                 return Ok(());
             }
             let timeout = self.timeout();

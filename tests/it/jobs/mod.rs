@@ -5,6 +5,7 @@ mod deaths;
 mod exact;
 mod faults;
 mod hostile;
+mod keeping;
 mod outcomes;
 mod postgresql;
 mod progress;
@@ -154,6 +155,12 @@ impl Jobs {
 
     pub fn dir(&self) -> PathBuf {
         self.daemon.dir.clone()
+    }
+
+    /// Another daemon in the directory of one that has ended.
+    pub fn again(&self) -> Jobs {
+        let daemon = Daemon::start_in(&self.daemon.dir);
+        Jobs { daemon }
     }
 
     /// Asks over a connection of its own, and again if the process was just replaced.

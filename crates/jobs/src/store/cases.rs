@@ -3,7 +3,7 @@
 
 use super::{
     Becomes, Changes, Claimed, Counters, Filter, Finished, Fired, JobView, Kept, NewJob, Operation, Outcome,
-    Reply, Selection, State, Store, TaskStatus, TestDatabase, Verdict,
+    Reply, Selection, SequenceOperation, State, Store, TaskStatus, TestDatabase, Verdict,
 };
 use std::cell::RefCell;
 
@@ -546,6 +546,53 @@ fn what_ended_is_forgotten_after_its_time() {
 }
 
 #[test]
+fn sequences_of_one_tenant_have_turns_and_so_have_jobs_without_one() {
+    let bench = bench();
+    let sequence = |name: &str, count: usize| {
+        let begin = SequenceOperation::Begin {
+            queue: "q".into(),
+            name: Some(name.into()),
+            total: None,
+        };
+        let Reply::Sequence(view, _) = bench.one(Operation::Sequence(begin)) else {
+            panic!("no sequence");
+        };
+        let one = NewJob {
+            kind: name.into(),
+            ..job("t")
+        };
+        let add = SequenceOperation::Add {
+            id: view.id,
+            queues: None,
+            from: 0,
+            jobs: vec![one; count],
+        };
+        bench.one(Operation::Sequence(add));
+    };
+    sequence("nightly", 5);
+    let first = bench.claim("t").expect("the first");
+    sequence("by-hand", 2);
+    bench.push(job("t"));
+    bench.push(NewJob {
+        priority: Some(1),
+        kind: "urgent".into(),
+        ..job("t")
+    });
+    let order: Vec<String> = std::iter::from_fn(|| bench.claim("t"))
+        .map(|job| job.kind)
+        .collect();
+    assert_eq!(
+        order,
+        [
+            "urgent", "nightly", "by-hand", "k", "nightly", "by-hand", "nightly", "nightly"
+        ]
+    );
+    // One that comes back has a turn, too.
+    bench.finish(&first, Becomes::Again(0));
+    assert_eq!(bench.claim("t").expect("again").id, first.id);
+}
+
+#[test]
 fn counts_and_lists_tell_what_there_is() {
     let bench = bench();
     for tenant in ["a", "b", "b"] {
@@ -562,6 +609,13 @@ fn counts_and_lists_tell_what_there_is() {
     };
     assert_eq!((counts[0].scheduled, counts[0].failed), (1, 1));
     assert_eq!(counts[0].oldest_waiting_ms, Some(1_000_000));
+    // They are counted as they go from one state to another, and are added up.
+    bench.one(Operation::Retry(Selection::One(failing.id, None)));
+    bench.one(Operation::Clean { before_ms: 0 });
+    let Reply::Counts(counts) = bench.one(Operation::Counts) else {
+        panic!("no counts");
+    };
+    assert_eq!((counts[0].scheduled, counts[0].failed), (1, 0));
     let listed = bench.one(Operation::List(Filter {
         tenant: Some("b".into()),
         state: Some(State::Waiting),

@@ -3,7 +3,7 @@
 use super::operation::{Claimed, Ending, ForeignJob, Operation, Reply};
 use super::push::is_ahead;
 use super::sql::{Present, Result, Row};
-use super::{State, Work};
+use super::{NO_SEQUENCE, State, Work};
 use crate::core::Counters;
 use crate::core::schedule::Kept;
 
@@ -66,19 +66,32 @@ impl Work<'_> {
     fn claim(&mut self, queue: &str, tenant: &str) -> Result<Option<Claimed>> {
         // Compared with "=", the row is looked for once. After IN, PostgreSQL may look for it again for each row of the table, and
         // find the next each time: all would be taken, and all but one lost.
+        let skipping = self.database.skipping_locked();
         let take = format!(
-            "DELETE FROM ready WHERE (queue, tenant, priority, id) = (SELECT queue, tenant, priority, id FROM ready \
-             WHERE queue = ?1 AND tenant = ?2 ORDER BY priority, id LIMIT 1{}) RETURNING id",
-            self.database.skipping_locked()
+            "DELETE FROM ready WHERE (queue, tenant, priority, sequence, id) = (\
+             SELECT queue, tenant, priority, sequence, id FROM (SELECT queue, tenant, priority, sequence, id FROM ready \
+             WHERE queue = ?1 AND tenant = ?2 AND sequence > ?3 \
+             AND priority = (SELECT min(priority) FROM ready WHERE queue = ?1 AND tenant = ?2) \
+             ORDER BY sequence, id LIMIT 1{skipping}) AS next UNION ALL \
+             SELECT queue, tenant, priority, sequence, id FROM (SELECT queue, tenant, priority, sequence, id FROM ready \
+             WHERE queue = ?1 AND tenant = ?2 ORDER BY priority, sequence, id LIMIT 1{skipping}) AS first LIMIT 1) \
+             RETURNING id, sequence"
         );
-        let taken = self
-            .database
-            .first(&take, &[queue.into(), tenant.into()], |row| row.number(0))?;
-        let Some(id) = taken else {
+        let group = (queue.to_owned(), tenant.to_owned());
+        let last = self.turns.get(&group).copied().unwrap_or(NO_SEQUENCE);
+        let values = [queue.into(), tenant.into(), last.into()];
+        let read = |row: &dyn Row| Ok((row.number(0)?, row.number(1)?));
+        let taken = self.database.first(&take, &values, read)?;
+        let Some((id, sequence)) = taken else {
             // Another machine has it: the scheduler is to know how many there are.
             self.is_recounted = true;
             return Ok(None);
         };
+        // Of jobs without a sequence nothing is remembered: they are the first of their turn.
+        match sequence {
+            NO_SEQUENCE => _ = self.turns.remove(&group),
+            _ => _ = self.turns.insert(group, sequence),
+        }
         let now_ms = self.now_ms;
         let claimed = self.database.first(
             "UPDATE job SET state = ?2, attempt = attempt + 1, started_at = ?3, progress = NULL, progress_text = NULL \

@@ -2,7 +2,7 @@
 
 use super::operation::{Ending, Finished, Reply, Selection};
 use super::sql::{Notice, Present, Result, Row};
-use super::{QueueEntry, State, Work};
+use super::{NO_SEQUENCE, QueueEntry, State, Work};
 use crate::core::{Becomes, Outcome, TaskStatus};
 
 /// Ends that are kept of a job, the last ones.
@@ -49,7 +49,7 @@ impl Work<'_> {
         let entry = self.database.first(
             "UPDATE job SET state = ?2, ended_at = ?3, failures = ?4, crashes = ?5, snoozes = ?6, status = ?7, \
              outcome = ?8, result = ?9, error = ?10, log = ?11, duration_ms = ?12 WHERE id = ?1 \
-             RETURNING queue, tenant, priority, serial",
+             RETURNING queue, tenant, priority, serial, sequence",
             &[
                 finished.id.into(),
                 state.into(),
@@ -71,6 +71,7 @@ impl Work<'_> {
                     tenant: row.word(1)?,
                     priority: row.number(2)?,
                     serial: row.text(3)?,
+                    sequence: row.int(4)?.unwrap_or(NO_SEQUENCE),
                 })
             },
         )?;
@@ -275,11 +276,12 @@ impl Work<'_> {
         match state {
             State::Waiting => {
                 let left = self.execute(
-                    "DELETE FROM ready WHERE queue = ?1 AND tenant = ?2 AND priority = ?3 AND id = ?4",
+                    "DELETE FROM ready WHERE queue = ?1 AND tenant = ?2 AND priority = ?3 AND sequence = ?4 AND id = ?5",
                     &[
                         (&entry.queue).into(),
                         (&entry.tenant).into(),
                         entry.priority.into(),
+                        entry.sequence.into(),
                         id.into(),
                     ],
                 )?;
@@ -349,8 +351,9 @@ impl Work<'_> {
             self.execute("DELETE FROM ended WHERE job = ?1", &[(*id).into()])?;
         }
         self.clean_sequences(before_ms)?;
+        let is_more = self.database.shrink()?;
         Ok(Reply::Cleaned {
-            is_more: ids.len() == MOST_CLEANED as usize,
+            is_more: is_more || ids.len() == MOST_CLEANED as usize,
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::operation::{Fired, Reply};
 use super::sql::{Present, Result};
-use super::{QueueEntry, Work};
+use super::{NO_SEQUENCE, QueueEntry, Work};
 use crate::core::schedule::LATE_MS;
 use forkyard_protocol::jobs::{NewJob, Pushed};
 
@@ -70,6 +70,7 @@ impl Work<'_> {
             tenant: job.tenant.clone(),
             priority,
             serial: job.serial.clone(),
+            sequence: sequence.unwrap_or(NO_SEQUENCE),
         };
         match at_ms {
             Some(at_ms) => self.make_later(&entry, at_ms)?,

@@ -99,45 +99,37 @@ impl Work<'_> {
     /// What the scheduler does not count.
     pub(super) fn counts(&mut self) -> Result<Vec<StateCount>> {
         let mut counts: BTreeMap<String, StateCount> = BTreeMap::new();
-        let mut add = |statement: &str, set: fn(&mut StateCount, u64)| -> Result<()> {
-            let rows = self
-                .database
-                .all(statement, &[], |row| Ok((row.word(0)?, row.number(1)?)))?;
-            for (queue, number) in rows {
-                set(counts.entry(queue).or_default(), number.unsigned_abs());
-            }
-            Ok(())
-        };
-        add(
-            "SELECT queue, count(*) FROM later JOIN job ON job.id = later.id GROUP BY queue",
-            |count, number| count.scheduled = number,
-        )?;
-        add(
-            "SELECT queue, count(*) FROM blocked GROUP BY queue",
-            |count, number| count.blocked = number,
-        )?;
-        // With the words of the index that has these jobs alone, and no other: else SQLite reads every job.
-        let in_trouble = self.database.all(
-            "SELECT queue, state, count(*) FROM job WHERE state IN (4, 5) GROUP BY queue, state",
+        let tallied = self.database.all(
+            "SELECT queue, state, CAST(sum(number) AS BIGINT) FROM tally GROUP BY queue, state",
             &[],
             |row| Ok((row.word(0)?, State::of_number(row.number(1)?), row.number(2)?)),
         )?;
-        for (queue, state, number) in in_trouble {
+        for (queue, state, number) in tallied {
+            let number = number.max(0).unsigned_abs();
             let count = counts.entry(queue).or_default();
             match state {
-                State::Quarantined => count.quarantined = number.unsigned_abs(),
-                _ => count.failed = number.unsigned_abs(),
+                State::Scheduled => count.scheduled = number,
+                State::Blocked => count.blocked = number,
+                State::Quarantined => count.quarantined = number,
+                _ => count.failed = number,
             }
         }
-        let oldest = self.database.all(
-            "SELECT first.queue, job.pushed_at, job.run_at FROM \
-             (SELECT queue, min(id) AS id FROM ready GROUP BY queue) AS first JOIN job ON job.id = first.id",
-            &[],
-            |row| Ok((row.word(0)?, row.number(1)?.max(row.number(2)?))),
-        )?;
-        for (queue, since_ms) in oldest {
-            let since_ms = since_ms.saturating_add(self.ahead_ms);
-            counts.entry(queue).or_default().oldest_waiting_ms = Some(since_ms);
+        // From one queue to the next: there may be a million jobs of each.
+        let mut last = String::new();
+        while let Some((queue, id)) = self.database.first(
+            "SELECT queue, (SELECT min(id) FROM ready AS own WHERE own.queue = next.queue) FROM ready AS next \
+             WHERE queue > ?1 ORDER BY queue LIMIT 1",
+            &[(&last).into()],
+            |row| Ok((row.word(0)?, row.number(1)?)),
+        )? {
+            let since = self.database.first(
+                "SELECT pushed_at, run_at FROM job WHERE id = ?1",
+                &[id.into()],
+                |row| Ok(row.number(0)?.max(row.number(1)?)),
+            )?;
+            let since_ms = since.map(|since_ms| since_ms.saturating_add(self.ahead_ms));
+            counts.entry(queue.clone()).or_default().oldest_waiting_ms = since_ms;
+            last = queue;
         }
         let named = counts
             .into_iter()
