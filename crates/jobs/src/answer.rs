@@ -2,11 +2,15 @@
 
 use crate::core::{Answer, TaskStatus};
 
+mod cause;
+pub(crate) use cause::explained;
+
 /// What a request brought, apart from how it ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Output {
-    /// What follows the answer's head.
+    /// What follows the answer's head, and how many bytes of it were left out.
     pub(crate) result: Vec<u8>,
+    pub(crate) cut: u64,
     /// Why it did not succeed, in a line.
     pub(crate) error: Option<String>,
     /// What it wrote to its error stream.
@@ -105,7 +109,10 @@ pub(crate) fn late(text: &[u8]) -> Option<String> {
         .position(|window| window == LATE.as_bytes())?;
     let said = text[at + LATE.len()..].split(|byte| *byte == b'\n').next()?;
     let said = String::from_utf8_lossy(said);
-    Some(format!("{} came after a part of the answer was sent", said.trim()))
+    Some(format!(
+        "{} came after a part of the answer was sent",
+        said.trim()
+    ))
 }
 
 fn task_status(word: &str) -> Option<TaskStatus> {
@@ -231,7 +238,10 @@ mod tests {
             (b"Status: \xff\r\n\r\n", failed("status 500")),
             (b"X-\xff: \xfe\nforkyard-job: dead=\xff\n\n", dead("\u{fffd}")),
             (b"Forkyard-Job: dead=no such user\r\n\r\n", dead("no such user")),
-            (b"Status: 200 OK\r\nForkyard-Job: dead\r\n\r\n", dead("it says so")),
+            (
+                b"Status: 200 OK\r\nForkyard-Job: dead\r\n\r\n",
+                dead("it says so"),
+            ),
         ] {
             let (answer, output) = read(bytes, 0);
             assert_eq!((answer, output.error), expected, "{bytes:?}");
@@ -243,14 +253,25 @@ mod tests {
     fn a_job_that_wants_another_try_gives_its_next_payload() {
         let again = |text: &str| {
             let (answer, output) = read(text.as_bytes(), 0);
-            (answer, output.payload.map(|payload| String::from_utf8_lossy(&payload).into_owned()))
+            (
+                answer,
+                output
+                    .payload
+                    .map(|payload| String::from_utf8_lossy(&payload).into_owned()),
+            )
         };
         assert_eq!(
             again("Forkyard-Job: again=5s\r\n\r\n{\"try\":2}"),
             (Answer::Snooze(5_000), Some("{\"try\":2}".into()))
         );
-        assert_eq!(again("Forkyard-Job: again=1m\n\n"), (Answer::Snooze(60_000), None));
-        assert_eq!(again("Forkyard-Job: snooze=1m\n\nx"), (Answer::Snooze(60_000), None));
+        assert_eq!(
+            again("Forkyard-Job: again=1m\n\n"),
+            (Answer::Snooze(60_000), None)
+        );
+        assert_eq!(
+            again("Forkyard-Job: snooze=1m\n\nx"),
+            (Answer::Snooze(60_000), None)
+        );
     }
 
     #[test]

@@ -21,14 +21,23 @@ const LONGEST_NAME: usize = 255;
 const LISTED: u32 = 100;
 
 /// The states whose jobs may be changed together.
-const RETRIED: [State; 4] = [
+const RETRIED: [State; 6] = [
     State::Failed,
     State::Quarantined,
     State::Cancelled,
+    State::Discarded,
+    State::Done,
     State::Scheduled,
 ];
 const CANCELLED: [State; 4] = [State::Waiting, State::Scheduled, State::Blocked, State::Running];
 const DISCARDED: [State; 2] = [State::Failed, State::Quarantined];
+const PURGED: [State; 5] = [
+    State::Done,
+    State::Failed,
+    State::Quarantined,
+    State::Cancelled,
+    State::Discarded,
+];
 
 /// Why a user is refused what is about more than its queues.
 const ROOTS: &str = "only root and the user that keeps the jobs may do this";
@@ -118,6 +127,10 @@ pub(crate) fn wanted(request: JobsRequest, rights: Rights, jobs: &Jobs) -> Resul
             let selection = selection(selected, &DISCARDED, rights, jobs)?;
             Wanted::Store(Operation::Discard(selection), For::Change)
         }
+        Request::Purge(selected) => {
+            let selection = selection(selected, &PURGED, rights, jobs)?;
+            Wanted::Store(Operation::Purge(selection), For::Change)
+        }
         Request::Pause(PauseRequest { queue, reason }) => pause(queue, reason, true, rights, jobs)?,
         Request::Resume(QueueName { queue }) => pause(queue, None, false, rights, jobs)?,
         Request::Progress(said) => {
@@ -153,7 +166,8 @@ pub(crate) fn wanted(request: JobsRequest, rights: Rights, jobs: &Jobs) -> Resul
 }
 
 fn number(name: &JobName) -> Result<i64, String> {
-    name.id.ok_or_else(|| "id is missing: the number of a job".to_owned())
+    name.id
+        .ok_or_else(|| "id is missing: the number of a job".to_owned())
 }
 
 fn state(word: &str, known: &[State]) -> Result<State, String> {
@@ -167,12 +181,7 @@ fn words(states: &[State]) -> String {
 }
 
 /// One job; or all of a state, of the client's queues.
-fn selection(
-    selected: Selected,
-    states: &[State],
-    rights: Rights,
-    jobs: &Jobs,
-) -> Result<Selection, String> {
+fn selection(selected: Selected, states: &[State], rights: Rights, jobs: &Jobs) -> Result<Selection, String> {
     let has_more = selected.state.is_some()
         || selected.queue.is_some()
         || selected.tenant.is_some()
@@ -189,10 +198,7 @@ fn selection(
             kind: selected.kind,
             ..Filter::default()
         })),
-        (None, None) => Err(format!(
-            "name a job by id, or all of a state: {}",
-            words(states)
-        )),
+        (None, None) => Err(format!("name a job by id, or all of a state: {}", words(states))),
     }
 }
 

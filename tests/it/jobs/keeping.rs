@@ -10,7 +10,9 @@ use std::path::Path;
 
 fn backed_up(dir: &Path, file: &str) -> (Option<i32>, String, String) {
     let to = dir.join(file).display().to_string();
-    let output = forkyard(&["jobs", "backup", &to], dir).output().expect("forkyard");
+    let output = forkyard(&["jobs", "backup", &to], dir)
+        .output()
+        .expect("forkyard");
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
@@ -54,11 +56,15 @@ fn of_a_damaged_file_a_copy_has_what_can_be_read() {
     let store = dir.join("store/jobs.db");
     let pages = fs::metadata(&store).expect("the store").len() / 4096;
     let file = fs::File::options().write(true).open(&store).expect("the store");
-    file.write_all_at(&[0xA5; 5 * 4096], pages / 2 * 4096).expect("noise");
+    file.write_all_at(&[0xA5; 5 * 4096], pages / 2 * 4096)
+        .expect("noise");
     drop(file);
     let (code, _, errors) = backed_up(&dir, "copy.db");
     assert_eq!(code, Some(65), "{errors}");
-    assert!(errors.contains("is damaged") && errors.contains("what could be read"), "{errors}");
+    assert!(
+        errors.contains("is damaged") && errors.contains("what could be read"),
+        "{errors}"
+    );
     fs::write(&store, fs::read(dir.join("copy.db")).expect("the copy")).expect("the store");
     let again = jobs.again();
     let queues = again.ask(&json!({"command": "queues"}));
@@ -79,5 +85,8 @@ fn a_store_of_a_later_version_is_refused_with_what_to_do() {
     file.write_all_at(&99_u32.to_be_bytes(), 60).expect("a version");
     let again = jobs.again();
     let log = again.daemon.wait_for("has version 99");
-    assert!(log.contains("a later forkyard wrote it; install that one, or put back the copy"), "{log}");
+    assert!(
+        log.contains("a later forkyard wrote it; install that one, or put back the copy"),
+        "{log}"
+    );
 }

@@ -233,7 +233,9 @@ impl Jobs {
         for _ in 0..100 {
             let job = json!({"queue": "mail", "kind": "echo"});
             let pushed = client.ask(&json!({"command": "push", "job": job}));
-            let id = pushed["jobs"][0]["id"].as_i64().unwrap_or_else(|| panic!("{pushed}"));
+            let id = pushed["jobs"][0]["id"]
+                .as_i64()
+                .unwrap_or_else(|| panic!("{pushed}"));
             let job = client.ask(&json!({"command": "wait", "id": id}));
             assert_eq!(job["job"]["id"], id, "{job}");
         }

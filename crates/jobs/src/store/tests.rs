@@ -123,7 +123,11 @@ fn opened(path: &std::path::Path) -> Store {
 }
 
 fn one(store: &mut Store, operation: Operation) -> Reply {
-    store.perform(&[operation], 9).expect("a commit").replies.remove(0)
+    store
+        .perform(&[operation], 9)
+        .expect("a commit")
+        .replies
+        .remove(0)
 }
 
 fn claim(store: &mut Store) -> Option<(i64, Vec<u8>)> {
@@ -199,14 +203,11 @@ fn a_file_shrinks_in_portions_when_its_jobs_are_forgotten() {
     one(&mut store, Operation::Cancel(Selection::All(all)));
     let before = number(&database.path, "page_count");
     let mut portions = 0;
-    while one(&mut store, Operation::Clean { before_ms: 10 }) == (Reply::Cleaned { is_more: true }) {
+    while one(&mut store, cases::clean(10, 10)) == (Reply::Cleaned { is_more: true }) {
         portions += 1;
     }
     let after = number(&database.path, "page_count");
-    assert!(
-        after < before / 2 && portions > 5,
-        "{before} {after} {portions}"
-    );
+    assert!(after < before / 2 && portions > 5, "{before} {after} {portions}");
 }
 
 #[test]
