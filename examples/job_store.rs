@@ -49,6 +49,7 @@ fn finish(store: &mut Store, job: &Claimed) -> Result<(), Box<dyn Error>> {
             outcome: Outcome::Done,
         },
         result: b"done".to_vec(),
+        result_cut: 0,
         error: None,
         log: Vec::new(),
         payload: None,

@@ -18,7 +18,9 @@ use clap::{Args, Subcommand};
 use conversation::Conversation;
 use feed::Source;
 pub(super) use shown::age;
-use shown::{Bar, aligned, connections_table, details, job_bar, kinds_table, queues_table, sequences_table};
+use shown::{
+    Bar, aligned, connections_table, details, job_bar, kinds_table, queues_table, sequences_table, took,
+};
 use std::fmt::Write as _;
 use std::io::Read;
 use std::net::SocketAddr;
@@ -78,12 +80,14 @@ enum What {
         /// Its number
         id: i64,
     },
-    /// Let jobs wait again that failed, are quarantined, were cancelled or are scheduled
+    /// Let jobs wait again that have ended, however they did, or are scheduled
     Retry(Many),
     /// Take jobs out of their queues, and end those that run
     Cancel(Many),
     /// Give up jobs that failed or are quarantined
     Discard(Many),
+    /// Forget jobs that have ended, with their results
+    Purge(Many),
     /// Let no further job of a queue start
     Pause {
         queue: String,
@@ -289,6 +293,7 @@ fn request(what: &What) -> JobsRequest {
         What::Retry(many) => JobsRequest::Retry(many.selected()),
         What::Cancel(many) => JobsRequest::Cancel(many.selected()),
         What::Discard(many) => JobsRequest::Discard(many.selected()),
+        What::Purge(many) => JobsRequest::Purge(many.selected()),
         What::Pause { queue, reason } => JobsRequest::Pause(PauseRequest {
             queue: queue.clone(),
             reason: reason.clone(),
@@ -389,7 +394,10 @@ impl Conversation {
             JobsAnswer::Job { job } => details(&job),
             JobsAnswer::Jobs { jobs } => {
                 let mut rows = vec![
-                    ["ID", "QUEUE", "KIND", "TENANT", "STATE", "STARTS", "AGE", "LAST"].map(str::to_owned),
+                    [
+                        "ID", "QUEUE", "KIND", "TENANT", "STATE", "STARTS", "AGE", "TOOK", "LAST",
+                    ]
+                    .map(str::to_owned),
                 ];
                 rows.extend(jobs.iter().map(|job| {
                     let last = job
@@ -405,6 +413,7 @@ impl Conversation {
                         job.state.clone(),
                         job.attempt.to_string(),
                         age(now_ms - job.pushed_ms),
+                        job.duration_ms.map(took).unwrap_or_default(),
                         last.unwrap_or_default().to_owned(),
                     ]
                 }));

@@ -2,11 +2,15 @@
 
 use crate::core::{Answer, TaskStatus};
 
+mod cause;
+pub(crate) use cause::explained;
+
 /// What a request brought, apart from how it ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Output {
-    /// What follows the answer's head.
+    /// What follows the answer's head, and how many bytes of it were left out.
     pub(crate) result: Vec<u8>,
+    pub(crate) cut: u64,
     /// Why it did not succeed, in a line.
     pub(crate) error: Option<String>,
     /// What it wrote to its error stream.

@@ -35,6 +35,8 @@ pub(crate) struct Call {
     sent: usize,
     wire: Wire,
     stdout: Vec<u8>,
+    /// Bytes of it that found no room.
+    dropped: u64,
     most_stdout: usize,
     most_result: usize,
     most_payload: usize,
@@ -114,6 +116,7 @@ impl Call {
             sent: 0,
             wire: Wire::new(),
             stdout: Vec::new(),
+            dropped: 0,
             // One byte more shows that a payload is too long.
             most_stdout: most_result.max(most_payload) + HEAD_BYTES + 1,
             most_result,
@@ -265,6 +268,7 @@ impl Call {
                         .saturating_sub(self.stdout.len())
                         .min(bytes.len());
                     self.stdout.extend_from_slice(&bytes[..room]);
+                    self.dropped += (bytes.len() - room) as u64;
                 }
                 Part::Stderr(bytes) => {
                     if let Some(progress) = answer::progress(bytes) {
@@ -283,8 +287,11 @@ impl Call {
                         answer = Answer::Failed;
                         (output.error, output.payload) = (Some(why), None);
                     }
+                    let excess = output.result.len().saturating_sub(self.most_result) as u64;
+                    output.cut = excess + self.dropped;
                     output.result.truncate(self.most_result);
                     output.log = self.log.take();
+                    output.error = output.error.map(|error| answer::explained(error, &output.log));
                     return Some(CallProgress::Over(Box::new((answer, output))));
                 }
                 Part::Closed(_) | Part::Other(..) => {}

@@ -21,14 +21,23 @@ const LONGEST_NAME: usize = 255;
 const LISTED: u32 = 100;
 
 /// The states whose jobs may be changed together.
-const RETRIED: [State; 4] = [
+const RETRIED: [State; 6] = [
     State::Failed,
     State::Quarantined,
     State::Cancelled,
+    State::Discarded,
+    State::Done,
     State::Scheduled,
 ];
 const CANCELLED: [State; 4] = [State::Waiting, State::Scheduled, State::Blocked, State::Running];
 const DISCARDED: [State; 2] = [State::Failed, State::Quarantined];
+const PURGED: [State; 5] = [
+    State::Done,
+    State::Failed,
+    State::Quarantined,
+    State::Cancelled,
+    State::Discarded,
+];
 
 /// Why a user is refused what is about more than its queues.
 const ROOTS: &str = "only root and the user that keeps the jobs may do this";
@@ -117,6 +126,10 @@ pub(crate) fn wanted(request: JobsRequest, rights: Rights, jobs: &Jobs) -> Resul
         Request::Discard(selected) => {
             let selection = selection(selected, &DISCARDED, rights, jobs)?;
             Wanted::Store(Operation::Discard(selection), For::Change)
+        }
+        Request::Purge(selected) => {
+            let selection = selection(selected, &PURGED, rights, jobs)?;
+            Wanted::Store(Operation::Purge(selection), For::Change)
         }
         Request::Pause(PauseRequest { queue, reason }) => pause(queue, reason, true, rights, jobs)?,
         Request::Resume(QueueName { queue }) => pause(queue, None, false, rights, jobs)?,

@@ -6,7 +6,7 @@ use crate::core::{Action, Answer, Becomes, Event, JobId, Start, TaskStatus, Why}
 use crate::run::{Peer, Process};
 use crate::store::{Claimed, Finished, Operation};
 use forkyard_protocol::jobs::FromJobs;
-use forkyard_sys::Error;
+use forkyard_sys::{Error, clock};
 
 /// How long the master is waited for to say how a worker ended.
 const DOUBT_MS: u64 = 500;
@@ -57,6 +57,7 @@ impl Lease {
             expires_ms: job.expires_ms,
             steps: job.steps.len(),
             step: job.step,
+            worst: job.worst,
         }
     }
 }
@@ -92,17 +93,20 @@ impl Process {
                         Becomes::Quarantined => "is quarantined",
                         _ => "has failed",
                     };
-                    log::warn!(
-                        "jobs: job {id} ({}/{}) {what} at start {attempt}: {why}",
-                        lease.job.queue,
+                    let queue = &lease.job.queue;
+                    let line = format!(
+                        "job {id} ({queue}/{}) {what} at start {attempt}: {why}",
                         lease.job.kind
                     );
+                    let now_ms = clock::now().as_nanos() / 1_000_000;
+                    self.failures.tell(queue, line, now_ms);
                 }
                 let number = self.store.ask(Operation::Finish(Box::new(Finished {
                     id,
                     attempt,
                     verdict,
                     result: lease.last.result,
+                    result_cut: lease.last.cut,
                     error,
                     log: lease.last.log,
                     payload: lease.last.payload.filter(|_| is_again),
@@ -189,9 +193,9 @@ impl Process {
     fn step_done(&mut self, id: JobId, attempt: u32, step: usize, status: TaskStatus) {
         let Some(lease) = self.leases.get(&id) else { return };
         // Of a step that could not be carried out the reason is the result.
-        let output = match (&lease.last.error, status) {
-            (Some(error), TaskStatus::TaskError) => error.clone().into_bytes(),
-            _ => lease.last.result.clone(),
+        let (output, output_cut) = match (&lease.last.error, status) {
+            (Some(error), TaskStatus::TaskError) => (error.clone().into_bytes(), 0),
+            _ => (lease.last.result.clone(), lease.last.cut),
         };
         let done = Operation::StepDone {
             id,
@@ -200,6 +204,7 @@ impl Process {
             name: lease.job.steps.get(step).cloned().unwrap_or_default(),
             status,
             output,
+            output_cut,
             duration_ms: lease.step_ms,
         };
         self.store.ask(done);

@@ -9,6 +9,7 @@ mod call;
 mod client;
 mod commands;
 pub mod core;
+mod failures;
 mod figures;
 mod foreign;
 #[cfg(any(test, fuzzing))]

@@ -199,6 +199,7 @@ impl Process {
             attempt: job.attempt,
             verdict,
             result: Vec::new(),
+            result_cut: 0,
             error: Some("the process that kept it died".to_owned()),
             log: Vec::new(),
             payload: None,

@@ -5,6 +5,7 @@ use crate::client::{Client, Heard, Origin, Rights};
 use crate::commands::{self, For};
 use crate::core::schedule::Schedules;
 use crate::core::{Action, Event, JobId, Moment, Scheduler};
+use crate::failures::Failures;
 use crate::figures::Figures;
 use crate::foreign::Foreign;
 use crate::lease::{Doubt, Lease};
@@ -98,6 +99,7 @@ pub(crate) struct Process {
     pub(crate) is_stopping: bool,
     pub(crate) is_draining: bool,
     pub(crate) figures: Figures,
+    pub(crate) failures: Failures,
     pub(crate) events: VecDeque<Event>,
 }
 
@@ -166,6 +168,7 @@ impl Process {
             is_stopping: false,
             is_draining: false,
             figures: Figures::default(),
+            failures: Failures::default(),
             events,
         })
     }
@@ -183,6 +186,7 @@ impl Process {
         loop {
             self.decide();
             if self.is_over() {
+                self.failures.end();
                 self.store.close();
                 return Ok(());
             }
@@ -279,6 +283,7 @@ impl Process {
             .chain(foreign)
             .chain(cut_off)
             .chain(clean)
+            .chain(self.failures.deadline())
             .chain(self.tcp.deadline())
             .min();
         let mono = mono.map(|due| due.saturating_sub(now.mono_ms));
@@ -306,6 +311,7 @@ impl Process {
     fn poll(&mut self) {
         let now = self.now();
         self.store.push();
+        self.failures.poll(now.mono_ms);
         self.poll_calls(now.mono_ms);
         self.poll_strangers(now.mono_ms);
         if self.may_ask_foreign() && self.foreign_due_ms.is_some_and(|due| due <= now.mono_ms) {
@@ -326,9 +332,14 @@ impl Process {
         }
         if self.clean_due_ms <= now.mono_ms {
             self.clean_due_ms = now.mono_ms + CLEAN_MS;
-            let keep = i64::try_from(self.jobs.keep_done.as_millis()).unwrap_or(i64::MAX);
-            let before_ms = now.wall_ms.saturating_sub(keep);
-            self.store.ask(Operation::Clean { before_ms });
+            let before = |keep: Duration| {
+                let keep = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
+                now.wall_ms.saturating_sub(keep)
+            };
+            self.store.ask(Operation::Clean {
+                before_ms: before(self.jobs.keep_done),
+                failed_before_ms: before(self.jobs.keep_failed),
+            });
         }
     }
 

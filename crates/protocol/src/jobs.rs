@@ -376,6 +376,9 @@ pub struct JobView {
     /// What it answered; what is no text is replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
+    /// How many bytes of it were left out: it was longer than `max_result`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result_cut: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -411,6 +414,9 @@ pub struct StepView {
     pub duration_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
+    /// How many bytes of it were left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_cut: Option<u64>,
 }
 
 /// A payload among JSON: any value, which stays as it is written but for blanks; a job that is shown has it as text.

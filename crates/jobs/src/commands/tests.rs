@@ -49,7 +49,7 @@ fn what_is_wrong_is_told() {
         (r#"{"command":"fly"}"#.to_owned(), "no command \"fly\""),
         (r#"{"command":"retry"}"#.to_owned(), "name a job by id"),
         (
-            r#"{"command":"retry","state":"done"}"#.to_owned(),
+            r#"{"command":"retry","state":"running"}"#.to_owned(),
             "failed, quarantined",
         ),
         (r#"{"command":"show"}"#.to_owned(), "id is missing"),

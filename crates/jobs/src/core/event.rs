@@ -91,6 +91,8 @@ pub struct Start {
     pub steps: usize,
     /// The first that is not decided.
     pub step: usize,
+    /// The worst result of those before it.
+    pub worst: TaskStatus,
 }
 
 /// The result of a task.

@@ -57,7 +57,7 @@ impl Scheduler {
             deadline_ms: None,
             steps: start.steps,
             step: start.step,
-            worst: TaskStatus::NotApplicable,
+            worst: start.worst,
             aborted: None,
         };
         let is_late = start.expires_ms.is_some_and(|expires| expires <= now.wall_ms);
@@ -68,7 +68,7 @@ impl Scheduler {
             // The configuration has changed since it was asked for.
             (_, true, _) => self.finish(start.id, End::Returned, now, actions),
             // Its last step was done when the process that had it died.
-            (.., true) => self.finish(start.id, End::Done(TaskStatus::Ok), now, actions),
+            (.., true) => self.finish(start.id, End::Done(start.worst), now, actions),
             _ => self.send(start.id, now, actions),
         }
     }

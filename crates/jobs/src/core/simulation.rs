@@ -224,6 +224,7 @@ impl World {
                 expires_ms: None,
                 steps: 0,
                 step: 0,
+                worst: TaskStatus::NotApplicable,
             }
         });
         self.tell(Event::Claimed { queue, tenant, job });

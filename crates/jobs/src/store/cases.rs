@@ -87,6 +87,13 @@ impl Bench {
     }
 }
 
+pub(super) fn clean(before_ms: i64, failed_before_ms: i64) -> Operation {
+    Operation::Clean {
+        before_ms,
+        failed_before_ms,
+    }
+}
+
 pub(super) fn finished(job: &Claimed, becomes: Becomes) -> Operation {
     Operation::Finish(Box::new(Finished {
         id: job.id,
@@ -97,6 +104,7 @@ pub(super) fn finished(job: &Claimed, becomes: Becomes) -> Operation {
             outcome: Outcome::Done,
         },
         result: b"done".to_vec(),
+        result_cut: 0,
         error: None,
         log: Vec::new(),
         payload: None,
@@ -337,6 +345,7 @@ fn steps_that_are_decided_are_not_done_again() {
         name: name.into(),
         status,
         output: b"seen".to_vec(),
+        output_cut: 7,
         duration_ms: 3,
     };
     bench.one(step(1, 0, "fetch", TaskStatus::NotApplicable));
@@ -344,6 +353,7 @@ fn steps_that_are_decided_are_not_done_again() {
     bench.finish(&first, Becomes::Again(0));
     let second = bench.claim("").expect("again");
     assert_eq!((second.step, second.steps.len()), (1, 3));
+    assert_eq!(second.worst, TaskStatus::NotApplicable);
     // Late, of the first start.
     bench.one(step(1, 2, "tell", TaskStatus::Ok));
     let view = bench.show(id);
@@ -360,6 +370,58 @@ fn steps_that_are_decided_are_not_done_again() {
             (None, None)
         ]
     );
+    assert_eq!(view.steps[1].output_cut, Some(7));
+    // What a later start makes of the rest hides no remark of the first.
+    bench.one(step(2, 1, "check", TaskStatus::Warning));
+    bench.finish(&second, Becomes::Again(0));
+    let third = bench.claim("").expect("again");
+    assert_eq!((third.step, third.worst), (2, TaskStatus::Warning));
+    // One that is done is done again from the beginning.
+    bench.finish(&third, Becomes::Done(TaskStatus::Warning));
+    bench.one(Operation::Retry(Selection::One(id, None)));
+    let again = bench.claim("").expect("again");
+    assert_eq!(
+        (again.attempt, again.step, again.worst),
+        (4, 0, TaskStatus::NotApplicable)
+    );
+}
+
+#[test]
+fn what_has_ended_can_be_forgotten_at_once_and_what_failed_is_forgotten_after_its_own_time() {
+    let mut bench = bench();
+    let ended = |bench: &Bench, becomes| {
+        let id = bench.push(job(""));
+        let claimed = bench.claim("").expect("a job");
+        bench.finish(&claimed, becomes);
+        id
+    };
+    let is_there = |bench: &Bench, id| bench.one(Operation::Show(id)) != Reply::Show(None);
+    let done = ended(&bench, Becomes::Done(TaskStatus::Ok));
+    let failed = [Becomes::Failed, Becomes::Quarantined].map(|becomes| ended(&bench, becomes));
+    let waits = bench.push(job("w"));
+    let changed = |reply| match reply {
+        Reply::Changed { count, .. } => count,
+        other => panic!("{other:?}"),
+    };
+    let other = Selection::One(done, Some(vec!["other".into()]));
+    assert_eq!(changed(bench.one(Operation::Purge(other))), 0);
+    assert_eq!(
+        changed(bench.one(Operation::Purge(Selection::One(waits, None)))),
+        0
+    );
+    assert_eq!(
+        changed(bench.one(Operation::Purge(Selection::One(done, None)))),
+        1
+    );
+    assert!(is_there(&bench, waits) && !is_there(&bench, done));
+    bench.now += 1;
+    bench.one(clean(bench.now, 1_000_000));
+    assert!(
+        failed.iter().all(|id| is_there(&bench, *id)),
+        "their time is not over"
+    );
+    bench.one(clean(0, bench.now));
+    assert!(failed.iter().all(|id| !is_there(&bench, *id)));
 }
 
 #[test]
@@ -445,6 +507,7 @@ impl Bench {
             expires_ms: None,
             steps: Vec::new(),
             step: 0,
+            worst: TaskStatus::NotApplicable,
             waited_ms: 0,
         }
     }
@@ -538,10 +601,10 @@ fn what_ended_is_forgotten_after_its_time() {
     let id = bench.push(job(""));
     let claimed = bench.claim("").expect("a job");
     bench.finish(&claimed, Becomes::Done(TaskStatus::Ok));
-    bench.one(Operation::Clean { before_ms: 1_000_000 });
+    bench.one(clean(1_000_000, 0));
     assert_eq!(bench.state(id), "done");
     bench.now += 1;
-    bench.one(Operation::Clean { before_ms: 1_000_001 });
+    bench.one(clean(1_000_001, 0));
     assert_eq!(bench.one(Operation::Show(id)), Reply::Show(None));
 }
 
@@ -611,7 +674,7 @@ fn counts_and_lists_tell_what_there_is() {
     assert_eq!(counts[0].oldest_waiting_ms, Some(1_000_000));
     // They are counted as they go from one state to another, and are added up.
     bench.one(Operation::Retry(Selection::One(failing.id, None)));
-    bench.one(Operation::Clean { before_ms: 0 });
+    bench.one(clean(0, 0));
     let Reply::Counts(counts) = bench.one(Operation::Counts) else {
         panic!("no counts");
     };

@@ -4,8 +4,8 @@ use super::operation::{Claimed, Ending, ForeignJob, Operation, Reply};
 use super::push::is_ahead;
 use super::sql::{Present, Result, Row};
 use super::{NO_SEQUENCE, State, Work};
-use crate::core::Counters;
 use crate::core::schedule::Kept;
+use crate::core::{Counters, TaskStatus};
 
 /// Jobs let in at once; the others follow in the next transaction.
 const MOST_PROMOTED: u32 = 1_000;
@@ -27,8 +27,15 @@ impl Work<'_> {
                 name,
                 status,
                 output,
+                output_cut,
                 duration_ms,
-            } => self.step_done(*id, *attempt, (*step, name, *status), output, *duration_ms),
+            } => self.step_done(
+                *id,
+                *attempt,
+                (*step, name, *status),
+                (output, *output_cut),
+                *duration_ms,
+            ),
             Operation::Finish(finished) => self.finish(finished),
             Operation::Progress {
                 id,
@@ -51,12 +58,16 @@ impl Work<'_> {
             Operation::Retry(selection) => self.retry(selection),
             Operation::Cancel(selection) => self.cancel(selection),
             Operation::Discard(selection) => self.discard(selection),
+            Operation::Purge(selection) => self.purge(selection),
             Operation::Pause {
                 queue,
                 reason,
                 is_paused,
             } => self.pause(queue, reason.as_deref(), *is_paused),
-            Operation::Clean { before_ms } => self.clean(*before_ms),
+            Operation::Clean {
+                before_ms,
+                failed_before_ms,
+            } => self.clean(*before_ms, *failed_before_ms),
             Operation::Foreign => self.foreign(),
             Operation::Forget(owner) => self.forget(owner),
             Operation::Load => self.load(),
@@ -104,12 +115,14 @@ impl Work<'_> {
             return Ok(None);
         };
         if !claimed.steps.is_empty() {
-            let done = self.database.first(
-                "SELECT count(*) FROM step WHERE job = ?1 AND status IS NOT NULL AND status <> 'task_error'",
+            let decided = self.database.all(
+                "SELECT status FROM step WHERE job = ?1 AND status IS NOT NULL AND status <> 'task_error'",
                 &[id.into()],
-                |row| row.number(0),
+                |row| row.word(0),
             )?;
-            claimed.step = usize::try_from(done.unwrap_or_default()).unwrap_or_default();
+            claimed.step = decided.len();
+            let status = |word: String| serde_json::from_value(word.into()).unwrap_or(claimed.worst);
+            claimed.worst = decided.into_iter().map(status).max().unwrap_or(claimed.worst);
         }
         let owner = self.owner;
         self.execute(
@@ -323,6 +336,7 @@ fn claimed(row: &dyn Row, now_ms: i64) -> Result<Claimed> {
             .and_then(|text| serde_json::from_str(&text).ok())
             .unwrap_or_default(),
         step: 0,
+        worst: TaskStatus::NotApplicable,
         waited_ms: now_ms.saturating_sub(since).max(0).unsigned_abs(),
     })
 }

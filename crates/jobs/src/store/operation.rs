@@ -25,6 +25,8 @@ pub struct Claimed {
     pub steps: Vec<String>,
     /// The first step that is not decided.
     pub step: usize,
+    /// The worst result of those before it.
+    pub worst: TaskStatus,
     /// How long it could have been started and was not.
     pub waited_ms: u64,
 }
@@ -36,6 +38,8 @@ pub struct Finished {
     pub attempt: u32,
     pub verdict: Verdict,
     pub result: Vec<u8>,
+    /// How many bytes of the result were left out.
+    pub result_cut: u64,
     /// Why it did not succeed, in a line.
     pub error: Option<String>,
     /// What it wrote to its error stream.
@@ -154,6 +158,8 @@ pub enum Operation {
         name: String,
         status: TaskStatus,
         output: Vec<u8>,
+        /// How many bytes of it were left out.
+        output_cut: u64,
         duration_ms: u64,
     },
     Finish(Box<Finished>),
@@ -179,12 +185,14 @@ pub enum Operation {
     /// How many jobs are in each state.
     Count(Filter),
     Counts,
-    /// Let jobs that failed, are quarantined, were cancelled or are scheduled wait again, as if they had never been started.
+    /// Let jobs that have ended or are scheduled wait again, as if they had never been started.
     Retry(Selection),
     /// Take jobs out of their queues; one that is under way is only named.
     Cancel(Selection),
-    /// Forget jobs that failed or are quarantined.
+    /// Give up jobs that failed or are quarantined.
     Discard(Selection),
+    /// Forget jobs that have ended at once.
+    Purge(Selection),
     Pause {
         queue: String,
         reason: Option<String>,
@@ -193,6 +201,8 @@ pub enum Operation {
     /// Forget what ended before then.
     Clean {
         before_ms: i64,
+        /// The same of jobs that failed or are quarantined.
+        failed_before_ms: i64,
     },
     /// What other processes have under way, and what they have changed.
     Foreign,

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 const MOST_LISTED: u32 = 10_000;
 
 const COLUMNS: &str = "id, queue, kind, tenant, state, priority, attempt, failures, crashes, pushed_at, run_at, \
-                       started_at, ended_at, duration_ms, key, progress, progress_text, status, outcome, error, sequence";
+                       started_at, ended_at, duration_ms, key, progress, progress_text, status, outcome, error, sequence, result_cut";
 
 impl Work<'_> {
     /// Jobs, the newest first.
@@ -44,12 +44,12 @@ impl Work<'_> {
         };
         let found = self.database.first(&select, &[id.into()], |row| {
             let view = JobView {
-                result: text(row.blob(21)?),
-                log: text(row.blob(22)?),
-                payload: text(row.blob(23)?),
+                result: text(row.blob(22)?),
+                log: text(row.blob(23)?),
+                payload: text(row.blob(24)?),
                 ..view(row)?
             };
-            Ok((view, row.text(24)?))
+            Ok((view, row.text(25)?))
         })?;
         let Some((mut view, steps)) = found else {
             return Ok(None);
@@ -60,7 +60,7 @@ impl Work<'_> {
         let mut done: BTreeMap<usize, StepView> = BTreeMap::new();
         if !names.is_empty() {
             let rows = self.database.all(
-                "SELECT n, name, status, duration_ms, output FROM step WHERE job = ?1",
+                "SELECT n, name, status, duration_ms, output, output_cut FROM step WHERE job = ?1",
                 &[id.into()],
                 |row| {
                     let step = StepView {
@@ -68,6 +68,7 @@ impl Work<'_> {
                         status: row.text(2)?,
                         duration_ms: row.int(3)?.map(i64::unsigned_abs),
                         output: text(row.blob(4)?),
+                        output_cut: row.int(5)?.map(i64::unsigned_abs),
                     };
                     Ok((usize::try_from(row.number(0)?).unwrap_or(usize::MAX), step))
                 },
@@ -196,6 +197,7 @@ fn view(row: &dyn Row) -> Result<JobView> {
         outcome: row.text(18)?,
         error: row.text(19)?,
         sequence: row.int(20)?,
+        result_cut: row.int(21)?.map(i64::unsigned_abs),
         ..JobView::default()
     })
 }

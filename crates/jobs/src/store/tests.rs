@@ -203,7 +203,7 @@ fn a_file_shrinks_in_portions_when_its_jobs_are_forgotten() {
     one(&mut store, Operation::Cancel(Selection::All(all)));
     let before = number(&database.path, "page_count");
     let mut portions = 0;
-    while one(&mut store, Operation::Clean { before_ms: 10 }) == (Reply::Cleaned { is_more: true }) {
+    while one(&mut store, cases::clean(10, 10)) == (Reply::Cleaned { is_more: true }) {
         portions += 1;
     }
     let after = number(&database.path, "page_count");

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use std::fmt;
 
 /// The commands, in the order in which they are told to who asks for none of them.
-pub const COMMANDS: [&str; 23] = [
+pub const COMMANDS: [&str; 24] = [
     "push",
     "show",
     "wait",
@@ -17,6 +17,7 @@ pub const COMMANDS: [&str; 23] = [
     "retry",
     "cancel",
     "discard",
+    "purge",
     "pause",
     "resume",
     "progress",
@@ -62,6 +63,8 @@ pub enum JobsRequest {
     Cancel(Selected),
     /// Give jobs up.
     Discard(Selected),
+    /// Forget jobs that have ended.
+    Purge(Selected),
     /// Let no further job of a queue start.
     Pause(PauseRequest),
     /// Let jobs of a queue start again.
@@ -133,7 +136,7 @@ pub struct CountRequest {
     pub kind: Option<String>,
 }
 
-/// `retry`, `cancel` and `discard`: a job; or all that are in a state, and of these, where it is said, those of a queue, a tenant and
+/// `retry`, `cancel`, `discard` and `purge`: a job; or all that are in a state, and of these, where it is said, those of a queue, a tenant and
 /// a kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -273,6 +276,7 @@ impl<'l> RequestLine<'l> {
             "retry" => Request::Retry(of(fields)?),
             "cancel" => Request::Cancel(of(fields)?),
             "discard" => Request::Discard(of(fields)?),
+            "purge" => Request::Purge(of(fields)?),
             "pause" => Request::Pause(of(fields)?),
             "resume" => Request::Resume(of(fields)?),
             "progress" => Request::Progress(of(fields)?),
@@ -363,7 +367,7 @@ mod tests {
     }
 
     /// The fields that each command has; those that it has to have stand first, before the bar.
-    const KNOWN: [(&str, &str); 23] = [
+    const KNOWN: [(&str, &str); 24] = [
         ("push", "| job jobs"),
         ("show", "| id"),
         ("wait", "| id"),
@@ -372,6 +376,7 @@ mod tests {
         ("retry", "| id state queue tenant kind"),
         ("cancel", "| id state queue tenant kind"),
         ("discard", "| id state queue tenant kind"),
+        ("purge", "| id state queue tenant kind"),
         ("pause", "queue | reason"),
         ("resume", "queue |"),
         ("progress", "id attempt percent | text"),
