@@ -106,6 +106,8 @@ pub(crate) fn run(
                 executor.pools.remove_socket_files();
                 executor.control.remove_control_file();
             }
+            // What the next master is to take over stays as it is.
+            std::mem::forget(executor);
             return Err(error);
         }
     };
@@ -150,6 +152,8 @@ pub(crate) fn run(
     if let Some(path) = &pid_file {
         let _ = remove(path);
     }
+    // The kernel closes what is left when the process ends, and waits for nothing then.
+    std::mem::forget(master);
     outcome
 }
 

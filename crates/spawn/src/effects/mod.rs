@@ -20,6 +20,7 @@ use super::error::{Ended, Fault};
 use super::event::{JourneyEvent, JourneyId};
 use super::handshake::response::Complaint;
 use super::workdir::{self, Base, WorkDirectory};
+use crate::sys::guarded::Guarded;
 use crate::sys::{self, identity, process};
 use live::Live;
 use looks::Lookers;
@@ -79,7 +80,7 @@ pub struct Process {
     /// Its standard input: closing it asks the process to end.
     pub input: Option<OwnedFd>,
     /// Its standard output and error; non-blocking.
-    pub output: Option<OwnedFd>,
+    pub output: Option<Guarded>,
     /// What it has written so far.
     pub written: Capture,
     /// It has ended since it came up, and the caller has reaped it already ([`Effects::reaped`]).
