@@ -14,6 +14,7 @@ mod changes;
 mod check;
 pub mod cron;
 mod descriptors;
+pub mod difference;
 pub mod dotenv;
 mod draft;
 mod effective;
