@@ -49,8 +49,10 @@ fn finish(store: &mut Store, job: &Claimed) -> Result<(), Box<dyn Error>> {
             outcome: Outcome::Done,
         },
         result: b"done".to_vec(),
+        result_cut: 0,
         error: None,
         log: Vec::new(),
+        payload: None,
         duration_ms: 0,
     };
     one(store, Operation::Finish(Box::new(finished))).map(|_| ())

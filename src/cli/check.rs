@@ -6,6 +6,7 @@ use super::{EXIT_SOFTWARE, owners, php_start, program_directory, reach, unit};
 use crate::config::sharing::is_start_setting;
 use crate::config::{self, Application, Diagnostic, JobsStore, Kind, LeftOut, Loaded, Php, Pool, Severity};
 use crate::master;
+use crate::secret;
 use crate::sys::identity::{self, Identity};
 use clap::Args;
 use std::collections::BTreeSet;
@@ -118,6 +119,19 @@ fn further(loaded: &Loaded, directory: &Path) -> Vec<Diagnostic> {
             let problem = format!("{} is missing", keeper.display());
             found.extend(diagnostic(loaded, pool, Severity::Error, problem, remedy));
         }
+    }
+    let tcp = jobs.and_then(|jobs| jobs.tcp.as_ref());
+    let unfit = tcp.and_then(|tcp| secret::unfit(&tcp.secret_file));
+    if let Some((error, (_, queue))) = unfit.zip(first) {
+        let pool = loaded.config.pools.iter().find(|pool| pool.name == queue.pool);
+        let remedy = "the daemon does not start without it";
+        let found_there =
+            pool.and_then(|pool| diagnostic(loaded, pool, Severity::Error, error.to_string(), remedy));
+        found.extend(found_there.map(|diagnostic| Diagnostic {
+            key: Some("secret_file".to_owned()),
+            pool: None,
+            ..diagnostic
+        }));
     }
     // A warning: others than this pool are not to do without a start because of it, and its user may have caused it.
     for barred in reach::barred(&loaded.config.pools) {

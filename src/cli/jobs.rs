@@ -1,5 +1,6 @@
 //! `forkyard jobs`: pushes background jobs, and looks after them.
 
+mod backup;
 mod conversation;
 mod feed;
 mod shown;
@@ -8,13 +9,18 @@ use super::control::CommandOutcome;
 use super::{CONFIG, EXIT_SOFTWARE};
 use crate::config::duration;
 use crate::control::protocol::Status;
-use crate::jobs::{JobsAnswer, JobsRequest, NewJob, PushRequest, Stats};
+use crate::jobs::{
+    CountRequest, JobName, JobsAnswer, JobsRequest, ListRequest, NewJob, Nothing, PauseRequest, PushRequest,
+    QueueName, RunNow, Selected, SequenceList, SequenceName, Stats,
+};
 use crate::sys::clock;
 use clap::{Args, Subcommand};
 use conversation::Conversation;
 use feed::Source;
 pub(super) use shown::age;
-use shown::{Bar, aligned, connections_table, details, job_bar, kinds_table, queues_table, sequences_table};
+use shown::{
+    Bar, aligned, connections_table, details, job_bar, kinds_table, queues_table, sequences_table, took,
+};
 use std::fmt::Write as _;
 use std::io::Read;
 use std::net::SocketAddr;
@@ -55,6 +61,15 @@ enum What {
     Push(Box<Push>),
     /// List jobs, the newest first
     List(List),
+    /// Count jobs by their states
+    Count {
+        #[arg(long)]
+        queue: Option<String>,
+        #[arg(long)]
+        tenant: Option<String>,
+        #[arg(long)]
+        kind: Option<String>,
+    },
     /// Show everything of a job
     Show {
         /// Its number
@@ -65,12 +80,14 @@ enum What {
         /// Its number
         id: i64,
     },
-    /// Let jobs wait again that failed, are quarantined, were cancelled or are scheduled
+    /// Let jobs wait again that have ended, however they did, or are scheduled
     Retry(Many),
     /// Take jobs out of their queues, and end those that run
     Cancel(Many),
     /// Give up jobs that failed or are quarantined
     Discard(Many),
+    /// Forget jobs that have ended, with their results
+    Purge(Many),
     /// Let no further job of a queue start
     Pause {
         queue: String,
@@ -92,6 +109,11 @@ enum What {
     Kinds,
     /// Show who is connected
     Connections,
+    /// Copy all jobs to a file, while they are worked on or the daemon does not run
+    Backup {
+        /// Where the copy is made; there is no such file yet
+        file: PathBuf,
+    },
     /// Show the sequences, the newest first
     Sequences,
     /// Show how far a sequence is
@@ -180,10 +202,19 @@ struct Many {
     /// Of these, those of one queue
     #[arg(long, requires = "state")]
     queue: Option<String>,
+    /// Those of one tenant
+    #[arg(long, requires = "state")]
+    tenant: Option<String>,
+    /// Those of one kind
+    #[arg(long, requires = "state")]
+    kind: Option<String>,
 }
 
 /// Carries out a command.
 pub(super) fn run(arguments: &JobsArguments) -> ExitCode {
+    if let What::Backup { file } = &arguments.what {
+        return backup::run(&arguments.config, file);
+    }
     let outcome = Conversation::begin(arguments).and_then(|mut conversation| match &arguments.what {
         What::Push(push) if push.source.is_named() => feed::feed(&mut conversation, push, arguments.json),
         What::Push(push) => conversation.push(push, arguments.json),
@@ -242,74 +273,64 @@ pub(super) fn overview(status: &Status) -> String {
 
 /// What is asked for, but for a push.
 fn request(what: &What) -> JobsRequest {
-    let command = |command: &str| JobsRequest {
-        command: command.to_owned(),
-        ..JobsRequest::default()
-    };
-    let many = |name: &str, many: &Many| JobsRequest {
-        id: many.id,
-        state: many.state.clone(),
-        queue: many.queue.clone(),
-        ..command(name)
-    };
+    let name = |id: &i64| JobName { id: Some(*id) };
     match what {
-        What::Push(_) => command("push"),
-        What::List(list) => JobsRequest {
+        What::Push(_) | What::Backup { .. } => JobsRequest::Push(PushRequest::default()),
+        What::List(list) => JobsRequest::List(ListRequest {
             queue: list.queue.clone(),
             state: list.state.clone(),
             tenant: list.tenant.clone(),
             kind: list.kind.clone(),
             limit: Some(list.limit),
-            ..command("list")
-        },
-        What::Show { id } => JobsRequest {
-            id: Some(*id),
-            ..command("show")
-        },
-        What::Wait { id } => JobsRequest {
-            id: Some(*id),
-            ..command("wait")
-        },
-        What::Retry(jobs) => many("retry", jobs),
-        What::Cancel(jobs) => many("cancel", jobs),
-        What::Discard(jobs) => many("discard", jobs),
-        What::Pause { queue, reason } => JobsRequest {
-            queue: Some(queue.clone()),
+        }),
+        What::Count { queue, tenant, kind } => JobsRequest::Count(CountRequest {
+            queue: queue.clone(),
+            tenant: tenant.clone(),
+            kind: kind.clone(),
+        }),
+        What::Show { id } => JobsRequest::Show(name(id)),
+        What::Wait { id } => JobsRequest::Wait(name(id)),
+        What::Retry(many) => JobsRequest::Retry(many.selected()),
+        What::Cancel(many) => JobsRequest::Cancel(many.selected()),
+        What::Discard(many) => JobsRequest::Discard(many.selected()),
+        What::Purge(many) => JobsRequest::Purge(many.selected()),
+        What::Pause { queue, reason } => JobsRequest::Pause(PauseRequest {
+            queue: queue.clone(),
             reason: reason.clone(),
-            ..command("pause")
-        },
-        What::Resume { queue } => JobsRequest {
-            queue: Some(queue.clone()),
-            ..command("resume")
-        },
-        What::Sequences => command("sequence-list"),
-        What::Sequence { id, .. } => JobsRequest {
-            id: Some(*id),
-            ..command("sequence-show")
-        },
-        What::CancelSequence { id } => JobsRequest {
-            id: Some(*id),
-            ..command("sequence-cancel")
-        },
-        What::Queues => command("queues"),
-        What::Schedules => command("schedules"),
-        What::RunNow { schedule } => JobsRequest {
-            schedule: Some(schedule.clone()),
-            ..command("run-now")
-        },
-        What::Stats => command("stats"),
-        What::Kinds => command("kinds"),
-        What::Connections => command("connections"),
+        }),
+        What::Resume { queue } => JobsRequest::Resume(QueueName { queue: queue.clone() }),
+        What::Sequences => JobsRequest::SequenceList(SequenceList::default()),
+        What::Sequence { id, .. } => JobsRequest::SequenceShow(SequenceName { id: *id }),
+        What::CancelSequence { id } => JobsRequest::SequenceCancel(SequenceName { id: *id }),
+        What::Queues => JobsRequest::Queues(Nothing {}),
+        What::Schedules => JobsRequest::Schedules(Nothing {}),
+        What::RunNow { schedule } => JobsRequest::RunNow(RunNow {
+            schedule: schedule.clone(),
+        }),
+        What::Stats => JobsRequest::Stats(Nothing {}),
+        What::Kinds => JobsRequest::Kinds(Nothing {}),
+        What::Connections => JobsRequest::Connections(Nothing {}),
+    }
+}
+
+impl Many {
+    fn selected(&self) -> Selected {
+        Selected {
+            id: self.id,
+            state: self.state.clone(),
+            queue: self.queue.clone(),
+            tenant: self.tenant.clone(),
+            kind: self.kind.clone(),
+        }
     }
 }
 
 impl Conversation {
     fn push(&mut self, push: &Push, json: bool) -> Result<CommandOutcome, CommandOutcome> {
-        let request = PushRequest {
-            command: "push".to_owned(),
+        let request = JobsRequest::Push(PushRequest {
             job: Some(new_job(push)?),
             jobs: Vec::new(),
-        };
+        });
         let answer = self.ask(&request)?;
         match &answer {
             JobsAnswer::Pushed { jobs } if push.wait => match jobs.first() {
@@ -373,7 +394,10 @@ impl Conversation {
             JobsAnswer::Job { job } => details(&job),
             JobsAnswer::Jobs { jobs } => {
                 let mut rows = vec![
-                    ["ID", "QUEUE", "KIND", "TENANT", "STATE", "STARTS", "AGE", "LAST"].map(str::to_owned),
+                    [
+                        "ID", "QUEUE", "KIND", "TENANT", "STATE", "STARTS", "AGE", "TOOK", "LAST",
+                    ]
+                    .map(str::to_owned),
                 ];
                 rows.extend(jobs.iter().map(|job| {
                     let last = job
@@ -389,9 +413,19 @@ impl Conversation {
                         job.state.clone(),
                         job.attempt.to_string(),
                         age(now_ms - job.pushed_ms),
+                        job.duration_ms.map(took).unwrap_or_default(),
                         last.unwrap_or_default().to_owned(),
                     ]
                 }));
+                aligned(&rows)
+            }
+            JobsAnswer::Counts { counts } => {
+                let mut rows = vec![["STATE", "JOBS"].map(str::to_owned)];
+                rows.extend(
+                    counts
+                        .into_iter()
+                        .map(|(state, count)| [state, count.to_string()]),
+                );
                 aligned(&rows)
             }
             JobsAnswer::Changed { count, ending } => match ending {

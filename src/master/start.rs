@@ -114,6 +114,8 @@ pub(crate) fn run(
                 executor.pools.remove_socket_files();
                 executor.control.remove_control_file();
             }
+            // What the next master is to take over stays as it is.
+            std::mem::forget(executor);
             return Err(error);
         }
     };
@@ -160,6 +162,8 @@ pub(crate) fn run(
     if let Some(path) = &pid_file {
         let _ = remove(path);
     }
+    // The kernel closes what is left when the process ends, and waits for nothing then.
+    std::mem::forget(master);
     outcome
 }
 
@@ -170,7 +174,7 @@ fn open(
     before: Option<Config>,
     is_adopted: bool,
 ) -> Result<(Wanted, Changes), RunError> {
-    let (control, pid_file) = (config.global.control.clone(), config.global.pid.clone());
+    let (global, pid_file) = (config.global.clone(), config.global.pid.clone());
     let by = match is_adopted {
         true => ReloadCause::Takeover,
         false => ReloadCause::Start,
@@ -191,7 +195,7 @@ fn open(
         }
         (Err(error), None) => return Err(RunError::Apply(error)),
     };
-    match executor.open_control(control.as_deref()) {
+    match executor.open_control(&global) {
         Ok(()) => {}
         Err(error) if is_adopted => log::error!("{error}"),
         Err(error) => return Err(RunError::Control(error)),

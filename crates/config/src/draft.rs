@@ -305,6 +305,7 @@ draft! {
             listen_tcp: Text = "listen_tcp",
             secret_file: Text = "secret_file",
             keep_done: Time = "keep_done",
+            keep_failed: Time = "keep_failed",
             max_payload: Size = "max_payload",
             max_result: Size = "max_result",
         }

@@ -43,6 +43,9 @@ pub struct Jobs {
     pub tcp: Option<JobsTcp>,
     /// Jobs that are done are forgotten after this time.
     pub keep_done: Duration,
+    /// Jobs that failed or are quarantined are forgotten after this time.
+    #[serde(default = "keep_failed")]
+    pub keep_failed: Duration,
     /// Most bytes of a job's payload.
     pub max_payload: u64,
     /// Most bytes that are kept of what a job answers, and of what it writes to its error stream.
@@ -51,6 +54,11 @@ pub struct Jobs {
     pub queues: Vec<Queue>,
     /// What is pushed at certain times.
     pub schedules: Vec<Schedule>,
+}
+
+/// How long jobs that failed are kept unless it is said otherwise.
+pub fn keep_failed() -> Duration {
+    Duration::from_secs(30 * 24 * 3600)
 }
 
 /// A TCP socket for commands.

@@ -89,6 +89,16 @@ pub fn read(path: &Path) -> Result<Secret, SecretError> {
     secret.ok_or_else(|| SecretError::Unfit(path.to_owned()))
 }
 
+/// Why a file is no secret for the daemon; nothing as well where this user can't see that, and root may.
+pub fn unfit(path: &Path) -> Option<SecretError> {
+    read(path).err().filter(|error| match error {
+        SecretError::Unread(_, error) => {
+            identity::is_root() || error.kind() != io::ErrorKind::PermissionDenied
+        }
+        SecretError::Open(_) | SecretError::Unfit(_) => true,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -71,7 +71,16 @@ pub(crate) fn prepare(session: &Session) -> Result<i32, SqlError> {
         session.batch(MORE)?;
         session.batch(&format!("INSERT INTO store VALUES ({})", tables::VERSION))?;
     }
-    let version = session.one("SELECT version FROM forkyard.store", &[])?.get(0);
+    let mut version = session.one("SELECT version FROM forkyard.store", &[])?.get(0);
+    if let Some(statements) = tables::migration(version, &tables::POSTGRESQL) {
+        session.batch(&statements)?;
+        session.batch(&format!("UPDATE store SET version = {}", tables::VERSION))?;
+        log::warn!(
+            "jobs: the tables had version {version}, and have version {} from now on",
+            tables::VERSION
+        );
+        version = tables::VERSION;
+    }
     session.batch("COMMIT")?;
     Ok(version)
 }

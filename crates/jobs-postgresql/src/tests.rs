@@ -2,6 +2,7 @@
 
 use super::Postgresql;
 use forkyard_config::PostgresqlServer;
+use forkyard_jobs::core::schedule::Kept;
 use forkyard_jobs::core::{Becomes, Counters, Outcome, TaskStatus, Verdict};
 use forkyard_jobs::store::sql::Notice;
 use forkyard_jobs::store::*;
@@ -433,6 +434,7 @@ fn a_schedule_of_two_machines_pushes_once() {
             name: "nightly".into(),
             spec: "30 2 * * * UTC".into(),
             jobs: vec![job("")],
+            due_ms: None,
             next_ms: Some(9),
             skips_overlap: false,
         };
@@ -454,4 +456,67 @@ fn another_version_is_refused() {
         .expect("a version");
     let opened = opened(&database.url, "node").map(|_| ());
     assert!(matches!(opened, Err(StoreError::Version(_, 99))), "{opened:?}");
+}
+
+#[test]
+fn tables_of_the_version_before_are_brought_up_to_date() {
+    let database = TestDatabase::new();
+    let mut store = database.open("me");
+    let sequence = SequenceOperation::Begin {
+        queue: "q".into(),
+        name: None,
+        total: None,
+    };
+    perform(&mut store, Operation::Sequence(sequence), 5);
+    let add = SequenceOperation::Add {
+        id: 1,
+        queues: None,
+        from: 0,
+        jobs: vec![job("")],
+    };
+    let later = NewJob {
+        in_ms: Some(1_000),
+        ..job("")
+    };
+    perform(&mut store, Operation::Push(vec![job(""), later]), 5);
+    perform(
+        &mut store,
+        Operation::Sequence(SequenceOperation::Show { id: 1, queues: None }),
+        5,
+    );
+    perform(&mut store, Operation::Sequence(add), 5);
+    drop(store);
+    // As version 3 had them.
+    database
+        .raw()
+        .batch_execute(
+            "SET search_path = forkyard; DROP TABLE tally; DROP FUNCTION tally_job CASCADE; DROP TABLE ready;
+             CREATE TABLE ready (queue TEXT NOT NULL, tenant TEXT NOT NULL, priority BIGINT NOT NULL, id BIGINT NOT NULL,
+               PRIMARY KEY (queue, tenant, priority, id));
+             INSERT INTO ready SELECT queue, tenant, priority, id FROM job WHERE state = 0;
+             ALTER TABLE job DROP COLUMN result_cut; ALTER TABLE step DROP COLUMN output_cut;
+             DROP INDEX job_trouble_ended; CREATE INDEX job_trouble ON job (queue, state) WHERE state IN (4, 5);
+             UPDATE store SET version = 3",
+        )
+        .expect("tables of version 3");
+    let mut store = database.open("me");
+    let Reply::Counts(counts) = perform(&mut store, Operation::Counts, 5).0 else {
+        panic!("no counts");
+    };
+    assert_eq!(counts[0].scheduled, 1);
+    let claim = || Operation::Claim {
+        queue: "q".into(),
+        tenant: String::new(),
+    };
+    let mut claimed = || match perform(&mut store, claim(), 5).0 {
+        Reply::Claimed { job, .. } => job.map(|job| job.id),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!([claimed(), claimed(), claimed()], [Some(3), Some(1), None]);
+    let version: i32 = database
+        .raw()
+        .query_one("SELECT version FROM forkyard.store", &[])
+        .expect("a version")
+        .get(0);
+    assert_eq!(version, tables::VERSION);
 }

@@ -2,16 +2,25 @@
 
 use crate::core::{Answer, TaskStatus};
 
+mod cause;
+pub(crate) use cause::explained;
+
 /// What a request brought, apart from how it ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Output {
-    /// What follows the answer's head.
+    /// What follows the answer's head, and how many bytes of it were left out.
     pub(crate) result: Vec<u8>,
+    pub(crate) cut: u64,
     /// Why it did not succeed, in a line.
     pub(crate) error: Option<String>,
     /// What it wrote to its error stream.
     pub(crate) log: Vec<u8>,
+    /// What it wants to be given when it is tried again.
+    pub(crate) payload: Option<Vec<u8>>,
 }
+
+/// What a worker's line of a verdict that came too late begins with.
+const LATE: &str = "Forkyard-Job-Late:";
 
 /// How long a job that asks to be tried later and says nothing else is left alone.
 const SNOOZE_MS: u64 = 60_000;
@@ -22,52 +31,50 @@ pub(crate) fn read(stdout: &[u8], exit: u32) -> (Answer, Output) {
     let mut status = 200;
     let (mut word, mut retry_ms) = (None, None);
     for line in head.split(|byte| *byte == b'\n') {
-        let Ok(line) = std::str::from_utf8(line) else {
+        let Some(colon) = line.iter().position(|byte| *byte == b':') else {
             continue;
         };
-        let Some((name, value)) = line.split_once(':') else {
-            continue;
-        };
+        // What is no text is a part of a reason, or of nothing that is looked at.
+        let value = String::from_utf8_lossy(&line[colon + 1..]);
         let value = value.trim();
-        if name.eq_ignore_ascii_case("Status") {
-            status = value
-                .split(' ')
-                .next()
-                .and_then(|code| code.parse().ok())
-                .unwrap_or(500);
-        } else if name.eq_ignore_ascii_case("Forkyard-Job") {
-            word = Some(value);
-        } else if name.eq_ignore_ascii_case("Retry-After") {
-            retry_ms = value
-                .parse::<u64>()
-                .ok()
-                .map(|seconds| seconds.saturating_mul(1_000));
+        match &line[..colon] {
+            name if name.eq_ignore_ascii_case(b"Status") => {
+                let code = value.split(' ').next().and_then(|code| code.parse().ok());
+                status = code.unwrap_or(500);
+            }
+            name if name.eq_ignore_ascii_case(b"Forkyard-Job") => word = Some(value.to_owned()),
+            name if name.eq_ignore_ascii_case(b"Retry-After") => {
+                let seconds = value.parse::<u64>().ok();
+                retry_ms = seconds.map(|seconds| seconds.saturating_mul(1_000));
+            }
+            _ => {}
         }
     }
     let output = |error| Output {
         result: body.to_vec(),
         error,
-        log: Vec::new(),
+        ..Output::default()
     };
     let ok = |status| (Answer::Ok(status), output(None));
     let failed = |why: String| (Answer::Failed, output(Some(why)));
+    let reason = |why: &str| match why.is_empty() {
+        true => "it says so".to_owned(),
+        false => why.to_owned(),
+    };
     let is_success = (200..300).contains(&status) && exit == 0;
+    let word = word.as_deref();
     match word.map(|word| word.split_once('=').unwrap_or((word, ""))) {
         Some(("discard", _)) => return (Answer::Discard, output(None)),
-        Some(("snooze", time)) => {
-            let time = forkyard_config::duration(time.trim());
-            let millis = time.map_or(SNOOZE_MS, |time| {
-                u64::try_from(time.as_millis()).unwrap_or(SNOOZE_MS)
-            });
-            return (Answer::Snooze(millis), output(None));
+        Some(("snooze", time)) => return (Answer::Snooze(later_ms(time)), output(None)),
+        Some(("again", time)) => {
+            let again = Output {
+                payload: (!body.is_empty()).then(|| body.to_vec()),
+                ..Output::default()
+            };
+            return (Answer::Snooze(later_ms(time)), again);
         }
-        Some(("fail", why)) => {
-            return failed(if why.is_empty() {
-                "it says so".to_owned()
-            } else {
-                why.to_owned()
-            });
-        }
+        Some(("fail", why)) => return failed(reason(why)),
+        Some(("dead", why)) => return (Answer::Dead, output(Some(reason(why)))),
         Some((word, _)) if is_success => match task_status(word) {
             Some(status) => return ok(status),
             None => {
@@ -85,6 +92,27 @@ pub(crate) fn read(stdout: &[u8], exit: u32) -> (Answer, Output) {
         429 | 503 if retry_ms.is_some() => (Answer::Snooze(retry_ms.unwrap_or(SNOOZE_MS)), output(None)),
         status => failed(format!("status {status}")),
     }
+}
+
+fn later_ms(time: &str) -> u64 {
+    let time = forkyard_config::duration(time.trim());
+    time.map_or(SNOOZE_MS, |time| {
+        u64::try_from(time.as_millis()).unwrap_or(SNOOZE_MS)
+    })
+}
+
+/// Takes a verdict out of what came over the error stream, which a worker says there because the head of the answer was sent before
+/// the job gave it: it could not be heeded.
+pub(crate) fn late(text: &[u8]) -> Option<String> {
+    let at = text
+        .windows(LATE.len())
+        .position(|window| window == LATE.as_bytes())?;
+    let said = text[at + LATE.len()..].split(|byte| *byte == b'\n').next()?;
+    let said = String::from_utf8_lossy(said);
+    Some(format!(
+        "{} came after a part of the answer was sent",
+        said.trim()
+    ))
 }
 
 fn task_status(word: &str) -> Option<TaskStatus> {
@@ -202,7 +230,58 @@ mod tests {
             assert_eq!(answer(text), expected, "{text}");
         }
         assert_eq!(read(b"\n\nx", 3).0, Answer::Failed);
+        let failed = |why: &str| (Answer::Failed, Some(why.to_owned()));
+        let dead = |why: &str| (Answer::Dead, Some(why.to_owned()));
+        for (bytes, expected) in [
+            (&b"Forkyard-Job: fail=caf\xe9\r\n\r\n"[..], failed("caf\u{fffd}")),
+            (b"Status: 500 d\xe9faut\r\n\r\n", failed("status 500")),
+            (b"Status: \xff\r\n\r\n", failed("status 500")),
+            (b"X-\xff: \xfe\nforkyard-job: dead=\xff\n\n", dead("\u{fffd}")),
+            (b"Forkyard-Job: dead=no such user\r\n\r\n", dead("no such user")),
+            (
+                b"Status: 200 OK\r\nForkyard-Job: dead\r\n\r\n",
+                dead("it says so"),
+            ),
+        ] {
+            let (answer, output) = read(bytes, 0);
+            assert_eq!((answer, output.error), expected, "{bytes:?}");
+        }
         assert_eq!(read(b"A: b\r\n\r\nbody\n\nmore", 0).1.result, b"body\n\nmore");
+    }
+
+    #[test]
+    fn a_job_that_wants_another_try_gives_its_next_payload() {
+        let again = |text: &str| {
+            let (answer, output) = read(text.as_bytes(), 0);
+            (
+                answer,
+                output
+                    .payload
+                    .map(|payload| String::from_utf8_lossy(&payload).into_owned()),
+            )
+        };
+        assert_eq!(
+            again("Forkyard-Job: again=5s\r\n\r\n{\"try\":2}"),
+            (Answer::Snooze(5_000), Some("{\"try\":2}".into()))
+        );
+        assert_eq!(
+            again("Forkyard-Job: again=1m\n\n"),
+            (Answer::Snooze(60_000), None)
+        );
+        assert_eq!(
+            again("Forkyard-Job: snooze=1m\n\nx"),
+            (Answer::Snooze(60_000), None)
+        );
+    }
+
+    #[test]
+    fn what_comes_too_late_is_found_in_the_error_stream() {
+        let text = b"PHP message: x; Forkyard-Job-Late: \"Forkyard-Job: snooze=2s\"\nmore";
+        assert_eq!(
+            late(text).as_deref(),
+            Some("\"Forkyard-Job: snooze=2s\" came after a part of the answer was sent")
+        );
+        assert_eq!(late(b"nothing of the kind"), None);
     }
 
     #[test]

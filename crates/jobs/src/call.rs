@@ -35,8 +35,14 @@ pub(crate) struct Call {
     sent: usize,
     wire: Wire,
     stdout: Vec<u8>,
+    /// Bytes of it that found no room.
+    dropped: u64,
     most_stdout: usize,
+    most_result: usize,
+    most_payload: usize,
     log: Bounded,
+    /// A verdict that the job gave when it could not be heeded any more.
+    late: Option<String>,
     started_ms: u64,
     ending: Ending,
     /// How far the job says it is, until that is written down, and when it may be.
@@ -97,7 +103,7 @@ impl Call {
         queue: &Queue,
         job: &Claimed,
         step: usize,
-        most_result: usize,
+        (most_result, most_payload): (usize, usize),
         now_ms: u64,
     ) -> Call {
         Call {
@@ -110,8 +116,13 @@ impl Call {
             sent: 0,
             wire: Wire::new(),
             stdout: Vec::new(),
-            most_stdout: most_result + HEAD_BYTES,
+            dropped: 0,
+            // One byte more shows that a payload is too long.
+            most_stdout: most_result.max(most_payload) + HEAD_BYTES + 1,
+            most_result,
+            most_payload,
             log: Bounded::new(most_result),
+            late: None,
             started_ms: now_ms,
             ending: Ending::Not,
             progress: None,
@@ -257,17 +268,30 @@ impl Call {
                         .saturating_sub(self.stdout.len())
                         .min(bytes.len());
                     self.stdout.extend_from_slice(&bytes[..room]);
+                    self.dropped += (bytes.len() - room) as u64;
                 }
                 Part::Stderr(bytes) => {
                     if let Some(progress) = answer::progress(bytes) {
                         self.progress = Some(progress);
                     }
+                    if self.late.is_none() {
+                        self.late = answer::late(bytes);
+                    }
                     self.log.push(bytes);
                 }
                 Part::End { app_status, .. } => {
-                    let (answer, mut output) = answer::read(&self.stdout, app_status);
-                    output.result.truncate(self.most_stdout - HEAD_BYTES);
+                    let (mut answer, mut output) = answer::read(&self.stdout, app_status);
+                    let long = output.payload.take_if(|next| next.len() > self.most_payload);
+                    let too_long = || format!("its next payload has more than {} bytes", self.most_payload);
+                    if let Some(why) = self.late.take().or(long.map(|_| too_long())) {
+                        answer = Answer::Failed;
+                        (output.error, output.payload) = (Some(why), None);
+                    }
+                    let excess = output.result.len().saturating_sub(self.most_result) as u64;
+                    output.cut = excess + self.dropped;
+                    output.result.truncate(self.most_result);
                     output.log = self.log.take();
+                    output.error = output.error.map(|error| answer::explained(error, &output.log));
                     return Some(CallProgress::Over(Box::new((answer, output))));
                 }
                 Part::Closed(_) | Part::Other(..) => {}

@@ -5,8 +5,12 @@ mod sequence;
 use crate::client::Rights;
 use crate::store::{Filter, Operation, Reply, Selection, State};
 use forkyard_config::Jobs;
-use forkyard_protocol::jobs::{Command, JobsAnswer, JobsRequest, NewJob, PushRequest};
-use serde::Deserialize;
+#[cfg(any(test, fuzzing))]
+use forkyard_protocol::jobs::RequestLine;
+use forkyard_protocol::jobs::{
+    JobName, JobsAnswer, JobsRequest, NewJob, Nothing, PauseRequest, QueueName, RunNow, Selected,
+    SequenceList, SequenceName,
+};
 
 /// Jobs in one push.
 const MOST_PUSHED: usize = 10_000;
@@ -15,6 +19,28 @@ const MOST_STEPS: usize = 1_000;
 const LONGEST_NAME: usize = 255;
 /// Jobs of a list, unless it is said otherwise.
 const LISTED: u32 = 100;
+
+/// The states whose jobs may be changed together.
+const RETRIED: [State; 6] = [
+    State::Failed,
+    State::Quarantined,
+    State::Cancelled,
+    State::Discarded,
+    State::Done,
+    State::Scheduled,
+];
+const CANCELLED: [State; 4] = [State::Waiting, State::Scheduled, State::Blocked, State::Running];
+const DISCARDED: [State; 2] = [State::Failed, State::Quarantined];
+const PURGED: [State; 5] = [
+    State::Done,
+    State::Failed,
+    State::Quarantined,
+    State::Cancelled,
+    State::Discarded,
+];
+
+/// Why a user is refused what is about more than its queues.
+const ROOTS: &str = "only root and the user that keeps the jobs may do this";
 
 /// What a request leads to.
 #[derive(Debug)]
@@ -35,6 +61,7 @@ pub(crate) enum For {
     Push,
     Sequence,
     List,
+    Count,
     Show,
     /// The job is shown when it has ended.
     Wait,
@@ -51,150 +78,157 @@ pub(crate) enum For {
 /// Why it is refused, for the client.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn read(line: &[u8], rights: Rights, jobs: &Jobs) -> Result<Wanted, String> {
-    read_as(&word(line)?, line, rights, jobs)
+    wanted(RequestLine::read(line)?.request()?, rights, jobs)
 }
 
-/// Which command a line has.
-///
-/// # Errors
-/// It is none.
-pub(crate) fn word(line: &[u8]) -> Result<Command, String> {
-    parse(line)
-}
-
-/// Reads the rest of a line.
+/// What a request leads to.
 ///
 /// # Errors
 /// Why it is refused, for the client.
-pub(crate) fn read_as(command: &Command, line: &[u8], rights: Rights, jobs: &Jobs) -> Result<Wanted, String> {
-    if command.command == "push" {
-        let request: PushRequest = parse(line)?;
-        return push(request, rights, jobs);
-    }
-    if command.command == "sequence-add" {
-        return sequence::add(parse(line)?, rights, jobs);
-    }
-    let request: JobsRequest = parse(line)?;
-    if let Some(wanted) = sequence::read(&request, rights, jobs) {
-        return wanted;
-    }
-    let own = own_queues(rights, jobs);
-    let id = || request.id.ok_or("id is missing: the number of a job");
-    let queue = || {
-        request
-            .queue
-            .clone()
-            .ok_or("queue is missing: the name of a queue")
-    };
-    let selection = |state: State| match request.id {
-        Some(id) => Selection::One(id, own.clone()),
-        None => Selection::All(request.queue.clone(), state),
-    };
-    let all_of = |states: &[State]| -> Result<Selection, String> {
-        let word = request.state.as_deref();
-        let state = word
-            .and_then(State::of_name)
-            .filter(|state| states.contains(state));
-        match (request.id, state) {
-            (Some(_), _) => Ok(selection(State::Failed)),
-            (None, Some(state)) => Ok(selection(state)),
-            (None, None) => {
-                let words: Vec<&str> = states.iter().map(|state| state.name()).collect();
-                Err(format!(
-                    "name a job by id, or all of a state: {}",
-                    words.join(", ")
-                ))
-            }
+pub(crate) fn wanted(request: JobsRequest, rights: Rights, jobs: &Jobs) -> Result<Wanted, String> {
+    use JobsRequest as Request;
+    let is_root = rights == Rights::All;
+    Ok(match request {
+        Request::Push(request) => {
+            let pushed = request.job.into_iter().chain(request.jobs).collect();
+            Wanted::Store(Operation::Push(checked(pushed, rights, jobs)?), For::Push)
         }
-    };
-    let is_general = request.id.is_none();
-    let may = |allowed: bool| match (&own, allowed) {
-        (Some(_), false) => Err("only root and the user that keeps the jobs may do this".to_owned()),
-        _ => Ok(()),
-    };
-    match request.command.as_str() {
-        "list" => {
-            may(false)?;
-            Ok(Wanted::Store(Operation::List(filter(&request)?), For::List))
-        }
-        "show" => Ok(Wanted::Store(Operation::Show(id()?), For::Show)),
-        "wait" => Ok(Wanted::Wait(id()?)),
-        "retry" => {
-            may(!is_general)?;
-            let selection = all_of(&[
-                State::Failed,
-                State::Quarantined,
-                State::Cancelled,
-                State::Scheduled,
-            ])?;
-            Ok(Wanted::Store(Operation::Retry(selection), For::Change))
-        }
-        "cancel" => {
-            may(!is_general)?;
-            let selection = all_of(&[State::Waiting, State::Scheduled, State::Blocked, State::Running])?;
-            Ok(Wanted::Store(Operation::Cancel(selection), For::Change))
-        }
-        "discard" => {
-            may(!is_general)?;
-            let selection = all_of(&[State::Failed, State::Quarantined])?;
-            Ok(Wanted::Store(Operation::Discard(selection), For::Change))
-        }
-        "pause" | "resume" => {
-            may(false)?;
-            let pause = Operation::Pause {
-                queue: queue()?,
-                reason: request.reason.clone(),
-                is_paused: request.command == "pause",
+        Request::Show(name) => Wanted::Store(Operation::Show(number(&name)?), For::Show),
+        Request::Wait(name) => Wanted::Wait(number(&name)?),
+        Request::List(list) => {
+            let state = list.state.as_deref().map(|word| state(word, &State::ALL));
+            let filter = Filter {
+                queues: queues(list.queue, rights, jobs)?,
+                state: state.transpose()?,
+                tenant: list.tenant,
+                kind: list.kind,
+                limit: list.limit.unwrap_or(LISTED),
             };
-            Ok(Wanted::Store(pause, For::Pause))
+            Wanted::Store(Operation::List(filter), For::List)
         }
-        "queues" => {
-            may(false)?;
-            Ok(Wanted::Store(Operation::Counts, For::Queues))
+        Request::Count(count) => {
+            let filter = Filter {
+                queues: queues(count.queue, rights, jobs)?,
+                tenant: count.tenant,
+                kind: count.kind,
+                ..Filter::default()
+            };
+            Wanted::Store(Operation::Count(filter), For::Count)
         }
-        "stats" => {
-            may(false)?;
-            Ok(Wanted::Store(Operation::Counts, For::Stats))
+        Request::Retry(selected) => {
+            let selection = selection(selected, &RETRIED, rights, jobs)?;
+            Wanted::Store(Operation::Retry(selection), For::Change)
         }
-        "schedules" => {
-            may(false)?;
-            Ok(Wanted::Schedules)
+        Request::Cancel(selected) => {
+            let selection = selection(selected, &CANCELLED, rights, jobs)?;
+            Wanted::Store(Operation::Cancel(selection), For::Change)
         }
-        "kinds" => {
-            may(false)?;
-            Ok(Wanted::Kinds)
+        Request::Discard(selected) => {
+            let selection = selection(selected, &DISCARDED, rights, jobs)?;
+            Wanted::Store(Operation::Discard(selection), For::Change)
         }
-        "connections" => {
-            may(false)?;
-            Ok(Wanted::Connections)
+        Request::Purge(selected) => {
+            let selection = selection(selected, &PURGED, rights, jobs)?;
+            Wanted::Store(Operation::Purge(selection), For::Change)
         }
-        "run-now" => {
-            may(false)?;
-            Ok(Wanted::RunNow(
-                request.schedule.ok_or("schedule is missing: its name")?,
-            ))
+        Request::Pause(PauseRequest { queue, reason }) => pause(queue, reason, true, rights, jobs)?,
+        Request::Resume(QueueName { queue }) => pause(queue, None, false, rights, jobs)?,
+        Request::Progress(said) => {
+            let progress = Operation::Progress {
+                id: said.id,
+                attempt: said.attempt,
+                queues: own_queues(rights, jobs),
+                percent: said.percent.min(100),
+                text: said.text.chars().take(200).collect(),
+            };
+            Wanted::Store(progress, For::Progress)
         }
-        "progress" => Ok(Wanted::Store(
-            Operation::Progress {
-                id: id()?,
-                attempt: request
-                    .attempt
-                    .ok_or("attempt is missing: FORKYARD_JOB_ATTEMPT")?,
-                queues: own,
-                percent: request.percent.ok_or("percent is missing: 0 to 100")?.min(100),
-                text: request.text.unwrap_or_default().chars().take(200).collect(),
-            },
-            For::Progress,
-        )),
-        other => Err(format!(
-            "there is no command \"{other}\"; there are push, list, show, wait, retry, cancel, discard, pause, resume, queues, \
-             schedules, run-now, stats, kinds, connections, progress, and sequence-begin, -add, -end, -show, -cancel and -list"
-        )),
+        // Of a user's own queues alone: that is seen to when they are shown.
+        Request::Queues(Nothing {}) => Wanted::Store(Operation::Counts, For::Queues),
+        Request::Stats(Nothing {}) => Wanted::Store(Operation::Counts, For::Stats),
+        Request::Schedules(_) | Request::RunNow(_) | Request::Kinds(_) | Request::Connections(_)
+            if !is_root =>
+        {
+            return Err(ROOTS.to_owned());
+        }
+        Request::Schedules(Nothing {}) => Wanted::Schedules,
+        Request::RunNow(RunNow { schedule }) => Wanted::RunNow(schedule),
+        Request::Kinds(Nothing {}) => Wanted::Kinds,
+        Request::Connections(Nothing {}) => Wanted::Connections,
+        Request::SequenceBegin(begin) => sequence::begin(begin, rights, jobs)?,
+        Request::SequenceAdd(add) => sequence::add(add, rights, jobs)?,
+        Request::SequenceEnd(SequenceName { id }) => sequence::end(id, rights, jobs),
+        Request::SequenceShow(SequenceName { id }) => sequence::show(id, rights, jobs),
+        Request::SequenceCancel(SequenceName { id }) => sequence::cancel(id, rights, jobs),
+        Request::SequenceList(_) if !is_root => return Err(ROOTS.to_owned()),
+        Request::SequenceList(SequenceList { limit }) => sequence::list(limit),
+    })
+}
+
+fn number(name: &JobName) -> Result<i64, String> {
+    name.id
+        .ok_or_else(|| "id is missing: the number of a job".to_owned())
+}
+
+fn state(word: &str, known: &[State]) -> Result<State, String> {
+    let found = State::of_name(word).filter(|state| known.contains(state));
+    found.ok_or_else(|| format!("there is no state \"{word}\" here; there are {}", words(known)))
+}
+
+fn words(states: &[State]) -> String {
+    let words: Vec<&str> = states.iter().map(|state| state.name()).collect();
+    words.join(", ")
+}
+
+/// One job; or all of a state, of the client's queues.
+fn selection(selected: Selected, states: &[State], rights: Rights, jobs: &Jobs) -> Result<Selection, String> {
+    let has_more = selected.state.is_some()
+        || selected.queue.is_some()
+        || selected.tenant.is_some()
+        || selected.kind.is_some();
+    match (selected.id, selected.state) {
+        (Some(_), _) if has_more => {
+            Err("id names one job: state, queue, tenant and kind are for all of a state".to_owned())
+        }
+        (Some(id), _) => Ok(Selection::One(id, own_queues(rights, jobs))),
+        (None, Some(word)) => Ok(Selection::All(Filter {
+            state: Some(state(&word, states)?),
+            queues: queues(selected.queue, rights, jobs)?,
+            tenant: selected.tenant,
+            kind: selected.kind,
+            ..Filter::default()
+        })),
+        (None, None) => Err(format!("name a job by id, or all of a state: {}", words(states))),
     }
 }
 
-fn parse<'l, T: Deserialize<'l>>(line: &'l [u8]) -> Result<T, String> {
-    serde_json::from_slice(line).map_err(|error| format!("this is no request: {error}"))
+fn pause(
+    queue: String,
+    reason: Option<String>,
+    is_paused: bool,
+    rights: Rights,
+    jobs: &Jobs,
+) -> Result<Wanted, String> {
+    queues(Some(queue.clone()), rights, jobs)?;
+    let pause = Operation::Pause {
+        queue,
+        reason,
+        is_paused,
+    };
+    Ok(Wanted::Store(pause, For::Pause))
+}
+
+/// The queues that are meant: this one, or all that the client may use; `None`: all.
+fn queues(queue: Option<String>, rights: Rights, jobs: &Jobs) -> Result<Option<Vec<String>>, String> {
+    match queue {
+        Some(queue) if may_use(rights, jobs, &queue) => Ok(Some(vec![queue])),
+        Some(queue) => Err(not_own(&queue)),
+        None => Ok(own_queues(rights, jobs)),
+    }
+}
+
+fn not_own(queue: &str) -> String {
+    format!("this user may not use queue \"{queue}\": push_users of the queue can name it")
 }
 
 /// The queues that a client may push into; `None`: all.
@@ -221,14 +255,6 @@ pub(crate) fn may_use(rights: Rights, jobs: &Jobs, queue: &str) -> bool {
     }
 }
 
-fn push(request: PushRequest, rights: Rights, jobs: &Jobs) -> Result<Wanted, String> {
-    let pushed = request.job.into_iter().chain(request.jobs).collect();
-    Ok(Wanted::Store(
-        Operation::Push(checked(pushed, rights, jobs)?),
-        For::Push,
-    ))
-}
-
 /// Jobs that may be added.
 fn checked(mut pushed: Vec<NewJob>, rights: Rights, jobs: &Jobs) -> Result<Vec<NewJob>, String> {
     if pushed.is_empty() {
@@ -253,10 +279,7 @@ fn check(job: &mut NewJob, rights: Rights, jobs: &Jobs) -> Result<(), String> {
         ));
     }
     if !may_use(rights, jobs, &job.queue) {
-        return Err(format!(
-            "this user may not push into queue \"{}\": push_users of the queue can name it",
-            job.queue
-        ));
+        return Err(not_own(&job.queue));
     }
     let is_plain =
         |text: &str| !text.is_empty() && text.len() <= LONGEST_NAME && !text.chars().any(char::is_control);
@@ -310,29 +333,12 @@ fn check(job: &mut NewJob, rights: Rights, jobs: &Jobs) -> Result<(), String> {
     Ok(())
 }
 
-fn filter(request: &JobsRequest) -> Result<Filter, String> {
-    let state = match &request.state {
-        Some(word) => {
-            let words: Vec<&str> = State::ALL.iter().map(|state| state.name()).collect();
-            let unknown = || format!("there is no state \"{word}\"; there are {}", words.join(", "));
-            Some(State::of_name(word).ok_or_else(unknown)?)
-        }
-        None => None,
-    };
-    Ok(Filter {
-        queue: request.queue.clone(),
-        state,
-        tenant: request.tenant.clone(),
-        kind: request.kind.clone(),
-        limit: request.limit.unwrap_or(LISTED),
-    })
-}
-
 /// The answer to what was done, where that needs nothing else; `None`: more is to be looked up.
 pub(crate) fn answer(reply: Reply) -> Option<JobsAnswer> {
     Some(match reply {
         Reply::Pushed(jobs) => JobsAnswer::Pushed { jobs },
         Reply::List(jobs) => JobsAnswer::Jobs { jobs },
+        Reply::Count(counts) => JobsAnswer::Counts { counts },
         Reply::Show(Some(job)) => JobsAnswer::Job { job },
         Reply::Show(None) => {
             JobsAnswer::error("there is no such job; those that are done are forgotten after keep_done")

@@ -4,7 +4,7 @@ use crate::answer::{self, Bounded};
 use crate::client::Rights;
 use crate::commands::{self, For, Wanted};
 use crate::sample;
-use crate::store::{Operation, SequenceOperation};
+use crate::store::{Filter, Operation, Selection, SequenceOperation};
 use forkyard_fuzz::{Grammar, Target, target, words};
 use forkyard_protocol::jobs::NewJob;
 
@@ -48,15 +48,15 @@ fn requests(line: &[u8]) {
             Operation::Retry(selection) | Operation::Cancel(selection) | Operation::Discard(selection),
             _,
         )) => {
-            let crate::store::Selection::One(_, queues) = selection else {
-                panic!("a user changes all jobs of a state");
-            };
+            let (Selection::One(_, queues) | Selection::All(Filter { queues, .. })) = selection;
             assert_eq!(queues, own);
         }
         Ok(Wanted::Store(operation, _)) => {
             let is_own = match &operation {
                 // What is shown is looked at when it is there.
-                Operation::Show(_) => true,
+                Operation::Show(_) | Operation::Counts => true,
+                Operation::List(filter) | Operation::Count(filter) => filter.queues == own,
+                Operation::Pause { queue, .. } => queue == "mail",
                 Operation::Progress { queues, .. } => *queues == own,
                 _ => false,
             };

@@ -6,7 +6,7 @@ use crate::core::{Action, Answer, Becomes, Event, JobId, Start, TaskStatus, Why}
 use crate::run::{Peer, Process};
 use crate::store::{Claimed, Finished, Operation};
 use forkyard_protocol::jobs::FromJobs;
-use forkyard_sys::Error;
+use forkyard_sys::{Error, clock};
 
 /// How long the master is waited for to say how a worker ended.
 const DOUBT_MS: u64 = 500;
@@ -57,6 +57,7 @@ impl Lease {
             expires_ms: job.expires_ms,
             steps: job.steps.len(),
             step: job.step,
+            worst: job.worst,
         }
     }
 }
@@ -82,6 +83,7 @@ impl Process {
                     return;
                 };
                 let is_well = matches!(verdict.becomes, Becomes::Done(_));
+                let is_again = matches!(verdict.becomes, Becomes::Again(_));
                 let error = lease.last.error.filter(|_| !is_well);
                 self.figures
                     .ended(&lease.job.queue, &lease.job.kind, verdict.outcome, lease.total_ms);
@@ -91,19 +93,23 @@ impl Process {
                         Becomes::Quarantined => "is quarantined",
                         _ => "has failed",
                     };
-                    log::warn!(
-                        "jobs: job {id} ({}/{}) {what} at start {attempt}: {why}",
-                        lease.job.queue,
+                    let queue = &lease.job.queue;
+                    let line = format!(
+                        "job {id} ({queue}/{}) {what} at start {attempt}: {why}",
                         lease.job.kind
                     );
+                    let now_ms = clock::now().as_nanos() / 1_000_000;
+                    self.failures.tell(queue, line, now_ms);
                 }
                 let number = self.store.ask(Operation::Finish(Box::new(Finished {
                     id,
                     attempt,
                     verdict,
                     result: lease.last.result,
+                    result_cut: lease.last.cut,
                     error,
                     log: lease.last.log,
+                    payload: lease.last.payload.filter(|_| is_again),
                     duration_ms: lease.total_ms,
                 })));
                 if self.waiters.contains_key(&id) {
@@ -128,7 +134,8 @@ impl Process {
                 "the queue is not configured any more",
             );
         };
-        let most = usize::try_from(self.jobs.max_result).unwrap_or(usize::MAX);
+        let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let most = (size(self.jobs.max_result), size(self.jobs.max_payload));
         let begun = connect(&queue.address)
             .map(|socket| socket.map(|socket| Call::new(socket, queue, &lease.job, step, most, now_ms)));
         let added = begun.and_then(|call| match call {
@@ -186,9 +193,9 @@ impl Process {
     fn step_done(&mut self, id: JobId, attempt: u32, step: usize, status: TaskStatus) {
         let Some(lease) = self.leases.get(&id) else { return };
         // Of a step that could not be carried out the reason is the result.
-        let output = match (&lease.last.error, status) {
-            (Some(error), TaskStatus::TaskError) => error.clone().into_bytes(),
-            _ => lease.last.result.clone(),
+        let (output, output_cut) = match (&lease.last.error, status) {
+            (Some(error), TaskStatus::TaskError) => (error.clone().into_bytes(), 0),
+            _ => (lease.last.result.clone(), lease.last.cut),
         };
         let done = Operation::StepDone {
             id,
@@ -197,6 +204,7 @@ impl Process {
             name: lease.job.steps.get(step).cloned().unwrap_or_default(),
             status,
             output,
+            output_cut,
             duration_ms: lease.step_ms,
         };
         self.store.ask(done);
@@ -219,6 +227,8 @@ impl Process {
     /// A request is over.
     pub(crate) fn call_over(&mut self, token: usize, call: &Call, answer: Answer, output: Output) {
         let now_ms = self.now().mono_ms;
+        // A job that gives its next payload means what it says.
+        let is_told = output.payload.is_none();
         if !self.end_call(token, call, output, now_ms) {
             return;
         }
@@ -228,7 +238,9 @@ impl Process {
         }
         let answer = match answer {
             // The pool's workers end with the daemon, and may say so.
-            Answer::Failed | Answer::Snooze(_) if self.is_stopping || self.is_cut_off => Answer::Stopped,
+            Answer::Failed | Answer::Snooze(_) if is_told && (self.is_stopping || self.is_cut_off) => {
+                Answer::Stopped
+            }
             answer => answer,
         };
         self.answered(call.id, call.attempt, answer, "it failed");

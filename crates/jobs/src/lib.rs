@@ -4,10 +4,12 @@
 //! program, and tells it what there is; it holds no database, and waits for none.
 
 mod answer;
+mod backup;
 mod call;
 mod client;
 mod commands;
 pub mod core;
+mod failures;
 mod figures;
 mod foreign;
 #[cfg(any(test, fuzzing))]
@@ -22,4 +24,5 @@ mod start;
 pub mod store;
 mod tcp;
 
+pub use backup::back_up;
 pub use start::{main, node, serve_on};

@@ -1,5 +1,9 @@
 //! Keeps background jobs; started by the daemon.
 
 fn main() -> std::process::ExitCode {
-    forkyard_jobs::main()
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    match &arguments[..] {
+        [word, store, file] if word == "backup" => forkyard_jobs::back_up(store.as_ref(), file.as_ref()),
+        _ => forkyard_jobs::main(),
+    }
 }

@@ -1,6 +1,6 @@
 //! The master's part: settings, what becomes of workers, and what is left by processes before this one.
 
-use crate::core::schedule::{Fire, Schedules, spec};
+use crate::core::schedule::{Fire, Kept, Schedules, spec};
 use crate::core::{End, Event, Limits, PoolSettings, QueueSettings, verdict};
 use crate::run::{LISTENER, Peer, Process};
 use crate::start::is_there;
@@ -39,18 +39,19 @@ impl Process {
             name: schedule.name.clone(),
             spec: spec(schedule),
             jobs: fire.times.iter().map(job).collect(),
+            due_ms: fire.times.last().copied(),
             next_ms: fire.next_ms,
             skips_overlap: schedule.overlap == Overlap::Skip,
         };
         self.store.ask(Operation::Fire(Box::new(fired)));
     }
 
-    pub(crate) fn loaded(&mut self, paused: Vec<String>, kept: Vec<(String, String, i64)>) {
+    pub(crate) fn loaded(&mut self, paused: Vec<String>, kept: &[Kept]) {
         for queue in paused {
             let is_paused = true;
             self.events.push_back(Event::Paused { queue, is_paused });
         }
-        self.kept_schedules(&kept);
+        self.kept_schedules(kept);
         self.is_loaded = true;
         let clients = self
             .peers
@@ -60,12 +61,9 @@ impl Process {
         self.events.push_back(Event::StoreWell);
     }
 
-    pub(crate) fn kept_schedules(&mut self, kept: &[(String, String, i64)]) {
-        let find = |name: &str| {
-            let found = kept.iter().find(|(known, ..)| known == name)?;
-            Some((found.1.clone(), found.2))
-        };
-        let (schedules, complaints) = Schedules::new(&self.jobs.schedules, find, self.now().wall_ms);
+    pub(crate) fn kept_schedules(&mut self, kept: &[Kept]) {
+        let now_ms = self.now().wall_ms.saturating_sub(self.ahead_ms);
+        let (schedules, complaints) = Schedules::new(&self.jobs.schedules, kept, now_ms);
         for complaint in complaints {
             log::error!("jobs: {complaint}");
         }
@@ -73,12 +71,13 @@ impl Process {
         for planned in schedules.all() {
             let is_kept = kept
                 .iter()
-                .any(|(name, known, _)| *name == planned.schedule.name && *known == spec(&planned.schedule));
+                .any(|kept| kept.name == planned.schedule.name && kept.spec == spec(&planned.schedule));
             if !is_kept {
                 let fired = Fired {
                     name: planned.schedule.name.clone(),
                     spec: spec(&planned.schedule),
                     jobs: Vec::new(),
+                    due_ms: None,
                     next_ms: planned.next_ms,
                     skips_overlap: false,
                 };
@@ -200,8 +199,10 @@ impl Process {
             attempt: job.attempt,
             verdict,
             result: Vec::new(),
+            result_cut: 0,
             error: Some("the process that kept it died".to_owned()),
             log: Vec::new(),
+            payload: None,
             duration_ms: 0,
         })));
         if self.waiters.contains_key(&job.id) {
@@ -292,15 +293,7 @@ impl Process {
                 Err(error) => log::error!("jobs: epoll_ctl: {error}"),
             }
         }
-        let kept: Vec<(String, String, i64)> = (self.schedules.all().iter())
-            .filter_map(|planned| {
-                Some((
-                    planned.schedule.name.clone(),
-                    spec(&planned.schedule),
-                    planned.next_ms?,
-                ))
-            })
-            .collect();
+        let kept = self.schedules.kept();
         self.jobs = jobs;
         self.events.push_back(configured(&self.jobs));
         if self.is_loaded {

@@ -155,13 +155,22 @@ impl Process {
                 });
                 return;
             }
-            Reply::Loaded { paused, schedules } => return self.loaded(paused, schedules),
+            Reply::Loaded {
+                paused,
+                schedules,
+                ahead_ms,
+            } => {
+                self.ahead_ms = ahead_ms;
+                return self.loaded(paused, &schedules);
+            }
             Reply::Foreign {
                 jobs,
                 owners,
                 paused,
                 cancelled,
+                ahead_ms,
             } => {
+                self.ahead_ms = ahead_ms;
                 // One that is told twice goes on giving up.
                 self.events.extend(cancelled.into_iter().map(Event::Cancel));
                 return self.see_foreign(jobs, owners, &paused);
@@ -185,20 +194,18 @@ impl Process {
     }
 
     fn reply_to(&mut self, asked: Asked, reply: Reply) {
+        if asked.what == For::Wait && !self.ends_wait(asked, &reply) {
+            return;
+        }
         let is_allowed = |queue: &str| commands::may_use(self.rights(asked.client), &self.jobs, queue);
         let none = || commands::answer(Reply::Show(None));
         let answer = match (asked.what, reply) {
             (For::Show | For::Wait, Reply::Show(Some(job))) if !is_allowed(&job.queue) => none(),
-            (For::Wait, Reply::Show(Some(job))) => {
-                if !State::of_name(&job.state).is_some_and(State::is_end) {
-                    return;
-                }
-                commands::answer(Reply::Show(Some(job)))
-            }
             (For::Queues | For::Stats, Reply::Counts(counts)) => {
-                let queues = self
+                let mut queues = self
                     .figures
                     .views(&self.jobs, &self.scheduler, counts, self.now().wall_ms);
+                queues.retain(|queue| is_allowed(&queue.name));
                 Some(match asked.what {
                     For::Queues => JobsAnswer::Queues { queues },
                     _ => JobsAnswer::Stats(Box::new(Stats {
@@ -229,17 +236,27 @@ impl Process {
             }
             (_, reply) => commands::answer(reply),
         };
-        if asked.what == For::Wait {
-            if let Some(waiting) = self.waiters.get_mut(&asked.id) {
-                waiting.retain(|client| *client != asked.client);
-                if waiting.is_empty() {
-                    self.waiters.remove(&asked.id);
-                }
-            }
-        }
         if let Some(answer) = answer {
             self.answer(asked.client, &answer);
         }
+    }
+
+    /// Whether a client that waits for a job is answered with this, and waits no more. A job that ends may be looked for several
+    /// times at once: the first of these answers.
+    fn ends_wait(&mut self, asked: Asked, reply: &Reply) -> bool {
+        let has_ended = match reply {
+            Reply::Show(Some(job)) => State::of_name(&job.state).is_some_and(State::is_end),
+            _ => true,
+        };
+        let waiting = self.waiters.get_mut(&asked.id).filter(|_| has_ended);
+        let Some(waiting) = waiting else { return false };
+        let count = waiting.len();
+        waiting.retain(|client| *client != asked.client);
+        let has_waited = waiting.len() < count;
+        if waiting.is_empty() {
+            self.waiters.remove(&asked.id);
+        }
+        has_waited
     }
 
     /// Looks whether a job has ended that clients wait for.

@@ -5,6 +5,7 @@ use crate::client::{Client, Heard, Origin, Rights};
 use crate::commands::{self, For};
 use crate::core::schedule::Schedules;
 use crate::core::{Action, Event, JobId, Moment, Scheduler};
+use crate::failures::Failures;
 use crate::figures::Figures;
 use crate::foreign::Foreign;
 use crate::lease::{Doubt, Lease};
@@ -13,7 +14,7 @@ use crate::store::{Operation, Store, StoreThread};
 use crate::tcp::Tcp;
 use forkyard_config::{Durability, Jobs};
 use forkyard_host::listen::AcceptPause;
-use forkyard_protocol::jobs::JobsAnswer;
+use forkyard_protocol::jobs::{JobsAnswer, RequestLine};
 use forkyard_sys::{Error, clock, identity, socket};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -60,6 +61,8 @@ pub(crate) struct Process {
     pub(crate) jobs: Jobs,
     pub(crate) scheduler: Scheduler,
     pub(crate) schedules: Schedules,
+    /// How far this machine's clock is ahead of the store's, which schedules go by.
+    pub(crate) ahead_ms: i64,
     pub(crate) store: StoreThread,
     pub(crate) channel: Option<OwnedFd>,
     pub(crate) listener: OwnedFd,
@@ -96,6 +99,7 @@ pub(crate) struct Process {
     pub(crate) is_stopping: bool,
     pub(crate) is_draining: bool,
     pub(crate) figures: Figures,
+    pub(crate) failures: Failures,
     pub(crate) events: VecDeque<Event>,
 }
 
@@ -134,6 +138,7 @@ impl Process {
             jobs,
             scheduler: Scheduler::default(),
             schedules: Schedules::default(),
+            ahead_ms: 0,
             store,
             channel: Some(channel),
             listener,
@@ -163,6 +168,7 @@ impl Process {
             is_stopping: false,
             is_draining: false,
             figures: Figures::default(),
+            failures: Failures::default(),
             events,
         })
     }
@@ -180,6 +186,8 @@ impl Process {
         loop {
             self.decide();
             if self.is_over() {
+                self.failures.end();
+                self.store.close();
                 return Ok(());
             }
             let timeout = self.timeout();
@@ -253,6 +261,7 @@ impl Process {
         let (due, mono) = self.scheduler.next_deadline();
         let is_on = !self.is_draining && !self.is_stopping && self.is_loaded && self.store_up;
         let schedule = self.schedules.next_deadline().filter(|_| is_on);
+        let schedule = schedule.map(|due| due.saturating_add(self.ahead_ms));
         let wall = due.into_iter().chain(schedule).min();
         let wall = wall.map(|due| due.saturating_sub(now.wall_ms).max(0).unsigned_abs());
         let calls = self.peers.values().filter_map(|peer| match peer {
@@ -274,6 +283,7 @@ impl Process {
             .chain(foreign)
             .chain(cut_off)
             .chain(clean)
+            .chain(self.failures.deadline())
             .chain(self.tcp.deadline())
             .min();
         let mono = mono.map(|due| due.saturating_sub(now.mono_ms));
@@ -301,6 +311,7 @@ impl Process {
     fn poll(&mut self) {
         let now = self.now();
         self.store.push();
+        self.failures.poll(now.mono_ms);
         self.poll_calls(now.mono_ms);
         self.poll_strangers(now.mono_ms);
         if self.may_ask_foreign() && self.foreign_due_ms.is_some_and(|due| due <= now.mono_ms) {
@@ -315,14 +326,20 @@ impl Process {
         if self.is_draining || self.is_stopping || !self.is_loaded || !self.store_up {
             return;
         }
-        for fire in self.schedules.take_due(now.wall_ms) {
+        let wall_ms = now.wall_ms.saturating_sub(self.ahead_ms);
+        for fire in self.schedules.take_due(wall_ms, clock::boot_millis()) {
             self.fire(&fire);
         }
         if self.clean_due_ms <= now.mono_ms {
             self.clean_due_ms = now.mono_ms + CLEAN_MS;
-            let keep = i64::try_from(self.jobs.keep_done.as_millis()).unwrap_or(i64::MAX);
-            let before_ms = now.wall_ms.saturating_sub(keep);
-            self.store.ask(Operation::Clean { before_ms });
+            let before = |keep: Duration| {
+                let keep = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
+                now.wall_ms.saturating_sub(keep)
+            };
+            self.store.ask(Operation::Clean {
+                before_ms: before(self.jobs.keep_done),
+                failed_before_ms: before(self.jobs.keep_failed),
+            });
         }
     }
 
@@ -467,9 +484,9 @@ impl Process {
                 Heard::Line(line) if client.rights == Rights::Stranger => self.hear_stranger(token, &line),
                 Heard::Line(line) => {
                     let rights = client.rights;
-                    let wanted = commands::word(&line).and_then(|command| {
-                        client.note(&command.command, clock::now().as_nanos() / 1_000_000);
-                        commands::read_as(&command, &line, rights, &self.jobs)
+                    let wanted = RequestLine::read(&line).and_then(|line| {
+                        client.note(line.command(), clock::now().as_nanos() / 1_000_000);
+                        commands::wanted(line.request()?, rights, &self.jobs)
                     });
                     match wanted {
                         Ok(wanted) => self.want(token, wanted),

@@ -35,6 +35,7 @@ pub(crate) fn jobs() -> Jobs {
         listen: PathBuf::from("/run/jobs.sock"),
         tcp: None,
         keep_done: second,
+        keep_failed: second,
         max_payload: 100,
         max_result: 100,
         queues: vec![queue("mail", &[33]), queue("other", &[])],

@@ -63,6 +63,7 @@ static PHP_MINIT_FUNCTION(forkyard)
     if (has_worker_functions && register_worker_functions(module_number) != SUCCESS) {
         return FAILURE;
     }
+    watch_verdicts();
     if (has_push_function && zend_register_functions(NULL, push_functions, NULL, MODULE_PERSISTENT) != SUCCESS) {
         return FAILURE;
     }
@@ -93,6 +94,10 @@ static PHP_FUNCTION(fastcgi_finish_request)
     ZEND_PARSE_PARAMETERS_NONE();
     if (!REQUEST() || api->is_finished(REQUEST())) {
         RETURN_FALSE;
+    }
+    if (is_job()) {
+        /* It has no client that waits: what it does from here on is the job still. */
+        RETURN_TRUE;
     }
     php_output_end_all();
     php_header();

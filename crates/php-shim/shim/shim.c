@@ -180,6 +180,7 @@ static const char *ini_text(const char *name)
 #include "likeness.c"
 #include "zygote.c"
 #include "worker_functions.c"
+#include "job.c"
 #include "push.c"
 #include "module.c"
 #include "settings.c"
@@ -448,6 +449,7 @@ static int serve(void)
             body_file = -1;
         }
         add_error_header();
+        tell_late_error();
         api->set_memory(REQUEST(), zend_memory_peak_usage(1));
         api->set_stage(REQUEST(), FORKYARD_STAGE_END);
     } zend_end_try();

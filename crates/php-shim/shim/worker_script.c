@@ -376,6 +376,7 @@ static bool handle(zend_fcall_info *handler, zend_fcall_info_cache *cache)
         return true;
     }
     add_error_header();
+    tell_late_error();
     api->set_memory(REQUEST(), zend_memory_peak_usage(1));
     api->set_stage(REQUEST(), FORKYARD_STAGE_END);
     if (is_in_worker) {
@@ -641,6 +642,7 @@ static int run_worker_script(void)
     zend_try {
         if (is_handling) {
             add_error_header();
+            tell_late_error();
             api->set_memory(REQUEST(), zend_memory_peak_usage(1));
             api->set_stage(REQUEST(), FORKYARD_STAGE_END);
         }

@@ -2,6 +2,10 @@
 //!
 //! Clients speak in lines of JSON. A request is an object with `command`; an answer one with `result`.
 
+mod requests;
+
+pub use requests::*;
+
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,88 +22,6 @@ pub fn query(id: i64, attempt: u32) -> String {
     format!("job={id}&attempt={attempt}")
 }
 
-/// What a client asks for. Which command a line has is looked at first ([`Command`]); the rest depends on it.
-#[derive(Debug, Clone, Deserialize)]
-pub struct Command {
-    /// Its word.
-    pub command: String,
-}
-
-/// `secret`, the first request of a connection over TCP.
-#[derive(Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SecretRequest {
-    pub command: String,
-    pub secret: String,
-}
-
-/// `push`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PushRequest {
-    pub command: String,
-    /// One job,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub job: Option<NewJob>,
-    /// or several, of which all or none are added.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub jobs: Vec<NewJob>,
-}
-
-/// `show`, `wait`; `retry`, `cancel` and `discard`, which may mean all jobs of a queue; `list`; `pause`, `resume`; `run-now`;
-/// `progress`; `queues`, `schedules`, `stats`, `kinds`, `connections`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct JobsRequest {
-    pub command: String,
-    /// A job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub id: Option<i64>,
-    /// A queue.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub queue: Option<String>,
-    /// Jobs in this state.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub state: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tenant: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
-    /// Most jobs of a list.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit: Option<u32>,
-    /// Why a queue is paused.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// A schedule.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub schedule: Option<String>,
-    /// Which start of the job says how far it is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attempt: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub percent: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub text: Option<String>,
-    /// A sequence's name, and how many jobs it is going to have.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub total: Option<u64>,
-}
-
-/// `sequence-add`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SequenceAdd {
-    pub command: String,
-    /// The sequence.
-    pub id: i64,
-    /// How many jobs its source gave before these.
-    pub from: u64,
-    pub jobs: Vec<NewJob>,
-}
-
 /// What a client is answered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "lowercase")]
@@ -113,6 +35,10 @@ pub enum JobsAnswer {
     },
     Jobs {
         jobs: Vec<JobView>,
+    },
+    /// How many jobs are in each state, by its word; those in which none is are not there.
+    Counts {
+        counts: BTreeMap<String, u64>,
     },
     Sequence {
         sequence: Box<SequenceView>,
@@ -450,6 +376,9 @@ pub struct JobView {
     /// What it answered; what is no text is replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
+    /// How many bytes of it were left out: it was longer than `max_result`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result_cut: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -485,6 +414,9 @@ pub struct StepView {
     pub duration_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
+    /// How many bytes of it were left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_cut: Option<u64>,
 }
 
 /// A payload among JSON: any value, which stays as it is written but for blanks; a job that is shown has it as text.

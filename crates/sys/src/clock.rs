@@ -12,6 +12,14 @@ pub fn now() -> Tick {
     }
 }
 
+/// Milliseconds since the machine was started, those in which it slept included.
+pub fn boot_millis() -> u64 {
+    match clock_gettime(ClockId::CLOCK_BOOTTIME) {
+        Ok(time) => time.tv_sec() as u64 * 1_000 + time.tv_nsec() as u64 / 1_000_000,
+        Err(_) => 0,
+    }
+}
+
 /// Now, in seconds since 1970 (UTC).
 pub fn epoch_seconds() -> u64 {
     match clock_gettime(ClockId::CLOCK_REALTIME) {

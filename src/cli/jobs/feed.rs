@@ -6,7 +6,7 @@ use super::shown::{Bar, sequence_bar};
 use super::{Conversation, LOOK, Push, failed, new_job};
 use crate::cli::EXIT_SOFTWARE;
 use crate::cli::control::CommandOutcome;
-use crate::jobs::{JobsAnswer, JobsRequest, NewJob, SequenceAdd, SequenceView};
+use crate::jobs::{JobsAnswer, JobsRequest, NewJob, SequenceAdd, SequenceBegin, SequenceName, SequenceView};
 use clap::Args;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -162,13 +162,11 @@ pub(super) fn feed(
         .get_or_insert_with(|| "text/plain".to_owned());
     let more = &push.source.more;
     let bar = Bar::new(json);
-    let begin = JobsRequest {
-        command: "sequence-begin".to_owned(),
-        queue: Some(push.queue.clone()),
+    let begin = JobsRequest::SequenceBegin(SequenceBegin {
+        queue: push.queue.clone(),
         name: more.sequence.clone(),
         total: more.total.or_else(|| count_lines(&push.source)),
-        ..JobsRequest::default()
-    };
+    });
     let mut view = ask(conversation, &begin)?;
     let mut lines = Lines::open(&push.source)?;
     // What was added by a command before this one.
@@ -194,13 +192,16 @@ pub(super) fn feed(
         while view.waiting >= u64::from(more.ahead) && view.state == "open" {
             bar.show(&sequence_bar(&view));
             std::thread::sleep(LOOK);
-            view = ask(conversation, &about("sequence-show", view.id))?;
+            view = ask(conversation, &show(view.id))?;
         }
         bar.show(&sequence_bar(&view));
     }
     if view.state == "open" {
         lines.end().inspect_err(|_| bar.clear())?;
-        view = ask(conversation, &about("sequence-end", view.id))?;
+        view = ask(
+            conversation,
+            &JobsRequest::SequenceEnd(SequenceName { id: view.id }),
+        )?;
     }
     if push.wait {
         return wait_with(conversation, view, bar, json);
@@ -237,12 +238,11 @@ fn add(
     jobs: Vec<NewJob>,
 ) -> Result<SequenceView, CommandOutcome> {
     let wanted = before.given + jobs.len() as u64;
-    let request = SequenceAdd {
-        command: "sequence-add".to_owned(),
+    let request = JobsRequest::SequenceAdd(SequenceAdd {
         id: before.id,
         from: before.given,
         jobs,
-    };
+    });
     let view = ask(conversation, &request)?;
     if view.state == "open" && view.given != wanted {
         let message = format!(
@@ -254,12 +254,8 @@ fn add(
     Ok(view)
 }
 
-fn about(command: &str, id: i64) -> JobsRequest {
-    JobsRequest {
-        command: command.to_owned(),
-        id: Some(id),
-        ..JobsRequest::default()
-    }
+fn show(id: i64) -> JobsRequest {
+    JobsRequest::SequenceShow(SequenceName { id })
 }
 
 /// Asks for something that may be asked for twice: when the process is gone, the one after it.
@@ -305,7 +301,7 @@ pub(super) fn wait(
     id: i64,
     json: bool,
 ) -> Result<CommandOutcome, CommandOutcome> {
-    let view = ask(conversation, &about("sequence-show", id))?;
+    let view = ask(conversation, &show(id))?;
     wait_with(conversation, view, Bar::new(json), json)
 }
 
@@ -318,7 +314,7 @@ fn wait_with(
     while !view.is_over() {
         bar.show(&sequence_bar(&view));
         std::thread::sleep(LOOK);
-        view = ask(conversation, &about("sequence-show", view.id))?;
+        view = ask(conversation, &show(view.id))?;
     }
     bar.clear();
     let is_well = view.state == "complete" && view.failed + view.cancelled == 0;

@@ -3,6 +3,7 @@
 use crate::cli::output;
 use crate::jobs::{ConnectionView, JobView, KindView, QueueView, SequenceView};
 use crate::sys::accounts;
+use crate::sys::clock;
 use crate::sys::terminal;
 use std::fmt::Write as _;
 
@@ -245,25 +246,55 @@ pub(super) fn details(job: &JobView) -> String {
         "crashes in a row",
         (job.crashes > 0).then(|| job.crashes.to_string()),
     );
-    line("took", job.duration_ms.map(|took| format!("{took} ms")));
+    line("pushed", Some(moment(job.pushed_ms)));
+    line("due", job.run_at_ms.map(moment));
+    line("started", job.started_ms.map(moment));
+    line("ended", job.ended_ms.map(moment));
+    line("took", job.duration_ms.map(took));
     line("status", job.status.clone());
     line("sequence", job.sequence.map(|id| id.to_string()));
     line("last start", job.outcome.clone());
     line("error", job.error.clone());
     line("progress", job.progress.map(|percent| format!("{percent} %")));
     line("payload", job.payload.clone());
-    line("result", job.result.clone());
+    line(
+        "result",
+        job.result.as_ref().map(|result| cut(result, job.result_cut)),
+    );
     line("error stream", job.log.clone());
     for end in &job.ends {
         let error = end.error.as_deref().unwrap_or_default();
-        let _ = writeln!(text, "  start {}: {} {error}", end.attempt, end.outcome);
+        let at = moment(end.ended_ms);
+        let _ = writeln!(text, "  start {}: {at} {} {error}", end.attempt, end.outcome);
     }
     for step in &job.steps {
         let status = step.status.as_deref().unwrap_or("to come");
-        let output = step.output.as_deref().unwrap_or_default();
+        let output = cut(step.output.as_deref().unwrap_or_default(), step.output_cut);
         let _ = writeln!(text, "  step {}: {status} {output}", step.name);
     }
     text
+}
+
+/// A text of which so many bytes were left out.
+fn cut(text: &str, left_out: Option<u64>) -> String {
+    match left_out {
+        Some(bytes) => format!("{text} [{bytes} bytes left out]"),
+        None => text.to_owned(),
+    }
+}
+
+/// A moment by the clock on the wall.
+fn moment(millis: i64) -> String {
+    let seconds = u64::try_from(millis / 1_000).unwrap_or(0);
+    String::from_utf8_lossy(&clock::format_local_time(seconds, "%Y-%m-%d %H:%M:%S")).into_owned()
+}
+
+/// How long something took.
+pub(super) fn took(millis: u64) -> String {
+    match millis {
+        0..10_000 => format!("{millis}ms"),
+        _ => age(i64::try_from(millis).unwrap_or(i64::MAX)),
+    }
 }
 
 /// A time in its greatest unit.

@@ -178,6 +178,7 @@ impl Executor {
             // It is reaped when it has ended.
             Heard::Closed => false,
             Heard::Nonsense(what) => {
+                preloader.is_given_up = true;
                 log::error!(
                     "[pool {}] the preloader (pid {pid}) is killed because it does not keep to the protocol: {what}",
                     self.helpers.preloader_name(&self.pools, pid)

@@ -9,9 +9,9 @@ use super::{Context, Executor, GenerationId, Helpers, PoolId, Pools, Processes, 
 use crate::logs::parse_message;
 use crate::master::event::Event;
 use crate::sys::clock;
+use crate::sys::socket::Progress;
 use crate::worker::{IS_CANDIDATE, IS_UP, restart_reason, slot};
 use mio::Token;
-use nix::errno::Errno;
 
 /// Reads of a accept-notify pipe at once: 16 hold more words than a pipe does.
 const ACCEPT_NOTIFY_READS: usize = 17;
@@ -99,8 +99,8 @@ impl Executor {
         let (mut up, mut mold_candidate) = (Vec::new(), Vec::new());
         let (mut told, mut more) = (false, true);
         for _ in 0..ACCEPT_NOTIFY_READS {
-            match nix::unistd::read(&pipes.accept_notify.0, &mut buffer) {
-                Ok(count) if count > 0 => {
+            match pipes.accept_notify.0.receive(&mut buffer) {
+                Ok(Progress::Done(count)) if count > 0 => {
                     for word in buffer[..count].chunks_exact(4) {
                         let word = u32::from_ne_bytes([word[0], word[1], word[2], word[3]]);
                         let worker = generation.slots.get(&slot(word)).copied();
@@ -122,7 +122,6 @@ impl Executor {
                         }
                     }
                 }
-                Err(Errno::EINTR) => {}
                 Ok(_) | Err(_) => {
                     more = false;
                     break;

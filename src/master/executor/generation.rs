@@ -15,8 +15,9 @@ use crate::runtime::http::Share;
 use crate::scoreboard::layout::header as field;
 use crate::scoreboard::{Board, header};
 use crate::sys::fd::{one_way, set_nonblocking, set_send_buffer, socket_pair};
+use crate::sys::guarded::Guarded;
 use crate::sys::process::{Appender, appended_by_others};
-use crate::sys::{Error, clock, identity, socket};
+use crate::sys::{Error, clock, identity};
 use crate::tick::Tick;
 use crate::worker::{GenerationContext, Settings, needs_entrance};
 use nix::sys::socket::SockType;
@@ -72,7 +73,7 @@ pub(super) struct Resources {
 /// What connects a generation's processes with the master. All of its processes have the same.
 #[derive(Debug)]
 pub(super) struct Pipes {
-    pub(super) accept_notify: (OwnedFd, OwnedFd),
+    pub(super) accept_notify: (Guarded, OwnedFd),
     pub(super) messages: Lines,
     pub(super) messages_in: OwnedFd,
     /// What its workers tell of starts that failed, where they start something.
@@ -85,7 +86,7 @@ pub(super) struct Pipes {
 const ACCEPT_NOTIFY_BYTES: usize = 4 << 20;
 
 /// What workers write to and never wait for.
-fn accept_notify() -> Result<(OwnedFd, OwnedFd), Error> {
+fn accept_notify() -> Result<(Guarded, OwnedFd), Error> {
     let (reader, writer) = one_way()?;
     set_nonblocking(writer.as_fd(), true)?;
     // A word is counted with hundreds of bytes.
@@ -97,10 +98,9 @@ impl Pipes {
     fn open(application: &Application, access: Option<&OwnedFd>) -> Result<Pipes, Error> {
         // A socket pair keeps messages of several workers apart and never blocks them.
         let (messages, messages_in) = socket_pair(SockType::Stream)?;
-        socket::refuse_descriptors(messages.as_fd());
         Ok(Pipes {
             accept_notify: accept_notify()?,
-            messages: Lines::new(messages),
+            messages: Lines::new(Guarded::new(messages)),
             messages_in,
             reports: Reports::new(application)?,
             access: access.map(Handout::new).transpose()?,
@@ -112,7 +112,7 @@ impl Pipes {
         let reports = self.reports.as_ref();
         let reports = reports.map(|reports| (reports.ends().0, Source::Reports(id)));
         [
-            (&self.accept_notify.0, Source::ChildAccept(id)),
+            (&*self.accept_notify.0, Source::ChildAccept(id)),
             (self.messages.pipe(), Source::Messages(id)),
         ]
         .into_iter()
@@ -262,7 +262,9 @@ impl Generation {
         let file = self.for_workers(file).map_err(failed)?;
         if let Some(resources) = &self.resources {
             if let Some(handout) = resources.pipes.as_ref().and_then(|pipes| pipes.access.as_ref()) {
-                handout.replace(&file).map_err(failed)?;
+                let uid = self.settings.identity.as_ref().map(|it| it.uid);
+                let whose = format!("user {}", uid.unwrap_or_else(identity::own_user));
+                handout.replace(&file, &whose).map_err(failed)?;
                 header::add_logs_opened(resources.board.header());
             }
         }
@@ -295,7 +297,7 @@ impl Generation {
         &self,
         listener: &OwnedFd,
         http: Option<&OwnedFd>,
-        queue: &(OwnedFd, OwnedFd),
+        queue: &(Guarded, Guarded),
     ) -> Result<GenerationContext, Error> {
         let pipes = self.connected()?;
         let Some(resources) = &self.resources else {

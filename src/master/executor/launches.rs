@@ -21,6 +21,7 @@ use crate::spawn::event::Token;
 use crate::spawn::plan::{Account, Internal, Kind, Plan};
 use crate::spawn::report::Report;
 use crate::sys::fd::{null, socket_pair};
+use crate::sys::guarded::Guarded;
 use crate::sys::identity::Identity;
 use crate::sys::{Error, clock};
 use crate::tick::Tick;
@@ -183,6 +184,11 @@ impl Executor {
         // Without one the answer is there already.
         let Some(pid) = self.helpers.spawner.pid(token) else {
             return Ok(None);
+        };
+        // A zygote, where no script of a pool runs, sends what its memory is.
+        let channel = match launching.made_from {
+            Some(_) => Guarded::with_descriptors(channel),
+            None => Guarded::new(channel),
         };
         let mut preloader = Preloader::new(pid, channel, Some(token));
         preloader.executable = executable;

@@ -23,6 +23,7 @@ use crate::scoreboard::header;
 use crate::scoreboard::layout::header as word;
 use crate::sys::diag::{self, ListenQueue};
 use crate::sys::fd::{send_with, socket_pair};
+use crate::sys::guarded::Guarded;
 use crate::sys::identity::{self, Identity};
 use crate::sys::{Error, socket, title};
 use crate::tick::Tick;
@@ -53,7 +54,7 @@ pub(super) struct RunningPool {
     /// Where its workers speak HTTP besides.
     pub(super) http: Option<Listener>,
     /// The hand-off queue of kept connections: out, in. Made with the pool's first process.
-    pub(super) queue: Option<(OwnedFd, OwnedFd)>,
+    pub(super) queue: Option<(Guarded, Guarded)>,
     pub(super) watched: bool,
     /// The generation that the core was told of last.
     pub(super) latest: Option<GenerationId>,
@@ -77,7 +78,7 @@ impl RunningPool {
     /// How many connections wait in the pool's sources; `None`: can't be told. To count them means to ask the kernel's list of all
     /// sockets, so it is asked only where one waits. `whether`: it is enough to know that some do, and 1 stands for any number.
     pub(super) fn queued(&self, whether: bool) -> Option<u32> {
-        let waits = |fd: &OwnedFd| socket::wait(fd.as_fd(), socket::Readiness::Readable, Duration::ZERO);
+        let waits = |fd: &Guarded| socket::wait(fd.as_fd(), socket::Readiness::Readable, Duration::ZERO);
         let sockets = self.listener.iter().chain(&self.http).map(|it| &it.socket);
         let all = sockets.chain(self.queue.as_ref().map(|(out, _)| out));
         match all.map(waits).all(|waits| waits.is_ok_and(|waits| !waits)) {
@@ -141,7 +142,9 @@ impl Executor {
         if pool.queue.is_some() {
             return Ok(());
         }
-        let queue = socket_pair(SockType::SeqPacket)?;
+        // Workers send each other connections over it.
+        let (out, into) = socket_pair(SockType::SeqPacket)?;
+        let queue = (Guarded::with_descriptors(out), Guarded::with_descriptors(into));
         if pool.watched {
             self.context.sources.watch(&queue.0, Source::Work(id))?;
         }
@@ -548,6 +551,15 @@ impl Context {
     }
 }
 
+/// Whether a worker has several requests: it answers one whose time is up itself, and goes on with the others.
+pub(super) fn keeps_time(pool: &Pool) -> bool {
+    match &pool.application {
+        Application::Wrapped(wrapped) => wrapped.is_concurrent(),
+        Application::Program(_) | Application::Http(_) => true,
+        Application::Php(_) | Application::Cgi(_) | Application::FastCgi(_) | Application::Rust => false,
+    }
+}
+
 pub(super) fn policy(pool: &Pool) -> Policy {
     let preloader = match &pool.application {
         Application::Php(php) => Some(PreloaderPolicy {
@@ -574,12 +586,17 @@ pub(super) fn policy(pool: &Pool) -> Policy {
         }),
         Application::Cgi(_) | Application::FastCgi(_) | Application::Http(_) | Application::Rust => None,
     };
-    // A worker with several requests answers one whose time is up, and goes on with the others. One that does not is held up.
-    let (by_itself, concurrency) = match &pool.application {
-        Application::Wrapped(wrapped) if wrapped.is_concurrent() => (LOOP_TIMEOUT, wrapped.concurrency),
+    // One that does not answer a request whose time is up is held up.
+    let by_itself = if keeps_time(pool) {
+        LOOP_TIMEOUT
+    } else {
+        Duration::ZERO
+    };
+    let concurrency = match &pool.application {
+        Application::Wrapped(wrapped) if wrapped.is_concurrent() => wrapped.concurrency,
         // As many requests as there can be connections.
-        Application::Program(_) | Application::Http(_) => (LOOP_TIMEOUT, u32::MAX),
-        _ => (Duration::ZERO, 1),
+        Application::Program(_) | Application::Http(_) => u32::MAX,
+        _ => 1,
     };
     Policy {
         pm: pool.pm,

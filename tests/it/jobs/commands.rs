@@ -132,6 +132,11 @@ fn many_jobs_are_pushed_at_once_or_none_of_them() {
 }
 
 #[test]
+fn a_client_that_waits_is_answered_once() {
+    Jobs::start("max_children = 2", "").assert_waits_are_answered_once();
+}
+
+#[test]
 fn jobs_wait_for_their_time_and_for_each_other() {
     let jobs = Jobs::start("max_children = 4", "");
     let later = jobs.push("echo", json!({"in_ms": 300}));

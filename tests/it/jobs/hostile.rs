@@ -1,7 +1,8 @@
 //! What a hostile application can do by jobs: nothing to others.
 
-use super::{Client, Jobs};
+use super::{Client, Jobs, configuration};
 use crate::skip::needs_root;
+use crate::support::daemon::Daemon;
 use crate::support::until;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
@@ -109,8 +110,10 @@ fn a_user_gets_at_no_job_of_a_queue_that_is_not_its_own() {
         json!({"command": "push", "job": {"queue": "mail", "kind": "echo"}}),
         json!({"command": "show", "id": running}),
         json!({"command": "wait", "id": running}),
-        json!({"command": "list"}),
+        json!({"command": "list", "queue": "mail"}),
+        json!({"command": "count", "queue": "mail"}),
         json!({"command": "pause", "queue": "mail"}),
+        json!({"command": "cancel", "state": "running", "queue": "mail"}),
         json!({"command": "sequence-show", "id": sequence}),
         json!({"command": "sequence-add", "id": sequence, "from": 0, "jobs": [{"queue": "mail", "kind": "echo"}]}),
         json!({"command": "sequence-list"}),
@@ -126,6 +129,7 @@ fn a_user_gets_at_no_job_of_a_queue_that_is_not_its_own() {
     // What changes something changes nothing.
     let changes = [
         json!({"command": "cancel", "id": running}),
+        json!({"command": "cancel", "state": "running"}),
         json!({"command": "retry", "id": running}),
         json!({"command": "progress", "id": running, "attempt": 1, "percent": 99}),
         json!({"command": "sequence-cancel", "id": sequence}),
@@ -147,6 +151,79 @@ fn a_user_gets_at_no_job_of_a_queue_that_is_not_its_own() {
     assert_eq!(jobs.wait(running)["state"], "done");
     let waited = answers(&jobs, "games", &requests[2..3]);
     assert_eq!(waited[0]["result"], "error", "{waited:?}");
+}
+
+/// A pool's user looks after the queues that the pool runs, and no other.
+#[test]
+fn an_owner_looks_after_its_own_queues() {
+    if needs_root() {
+        return;
+    }
+    let more = "[pool.other]\nlisten = \"@DIR/other.sock\"\nuser = \"games\"\npm = \"ondemand\"\nmax_children = 1\n\
+                [pool.other.application]\nruntime = \"php\"\nversion = \"@PHP\"\n\
+                [jobs.queue.other]\npool = \"other\"\nscript = \"@DIR/jobs.php\"\n";
+    let more = more.replace("@PHP", env!("FORKYARD_PHP"));
+    // The user that keeps the jobs may do everything.
+    let keeper = |user: &str| format!("user = \"{user}\"\n[jobs.queue.mail]");
+    let daemon = Daemon::start(|dir| {
+        let text = configuration(dir, "", "max_children = 1\n", "", &more);
+        text.replace(&keeper("www-data"), &keeper("nobody"))
+    });
+    let jobs = Jobs { daemon };
+    let later = json!({"in_ms": 600_000});
+    for tenant in ["A", "A", "B"] {
+        jobs.push("echo", json!({"in_ms": 600_000, "tenant": tenant}));
+        jobs.push(
+            "echo",
+            json!({"in_ms": 600_000, "tenant": tenant, "queue": "other"}),
+        );
+    }
+    jobs.push("line", later);
+    let own = |requests: &[Value]| answers(&jobs, "www-data", requests);
+    let seen = own(&[
+        json!({"command": "list"}),
+        json!({"command": "count"}),
+        json!({"command": "count", "tenant": "A", "kind": "echo"}),
+        json!({"command": "queues"}),
+        json!({"command": "stats"}),
+    ]);
+    let list = seen[0]["jobs"].as_array().expect("jobs");
+    assert!(
+        list.len() == 4 && list.iter().all(|job| job["queue"] == "mail"),
+        "{list:?}"
+    );
+    assert_eq!(seen[1]["counts"], json!({"scheduled": 4}));
+    assert_eq!(seen[2]["counts"], json!({"scheduled": 2}));
+    for queues in [&seen[3]["queues"], &seen[4]["queues"]] {
+        assert_eq!(
+            (queues.as_array().map(Vec::len), &queues[0]["name"]),
+            (Some(1), &json!("mail"))
+        );
+    }
+    // Those of one tenant and kind, of its queues; the others stay.
+    let cancel = json!({"command": "cancel", "state": "scheduled", "tenant": "A", "kind": "echo"});
+    assert_eq!(own(&[cancel])[0]["count"], 2);
+    let count = |queue: &str| jobs.ask(&json!({"command": "count", "queue": queue}))["counts"].clone();
+    assert_eq!(count("mail"), json!({"cancelled": 2, "scheduled": 2}));
+    assert_eq!(count("other"), json!({"scheduled": 3}));
+    let retry = json!({"command": "retry", "state": "cancelled", "tenant": "B"});
+    let paused = own(&[
+        json!({"command": "pause", "queue": "mail"}),
+        retry,
+        json!({"command": "pause", "queue": "other"}),
+    ]);
+    assert_eq!(
+        (&paused[0]["result"], &paused[1]["count"], &paused[2]["result"]),
+        (&json!("done"), &json!(0), &json!("error"))
+    );
+    let queues = jobs.ask(&json!({"command": "queues"}));
+    let is_paused = |name: &str| {
+        let queues = queues["queues"].as_array().expect("queues");
+        queues
+            .iter()
+            .any(|queue| queue["name"] == name && queue["paused"] == true)
+    };
+    assert!(is_paused("mail") && !is_paused("other"), "{queues}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod deaths;
 mod exact;
 mod faults;
 mod hostile;
+mod keeping;
 mod outcomes;
 mod postgresql;
 mod progress;
@@ -29,6 +30,7 @@ $job = fn ($name) => $_SERVER["FORKYARD_JOB_$name"] ?? '';
 $line = $job('ID') . ' ' . $job('ATTEMPT') . ' ' . getmypid();
 file_put_contents("$dir/out/starts", "$line\n", FILE_APPEND);
 $body = file_get_contents('php://input');
+$send = function () { while (ob_get_level()) { ob_end_flush(); } flush(); };
 switch ($job('KIND')) {
     case 'echo': echo $body, ' ', $job('QUEUE'), ' ', $job('TENANT'); break;
     case 'line': file_put_contents("$dir/out/lines", "$body\n", FILE_APPEND); break;
@@ -38,6 +40,20 @@ switch ($job('KIND')) {
     case 'crash-once': if ($job('ATTEMPT') == 1) { exec('kill -9 ' . getmypid()); sleep(60); } break;
     case 'snooze': if ($job('ATTEMPT') == 1) { header('Forkyard-Job: snooze=10ms'); } break;
     case 'unwanted': http_response_code(409); break;
+    case 'header': header('Forkyard-Job: ' . base64_decode(json_decode($body))); break;
+    case 'late': echo 'begun'; $send(); header('Forkyard-Job: ' . json_decode($body)); break;
+    case 'late-status': echo 'begun'; $send(); @http_response_code(500); break;
+    case 'late-error': echo 'begun'; $send(); throw new Exception('it broke');
+    case 'again': if ($job('ATTEMPT') == 1) { header('Forkyard-Job: again=10ms'); echo 'the next'; } else { echo "given $body"; } break;
+    case 'again-long': header('Forkyard-Job: again=10ms'); echo str_repeat('x', 300000); break;
+    case 'cron':
+        echo 'begun';
+        fastcgi_finish_request();
+        file_put_contents("$dir/out/answered", '');
+        while (!file_exists("$dir/out/cron")) { clearstatcache(); usleep(10000); }
+        header('Forkyard-Job: ' . json_decode($body));
+        echo ' and done';
+        break;
     case 'long': while (true) { sleep(60); } break;
     case 'gate':
         while (!file_exists("$dir/out/" . json_decode($body))) { clearstatcache(); usleep(10000); }
@@ -103,6 +119,19 @@ impl Client {
             .unwrap_or_else(|| panic!("no answer to {request}"))
     }
 
+    /// Asks, and does not wait for the answer.
+    pub fn say(&mut self, request: &Value) {
+        let said = self.stream.get_mut().write_all(format!("{request}\n").as_bytes());
+        said.unwrap_or_else(|error| panic!("{request}: {error}"));
+    }
+
+    /// The next answer.
+    pub fn hear(&mut self) -> Value {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).expect("an answer");
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}"))
+    }
+
     fn try_ask(&mut self, request: &Value) -> Option<Value> {
         self.stream
             .get_mut()
@@ -126,6 +155,12 @@ impl Jobs {
 
     pub fn dir(&self) -> PathBuf {
         self.daemon.dir.clone()
+    }
+
+    /// Another daemon in the directory of one that has ended.
+    pub fn again(&self) -> Jobs {
+        let daemon = Daemon::start_in(&self.daemon.dir);
+        Jobs { daemon }
     }
 
     /// Asks over a connection of its own, and again if the process was just replaced.
@@ -168,6 +203,42 @@ impl Jobs {
                 .find(|(job, start, _)| (*job, *start) == (id, attempt));
             found.map(|(.., pid)| *pid)
         })
+    }
+
+    /// Clients wait for a job while many others end it: each of them is answered once, and what it asks next is answered next.
+    pub fn assert_waits_are_answered_once(&self) {
+        let queues = json!({"command": "queues"});
+        let mut clients: Vec<Client> = (0..24).map(|_| Client::connect(&self.daemon.dir)).collect();
+        for _ in 0..5 {
+            let id = self.push("echo", json!({"in_ms": 600_000}));
+            let (waits, ends) = clients.split_at_mut(4);
+            for client in &mut *waits {
+                client.say(&json!({"command": "wait", "id": id}));
+            }
+            for client in &mut *ends {
+                client.say(&json!({"command": "cancel", "id": id}));
+            }
+            for client in ends {
+                assert_eq!(client.hear()["result"], "changed");
+            }
+            for client in waits {
+                assert_eq!(client.hear()["job"]["state"], "cancelled");
+                assert_eq!(client.ask(&queues)["result"], "queues");
+            }
+        }
+        // The job ends by itself while it is asked for.
+        let [client, ..] = clients.as_mut_slice() else {
+            panic!("no clients");
+        };
+        for _ in 0..100 {
+            let job = json!({"queue": "mail", "kind": "echo"});
+            let pushed = client.ask(&json!({"command": "push", "job": job}));
+            let id = pushed["jobs"][0]["id"]
+                .as_i64()
+                .unwrap_or_else(|| panic!("{pushed}"));
+            let job = client.ask(&json!({"command": "wait", "id": id}));
+            assert_eq!(job["job"]["id"], id, "{job}");
+        }
     }
 
     /// The starts that scripts have written down: id, attempt, process.

@@ -33,6 +33,74 @@ fn a_job_ends_as_its_answer_says() {
     assert!(jobs.starts().iter().all(|(job, ..)| *job != id));
 }
 
+/// What a job says of itself is heeded in whatever bytes it is said, and what it says too late is no good end.
+#[test]
+fn a_verdict_is_read_whatever_its_bytes_and_one_that_is_late_is_a_failure() {
+    let jobs = Jobs::start("max_children = 4", "attempts = 3\n");
+    let once = |kind: &str, payload: &str| jobs.done(kind, json!({"payload": payload, "attempts": 1}));
+    // fail=café, in Latin-1; and for good, although two tries are left.
+    let latin = once("header", "ZmFpbD1jYWbp");
+    assert_eq!(ended(&latin), ("failed", 1, "caf\u{fffd}"));
+    let dead = jobs.done("header", json!({"payload": "ZGVhZD1ubyBzdWNoIHVzZXI="}));
+    assert_eq!(ended(&dead), ("failed", 1, "no such user"));
+    assert_eq!(
+        (&dead["outcome"], &dead["failures"]),
+        (&json!("failed"), &json!(1))
+    );
+    let late = " came after a part of the answer was sent";
+    for (kind, payload, said) in [
+        ("late", "snooze=2s", "\"Forkyard-Job: snooze=2s\""),
+        ("late", "ok", "\"Forkyard-Job: ok\""),
+        ("late-status", "", "status 500"),
+        ("late-error", "", "a fatal error"),
+    ] {
+        let job = once(kind, payload);
+        assert_eq!(
+            ended(&job),
+            ("failed", 1, format!("{said}{late}").as_str()),
+            "{job}"
+        );
+    }
+    // Another try, with another payload; one that is too long is told.
+    let again = jobs.done("again", json!({"payload": "the first"}));
+    assert_eq!(
+        (ended(&again), &again["result"]),
+        (("done", 2, ""), &json!("given the next"))
+    );
+    assert_eq!(
+        (&again["failures"], &again["ends"][0]["outcome"]),
+        (&json!(0), &json!("snoozed"))
+    );
+    let long = once("again-long", "");
+    assert_eq!(ended(&long).2, "its next payload has more than 262144 bytes");
+}
+
+/// As wp-cron.php does: it ends its answer first, and then does its work.
+#[test]
+fn a_job_that_has_ended_its_answer_goes_on() {
+    let jobs = Jobs::start("max_children = 2", "attempts = 1\n");
+    let job = |verdict: &str| {
+        let id = jobs.push("cron", json!({"payload": verdict}));
+        until("the end of its answer", || {
+            jobs.dir().join("out/answered").exists().then_some(())
+        });
+        assert_eq!(jobs.show(id)["state"], "running");
+        jobs.open("cron");
+        let job = jobs.wait(id);
+        for name in ["cron", "answered"] {
+            std::fs::remove_file(jobs.dir().join("out").join(name)).expect("a file");
+        }
+        job
+    };
+    let done = job("warning");
+    assert_eq!(
+        (ended(&done), &done["status"]),
+        (("done", 1, ""), &json!("warning"))
+    );
+    assert_eq!(done["result"], "begun and done");
+    assert_eq!(ended(&job("fail=no")), ("failed", 1, "no"));
+}
+
 #[test]
 fn a_crash_is_no_failure_and_the_second_in_a_row_quarantines() {
     let jobs = Jobs::start_with("control = \"@DIR/control.sock\"\n", "max_children = 2", "", "");
@@ -141,4 +209,72 @@ fn steps_come_in_order_and_what_is_done_is_not_repeated() {
         [row("a", "ok", "a"), row("b", "error", "b"), row("c", "", "")]
     );
     assert_eq!((ended(&stopped).0, &stopped["status"]), ("done", &json!("error")));
+}
+
+#[test]
+fn why_a_job_failed_is_its_exception_and_a_result_that_is_cut_says_so() {
+    let jobs = Jobs::start_with("", "max_children = 1", "attempts = 1\n", "");
+    jobs.daemon.write(
+        "jobs.php",
+        "<?php if ($_SERVER['FORKYARD_JOB_KIND'] == 'cut') { echo str_repeat('x', 200000); exit; }
+         throw new DomainException(\"no route\\nto the host\");",
+    );
+    let failed = jobs.done("throw", json!({}));
+    let why = "DomainException: no route (status 500)";
+    assert_eq!(ended(&failed), ("failed", 1, why));
+    let cut = jobs.done("cut", json!({}));
+    assert_eq!(cut["result"].as_str().map(str::len), Some(65_536));
+    assert_eq!(cut["result_cut"], 200_000 - 65_536);
+    let shown = |arguments: &[&str]| {
+        let output = forkyard(arguments, &jobs.dir()).output().expect("forkyard");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let id = |job: &Value| job["id"].to_string();
+    assert!(shown(&["jobs", "list"]).contains(why));
+    assert!(shown(&["jobs", "show", &id(&cut)]).contains(" [134464 bytes left out]"));
+    let shown_failed = shown(&["jobs", "show", &id(&failed)]);
+    for name in ["pushed: 20", "started: 20", "ended: 20", "took: "] {
+        assert!(shown_failed.contains(name), "{name}: {shown_failed}");
+    }
+    // Whatever has ended is run again, or forgotten, by hand.
+    assert_eq!(shown(&["jobs", "retry", &id(&cut)]), "1 changed\n");
+    let again = jobs.wait(cut["id"].as_i64().expect("a number"));
+    assert_eq!((&again["state"], &again["attempt"]), (&json!("done"), &json!(2)));
+    assert_eq!(
+        shown(&["jobs", "purge", "--state", "failed", "--queue", "mail"]),
+        "1 changed\n"
+    );
+    assert_eq!(shown(&["jobs", "purge", &id(&cut)]), "1 changed\n");
+    assert_eq!(jobs.ask(&json!({"command": "list"}))["jobs"], json!([]));
+}
+
+#[test]
+fn many_failures_are_few_lines_of_the_log() {
+    let mut jobs = Jobs::start("max_children = 4", "attempts = 1\n");
+    let job = json!({"queue": "mail", "kind": "fail"});
+    jobs.ask(&json!({"command": "push", "jobs": vec![job; 200]}));
+    until("all have failed", || {
+        let queues = jobs.ask(&json!({"command": "queues"}));
+        (queues["queues"][0]["failed"] == 200).then_some(())
+    });
+    jobs.daemon.signal(nix::sys::signal::Signal::SIGTERM);
+    assert!(jobs.daemon.wait().success());
+    let log = jobs.daemon.log();
+    assert_eq!(log.matches("has failed at start 1").count(), 6, "{log}");
+    assert!(
+        log.contains("195 more jobs of queue mail have failed within a minute, the last one so: job "),
+        "{log}"
+    );
+}
+
+#[test]
+fn a_warning_of_a_step_is_not_hidden_by_a_later_start() {
+    let jobs = Jobs::start("max_children = 1", "");
+    let payload = json!({"a": "warning", "flaky": "ok"});
+    let done = jobs.done("steps", json!({"steps": ["a", "flaky"], "payload": payload}));
+    assert_eq!(
+        (&done["attempt"], &done["status"]),
+        (&json!(2), &json!("warning")),
+        "{done}"
+    );
 }

@@ -183,6 +183,13 @@ fn two_daemons_on_postgresql_do_each_job_once_although_their_connections_are_cut
     assert_eq!((&done["state"], &done["attempt"]), (&json!("done"), &json!(2)));
 }
 
+/// Here it is looked for the end of a job in more than one way.
+#[test]
+fn a_client_that_waits_for_a_job_on_postgresql_is_answered_once() {
+    let server = Server::start();
+    server.daemon().assert_waits_are_answered_once();
+}
+
 #[test]
 fn a_store_over_the_network_is_encrypted_and_one_that_is_not_trusted_is_told_of() {
     let files = directory();

@@ -15,6 +15,7 @@ $own = $job('QUEUE');
 switch ($job('KIND')) {
     case 'echo': echo "$body {$job('ATTEMPT')} $own {$_SERVER['REQUEST_URI']}"; break;
     case 'fail': error_log('said'); http_response_code(500); break;
+    case 'after': echo 'answered'; fastcgi_finish_request(); exec('kill -9 ' . getmypid()); sleep(60); break;
     case 'push': echo forkyard_push($own, 'echo', ['ü' => 1], ['key' => 'k']), ' ', forkyard_push($own, 'echo', null, ['key' => 'k']); break;
     case 'push-other': case 'push-wrong':
         try {
@@ -30,11 +31,20 @@ job=$FORKYARD_JOB_KIND
 case "$job" in
 echo) printf 'Content-Type: text/plain\n\n%s %s %s %s' "$(cat)" "$FORKYARD_JOB_ATTEMPT" "$FORKYARD_JOB_QUEUE" "$REQUEST_URI" ;;
 fail) echo said >&2; exit 3 ;;
+after) printf 'Content-Type: text/plain\n\nanswered'; exec >&- 2>&-; exit 3 ;;
 esac
 "#;
 
 const WSGI: &str = r#"
+import os
 import forkyard
+
+class After:
+    def __iter__(self):
+        return iter([b"answered"])
+
+    def close(self):
+        os.kill(os.getpid(), 9)
 
 def application(environ, start_response):
     body = environ["wsgi.input"].read().decode()
@@ -45,6 +55,9 @@ def application(environ, start_response):
     elif job("KIND") == "fail":
         environ["wsgi.errors"].write("said")
         status = "500 Internal Server Error"
+    elif job("KIND") == "after":
+        start_response(status, [("Content-Type", "text/plain")])
+        return After()
     elif job("KIND") == "push":
         text = "%d %d" % (forkyard.jobs.push(own, "echo", {"ü": 1}, key="k"), forkyard.jobs.push(own, "echo", key="k"))
     else:
@@ -67,6 +80,8 @@ run(lambda do |env|
   when "fail"
     env["rack.errors"].write("said")
     status = 500
+  when "after"
+    env["rack.response_finished"] << ->(*) { Process.kill(:KILL, Process.pid) }
   when "push"
     text = [{ "ü" => 1 }, nil].map { |payload| Forkyard::Jobs.push(own, "echo", payload, key: "k") }.join(" ")
   else
@@ -193,14 +208,28 @@ fn every_runtime_runs_jobs_and_those_with_a_library_push_them() {
                 assert_eq!(other["key"], "k", "{what}");
             }
             "push-other" if is_root() => {
-                assert!(
-                    text("result").contains("may not push into queue \"other\""),
-                    "{what}"
-                );
+                assert!(text("result").contains("may not use queue \"other\""), "{what}");
             }
             "push-other" => {}
             _ => assert!(text("result").contains("unknown field `prio`"), "{what}"),
         }
+    }
+    // What dies after its answer has not done its job: it ends with the request, and not with the answer.
+    for (name, ..) in rows.iter().filter(|(name, ..)| *name != "fastcgi") {
+        let job = jobs.wait(push(name, "after"));
+        let (state, outcome, error) = match *name {
+            "cgi" => ("failed", "failed", "exit code 3"),
+            _ => ("quarantined", "crashed", "signal 9"),
+        };
+        assert_eq!(
+            (&job["state"], &job["outcome"]),
+            (&json!(state), &json!(outcome)),
+            "{name}: {job}"
+        );
+        assert!(
+            job["error"].as_str().is_some_and(|why| why.contains(error)),
+            "{name}: {job}"
+        );
     }
 }
 

@@ -1,7 +1,7 @@
 //! The TCP socket, at which the kernel does not say who asks: who has not told the secret gets nothing.
 
 use super::{Jobs, configuration};
-use crate::support::daemon::{Daemon, forkyard};
+use crate::support::daemon::{Daemon, directory, forkyard};
 use crate::support::nginx::free_port;
 use crate::support::{PATIENCE, process, until};
 use nix::sys::signal::Signal;
@@ -75,6 +75,37 @@ fn write_secret(dir: &Path, secret: &str, mode: u32) -> PathBuf {
     fs::write(&path, format!("{secret}\n")).expect("a secret");
     fs::set_permissions(&path, Permissions::from_mode(mode)).expect("a mode");
     path
+}
+
+#[test]
+fn a_secret_that_the_daemon_would_refuse_is_refused_by_a_check() {
+    let dir = directory();
+    let check = || {
+        let output = forkyard(&["check"], dir.path()).output().expect("forkyard");
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stdout).into_owned(),
+        )
+    };
+    fs::write(dir.path().join("forkyard.toml"), text(dir.path(), address())).expect("a configuration");
+    assert_eq!(check().0, Some(0), "{}", check().1);
+    for (secret, mode, says) in [
+        (
+            SECRET,
+            0o644,
+            "is no secret: it has to be a file of root or of this user",
+        ),
+        (
+            "short",
+            0o600,
+            "has no secret: it has to be one word of 16 to 255",
+        ),
+    ] {
+        write_secret(dir.path(), secret, mode);
+        let (code, said) = check();
+        assert_eq!(code, Some(78), "{said}");
+        assert!(said.contains(says) && said.contains("secret_file"), "{said}");
+    }
 }
 
 fn text(dir: &Path, address: SocketAddr) -> String {

@@ -16,10 +16,10 @@ use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
 
 /// How long a command of root's may take while a tenant holds something. A loaded machine is slow, too.
-const SOON: Duration = Duration::from_secs(20);
+pub(super) const SOON: Duration = Duration::from_secs(20);
 
 /// The tenant's user: games.
-const GAMES: u32 = 5;
+pub(super) const GAMES: u32 = 5;
 
 /// A file system that answers until it is stopped.
 struct Fuse {

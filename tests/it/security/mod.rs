@@ -17,6 +17,7 @@ mod opened;
 mod parameters;
 mod ports;
 mod requests;
+mod sent;
 mod sessions;
 mod smuggling;
 mod sockets;

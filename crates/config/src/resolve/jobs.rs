@@ -16,7 +16,7 @@ use crate::draft::{JobQueueDraft, JobScheduleDraft, JobsDraft, JobsText, PoolTex
 use crate::error::{Kind, Location};
 use crate::flat_keys::{Field, FlatKeys, Written};
 use crate::jobs::{
-    Backoff, Durability, JOBS_USER, JOBS_VARIABLE, Jobs, Missed, Overlap, Queue, Rate, Schedule,
+    Backoff, Durability, JOBS_USER, JOBS_VARIABLE, Jobs, Missed, Overlap, Queue, Rate, Schedule, keep_failed,
 };
 use crate::known::{self, Section};
 use crate::model::{Address, Pool};
@@ -189,6 +189,7 @@ pub(super) fn resolve(
         listen,
         tcp,
         keep_done: time(&draft.keep_done, DEFAULT_KEEP, report),
+        keep_failed: time(&draft.keep_failed, keep_failed(), report),
         max_payload,
         max_result: size(&draft.max_result, DEFAULT_RESULT, report),
         queues,

@@ -23,7 +23,9 @@ pub(super) const ROWS: &[Setting] = &[
         "a file with the secret of `listen_tcp`, 16 to 255 characters without blanks; it belongs to root or the daemon's user, and no other user may read it")
         .sample(Off(r#""/etc/forkyard/jobs.secret""#)),
     key(Jobs, "keep_done", "duration, not 0", r#"`"24h"`"#,
-        "jobs that are done or were cancelled are forgotten after this time; those that failed stay"),
+        "jobs that are done, were cancelled or were discarded are forgotten after this time"),
+    key(Jobs, "keep_failed", "duration, not 0", r#"`"30d"`"#,
+        "jobs that failed or are quarantined are forgotten after this time"),
     key(Jobs, "max_payload", "size, 1 to 16M", r#"`"256K"`"#,
         "longest payload of a job"),
     key(Jobs, "max_result", "size, 1 to 16M", r#"`"64K"`"#,

@@ -1,10 +1,10 @@
 //! What clients ask for about sequences.
 
-use super::{For, LONGEST_NAME, Wanted, checked, may_use, own_queues};
+use super::{For, LONGEST_NAME, Wanted, checked, may_use, not_own, own_queues};
 use crate::client::Rights;
 use crate::store::{Operation, SequenceOperation};
 use forkyard_config::Jobs;
-use forkyard_protocol::jobs::{JobsRequest, SequenceAdd};
+use forkyard_protocol::jobs::{SequenceAdd, SequenceBegin};
 
 /// Sequences of a list, unless it is said otherwise.
 const LISTED: u32 = 100;
@@ -23,45 +23,39 @@ pub(super) fn add(request: SequenceAdd, rights: Rights, jobs: &Jobs) -> Result<W
     }))
 }
 
-/// What a request wants of a sequence; `None`: it is about something else.
-pub(super) fn read(request: &JobsRequest, rights: Rights, jobs: &Jobs) -> Option<Result<Wanted, String>> {
-    let word = request.command.strip_prefix("sequence-")?;
+pub(super) fn end(id: i64, rights: Rights, jobs: &Jobs) -> Wanted {
     let queues = own_queues(rights, jobs);
-    let id = || {
-        request
-            .id
-            .ok_or_else(|| "id is missing: the number of a sequence".to_owned())
-    };
-    Some(match word {
-        "begin" => begin(request, rights, jobs),
-        "end" => id().map(|id| wanted(SequenceOperation::End { id, queues })),
-        "show" => id().map(|id| wanted(SequenceOperation::Show { id, queues })),
-        "cancel" => id().map(|id| wanted(SequenceOperation::Cancel { id, queues })),
-        "list" if rights == Rights::All => {
-            let limit = request.limit.unwrap_or(LISTED);
-            Ok(wanted(SequenceOperation::List { limit }))
-        }
-        "list" => Err("only root and the user that keeps the jobs may do this".to_owned()),
-        _ => return None,
-    })
+    wanted(SequenceOperation::End { id, queues })
 }
 
-fn begin(request: &JobsRequest, rights: Rights, jobs: &Jobs) -> Result<Wanted, String> {
-    let queue = (request.queue.clone()).ok_or("queue is missing: where its jobs wait")?;
+pub(super) fn show(id: i64, rights: Rights, jobs: &Jobs) -> Wanted {
+    let queues = own_queues(rights, jobs);
+    wanted(SequenceOperation::Show { id, queues })
+}
+
+pub(super) fn cancel(id: i64, rights: Rights, jobs: &Jobs) -> Wanted {
+    let queues = own_queues(rights, jobs);
+    wanted(SequenceOperation::Cancel { id, queues })
+}
+
+pub(super) fn list(limit: Option<u32>) -> Wanted {
+    let limit = limit.unwrap_or(LISTED);
+    wanted(SequenceOperation::List { limit })
+}
+
+pub(super) fn begin(request: SequenceBegin, rights: Rights, jobs: &Jobs) -> Result<Wanted, String> {
+    let SequenceBegin { queue, name, total } = request;
     if jobs.queues.iter().all(|known| known.name != queue) {
         return Err(format!("there is no queue \"{queue}\""));
     }
     if !may_use(rights, jobs, &queue) {
-        return Err(format!(
-            "this user may not push into queue \"{queue}\": push_users of the queue can name it"
-        ));
+        return Err(not_own(&queue));
     }
     let is_plain =
         |name: &String| !name.is_empty() && name.len() <= LONGEST_NAME && !name.chars().any(char::is_control);
-    if !request.name.as_ref().is_none_or(is_plain) {
+    if !name.as_ref().is_none_or(is_plain) {
         return Err(format!("name has 1 to {LONGEST_NAME} bytes that can be seen"));
     }
-    let (name, total) = (request.name.clone(), request.total);
     Ok(wanted(SequenceOperation::Begin { queue, name, total }))
 }
 
@@ -87,7 +81,7 @@ mod tests {
         assert!(
             read(&begin("other"), Rights::Own(33))
                 .expect_err("refused")
-                .contains("may not push")
+                .contains("may not use")
         );
         assert!(
             read(&begin("nosuch"), Rights::All)
@@ -98,7 +92,7 @@ mod tests {
         assert!(
             read(add, Rights::Own(33))
                 .expect_err("refused")
-                .contains("may not push")
+                .contains("may not use")
         );
         let show = read(r#"{"command":"sequence-show","id":1}"#, Rights::Own(33));
         let queues = Some(vec!["mail".to_owned()]);
@@ -110,12 +104,12 @@ mod tests {
     #[test]
     fn what_is_missing_is_said() {
         for (line, word) in [
-            (r#"{"command":"sequence-begin"}"#, "queue is missing"),
+            (r#"{"command":"sequence-begin"}"#, "missing field `queue`"),
             (
                 r#"{"command":"sequence-begin","queue":"mail","name":""}"#,
                 "name has 1",
             ),
-            (r#"{"command":"sequence-end"}"#, "id is missing"),
+            (r#"{"command":"sequence-end"}"#, "missing field `id`"),
             (
                 r#"{"command":"sequence-add","id":1,"from":0,"jobs":[]}"#,
                 "job is missing",

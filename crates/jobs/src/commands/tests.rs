@@ -49,9 +49,10 @@ fn what_is_wrong_is_told() {
         (r#"{"command":"fly"}"#.to_owned(), "no command \"fly\""),
         (r#"{"command":"retry"}"#.to_owned(), "name a job by id"),
         (
-            r#"{"command":"retry","state":"done"}"#.to_owned(),
+            r#"{"command":"retry","state":"running"}"#.to_owned(),
             "failed, quarantined",
         ),
+        (r#"{"command":"show"}"#.to_owned(), "id is missing"),
         (
             r#"{"command":"list","state":"lost"}"#.to_owned(),
             "no state \"lost\"",
@@ -73,14 +74,22 @@ fn users_have_their_own_queues_alone() {
             .contains("push_users")
     );
     for line in [
-        r#"{"command":"list"}"#,
-        r#"{"command":"pause","queue":"mail"}"#,
-        r#"{"command":"stats"}"#,
-        r#"{"command":"retry","state":"failed"}"#,
         r#"{"command":"run-now","schedule":"s"}"#,
+        r#"{"command":"schedules"}"#,
+        r#"{"command":"kinds"}"#,
+        r#"{"command":"connections"}"#,
+        r#"{"command":"sequence-list"}"#,
     ] {
         let why = read(line.as_bytes(), Rights::Own(33), &jobs()).expect_err(line);
         assert!(why.contains("only root"), "{line}: {why}");
+        assert!(read(line.as_bytes(), Rights::All, &jobs()).is_ok(), "{line}");
+    }
+    for command in ["list", "count", "pause", "resume"] {
+        let line = format!(r#"{{"command":"{command}","queue":"other"}}"#);
+        let why = read(line.as_bytes(), Rights::Own(33), &jobs()).expect_err(&line);
+        assert!(why.contains("may not use queue"), "{line}: {why}");
+        let own = line.replace("other", "mail");
+        assert!(read(own.as_bytes(), Rights::Own(33), &jobs()).is_ok(), "{own}");
     }
     let cancel = read(br#"{"command":"cancel","id":5}"#, Rights::Own(33), &jobs());
     assert!(matches!(
@@ -88,4 +97,75 @@ fn users_have_their_own_queues_alone() {
         Ok(Wanted::Store(Operation::Cancel(Selection::One(5, Some(queues))), For::Change)) if queues == ["mail"]
     ));
     assert!(may_use(Rights::Own(33), &jobs(), "mail") && !may_use(Rights::Own(34), &jobs(), "mail"));
+}
+
+/// What `retry`, `cancel` and `discard` mean for each combination of their fields, of root and of a user of `mail`.
+#[test]
+fn every_combination_of_what_selects_jobs_is_defined() {
+    let values = [
+        ("id", "5"),
+        ("state", "\"S\""),
+        ("queue", "\"mail\""),
+        ("tenant", "\"t\""),
+        ("kind", "\"k\""),
+    ];
+    let states = [
+        ("retry", State::Failed),
+        ("cancel", State::Waiting),
+        ("discard", State::Quarantined),
+    ];
+    for (command, state) in states {
+        for bits in 0..1_u32 << values.len() {
+            for rights in [Rights::All, Rights::Own(33)] {
+                let has = |name: &str| {
+                    let at = values.iter().position(|(known, _)| *known == name);
+                    at.is_some_and(|at| bits & 1 << at != 0)
+                };
+                let mut line = format!(r#"{{"command":"{command}""#);
+                for (name, value) in values.iter().filter(|(name, _)| has(name)) {
+                    line += &format!(r#","{name}":{}"#, value.replace('S', state.name()));
+                }
+                line.push('}');
+                let own = (rights != Rights::All).then(|| vec!["mail".to_owned()]);
+                let expected = match (has("id"), has("state")) {
+                    (true, _) if bits != 1 => Err("id names one job"),
+                    (true, _) => Ok(Selection::One(5, own)),
+                    (false, true) => Ok(Selection::All(Filter {
+                        queues: match has("queue") {
+                            true => Some(vec!["mail".to_owned()]),
+                            false => own,
+                        },
+                        state: Some(state),
+                        tenant: has("tenant").then(|| "t".to_owned()),
+                        kind: has("kind").then(|| "k".to_owned()),
+                        ..Filter::default()
+                    })),
+                    (false, false) => Err("name a job by id, or all of a state"),
+                };
+                let found = match read(line.as_bytes(), rights, &jobs()) {
+                    Ok(Wanted::Store(
+                        Operation::Retry(selection)
+                        | Operation::Cancel(selection)
+                        | Operation::Discard(selection),
+                        For::Change,
+                    )) => Ok(selection),
+                    Ok(other) => panic!("{line}: {other:?}"),
+                    Err(why) => Err(why),
+                };
+                match (found, expected) {
+                    (Err(why), Err(says)) => assert!(why.contains(says), "{line}: {why}"),
+                    (found, expected) => {
+                        assert_eq!(found, expected.map_err(str::to_owned), "{line}");
+                    }
+                }
+            }
+        }
+        let other = format!(
+            r#"{{"command":"{command}","state":"{}","queue":"other"}}"#,
+            state.name()
+        );
+        assert!(read(other.as_bytes(), Rights::All, &jobs()).is_ok());
+        let why = read(other.as_bytes(), Rights::Own(33), &jobs()).expect_err(&other);
+        assert!(why.contains("may not use queue"), "{why}");
+    }
 }

@@ -91,6 +91,8 @@ pub struct Start {
     pub steps: usize,
     /// The first that is not decided.
     pub step: usize,
+    /// The worst result of those before it.
+    pub worst: TaskStatus,
 }
 
 /// The result of a task.
@@ -118,6 +120,8 @@ pub enum Answer {
     Failed,
     /// The connection ended before the answer did.
     Crashed,
+    /// It was not, and no other try would be of use.
+    Dead,
     /// It is not wanted any more.
     Discard,
     /// It asks to be tried after so many milliseconds.
@@ -209,6 +213,8 @@ pub enum Action {
 pub enum End {
     Done(TaskStatus),
     Failed,
+    /// No other try would be of use.
+    Dead,
     TimedOut,
     /// It was too late to start it.
     Expired,

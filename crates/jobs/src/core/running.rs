@@ -57,7 +57,7 @@ impl Scheduler {
             deadline_ms: None,
             steps: start.steps,
             step: start.step,
-            worst: TaskStatus::NotApplicable,
+            worst: start.worst,
             aborted: None,
         };
         let is_late = start.expires_ms.is_some_and(|expires| expires <= now.wall_ms);
@@ -68,7 +68,7 @@ impl Scheduler {
             // The configuration has changed since it was asked for.
             (_, true, _) => self.finish(start.id, End::Returned, now, actions),
             // Its last step was done when the process that had it died.
-            (.., true) => self.finish(start.id, End::Done(TaskStatus::Ok), now, actions),
+            (.., true) => self.finish(start.id, End::Done(start.worst), now, actions),
             _ => self.send(start.id, now, actions),
         }
     }
@@ -124,6 +124,7 @@ impl Scheduler {
             }
             (Answer::Ok(status), _) => End::Done(status),
             (Answer::Discard, _) => End::Discarded,
+            (Answer::Dead, _) => End::Dead,
             (Answer::Snooze(millis), None) => End::Snoozed(millis),
             (Answer::Unreached, None) => End::Returned,
             (Answer::Stopped, None) => End::Stopped,
@@ -134,7 +135,7 @@ impl Scheduler {
                 Some(why),
             ) => end_of(why),
         };
-        let failed_step = matches!(end, End::Failed | End::Crashed | End::TimedOut);
+        let failed_step = matches!(end, End::Failed | End::Dead | End::Crashed | End::TimedOut);
         if let Some(running) = self.running.get(&id).filter(|it| failed_step && it.steps > 0) {
             actions.push(Action::StepDone {
                 id,

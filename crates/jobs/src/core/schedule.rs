@@ -3,8 +3,9 @@
 use forkyard_config::cron::Times;
 use forkyard_config::{Missed, Schedule};
 
-/// One that is later than this was missed: the daemon did not run, or the machine slept.
-const LATE_MS: i64 = 60_000;
+/// One that is later than this was missed: the daemon did not run, or the machine slept. A clock that was set by no more than
+/// this changes nothing.
+pub const LATE_MS: i64 = 60_000;
 /// Jobs pushed for missed times at most.
 const MOST_MISSED: usize = 100;
 /// Missed times that are looked at: a year of every minute.
@@ -17,6 +18,21 @@ pub struct Planned {
     times: Times,
     /// Milliseconds since 1970; `None`: never again.
     pub next_ms: Option<i64>,
+    /// When it was due before the clock was put back: all before that is done, should the clock be put forward again.
+    former_ms: Option<i64>,
+}
+
+/// What is kept of a schedule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// Its name.
+    pub name: String,
+    /// What made its times ([`spec`]).
+    pub spec: String,
+    /// When it is next due; nothing: that was written by a clock that was put back since.
+    pub next_ms: Option<i64>,
+    /// When it was due by such a clock.
+    pub former_ms: Option<i64>,
 }
 
 /// What is due of a schedule.
@@ -34,6 +50,8 @@ pub struct Fire {
 #[derive(Debug, Clone, Default)]
 pub struct Schedules {
     planned: Vec<Planned>,
+    /// What the clock on the wall and the one that is never set said at the last look.
+    seen_ms: Option<(i64, u64)>,
 }
 
 /// What makes a schedule's times: when this changes, what was kept of the old ones means nothing.
@@ -42,35 +60,45 @@ pub fn spec(schedule: &Schedule) -> String {
 }
 
 impl Schedules {
-    /// Those of a configuration. `kept`: the spec that the store has with a schedule's name, and when it is next due.
+    /// Those of a configuration, with what is kept of them.
     ///
     /// One whose expression can't be read any more, because its time zone is gone, is told of in the result.
-    pub fn new(
-        schedules: &[Schedule],
-        kept: impl Fn(&str) -> Option<(String, i64)>,
-        now_ms: i64,
-    ) -> (Schedules, Vec<String>) {
+    pub fn new(schedules: &[Schedule], kept: &[Kept], now_ms: i64) -> (Schedules, Vec<String>) {
         let (mut planned, mut complaints) = (Vec::new(), Vec::new());
         for schedule in schedules {
             match Times::new(&schedule.cron, &schedule.timezone) {
                 Ok(times) => {
-                    let kept = kept(&schedule.name).filter(|(known, _)| *known == spec(schedule));
-                    let next_ms = kept.map_or_else(|| times.after(now_ms), |(_, next)| Some(next));
+                    let is_same = |kept: &&Kept| kept.name == schedule.name && kept.spec == spec(schedule);
+                    let kept = kept.iter().find(is_same);
+                    let next_ms = kept.and_then(|kept| kept.next_ms);
                     planned.push(Planned {
                         schedule: schedule.clone(),
+                        next_ms: next_ms.or_else(|| times.after(now_ms)),
+                        former_ms: kept.and_then(|kept| kept.former_ms),
                         times,
-                        next_ms,
                     });
                 }
                 Err(reason) => complaints.push(format!("schedule {}: {reason}", schedule.name)),
             }
         }
-        (Schedules { planned }, complaints)
+        let seen_ms = None;
+        (Schedules { planned, seen_ms }, complaints)
     }
 
     /// When the first is due.
     pub fn next_deadline(&self) -> Option<i64> {
         self.planned.iter().filter_map(|planned| planned.next_ms).min()
+    }
+
+    /// What is kept of them when the configuration changes.
+    pub fn kept(&self) -> Vec<Kept> {
+        let kept = |planned: &Planned| Kept {
+            name: planned.schedule.name.clone(),
+            spec: spec(&planned.schedule),
+            next_ms: planned.next_ms,
+            former_ms: planned.former_ms,
+        };
+        self.planned.iter().map(kept).collect()
     }
 
     /// Each of them.
@@ -83,8 +111,9 @@ impl Schedules {
         self.planned.iter().find(|planned| planned.schedule.name == name)
     }
 
-    /// Takes what is due.
-    pub fn take_due(&mut self, now_ms: i64) -> Vec<Fire> {
+    /// Takes what is due. `steady_ms`: by the clock that is never set, and goes on while the machine sleeps.
+    pub fn take_due(&mut self, now_ms: i64, steady_ms: u64) -> Vec<Fire> {
+        let was_put_forward = self.see_clock(now_ms, steady_ms);
         let mut fires = Vec::new();
         for planned in &mut self.planned {
             let Some(first) = planned.next_ms.filter(|next| *next <= now_ms) else {
@@ -104,13 +133,52 @@ impl Schedules {
                 .filter(|time| *time > now_ms)
                 .or_else(|| planned.times.after(now_ms));
             planned.next_ms = next;
+            // The daemon ran: nothing was missed.
+            let missed = match was_put_forward {
+                true => Missed::Once,
+                false => planned.schedule.missed,
+            };
             fires.push(Fire {
                 name: planned.schedule.name.clone(),
-                times: wanted(planned.schedule.missed, times, now_ms),
+                times: wanted(missed, times, now_ms),
                 next_ms: next,
             });
         }
         fires
+    }
+
+    /// Looks whether the clock on the wall was set since the last look; says whether it was put forward.
+    fn see_clock(&mut self, now_ms: i64, steady_ms: u64) -> bool {
+        let Some((wall_ms, before_ms)) = self.seen_ms.replace((now_ms, steady_ms)) else {
+            return false;
+        };
+        let passed_ms = i64::try_from(steady_ms.saturating_sub(before_ms)).unwrap_or(i64::MAX);
+        // What the clock as it goes now would have said at the last look.
+        let then_ms = now_ms.saturating_sub(passed_ms);
+        if (then_ms - wall_ms).abs() > LATE_MS {
+            self.planned.iter_mut().for_each(|it| it.replan(wall_ms, then_ms));
+        }
+        for planned in &mut self.planned {
+            planned.former_ms.take_if(|former| *former <= now_ms);
+        }
+        then_ms - wall_ms > LATE_MS
+    }
+}
+
+impl Planned {
+    /// The clock was set, from one time to another.
+    fn replan(&mut self, from_ms: i64, to_ms: i64) {
+        let anew = self.times.after(to_ms);
+        // No clock that goes right puts it off for longer.
+        let is_fit = |time: &i64| anew.is_none_or(|anew| *time <= anew);
+        if to_ms < from_ms {
+            if let Some(next) = self.next_ms.filter(|next| !is_fit(next)) {
+                self.former_ms = self.former_ms.max(Some(next));
+                self.next_ms = anew;
+            }
+        } else if let Some(former) = self.former_ms.take_if(|former| is_fit(former)) {
+            self.next_ms = Some(former);
+        }
     }
 }
 
@@ -145,11 +213,19 @@ mod tests {
         }
     }
 
+    fn kept(next_ms: i64) -> Kept {
+        Kept {
+            name: "nightly".into(),
+            spec: "30 2 * * * UTC".into(),
+            next_ms: Some(next_ms),
+            former_ms: None,
+        }
+    }
+
     fn due_at(missed: Missed, now: i64) -> Vec<Fire> {
-        let kept = |_: &str| Some(("30 2 * * * UTC".to_owned(), 150 * MINUTE));
-        let (mut schedules, complaints) = Schedules::new(&[schedule(missed)], kept, now);
+        let (mut schedules, complaints) = Schedules::new(&[schedule(missed)], &[kept(150 * MINUTE)], now);
         assert!(complaints.is_empty());
-        schedules.take_due(now)
+        schedules.take_due(now, 0)
     }
 
     #[test]
@@ -177,9 +253,79 @@ mod tests {
 
     #[test]
     fn a_changed_expression_begins_anew() {
-        let kept = |_: &str| Some(("0 1 * * * UTC".to_owned(), 5));
-        let (mut schedules, _) = Schedules::new(&[schedule(Missed::All)], kept, 10 * DAY);
-        assert!(schedules.take_due(10 * DAY).is_empty());
+        let kept = Kept {
+            spec: "0 1 * * * UTC".into(),
+            ..kept(5)
+        };
+        let (mut schedules, _) = Schedules::new(&[schedule(Missed::All)], &[kept], 10 * DAY);
+        assert!(schedules.take_due(10 * DAY, 0).is_empty());
         assert_eq!(schedules.next_deadline(), Some(150 * MINUTE + 10 * DAY));
+    }
+
+    /// The times that a schedule of every fifth minute runs at while the clocks say these times.
+    fn runs_of(missed: Missed, begun: i64, clocks: &[(i64, u64)]) -> Vec<Vec<i64>> {
+        let every_fifth = Schedule {
+            cron: "*/5 * * * *".into(),
+            ..schedule(missed)
+        };
+        let (mut schedules, _) = Schedules::new(&[every_fifth], &[], begun);
+        let mut look = |(wall, steady): &(i64, u64)| -> Vec<i64> {
+            let fires = schedules.take_due(*wall, *steady);
+            fires.into_iter().flat_map(|fire| fire.times).collect()
+        };
+        clocks.iter().map(&mut look).collect()
+    }
+
+    #[test]
+    fn a_clock_that_is_put_forward_runs_a_schedule_once_and_one_that_is_put_back_does_not_silence_it() {
+        const MIN: u64 = MINUTE as u64;
+        let noon = 720 * MINUTE;
+        for missed in [Missed::Skip, Missed::Once, Missed::All] {
+            let clocks = [
+                (noon + 4 * MINUTE, 0),
+                (noon + 5 * MINUTE, MIN),
+                // Three weeks forward and back. The look comes late: the clock said 12:10 meanwhile.
+                (noon + 20 * DAY + 7 * MINUTE, MIN + 1),
+                (noon + 10 * MINUTE + 30_000, MIN + 60_001),
+                (noon + 15 * MINUTE, 6 * MIN),
+            ];
+            let runs = runs_of(missed, noon, &clocks);
+            let at = |minutes: i64| vec![noon + minutes * MINUTE];
+            let weeks = vec![noon + 20 * DAY + 5 * MINUTE];
+            assert_eq!(runs, [vec![], at(5), weeks, at(10), at(15)], "{missed:?}");
+        }
+    }
+
+    #[test]
+    fn what_ran_before_the_clock_was_put_back_for_a_while_does_not_run_again() {
+        let noon = 10 * DAY + 720 * MINUTE;
+        // A machine that does not know the time at its start: it begins in 1970, and is told then.
+        let clocks = [
+            (noon + MINUTE, 0),
+            (MINUTE, 1),
+            (noon + 2 * MINUTE, 2),
+            (noon + 5 * MINUTE, 180_002),
+        ];
+        let runs = runs_of(Missed::Once, noon, &clocks);
+        assert_eq!(runs, [vec![], vec![], vec![], vec![noon + 5 * MINUTE]]);
+        // The same when it was kept in the store.
+        let former_ms = Some(noon + 150 * MINUTE);
+        let kept = Kept {
+            next_ms: None,
+            former_ms,
+            ..kept(0)
+        };
+        let (mut schedules, _) = Schedules::new(&[schedule(Missed::Once)], &[kept], MINUTE);
+        assert_eq!(schedules.take_due(MINUTE, 0), []);
+        assert_eq!(schedules.next_deadline(), Some(150 * MINUTE));
+        assert_eq!(schedules.take_due(noon + 60 * MINUTE, 1), []);
+        assert_eq!(schedules.next_deadline(), former_ms);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_by_a_moment_runs_nothing_twice() {
+        let clocks = [(5 * MINUTE, 0), (5 * MINUTE - 30_000, 1), (5 * MINUTE, 30_001)];
+        let runs = runs_of(Missed::Once, MINUTE, &clocks);
+        assert_eq!(runs, [vec![5 * MINUTE], vec![], vec![]]);
     }
 }

@@ -224,6 +224,7 @@ impl World {
                 expires_ms: None,
                 steps: 0,
                 step: 0,
+                worst: TaskStatus::NotApplicable,
             }
         });
         self.tell(Event::Claimed { queue, tenant, job });
@@ -242,11 +243,12 @@ impl World {
         let answer = match self.chance.below(100) {
             _ if aborted => Answer::Crashed,
             roll if roll >= self.trouble => Answer::Ok(TaskStatus::Ok),
-            roll => match roll % 6 {
+            roll => match roll % 7 {
                 0 => Answer::Crashed,
                 1 => Answer::Snooze(self.chance.below(3_000)),
                 2 => Answer::Unreached,
                 3 => Answer::Discard,
+                4 => Answer::Dead,
                 _ => Answer::Failed,
             },
         };

@@ -70,6 +70,7 @@ pub(super) fn start(id: JobId) -> Start {
         expires_ms: None,
         steps: 0,
         step: 0,
+        worst: TaskStatus::NotApplicable,
     }
 }
 

@@ -38,6 +38,10 @@ pub fn verdict(
         End::Done(status) => verdict(Outcome::Done, Becomes::Done(status), after),
         End::Failed => failed(Outcome::Failed),
         End::TimedOut => failed(Outcome::TimedOut),
+        End::Dead => {
+            let failures = before.failures.saturating_add(1);
+            verdict(Outcome::Failed, Becomes::Failed, Counters { failures, ..after })
+        }
         End::Expired => verdict(Outcome::Expired, Becomes::Failed, before),
         End::Crashed => {
             let counters = Counters {
@@ -137,6 +141,9 @@ mod tests {
         let last = after(counters, End::TimedOut);
         assert_eq!((last.becomes, last.outcome), (Becomes::Failed, Outcome::TimedOut));
         assert_eq!(last.counters.failures, 3);
+        let dead = after(Counters::default(), End::Dead);
+        assert_eq!((dead.becomes, dead.outcome), (Becomes::Failed, Outcome::Failed));
+        assert_eq!(dead.counters.failures, 1);
         let own = verdict(7, Counters::default(), &LIMITS, Some(1), None, End::Failed, 0);
         assert_eq!(own.becomes, Becomes::Failed);
     }

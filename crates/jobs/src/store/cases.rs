@@ -2,8 +2,8 @@
 //! opens it.
 
 use super::{
-    Becomes, Changes, Claimed, Counters, Filter, Finished, Fired, JobView, NewJob, Operation, Outcome, Reply,
-    Selection, State, Store, TaskStatus, TestDatabase, Verdict,
+    Becomes, Changes, Claimed, Counters, Filter, Finished, Fired, JobView, Kept, NewJob, Operation, Outcome,
+    Reply, Selection, SequenceOperation, State, Store, TaskStatus, TestDatabase, Verdict,
 };
 use std::cell::RefCell;
 
@@ -87,6 +87,13 @@ impl Bench {
     }
 }
 
+pub(super) fn clean(before_ms: i64, failed_before_ms: i64) -> Operation {
+    Operation::Clean {
+        before_ms,
+        failed_before_ms,
+    }
+}
+
 pub(super) fn finished(job: &Claimed, becomes: Becomes) -> Operation {
     Operation::Finish(Box::new(Finished {
         id: job.id,
@@ -97,8 +104,10 @@ pub(super) fn finished(job: &Claimed, becomes: Becomes) -> Operation {
             outcome: Outcome::Done,
         },
         result: b"done".to_vec(),
+        result_cut: 0,
         error: None,
         log: Vec::new(),
+        payload: None,
         duration_ms: 5,
     }))
 }
@@ -239,16 +248,86 @@ fn jobs_are_cancelled_discarded_and_tried_again() {
         [changed(0, vec![]), changed(1, vec![]), changed(0, vec![runs])]
     );
     assert_eq!(changes[&group("")], -1);
-    let (replies, changes, _) = bench.all(vec![Operation::Retry(Selection::All(
-        Some("q".into()),
-        State::Failed,
-    ))]);
+    let own = Filter {
+        queues: Some(vec!["q".into()]),
+        state: Some(State::Failed),
+        ..Filter::default()
+    };
+    let (replies, changes, _) = bench.all(vec![Operation::Retry(Selection::All(own))]);
     assert_eq!((replies, changes[&group("y")]), (vec![changed(1, vec![])], 1));
     assert_eq!(bench.claim("y").expect("again").attempt, 2);
     assert_eq!(bench.state(fails), "running");
     bench.finish(&running, Becomes::Quarantined);
-    bench.one(Operation::Discard(Selection::All(None, State::Quarantined)));
+    bench.one(Operation::Discard(Selection::All(Filter {
+        state: Some(State::Quarantined),
+        ..Filter::default()
+    })));
     assert_eq!(bench.state(runs), "discarded");
+}
+
+/// Each field of a filter names fewer jobs, in what is changed, listed and counted alike.
+#[test]
+fn a_filter_means_jobs_that_are_all_of_what_it_says() {
+    let kinds = |queue: &str, tenant: &str, kind: &str| NewJob {
+        queue: queue.into(),
+        kind: kind.into(),
+        in_ms: Some(60_000),
+        ..job(tenant)
+    };
+    let filter = |queues: Option<&[&str]>, tenant: Option<&str>, kind: Option<&str>| Filter {
+        queues: queues.map(|names| names.iter().map(|name| (*name).to_owned()).collect()),
+        state: Some(State::Scheduled),
+        tenant: tenant.map(str::to_owned),
+        kind: kind.map(str::to_owned),
+        limit: 100,
+    };
+    for (asked, expected) in [
+        (filter(None, None, None), 8),
+        (filter(Some(&[]), None, None), 0),
+        (filter(Some(&["q"]), None, None), 4),
+        (filter(Some(&["q", "r"]), None, None), 8),
+        (filter(None, Some("A"), None), 4),
+        (filter(None, None, Some("k")), 4),
+        (filter(Some(&["q"]), Some("A"), None), 2),
+        (filter(Some(&["q"]), None, Some("k")), 2),
+        (filter(None, Some("A"), Some("k")), 2),
+        (filter(Some(&["r"]), Some("B"), Some("l")), 1),
+        (filter(Some(&["r"]), Some("B"), Some("m")), 0),
+    ] {
+        let bench = bench();
+        for queue in ["q", "r"] {
+            for tenant in ["A", "B"] {
+                for kind in ["k", "l"] {
+                    bench.push(kinds(queue, tenant, kind));
+                }
+            }
+        }
+        let Reply::List(listed) = bench.one(Operation::List(asked.clone())) else {
+            panic!("no list");
+        };
+        assert_eq!(listed.len(), expected, "{asked:?}");
+        let Reply::Count(counted) = bench.one(Operation::Count(asked.clone())) else {
+            panic!("no count");
+        };
+        assert_eq!(counted.values().sum::<u64>(), expected as u64, "{asked:?}");
+        let changed = |operation| match bench.one(operation) {
+            Reply::Changed { count, .. } => count,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(
+            changed(Operation::Cancel(Selection::All(asked.clone()))),
+            expected as u64,
+            "{asked:?}"
+        );
+        let cancelled = Filter {
+            state: Some(State::Cancelled),
+            ..asked
+        };
+        assert_eq!(
+            changed(Operation::Retry(Selection::All(cancelled))),
+            expected as u64
+        );
+    }
 }
 
 #[test]
@@ -266,6 +345,7 @@ fn steps_that_are_decided_are_not_done_again() {
         name: name.into(),
         status,
         output: b"seen".to_vec(),
+        output_cut: 7,
         duration_ms: 3,
     };
     bench.one(step(1, 0, "fetch", TaskStatus::NotApplicable));
@@ -273,6 +353,7 @@ fn steps_that_are_decided_are_not_done_again() {
     bench.finish(&first, Becomes::Again(0));
     let second = bench.claim("").expect("again");
     assert_eq!((second.step, second.steps.len()), (1, 3));
+    assert_eq!(second.worst, TaskStatus::NotApplicable);
     // Late, of the first start.
     bench.one(step(1, 2, "tell", TaskStatus::Ok));
     let view = bench.show(id);
@@ -289,6 +370,58 @@ fn steps_that_are_decided_are_not_done_again() {
             (None, None)
         ]
     );
+    assert_eq!(view.steps[1].output_cut, Some(7));
+    // What a later start makes of the rest hides no remark of the first.
+    bench.one(step(2, 1, "check", TaskStatus::Warning));
+    bench.finish(&second, Becomes::Again(0));
+    let third = bench.claim("").expect("again");
+    assert_eq!((third.step, third.worst), (2, TaskStatus::Warning));
+    // One that is done is done again from the beginning.
+    bench.finish(&third, Becomes::Done(TaskStatus::Warning));
+    bench.one(Operation::Retry(Selection::One(id, None)));
+    let again = bench.claim("").expect("again");
+    assert_eq!(
+        (again.attempt, again.step, again.worst),
+        (4, 0, TaskStatus::NotApplicable)
+    );
+}
+
+#[test]
+fn what_has_ended_can_be_forgotten_at_once_and_what_failed_is_forgotten_after_its_own_time() {
+    let mut bench = bench();
+    let ended = |bench: &Bench, becomes| {
+        let id = bench.push(job(""));
+        let claimed = bench.claim("").expect("a job");
+        bench.finish(&claimed, becomes);
+        id
+    };
+    let is_there = |bench: &Bench, id| bench.one(Operation::Show(id)) != Reply::Show(None);
+    let done = ended(&bench, Becomes::Done(TaskStatus::Ok));
+    let failed = [Becomes::Failed, Becomes::Quarantined].map(|becomes| ended(&bench, becomes));
+    let waits = bench.push(job("w"));
+    let changed = |reply| match reply {
+        Reply::Changed { count, .. } => count,
+        other => panic!("{other:?}"),
+    };
+    let other = Selection::One(done, Some(vec!["other".into()]));
+    assert_eq!(changed(bench.one(Operation::Purge(other))), 0);
+    assert_eq!(
+        changed(bench.one(Operation::Purge(Selection::One(waits, None)))),
+        0
+    );
+    assert_eq!(
+        changed(bench.one(Operation::Purge(Selection::One(done, None)))),
+        1
+    );
+    assert!(is_there(&bench, waits) && !is_there(&bench, done));
+    bench.now += 1;
+    bench.one(clean(bench.now, 1_000_000));
+    assert!(
+        failed.iter().all(|id| is_there(&bench, *id)),
+        "their time is not over"
+    );
+    bench.one(clean(0, bench.now));
+    assert!(failed.iter().all(|id| !is_there(&bench, *id)));
 }
 
 #[test]
@@ -374,6 +507,7 @@ impl Bench {
             expires_ms: None,
             steps: Vec::new(),
             step: 0,
+            worst: TaskStatus::NotApplicable,
             waited_ms: 0,
         }
     }
@@ -387,6 +521,7 @@ fn a_schedule_pushes_and_moves_on_in_one_step() {
             name: "nightly".into(),
             spec: "30 2 * * * UTC".into(),
             jobs: vec![job(""); count],
+            due_ms: None,
             next_ms: Some(next_ms),
             skips_overlap,
         }))
@@ -410,7 +545,54 @@ fn a_schedule_pushes_and_moves_on_in_one_step() {
     let Reply::Loaded { schedules, .. } = bench.one(Operation::Load) else {
         panic!("nothing loaded");
     };
-    assert_eq!(schedules, [("nightly".into(), "30 2 * * * UTC".into(), 11)]);
+    let kept = Kept {
+        name: "nightly".into(),
+        spec: "30 2 * * * UTC".into(),
+        next_ms: Some(11),
+        former_ms: None,
+    };
+    assert_eq!(schedules, [kept]);
+}
+
+#[test]
+fn a_schedule_that_was_put_off_by_a_wrong_clock_is_not() {
+    let mut bench = bench();
+    let fired = |due_ms: i64| {
+        Operation::Fire(Box::new(Fired {
+            name: "often".into(),
+            spec: "*/5 * * * * UTC".into(),
+            jobs: vec![job("")],
+            due_ms: Some(due_ms),
+            next_ms: Some(due_ms + 300_000),
+            skips_overlap: false,
+        }))
+    };
+    let pushed = |reply| match reply {
+        Reply::Fired { pushed, .. } => pushed,
+        other => panic!("{other:?}"),
+    };
+    let kept = |bench: &Bench| match bench.one(Operation::Load) {
+        Reply::Loaded { mut schedules, .. } => schedules.remove(0),
+        other => panic!("{other:?}"),
+    };
+    let year = 365 * 86_400_000;
+    let right = bench.now;
+    bench.now += year;
+    assert_eq!(pushed(bench.one(fired(bench.now))), 1);
+    let next = Some(right + year + 300_000);
+    assert_eq!((kept(&bench).next_ms, kept(&bench).former_ms), (next, None));
+    // The clock is put back.
+    bench.now = right + 300_000;
+    assert_eq!((kept(&bench).next_ms, kept(&bench).former_ms), (None, next));
+    assert_eq!(pushed(bench.one(fired(bench.now))), 1);
+    assert_eq!(
+        pushed(bench.one(fired(bench.now))),
+        0,
+        "another process was first"
+    );
+    // One machine's clock is wrong, and the store's is not.
+    assert_eq!(pushed(bench.one(fired(right + year))), 0);
+    assert_eq!(kept(&bench).next_ms, Some(bench.now + 300_000));
 }
 
 #[test]
@@ -419,11 +601,58 @@ fn what_ended_is_forgotten_after_its_time() {
     let id = bench.push(job(""));
     let claimed = bench.claim("").expect("a job");
     bench.finish(&claimed, Becomes::Done(TaskStatus::Ok));
-    bench.one(Operation::Clean { before_ms: 1_000_000 });
+    bench.one(clean(1_000_000, 0));
     assert_eq!(bench.state(id), "done");
     bench.now += 1;
-    bench.one(Operation::Clean { before_ms: 1_000_001 });
+    bench.one(clean(1_000_001, 0));
     assert_eq!(bench.one(Operation::Show(id)), Reply::Show(None));
+}
+
+#[test]
+fn sequences_of_one_tenant_have_turns_and_so_have_jobs_without_one() {
+    let bench = bench();
+    let sequence = |name: &str, count: usize| {
+        let begin = SequenceOperation::Begin {
+            queue: "q".into(),
+            name: Some(name.into()),
+            total: None,
+        };
+        let Reply::Sequence(view, _) = bench.one(Operation::Sequence(begin)) else {
+            panic!("no sequence");
+        };
+        let one = NewJob {
+            kind: name.into(),
+            ..job("t")
+        };
+        let add = SequenceOperation::Add {
+            id: view.id,
+            queues: None,
+            from: 0,
+            jobs: vec![one; count],
+        };
+        bench.one(Operation::Sequence(add));
+    };
+    sequence("nightly", 5);
+    let first = bench.claim("t").expect("the first");
+    sequence("by-hand", 2);
+    bench.push(job("t"));
+    bench.push(NewJob {
+        priority: Some(1),
+        kind: "urgent".into(),
+        ..job("t")
+    });
+    let order: Vec<String> = std::iter::from_fn(|| bench.claim("t"))
+        .map(|job| job.kind)
+        .collect();
+    assert_eq!(
+        order,
+        [
+            "urgent", "nightly", "by-hand", "k", "nightly", "by-hand", "nightly", "nightly"
+        ]
+    );
+    // One that comes back has a turn, too.
+    bench.finish(&first, Becomes::Again(0));
+    assert_eq!(bench.claim("t").expect("again").id, first.id);
 }
 
 #[test]
@@ -443,6 +672,13 @@ fn counts_and_lists_tell_what_there_is() {
     };
     assert_eq!((counts[0].scheduled, counts[0].failed), (1, 1));
     assert_eq!(counts[0].oldest_waiting_ms, Some(1_000_000));
+    // They are counted as they go from one state to another, and are added up.
+    bench.one(Operation::Retry(Selection::One(failing.id, None)));
+    bench.one(clean(0, 0));
+    let Reply::Counts(counts) = bench.one(Operation::Counts) else {
+        panic!("no counts");
+    };
+    assert_eq!((counts[0].scheduled, counts[0].failed), (1, 0));
     let listed = bench.one(Operation::List(Filter {
         tenant: Some("b".into()),
         state: Some(State::Waiting),

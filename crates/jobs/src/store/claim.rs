@@ -1,9 +1,11 @@
 //! Takes jobs out of their queues, and lets in what is due.
 
 use super::operation::{Claimed, Ending, ForeignJob, Operation, Reply};
+use super::push::is_ahead;
 use super::sql::{Present, Result, Row};
-use super::{State, Work};
-use crate::core::Counters;
+use super::{NO_SEQUENCE, State, Work};
+use crate::core::schedule::Kept;
+use crate::core::{Counters, TaskStatus};
 
 /// Jobs let in at once; the others follow in the next transaction.
 const MOST_PROMOTED: u32 = 1_000;
@@ -25,8 +27,15 @@ impl Work<'_> {
                 name,
                 status,
                 output,
+                output_cut,
                 duration_ms,
-            } => self.step_done(*id, *attempt, (*step, name, *status), output, *duration_ms),
+            } => self.step_done(
+                *id,
+                *attempt,
+                (*step, name, *status),
+                (output, *output_cut),
+                *duration_ms,
+            ),
             Operation::Finish(finished) => self.finish(finished),
             Operation::Progress {
                 id,
@@ -44,16 +53,21 @@ impl Work<'_> {
             Operation::Fire(fired) => self.fire(fired),
             Operation::List(filter) => Ok(Reply::List(self.list(filter)?)),
             Operation::Show(id) => Ok(Reply::Show(self.show(*id)?.map(Box::new))),
+            Operation::Count(filter) => self.count(filter).map(Reply::Count),
             Operation::Counts => Ok(Reply::Counts(self.counts()?)),
             Operation::Retry(selection) => self.retry(selection),
             Operation::Cancel(selection) => self.cancel(selection),
             Operation::Discard(selection) => self.discard(selection),
+            Operation::Purge(selection) => self.purge(selection),
             Operation::Pause {
                 queue,
                 reason,
                 is_paused,
             } => self.pause(queue, reason.as_deref(), *is_paused),
-            Operation::Clean { before_ms } => self.clean(*before_ms),
+            Operation::Clean {
+                before_ms,
+                failed_before_ms,
+            } => self.clean(*before_ms, *failed_before_ms),
             Operation::Foreign => self.foreign(),
             Operation::Forget(owner) => self.forget(owner),
             Operation::Load => self.load(),
@@ -63,19 +77,32 @@ impl Work<'_> {
     fn claim(&mut self, queue: &str, tenant: &str) -> Result<Option<Claimed>> {
         // Compared with "=", the row is looked for once. After IN, PostgreSQL may look for it again for each row of the table, and
         // find the next each time: all would be taken, and all but one lost.
+        let skipping = self.database.skipping_locked();
         let take = format!(
-            "DELETE FROM ready WHERE (queue, tenant, priority, id) = (SELECT queue, tenant, priority, id FROM ready \
-             WHERE queue = ?1 AND tenant = ?2 ORDER BY priority, id LIMIT 1{}) RETURNING id",
-            self.database.skipping_locked()
+            "DELETE FROM ready WHERE (queue, tenant, priority, sequence, id) = (\
+             SELECT queue, tenant, priority, sequence, id FROM (SELECT queue, tenant, priority, sequence, id FROM ready \
+             WHERE queue = ?1 AND tenant = ?2 AND sequence > ?3 \
+             AND priority = (SELECT min(priority) FROM ready WHERE queue = ?1 AND tenant = ?2) \
+             ORDER BY sequence, id LIMIT 1{skipping}) AS next UNION ALL \
+             SELECT queue, tenant, priority, sequence, id FROM (SELECT queue, tenant, priority, sequence, id FROM ready \
+             WHERE queue = ?1 AND tenant = ?2 ORDER BY priority, sequence, id LIMIT 1{skipping}) AS first LIMIT 1) \
+             RETURNING id, sequence"
         );
-        let taken = self
-            .database
-            .first(&take, &[queue.into(), tenant.into()], |row| row.number(0))?;
-        let Some(id) = taken else {
+        let group = (queue.to_owned(), tenant.to_owned());
+        let last = self.turns.get(&group).copied().unwrap_or(NO_SEQUENCE);
+        let values = [queue.into(), tenant.into(), last.into()];
+        let read = |row: &dyn Row| Ok((row.number(0)?, row.number(1)?));
+        let taken = self.database.first(&take, &values, read)?;
+        let Some((id, sequence)) = taken else {
             // Another machine has it: the scheduler is to know how many there are.
             self.is_recounted = true;
             return Ok(None);
         };
+        // Of jobs without a sequence nothing is remembered: they are the first of their turn.
+        match sequence {
+            NO_SEQUENCE => _ = self.turns.remove(&group),
+            _ => _ = self.turns.insert(group, sequence),
+        }
         let now_ms = self.now_ms;
         let claimed = self.database.first(
             "UPDATE job SET state = ?2, attempt = attempt + 1, started_at = ?3, progress = NULL, progress_text = NULL \
@@ -88,12 +115,14 @@ impl Work<'_> {
             return Ok(None);
         };
         if !claimed.steps.is_empty() {
-            let done = self.database.first(
-                "SELECT count(*) FROM step WHERE job = ?1 AND status IS NOT NULL AND status <> 'task_error'",
+            let decided = self.database.all(
+                "SELECT status FROM step WHERE job = ?1 AND status IS NOT NULL AND status <> 'task_error'",
                 &[id.into()],
-                |row| row.number(0),
+                |row| row.word(0),
             )?;
-            claimed.step = usize::try_from(done.unwrap_or_default()).unwrap_or_default();
+            claimed.step = decided.len();
+            let status = |word: String| serde_json::from_value(word.into()).unwrap_or(claimed.worst);
+            claimed.worst = decided.into_iter().map(status).max().unwrap_or(claimed.worst);
         }
         let owner = self.owner;
         self.execute(
@@ -189,6 +218,7 @@ impl Work<'_> {
             owners,
             paused,
             cancelled,
+            ahead_ms: self.ahead_ms,
         })
     }
 
@@ -205,13 +235,26 @@ impl Work<'_> {
         )?;
         self.see_nodes()?;
         let paused = self.paused()?;
+        let now_ms = self.now_ms;
         let schedules = self.database.all(
-            "SELECT name, spec, next_at FROM schedule WHERE next_at IS NOT NULL",
+            "SELECT name, spec, next_at, last_at FROM schedule WHERE next_at IS NOT NULL",
             &[],
-            |row| Ok((row.word(0)?, row.word(1)?, row.number(2)?)),
+            |row| {
+                let (next_ms, is_ahead) = (row.int(2)?, is_ahead(row.int(3)?, now_ms));
+                Ok(Kept {
+                    name: row.word(0)?,
+                    spec: row.word(1)?,
+                    next_ms: next_ms.filter(|_| !is_ahead),
+                    former_ms: next_ms.filter(|_| is_ahead),
+                })
+            },
         )?;
         self.is_due_changed = true;
-        Ok(Reply::Loaded { paused, schedules })
+        Ok(Reply::Loaded {
+            paused,
+            schedules,
+            ahead_ms: self.ahead_ms,
+        })
     }
 
     fn pause(&mut self, queue: &str, reason: Option<&str>, is_paused: bool) -> Result<Reply> {
@@ -293,6 +336,7 @@ fn claimed(row: &dyn Row, now_ms: i64) -> Result<Claimed> {
             .and_then(|text| serde_json::from_str(&text).ok())
             .unwrap_or_default(),
         step: 0,
+        worst: TaskStatus::NotApplicable,
         waited_ms: now_ms.saturating_sub(since).max(0).unsigned_abs(),
     })
 }

@@ -2,7 +2,7 @@
 
 use super::operation::{Operation, Reply};
 use super::sql::{Database, Notice, Present, SqlError, Trouble};
-use super::{Changes, Work};
+use super::{Changes, Turns, Work};
 use std::fmt;
 
 /// How often a transaction is tried that others stand in the way of, and over how many further connections.
@@ -28,11 +28,23 @@ impl fmt::Display for StoreError {
                 f,
                 "{name} is a database of another program; name another as store"
             ),
-            StoreError::Version(name, version) => write!(
-                f,
-                "{name} has version {version}, and this program reads version {} alone",
-                super::tables::VERSION
-            ),
+            StoreError::Version(name, version) => {
+                let (oldest, own) = (super::tables::OLDEST, super::tables::VERSION);
+                write!(
+                    f,
+                    "{name} has version {version}, and this program reads {oldest} to {own}"
+                )?;
+                match *version > own {
+                    true => write!(
+                        f,
+                        ": a later forkyard wrote it; install that one, or put back the copy that it made"
+                    ),
+                    false => write!(
+                        f,
+                        ": an earlier forkyard wrote it, and one between has to bring it up to date"
+                    ),
+                }
+            }
         }
     }
 }
@@ -72,6 +84,8 @@ pub struct Store {
     owner: String,
     /// How long a machine may be silent until its jobs are others', where several use the store.
     lease_ms: i64,
+    /// The sequence of each group that had the last turn.
+    turns: Turns,
     /// What the last transaction brought, until it is known whether it was committed.
     doubtful: Option<Committed>,
 }
@@ -87,6 +101,7 @@ impl Store {
             database,
             owner,
             lease_ms: i64::try_from(lease.as_millis()).unwrap_or(i64::MAX),
+            turns: Turns::new(),
             doubtful: None,
         }
     }
@@ -158,6 +173,7 @@ impl Store {
             is_recounted: false,
             is_news: false,
             owner: &self.owner,
+            turns: &mut self.turns,
             lease_ms: self.lease_ms,
             now_ms,
             ahead_ms: own_ms - now_ms,

@@ -2,13 +2,18 @@
 
 use super::operation::{Ending, Finished, Reply, Selection};
 use super::sql::{Notice, Present, Result, Row};
-use super::{QueueEntry, State, Work};
+use super::{NO_SEQUENCE, QueueEntry, State, Work};
 use crate::core::{Becomes, Outcome, TaskStatus};
 
 /// Ends that are kept of a job, the last ones.
 const MOST_ENDS: u32 = 20;
 /// Jobs forgotten at once.
-const MOST_CLEANED: u32 = 500;
+const MOST_CLEANED: u32 = 200;
+
+/// A number of bytes that were left out, if there are any.
+fn left_out(bytes: u64) -> Option<i64> {
+    (bytes > 0).then(|| i64::try_from(bytes).unwrap_or(i64::MAX))
+}
 
 /// The word of a value that has one among JSON.
 pub(super) fn word(value: impl serde::Serialize) -> String {
@@ -48,8 +53,8 @@ impl Work<'_> {
         let duration_ms = i64::try_from(finished.duration_ms).unwrap_or(i64::MAX);
         let entry = self.database.first(
             "UPDATE job SET state = ?2, ended_at = ?3, failures = ?4, crashes = ?5, snoozes = ?6, status = ?7, \
-             outcome = ?8, result = ?9, error = ?10, log = ?11, duration_ms = ?12 WHERE id = ?1 \
-             RETURNING queue, tenant, priority, serial",
+             outcome = ?8, result = ?9, error = ?10, log = ?11, duration_ms = ?12, result_cut = ?13 WHERE id = ?1 \
+             RETURNING queue, tenant, priority, serial, sequence",
             &[
                 finished.id.into(),
                 state.into(),
@@ -63,6 +68,7 @@ impl Work<'_> {
                 (&finished.error).into(),
                 (&finished.log).into(),
                 duration_ms.into(),
+                left_out(finished.result_cut).into(),
             ],
             |row| {
                 Ok(QueueEntry {
@@ -71,12 +77,19 @@ impl Work<'_> {
                     tenant: row.word(1)?,
                     priority: row.number(2)?,
                     serial: row.text(3)?,
+                    sequence: row.int(4)?.unwrap_or(NO_SEQUENCE),
                 })
             },
         )?;
         let Some(entry) = entry else {
             return Ok(Reply::Done);
         };
+        if let Some(payload) = &finished.payload {
+            self.execute(
+                "UPDATE job SET payload = ?2 WHERE id = ?1",
+                &[finished.id.into(), payload.into()],
+            )?;
+        }
         if is_told && !matches!(verdict.becomes, Becomes::Done(_)) {
             self.keep_end(finished)?;
         }
@@ -119,7 +132,7 @@ impl Work<'_> {
         id: i64,
         attempt: u32,
         (step, name, status): (usize, &str, TaskStatus),
-        output: &[u8],
+        (output, cut): (&[u8], u64),
         duration_ms: u64,
     ) -> Result<Reply> {
         if self.running_attempt(id)? != Some(attempt) {
@@ -129,9 +142,9 @@ impl Work<'_> {
         let kept = (status != TaskStatus::NotApplicable).then_some(output);
         let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         self.execute(
-            "INSERT INTO step (job, n, name, status, duration_ms, output) VALUES (?1, ?2, ?3, ?4, ?5, ?6) \
+            "INSERT INTO step (job, n, name, status, duration_ms, output, output_cut) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) \
              ON CONFLICT (job, n) DO UPDATE SET name = excluded.name, status = excluded.status, \
-             duration_ms = excluded.duration_ms, output = excluded.output",
+             duration_ms = excluded.duration_ms, output = excluded.output, output_cut = excluded.output_cut",
             &[
                 id.into(),
                 number(step as u64).into(),
@@ -139,6 +152,7 @@ impl Work<'_> {
                 (&word(status)).into(),
                 number(duration_ms).into(),
                 kept.into(),
+                left_out(cut).into(),
             ],
         )?;
         Ok(Reply::Done)
@@ -167,16 +181,9 @@ impl Work<'_> {
 
     /// Lets jobs wait again, as if they had never been started. Their numbers of starts go on.
     pub(super) fn retry(&mut self, selection: &Selection) -> Result<Reply> {
-        const FROM: [State; 5] = [
-            State::Failed,
-            State::Quarantined,
-            State::Cancelled,
-            State::Discarded,
-            State::Scheduled,
-        ];
         let mut count = 0;
         for (id, state) in self.selected(selection)? {
-            if !FROM.contains(&state) {
+            if !state.is_end() && state != State::Scheduled {
                 continue;
             }
             let entry = self.queue_entry(id)?;
@@ -189,6 +196,10 @@ impl Work<'_> {
             )?;
             if changed == 0 {
                 continue;
+            }
+            if state == State::Done {
+                // All of them are done: they are done again.
+                self.execute("DELETE FROM step WHERE job = ?1", &[id.into()])?;
             }
             self.leave(id, state)?;
             self.make_ready_again(&entry)?;
@@ -254,6 +265,20 @@ impl Work<'_> {
         })
     }
 
+    pub(super) fn purge(&mut self, selection: &Selection) -> Result<Reply> {
+        let mut count = 0;
+        for (id, state) in self.selected(selection)? {
+            if state.is_end() {
+                self.forget_job(id)?;
+                count += 1;
+            }
+        }
+        Ok(Reply::Changed {
+            count,
+            running: Vec::new(),
+        })
+    }
+
     fn end(&mut self, id: i64, state: State) -> Result<()> {
         let now_ms = self.now_ms;
         self.execute(
@@ -269,11 +294,12 @@ impl Work<'_> {
         match state {
             State::Waiting => {
                 let left = self.execute(
-                    "DELETE FROM ready WHERE queue = ?1 AND tenant = ?2 AND priority = ?3 AND id = ?4",
+                    "DELETE FROM ready WHERE queue = ?1 AND tenant = ?2 AND priority = ?3 AND sequence = ?4 AND id = ?5",
                     &[
                         (&entry.queue).into(),
                         (&entry.tenant).into(),
                         entry.priority.into(),
+                        entry.sequence.into(),
                         id.into(),
                     ],
                 )?;
@@ -321,34 +347,37 @@ impl Work<'_> {
                     .into_iter()
                     .collect())
             }
-            Selection::All(Some(queue), state) => {
-                let select =
-                    format!("SELECT id, state FROM job WHERE state = ?1 AND queue = ?2 ORDER BY id{locking}");
-                self.database.all(&select, &[(*state).into(), queue.into()], read)
-            }
-            Selection::All(None, state) => {
-                let select = format!("SELECT id, state FROM job WHERE state = ?1 ORDER BY id{locking}");
-                self.database.all(&select, &[(*state).into()], read)
+            Selection::All(filter) => {
+                let (condition, values) = filter.condition();
+                let select = format!("SELECT id, state FROM job WHERE {condition} ORDER BY id{locking}");
+                self.database.all(&select, &values, read)
             }
         }
     }
 
     /// Forgets jobs that ended before a time, with their steps and earlier ends; and sequences of which nothing is left.
-    pub(super) fn clean(&mut self, before_ms: i64) -> Result<Reply> {
-        let old = format!(
-            "SELECT id FROM job WHERE state IN (3, 6, 8) AND ended_at < ?1 LIMIT ?2{}",
-            self.database.skipping_locked()
-        );
-        let values = [before_ms.into(), MOST_CLEANED.into()];
-        let ids = self.database.all(&old, &values, |row| row.number(0))?;
-        for id in &ids {
-            self.execute("DELETE FROM job WHERE id = ?1", &[(*id).into()])?;
-            self.execute("DELETE FROM step WHERE job = ?1", &[(*id).into()])?;
-            self.execute("DELETE FROM ended WHERE job = ?1", &[(*id).into()])?;
+    pub(super) fn clean(&mut self, before_ms: i64, failed_before_ms: i64) -> Result<Reply> {
+        let mut is_more = false;
+        // Each with the words of the index that has these jobs alone.
+        for (states, before_ms) in [("3, 6, 8", before_ms), ("4, 5", failed_before_ms)] {
+            let old = format!(
+                "SELECT id FROM job WHERE state IN ({states}) AND ended_at < ?1 LIMIT ?2{}",
+                self.database.skipping_locked()
+            );
+            let values = [before_ms.into(), MOST_CLEANED.into()];
+            let ids = self.database.all(&old, &values, |row| row.number(0))?;
+            is_more |= ids.len() == MOST_CLEANED as usize;
+            ids.into_iter().try_for_each(|id| self.forget_job(id))?;
         }
-        self.clean_sequences(before_ms)?;
-        Ok(Reply::Cleaned {
-            is_more: ids.len() == MOST_CLEANED as usize,
-        })
+        self.clean_sequences(before_ms, failed_before_ms)?;
+        is_more |= self.database.shrink()?;
+        Ok(Reply::Cleaned { is_more })
+    }
+
+    fn forget_job(&mut self, id: i64) -> Result<()> {
+        self.execute("DELETE FROM job WHERE id = ?1", &[id.into()])?;
+        self.execute("DELETE FROM step WHERE job = ?1", &[id.into()])?;
+        self.execute("DELETE FROM ended WHERE job = ?1", &[id.into()])
+            .map(|_| ())
     }
 }

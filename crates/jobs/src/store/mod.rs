@@ -24,11 +24,11 @@ pub use operation::{
     Claimed, Ending, Filter, Finished, Fired, ForeignJob, Operation, Reply, Selection, SequenceOperation,
     StateCount,
 };
-pub use sqlite::Sqlite;
+pub use sqlite::{Copied, Sqlite};
 pub use thread::{StoreEvent, StoreThread};
 
 use sql::{Database, Present, Result, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Where a job is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -95,6 +95,12 @@ impl State {
     }
 }
 
+/// What stands in place of a job's sequence where it has none.
+const NO_SEQUENCE: i64 = 0;
+
+/// The sequence of each group, by queue and tenant, that had the last turn.
+type Turns = HashMap<(String, String), i64>;
+
 /// How many more jobs of each group can be claimed, by queue and tenant.
 pub type Changes = BTreeMap<(String, String), i64>;
 
@@ -104,6 +110,8 @@ struct Work<'s> {
     changes: Changes,
     /// There may be an earlier time at which a job is due.
     is_due_changed: bool,
+    /// The sequence of each group that had the last turn.
+    turns: &'s mut Turns,
     /// What can be claimed is counted anew: other processes change it, too.
     is_recounted: bool,
     /// Other machines have something to look at.
@@ -125,6 +133,7 @@ struct QueueEntry {
     tenant: String,
     priority: i64,
     serial: Option<String>,
+    sequence: i64,
 }
 
 impl Work<'_> {
@@ -160,11 +169,12 @@ impl Work<'_> {
             }
         }
         self.execute(
-            "INSERT INTO ready (queue, tenant, priority, id) VALUES (?1, ?2, ?3, ?4)",
+            "INSERT INTO ready (queue, tenant, priority, sequence, id) VALUES (?1, ?2, ?3, ?4, ?5)",
             &[
                 (&entry.queue).into(),
                 (&entry.tenant).into(),
                 entry.priority.into(),
+                entry.sequence.into(),
                 entry.id.into(),
             ],
         )?;
@@ -231,7 +241,7 @@ impl Work<'_> {
 
     fn queue_entry(&mut self, id: i64) -> Result<QueueEntry> {
         let found = self.database.first(
-            "SELECT queue, tenant, priority, serial FROM job WHERE id = ?1",
+            "SELECT queue, tenant, priority, serial, sequence FROM job WHERE id = ?1",
             &[id.into()],
             |row| {
                 Ok(QueueEntry {
@@ -240,6 +250,7 @@ impl Work<'_> {
                     tenant: row.word(1)?,
                     priority: row.number(2)?,
                     serial: row.text(3)?,
+                    sequence: row.int(4)?.unwrap_or(NO_SEQUENCE),
                 })
             },
         )?;

@@ -1,8 +1,10 @@
 //! What the store is asked to do, and what it answers.
 
 use super::State;
+use crate::core::schedule::Kept;
 use crate::core::{Counters, JobId, TaskStatus, Verdict};
 use forkyard_protocol::jobs::{JobView, NewJob, Pushed, SequenceView};
+use std::collections::BTreeMap;
 
 /// A job that is under way.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub struct Claimed {
     pub steps: Vec<String>,
     /// The first step that is not decided.
     pub step: usize,
+    /// The worst result of those before it.
+    pub worst: TaskStatus,
     /// How long it could have been started and was not.
     pub waited_ms: u64,
 }
@@ -34,10 +38,14 @@ pub struct Finished {
     pub attempt: u32,
     pub verdict: Verdict,
     pub result: Vec<u8>,
+    /// How many bytes of the result were left out.
+    pub result_cut: u64,
     /// Why it did not succeed, in a line.
     pub error: Option<String>,
     /// What it wrote to its error stream.
     pub log: Vec<u8>,
+    /// What it is given when it is tried again, where that changes.
+    pub payload: Option<Vec<u8>>,
     pub duration_ms: u64,
 }
 
@@ -47,6 +55,8 @@ pub struct Fired {
     pub name: String,
     pub spec: String,
     pub jobs: Vec<NewJob>,
+    /// The last time that is due; none: it is only kept when the next is.
+    pub due_ms: Option<i64>,
     pub next_ms: Option<i64>,
     /// Nothing is pushed while the last job has not ended.
     pub skips_overlap: bool,
@@ -100,13 +110,15 @@ impl From<i64> for Ending {
     }
 }
 
-/// Which jobs are meant.
+/// Which jobs are meant: those that are all of what is said.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
-    pub queue: Option<String>,
+    /// Of one of these queues.
+    pub queues: Option<Vec<String>>,
     pub state: Option<State>,
     pub tenant: Option<String>,
     pub kind: Option<String>,
+    /// At most so many, of a list.
     pub limit: u32,
 }
 
@@ -115,8 +127,7 @@ pub struct Filter {
 pub enum Selection {
     /// This one, if it is of one of these queues; `None`: whatever its queue.
     One(JobId, Option<Vec<String>>),
-    /// All of a queue, or of all queues, in a state.
-    All(Option<String>, State),
+    All(Filter),
 }
 
 /// How many jobs of a queue are in a state that the scheduler does not count, and since when the oldest waits.
@@ -147,6 +158,8 @@ pub enum Operation {
         name: String,
         status: TaskStatus,
         output: Vec<u8>,
+        /// How many bytes of it were left out.
+        output_cut: u64,
         duration_ms: u64,
     },
     Finish(Box<Finished>),
@@ -169,13 +182,17 @@ pub enum Operation {
     Fire(Box<Fired>),
     List(Filter),
     Show(JobId),
+    /// How many jobs are in each state.
+    Count(Filter),
     Counts,
-    /// Let jobs that failed, are quarantined, were cancelled or are scheduled wait again, as if they had never been started.
+    /// Let jobs that have ended or are scheduled wait again, as if they had never been started.
     Retry(Selection),
     /// Take jobs out of their queues; one that is under way is only named.
     Cancel(Selection),
-    /// Forget jobs that failed or are quarantined.
+    /// Give up jobs that failed or are quarantined.
     Discard(Selection),
+    /// Forget jobs that have ended at once.
+    Purge(Selection),
     Pause {
         queue: String,
         reason: Option<String>,
@@ -184,6 +201,8 @@ pub enum Operation {
     /// Forget what ended before then.
     Clean {
         before_ms: i64,
+        /// The same of jobs that failed or are quarantined.
+        failed_before_ms: i64,
     },
     /// What other processes have under way, and what they have changed.
     Foreign,
@@ -274,6 +293,8 @@ pub enum Reply {
     },
     List(Vec<JobView>),
     Show(Option<Box<JobView>>),
+    /// By the words of the states.
+    Count(BTreeMap<String, u64>),
     Counts(Vec<StateCount>),
     /// So many jobs were changed; these are under way, and have to be told.
     Changed {
@@ -292,11 +313,14 @@ pub enum Reply {
         paused: Vec<String>,
         /// This process' own jobs that are to give up.
         cancelled: Vec<JobId>,
+        /// How far this machine's clock is ahead of the store's.
+        ahead_ms: i64,
     },
     Loaded {
         paused: Vec<String>,
-        /// Name, spec, and when it is next due.
-        schedules: Vec<(String, String, i64)>,
+        schedules: Vec<Kept>,
+        /// How far this machine's clock is ahead of the store's.
+        ahead_ms: i64,
     },
     /// It was not done, and why.
     Failed(String),

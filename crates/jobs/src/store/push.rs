@@ -2,7 +2,8 @@
 
 use super::operation::{Fired, Reply};
 use super::sql::{Present, Result};
-use super::{QueueEntry, Work};
+use super::{NO_SEQUENCE, QueueEntry, Work};
+use crate::core::schedule::LATE_MS;
 use forkyard_protocol::jobs::{NewJob, Pushed};
 
 /// What comes first unless it is said otherwise.
@@ -69,6 +70,7 @@ impl Work<'_> {
             tenant: job.tenant.clone(),
             priority,
             serial: job.serial.clone(),
+            sequence: sequence.unwrap_or(NO_SEQUENCE),
         };
         match at_ms {
             Some(at_ms) => self.make_later(&entry, at_ms)?,
@@ -82,16 +84,23 @@ impl Work<'_> {
 
     /// Pushes what is due of a schedule, and moves the time of the next.
     pub(super) fn fire(&mut self, fired: &Fired) -> Result<Reply> {
+        if is_ahead(fired.due_ms, self.now_ms) {
+            // This machine's clock is wrong: others would have to wait for the time that it says.
+            return Ok(Reply::Fired {
+                name: fired.name.clone(),
+                pushed: 0,
+            });
+        }
         let select = format!(
-            "SELECT last_job, spec, next_at FROM schedule WHERE name = ?1{}",
+            "SELECT last_job, spec, next_at, last_at FROM schedule WHERE name = ?1{}",
             self.database.locking()
         );
         let known = self.database.first(&select, &[(&fired.name).into()], |row| {
-            Ok((row.int(0)?, row.word(1)?, row.int(2)?))
+            Ok((row.int(0)?, row.word(1)?, row.int(2)?, row.int(3)?))
         })?;
         // Another machine, or the process of the master before this one, was first.
         let was_done = match &known {
-            Some((_, spec, Some(next_ms))) => {
+            Some((_, spec, Some(next_ms), written_ms)) if !is_ahead(*written_ms, self.now_ms) => {
                 *spec == fired.spec && fired.next_ms.is_some_and(|own_ms| *next_ms >= own_ms)
             }
             _ => false,
@@ -122,13 +131,13 @@ impl Work<'_> {
             self.execute(
                 "INSERT INTO schedule (name, spec, next_at, last_at, last_job) VALUES (?1, ?2, ?3, ?4, ?5) \
                  ON CONFLICT (name) DO UPDATE SET spec = excluded.spec, next_at = excluded.next_at, \
-                 last_at = coalesce(excluded.last_at, schedule.last_at), \
+                 last_at = excluded.last_at, \
                  last_job = coalesce(excluded.last_job, schedule.last_job)",
                 &[
                     (&fired.name).into(),
                     (&fired.spec).into(),
                     fired.next_ms.into(),
-                    newest.map(|_| self.now_ms).into(),
+                    self.now_ms.into(),
                     newest.into(),
                 ],
             )?;
@@ -138,4 +147,9 @@ impl Work<'_> {
             pushed: jobs.len(),
         })
     }
+}
+
+/// Whether a time was said by a clock that was put back since, or is wrong.
+pub(super) fn is_ahead(at_ms: Option<i64>, now_ms: i64) -> bool {
+    at_ms.is_some_and(|at_ms| at_ms > now_ms.saturating_add(LATE_MS))
 }

@@ -1,7 +1,7 @@
 //! Shows what there is.
 
 use super::operation::{Filter, StateCount};
-use super::sql::{Present, Result, Row};
+use super::sql::{Present, Result, Row, Value};
 use super::{State, Work};
 use forkyard_protocol::jobs::{EndView, JobView, StepView};
 use std::collections::BTreeMap;
@@ -10,24 +10,29 @@ use std::collections::BTreeMap;
 const MOST_LISTED: u32 = 10_000;
 
 const COLUMNS: &str = "id, queue, kind, tenant, state, priority, attempt, failures, crashes, pushed_at, run_at, \
-                       started_at, ended_at, duration_ms, key, progress, progress_text, status, outcome, error, sequence";
+                       started_at, ended_at, duration_ms, key, progress, progress_text, status, outcome, error, sequence, result_cut";
 
 impl Work<'_> {
     /// Jobs, the newest first.
     pub(super) fn list(&mut self, filter: &Filter) -> Result<Vec<JobView>> {
+        let (condition, mut values) = filter.condition();
+        values.push(filter.limit.min(MOST_LISTED).into());
         let select = format!(
-            "SELECT {COLUMNS} FROM job WHERE (CAST(?1 AS TEXT) IS NULL OR queue = ?1) \
-             AND (CAST(?2 AS BIGINT) IS NULL OR state = ?2) AND (CAST(?3 AS TEXT) IS NULL OR tenant = ?3) \
-             AND (CAST(?4 AS TEXT) IS NULL OR kind = ?4) ORDER BY id DESC LIMIT ?5"
+            "SELECT {COLUMNS} FROM job WHERE {condition} ORDER BY id DESC LIMIT ?{}",
+            values.len()
         );
-        let values = [
-            (&filter.queue).into(),
-            filter.state.into(),
-            (&filter.tenant).into(),
-            (&filter.kind).into(),
-            filter.limit.min(MOST_LISTED).into(),
-        ];
         self.database.all(&select, &values, view)
+    }
+
+    /// How many jobs are in each state.
+    pub(super) fn count(&mut self, filter: &Filter) -> Result<BTreeMap<String, u64>> {
+        let (condition, values) = filter.condition();
+        let select = format!("SELECT state, count(*) FROM job WHERE {condition} GROUP BY state");
+        let rows = self.database.all(&select, &values, |row| {
+            let state = State::of_number(row.number(0)?);
+            Ok((state.name().to_owned(), row.number(1)?.unsigned_abs()))
+        })?;
+        Ok(rows.into_iter().collect())
     }
 
     /// Everything of one job.
@@ -39,12 +44,12 @@ impl Work<'_> {
         };
         let found = self.database.first(&select, &[id.into()], |row| {
             let view = JobView {
-                result: text(row.blob(21)?),
-                log: text(row.blob(22)?),
-                payload: text(row.blob(23)?),
+                result: text(row.blob(22)?),
+                log: text(row.blob(23)?),
+                payload: text(row.blob(24)?),
                 ..view(row)?
             };
-            Ok((view, row.text(24)?))
+            Ok((view, row.text(25)?))
         })?;
         let Some((mut view, steps)) = found else {
             return Ok(None);
@@ -55,7 +60,7 @@ impl Work<'_> {
         let mut done: BTreeMap<usize, StepView> = BTreeMap::new();
         if !names.is_empty() {
             let rows = self.database.all(
-                "SELECT n, name, status, duration_ms, output FROM step WHERE job = ?1",
+                "SELECT n, name, status, duration_ms, output, output_cut FROM step WHERE job = ?1",
                 &[id.into()],
                 |row| {
                     let step = StepView {
@@ -63,6 +68,7 @@ impl Work<'_> {
                         status: row.text(2)?,
                         duration_ms: row.int(3)?.map(i64::unsigned_abs),
                         output: text(row.blob(4)?),
+                        output_cut: row.int(5)?.map(i64::unsigned_abs),
                     };
                     Ok((usize::try_from(row.number(0)?).unwrap_or(usize::MAX), step))
                 },
@@ -94,50 +100,76 @@ impl Work<'_> {
     /// What the scheduler does not count.
     pub(super) fn counts(&mut self) -> Result<Vec<StateCount>> {
         let mut counts: BTreeMap<String, StateCount> = BTreeMap::new();
-        let mut add = |statement: &str, set: fn(&mut StateCount, u64)| -> Result<()> {
-            let rows = self
-                .database
-                .all(statement, &[], |row| Ok((row.word(0)?, row.number(1)?)))?;
-            for (queue, number) in rows {
-                set(counts.entry(queue).or_default(), number.unsigned_abs());
-            }
-            Ok(())
-        };
-        add(
-            "SELECT queue, count(*) FROM later JOIN job ON job.id = later.id GROUP BY queue",
-            |count, number| count.scheduled = number,
-        )?;
-        add(
-            "SELECT queue, count(*) FROM blocked GROUP BY queue",
-            |count, number| count.blocked = number,
-        )?;
-        // With the words of the index that has these jobs alone, and no other: else SQLite reads every job.
-        let in_trouble = self.database.all(
-            "SELECT queue, state, count(*) FROM job WHERE state IN (4, 5) GROUP BY queue, state",
+        let tallied = self.database.all(
+            "SELECT queue, state, CAST(sum(number) AS BIGINT) FROM tally GROUP BY queue, state",
             &[],
             |row| Ok((row.word(0)?, State::of_number(row.number(1)?), row.number(2)?)),
         )?;
-        for (queue, state, number) in in_trouble {
+        for (queue, state, number) in tallied {
+            let number = number.max(0).unsigned_abs();
             let count = counts.entry(queue).or_default();
             match state {
-                State::Quarantined => count.quarantined = number.unsigned_abs(),
-                _ => count.failed = number.unsigned_abs(),
+                State::Scheduled => count.scheduled = number,
+                State::Blocked => count.blocked = number,
+                State::Quarantined => count.quarantined = number,
+                _ => count.failed = number,
             }
         }
-        let oldest = self.database.all(
-            "SELECT first.queue, job.pushed_at, job.run_at FROM \
-             (SELECT queue, min(id) AS id FROM ready GROUP BY queue) AS first JOIN job ON job.id = first.id",
-            &[],
-            |row| Ok((row.word(0)?, row.number(1)?.max(row.number(2)?))),
-        )?;
-        for (queue, since_ms) in oldest {
-            let since_ms = since_ms.saturating_add(self.ahead_ms);
-            counts.entry(queue).or_default().oldest_waiting_ms = Some(since_ms);
+        // From one queue to the next: there may be a million jobs of each.
+        let mut last = String::new();
+        while let Some((queue, id)) = self.database.first(
+            "SELECT queue, (SELECT min(id) FROM ready AS own WHERE own.queue = next.queue) FROM ready AS next \
+             WHERE queue > ?1 ORDER BY queue LIMIT 1",
+            &[(&last).into()],
+            |row| Ok((row.word(0)?, row.number(1)?)),
+        )? {
+            let since = self.database.first(
+                "SELECT pushed_at, run_at FROM job WHERE id = ?1",
+                &[id.into()],
+                |row| Ok(row.number(0)?.max(row.number(1)?)),
+            )?;
+            let since_ms = since.map(|since_ms| since_ms.saturating_add(self.ahead_ms));
+            counts.entry(queue.clone()).or_default().oldest_waiting_ms = since_ms;
+            last = queue;
         }
         let named = counts
             .into_iter()
             .map(|(queue, count)| StateCount { queue, ..count });
         Ok(named.collect())
+    }
+}
+
+impl Filter {
+    /// The condition of a statement, and its values.
+    pub(super) fn condition(&self) -> (String, Vec<Value<'_>>) {
+        let mut values: Vec<Value<'_>> = Vec::new();
+        let mut parts: Vec<String> = Vec::new();
+        let columns: [(&str, Value<'_>); 3] = [
+            ("state", self.state.into()),
+            ("tenant", (&self.tenant).into()),
+            ("kind", (&self.kind).into()),
+        ];
+        for (name, value) in columns {
+            if !matches!(value, Value::Null) {
+                values.push(value);
+                parts.push(format!("{name} = ?{}", values.len()));
+            }
+        }
+        if let Some(queues) = &self.queues {
+            let names = queues.iter().map(|queue| {
+                values.push(queue.into());
+                format!("?{}", values.len())
+            });
+            let names: Vec<String> = names.collect();
+            parts.push(match names.is_empty() {
+                true => "1 = 0".to_owned(),
+                false => format!("queue IN ({})", names.join(", ")),
+            });
+        }
+        if parts.is_empty() {
+            parts.push("1 = 1".to_owned());
+        }
+        (parts.join(" AND "), values)
     }
 }
 
@@ -165,6 +197,7 @@ fn view(row: &dyn Row) -> Result<JobView> {
         outcome: row.text(18)?,
         error: row.text(19)?,
         sequence: row.int(20)?,
+        result_cut: row.int(21)?.map(i64::unsigned_abs),
         ..JobView::default()
     })
 }

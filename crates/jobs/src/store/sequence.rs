@@ -130,10 +130,11 @@ impl Work<'_> {
     }
 
     /// Forgets sequences that ended before a time and have no job left.
-    pub(super) fn clean_sequences(&mut self, before_ms: i64) -> Result<()> {
+    pub(super) fn clean_sequences(&mut self, before_ms: i64, failed_before_ms: i64) -> Result<()> {
         self.execute(
-            "DELETE FROM sequence WHERE state <> 'open' AND ended_at < ?1 AND added = done + dropped",
-            &[before_ms.into()],
+            "DELETE FROM sequence WHERE state <> 'open' AND ended_at < ?1 AND added = done + dropped + failed \
+             AND (failed = 0 OR ended_at < ?2)",
+            &[before_ms.into(), failed_before_ms.into()],
         )
         .map(|_| ())
     }

@@ -51,8 +51,10 @@ impl Bench {
                 outcome,
             },
             result: Vec::new(),
+            result_cut: 0,
             error: None,
             log: Vec::new(),
+            payload: None,
             duration_ms: 1,
         })));
     }
@@ -111,7 +113,7 @@ fn an_open_one_is_found_by_its_name_and_a_cancelled_one_lets_go_of_its_jobs() {
     bench.end(&running, Becomes::Cancelled, Outcome::Cancelled);
     assert!(bench.seen(id).is_over());
     bench.now = 5_000;
-    bench.one(Operation::Clean { before_ms: 2_000 });
+    bench.one(super::clean(2_000, 2_000));
     let gone = Operation::Sequence(SequenceOperation::Show { id, queues: None });
     assert_eq!(bench.one(gone), Reply::NoSequence);
 }

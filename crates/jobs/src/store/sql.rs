@@ -99,6 +99,14 @@ pub trait Database: Send {
     /// It can't.
     fn probe(&mut self) -> Result<()>;
 
+    /// Gives the system back a part of what is free; says whether there is more.
+    ///
+    /// # Errors
+    /// It could not be done.
+    fn shrink(&mut self) -> Result<bool> {
+        Ok(false)
+    }
+
     /// What brings all that was committed to the disk, from any thread; nothing: it is there when it is committed.
     fn syncer(&self) -> Option<Syncer> {
         None

@@ -1,7 +1,12 @@
 //! SQLite: how its file is opened, its tables are made and its transactions end.
 
+mod copy;
+mod migrate;
+mod salvage;
+
 use super::sql::{Database, Result, Row, SqlError, Syncer, Trouble, Value};
 use super::{StoreError, tables};
+pub use copy::Copied;
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::path::{Path, PathBuf};
@@ -13,6 +18,13 @@ const APPLICATION_ID: i32 = 0x6679_6A62;
 const BUSY: Duration = Duration::from_secs(5);
 /// Statements that are kept ready.
 const STATEMENTS: usize = 64;
+/// The log is cut to this when it was longer.
+const LONGEST_LOG: i64 = 64 << 20;
+/// Free pages that a file may have, and how many are given back in one transaction.
+const FREE_PAGES: i64 = 2_000;
+const FREED_TOGETHER: i64 = 250;
+/// The mode in which free pages are given back when that is asked for.
+const INCREMENTAL: i32 = 2;
 /// Pages that are written to the log before they are put in their places: a job changes the same few pages again and again.
 const CHECKPOINT_PAGES: u32 = 4_000;
 
@@ -40,8 +52,13 @@ impl Sqlite {
         connection.busy_timeout(BUSY).map_err(failed)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
         let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
+        // In a file that is empty yet.
         connection
-            .pragma_update(None, "journal_mode", "WAL")
+            .pragma_update(None, "auto_vacuum", INCREMENTAL)
+            .and_then(|()| connection.pragma_update(None, "journal_mode", "WAL"))
+            .and_then(|()| {
+                connection.pragma_update_and_check(None, "journal_size_limit", LONGEST_LOG, |_| Ok(()))
+            })
             .and_then(|()| connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES))
             // A commit does not wait for the disk: the log is brought there meanwhile.
             .and_then(|()| connection.pragma_update(None, "synchronous", "NORMAL"))
@@ -57,9 +74,7 @@ impl Sqlite {
             .map_err(failed)?;
         match (application, version) {
             (APPLICATION_ID, tables::VERSION) => {}
-            (APPLICATION_ID, version) => {
-                return Err(StoreError::Version(path.display().to_string(), version));
-            }
+            (APPLICATION_ID, version) => migrate::migrate(&connection, path, version)?,
             (0, 0) if tables == 0 => {
                 connection
                     .execute_batch(&tables::statements(&tables::SQLITE))
@@ -73,6 +88,10 @@ impl Sqlite {
             _ => return Err(StoreError::Foreign(path.display().to_string())),
         }
         connection.execute_batch("COMMIT").map_err(failed)?;
+        let can_shrink = number("auto_vacuum").map_err(failed)? == INCREMENTAL;
+        if !can_shrink && version == tables::OLDEST {
+            migrate::rewrite(&connection, path);
+        }
         // The log is to be found after power failed.
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         std::fs::File::open(directory.unwrap_or(Path::new(".")))
@@ -136,6 +155,20 @@ impl Database for Sqlite {
             self.roll_back();
         }
         done
+    }
+
+    fn shrink(&mut self) -> Result<bool> {
+        let number = |name: &str| {
+            self.connection
+                .pragma_query_value(None, name, |row| row.get::<_, i64>(0))
+        };
+        let free = number("freelist_count")?.saturating_sub(FREE_PAGES);
+        if free <= 0 || number("auto_vacuum")? != i64::from(INCREMENTAL) {
+            return Ok(false);
+        }
+        let free_some = format!("PRAGMA incremental_vacuum({})", free.min(FREED_TOGETHER));
+        self.query(&free_some, &[], &mut |_| Ok(()))?;
+        Ok(free > FREED_TOGETHER)
     }
 
     fn syncer(&self) -> Option<Syncer> {

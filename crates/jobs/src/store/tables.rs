@@ -1,7 +1,9 @@
 //! The tables, as each database writes them.
 
-/// The version of the tables that this program writes, and the only one that it reads.
-pub const VERSION: i32 = 3;
+/// The version of the tables that this program writes. Tables of [`OLDEST`] and later are brought up to it.
+pub const VERSION: i32 = 4;
+/// The oldest version that can be.
+pub const OLDEST: i32 = 3;
 
 /// The words that databases have for the same.
 #[derive(Debug)]
@@ -20,6 +22,8 @@ pub struct Words {
     busy: &'static str,
     /// What stands around the statement that counts a job of a sequence when its state has changed.
     trigger: (&'static str, &'static str),
+    /// How many jobs of each queue are in states that the scheduler does not count.
+    tally: &'static str,
 }
 
 /// Those of SQLite.
@@ -35,6 +39,20 @@ pub const SQLITE: Words = Words {
          BEGIN",
         "END;",
     ),
+    tally: "
+CREATE TABLE tally (queue TEXT NOT NULL, state INTEGER NOT NULL, number INTEGER NOT NULL, PRIMARY KEY (queue, state)) WITHOUT ROWID;
+CREATE TRIGGER job_added AFTER INSERT ON job WHEN NEW.state IN (1, 4, 5, 7) BEGIN
+  INSERT INTO tally VALUES (NEW.queue, NEW.state, 1) ON CONFLICT (queue, state) DO UPDATE SET number = number + 1;
+END;
+CREATE TRIGGER job_moved AFTER UPDATE OF state ON job
+WHEN NEW.state <> OLD.state AND (NEW.state IN (1, 4, 5, 7) OR OLD.state IN (1, 4, 5, 7)) BEGIN
+  UPDATE tally SET number = number - 1 WHERE queue = OLD.queue AND state = OLD.state;
+  INSERT INTO tally SELECT NEW.queue, NEW.state, 1 WHERE NEW.state IN (1, 4, 5, 7)
+  ON CONFLICT (queue, state) DO UPDATE SET number = number + 1;
+END;
+CREATE TRIGGER job_removed AFTER DELETE ON job WHEN OLD.state IN (1, 4, 5, 7) BEGIN
+  UPDATE tally SET number = number - 1 WHERE queue = OLD.queue AND state = OLD.state;
+END;",
 };
 
 /// Those of PostgreSQL. What deleted rows leave in small tables is cleaned up early, else claims would have to read over it.
@@ -53,6 +71,17 @@ pub const POSTGRESQL: Words = Words {
          CREATE TRIGGER job_counted AFTER UPDATE OF state ON job FOR EACH ROW \
          WHEN (NEW.sequence IS NOT NULL AND NEW.state <> OLD.state) EXECUTE FUNCTION count_job();",
     ),
+    // Each change is a row of its own, so that no transaction waits for another; they are added up from time to time.
+    tally: "
+CREATE TABLE tally (queue TEXT NOT NULL, state BIGINT NOT NULL, number BIGINT NOT NULL);
+CREATE FUNCTION tally_job() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  IF TG_OP <> 'INSERT' AND OLD.state IN (1, 4, 5, 7) THEN INSERT INTO tally VALUES (OLD.queue, OLD.state, -1); END IF;
+  IF TG_OP <> 'DELETE' AND NEW.state IN (1, 4, 5, 7) THEN INSERT INTO tally VALUES (NEW.queue, NEW.state, 1); END IF;
+  RETURN NULL; END $$;
+CREATE TRIGGER job_added AFTER INSERT ON job FOR EACH ROW WHEN (NEW.state IN (1, 4, 5, 7)) EXECUTE FUNCTION tally_job();
+CREATE TRIGGER job_moved AFTER UPDATE OF state ON job FOR EACH ROW
+WHEN (NEW.state <> OLD.state AND (NEW.state IN (1, 4, 5, 7) OR OLD.state IN (1, 4, 5, 7))) EXECUTE FUNCTION tally_job();
+CREATE TRIGGER job_removed AFTER DELETE ON job FOR EACH ROW WHEN (OLD.state IN (1, 4, 5, 7)) EXECUTE FUNCTION tally_job();",
 };
 
 const TABLES: &str = "
@@ -69,11 +98,11 @@ CREATE TABLE job (
   payload {blob} NOT NULL, content_type TEXT NOT NULL, traceparent TEXT,
   steps TEXT, sequence {int},
   progress {int}, progress_text TEXT,
-  status TEXT, outcome TEXT, result {blob}, error TEXT, log {blob}, duration_ms {int}
+  status TEXT, outcome TEXT, result {blob}, error TEXT, log {blob}, duration_ms {int}, result_cut {int}
 );
 CREATE UNIQUE INDEX job_key ON job (queue, key) WHERE key IS NOT NULL AND state IN (0, 1, 2, 7);
 CREATE INDEX job_ended ON job (ended_at) WHERE state IN (3, 6, 8);
-CREATE INDEX job_trouble ON job (queue, state) WHERE state IN (4, 5);
+CREATE INDEX job_trouble_ended ON job (ended_at) WHERE state IN (4, 5);
 CREATE INDEX job_sequence ON job (sequence) WHERE sequence IS NOT NULL AND state IN (0, 1, 2, 7);
 CREATE TABLE sequence (
   id {serial_key},
@@ -97,9 +126,10 @@ CREATE TABLE ended (
   PRIMARY KEY (job, attempt)
 ) {index_only};
 CREATE TABLE ready (
-  queue TEXT NOT NULL, tenant TEXT NOT NULL, priority {int} NOT NULL, id {int} NOT NULL,
-  PRIMARY KEY (queue, tenant, priority, id)
+  queue TEXT NOT NULL, tenant TEXT NOT NULL, priority {int} NOT NULL, sequence {int} NOT NULL DEFAULT 0, id {int} NOT NULL,
+  PRIMARY KEY (queue, tenant, priority, sequence, id)
 ) {index_only};
+CREATE INDEX ready_oldest ON ready (queue, id);
 CREATE TABLE later (run_at {int} NOT NULL, id {int} NOT NULL, PRIMARY KEY (run_at, id)) {index_only};
 CREATE TABLE running (id {own_key}, attempt {int} NOT NULL, owner TEXT NOT NULL, ending {int} NOT NULL DEFAULT 0) {busy};
 CREATE TABLE lane (
@@ -110,7 +140,7 @@ CREATE TABLE blocked (
   PRIMARY KEY (queue, serial, priority, id)
 ) {index_only};
 CREATE TABLE step (
-  job {int} NOT NULL, n {int} NOT NULL, name TEXT NOT NULL, status TEXT, duration_ms {int}, output {blob},
+  job {int} NOT NULL, n {int} NOT NULL, name TEXT NOT NULL, status TEXT, duration_ms {int}, output {blob}, output_cut {int},
   PRIMARY KEY (job, n)
 ) {index_only};
 CREATE TABLE queue (name TEXT PRIMARY KEY, reason TEXT) {index_only};
@@ -118,11 +148,42 @@ CREATE TABLE schedule (
   name TEXT PRIMARY KEY, spec TEXT NOT NULL, next_at {int}, last_at {int}, last_job {int}
 ) {index_only};
 CREATE TABLE owner (name TEXT PRIMARY KEY) {index_only};
+{tally}
+";
+
+/// From version 3: a job's sequence has a turn, and what is long is counted. A program of that version may still end its jobs.
+const FROM_3: &str = "
+ALTER TABLE job ADD COLUMN result_cut {int};
+ALTER TABLE step ADD COLUMN output_cut {int};
+DROP INDEX job_trouble;
+CREATE INDEX job_trouble_ended ON job (ended_at) WHERE state IN (4, 5);
+ALTER TABLE ready RENAME TO ready_before;
+CREATE TABLE ready (
+  queue TEXT NOT NULL, tenant TEXT NOT NULL, priority {int} NOT NULL, sequence {int} NOT NULL DEFAULT 0, id {int} NOT NULL,
+  PRIMARY KEY (queue, tenant, priority, sequence, id)
+) {index_only};
+INSERT INTO ready (queue, tenant, priority, sequence, id)
+  SELECT before.queue, before.tenant, before.priority, coalesce(job.sequence, 0), before.id
+  FROM ready_before AS before JOIN job ON job.id = before.id;
+DROP TABLE ready_before;
+CREATE INDEX ready_oldest ON ready (queue, id);
+{tally}
+INSERT INTO tally SELECT queue, state, count(*) FROM job WHERE state IN (1, 4, 5, 7) GROUP BY queue, state;
 ";
 
 /// The statements that make them.
 pub fn statements(words: &Words) -> String {
+    in_words(TABLES, words)
+}
+
+/// The statements that bring tables of a version up to this program's; `None`: they can't be.
+pub fn migration(version: i32, words: &Words) -> Option<String> {
+    (version == OLDEST).then(|| in_words(FROM_3, words))
+}
+
+fn in_words(text: &str, words: &Words) -> String {
     let pairs = [
+        ("{tally}", words.tally),
         ("{int}", words.int),
         ("{blob}", words.blob),
         ("{serial_key}", words.serial_key),
@@ -134,5 +195,5 @@ pub fn statements(words: &Words) -> String {
     ];
     pairs
         .iter()
-        .fold(TABLES.to_owned(), |text, (name, word)| text.replace(name, word))
+        .fold(text.to_owned(), |text, (name, word)| text.replace(name, word))
 }

@@ -1,6 +1,7 @@
 //! The store on a real file.
 
 use super::*;
+use crate::core::schedule::Kept;
 use crate::core::{Becomes, Counters, Outcome, TaskStatus, Verdict};
 use forkyard_protocol::jobs::{JobView, NewJob};
 use std::path::PathBuf;
@@ -48,8 +49,9 @@ struct Explained(Sqlite);
 impl Explained {
     fn explain(&mut self, statement: &str, values: &[Value<'_>]) -> Result<()> {
         // What a person asks for among all jobs.
-        const LOOKED_THROUGH: [&str; 2] = [
+        const LOOKED_THROUGH: [&str; 3] = [
             "SELECT id, queue, kind",
+            "SELECT state, count(*) FROM job",
             "SELECT id, state FROM job WHERE state = ?1",
         ];
         let explain = format!("EXPLAIN QUERY PLAN {statement}");
@@ -97,6 +99,10 @@ impl Database for Explained {
     fn probe(&mut self) -> Result<()> {
         self.0.probe()
     }
+
+    fn shrink(&mut self) -> Result<bool> {
+        self.0.shrink()
+    }
 }
 
 #[test]
@@ -109,4 +115,166 @@ fn another_programs_database_is_refused() {
     raw.execute_batch("PRAGMA application_id = 1719233122; PRAGMA user_version = 99")
         .expect("a version");
     assert!(matches!(Sqlite::open(&path), Err(StoreError::Version(_, 99))));
+}
+
+fn opened(path: &std::path::Path) -> Store {
+    let database = Sqlite::open(path).expect("a store");
+    Store::new(Box::new(database), "me", Duration::from_secs(60))
+}
+
+fn one(store: &mut Store, operation: Operation) -> Reply {
+    store
+        .perform(&[operation], 9)
+        .expect("a commit")
+        .replies
+        .remove(0)
+}
+
+fn claim(store: &mut Store) -> Option<(i64, Vec<u8>)> {
+    let claim = Operation::Claim {
+        queue: "q".into(),
+        tenant: String::new(),
+    };
+    match one(store, claim) {
+        Reply::Claimed { job, .. } => job.map(|job| (job.id, job.payload)),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn counted(store: &mut Store) -> StateCount {
+    match one(store, Operation::Counts) {
+        Reply::Counts(mut counts) => counts.remove(0),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn new_job(payload: Vec<u8>) -> NewJob {
+    NewJob {
+        queue: "q".into(),
+        kind: "k".into(),
+        payload,
+        ..NewJob::default()
+    }
+}
+
+fn number(file: &std::path::Path, name: &str) -> i64 {
+    let raw = rusqlite::Connection::open(file).expect("the file");
+    let number = raw.pragma_query_value(None, name, |row| row.get(0));
+    number.expect("a number")
+}
+
+#[test]
+fn a_file_of_the_version_before_is_brought_up_to_date_after_a_copy_was_made() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("jobs.db");
+    let raw = rusqlite::Connection::open(&path).expect("a file");
+    raw.execute_batch(include_str!("version-3.sql"))
+        .expect("a store of version 3");
+    drop(raw);
+    let mut store = opened(&path);
+    let count = counted(&mut store);
+    assert_eq!((count.scheduled, count.blocked, count.failed), (1, 1, 1));
+    assert_eq!(claim(&mut store), Some((2, b"two".to_vec())));
+    assert_eq!(claim(&mut store), Some((1, b"one".to_vec())));
+    drop(store);
+    assert_eq!(number(&path, "user_version"), i64::from(tables::VERSION));
+    assert_eq!(number(&path, "auto_vacuum"), 2);
+    let copy = dir.path().join("jobs.db.version-3");
+    assert_eq!(number(&copy, "user_version"), 3);
+    let copy = rusqlite::Connection::open(copy).expect("a copy");
+    let jobs = copy.query_row("SELECT count(*) FROM job", [], |row| row.get::<_, i64>(0));
+    assert_eq!(jobs.expect("jobs"), 5);
+    // Once more: there is nothing to be done.
+    drop(opened(&path));
+}
+
+#[test]
+fn a_file_shrinks_in_portions_when_its_jobs_are_forgotten() {
+    let database = TestDatabase::new();
+    let mut store = database.open("me");
+    for _ in 0..10 {
+        let jobs = vec![new_job(vec![b'x'; 20_000]); 100];
+        one(&mut store, Operation::Push(jobs));
+    }
+    let all = Filter {
+        state: Some(State::Waiting),
+        ..Filter::default()
+    };
+    one(&mut store, Operation::Cancel(Selection::All(all)));
+    let before = number(&database.path, "page_count");
+    let mut portions = 0;
+    while one(&mut store, cases::clean(10, 10)) == (Reply::Cleaned { is_more: true }) {
+        portions += 1;
+    }
+    let after = number(&database.path, "page_count");
+    assert!(after < before / 2 && portions > 5, "{before} {after} {portions}");
+}
+
+#[test]
+fn a_copy_has_what_was_committed_and_writes_over_nothing() {
+    let database = TestDatabase::new();
+    let mut store = database.open("me");
+    one(&mut store, Operation::Push(vec![new_job(Vec::new()); 3]));
+    let to = database.path.with_file_name("copy.db");
+    let copied = Sqlite::copy(&database.path, &to).expect("a copy");
+    assert_eq!(copied, Copied::Whole { jobs: 3 });
+    let names = std::fs::read_dir(to.parent().expect("a directory")).expect("a directory");
+    let names = names.map(|entry| entry.expect("an entry").file_name());
+    let beside = names.filter(|name| name.to_string_lossy().starts_with("copy.db"));
+    assert_eq!(beside.count(), 1, "it is one file");
+    let again = Sqlite::copy(&database.path, &to).expect_err("it is there");
+    assert!(again.to_string().contains("there already"), "{again}");
+    let waiting = opened(&to).waiting().expect("counts");
+    assert_eq!(waiting.values().sum::<i64>(), 3);
+    let gone = Sqlite::copy(&to.with_file_name("none"), &to.with_file_name("other"));
+    assert!(gone.is_err());
+}
+
+/// Writes noise into these pages.
+fn damage(path: &std::path::Path, pages: std::ops::Range<u64>) {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::options().write(true).open(path).expect("the file");
+    for page in pages {
+        file.write_all_at(&[0xA5; 4096], page * 4096).expect("noise");
+    }
+}
+
+#[test]
+fn of_a_damaged_file_what_can_be_read_is_copied() {
+    const COUNT: u64 = 2_000;
+    let database = TestDatabase::new();
+    let mut store = database.open("me");
+    let job = |number: u64| NewJob {
+        serial: (number % 2 == 0).then(|| "one after the other".to_owned()),
+        ..new_job(format!("{number:0>500}").into_bytes())
+    };
+    one(&mut store, Operation::Push((1..=COUNT).map(job).collect()));
+    drop(store);
+    let pages = std::fs::metadata(&database.path).expect("the file").len() / 4096;
+    damage(&database.path, pages / 2..pages / 2 + 20);
+    let to = database.path.with_file_name("copy.db");
+    let copied = Sqlite::copy(&database.path, &to).expect("a copy");
+    let Copied::Part { jobs, lost, .. } = copied else {
+        panic!("it is whole");
+    };
+    assert!(jobs > 1_500 && jobs < COUNT, "{jobs}");
+    assert_eq!(jobs + lost, COUNT);
+    let mut copy = opened(&to);
+    let mut claims = 0;
+    while let Some((id, payload)) = claim(&mut copy) {
+        claims += 1;
+        assert_eq!(payload, format!("{id:0>500}").into_bytes());
+    }
+    // Of those that come one after the other one is free.
+    let blocked = counted(&mut copy).blocked;
+    assert_eq!(claims + blocked, jobs);
+    assert!(blocked > 0);
+    let Reply::Pushed(pushed) = one(&mut copy, Operation::Push(vec![job(1)])) else {
+        panic!("no push");
+    };
+    assert_eq!(pushed[0].id.unsigned_abs(), COUNT + 1, "a new number");
+    // Of a file that begins with noise nothing is to be had.
+    damage(&database.path, 0..1);
+    let why = Sqlite::copy(&database.path, &to.with_file_name("none.db")).expect_err("noise");
+    assert!(why.to_string().contains("not a database"), "{why}");
 }

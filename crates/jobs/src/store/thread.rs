@@ -11,6 +11,7 @@ use mio::Waker;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Operations that wait at most: more are not taken from clients.
@@ -50,6 +51,7 @@ pub struct StoreThread {
     /// Operations that were not answered.
     open: u64,
     is_shared: bool,
+    writer: JoinHandle<()>,
 }
 
 impl StoreThread {
@@ -87,7 +89,7 @@ impl StoreThread {
             is_unsynced: false,
             has_failed: false,
         };
-        std::thread::Builder::new()
+        let writer = std::thread::Builder::new()
             .name("store".into())
             .spawn(move || writer.run())?;
         Ok(StoreThread {
@@ -97,6 +99,7 @@ impl StoreThread {
             last: 0,
             open: 0,
             is_shared,
+            writer,
         })
     }
 
@@ -134,6 +137,14 @@ impl StoreThread {
     /// Whether something is to be done that was not answered.
     pub fn is_busy(&self) -> bool {
         self.open > 0
+    }
+
+    /// Closes the store: nothing is to be done any more. SQLite puts what is in its log into the file then.
+    pub fn close(self) {
+        drop(self.operations);
+        if self.writer.join().is_err() {
+            log::error!("jobs: the store was not closed");
+        }
     }
 
     /// What it has said.

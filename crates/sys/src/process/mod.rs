@@ -10,7 +10,9 @@ mod writer;
 
 use super::error::{Error, Named, Result};
 use super::{pidfd, shared_mappings};
-pub use apart::{Apart, Finding, Progress as ApartProgress, leave_apart, within_a_moment};
+pub use apart::{
+    Apart, Finding, Progress as ApartProgress, leave_apart, within_a_moment, within_a_moment_with,
+};
 pub use background::{Launcher, daemonize};
 pub use environment::{change_environment, forget_variables, replace_environment};
 pub use fork::{Side, fork, fork_child, fork_sibling, fork_sibling_with_handlers};

@@ -122,7 +122,12 @@ impl Running {
         let mut reaped = None;
         // The answer is on its way; what the program still does concerns the worker only.
         if outcome.is_ok() {
-            if request.logs_usage() {
+            if !request.param(b"FORKYARD_JOB_ID").is_empty() {
+                // A job ends with its program, and as that does.
+                reaped = wait_and_reap(pid).ok();
+                request.set_app_status(reaped.as_ref().map_or(0, |(ended, _)| exit_code(*ended)));
+                account(request, reaped.as_ref());
+            } else if request.logs_usage() {
                 if process::ends_within(pid, USAGE_TIMEOUT) {
                     reaped = wait_and_reap(pid).ok();
                 }
@@ -154,6 +159,14 @@ fn wait_and_reap(pid: i32) -> Result<(Ended, Usage), Error> {
     process::wait_for_end(pid)?;
     timeout_responder::pass_on_to_none();
     process::reap_used(pid)
+}
+
+/// As a shell has it.
+fn exit_code(ended: Ended) -> u32 {
+    match ended {
+        Ended::Code(code) => u32::try_from(code).unwrap_or(255),
+        Ended::Signal(number, _) => 128 + u32::try_from(number).unwrap_or(0),
+    }
 }
 
 /// The request has used what its program has.

@@ -457,7 +457,8 @@ module Forkyard
       finished, after = env["rack.response_finished"], env["rack.after_reply"]
       return if finished.empty? && after.empty?
 
-      exchange.finish
+      # A job ends with all that is done for it.
+      exchange.finish unless env.key?("FORKYARD_JOB_ID")
       (finished.reverse.map { |call| -> { call.call(env, status, headers, failure) } } + after).each do |call|
         call.call
       rescue StandardError => error

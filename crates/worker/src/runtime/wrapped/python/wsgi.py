@@ -87,18 +87,22 @@ class Exchange:
     def answer(self, application, environ):
         """Calls the application, and sends what it answers."""
         self.is_head = environ["REQUEST_METHOD"] == "HEAD"
+        # A job ends with all that is done for it; a client need not wait for the rest.
+        is_job = "FORKYARD_JOB_ID" in environ
         parts = application(environ, self.start_response)
         try:
-            if isinstance(parts, (list, tuple)) and len(parts) > 0:
+            if isinstance(parts, (list, tuple)) and len(parts) > 0 and not is_job:
                 self.write_all(parts)
             else:
                 for part in parts:
                     if not self.write_now(part):
                         break
-            self.end()
+            if not is_job:
+                self.end()
         finally:
             if hasattr(parts, "close"):
                 parts.close()
+        self.end()
 
     def start_response(self, status, headers, exc_info=None):
         if exc_info:

@@ -83,10 +83,15 @@ module Forkyard
       bytes = parts.length == 1 ? parts.first : parts.map(&:b).join
       head << "Content-Length: " << bytes.bytesize.to_s << "\r\n" unless @length
       head << "\r\n"
-      return @exchange.write_last(head << bytes.b) if bytes.bytesize <= TOGETHER_BYTES
+      return write_last(head << bytes.b) if bytes.bytesize <= TOGETHER_BYTES
 
       @exchange.write(head)
-      @exchange.write_last(bytes)
+      write_last(bytes)
+    end
+
+    # A job ends with all that is done for it, and not with its answer.
+    def write_last(bytes)
+      @env.key?("FORKYARD_JOB_ID") ? @exchange.write(bytes) : @exchange.write_last(bytes)
     end
 
     # The body as it comes. The last part, where it can be known, is sent with the end of the answer.

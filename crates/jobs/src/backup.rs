@@ -1,0 +1,36 @@
+//! `forkyard-jobs backup STORE FILE`: copies the jobs while they are kept by another process, or by none.
+
+use crate::store::{Copied, Sqlite};
+use forkyard_sys::identity;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// sysexits.h, EX_DATAERR: there is a copy, and not of all.
+const EXIT_DAMAGED: u8 = 65;
+/// sysexits.h, EX_CANTCREAT: there is no copy.
+const EXIT_NO_COPY: u8 = 73;
+
+/// Copies the file of jobs `store` to the new file `file`, and says how that went.
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "a command of its own")]
+pub fn back_up(store: &Path, file: &Path) -> ExitCode {
+    identity::set_umask(0o077);
+    match Sqlite::copy(store, file) {
+        Ok(Copied::Whole { jobs }) => {
+            println!("{}: {jobs} jobs", file.display());
+            ExitCode::SUCCESS
+        }
+        Ok(Copied::Part { jobs, lost, why }) => {
+            eprintln!(
+                "forkyard: {} is damaged ({why}); {} has what could be read of it: {jobs} jobs. {lost} numbers of jobs could not \
+                 be looked at",
+                store.display(),
+                file.display()
+            );
+            ExitCode::from(EXIT_DAMAGED)
+        }
+        Err(error) => {
+            eprintln!("forkyard: there is no copy: {error}");
+            ExitCode::from(EXIT_NO_COPY)
+        }
+    }
+}

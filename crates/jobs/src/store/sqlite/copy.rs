@@ -1,0 +1,133 @@
+//! Copies a file of jobs, whoever works with it meanwhile.
+
+use super::super::StoreError;
+use super::super::sql::{SqlError, Trouble};
+use super::{APPLICATION_ID, BUSY, Sqlite, salvage};
+use rusqlite::backup::{Backup, StepResult};
+use rusqlite::{Connection, OpenFlags};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What a copy has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Copied {
+    Whole {
+        jobs: u64,
+    },
+    /// The file is damaged: what could be read of it.
+    Part {
+        jobs: u64,
+        /// Numbers of jobs at which nothing could be read; of some there may have been no job.
+        lost: u64,
+        why: String,
+    },
+}
+
+impl Sqlite {
+    /// Copies the jobs of a file to another, which is made: as they are at one moment, while others read and write.
+    ///
+    /// # Errors
+    /// There is no copy, and why.
+    pub fn copy(store: &Path, to: &Path) -> Result<Copied, StoreError> {
+        let part = part_of(to);
+        let copied = write(store, to, &part);
+        // A file that could not be put in its place is nobody's.
+        let _ = std::fs::remove_file(&part);
+        copied
+    }
+}
+
+fn part_of(to: &Path) -> PathBuf {
+    let mut name = to.as_os_str().to_owned();
+    name.push(".part");
+    PathBuf::from(name)
+}
+
+fn write(store: &Path, to: &Path, part: &Path) -> Result<Copied, StoreError> {
+    let of_file = |path: &Path, message: String| {
+        let trouble = Trouble::Database;
+        StoreError::Database(path.display().to_string(), SqlError { trouble, message })
+    };
+    let io = |error: io::Error| of_file(to, error.to_string());
+    if to.symlink_metadata().is_ok() {
+        return Err(of_file(to, "it is there already; name another file".to_owned()));
+    }
+    match std::fs::remove_file(part) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io(error)),
+        _ => {}
+    }
+    std::fs::metadata(store).map_err(|error| of_file(store, error.to_string()))?;
+    let copied = match whole(store, part) {
+        Ok(jobs) => Copied::Whole { jobs },
+        Err(Failure::Foreign) => return Err(StoreError::Foreign(store.display().to_string())),
+        Err(Failure::Target(error)) => {
+            return Err(StoreError::Database(to.display().to_string(), error.into()));
+        }
+        Err(Failure::Source(why)) => {
+            let _ = std::fs::remove_file(part);
+            salvage::salvage(store, part, why)?
+        }
+    };
+    let file = std::fs::File::open(part).map_err(io)?;
+    file.sync_all().map_err(io)?;
+    // A file that somebody made meanwhile is not written over.
+    std::fs::hard_link(part, to).map_err(io)?;
+    Ok(copied)
+}
+
+enum Failure {
+    Foreign,
+    /// The file can't be read as it should.
+    Source(String),
+    /// The copy can't be written.
+    Target(rusqlite::Error),
+}
+
+/// Copies each page; says how many jobs there are.
+fn whole(store: &Path, part: &Path) -> Result<u64, Failure> {
+    let source = |error: rusqlite::Error| Failure::Source(error.to_string());
+    let reader = open(store).map_err(source)?;
+    let application: i32 = reader
+        .pragma_query_value(None, "application_id", |row| row.get(0))
+        .map_err(source)?;
+    if application != APPLICATION_ID {
+        return Err(Failure::Foreign);
+    }
+    let mut copy = Connection::open(part).map_err(Failure::Target)?;
+    let backup = Backup::new(&reader, &mut copy).map_err(Failure::Target)?;
+    loop {
+        // All at once: it reads one state, and writers do not wait for it.
+        match backup.step(-1).map_err(source)? {
+            StepResult::Done => break,
+            _ => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
+    drop(backup);
+    // One file, without a log beside it.
+    copy.pragma_update_and_check(None, "journal_mode", "DELETE", |_| Ok(()))
+        .map_err(Failure::Target)?;
+    let mut said = String::new();
+    let checked = copy.pragma_query(None, "quick_check", |row| {
+        if said.is_empty() {
+            said = row.get(0)?;
+        }
+        Ok(())
+    });
+    checked.map_err(source)?;
+    if said != "ok" {
+        return Err(Failure::Source(said));
+    }
+    let jobs: i64 = copy
+        .query_row("SELECT count(*) FROM job", [], |row| row.get(0))
+        .map_err(source)?;
+    Ok(jobs.unsigned_abs())
+}
+
+/// Opens a file to read it. Its log is shared with who writes, so this is no connection that may only read.
+pub(super) fn open(store: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let reader = Connection::open_with_flags(store, flags)?;
+    reader.busy_timeout(BUSY)?;
+    Ok(reader)
+}

@@ -1,0 +1,72 @@
+//! Brings a file of an earlier version up to this one, after a copy of it was made beside it.
+
+use super::super::sql::{SqlError, Trouble};
+use super::super::{StoreError, tables};
+use rusqlite::{Connection, OpenFlags};
+use std::path::{Path, PathBuf};
+
+/// Where a file of a version is copied to.
+fn copy_of(path: &Path, version: i32) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".version-{version}"));
+    PathBuf::from(name)
+}
+
+/// Brings the tables up to date, in the transaction that is open: no other process writes meanwhile.
+pub(super) fn migrate(connection: &Connection, path: &Path, version: i32) -> Result<(), StoreError> {
+    let failed = |error: rusqlite::Error| StoreError::Database(path.display().to_string(), error.into());
+    let unknown = || StoreError::Version(path.display().to_string(), version);
+    let statements = tables::migration(version, &tables::SQLITE).ok_or_else(unknown)?;
+    let copy = copy_of(path, version);
+    copied(path, &copy).map_err(|error| {
+        let message = format!(
+            "it can't be copied to {} before it is changed: {error}",
+            copy.display()
+        );
+        let trouble = Trouble::Database;
+        StoreError::Database(path.display().to_string(), SqlError { trouble, message })
+    })?;
+    connection
+        .execute_batch(&statements)
+        .and_then(|()| connection.pragma_update(None, "user_version", tables::VERSION))
+        .map_err(failed)?;
+    log::warn!(
+        "jobs: {} had version {version}, and has version {} from now on; {} is a copy of it as it was",
+        path.display(),
+        tables::VERSION,
+        copy.display()
+    );
+    Ok(())
+}
+
+/// Copies what was committed. A copy of an attempt before this one is replaced.
+fn copied(path: &Path, copy: &Path) -> Result<(), SqlError> {
+    let io = |error: std::io::Error| SqlError {
+        trouble: Trouble::Database,
+        message: error.to_string(),
+    };
+    let mut part = copy.as_os_str().to_owned();
+    part.push(".part");
+    let part = PathBuf::from(part);
+    match std::fs::remove_file(&part) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(io(error)),
+        _ => {}
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let reader = Connection::open_with_flags(path, flags)?;
+    reader.execute("VACUUM INTO ?1", [part.to_string_lossy()])?;
+    let file = std::fs::File::open(&part).map_err(io)?;
+    file.sync_all().map_err(io)?;
+    std::fs::rename(&part, copy).map_err(io)
+}
+
+/// Writes the whole file anew, so that its free pages can be given back later. It may be large, and the disk may have no room for
+/// it twice: without that the file only stays as large as it was.
+pub(super) fn rewrite(connection: &Connection, path: &Path) {
+    if let Err(error) = connection.execute_batch("VACUUM") {
+        log::warn!(
+            "jobs: {} does not shrink: it can't be written anew: {error}",
+            path.display()
+        );
+    }
+}
