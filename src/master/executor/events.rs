@@ -8,6 +8,7 @@ use super::sources::Source;
 use super::{Context, Executor, GenerationId, Helpers, PoolId, Pools, Processes, WorkerId};
 use crate::logs::parse_message;
 use crate::master::event::Event;
+use crate::sys::clock;
 use crate::sys::socket::Progress;
 use crate::worker::{IS_CANDIDATE, IS_UP, restart_reason, slot};
 use mio::Token;
@@ -18,6 +19,9 @@ const ACCEPT_NOTIFY_READS: usize = 17;
 impl Executor {
     /// Takes up what a source announced. `true`: there is more, come again.
     pub(in crate::master) fn on_ready(&mut self, source: Source) -> bool {
+        if !self.has_room(source) {
+            return false;
+        }
         match source {
             Source::Work(pool) => {
                 self.pools.work_waits(&mut self.context, pool);
@@ -53,6 +57,10 @@ impl Executor {
             Source::ProgramOutput(id, index) => {
                 self.helpers
                     .read_program_output(&mut self.context, &self.pools, id, index)
+            }
+            Source::AppLogRoom(id) => {
+                self.room_in_app_log(id, clock::now());
+                false
             }
             Source::Foreign(worker) => {
                 self.foreign_gone(worker);
@@ -265,5 +273,5 @@ impl Processes {
 
 fn write_message(log: &crate::logs::Log, pool: &str, line: &[u8]) {
     let (level, text) = parse_message(line);
-    log.write(level, &format!("[pool {pool}] {text}"));
+    log.write_of_pool(level, pool, &text);
 }

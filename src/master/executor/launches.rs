@@ -276,6 +276,7 @@ impl Executor {
             .process
             .output
             .map(|output| Lines::resume(output, started.splitter).in_entries(!self.context.speaks_as_fpm));
+        let name = self.helpers.preloader_name(&self.pools, pid);
         let Some(preloader) = self.helpers.preloaders.get_mut(&pid) else {
             return;
         };
@@ -290,7 +291,7 @@ impl Executor {
                 .sources
                 .watch(output.pipe(), Source::PreloaderOutput(pid));
             if let Err(error) = watched {
-                log::error!("{error}");
+                log::error!("[pool {name}] {error}");
             }
             preloader.output = Some(output);
         }

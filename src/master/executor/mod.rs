@@ -136,6 +136,7 @@ impl Executor {
                 descriptor_limit,
                 speaks_as_fpm: false,
                 sources: Sources::new(registry),
+                again: Vec::new(),
                 told_of_room: None,
                 is_followed: false,
                 group_parent: std::cell::OnceCell::new(),
@@ -166,6 +167,7 @@ impl Executor {
             self.control.control_deadline(),
             self.handover.upgrade_deadline(),
             self.context.sources.entries_deadline(),
+            self.context.log.gathered_deadline(),
             self.watch_deadline(),
             self.restart_deadline(),
         ];
@@ -182,6 +184,7 @@ impl Executor {
         self.poll_programs(now);
         self.poll_jobs(now);
         self.poll_entries(now);
+        self.context.log.end_gathered(now);
     }
 
     /// Performs one action.

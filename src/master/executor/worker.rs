@@ -75,7 +75,7 @@ impl Pools {
             (None, None) => Ok(()),
         };
         if let Err(error) = sent {
-            log::error!("{error}");
+            log::error!("[pool {}] {error}", self.name_worker(id).0);
         }
     }
 
@@ -93,7 +93,7 @@ impl Pools {
             (None, pid) => pid.map(timeout_responder::send_timeout),
         };
         if let Some(Err(error)) = sent {
-            log::error!("{error}");
+            log::error!("[pool {}] {error}", self.name_worker(id).0);
         }
     }
 }

@@ -5,6 +5,7 @@
 mod apart;
 mod confine;
 mod filled;
+mod floods;
 mod headers;
 mod held;
 mod hostile;

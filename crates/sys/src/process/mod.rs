@@ -6,6 +6,7 @@ mod environment;
 mod fork;
 mod program;
 mod reap;
+mod writer;
 
 use super::error::{Error, Named, Result};
 use super::{pidfd, shared_mappings};
@@ -27,6 +28,7 @@ pub use reap::{
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
+pub use writer::{Appender, MOST_BYTES as MOST_APPENDED, appended_by_others, finish_appending, is_writer};
 
 /// Leaves the process at once: no destructors, no buffers flushed, no exit handlers.
 pub fn exit_now(code: i32) -> ! {

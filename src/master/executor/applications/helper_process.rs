@@ -450,7 +450,7 @@ impl Applications {
             // It says whose its own lines are; it does not speak for other pools.
             let own = format!("[pool {name}] ");
             let text = text.strip_prefix(&own).unwrap_or(&text);
-            log.write(level, &format!("{own}{text}"));
+            log.write_of_pool(level, &name, text);
         });
         if look == PipeRead::Ended {
             context.sources.forget(process.messages.pipe());

@@ -252,7 +252,7 @@ impl Executor {
                 .sources
                 .watch(output.pipe(), Source::ProgramOutput(id, index));
             if let Err(error) = watched {
-                log::error!("{error}");
+                log::error!("[pool {name}] {error}");
             }
         }
         match &address {
