@@ -125,7 +125,7 @@ impl AppLog {
     }
 
     /// Nothing writes at present: lets go of what lines are sent over. Says what waited for room.
-    pub(super) fn rest(&mut self, sources: &mut Sources) -> Vec<Source> {
+    pub(super) fn rest(&self, sources: &mut Sources) -> Vec<Source> {
         self.file.rest();
         self.release(sources)
     }

@@ -160,7 +160,7 @@ impl Executor {
         let Some(mut generation) = self.pools.generations.remove(&id) else {
             return;
         };
-        if let Some(log) = &mut generation.app_log {
+        if let Some(log) = &generation.app_log {
             log.rest(&mut self.context.sources);
         }
         self.helpers.programs.remove(&id);
