@@ -1,5 +1,6 @@
 //! What the help and the manual say of each command beside its options: its group, examples, exit codes and files.
 
+mod jobs;
 mod table;
 
 use clap::Command;
@@ -78,9 +79,13 @@ pub(super) const CONFIGURATION: Entry = Entry {
     files: table::FILES,
 };
 
+fn entries() -> impl Iterator<Item = &'static Entry> {
+    table::COMMANDS.iter().chain(jobs::COMMANDS)
+}
+
 /// Returns the entry of a command.
 pub(super) fn entry(name: &str) -> Option<&'static Entry> {
-    table::COMMANDS.iter().find(|entry| entry.name == name)
+    entries().find(|entry| entry.name == name)
 }
 
 /// Gives a command line its help: the groups, examples, and the width.
@@ -98,7 +103,7 @@ fn groups(command: &Command) -> String {
     let mut text = String::new();
     for (group, heading) in GROUPS {
         let _ = writeln!(text, "{heading}:");
-        for entry in table::COMMANDS.iter().filter(|entry| entry.group == *group) {
+        for entry in entries().filter(|entry| entry.group == *group) {
             let about = command.find_subcommand(entry.name).and_then(Command::get_about);
             let about = about.map(ToString::to_string).unwrap_or_default();
             for (at, line) in wrapped(&about, WIDTH - INDENT).iter().enumerate() {
@@ -188,9 +193,9 @@ mod tests {
 
     #[test]
     fn every_command_has_an_entry_with_examples_codes_and_files() {
-        let known: BTreeSet<String> = table::COMMANDS.iter().map(|it| it.name.to_owned()).collect();
+        let known: BTreeSet<String> = entries().map(|it| it.name.to_owned()).collect();
         assert_eq!(known, names(&shown(), ""));
-        for entry in table::COMMANDS.iter().chain([&WHOLE, &FPM, &CONFIGURATION]) {
+        for entry in entries().chain([&WHOLE, &FPM, &CONFIGURATION]) {
             let name = entry.name;
             assert!(!entry.examples.is_empty(), "{name} has no example");
             assert!(!entry.files.is_empty(), "{name} has no file");
@@ -206,7 +211,7 @@ mod tests {
 
     #[test]
     fn every_example_is_a_command_line() {
-        for entry in table::COMMANDS.iter().chain([&WHOLE]) {
+        for entry in entries().chain([&WHOLE]) {
             for (line, does) in entry.examples {
                 // What is before a command line: a file, or another program.
                 let own = line.rsplit(" | ").next().unwrap_or(line);

@@ -7,11 +7,12 @@ mod shown;
 
 use super::control::CommandOutcome;
 use super::{CONFIG, EXIT_SOFTWARE};
+use crate::base64;
 use crate::config::duration;
 use crate::control::protocol::Status;
 use crate::jobs::{
     CountRequest, JobName, JobsAnswer, JobsRequest, ListRequest, NewJob, Nothing, PauseRequest, PushRequest,
-    QueueName, RunNow, Selected, SequenceList, SequenceName, Stats,
+    QueueName, RunNow, Selected, SequenceList, SequenceName, Stats, WaitRequest,
 };
 use crate::sys::clock;
 use clap::{Args, Subcommand};
@@ -22,12 +23,15 @@ use shown::{
     Bar, aligned, connections_table, details, job_bar, kinds_table, queues_table, sequences_table, took,
 };
 use std::fmt::Write as _;
+use std::fs::File;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+/// sysexits.h, EX_TEMPFAIL: whether a job is stored is not known; the same command may be given again.
+const EXIT_UNKNOWN: u8 = 75;
 /// How often a progress bar is drawn.
 const LOOK: Duration = Duration::from_millis(300);
 /// How long the status waits for the figures of jobs.
@@ -71,14 +75,14 @@ enum What {
         kind: Option<String>,
     },
     /// Show everything of a job
-    Show {
-        /// Its number
-        id: i64,
-    },
+    Show(Which),
     /// Wait until a job has ended, and show it
     Wait {
-        /// Its number
-        id: i64,
+        #[command(flatten)]
+        which: Which,
+        /// At most so long; then it is shown as it is
+        #[arg(long, value_name = "TIME")]
+        timeout: Option<String>,
     },
     /// Let jobs wait again that have ended, however they did, or are scheduled
     Retry(Many),
@@ -131,6 +135,20 @@ enum What {
     },
 }
 
+/// A job.
+#[derive(Debug, Args)]
+struct Which {
+    /// Its number
+    #[arg(required_unless_present = "reference")]
+    id: Option<i64>,
+    /// What it was called by who pushed it
+    #[arg(long = "ref", value_name = "REF", conflicts_with = "id", requires = "queue")]
+    reference: Option<String>,
+    /// Its queue
+    #[arg(long, requires = "reference")]
+    queue: Option<String>,
+}
+
 #[derive(Debug, Args)]
 struct Push {
     queue: String,
@@ -150,6 +168,12 @@ struct Push {
     /// While a job with this key has not ended, no other is added
     #[arg(long)]
     key: Option<String>,
+    /// A name of its own: while the queue keeps a job of that name, this is that one
+    #[arg(long = "ref", value_name = "REF")]
+    reference: Option<String>,
+    /// How long the push may take
+    #[arg(long, value_name = "TIME")]
+    push_timeout: Option<String>,
     /// Jobs with equal values run one after the other
     #[arg(long)]
     serial: Option<String>,
@@ -186,6 +210,23 @@ struct List {
     tenant: Option<String>,
     #[arg(long)]
     kind: Option<String>,
+    #[arg(long)]
+    key: Option<String>,
+    /// ok, warning, error or not_applicable: the result of its task
+    #[arg(long)]
+    status: Option<String>,
+    /// Jobs that have done this step
+    #[arg(long, value_name = "NAME")]
+    step: Option<String>,
+    /// Jobs that were pushed no longer ago than this, such as 2h
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Jobs that were pushed longer ago than this
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    /// Jobs with smaller numbers: what follows the last of a list
+    #[arg(long, value_name = "ID")]
+    before: Option<i64>,
     /// At most so many
     #[arg(long, default_value_t = 100)]
     limit: u32,
@@ -194,13 +235,16 @@ struct List {
 #[derive(Debug, Args)]
 struct Many {
     /// A job's number
-    #[arg(required_unless_present = "state")]
+    #[arg(required_unless_present_any = ["state", "reference"])]
     id: Option<i64>,
+    /// What a job of --queue was called by who pushed it
+    #[arg(long = "ref", value_name = "REF", conflicts_with_all = ["id", "state"], requires = "queue")]
+    reference: Option<String>,
     /// All jobs in this state
     #[arg(long, conflicts_with = "id")]
     state: Option<String>,
     /// Of these, those of one queue
-    #[arg(long, requires = "state")]
+    #[arg(long, conflicts_with = "id")]
     queue: Option<String>,
     /// Those of one tenant
     #[arg(long, requires = "state")]
@@ -218,8 +262,12 @@ pub(super) fn run(arguments: &JobsArguments) -> ExitCode {
     let outcome = Conversation::begin(arguments).and_then(|mut conversation| match &arguments.what {
         What::Push(push) if push.source.is_named() => feed::feed(&mut conversation, push, arguments.json),
         What::Push(push) => conversation.push(push, arguments.json),
+        What::List(list) => conversation.list(list, arguments.json),
         What::Sequence { id, wait: true } => feed::wait(&mut conversation, *id, arguments.json),
-        What::Wait { id } => conversation.wait(*id, arguments.json),
+        What::Wait { which, timeout } => {
+            let limit_ms = millis(timeout)?;
+            conversation.wait(&which.name(), limit_ms, arguments.json)
+        }
         what => {
             let answer = conversation.ask(&request(what))?;
             conversation.shown(answer, arguments.json)
@@ -260,10 +308,10 @@ pub(super) fn overview(status: &Status) -> String {
     };
     match &jobs.stats {
         Some(stats) => {
-            let store = if stats.store_up {
-                ""
-            } else {
-                "the store of jobs can't be written to\n"
+            let why = stats.store_error.as_ref().map(|why| format!(": {why}"));
+            let store = match stats.store_up {
+                true => String::new(),
+                false => format!("the store of jobs can't be used{}\n", why.unwrap_or_default()),
             };
             format!("\n{store}{}", queues_table(&stats.queues))
         }
@@ -273,23 +321,16 @@ pub(super) fn overview(status: &Status) -> String {
 
 /// What is asked for, but for a push.
 fn request(what: &What) -> JobsRequest {
-    let name = |id: &i64| JobName { id: Some(*id) };
     match what {
         What::Push(_) | What::Backup { .. } => JobsRequest::Push(PushRequest::default()),
-        What::List(list) => JobsRequest::List(ListRequest {
-            queue: list.queue.clone(),
-            state: list.state.clone(),
-            tenant: list.tenant.clone(),
-            kind: list.kind.clone(),
-            limit: Some(list.limit),
-        }),
+        What::List(list) => JobsRequest::List(list.request()),
         What::Count { queue, tenant, kind } => JobsRequest::Count(CountRequest {
             queue: queue.clone(),
             tenant: tenant.clone(),
             kind: kind.clone(),
         }),
-        What::Show { id } => JobsRequest::Show(name(id)),
-        What::Wait { id } => JobsRequest::Wait(name(id)),
+        What::Show(which) => JobsRequest::Show(which.name()),
+        What::Wait { which, .. } => wait(&which.name(), None),
         What::Retry(many) => JobsRequest::Retry(many.selected()),
         What::Cancel(many) => JobsRequest::Cancel(many.selected()),
         What::Discard(many) => JobsRequest::Discard(many.selected()),
@@ -313,10 +354,48 @@ fn request(what: &What) -> JobsRequest {
     }
 }
 
+impl List {
+    fn request(&self) -> ListRequest {
+        ListRequest {
+            queue: self.queue.clone(),
+            state: self.state.clone(),
+            tenant: self.tenant.clone(),
+            kind: self.kind.clone(),
+            key: self.key.clone(),
+            status: self.status.clone(),
+            step: self.step.clone(),
+            before: self.before,
+            limit: Some(self.limit),
+            ..ListRequest::default()
+        }
+    }
+}
+
+fn wait(name: &JobName, timeout_ms: Option<u64>) -> JobsRequest {
+    let JobName { id, queue, reference } = name.clone();
+    JobsRequest::Wait(WaitRequest {
+        id,
+        queue,
+        reference,
+        timeout_ms,
+    })
+}
+
+impl Which {
+    fn name(&self) -> JobName {
+        JobName {
+            id: self.id,
+            queue: self.queue.clone(),
+            reference: self.reference.clone(),
+        }
+    }
+}
+
 impl Many {
     fn selected(&self) -> Selected {
         Selected {
             id: self.id,
+            reference: self.reference.clone(),
             state: self.state.clone(),
             queue: self.queue.clone(),
             tenant: self.tenant.clone(),
@@ -326,26 +405,82 @@ impl Many {
 }
 
 impl Conversation {
+    /// Shows jobs, and how to see what follows them.
+    fn list(&mut self, list: &List, json: bool) -> Result<CommandOutcome, CommandOutcome> {
+        let now_ms = i64::try_from(clock::epoch_micros() / 1_000).unwrap_or(i64::MAX);
+        let ago = |time: &Option<String>| -> Result<Option<i64>, CommandOutcome> {
+            Ok(millis(time)?.map(|time_ms| now_ms.saturating_sub_unsigned(time_ms)))
+        };
+        let answer = self.ask(&JobsRequest::List(ListRequest {
+            since_ms: ago(&list.since)?,
+            until_ms: ago(&list.until)?,
+            ..list.request()
+        }))?;
+        let last = match &answer {
+            JobsAnswer::Jobs { jobs } if jobs.len() >= list.limit as usize => jobs.last().map(|job| job.id),
+            _ => None,
+        };
+        let mut outcome = self.shown(answer, json)?;
+        if let Some(id) = last.filter(|_| !json) {
+            outcome.errors = format!("forkyard: there may be more: --before {id}\n");
+        }
+        Ok(outcome)
+    }
+
     fn push(&mut self, push: &Push, json: bool) -> Result<CommandOutcome, CommandOutcome> {
+        let mut job = new_job(push)?;
+        let reference = match job.reference.take() {
+            Some(reference) => reference,
+            None => own_ref()?,
+        };
+        job.reference = Some(reference.clone());
+        let limit = match millis(&push.push_timeout)? {
+            Some(limit_ms) => Duration::from_millis(limit_ms),
+            None => self.push_timeout,
+        };
+        let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         let request = JobsRequest::Push(PushRequest {
-            job: Some(new_job(push)?),
-            jobs: Vec::new(),
+            job: Some(job),
+            // It says what it knows before the time is over.
+            timeout_ms: Some((limit_ms - limit_ms / 8).max(1)),
+            ..PushRequest::default()
         });
-        let answer = self.ask(&request)?;
+        let answer = self.ask_within(&request, limit)?;
         match &answer {
             JobsAnswer::Pushed { jobs } if push.wait => match jobs.first() {
-                Some(pushed) => self.wait(pushed.id, json),
+                Some(pushed) => {
+                    let name = JobName {
+                        id: Some(pushed.id),
+                        ..JobName::default()
+                    };
+                    self.wait(&name, None, json)
+                }
                 None => self.shown(answer, json),
             },
+            JobsAnswer::Error {
+                message,
+                is_unknown: true,
+                ..
+            } => Err(failed(EXIT_UNKNOWN, &format!("{message}: --ref {reference}"))),
             _ => self.shown(answer, json),
         }
     }
 
     /// Waits for a job's end; on a terminal with a bar that shows how far it is.
-    fn wait(&mut self, id: i64, json: bool) -> Result<CommandOutcome, CommandOutcome> {
-        let show = request(&What::Show { id });
+    fn wait(
+        &mut self,
+        name: &JobName,
+        limit_ms: Option<u64>,
+        json: bool,
+    ) -> Result<CommandOutcome, CommandOutcome> {
+        let show = JobsRequest::Show(name.clone());
         let bar = Bar::new(json);
-        while bar.is_seen() {
+        let begun = Instant::now();
+        let left_ms = || {
+            let passed_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+            limit_ms.map(|limit_ms| limit_ms.saturating_sub(passed_ms))
+        };
+        while bar.is_seen() && left_ms() != Some(0) {
             let JobsAnswer::Job { job } = self.ask(&show)? else {
                 break;
             };
@@ -356,7 +491,7 @@ impl Conversation {
             bar.show(&job_bar(&job));
             std::thread::sleep(LOOK);
         }
-        let answer = self.ask(&request(&What::Wait { id }))?;
+        let answer = self.ask(&wait(name, left_ms()))?;
         let is_done = matches!(&answer, JobsAnswer::Job { job } if job.state == "done" && job.status.as_deref() != Some("error"));
         self.shown_as(answer, is_done, json)
     }
@@ -455,7 +590,8 @@ impl Conversation {
             JobsAnswer::Stats(stats) => {
                 let mut text = format!("forkyard-jobs {}, pid {}\n", stats.version, stats.pid);
                 if !stats.store_up {
-                    text.push_str("the store can't be written to: no job starts\n");
+                    let why = stats.store_error.as_deref().unwrap_or("it can't be used");
+                    let _ = writeln!(text, "no job starts: {why}");
                 }
                 for queue in &stats.queues {
                     let starts: u64 = queue.ended.values().sum();
@@ -483,6 +619,27 @@ impl Conversation {
     }
 }
 
+fn millis(text: &Option<String>) -> Result<Option<u64>, CommandOutcome> {
+    match text {
+        Some(text) => match duration(text) {
+            Some(time) => Ok(Some(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))),
+            None => Err(failed(
+                EXIT_SOFTWARE,
+                &format!("{text} is no time; write 30s, 5m, 2h or 1d"),
+            )),
+        },
+        None => Ok(None),
+    }
+}
+
+/// A name that no other job has.
+fn own_ref() -> Result<String, CommandOutcome> {
+    let mut bytes = [0; 16];
+    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    read.map_err(|error| failed(EXIT_SOFTWARE, &format!("/dev/urandom: {error}")))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
 fn new_job(push: &Push) -> Result<NewJob, CommandOutcome> {
     let payload = match push.payload.as_deref() {
         Some("-") => {
@@ -502,21 +659,17 @@ fn new_job(push: &Push) -> Result<NewJob, CommandOutcome> {
         let message = "the payload is no JSON; quote a text, or say --content-type text/plain";
         return Err(failed(EXIT_SOFTWARE, message));
     }
-    let millis = |text: &Option<String>| match text {
-        Some(text) => match duration(text) {
-            Some(time) => Ok(Some(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))),
-            None => Err(failed(
-                EXIT_SOFTWARE,
-                &format!("{text} is no time; write 30s, 5m, 2h or 1d"),
-            )),
-        },
-        None => Ok(None),
-    };
     let now_ms = i64::try_from(clock::epoch_micros() / 1_000).unwrap_or(i64::MAX);
+    // What is no JSON comes as it is, whatever its bytes.
+    let (payload, payload_base64) = match is_json || payload.is_empty() {
+        true => (payload, None),
+        false => (Vec::new(), Some(base64::encode(&payload))),
+    };
     Ok(NewJob {
         queue: push.queue.clone(),
         kind: push.kind.clone(),
         payload,
+        payload_base64,
         content_type: push.content_type.clone(),
         tenant: push.tenant.clone(),
         priority: push.priority,
@@ -524,6 +677,7 @@ fn new_job(push: &Push) -> Result<NewJob, CommandOutcome> {
         in_ms: millis(&push.delay)?,
         expires_ms: millis(&push.expires_in)?.map(|time| now_ms.saturating_add_unsigned(time)),
         key: push.key.clone(),
+        reference: push.reference.clone(),
         serial: push.serial.clone(),
         steps: push.steps.clone(),
         attempts: push.attempts,

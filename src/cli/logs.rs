@@ -136,10 +136,10 @@ fn of_daemon(log: &DaemonLog, pid: u32) -> At {
 /// By what the journal finds the lines of a process.
 fn unit(pid: u32) -> String {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    let units = groups
+    let mut units = groups
         .lines()
         .filter_map(|line| line.rsplit('/').find(|part| part.ends_with(".service")));
-    let unit = units.last().map(|unit| format!("-u {unit}"));
+    let unit = units.next_back().map(|unit| format!("-u {unit}"));
     unit.unwrap_or_else(|| format!("_PID={pid}"))
 }
 

@@ -13,12 +13,13 @@ use serde_json::Value;
 use std::time::Duration;
 
 /// The program that runs.
-fn program() -> Option<Program> {
-    invocation::get().map(|invocation| Program {
+fn program() -> Option<Box<Program>> {
+    let invocation = invocation::get()?;
+    Some(Box::new(Program {
         build: env!("FORKYARD_VERSION").to_owned(),
         path: invocation.path.clone(),
         replaced: invocation.is_replaced(),
-    })
+    }))
 }
 
 impl Master {

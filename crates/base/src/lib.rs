@@ -2,6 +2,7 @@
 //! error, how bytes are written in URLs, and how others' text is shown.
 #![forbid(unsafe_code)]
 
+pub mod base64;
 pub mod descriptor;
 pub mod indexed;
 pub mod origin;

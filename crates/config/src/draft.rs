@@ -101,6 +101,7 @@ draft! {
             request_slowlog_timeout: Time = "request_slowlog_timeout",
             request_slowlog_trace_depth: Whole = "request_slowlog_trace_depth",
             client_timeout: Time = "client_timeout",
+            push_timeout: Time = "push_timeout",
             keepalive_timeout: Time = "keepalive_timeout",
             wait_for_cpu: Flag = "wait_for_cpu",
             params_bytes: Size = "limits.params_bytes",
@@ -299,6 +300,7 @@ draft! {
         keys {
             store: Text = "store",
             durability: Text = "durability",
+            push_timeout: Time = "push_timeout",
             machine_timeout: Time = "machine_timeout",
             user: Text = "user",
             listen: Text = "listen",

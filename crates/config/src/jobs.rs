@@ -18,6 +18,9 @@ pub const JOBS_POSTGRESQL_PROGRAM: &str = "forkyard-jobs-postgresql";
 /// The variable of workers' environment that says where jobs are pushed.
 pub const JOBS_VARIABLE: &str = "FORKYARD_JOBS";
 
+/// The one that says how long a push may take, milliseconds.
+pub const PUSH_TIMEOUT_VARIABLE: &str = "FORKYARD_JOBS_TIMEOUT";
+
 impl Pool {
     /// Whether its applications are told where jobs are pushed.
     pub fn pushes_jobs(&self) -> bool {
@@ -32,6 +35,8 @@ pub struct Jobs {
     pub store: JobsStore,
     /// What a push waits for.
     pub durability: Durability,
+    /// How long a push may take.
+    pub push_timeout: Duration,
     /// How long a machine may be silent until the others that use the store start its jobs again.
     pub machine_timeout: Duration,
     /// Whom the process that keeps them runs as; `None`: the daemon's user. Only used by a root master.

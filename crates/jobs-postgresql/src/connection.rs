@@ -177,6 +177,20 @@ impl Database for Postgresql {
         self.plain("SELECT 1")
     }
 
+    fn reader(&self) -> Result<Box<dyn Database>> {
+        // It connects when it is asked for something.
+        Ok(Box::new(Postgresql {
+            server: self.server.clone(),
+            node: self.node.clone(),
+            session: None,
+            statements: HashMap::new(),
+            backend: Arc::default(),
+            transaction: None,
+            doubtful: None,
+            is_own_time: self.is_own_time,
+        }))
+    }
+
     fn shrink(&mut self) -> Result<bool> {
         // What was counted is added up. The space is PostgreSQL's own matter.
         let add_up = format!(

@@ -7,11 +7,13 @@ use forkyard_jobs::store::tables;
 /// One daemon makes the tables.
 const LOCK: i64 = 0x6679_6A62;
 
+const NODES: &str = "CREATE TABLE node (name TEXT PRIMARY KEY, seen_at BIGINT NOT NULL);
+CREATE TABLE store (version INTEGER NOT NULL);";
+
 /// `push` only lets the job wait for its time: a daemon that hears of it puts it in its place. So the application's transaction
 /// holds no lock that a daemon waits for, except on the job's key.
-const MORE: &str = "
-CREATE TABLE node (name TEXT PRIMARY KEY, seen_at BIGINT NOT NULL);
-CREATE FUNCTION push(
+const PUSH: &str = "
+CREATE OR REPLACE FUNCTION push(
   queue text, kind text, payload jsonb DEFAULT 'null', key text DEFAULT NULL, tenant text DEFAULT '',
   serial text DEFAULT NULL, priority bigint DEFAULT 100, run_at timestamptz DEFAULT NULL,
   expires_at timestamptz DEFAULT NULL, attempts bigint DEFAULT NULL, timeout interval DEFAULT NULL,
@@ -26,8 +28,8 @@ BEGIN
   IF push.queue !~ '^[^[:space:]/]{1,64}$' THEN
     RAISE EXCEPTION 'queue has 1 to 64 characters without blanks and slashes';
   END IF;
-  IF push.kind !~ '^[^[:space:][:cntrl:]?#]{1,255}$' THEN
-    RAISE EXCEPTION 'kind has 1 to 255 characters without blanks, \"?\" and \"#\"';
+  IF octet_length(push.kind) NOT BETWEEN 1 AND 255 OR push.kind ~ '[[:cntrl:]]' THEN
+    RAISE EXCEPTION 'kind has 1 to 255 bytes that can be seen';
   END IF;
   IF push.attempts < 1 OR push.timeout <= interval '0' THEN
     RAISE EXCEPTION 'attempts and timeout are at least 1';
@@ -55,7 +57,6 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION push FROM PUBLIC;
-CREATE TABLE store (version INTEGER NOT NULL);
 ";
 
 /// Makes what is missing; says the version of what is there. What fails is undone with the connection.
@@ -68,12 +69,14 @@ pub(crate) fn prepare(session: &Session) -> Result<i32, SqlError> {
             session.batch("CREATE SCHEMA forkyard")?;
         }
         session.batch(&tables::statements(&tables::POSTGRESQL))?;
-        session.batch(MORE)?;
+        session.batch(NODES)?;
+        session.batch(PUSH)?;
         session.batch(&format!("INSERT INTO store VALUES ({})", tables::VERSION))?;
     }
     let mut version = session.one("SELECT version FROM forkyard.store", &[])?.get(0);
     if let Some(statements) = tables::migration(version, &tables::POSTGRESQL) {
         session.batch(&statements)?;
+        session.batch(PUSH)?;
         session.batch(&format!("UPDATE store SET version = {}", tables::VERSION))?;
         log::warn!(
             "jobs: the tables had version {version}, and have version {} from now on",

@@ -494,7 +494,7 @@ fn tables_of_the_version_before_are_brought_up_to_date() {
              CREATE TABLE ready (queue TEXT NOT NULL, tenant TEXT NOT NULL, priority BIGINT NOT NULL, id BIGINT NOT NULL,
                PRIMARY KEY (queue, tenant, priority, id));
              INSERT INTO ready SELECT queue, tenant, priority, id FROM job WHERE state = 0;
-             ALTER TABLE job DROP COLUMN result_cut; ALTER TABLE step DROP COLUMN output_cut;
+             ALTER TABLE job DROP COLUMN result_cut; ALTER TABLE job DROP COLUMN ref; ALTER TABLE step DROP COLUMN output_cut;
              DROP INDEX job_trouble_ended; CREATE INDEX job_trouble ON job (queue, state) WHERE state IN (4, 5);
              UPDATE store SET version = 3",
         )

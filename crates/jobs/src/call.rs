@@ -8,6 +8,7 @@ use forkyard_config::{Address, Queue};
 use forkyard_protocol::jobs;
 use forkyard_sys::Error;
 use forkyard_sys::socket::{self, Progress};
+use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -309,11 +310,26 @@ impl Call {
     }
 }
 
+/// A kind as a part of a URL: it is any text.
+fn in_url(kind: &str) -> String {
+    let mut text = String::new();
+    for byte in kind.bytes() {
+        match byte {
+            byte if byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/".contains(&byte) => {
+                text.push(char::from(byte));
+            }
+            byte => _ = write!(text, "%{byte:02X}"),
+        }
+    }
+    text
+}
+
 /// The request, as bytes.
 fn request(queue: &Queue, job: &Claimed, step: usize) -> Vec<u8> {
     let path = format!("{}{}/{}", jobs::PATH, job.queue, job.kind);
+    let place = format!("{}{}/{}", jobs::PATH, job.queue, in_url(&job.kind));
     let query = jobs::query(job.id, job.attempt);
-    let uri = format!("{path}?{query}");
+    let uri = format!("{place}?{query}");
     let number = |number: u32| number.to_string();
     let (id, length) = (job.id.to_string(), job.payload.len().to_string());
     let (attempt, failures) = (number(job.attempt), number(job.counters.failures));

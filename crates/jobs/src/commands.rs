@@ -4,6 +4,7 @@ mod sequence;
 
 use crate::client::Rights;
 use crate::store::{Filter, Operation, Reply, Selection, State};
+use forkyard_base::base64;
 use forkyard_config::Jobs;
 #[cfg(any(test, fuzzing))]
 use forkyard_protocol::jobs::RequestLine;
@@ -17,8 +18,12 @@ const MOST_PUSHED: usize = 10_000;
 /// Steps of a job, and bytes of a name or key.
 const MOST_STEPS: usize = 1_000;
 const LONGEST_NAME: usize = 255;
+const LONGEST_REF: usize = 64;
 /// Jobs of a list, unless it is said otherwise.
 const LISTED: u32 = 100;
+
+/// What a payload of any bytes is unless it is said otherwise.
+const BYTES: &str = "application/octet-stream";
 
 /// The states whose jobs may be changed together.
 const RETRIED: [State; 6] = [
@@ -47,12 +52,24 @@ const ROOTS: &str = "only root and the user that keeps the jobs may do this";
 pub(crate) enum Wanted {
     /// An operation of the store, and what its reply is for.
     Store(Operation, For),
-    /// A job's end is waited for.
-    Wait(i64),
+    /// Jobs are added, within so many milliseconds.
+    Push(Vec<NewJob>, Option<u64>),
+    /// The end of the job that this shows is waited for, at most so many milliseconds.
+    Wait(Operation, Option<u64>),
     Schedules,
     RunNow(String),
     Kinds,
     Connections,
+}
+
+impl Wanted {
+    /// Whether the store has to be asked.
+    pub(crate) fn is_of_store(&self) -> bool {
+        matches!(
+            self,
+            Wanted::Store(..) | Wanted::Push(..) | Wanted::Wait(..) | Wanted::RunNow(_)
+        )
+    }
 }
 
 /// What a reply of the store is for.
@@ -65,6 +82,8 @@ pub(crate) enum For {
     Show,
     /// The job is shown when it has ended.
     Wait,
+    /// Which job is waited for, at most so many milliseconds.
+    Await(Option<u64>),
     Queues,
     Stats,
     Change,
@@ -91,10 +110,15 @@ pub(crate) fn wanted(request: JobsRequest, rights: Rights, jobs: &Jobs) -> Resul
     Ok(match request {
         Request::Push(request) => {
             let pushed = request.job.into_iter().chain(request.jobs).collect();
-            Wanted::Store(Operation::Push(checked(pushed, rights, jobs)?), For::Push)
+            Wanted::Push(checked(pushed, rights, jobs)?, request.timeout_ms)
         }
-        Request::Show(name) => Wanted::Store(Operation::Show(number(&name)?), For::Show),
-        Request::Wait(name) => Wanted::Wait(number(&name)?),
+        Request::Show(JobName { id, queue, reference }) => {
+            Wanted::Store(named(id, queue, reference, rights, jobs)?, For::Show)
+        }
+        Request::Wait(wait) => Wanted::Wait(
+            named(wait.id, wait.queue, wait.reference, rights, jobs)?,
+            wait.timeout_ms,
+        ),
         Request::List(list) => {
             let state = list.state.as_deref().map(|word| state(word, &State::ALL));
             let filter = Filter {
@@ -102,6 +126,12 @@ pub(crate) fn wanted(request: JobsRequest, rights: Rights, jobs: &Jobs) -> Resul
                 state: state.transpose()?,
                 tenant: list.tenant,
                 kind: list.kind,
+                key: list.key,
+                status: list.status.map(|word| status(&word)).transpose()?,
+                step: list.step,
+                since_ms: list.since_ms,
+                until_ms: list.until_ms,
+                before: list.before,
                 limit: list.limit.unwrap_or(LISTED),
             };
             Wanted::Store(Operation::List(filter), For::List)
@@ -165,9 +195,28 @@ pub(crate) fn wanted(request: JobsRequest, rights: Rights, jobs: &Jobs) -> Resul
     })
 }
 
-fn number(name: &JobName) -> Result<i64, String> {
-    name.id
-        .ok_or_else(|| "id is missing: the number of a job".to_owned())
+/// What shows a job: by its number, or by its queue and the name that it was pushed with.
+fn named(
+    id: Option<i64>,
+    queue: Option<String>,
+    reference: Option<String>,
+    rights: Rights,
+    jobs: &Jobs,
+) -> Result<Operation, String> {
+    match (id, queue, reference) {
+        (Some(id), None, None) => Ok(Operation::Show(id)),
+        (None, Some(queue), Some(reference)) => {
+            queues(Some(queue.clone()), rights, jobs)?;
+            Ok(Operation::ShowRef(queue, reference))
+        }
+        _ => Err("name a job by id, or by queue and ref, and not by both".to_owned()),
+    }
+}
+
+fn status(word: &str) -> Result<String, String> {
+    const KNOWN: [&str; 4] = ["ok", "warning", "error", "not_applicable"];
+    let found = KNOWN.contains(&word).then(|| word.to_owned());
+    found.ok_or_else(|| format!("there is no status \"{word}\"; there are {}", KNOWN.join(", ")))
 }
 
 fn state(word: &str, known: &[State]) -> Result<State, String> {
@@ -182,13 +231,22 @@ fn words(states: &[State]) -> String {
 
 /// One job; or all of a state, of the client's queues.
 fn selection(selected: Selected, states: &[State], rights: Rights, jobs: &Jobs) -> Result<Selection, String> {
-    let has_more = selected.state.is_some()
+    let has_more = selected.reference.is_some()
+        || selected.state.is_some()
         || selected.queue.is_some()
         || selected.tenant.is_some()
         || selected.kind.is_some();
+    if let (Some(reference), None) = (&selected.reference, selected.id) {
+        let is_more = selected.state.is_some() || selected.tenant.is_some() || selected.kind.is_some();
+        let (Some(queue), false) = (selected.queue, is_more) else {
+            return Err("ref names one job of a queue: give queue, and nothing else".to_owned());
+        };
+        queues(Some(queue.clone()), rights, jobs)?;
+        return Ok(Selection::Ref(queue, reference.clone()));
+    }
     match (selected.id, selected.state) {
         (Some(_), _) if has_more => {
-            Err("id names one job: state, queue, tenant and kind are for all of a state".to_owned())
+            Err("id names one job: ref, state, queue, tenant and kind are for others".to_owned())
         }
         (Some(id), _) => Ok(Selection::One(id, own_queues(rights, jobs))),
         (None, Some(word)) => Ok(Selection::All(Filter {
@@ -198,7 +256,10 @@ fn selection(selected: Selected, states: &[State], rights: Rights, jobs: &Jobs) 
             kind: selected.kind,
             ..Filter::default()
         })),
-        (None, None) => Err(format!("name a job by id, or all of a state: {}", words(states))),
+        (None, None) => Err(format!(
+            "name a job by id, or by queue and ref, or all of a state: {}",
+            words(states)
+        )),
     }
 }
 
@@ -283,11 +344,8 @@ fn check(job: &mut NewJob, rights: Rights, jobs: &Jobs) -> Result<(), String> {
     }
     let is_plain =
         |text: &str| !text.is_empty() && text.len() <= LONGEST_NAME && !text.chars().any(char::is_control);
-    let is_path = |text: &str| is_plain(text) && !text.contains(['?', '#', ' ']);
-    if !is_path(&job.kind) {
-        return Err(format!(
-            "kind has 1 to {LONGEST_NAME} bytes without blanks, \"?\" and \"#\""
-        ));
+    if !is_plain(&job.kind) {
+        return Err(format!("kind has 1 to {LONGEST_NAME} bytes that can be seen"));
     }
     let texts = [
         ("key", &job.key),
@@ -298,6 +356,10 @@ fn check(job: &mut NewJob, rights: Rights, jobs: &Jobs) -> Result<(), String> {
         if text.as_ref().is_some_and(|text| !is_plain(text)) {
             return Err(format!("{name} has 1 to {LONGEST_NAME} bytes that can be seen"));
         }
+    }
+    let is_ref = |text: &String| is_plain(text) && text.len() <= LONGEST_REF;
+    if !job.reference.as_ref().is_none_or(is_ref) {
+        return Err(format!("ref has 1 to {LONGEST_REF} bytes that can be seen"));
     }
     if !job.tenant.is_empty() && !is_plain(&job.tenant) {
         return Err(format!(
@@ -315,6 +377,15 @@ fn check(job: &mut NewJob, rights: Rights, jobs: &Jobs) -> Result<(), String> {
     if job.content_type.as_deref().is_some_and(|kind| !is_plain(kind)) {
         return Err("content_type can't be read".to_owned());
     }
+    if let Some(text) = job.payload_base64.take() {
+        if !job.payload.is_empty() {
+            return Err("payload and payload_base64 are two ways to say the same: give one".to_owned());
+        }
+        let bytes = base64::decode(&text);
+        job.payload = bytes.ok_or("payload_base64 is no base64")?;
+        job.content_type.get_or_insert_with(|| BYTES.to_owned());
+        return fits(job, jobs);
+    }
     // A text that is no JSON comes as a string of JSON.
     let is_json = job
         .content_type
@@ -323,6 +394,10 @@ fn check(job: &mut NewJob, rights: Rights, jobs: &Jobs) -> Result<(), String> {
     if let (false, Ok(text)) = (is_json, serde_json::from_slice::<String>(&job.payload)) {
         job.payload = text.into_bytes();
     }
+    fits(job, jobs)
+}
+
+fn fits(job: &NewJob, jobs: &Jobs) -> Result<(), String> {
     if job.payload.len() as u64 > jobs.max_payload {
         return Err(format!(
             "the payload has {} bytes, and max_payload is {}",
@@ -343,14 +418,11 @@ pub(crate) fn answer(reply: Reply) -> Option<JobsAnswer> {
         Reply::Show(None) => {
             JobsAnswer::error("there is no such job; those that are done are forgotten after keep_done")
         }
-        Reply::Changed { count, running } => JobsAnswer::Changed {
+        Reply::Changed { count, running, .. } => JobsAnswer::Changed {
             count,
             ending: running.len() as u64,
         },
-        Reply::Failed(why) => JobsAnswer::Error {
-            message: format!("the store: {why}"),
-            is_temporary: true,
-        },
+        Reply::Failed(why) => JobsAnswer::not_now(format!("the store: {why}")),
         Reply::Done => JobsAnswer::Done {},
         Reply::Sequence(sequence, _) => JobsAnswer::Sequence { sequence },
         Reply::Sequences(sequences) => JobsAnswer::Sequences { sequences },

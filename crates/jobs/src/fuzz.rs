@@ -2,7 +2,7 @@
 
 use crate::answer::{self, Bounded};
 use crate::client::Rights;
-use crate::commands::{self, For, Wanted};
+use crate::commands::{self, Wanted};
 use crate::sample;
 use crate::store::{Filter, Operation, Selection, SequenceOperation};
 use forkyard_fuzz::{Grammar, Target, target, words};
@@ -24,15 +24,12 @@ fn requests(line: &[u8]) {
     let check = |pushed: &[NewJob]| {
         for job in pushed {
             assert_eq!(job.queue, "mail");
-            assert!(job.payload.len() as u64 <= jobs.max_payload && !job.kind.contains(['?', '#', ' ']));
+            assert!(job.payload.len() as u64 <= jobs.max_payload && !job.kind.contains(char::is_control));
         }
     };
     let own = Some(vec!["mail".to_owned()]);
     match commands::read(line, Rights::Own(USER), &jobs) {
-        Ok(Wanted::Store(Operation::Push(pushed), what)) => {
-            assert_eq!(what, For::Push);
-            check(&pushed);
-        }
+        Ok(Wanted::Push(pushed, _)) => check(&pushed),
         Ok(Wanted::Store(Operation::Sequence(operation), _)) => match operation {
             SequenceOperation::Begin { queue, .. } => assert_eq!(queue, "mail"),
             SequenceOperation::Add { queues, jobs, .. } => {
@@ -47,14 +44,17 @@ fn requests(line: &[u8]) {
         Ok(Wanted::Store(
             Operation::Retry(selection) | Operation::Cancel(selection) | Operation::Discard(selection),
             _,
-        )) => {
-            let (Selection::One(_, queues) | Selection::All(Filter { queues, .. })) = selection;
-            assert_eq!(queues, own);
-        }
+        )) => match selection {
+            Selection::One(_, queues)
+            | Selection::All(Filter { queues, .. })
+            | Selection::Rest(Filter { queues, .. }, ..) => assert_eq!(queues, own),
+            Selection::Ref(queue, _) => assert_eq!(queue, "mail"),
+        },
         Ok(Wanted::Store(operation, _)) => {
             let is_own = match &operation {
                 // What is shown is looked at when it is there.
                 Operation::Show(_) | Operation::Counts => true,
+                Operation::ShowRef(queue, _) => queue == "mail",
                 Operation::List(filter) | Operation::Count(filter) => filter.queues == own,
                 Operation::Pause { queue, .. } => queue == "mail",
                 Operation::Progress { queues, .. } => *queues == own,
@@ -62,7 +62,8 @@ fn requests(line: &[u8]) {
             };
             assert!(is_own, "{operation:?}");
         }
-        Ok(Wanted::Wait(_)) | Err(_) => {}
+        Ok(Wanted::Wait(Operation::ShowRef(queue, _), _)) => assert_eq!(queue, "mail"),
+        Ok(Wanted::Wait(..)) | Err(_) => {}
         Ok(Wanted::Schedules | Wanted::RunNow(_) | Wanted::Kinds | Wanted::Connections) => {
             panic!("a user does what is root's")
         }

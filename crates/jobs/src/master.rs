@@ -53,11 +53,8 @@ impl Process {
         }
         self.kept_schedules(kept);
         self.is_loaded = true;
-        let clients = self
-            .peers
-            .iter()
-            .filter(|(_, peer)| matches!(peer, Peer::Client(_)));
-        self.again.extend(clients.map(|(token, _)| *token));
+        self.store_error = None;
+        self.look_at_clients();
         self.events.push_back(Event::StoreWell);
     }
 

@@ -7,8 +7,11 @@ use crate::lease::Lease;
 use crate::master::FOREIGN_MS;
 use crate::run::{Asked, Peer, Process};
 use crate::store::sql::Notice;
-use crate::store::{Operation, Reply, State, StoreEvent};
-use forkyard_protocol::jobs::{JobsAnswer, NewJob, ScheduleView, Stats};
+use crate::store::{Operation, Reply, State, StateCount, StoreEvent};
+use forkyard_protocol::jobs::{JobsAnswer, NewJob, QueueView, ScheduleView, Stats};
+
+/// A client that is none: what it has asked for is answered.
+const NOBODY: usize = usize::MAX;
 
 impl Process {
     pub(crate) fn answer(&mut self, token: usize, answer: &JobsAnswer) {
@@ -26,13 +29,22 @@ impl Process {
     }
 
     pub(crate) fn want(&mut self, client: usize, wanted: Wanted) {
+        let refusal = self.refusal();
         match wanted {
-            Wanted::Store(..) | Wanted::Wait(_) if self.store.is_full() => {
-                let refusal = JobsAnswer::Error {
-                    message: "the store can't keep up; try again".to_owned(),
-                    is_temporary: true,
-                };
-                self.answer(client, &refusal);
+            Wanted::Store(_, For::Stats) if refusal.is_some() => {
+                let answer = self.stats(client, Vec::new());
+                self.answer(client, &answer);
+            }
+            wanted if refusal.is_some() && (wanted.is_of_store() || !self.is_loaded) => {
+                self.answer(client, &JobsAnswer::not_now(refusal.unwrap_or_default()));
+            }
+            Wanted::Push(jobs, limit_ms) => {
+                let limit_ms = limit_ms.unwrap_or_else(|| self.push_timeout_ms());
+                let until_ms = self.now().mono_ms.saturating_add(limit_ms);
+                let number = self.store.ask(Operation::Push(jobs));
+                let what = For::Push;
+                self.asked.insert(number, Asked { client, what, id: 0 });
+                self.push_limits.insert((until_ms, number));
             }
             Wanted::Store(operation, what) => {
                 let paused = match &operation {
@@ -45,13 +57,11 @@ impl Process {
                     self.pausing.insert(number, paused);
                 }
             }
-            Wanted::Wait(id) => {
-                self.waiters.entry(id).or_default().push(client);
-                self.look_for(client, id);
-                if self.store.is_shared() {
-                    let soon = self.now().mono_ms + FOREIGN_MS;
-                    self.foreign_due_ms = Some(self.foreign_due_ms.map_or(soon, |due| due.min(soon)));
-                }
+            Wanted::Wait(Operation::Show(id), limit_ms) => self.wait_for(client, id, limit_ms),
+            Wanted::Wait(show, limit_ms) => {
+                let number = self.store.ask(show);
+                let what = For::Await(limit_ms);
+                self.asked.insert(number, Asked { client, what, id: 0 });
             }
             Wanted::Schedules => {
                 let view = |planned: &crate::core::schedule::Planned| ScheduleView {
@@ -101,10 +111,152 @@ impl Process {
         }
     }
 
+    /// Lets a client wait for the end of a job, at most so long.
+    fn wait_for(&mut self, client: usize, id: JobId, limit_ms: Option<u64>) {
+        self.waiters.entry(id).or_default().push(client);
+        if let Some(limit_ms) = limit_ms {
+            let until_ms = self.now().mono_ms.saturating_add(limit_ms);
+            self.wait_limits.insert(client, (until_ms, id));
+        }
+        self.look_for(client, id);
+        if self.store.is_shared() {
+            let soon = self.now().mono_ms + FOREIGN_MS;
+            self.foreign_due_ms = Some(self.foreign_due_ms.map_or(soon, |due| due.min(soon)));
+        }
+    }
+
+    fn push_timeout_ms(&self) -> u64 {
+        u64::try_from(self.jobs.push_timeout.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Until when the store is waited for that is opened; `None`: it is open, or it is known why it is not.
+    pub(crate) fn opening_limit_ms(&self) -> Option<u64> {
+        let is_opening = !self.is_loaded && self.store_error.is_none();
+        is_opening.then(|| self.begun_ms.saturating_add(self.push_timeout_ms()))
+    }
+
+    /// Why nothing can be asked of the store now; `None`: it can.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        if let Some(why) = &self.store_error {
+            return Some(format!("the store: {why}"));
+        }
+        let now_ms = self.now().mono_ms;
+        if self.store.is_full() {
+            return Some("the store can't keep up; try again".to_owned());
+        }
+        let since_ms = self.store.waits_since_ms().filter(|_| self.is_loaded)?;
+        let waited_ms = now_ms.saturating_sub(since_ms);
+        (waited_ms >= self.push_timeout_ms()).then(|| {
+            format!(
+                "the store: it has not answered for {} s",
+                waited_ms.div_ceil(1_000)
+            )
+        })
+    }
+
+    /// Answers pushes that the store has not answered in time, and clients that have waited long enough for a job.
+    pub(crate) fn poll_limits(&mut self, now_ms: u64) {
+        while let Some((due, number)) = self.push_limits.first().copied() {
+            let asked = self.asked.get_mut(&number);
+            if asked.is_some() && due > now_ms {
+                break;
+            }
+            self.push_limits.remove(&(due, number));
+            let Some(asked) = asked else { continue };
+            let client = std::mem::replace(&mut asked.client, NOBODY);
+            let answer = match self.store.withdraw(number) {
+                true => JobsAnswer::not_now("the store: it did not come to this in time; nothing is stored"),
+                false => JobsAnswer::Error {
+                    message: "the store: it has not answered in time, so it is not known whether the job is stored; pushed \
+                              again with the same ref it is stored once"
+                        .to_owned(),
+                    is_temporary: true,
+                    is_unknown: true,
+                },
+            };
+            self.answer(client, &answer);
+        }
+        let over = self.wait_limits.iter().filter(|(_, (due, _))| *due <= now_ms);
+        let over: Vec<(usize, JobId)> = over.map(|(client, (_, id))| (*client, *id)).collect();
+        for (client, id) in over {
+            if self.stop_waiting(client, id) {
+                let number = self.store.ask(Operation::Show(id));
+                let what = For::Show;
+                self.asked.insert(number, Asked { client, what, id });
+            }
+        }
+        // Clients that came while it was opened are told that it is not.
+        if self.opening_limit_ms().is_some_and(|due| due <= now_ms) {
+            self.store_error = Some("it is not open yet".to_owned());
+            self.look_at_clients();
+        }
+    }
+
+    /// Reads what clients have asked for that were not listened to.
+    pub(crate) fn look_at_clients(&mut self) {
+        let clients = (self.peers.iter()).filter(|(_, peer)| matches!(peer, Peer::Client(_)));
+        self.again.extend(clients.map(|(token, _)| *token));
+    }
+
+    /// Whether a client has waited for a job; it does not any more.
+    fn stop_waiting(&mut self, client: usize, id: JobId) -> bool {
+        self.wait_limits.remove(&client);
+        let Some(waiting) = self.waiters.get_mut(&id) else {
+            return false;
+        };
+        let count = waiting.len();
+        waiting.retain(|other| *other != client);
+        let has_waited = waiting.len() < count;
+        if waiting.is_empty() {
+            self.waiters.remove(&id);
+        }
+        has_waited
+    }
+
+    /// What there is in all, of the queues that a client may see.
+    fn stats(&self, client: usize, counts: Vec<StateCount>) -> JobsAnswer {
+        JobsAnswer::Stats(Box::new(Stats {
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            store_up: self.store_up && self.is_loaded,
+            store_error: self.refusal(),
+            queues: self.queues(client, counts),
+        }))
+    }
+
+    fn queues(&self, client: usize, counts: Vec<StateCount>) -> Vec<QueueView> {
+        let mut queues = (self.figures).views(&self.jobs, &self.scheduler, counts, self.now().wall_ms);
+        let rights = self.rights(client);
+        queues.retain(|queue| commands::may_use(rights, &self.jobs, &queue.name));
+        queues
+    }
+
     pub(crate) fn hear_store(&mut self) {
         while let Some(event) = self.store.next_event() {
             match event {
                 StoreEvent::Reply(number, reply) => self.replied(number, reply),
+                StoreEvent::Opened(waiting) => {
+                    if self.store_error.take().is_some() {
+                        log::warn!("jobs: the store is open now");
+                    }
+                    self.store_up = true;
+                    for ((queue, tenant), change) in waiting {
+                        self.events.push_back(Event::Waiting {
+                            queue,
+                            tenant,
+                            change,
+                        });
+                    }
+                    self.store.ask(Operation::Load);
+                }
+                StoreEvent::Unopened(why) => {
+                    self.store_up = false;
+                    if self.store_error.as_ref() != Some(&why) {
+                        log::error!("jobs: the store can't be opened: {why}; trying again");
+                        self.store_error = Some(why);
+                    }
+                    self.look_at_clients();
+                }
                 StoreEvent::Changes(changes) => {
                     for ((queue, tenant), change) in changes {
                         self.events.push_back(Event::Waiting {
@@ -120,12 +272,18 @@ impl Process {
                 StoreEvent::Failed(why) => {
                     log::error!("jobs: the store can't be written to: {why}; no job starts until it can");
                     self.store_up = false;
+                    self.store_error = Some(why);
                     self.events.push_back(Event::StoreFailed);
+                    self.look_at_clients();
                 }
                 StoreEvent::Well => {
                     log::warn!("jobs: the store can be written to again");
                     self.store_up = true;
-                    self.events.push_back(Event::StoreWell);
+                    self.store_error = None;
+                    // Before it is loaded nothing starts.
+                    if self.is_loaded {
+                        self.events.push_back(Event::StoreWell);
+                    }
                 }
             }
         }
@@ -190,7 +348,36 @@ impl Process {
             }
             return;
         };
-        self.reply_to(asked, reply);
+        if let Some(reply) = self.go_on(number, asked, reply) {
+            self.reply_to(asked, reply);
+        }
+    }
+
+    /// Has the rest of a change done that is made in portions; gives the reply when all is done. A process that is about to go does
+    /// not begin with another.
+    fn go_on(&mut self, number: u64, asked: Asked, reply: Reply) -> Option<Reply> {
+        let (before, mut told) = self.portions.remove(&number).unwrap_or_default();
+        let Reply::Changed { count, running, rest } = reply else {
+            return Some(reply);
+        };
+        let count = before + count;
+        told.extend(running);
+        match rest {
+            Some(_) if self.is_stopping || self.is_draining => Some(Reply::Failed(format!(
+                "{count} were changed, and the daemon ends; try again"
+            ))),
+            Some(rest) => {
+                let number = self.store.ask(*rest);
+                self.asked.insert(number, asked);
+                self.portions.insert(number, (count, told));
+                None
+            }
+            None => Some(Reply::Changed {
+                count,
+                running: told,
+                rest: None,
+            }),
+        }
     }
 
     fn reply_to(&mut self, asked: Asked, reply: Reply) {
@@ -200,29 +387,31 @@ impl Process {
         let is_allowed = |queue: &str| commands::may_use(self.rights(asked.client), &self.jobs, queue);
         let none = || commands::answer(Reply::Show(None));
         let answer = match (asked.what, reply) {
-            (For::Show | For::Wait, Reply::Show(Some(job))) if !is_allowed(&job.queue) => none(),
-            (For::Queues | For::Stats, Reply::Counts(counts)) => {
-                let mut queues = self
-                    .figures
-                    .views(&self.jobs, &self.scheduler, counts, self.now().wall_ms);
-                queues.retain(|queue| is_allowed(&queue.name));
-                Some(match asked.what {
-                    For::Queues => JobsAnswer::Queues { queues },
-                    _ => JobsAnswer::Stats(Box::new(Stats {
-                        pid: std::process::id(),
-                        version: env!("CARGO_PKG_VERSION").to_owned(),
-                        store_up: self.store_up,
-                        queues,
-                    })),
-                })
+            (For::Show | For::Wait | For::Await(_), Reply::Show(Some(job))) if !is_allowed(&job.queue) => {
+                none()
             }
-            (For::Change, Reply::Changed { count, running }) => {
+            (For::Await(limit_ms), Reply::Show(Some(job))) => {
+                let has_ended = State::of_name(&job.state).is_some_and(State::is_end);
+                if !has_ended {
+                    return self.wait_for(asked.client, job.id, limit_ms);
+                }
+                commands::answer(Reply::Show(Some(job)))
+            }
+            (For::Queues, Reply::Counts(counts)) => Some(JobsAnswer::Queues {
+                queues: self.queues(asked.client, counts),
+            }),
+            (For::Stats, Reply::Counts(counts)) => Some(self.stats(asked.client, counts)),
+            (For::Change, Reply::Changed { count, running, .. }) => {
                 for id in &running {
                     self.events.push_back(Event::Cancel(*id));
                 }
                 let waited: Vec<JobId> = self.waiters.keys().copied().collect();
                 waited.into_iter().for_each(|id| self.show_to_waiters(id));
-                commands::answer(Reply::Changed { count, running })
+                commands::answer(Reply::Changed {
+                    count,
+                    running,
+                    rest: None,
+                })
             }
             (For::Sequence, Reply::Sequence(sequence, running)) => {
                 for id in &running {
@@ -248,15 +437,7 @@ impl Process {
             Reply::Show(Some(job)) => State::of_name(&job.state).is_some_and(State::is_end),
             _ => true,
         };
-        let waiting = self.waiters.get_mut(&asked.id).filter(|_| has_ended);
-        let Some(waiting) = waiting else { return false };
-        let count = waiting.len();
-        waiting.retain(|client| *client != asked.client);
-        let has_waited = waiting.len() < count;
-        if waiting.is_empty() {
-            self.waiters.remove(&asked.id);
-        }
-        has_waited
+        has_ended && self.stop_waiting(asked.client, asked.id)
     }
 
     /// Looks whether a job has ended that clients wait for.

@@ -10,9 +10,9 @@ use crate::figures::Figures;
 use crate::foreign::Foreign;
 use crate::lease::{Doubt, Lease};
 use crate::master::configured;
-use crate::store::{Operation, Store, StoreThread};
+use crate::store::{Opener, Operation, StoreThread};
 use crate::tcp::Tcp;
-use forkyard_config::{Durability, Jobs};
+use forkyard_config::{Durability, Jobs, JobsStore};
 use forkyard_host::listen::AcceptPause;
 use forkyard_protocol::jobs::{JobsAnswer, RequestLine};
 use forkyard_sys::{Error, clock, identity, socket};
@@ -81,8 +81,14 @@ pub(crate) struct Process {
     pub(crate) told_unreached: BTreeSet<String>,
     pub(crate) asked: HashMap<u64, Asked>,
     pub(crate) pausing: HashMap<u64, (String, bool)>,
+    /// Changes of many jobs that are made in portions: how many were changed so far, and which are under way.
+    pub(crate) portions: HashMap<u64, (u64, Vec<JobId>)>,
     /// Clients that wait for the end of a job.
     pub(crate) waiters: BTreeMap<JobId, Vec<usize>>,
+    /// Until when clients wait that do not for ever, and for which job.
+    pub(crate) wait_limits: HashMap<usize, (u64, JobId)>,
+    /// Until when pushes have to be answered, with their numbers.
+    pub(crate) push_limits: BTreeSet<(u64, u64)>,
     /// Operations that end a job which is waited for.
     pub(crate) finishing: HashMap<u64, JobId>,
     pub(crate) foreign: Foreign,
@@ -95,7 +101,10 @@ pub(crate) struct Process {
     pub(crate) is_cut_off: bool,
     pub(crate) clean_due_ms: u64,
     pub(crate) is_loaded: bool,
+    pub(crate) begun_ms: u64,
     pub(crate) store_up: bool,
+    /// Why it can't be opened or written to.
+    pub(crate) store_error: Option<String>,
     pub(crate) is_stopping: bool,
     pub(crate) is_draining: bool,
     pub(crate) figures: Figures,
@@ -106,7 +115,7 @@ pub(crate) struct Process {
 impl Process {
     pub(crate) fn begin(
         jobs: Jobs,
-        mut store: Store,
+        open: Opener,
         channel: OwnedFd,
         listener: OwnedFd,
     ) -> Result<Process, Box<dyn std::error::Error>> {
@@ -117,22 +126,13 @@ impl Process {
             poll.registry()
                 .register(&mut SourceFd(&raw), token, Interest::READABLE)?;
         }
-        let waiting = store.waiting()?;
         let begun_ms = clock::now().as_nanos() / 1_000_000;
-        let mut store =
-            StoreThread::start(store, waiting.clone(), jobs.durability == Durability::Full, waker)?;
-        store.ask(Operation::Load);
+        let is_shared = matches!(jobs.store, JobsStore::Postgresql(_));
+        let store = StoreThread::start(open, is_shared, jobs.durability == Durability::Full, waker)?;
         let mut events = VecDeque::new();
         events.push_back(configured(&jobs));
         // Nothing starts before it is known what is paused.
         events.push_front(Event::StoreFailed);
-        for ((queue, tenant), change) in waiting {
-            events.push_back(Event::Waiting {
-                queue,
-                tenant,
-                change,
-            });
-        }
         Ok(Process {
             poll,
             jobs,
@@ -154,7 +154,10 @@ impl Process {
             told_unreached: BTreeSet::new(),
             asked: HashMap::new(),
             pausing: HashMap::new(),
+            portions: HashMap::new(),
             waiters: BTreeMap::new(),
+            wait_limits: HashMap::new(),
+            push_limits: BTreeSet::new(),
             finishing: HashMap::new(),
             foreign: Foreign::default(),
             is_foreign_asked: false,
@@ -164,7 +167,9 @@ impl Process {
             is_cut_off: false,
             clean_due_ms: 0,
             is_loaded: false,
+            begun_ms,
             store_up: true,
+            store_error: None,
             is_stopping: false,
             is_draining: false,
             figures: Figures::default(),
@@ -276,6 +281,9 @@ impl Process {
         let foreign = self.foreign_due_ms.filter(|_| self.may_ask_foreign());
         let cut_off = self.cut_off_at().filter(|_| !self.is_cut_off);
         let clean = is_on.then_some(self.clean_due_ms);
+        let opening = self.opening_limit_ms().filter(|due| *due > now.mono_ms);
+        let pushes = self.push_limits.first().map(|(due, _)| *due);
+        let waits = self.wait_limits.values().map(|(due, _)| *due).min();
         let mono = calls
             .chain(doubts)
             .chain(pause)
@@ -283,6 +291,9 @@ impl Process {
             .chain(foreign)
             .chain(cut_off)
             .chain(clean)
+            .chain(opening)
+            .chain(pushes)
+            .chain(waits)
             .chain(self.failures.deadline())
             .chain(self.tcp.deadline())
             .min();
@@ -314,6 +325,7 @@ impl Process {
         self.failures.poll(now.mono_ms);
         self.poll_calls(now.mono_ms);
         self.poll_strangers(now.mono_ms);
+        self.poll_limits(now.mono_ms);
         if self.may_ask_foreign() && self.foreign_due_ms.is_some_and(|due| due <= now.mono_ms) {
             self.is_foreign_asked = true;
             self.foreign_asked_ms = now.mono_ms;
@@ -456,6 +468,10 @@ impl Process {
     }
 
     pub(crate) fn on_ready(&mut self, token: usize) {
+        let refusal = match self.is_loaded {
+            true => None,
+            false => self.refusal(),
+        };
         match self.peers.get_mut(&token) {
             Some(Peer::Call(call)) => match call.poll() {
                 CallProgress::Waits => {}
@@ -472,7 +488,7 @@ impl Process {
                 }
             },
             // What there is is not known yet.
-            Some(Peer::Client(_)) if !self.is_loaded => {}
+            Some(Peer::Client(_)) if !self.is_loaded && refusal.is_none() => {}
             Some(Peer::Client(client)) => match client.poll() {
                 Heard::Nothing => {
                     if matches!(self.peers.get(&token), Some(Peer::Client(client)) if self.is_too_much(client))
@@ -503,10 +519,8 @@ impl Process {
         if let Some(Peer::Client(client)) = self.peers.get_mut(&token) {
             client.give_up();
         }
-        let refusal = JobsAnswer::Error {
-            message: "too much is pushed at once; try again, with fewer jobs in a request".to_owned(),
-            is_temporary: true,
-        };
+        let refusal =
+            JobsAnswer::not_now("too much is pushed at once; try again, with fewer jobs in a request");
         self.answer(token, &refusal);
     }
 }

@@ -29,6 +29,7 @@ pub(crate) fn jobs() -> Jobs {
     };
     Jobs {
         store: JobsStore::File(PathBuf::from("/tmp/jobs.db")),
+        push_timeout: second,
         machine_timeout: second,
         durability: Durability::Full,
         user: None,

@@ -32,7 +32,7 @@ pub fn main() -> ExitCode {
 }
 
 /// Runs on the database that this opens, as the user that keeps the jobs.
-pub fn serve_on(open: impl FnOnce(&Jobs) -> Result<Box<dyn Database>, StoreError>) -> ExitCode {
+pub fn serve_on(open: impl Fn(&Jobs) -> Result<Box<dyn Database>, StoreError> + Send + 'static) -> ExitCode {
     title::prepare();
     signal::ignore_pipe();
     let ((start, identity), [channel, messages, listener]) = match begin() {
@@ -80,7 +80,7 @@ fn serve(
     identity: Option<&Identity>,
     channel: OwnedFd,
     listener: OwnedFd,
-    open: impl FnOnce(&Jobs) -> Result<Box<dyn Database>, StoreError>,
+    open: impl Fn(&Jobs) -> Result<Box<dyn Database>, StoreError> + Send + 'static,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let tcp = match start.secret {
         Some(secret) => Some((fd::adopt_passed(TCP)?, secret)),
@@ -95,9 +95,13 @@ fn serve(
     if let Err(error) = fd::raise_descriptor_limit() {
         log::debug!("jobs: {error}");
     }
-    let database = open(&start.jobs).map_err(|error| remedied(&start.jobs, identity, &error))?;
-    let store = Store::new(database, &own_name(), start.jobs.machine_timeout);
-    let mut process = run::Process::begin(start.jobs, store, channel, listener)?;
+    let (jobs, own) = (start.jobs.clone(), own_name());
+    let user = identity.and_then(|identity| identity.name.clone());
+    let open = move || {
+        let database = open(&jobs).map_err(|error| remedied(&jobs, user.as_deref(), &error))?;
+        Ok(Store::new(database, &own, jobs.machine_timeout))
+    };
+    let mut process = run::Process::begin(start.jobs, Box::new(open), channel, listener)?;
     process.set_tcp(tcp);
     process.serve()?;
     Ok(())
@@ -143,17 +147,24 @@ pub(crate) fn is_there(owner: &str) -> bool {
 }
 
 /// An error of the store with what to do about it.
-fn remedied(jobs: &Jobs, identity: Option<&Identity>, error: &dyn Display) -> String {
+fn remedied(jobs: &Jobs, user: Option<&str>, error: &dyn Display) -> String {
     let JobsStore::File(store) = &jobs.store else {
         return error.to_string();
     };
+    let text = error.to_string();
+    // What SQLite says of a file that it can't make or write.
+    if !["unable to open", "readonly", "ermission"]
+        .iter()
+        .any(|word| text.contains(word))
+    {
+        return text;
+    }
     let directory = store.parent().unwrap_or(store).display();
-    let user = identity.and_then(|identity| identity.name.as_deref());
     match user {
         Some(user) => format!(
-            "{error}; the directory has to be this process' own: install -d -o {user} -m 700 {directory}"
+            "{text}; the directory has to be this process' own: install -d -o {user} -m 700 {directory}"
         ),
-        None => format!("{error}; this process has to be able to write in {directory}"),
+        None => format!("{text}; this process has to be able to write in {directory}"),
     }
 }
 

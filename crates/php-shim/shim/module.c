@@ -64,7 +64,7 @@ static PHP_MINIT_FUNCTION(forkyard)
         return FAILURE;
     }
     watch_verdicts();
-    if (has_push_function && zend_register_functions(NULL, push_functions, NULL, MODULE_PERSISTENT) != SUCCESS) {
+    if (has_push_function && register_push() != SUCCESS) {
         return FAILURE;
     }
     if (is_zygote) {

@@ -3,23 +3,62 @@
  * keeps jobs. Each call has a connection of its own: nothing is left over from it in a process that is forked, or put back.
  */
 
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 
-/* As the configuration's resolver has it. */
+/* As the configuration's resolver has them. */
 #define JOBS_VARIABLE "FORKYARD_JOBS"
-/* How long the process may take to read a request, and to answer. */
-#define PUSH_SECONDS 30
+#define TIMEOUT_VARIABLE "FORKYARD_JOBS_TIMEOUT"
+/* How long a push may take where nothing is said, milliseconds. */
+#define PUSH_MILLIS 2000
+/* How often a job is pushed whose answer the end of the connection took away. */
+#define PUSH_TRIES 3
+/* Bytes of the name that a job is pushed with, which are written as twice as many digits. */
+#define REF_BYTES 16
 /* Far more than the answer to one job. */
 #define ANSWER_BYTES 65536
 #define ANSWER_DEPTH 8
 
+/* Forkyard\PushUnknown: whether the job is stored is not known. */
+static zend_class_entry *push_unknown;
+
 static PHP_FUNCTION(forkyard_push);
 
-static int connect_to_jobs(const char *path)
+static int64_t now_millis(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Lets what is done with the socket next wait until then; -1: that is over. */
+static int wait_until(int fd, int64_t until)
+{
+    int64_t left = until - now_millis();
+    if (left <= 0) {
+        errno = ETIMEDOUT;
+        return -1;
+    }
+    struct timeval patience = {.tv_sec = left / 1000, .tv_usec = left % 1000 * 1000};
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    return 0;
+}
+
+/* Whether a call is to be made again; if not, its error is in words that mean something. */
+static bool is_interrupted(void)
+{
+    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINPROGRESS) {
+        errno = ETIMEDOUT;
+    }
+    return errno == EINTR;
+}
+
+static int connect_to_jobs(const char *path, int64_t until)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    struct timeval patience = {.tv_sec = PUSH_SECONDS};
     if (strlen(path) >= sizeof(address.sun_path)) {
         errno = ENAMETOOLONG;
         return -1;
@@ -29,10 +68,8 @@ static int connect_to_jobs(const char *path)
     if (fd < 0) {
         return -1;
     }
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-    while (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
-        if (errno != EINTR) {
+    while (wait_until(fd, until) < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
+        if (!is_interrupted()) {
             int error = errno;
             close(fd);
             errno = error;
@@ -42,12 +79,12 @@ static int connect_to_jobs(const char *path)
     return fd;
 }
 
-/* Sends a line, and reads one into the buffer: its length, or -1. */
-static ssize_t converse(int fd, const char *line, size_t length, char *buffer)
+/* Sends a line, and reads one into the buffer: its length, or -1. `is_sent`: the process may have read it. */
+static ssize_t converse(int fd, const char *line, size_t length, char *buffer, int64_t until, bool *is_sent)
 {
     while (length > 0) {
-        ssize_t sent = send(fd, line, length, MSG_NOSIGNAL);
-        if (sent < 0 && errno == EINTR) {
+        ssize_t sent = wait_until(fd, until) < 0 ? -1 : send(fd, line, length, MSG_NOSIGNAL);
+        if (sent < 0 && is_interrupted()) {
             continue;
         }
         if (sent < 0) {
@@ -56,10 +93,14 @@ static ssize_t converse(int fd, const char *line, size_t length, char *buffer)
         line += sent;
         length -= (size_t)sent;
     }
+    *is_sent = true;
     size_t have = 0;
     while (have == 0 || buffer[have - 1] != '\n') {
-        ssize_t count = have < ANSWER_BYTES ? recv(fd, buffer + have, ANSWER_BYTES - have, 0) : 0;
-        if (count < 0 && errno == EINTR) {
+        ssize_t count = -1;
+        if (wait_until(fd, until) == 0) {
+            count = have < ANSWER_BYTES ? recv(fd, buffer + have, ANSWER_BYTES - have, 0) : 0;
+        }
+        if (count < 0 && is_interrupted()) {
             continue;
         }
         if (count <= 0) {
@@ -68,11 +109,69 @@ static ssize_t converse(int fd, const char *line, size_t length, char *buffer)
         }
         have += (size_t)count;
     }
+    buffer[have] = 0;
     return (ssize_t)have;
 }
 
+/* The same over a connection of its own, and over another where the process was replaced: the job has a name by which it is known
+ * again. */
+static ssize_t ask(const char *path, const smart_str *line, char *buffer, int64_t until, bool *is_sent)
+{
+    ssize_t length = -1;
+    for (int tries = 0; length < 0 && tries < PUSH_TRIES; tries++) {
+        int fd = connect_to_jobs(path, until);
+        if (fd < 0) {
+            return -1;
+        }
+        length = converse(fd, ZSTR_VAL(line->s), ZSTR_LEN(line->s), buffer, until, is_sent);
+        int error = errno;
+        close(fd);
+        errno = error;
+        if (errno == ETIMEDOUT) {
+            break;
+        }
+    }
+    return length;
+}
+
+/* What is told where it is not known whether the job is stored, with the name by which it can be pushed again. */
+static void throw_unknown(const char *ref, const char *why)
+{
+    zend_object *exception = zend_throw_exception_ex(push_unknown, 0, "forkyard_push(): %s", why);
+    zend_update_property_string(push_unknown, exception, "ref", sizeof("ref") - 1, ref);
+}
+
+/* A name that no other job has. */
+static void make_ref(char text[2 * REF_BYTES + 1])
+{
+    unsigned char bytes[REF_BYTES];
+    while (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes)) {
+    }
+    for (size_t i = 0; i < sizeof(bytes); i++) {
+        slprintf(text + 2 * i, 3, "%02x", bytes[i]);
+    }
+}
+
+/* How long the call may take, milliseconds; -1: what it says is no time, which is thrown. */
+static int64_t push_millis(zval *job)
+{
+    zval *own = zend_hash_str_find(Z_ARRVAL_P(job), "push_timeout", sizeof("push_timeout") - 1);
+    if (!own) {
+        const char *text = getenv(TIMEOUT_VARIABLE);
+        int64_t millis = text ? atoll(text) : 0;
+        return millis > 0 ? millis : PUSH_MILLIS;
+    }
+    double seconds = Z_TYPE_P(own) == IS_LONG || Z_TYPE_P(own) == IS_DOUBLE ? zval_get_double(own) : 0;
+    zend_hash_str_del(Z_ARRVAL_P(job), "push_timeout", sizeof("push_timeout") - 1);
+    if (!(seconds > 0 && seconds < 1e6)) {
+        zend_value_error("forkyard_push(): push_timeout is a number of seconds above 0");
+        return -1;
+    }
+    return (int64_t)(seconds * 1000) + 1;
+}
+
 /* The number of the job in an answer; -1: the answer is another, and what it says is thrown. */
-static zend_long pushed_job(char *text, size_t length)
+static zend_long pushed_job(char *text, size_t length, const char *ref)
 {
     zval answer, *found = NULL;
     zend_long id = -1;
@@ -88,7 +187,12 @@ static zend_long pushed_job(char *text, size_t length)
     } else {
         found = Z_TYPE(answer) == IS_ARRAY ? zend_hash_str_find(Z_ARRVAL(answer), "message", sizeof("message") - 1) : NULL;
         const char *why = found && Z_TYPE_P(found) == IS_STRING ? Z_STRVAL_P(found) : "the answer is about something else";
-        zend_throw_exception_ex(spl_ce_RuntimeException, 0, "forkyard_push(): %s", why);
+        found = Z_TYPE(answer) == IS_ARRAY ? zend_hash_str_find(Z_ARRVAL(answer), "is_unknown", sizeof("is_unknown") - 1) : NULL;
+        if (found && Z_TYPE_P(found) == IS_TRUE) {
+            throw_unknown(ref, why);
+        } else {
+            zend_throw_exception_ex(spl_ce_RuntimeException, 0, "forkyard_push(): %s", why);
+        }
     }
     zval_ptr_dtor(&answer);
     return id;
@@ -124,14 +228,31 @@ static PHP_FUNCTION(forkyard_push)
         Z_TRY_ADDREF_P(payload);
         add_assoc_zval(&job, "payload", payload);
     }
+    int64_t millis = push_millis(&job);
+    if (millis < 0) {
+        zval_ptr_dtor(&job);
+        RETURN_THROWS();
+    }
+    char own_ref[2 * REF_BYTES + 1], *ref = own_ref;
+    zval *given = zend_hash_str_find(Z_ARRVAL(job), "ref", sizeof("ref") - 1);
+    if (given && Z_TYPE_P(given) == IS_STRING) {
+        ref = Z_STRVAL_P(given);
+    } else if (!given) {
+        make_ref(own_ref);
+        add_assoc_string(&job, "ref", own_ref);
+    }
+    ref = estrdup(ref);
     array_init(&request);
     add_assoc_string(&request, "command", "push");
     add_assoc_zval(&request, "job", &job);
+    /* So that the process says what it knows before the time is over. */
+    add_assoc_long(&request, "timeout_ms", (zend_long)(millis - millis / 8));
     /* Without escapes the text is as short as it can be. */
     int encoded = php_json_encode(&line, &request, PHP_JSON_UNESCAPED_UNICODE | PHP_JSON_UNESCAPED_SLASHES);
     zval_ptr_dtor(&request);
     if (encoded != SUCCESS || EG(exception) || !line.s) {
         smart_str_free(&line);
+        efree(ref);
         if (!EG(exception)) {
             zend_throw_exception(spl_ce_RuntimeException, "forkyard_push(): the job can't be written as JSON", 0);
         }
@@ -140,17 +261,20 @@ static PHP_FUNCTION(forkyard_push)
     append(&line, "\n", 1);
     smart_str_0(&line);
     char *buffer = emalloc(ANSWER_BYTES + 1);
-    int fd = connect_to_jobs(path);
-    ssize_t length = fd < 0 ? -1 : converse(fd, ZSTR_VAL(line.s), ZSTR_LEN(line.s), buffer);
-    if (length < 0) {
-        zend_throw_exception_ex(spl_ce_RuntimeException, errno, "forkyard_push(): %s: %s", path, strerror(errno));
+    bool is_sent = false;
+    ssize_t length = ask(path, &line, buffer, now_millis() + millis, &is_sent);
+    if (length >= 0) {
+        RETVAL_LONG(pushed_job(buffer, (size_t)length, ref));
+    } else if (is_sent) {
+        char *why;
+        zend_spprintf(&why, 0, "%s: %s; whether the job is stored is not known", path, strerror(errno));
+        throw_unknown(ref, why);
+        efree(why);
     } else {
-        RETVAL_LONG(pushed_job(buffer, (size_t)length));
-    }
-    if (fd >= 0) {
-        close(fd);
+        zend_throw_exception_ex(spl_ce_RuntimeException, errno, "forkyard_push(): %s: %s", path, strerror(errno));
     }
     efree(buffer);
+    efree(ref);
     smart_str_free(&line);
 }
 
@@ -165,3 +289,12 @@ static const zend_function_entry push_functions[] = {
     PHP_FE(forkyard_push, arginfo_push)
     PHP_FE_END
 };
+
+static int register_push(void)
+{
+    zend_class_entry unknown;
+    INIT_CLASS_ENTRY(unknown, "Forkyard\\PushUnknown", NULL);
+    push_unknown = zend_register_internal_class_ex(&unknown, spl_ce_RuntimeException);
+    zend_declare_property_string(push_unknown, "ref", sizeof("ref") - 1, "", ZEND_ACC_PUBLIC);
+    return zend_register_functions(NULL, push_functions, NULL, MODULE_PERSISTENT);
+}

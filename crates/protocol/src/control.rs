@@ -73,8 +73,7 @@ pub enum Request {
         #[serde(default)]
         wait: bool,
     },
-    /// End the request of a worker, of several the one that has taken longest; its client is answered 504. Answered with
-    /// [`Answer::Done`] when that has begun.
+    /// End the request of a worker, of several the one that has taken longest; its client is answered 504.
     Terminate { pid: i32 },
     /// Take an instance out of service: it ends after its request.
     Detach { pid: i32 },
@@ -163,9 +162,9 @@ pub enum Answer {
         /// The last reload, if the configuration that is written is not in force since; owners of applications are not told.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         last_reload: Option<LastReload>,
-        /// The program that runs; they are not told, either.
+        /// The program that runs; the same.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        program: Option<Program>,
+        program: Option<Box<Program>>,
     },
     Status(Box<Status>),
     /// Why an application could not be started.

@@ -70,6 +70,9 @@ pub enum JobsAnswer {
         /// The store can't keep up or can't be written to: the same request may do later.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_temporary: bool,
+        /// Whether it was done is not known: it may be done yet.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_unknown: bool,
     },
 }
 
@@ -79,6 +82,16 @@ impl JobsAnswer {
         JobsAnswer::Error {
             message: message.into(),
             is_temporary: false,
+            is_unknown: false,
+        }
+    }
+
+    /// A refusal that may be another later; nothing was done.
+    pub fn not_now(message: impl Into<String>) -> JobsAnswer {
+        JobsAnswer::Error {
+            message: message.into(),
+            is_temporary: true,
+            is_unknown: false,
         }
     }
 }
@@ -239,6 +252,9 @@ pub struct Stats {
     pub version: String,
     /// Its store can be written to.
     pub store_up: bool,
+    /// Why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store_error: Option<String>,
     pub queues: Vec<QueueView>,
 }
 
@@ -287,10 +303,16 @@ pub struct NewJob {
     pub queue: String,
     /// What it is.
     pub kind: String,
+    /// What it is called by who pushes it: while the queue keeps a job of that name, it is that one.
+    #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
     /// What it is given: a value, or a text as it is.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "payload")]
     pub payload: Vec<u8>,
-    /// What the payload is; nothing: JSON.
+    /// The same as any bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload_base64: Option<String>,
+    /// What the payload is; nothing: JSON, or of bytes application/octet-stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
     /// For whom: jobs of one tenant wait for each other, and not those of another.
@@ -361,6 +383,8 @@ pub struct JobView {
     pub duration_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
+    #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -383,6 +407,9 @@ pub struct JobView {
     pub log: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<String>,
+    /// Instead of it what is no text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload_base64: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepView>,
     /// How starts ended, but for a good end: the last twenty.

@@ -4,17 +4,20 @@ use super::{JobsArguments, failed};
 use crate::cli::control::CommandOutcome;
 use crate::cli::{EXIT_CONFIG, EXIT_SOFTWARE};
 use crate::config::{self, Secret};
-use crate::jobs::{JobsAnswer, SecretRequest};
+use crate::jobs::{JobsAnswer, JobsRequest, SecretRequest};
 use crate::secret;
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// sysexits.h, EX_UNAVAILABLE: there is no process to ask.
 const EXIT_UNAVAILABLE: u8 = 69;
+/// How long a push may take where no configuration says it, and how often it is tried.
+const PUSH_TIMEOUT: Duration = Duration::from_secs(2);
+const PUSH_TRIES: usize = 3;
 /// Where the socket is by default.
 const SOCKET: &str = "/run/forkyard-jobs.sock";
 
@@ -38,6 +41,8 @@ impl fmt::Display for JobsAddress {
 /// A conversation with the process that keeps jobs.
 pub(super) struct Conversation {
     address: JobsAddress,
+    /// How long a push may take.
+    pub(super) push_timeout: Duration,
     stream: BufReader<Stream>,
 }
 
@@ -114,10 +119,13 @@ impl Conversation {
             (None, Some(path)) => JobsAddress::Unix(path.clone()),
             (None, None) => JobsAddress::Unix(socket_of(&arguments.config)?),
         };
-        Conversation::begin_at(address)
+        let loaded = config::load(&arguments.config).ok();
+        let jobs = loaded.and_then(|loaded| loaded.config.jobs);
+        let push_timeout = jobs.map_or(PUSH_TIMEOUT, |jobs| jobs.push_timeout);
+        Conversation::begin_at(address, push_timeout)
     }
 
-    fn begin_at(address: JobsAddress) -> Result<Conversation, CommandOutcome> {
+    fn begin_at(address: JobsAddress, push_timeout: Duration) -> Result<Conversation, CommandOutcome> {
         let connected = match &address {
             JobsAddress::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
             JobsAddress::Tcp(address, _) => TcpStream::connect(address).map(Stream::Tcp),
@@ -133,6 +141,7 @@ impl Conversation {
         })?;
         let mut conversation = Conversation {
             address,
+            push_timeout,
             stream: BufReader::new(stream),
         };
         if let JobsAddress::Tcp(_, secret) = &conversation.address {
@@ -145,7 +154,7 @@ impl Conversation {
 
     /// The same with the process that is there now.
     pub(super) fn begin_again(&mut self) {
-        if let Ok(next) = Conversation::begin_at(self.address.clone()) {
+        if let Ok(next) = Conversation::begin_at(self.address.clone(), self.push_timeout) {
             *self = next;
         }
     }
@@ -156,8 +165,54 @@ impl Conversation {
         stream.set_read_timeout(Some(limit)).ok()?;
         Some(Conversation {
             address: JobsAddress::Unix(socket.to_owned()),
+            push_timeout: PUSH_TIMEOUT,
             stream: BufReader::new(Stream::Unix(stream)),
         })
+    }
+
+    /// Asks for something that may be asked for twice, and waits no longer than this for the answer: after that whether it was done
+    /// is not known.
+    pub(super) fn ask_within(
+        &mut self,
+        request: &JobsRequest,
+        limit: Duration,
+    ) -> Result<JobsAnswer, CommandOutcome> {
+        let until = Instant::now() + limit;
+        for _ in 0..PUSH_TRIES {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            self.set_patience(Some(left));
+            let answer = self.try_ask(request);
+            self.set_patience(None);
+            if answer.is_ok() {
+                return answer;
+            }
+            // The process may have been replaced.
+            self.begin_again();
+        }
+        Ok(JobsAnswer::Error {
+            message: format!(
+                "{}: no answer in time, so it is not known whether the job is stored; pushed again with the same ref it is stored once",
+                self.address
+            ),
+            is_temporary: true,
+            is_unknown: true,
+        })
+    }
+
+    /// How long is waited for what is read and written next.
+    fn set_patience(&self, limit: Option<Duration>) {
+        // It fails for a time of 0 alone.
+        let _ = match self.stream.get_ref() {
+            Stream::Unix(stream) => {
+                (stream.set_read_timeout(limit)).and_then(|()| stream.set_write_timeout(limit))
+            }
+            Stream::Tcp(stream) => {
+                (stream.set_read_timeout(limit)).and_then(|()| stream.set_write_timeout(limit))
+            }
+        };
     }
 
     pub(super) fn ask(&mut self, request: &impl serde::Serialize) -> Result<JobsAnswer, CommandOutcome> {

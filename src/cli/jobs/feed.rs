@@ -4,6 +4,7 @@
 
 use super::shown::{Bar, sequence_bar};
 use super::{Conversation, LOOK, Push, failed, new_job};
+use crate::base64;
 use crate::cli::EXIT_SOFTWARE;
 use crate::cli::control::CommandOutcome;
 use crate::jobs::{JobsAnswer, JobsRequest, NewJob, SequenceAdd, SequenceBegin, SequenceName, SequenceView};
@@ -220,15 +221,13 @@ fn job_of(template: &NewJob, line: Vec<u8>) -> Result<NewJob, CommandOutcome> {
         let line = String::from_utf8_lossy(&line).into_owned();
         return Err(failed(EXIT_SOFTWARE, &format!("the line {line:?} is no JSON")));
     }
-    // A text is a string among JSON.
-    let payload = match is_json {
-        true => line,
-        false => serde_json::to_vec(&String::from_utf8_lossy(&line)).unwrap_or_default(),
-    };
-    Ok(NewJob {
-        payload,
-        ..template.clone()
-    })
+    let mut job = template.clone();
+    match is_json {
+        true => job.payload = line,
+        // As it is, whatever its bytes.
+        false => job.payload_base64 = Some(base64::encode(&line)),
+    }
+    Ok(job)
 }
 
 /// Adds jobs once, whatever becomes of the process that keeps them.
@@ -270,6 +269,7 @@ fn ask(
             Ok(JobsAnswer::Error {
                 message,
                 is_temporary: true,
+                ..
             }) => failed(EXIT_SOFTWARE, &message),
             Ok(JobsAnswer::Error { message, .. }) => return Err(failed(EXIT_SOFTWARE, &message)),
             Ok(_) => return Err(failed(EXIT_SOFTWARE, "the answer is about something else")),
@@ -355,8 +355,10 @@ mod tests {
             )
         };
         let payload = |kind: &str, line: &[u8]| job(kind, line).ok().map(|job| job.payload);
-        let text = payload("text/plain", b"a \"b\"");
-        assert_eq!(text.as_deref(), Some(&br#""a \"b\"""#[..]));
+        let text = job("text/plain", b"a \xff")
+            .ok()
+            .and_then(|job| job.payload_base64);
+        assert_eq!(text.as_deref(), Some("YSD/"));
         assert_eq!(payload("application/json", b"[1]"), Some(b"[1]".to_vec()));
         assert_eq!(payload("application/json", b"[1"), None);
     }

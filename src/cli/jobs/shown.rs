@@ -240,6 +240,7 @@ pub(super) fn details(job: &JobView) -> String {
     let filled = |value: &str| (!value.is_empty()).then(|| value.to_owned());
     line("tenant", filled(&job.tenant));
     line("key", job.key.clone());
+    line("ref", job.reference.clone());
     line("starts", Some(job.attempt.to_string()));
     line("failures", (job.failures > 0).then(|| job.failures.to_string()));
     line(
@@ -257,6 +258,7 @@ pub(super) fn details(job: &JobView) -> String {
     line("error", job.error.clone());
     line("progress", job.progress.map(|percent| format!("{percent} %")));
     line("payload", job.payload.clone());
+    line("payload in base64", job.payload_base64.clone());
     line(
         "result",
         job.result.as_ref().map(|result| cut(result, job.result_cut)),

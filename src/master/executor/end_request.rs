@@ -1,13 +1,22 @@
 //! An operator, or the owner of an application, ends the request of a worker.
 
-use super::pools::keeps_time;
 use super::worker::WorkerProcess;
 use super::{Executor, Rights, Who};
+use crate::config::{Application, Pool};
 use crate::master::event::{Event, WorkerId};
 use crate::scoreboard::{RequestStage, slot_reader};
 use crate::worker::TERMINATE;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd;
+
+/// Whether a worker has several requests: it answers one whose time is up itself, and goes on with the others.
+pub(super) fn keeps_time(pool: &Pool) -> bool {
+    match &pool.application {
+        Application::Wrapped(wrapped) => wrapped.is_concurrent(),
+        Application::Program(_) | Application::Http(_) => true,
+        Application::Php(_) | Application::Cgi(_) | Application::FastCgi(_) | Application::Rust => false,
+    }
+}
 
 impl Executor {
     /// Ends the request. What the core is to be told: a worker with several requests is told itself, and goes on.

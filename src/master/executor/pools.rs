@@ -2,6 +2,7 @@
 
 use super::apply_error::ApplyError;
 use super::counters::AllCounters;
+use super::end_request::keeps_time;
 use super::generation::{Generation, Resources};
 use super::prepare::Identities;
 use super::sources::Source;
@@ -548,15 +549,6 @@ impl Context {
             process_name: title::name(),
             restart_mark: None,
         }
-    }
-}
-
-/// Whether a worker has several requests: it answers one whose time is up itself, and goes on with the others.
-pub(super) fn keeps_time(pool: &Pool) -> bool {
-    match &pool.application {
-        Application::Wrapped(wrapped) => wrapped.is_concurrent(),
-        Application::Program(_) | Application::Http(_) => true,
-        Application::Php(_) | Application::Cgi(_) | Application::FastCgi(_) | Application::Rust => false,
     }
 }
 

@@ -131,6 +131,85 @@ fn many_jobs_are_pushed_at_once_or_none_of_them() {
     assert_eq!(client.ask(&json!({"command": "queues"}))["result"], "queues");
 }
 
+/// A list can be asked for each thing that a job is, and for its next page.
+#[test]
+fn a_list_has_filters_and_pages() {
+    let jobs = Jobs::start_with(CONTROL, "max_children = 2", "attempts = 1\n", "");
+    let steps = jobs.done(
+        "steps",
+        json!({"payload": {"a": "ok", "b": "warning"}, "steps": ["a", "b"]}),
+    );
+    let key = jobs.done("echo", json!({"key": "k/1", "tenant": "T"}));
+    let failed = jobs.done("fail", json!({}));
+    let later = jobs.show(jobs.push("echo", json!({"in_ms": 600_000, "tenant": "T"})));
+    let ids = |jobs: &[&Value]| -> Vec<i64> { jobs.iter().filter_map(|job| job["id"].as_i64()).collect() };
+    let list = |more: &[&str]| -> Vec<i64> {
+        let (code, said, errors) = command(&jobs, &[&["--json", "list"], more].concat());
+        assert_eq!(code, Some(0), "{more:?}: {errors}");
+        let answer: Value = serde_json::from_str(&said).expect("JSON");
+        ids(&answer["jobs"]
+            .as_array()
+            .expect("jobs")
+            .iter()
+            .collect::<Vec<_>>())
+    };
+    let last = failed["id"].to_string();
+    for (filter, expected) in [
+        (&["--status", "warning"][..], ids(&[&steps])),
+        (&["--step", "b"], ids(&[&steps])),
+        (&["--step", "c"], Vec::new()),
+        (&["--key", "k/1"], ids(&[&key])),
+        (&["--tenant", "T"], ids(&[&later, &key])),
+        (&["--tenant", "T", "--state", "scheduled"], ids(&[&later])),
+        (&["--since", "1h"], ids(&[&later, &failed, &key, &steps])),
+        (&["--until", "1h"], Vec::new()),
+        (&["--limit", "2"], ids(&[&later, &failed])),
+        (&["--limit", "2", "--before", &last], ids(&[&key, &steps])),
+    ] {
+        assert_eq!(list(filter), expected, "{filter:?}");
+    }
+    let (_, _, more) = command(&jobs, &["list", "--limit", "2"]);
+    assert_eq!(more, format!("forkyard: there may be more: --before {last}\n"));
+    let (code, _, errors) = command(&jobs, &["list", "--status", "bad"]);
+    assert!(
+        code == Some(70) && errors.contains("no status \"bad\""),
+        "{errors}"
+    );
+}
+
+#[test]
+fn a_payload_has_any_bytes_and_a_kind_any_text() {
+    let jobs = Jobs::start_with(CONTROL, "max_children = 2", "", "");
+    let bytes = jobs.done("bytes", json!({"payload_base64": "AP/+Cg=="}));
+    assert_eq!(bytes["result"], "00fffe0a application/octet-stream");
+    assert_eq!(
+        (&bytes["payload_base64"], &bytes["payload"]),
+        (&json!("AP/+Cg=="), &Value::Null)
+    );
+    // A text that looks like JSON comes as it is.
+    let (_, id, _) = command(
+        &jobs,
+        &[
+            "push",
+            "mail",
+            "bytes",
+            "--content-type",
+            "application/x-laravel",
+            "--payload",
+            "\"a\"",
+        ],
+    );
+    let text = jobs.wait(id.trim().parse().expect("a number"));
+    assert_eq!(text["result"], "226122 application/x-laravel");
+    assert_eq!(text["payload"], "\"a\"");
+    let kind = jobs.done("Closure (web.php:12) #ü?%", json!({}));
+    let path = "/jobs/mail/Closure%20(web.php:12)%20%23%C3%BC%3F%25?job=";
+    assert!(
+        kind["result"].as_str().is_some_and(|uri| uri.starts_with(path)),
+        "{kind}"
+    );
+}
+
 #[test]
 fn a_client_that_waits_is_answered_once() {
     Jobs::start("max_children = 2", "").assert_waits_are_answered_once();

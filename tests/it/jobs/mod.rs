@@ -12,6 +12,7 @@ mod progress;
 mod recipes;
 mod runtimes;
 mod sequences;
+mod stores;
 mod tcp;
 
 use crate::support::daemon::{Daemon, make_writable, php_pool};
@@ -40,6 +41,8 @@ switch ($job('KIND')) {
     case 'crash-once': if ($job('ATTEMPT') == 1) { exec('kill -9 ' . getmypid()); sleep(60); } break;
     case 'snooze': if ($job('ATTEMPT') == 1) { header('Forkyard-Job: snooze=10ms'); } break;
     case 'unwanted': http_response_code(409); break;
+    case 'bytes': echo bin2hex($body), ' ', $_SERVER['CONTENT_TYPE']; break;
+    case 'Closure (web.php:12) #ü?%': echo $_SERVER['REQUEST_URI']; break;
     case 'header': header('Forkyard-Job: ' . base64_decode(json_decode($body))); break;
     case 'late': echo 'begun'; $send(); header('Forkyard-Job: ' . json_decode($body)); break;
     case 'late-status': echo 'begun'; $send(); @http_response_code(500); break;

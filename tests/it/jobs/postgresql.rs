@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// A server of its own; it ends when its input does.
-struct Server {
+pub(super) struct Server {
     directory: tempfile::TempDir,
     port: Option<u16>,
     script: Child,
@@ -20,13 +20,14 @@ struct Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        self.hang(false);
         drop(self.script.stdin.take());
         let _ = self.script.wait();
     }
 }
 
 impl Server {
-    fn start() -> Server {
+    pub(super) fn start() -> Server {
         Server::start_in(directory(), None)
     }
 
@@ -55,12 +56,25 @@ impl Server {
         server
     }
 
-    fn url(&self) -> String {
+    pub(super) fn url(&self) -> String {
         let port = self.port.map(|port| format!("&port={port}")).unwrap_or_default();
         format!(
             "postgresql://forkyard@/postgres?host={}{port}",
             self.directory.path().display()
         )
+    }
+
+    /// Whether its processes do nothing, as if the machine had stopped.
+    pub(super) fn hang(&self, is_hung: bool) {
+        let file = self.directory.path().join("data/postmaster.pid");
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        let Some(master) = text.lines().next().and_then(|line| line.parse::<u32>().ok()) else {
+            return;
+        };
+        let signal = if is_hung { Signal::SIGSTOP } else { Signal::SIGCONT };
+        for pid in std::iter::once(master).chain(process::children(master)) {
+            let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), signal);
+        }
     }
 
     fn try_sql(&self, statement: &str) -> Option<String> {

@@ -77,7 +77,10 @@ fn the_e_mails_of_the_recipe_are_sent() {
     let broken = jobs.wait(broken["jobs"][0]["id"].as_i64().expect("id"));
     assert_eq!(
         (&broken["state"], &broken["error"]),
-        (&json!("failed"), &json!("status 500"))
+        (
+            &json!("failed"),
+            &json!("JsonException: Syntax error (status 500)")
+        )
     );
     assert!(
         jobs.daemon

@@ -16,7 +16,8 @@ use crate::draft::{JobQueueDraft, JobScheduleDraft, JobsDraft, JobsText, PoolTex
 use crate::error::{Kind, Location};
 use crate::flat_keys::{Field, FlatKeys, Written};
 use crate::jobs::{
-    Backoff, Durability, JOBS_USER, JOBS_VARIABLE, Jobs, Missed, Overlap, Queue, Rate, Schedule, keep_failed,
+    Backoff, Durability, JOBS_USER, JOBS_VARIABLE, Jobs, Missed, Overlap, PUSH_TIMEOUT_VARIABLE, Queue, Rate,
+    Schedule, keep_failed,
 };
 use crate::known::{self, Section};
 use crate::model::{Address, Pool};
@@ -26,6 +27,7 @@ use crate::units::{Size, Text, Time, Whole};
 use crate::value::quoted;
 use places::{store, tcp};
 
+pub(super) const DEFAULT_PUSH_TIMEOUT: Duration = Duration::from_secs(2);
 const DEFAULT_MACHINE_TIMEOUT: Duration = Duration::from_secs(60);
 /// A machine that is cut off asks its workers to give up after three quarters of it. They are terminated and killed in 4 s.
 const LEAST_MACHINE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -179,6 +181,7 @@ pub(super) fn resolve(
     let max_payload = size(&draft.max_payload, DEFAULT_PAYLOAD, report);
     Some(Jobs {
         store,
+        push_timeout: time(&draft.push_timeout, DEFAULT_PUSH_TIMEOUT, report),
         machine_timeout: machine_timeout(&draft.machine_timeout, report),
         durability: word(
             &draft.durability,
@@ -200,11 +203,17 @@ pub(super) fn resolve(
 /// Lets the process that keeps jobs connect to pools that run them, and gives their workers the time that a job may take. All pools'
 /// applications are told where jobs are pushed: whose queues they may use is looked at there.
 pub(super) fn prepare_pools(jobs: &Jobs, pools: &mut [(&PoolText, Pool)]) {
-    for (_, pool) in pools.iter_mut() {
-        // What the operator writes holds.
-        if pool.env.iter().all(|(name, _)| name != JOBS_VARIABLE) {
-            let path = jobs.listen.to_string_lossy().into_owned();
-            pool.env.push((JOBS_VARIABLE.to_owned(), path));
+    for (text, pool) in pools.iter_mut() {
+        let own = text.draft.push_timeout.above_zero();
+        let limit = own.unwrap_or(jobs.push_timeout).as_millis();
+        for (variable, value) in [
+            (JOBS_VARIABLE, jobs.listen.to_string_lossy().into_owned()),
+            (PUSH_TIMEOUT_VARIABLE, limit.to_string()),
+        ] {
+            // What the operator writes holds.
+            if pool.env.iter().all(|(name, _)| name != variable) {
+                pool.env.push((variable.to_owned(), value));
+            }
         }
     }
     for queue in &jobs.queues {

@@ -85,6 +85,7 @@ pub(super) fn resolve(
     let (status_path, ping_path) = uris(draft, report);
     let status_listen = (listen.as_ref()).and_then(|listen| listen::status(text, listen, world, report));
     let http_listen = (listen.as_ref()).and_then(|listen| listen::http(text, listen, world, report));
+    positive(&draft.push_timeout, super::jobs::DEFAULT_PUSH_TIMEOUT, report);
     let most = (report.range(&draft.max_requests, 0, i64::MAX)).filter(|most| *most > 0);
     let jitter = report.range(&draft.max_requests_jitter, 0, i64::MAX).unwrap_or(0);
     let (max_requests, max_requests_jitter) = worker_script::requests(text, most, jitter, report);

@@ -10,6 +10,8 @@ pub(super) const ROWS: &[Setting] = &[
         "the file that holds the jobs, an SQLite database; its directory belongs to `user`. Or a database of PostgreSQL, which several machines may use: `\"postgresql:///shop?host=/run/postgresql\"`; over the network with libpq's `sslmode`, `sslrootcert`, `sslcert` and `sslkey`"),
     key(Jobs, "durability", r#"`"full"` or `"normal"`"#, r#"`"full"`"#,
         "what a push waits for: with `full` until the job is on the disk; with `normal` a job of the last moments may be lost when power fails, though not when a process does"),
+    key(Jobs, "push_timeout", "duration, not 0", r#"`"2s"`"#,
+        "how long a push may take, so that a store that does not answer holds no page longer; a pool and a call may have a time of their own"),
     key(Jobs, "machine_timeout", "duration, 20s or more", r#"`"60s"`"#,
         "with PostgreSQL: a machine that was silent for so long is taken for dead, and others start its jobs again; one that is cut off ends its jobs before that"),
     key(Jobs, "user", "string", r#"`"forkyard-jobs"`"#,

@@ -60,6 +60,9 @@ pub(super) const ROWS: &[Setting] = &[
     key(Pool, "stop_timeout", "duration, not 0", r#"`"10s"`"#,
         "from SIGTERM to SIGKILL, when a worker or a program is stopped; for an application pool [`applications.stop_timeout`](application-pool.md#configuration)")
         .in_php_fpm("a second"),
+    key(Pool, "push_timeout", "duration, not 0", "that of `[jobs]`",
+        "how long a push of a background job by the pool's applications may take")
+        .sample(Off(r#""2s""#)),
     key(Pool, "client_timeout", "duration, not 0", r#"`"60s"`"#,
         "how long a client that is silent in the middle of a request may keep a worker waiting")
         .in_php_fpm("none: a worker waits for ever"),

@@ -208,15 +208,23 @@ fn pools_that_can_not_tell_a_job_from_a_request_have_none() {
 #[test]
 fn every_pool_s_applications_are_told_where_jobs_are_pushed() {
     let other = "[pool.other]\nlisten = \"/run/b.sock\"\nuser = \"www-data\"\npm = \"static\"\nmax_children = 1\n\
-                 env = { FORKYARD_JOBS = \"/own\" }\n[pool.other.application]\nruntime = \"php\"\nversion = \"8.2\"\n";
+                 env = { FORKYARD_JOBS = \"/own\" }\npush_timeout = \"300ms\"\n[pool.other.application]\nruntime = \"php\"\nversion = \"8.2\"\n";
     let told = |text: &str| -> Vec<Vec<(String, String)>> {
         let config = valid(text);
         config.pools.iter().map(|pool| pool.env.clone()).collect()
     };
-    let variable = |value: &str| vec![("FORKYARD_JOBS".to_owned(), value.to_owned())];
+    let variables = |socket: &str, millis: &str| {
+        let variables = [("FORKYARD_JOBS", socket), ("FORKYARD_JOBS_TIMEOUT", millis)];
+        variables
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .to_vec()
+    };
     assert_eq!(
         told(&jobs(QUEUE, other)),
-        [variable("/run/forkyard-jobs.sock"), variable("/own")]
+        [
+            variables("/run/forkyard-jobs.sock", "2000"),
+            variables("/own", "300")
+        ]
     );
     // Without jobs there is nothing to be told.
     let none = jobs(QUEUE, "");

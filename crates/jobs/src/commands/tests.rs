@@ -5,7 +5,7 @@ use crate::sample::jobs;
 
 fn pushed(line: &str, rights: Rights) -> Result<Vec<NewJob>, String> {
     match read(line.as_bytes(), rights, &jobs())? {
-        Wanted::Store(Operation::Push(jobs), For::Push) => Ok(jobs),
+        Wanted::Push(jobs, _) => Ok(jobs),
         other => panic!("{other:?}"),
     }
 }
@@ -17,6 +17,10 @@ fn jobs_are_pushed_with_their_payload_as_it_is_written() {
     assert_eq!(jobs[0].payload, br#"{"b": 1.0, "a":[1]}"#);
     let text = r#"{"command":"push","jobs":[{"queue":"mail","kind":"k","payload":"a\nb","content_type":"text/plain"}]}"#;
     assert_eq!(pushed(text, Rights::All).expect("a job")[0].payload, b"a\nb");
+    let bytes = r#"{"command":"push","job":{"queue":"mail","kind":"Closure (web.php:12) #ü?","payload_base64":"AP/+"}}"#;
+    let job = pushed(bytes, Rights::All).expect("a job").remove(0);
+    assert_eq!(job.payload, b"\0\xff\xfe");
+    assert_eq!(job.content_type.as_deref(), Some("application/octet-stream"));
     let none = r#"{"command":"push","job":{"queue":"mail","kind":"k"}}"#;
     assert_eq!(pushed(none, Rights::All).expect("a job")[0].payload, b"");
 }
@@ -31,8 +35,28 @@ fn what_is_wrong_is_told() {
             "no queue \"mial\"",
         ),
         (
-            r#"{"command":"push","job":{"queue":"mail","kind":"a b"}}"#.to_owned(),
+            r#"{"command":"push","job":{"queue":"mail","kind":"a\nb"}}"#.to_owned(),
             "kind has",
+        ),
+        (
+            format!(
+                r#"{{"command":"push","job":{{"queue":"mail","kind":"{}"}}}}"#,
+                "k".repeat(256)
+            ),
+            "kind has",
+        ),
+        (
+            r#"{"command":"push","job":{"queue":"mail","kind":"k","payload_base64":"?"}}"#.to_owned(),
+            "no base64",
+        ),
+        (
+            r#"{"command":"push","job":{"queue":"mail","kind":"k","payload":1,"payload_base64":"MQ"}}"#
+                .to_owned(),
+            "give one",
+        ),
+        (
+            r#"{"command":"list","status":"bad"}"#.to_owned(),
+            "no status \"bad\"",
         ),
         (
             r#"{"command":"push","job":{"queue":"mail","kind":"k","prio":1}}"#.to_owned(),
@@ -52,7 +76,21 @@ fn what_is_wrong_is_told() {
             r#"{"command":"retry","state":"running"}"#.to_owned(),
             "failed, quarantined",
         ),
-        (r#"{"command":"show"}"#.to_owned(), "id is missing"),
+        (
+            r#"{"command":"show"}"#.to_owned(),
+            "name a job by id, or by queue and ref",
+        ),
+        (
+            r#"{"command":"wait","id":1,"queue":"mail","ref":"r"}"#.to_owned(),
+            "not by both",
+        ),
+        (
+            format!(
+                r#"{{"command":"push","job":{{"queue":"mail","kind":"k","ref":"{}"}}}}"#,
+                "r".repeat(65)
+            ),
+            "ref has 1 to 64",
+        ),
         (
             r#"{"command":"list","state":"lost"}"#.to_owned(),
             "no state \"lost\"",
@@ -104,6 +142,7 @@ fn users_have_their_own_queues_alone() {
 fn every_combination_of_what_selects_jobs_is_defined() {
     let values = [
         ("id", "5"),
+        ("ref", "\"r\""),
         ("state", "\"S\""),
         ("queue", "\"mail\""),
         ("tenant", "\"t\""),
@@ -130,6 +169,10 @@ fn every_combination_of_what_selects_jobs_is_defined() {
                 let expected = match (has("id"), has("state")) {
                     (true, _) if bits != 1 => Err("id names one job"),
                     (true, _) => Ok(Selection::One(5, own)),
+                    _ if has("ref") => match bits {
+                        0b1010 => Ok(Selection::Ref("mail".to_owned(), "r".to_owned())),
+                        _ => Err("ref names one job of a queue"),
+                    },
                     (false, true) => Ok(Selection::All(Filter {
                         queues: match has("queue") {
                             true => Some(vec!["mail".to_owned()]),
@@ -140,7 +183,7 @@ fn every_combination_of_what_selects_jobs_is_defined() {
                         kind: has("kind").then(|| "k".to_owned()),
                         ..Filter::default()
                     })),
-                    (false, false) => Err("name a job by id, or all of a state"),
+                    (false, false) => Err("or all of a state"),
                 };
                 let found = match read(line.as_bytes(), rights, &jobs()) {
                     Ok(Wanted::Store(

@@ -199,7 +199,8 @@ fn equal_keys_are_one_job_until_it_has_ended() {
         retried,
         Reply::Changed {
             count: 0,
-            running: Vec::new()
+            running: Vec::new(),
+            rest: None,
         }
     );
 }
@@ -242,7 +243,11 @@ fn jobs_are_cancelled_discarded_and_tried_again() {
         Operation::Cancel(Selection::One(waits, Some(vec!["q".into()]))),
         Operation::Cancel(Selection::One(runs, None)),
     ]);
-    let changed = |count, running| Reply::Changed { count, running };
+    let changed = |count, running| Reply::Changed {
+        count,
+        running,
+        rest: None,
+    };
     assert_eq!(
         replies,
         [changed(0, vec![]), changed(1, vec![]), changed(0, vec![runs])]
@@ -280,6 +285,7 @@ fn a_filter_means_jobs_that_are_all_of_what_it_says() {
         tenant: tenant.map(str::to_owned),
         kind: kind.map(str::to_owned),
         limit: 100,
+        ..Filter::default()
     };
     for (asked, expected) in [
         (filter(None, None, None), 8),
@@ -653,6 +659,37 @@ fn sequences_of_one_tenant_have_turns_and_so_have_jobs_without_one() {
     // One that comes back has a turn, too.
     bench.finish(&first, Becomes::Again(0));
     assert_eq!(bench.claim("t").expect("again").id, first.id);
+}
+
+#[test]
+fn many_jobs_are_changed_in_portions_and_those_that_are_pushed_meanwhile_are_not() {
+    const COUNT: usize = 450;
+    let bench = bench();
+    bench.one(Operation::Push(vec![job(""); COUNT]));
+    bench.push(job("other"));
+    let mut next = Operation::Cancel(Selection::All(Filter {
+        state: Some(State::Waiting),
+        tenant: Some(String::new()),
+        ..Filter::default()
+    }));
+    let mut portions = Vec::new();
+    loop {
+        let Reply::Changed { count, rest, .. } = bench.one(next) else {
+            panic!("nothing is changed");
+        };
+        portions.push(count);
+        bench.push(job(""));
+        match rest {
+            Some(rest) => next = *rest,
+            None => break,
+        }
+    }
+    assert_eq!(portions, [200, 200, 50]);
+    let Reply::Count(counts) = bench.one(Operation::Count(Filter::default())) else {
+        panic!("no counts");
+    };
+    assert_eq!(counts["cancelled"], 450);
+    assert_eq!(counts["waiting"], 4);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::core::schedule::Kept;
 use crate::core::{Counters, TaskStatus};
 
 /// Jobs let in at once; the others follow in the next transaction.
-const MOST_PROMOTED: u32 = 1_000;
+const MOST_PROMOTED: u32 = 250;
 
 impl Work<'_> {
     pub(super) fn perform(&mut self, operation: &Operation) -> Result<Reply> {
@@ -53,6 +53,11 @@ impl Work<'_> {
             Operation::Fire(fired) => self.fire(fired),
             Operation::List(filter) => Ok(Reply::List(self.list(filter)?)),
             Operation::Show(id) => Ok(Reply::Show(self.show(*id)?.map(Box::new))),
+            Operation::ShowRef(queue, reference) => {
+                let id = self.find_ref(queue, reference)?;
+                let found = id.map(|id| self.show(id)).transpose()?;
+                Ok(Reply::Show(found.flatten().map(Box::new)))
+            }
             Operation::Count(filter) => self.count(filter).map(Reply::Count),
             Operation::Counts => Ok(Reply::Counts(self.counts()?)),
             Operation::Retry(selection) => self.retry(selection),

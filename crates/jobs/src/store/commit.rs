@@ -106,6 +106,21 @@ impl Store {
         }
     }
 
+    /// The same store over another connection, which only looks.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn reader(&self) -> Result<Store, StoreError> {
+        let database = self.database.reader().map_err(|error| self.failed(error))?;
+        Ok(Store {
+            database,
+            owner: self.owner.clone(),
+            lease_ms: self.lease_ms,
+            turns: Turns::new(),
+            doubtful: None,
+        })
+    }
+
     /// Whether other machines use it, too.
     pub fn is_shared(&self) -> bool {
         self.database.node().is_some()

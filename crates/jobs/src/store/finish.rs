@@ -1,14 +1,25 @@
 //! Writes down how jobs and their steps ended.
 
-use super::operation::{Ending, Finished, Reply, Selection};
-use super::sql::{Notice, Present, Result, Row};
+use super::operation::{Ending, Finished, Operation, Reply, Selection};
+use super::sql::{Notice, Present, Result, Row, Value};
 use super::{NO_SEQUENCE, QueueEntry, State, Work};
 use crate::core::{Becomes, Outcome, TaskStatus};
 
 /// Ends that are kept of a job, the last ones.
 const MOST_ENDS: u32 = 20;
+/// Jobs of many that are changed in one transaction, and looked at: others wait no longer.
+const MOST_CHANGED: u32 = 200;
+const MOST_LOOKED_AT: u32 = 2_000;
 /// Jobs forgotten at once.
 const MOST_CLEANED: u32 = 200;
+
+fn changed(count: u64, running: Vec<i64>, rest: Option<Operation>) -> Reply {
+    Reply::Changed {
+        count,
+        running,
+        rest: rest.map(Box::new),
+    }
+}
 
 /// A number of bytes that were left out, if there are any.
 fn left_out(bytes: u64) -> Option<i64> {
@@ -182,7 +193,8 @@ impl Work<'_> {
     /// Lets jobs wait again, as if they had never been started. Their numbers of starts go on.
     pub(super) fn retry(&mut self, selection: &Selection) -> Result<Reply> {
         let mut count = 0;
-        for (id, state) in self.selected(selection)? {
+        let (selected, rest) = self.selected(selection)?;
+        for (id, state) in selected {
             if !state.is_end() && state != State::Scheduled {
                 continue;
             }
@@ -205,15 +217,13 @@ impl Work<'_> {
             self.make_ready_again(&entry)?;
             count += 1;
         }
-        Ok(Reply::Changed {
-            count,
-            running: Vec::new(),
-        })
+        Ok(changed(count, Vec::new(), rest.map(Operation::Retry)))
     }
 
     pub(super) fn cancel(&mut self, selection: &Selection) -> Result<Reply> {
         let (mut count, mut running) = (0, Vec::new());
-        for (id, state) in self.selected(selection)? {
+        let (selected, rest) = self.selected(selection)?;
+        for (id, state) in selected {
             match state {
                 State::Running => {
                     // It may be another machine's, which does not hear at every moment, or of a process that is to end.
@@ -233,7 +243,7 @@ impl Work<'_> {
                 _ => {}
             }
         }
-        Ok(Reply::Changed { count, running })
+        Ok(changed(count, running, rest.map(Operation::Cancel)))
     }
 
     /// Has another process see to it that the worker of a start ends: this one has no master any more.
@@ -253,30 +263,26 @@ impl Work<'_> {
 
     pub(super) fn discard(&mut self, selection: &Selection) -> Result<Reply> {
         let mut count = 0;
-        for (id, state) in self.selected(selection)? {
+        let (selected, rest) = self.selected(selection)?;
+        for (id, state) in selected {
             if matches!(state, State::Failed | State::Quarantined) {
                 self.end(id, State::Discarded)?;
                 count += 1;
             }
         }
-        Ok(Reply::Changed {
-            count,
-            running: Vec::new(),
-        })
+        Ok(changed(count, Vec::new(), rest.map(Operation::Discard)))
     }
 
     pub(super) fn purge(&mut self, selection: &Selection) -> Result<Reply> {
         let mut count = 0;
-        for (id, state) in self.selected(selection)? {
+        let (selected, rest) = self.selected(selection)?;
+        for (id, state) in selected {
             if state.is_end() {
                 self.forget_job(id)?;
                 count += 1;
             }
         }
-        Ok(Reply::Changed {
-            count,
-            running: Vec::new(),
-        })
+        Ok(changed(count, Vec::new(), rest.map(Operation::Purge)))
     }
 
     fn end(&mut self, id: i64, state: State) -> Result<()> {
@@ -331,28 +337,61 @@ impl Work<'_> {
         }
     }
 
-    fn selected(&mut self, selection: &Selection) -> Result<Vec<(i64, State)>> {
+    /// The jobs that are meant, or the first of them, and what is left then.
+    fn selected(&mut self, selection: &Selection) -> Result<(Vec<(i64, State)>, Option<Selection>)> {
         let read = |row: &dyn Row| Ok((row.number(0)?, State::of_number(row.number(1)?)));
         let locking = self.database.locking();
-        match selection {
+        let (filter, after, until) = match selection {
             Selection::One(id, queues) => {
                 let select = format!("SELECT id, state, queue FROM job WHERE id = ?1{locking}");
                 let found = self
                     .database
                     .first(&select, &[(*id).into()], |row| Ok((read(row)?, row.word(2)?)))?;
                 let may = |queue: &String| queues.as_ref().is_none_or(|queues| queues.contains(queue));
-                Ok(found
-                    .filter(|(_, queue)| may(queue))
-                    .map(|(found, _)| found)
-                    .into_iter()
-                    .collect())
+                let found = found.filter(|(_, queue)| may(queue)).map(|(found, _)| found);
+                return Ok((found.into_iter().collect(), None));
+            }
+            Selection::Ref(queue, reference) => {
+                let select = format!(
+                    "SELECT id, state FROM job WHERE queue = ?1 AND ref = ?2 AND ref IS NOT NULL{locking}"
+                );
+                let found = self
+                    .database
+                    .all(&select, &[queue.into(), reference.into()], read)?;
+                return Ok((found, None));
             }
             Selection::All(filter) => {
-                let (condition, values) = filter.condition();
-                let select = format!("SELECT id, state FROM job WHERE {condition} ORDER BY id{locking}");
-                self.database.all(&select, &values, read)
+                // What is pushed later is not meant.
+                let last = self
+                    .database
+                    .first("SELECT max(id) FROM job", &[], |row| row.int(0))?;
+                (filter, 0, last.flatten().unwrap_or_default())
             }
+            Selection::Rest(filter, after, until) => (filter, *after, *until),
+        };
+        let last = self.database.first(
+            "SELECT max(id) FROM (SELECT id FROM job WHERE id > ?1 AND id <= ?2 ORDER BY id LIMIT ?3) AS portion",
+            &[after.into(), until.into(), MOST_LOOKED_AT.into()],
+            |row| row.int(0),
+        )?;
+        let Some(mut last) = last.flatten() else {
+            return Ok((Vec::new(), None));
+        };
+        let (condition, mut values) = filter.condition();
+        let more: [Value<'_>; 3] = [after.into(), last.into(), MOST_CHANGED.into()];
+        values.extend(more);
+        let number = values.len();
+        let select = format!(
+            "SELECT id, state FROM job WHERE {condition} AND id > ?{} AND id <= ?{} ORDER BY id LIMIT ?{number}{locking}",
+            number - 2,
+            number - 1
+        );
+        let found = self.database.all(&select, &values, read)?;
+        if let Some((id, _)) = found.last().filter(|_| found.len() == MOST_CHANGED as usize) {
+            last = *id;
         }
+        let rest = (last < until).then(|| Selection::Rest(filter.clone(), last, until));
+        Ok((found, rest))
     }
 
     /// Forgets jobs that ended before a time, with their steps and earlier ends; and sequences of which nothing is left.

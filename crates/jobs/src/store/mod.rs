@@ -8,6 +8,7 @@
 mod claim;
 mod commit;
 mod finish;
+mod looks;
 mod operation;
 mod push;
 mod query;
@@ -25,7 +26,7 @@ pub use operation::{
     StateCount,
 };
 pub use sqlite::{Copied, Sqlite};
-pub use thread::{StoreEvent, StoreThread};
+pub use thread::{Opener, StoreEvent, StoreThread};
 
 use sql::{Database, Present, Result, Value};
 use std::collections::{BTreeMap, HashMap};

@@ -118,6 +118,16 @@ pub struct Filter {
     pub state: Option<State>,
     pub tenant: Option<String>,
     pub kind: Option<String>,
+    pub key: Option<String>,
+    /// With this result of its task.
+    pub status: Option<String>,
+    /// That has done a step of this name.
+    pub step: Option<String>,
+    /// Pushed then or later, and before then.
+    pub since_ms: Option<i64>,
+    pub until_ms: Option<i64>,
+    /// With a smaller number.
+    pub before: Option<i64>,
     /// At most so many, of a list.
     pub limit: u32,
 }
@@ -128,6 +138,10 @@ pub enum Selection {
     /// This one, if it is of one of these queues; `None`: whatever its queue.
     One(JobId, Option<Vec<String>>),
     All(Filter),
+    /// The one of a queue that is called so by who pushed it.
+    Ref(String, String),
+    /// What is left of all: with numbers above the first, and up to the second.
+    Rest(Filter, JobId, JobId),
 }
 
 /// How many jobs of a queue are in a state that the scheduler does not count, and since when the oldest waits.
@@ -142,7 +156,7 @@ pub struct StateCount {
 }
 
 /// What is to be done. All but [`Operation::Claim`] carry a number that the answer repeats.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Operation {
     Push(Vec<NewJob>),
     /// Something about jobs that come from one source.
@@ -182,6 +196,8 @@ pub enum Operation {
     Fire(Box<Fired>),
     List(Filter),
     Show(JobId),
+    /// The same of the one of a queue that is called so by who pushed it.
+    ShowRef(String, String),
     /// How many jobs are in each state.
     Count(Filter),
     Counts,
@@ -251,6 +267,11 @@ pub enum SequenceOperation {
 }
 
 impl Operation {
+    /// Whether it changes nothing and may have to read much: others do not wait for it.
+    pub(super) fn is_look(&self) -> bool {
+        matches!(self, Operation::List(_) | Operation::Count(_) | Operation::Counts)
+    }
+
     /// Whether it is kept and tried again as long as the database can't be written to.
     pub(super) fn has_to_be_written(&self) -> bool {
         matches!(
@@ -300,6 +321,8 @@ pub enum Reply {
     Changed {
         count: u64,
         running: Vec<JobId>,
+        /// What is to be asked for next: not all that was meant was looked at.
+        rest: Option<Box<Operation>>,
     },
     /// Whether there was more than was forgotten at once.
     Cleaned {

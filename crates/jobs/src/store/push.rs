@@ -22,15 +22,8 @@ impl Work<'_> {
 
     /// Adds a job. `sequence`: what it belongs to.
     pub(super) fn push(&mut self, job: &NewJob, sequence: Option<i64>) -> Result<Pushed> {
-        if let Some(key) = &job.key {
-            let found = self.database.first(
-                "SELECT id FROM job WHERE queue = ?1 AND key = ?2 AND key IS NOT NULL AND state IN (0, 1, 2, 7)",
-                &[(&job.queue).into(), key.into()],
-                |row| row.number(0),
-            )?;
-            if let Some(id) = found {
-                return Ok(Pushed { id, existed: true });
-            }
+        if let Some(id) = self.pushed_before(job)? {
+            return Ok(Pushed { id, existed: true });
         }
         let delayed = job
             .in_ms
@@ -43,8 +36,9 @@ impl Work<'_> {
             .map(|millis| i64::try_from(millis).unwrap_or(i64::MAX));
         let id = self.database.first(
             "INSERT INTO job (queue, kind, tenant, state, priority, pushed_at, max_failures, timeout_ms, expires_at, key, \
-             serial, payload, content_type, traceparent, steps, sequence) \
-             VALUES (?1, ?2, ?3, 0, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15) RETURNING id",
+             serial, payload, content_type, traceparent, steps, sequence, ref) \
+             VALUES (?1, ?2, ?3, 0, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16) ON CONFLICT DO NOTHING \
+             RETURNING id",
             &[
                 (&job.queue).into(),
                 (&job.kind).into(),
@@ -61,9 +55,16 @@ impl Work<'_> {
                 (&job.traceparent).into(),
                 steps.as_ref().into(),
                 sequence.into(),
+                (&job.reference).into(),
             ],
             |row| row.number(0),
         )?;
+        // Another machine was first.
+        if id.is_none() {
+            if let Some(id) = self.pushed_before(job)? {
+                return Ok(Pushed { id, existed: true });
+            }
+        }
         let entry = QueueEntry {
             id: id.unwrap_or_default(),
             queue: job.queue.clone(),
@@ -80,6 +81,32 @@ impl Work<'_> {
             id: entry.id,
             existed: false,
         })
+    }
+
+    /// The job that has this one's name, or its key.
+    fn pushed_before(&mut self, job: &NewJob) -> Result<Option<i64>> {
+        let queue = (&job.queue).into();
+        let named = match &job.reference {
+            Some(reference) => self.find_ref(&job.queue, reference)?,
+            None => None,
+        };
+        match (&job.key, named) {
+            (Some(key), None) => self.database.first(
+                "SELECT id FROM job WHERE queue = ?1 AND key = ?2 AND key IS NOT NULL AND state IN (0, 1, 2, 7)",
+                &[queue, key.into()],
+                |row| row.number(0),
+            ),
+            (_, named) => Ok(named),
+        }
+    }
+
+    /// The job that is called so by who pushed it.
+    pub(super) fn find_ref(&mut self, queue: &str, reference: &str) -> Result<Option<i64>> {
+        self.database.first(
+            "SELECT id FROM job WHERE queue = ?1 AND ref = ?2 AND ref IS NOT NULL",
+            &[queue.into(), reference.into()],
+            |row| row.number(0),
+        )
     }
 
     /// Pushes what is due of a schedule, and moves the time of the next.

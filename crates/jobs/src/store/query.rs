@@ -3,6 +3,7 @@
 use super::operation::{Filter, StateCount};
 use super::sql::{Present, Result, Row, Value};
 use super::{State, Work};
+use forkyard_base::base64;
 use forkyard_protocol::jobs::{EndView, JobView, StepView};
 use std::collections::BTreeMap;
 
@@ -10,7 +11,8 @@ use std::collections::BTreeMap;
 const MOST_LISTED: u32 = 10_000;
 
 const COLUMNS: &str = "id, queue, kind, tenant, state, priority, attempt, failures, crashes, pushed_at, run_at, \
-                       started_at, ended_at, duration_ms, key, progress, progress_text, status, outcome, error, sequence, result_cut";
+                       started_at, ended_at, duration_ms, key, progress, progress_text, status, outcome, error, sequence, ref, \
+                       result_cut";
 
 impl Work<'_> {
     /// Jobs, the newest first.
@@ -43,13 +45,16 @@ impl Work<'_> {
             text.filter(|text| !text.is_empty())
         };
         let found = self.database.first(&select, &[id.into()], |row| {
+            let payload = row.blob(25)?.unwrap_or_default();
+            let is_text = std::str::from_utf8(&payload).is_ok();
             let view = JobView {
-                result: text(row.blob(22)?),
-                log: text(row.blob(23)?),
-                payload: text(row.blob(24)?),
+                result: text(row.blob(23)?),
+                log: text(row.blob(24)?),
+                payload_base64: (!is_text).then(|| base64::encode(&payload)),
+                payload: text(Some(payload).filter(|_| is_text)),
                 ..view(row)?
             };
-            Ok((view, row.text(25)?))
+            Ok((view, row.text(26)?))
         })?;
         let Some((mut view, steps)) = found else {
             return Ok(None);
@@ -144,15 +149,25 @@ impl Filter {
     pub(super) fn condition(&self) -> (String, Vec<Value<'_>>) {
         let mut values: Vec<Value<'_>> = Vec::new();
         let mut parts: Vec<String> = Vec::new();
-        let columns: [(&str, Value<'_>); 3] = [
-            ("state", self.state.into()),
-            ("tenant", (&self.tenant).into()),
-            ("kind", (&self.kind).into()),
+        let conditions: [(&str, Value<'_>, &str); 9] = [
+            ("state = ", self.state.into(), ""),
+            ("tenant = ", (&self.tenant).into(), ""),
+            ("kind = ", (&self.kind).into(), ""),
+            ("key = ", (&self.key).into(), ""),
+            ("status = ", (&self.status).into(), ""),
+            ("pushed_at >= ", self.since_ms.into(), ""),
+            ("pushed_at < ", self.until_ms.into(), ""),
+            ("id < ", self.before.into(), ""),
+            (
+                "EXISTS (SELECT 1 FROM step WHERE step.job = job.id AND step.name = ",
+                (&self.step).into(),
+                ")",
+            ),
         ];
-        for (name, value) in columns {
+        for (begin, value, end) in conditions {
             if !matches!(value, Value::Null) {
                 values.push(value);
-                parts.push(format!("{name} = ?{}", values.len()));
+                parts.push(format!("{begin}?{}{end}", values.len()));
             }
         }
         if let Some(queues) = &self.queues {
@@ -197,7 +212,8 @@ fn view(row: &dyn Row) -> Result<JobView> {
         outcome: row.text(18)?,
         error: row.text(19)?,
         sequence: row.int(20)?,
-        result_cut: row.int(21)?.map(i64::unsigned_abs),
+        reference: row.text(21)?,
+        result_cut: row.int(22)?.map(i64::unsigned_abs),
         ..JobView::default()
     })
 }

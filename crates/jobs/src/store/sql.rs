@@ -99,6 +99,12 @@ pub trait Database: Send {
     /// It can't.
     fn probe(&mut self) -> Result<()>;
 
+    /// Another connection, which looks at much while this one works.
+    ///
+    /// # Errors
+    /// There is none.
+    fn reader(&self) -> Result<Box<dyn Database>>;
+
     /// Gives the system back a part of what is free; says whether there is more.
     ///
     /// # Errors

@@ -1,21 +1,24 @@
 //! SQLite: how its file is opened, its tables are made and its transactions end.
 
+mod checkpoint;
 mod copy;
 mod migrate;
 mod salvage;
 
 use super::sql::{Database, Result, Row, SqlError, Syncer, Trouble, Value};
 use super::{StoreError, tables};
+use checkpoint::Checkpoints;
 pub use copy::Copied;
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// "fyjb": another program's database is not taken for one of ours.
 const APPLICATION_ID: i32 = 0x6679_6A62;
-/// How long the store of another process is waited for, which is about to end.
-const BUSY: Duration = Duration::from_secs(5);
+/// How long another process is waited for that has the store: less than a push may take.
+const BUSY: Duration = Duration::from_secs(1);
 /// Statements that are kept ready.
 const STATEMENTS: usize = 64;
 /// The log is cut to this when it was longer.
@@ -25,8 +28,8 @@ const FREE_PAGES: i64 = 2_000;
 const FREED_TOGETHER: i64 = 250;
 /// The mode in which free pages are given back when that is asked for.
 const INCREMENTAL: i32 = 2;
-/// Pages that are written to the log before they are put in their places: a job changes the same few pages again and again.
-const CHECKPOINT_PAGES: u32 = 4_000;
+/// Pages of the log at which a writer puts them in their places itself: another thread did not keep up.
+const CHECKPOINT_PAGES: u32 = 32_000;
 
 /// What SQLite has beside the tables of every store: a row that is changed to see whether the file can be written to.
 const OWN_TABLES: &str = "CREATE TABLE synced (count INTEGER NOT NULL); INSERT INTO synced VALUES (0);";
@@ -34,8 +37,14 @@ const OWN_TABLES: &str = "CREATE TABLE synced (count INTEGER NOT NULL); INSERT I
 /// An open file.
 #[derive(Debug)]
 pub struct Sqlite {
+    /// It has a connection, too, and ends first: the last one that is closed puts the whole log in its place.
+    checkpoints: Checkpoints,
     connection: Connection,
     path: PathBuf,
+    /// The file that was opened: its device and number.
+    file: (u64, u64),
+    /// It only looks, and takes no lock that a writer waits for.
+    is_reader: bool,
 }
 
 impl Sqlite {
@@ -101,10 +110,30 @@ impl Sqlite {
                 let message = format!("its directory can't be brought to the disk: {error}");
                 StoreError::Database(path.display().to_string(), SqlError { trouble, message })
             })?;
+        let file = file_at(path)
+            .map_err(|error| StoreError::Database(path.display().to_string(), database_error(&error)))?;
         Ok(Sqlite {
             connection,
             path: path.to_owned(),
+            file,
+            is_reader: false,
+            checkpoints: Checkpoints::of(path),
         })
+    }
+
+    /// What is written to a file that has no name any more is lost with the process.
+    fn look_for_file(&self) -> Result<()> {
+        let message = match file_at(&self.path) {
+            Ok(file) if file == self.file => return Ok(()),
+            Ok(_) => {
+                "another file has taken its place; put it back, or restart the daemon to go on with the other"
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                "the file is gone; put it back, or restart the daemon to begin with an empty one"
+            }
+            Err(error) => return Err(database_error(&error)),
+        };
+        Err(database_error(&message))
     }
 }
 
@@ -133,11 +162,21 @@ impl Database for Sqlite {
     }
 
     fn begin(&mut self) -> Result<()> {
-        self.execute("BEGIN IMMEDIATE", &[]).map(|_| ())
+        self.look_for_file()?;
+        let begin = if self.is_reader {
+            "BEGIN"
+        } else {
+            "BEGIN IMMEDIATE"
+        };
+        self.execute(begin, &[]).map(|_| ())
     }
 
     fn commit(&mut self) -> Result<()> {
-        self.execute("COMMIT", &[]).map(|_| ())
+        self.execute("COMMIT", &[])?;
+        if !self.is_reader {
+            self.checkpoints.committed();
+        }
+        Ok(())
     }
 
     fn roll_back(&mut self) {
@@ -155,6 +194,18 @@ impl Database for Sqlite {
             self.roll_back();
         }
         done
+    }
+
+    fn reader(&self) -> Result<Box<dyn Database>> {
+        let connection = copy::open(&self.path)?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        Ok(Box::new(Sqlite {
+            connection,
+            path: self.path.clone(),
+            file: self.file,
+            is_reader: true,
+            checkpoints: Checkpoints::of(&self.path),
+        }))
     }
 
     fn shrink(&mut self) -> Result<bool> {
@@ -177,6 +228,18 @@ impl Database for Sqlite {
         log.push("-wal");
         let log = PathBuf::from(log);
         Some(Box::new(move || std::fs::File::open(&log)?.sync_data()))
+    }
+}
+
+fn file_at(path: &Path) -> std::io::Result<(u64, u64)> {
+    let metadata = std::fs::metadata(path)?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
+fn database_error(message: &dyn std::fmt::Display) -> SqlError {
+    SqlError {
+        trouble: Trouble::Database,
+        message: message.to_string(),
     }
 }
 

@@ -94,13 +94,14 @@ CREATE TABLE job (
   attempt {int} NOT NULL DEFAULT 0,
   failures {int} NOT NULL DEFAULT 0, crashes {int} NOT NULL DEFAULT 0, snoozes {int} NOT NULL DEFAULT 0,
   max_failures {int}, timeout_ms {int}, expires_at {int},
-  key TEXT, serial TEXT,
+  key TEXT, ref TEXT, serial TEXT,
   payload {blob} NOT NULL, content_type TEXT NOT NULL, traceparent TEXT,
   steps TEXT, sequence {int},
   progress {int}, progress_text TEXT,
   status TEXT, outcome TEXT, result {blob}, error TEXT, log {blob}, duration_ms {int}, result_cut {int}
 );
 CREATE UNIQUE INDEX job_key ON job (queue, key) WHERE key IS NOT NULL AND state IN (0, 1, 2, 7);
+CREATE UNIQUE INDEX job_ref ON job (queue, ref) WHERE ref IS NOT NULL;
 CREATE INDEX job_ended ON job (ended_at) WHERE state IN (3, 6, 8);
 CREATE INDEX job_trouble_ended ON job (ended_at) WHERE state IN (4, 5);
 CREATE INDEX job_sequence ON job (sequence) WHERE sequence IS NOT NULL AND state IN (0, 1, 2, 7);
@@ -153,7 +154,9 @@ CREATE TABLE owner (name TEXT PRIMARY KEY) {index_only};
 
 /// From version 3: a job's sequence has a turn, and what is long is counted. A program of that version may still end its jobs.
 const FROM_3: &str = "
+ALTER TABLE job ADD COLUMN ref TEXT;
 ALTER TABLE job ADD COLUMN result_cut {int};
+CREATE UNIQUE INDEX job_ref ON job (queue, ref) WHERE ref IS NOT NULL;
 ALTER TABLE step ADD COLUMN output_cut {int};
 DROP INDEX job_trouble;
 CREATE INDEX job_trouble_ended ON job (ended_at) WHERE state IN (4, 5);

@@ -49,11 +49,7 @@ struct Explained(Sqlite);
 impl Explained {
     fn explain(&mut self, statement: &str, values: &[Value<'_>]) -> Result<()> {
         // What a person asks for among all jobs.
-        const LOOKED_THROUGH: [&str; 3] = [
-            "SELECT id, queue, kind",
-            "SELECT state, count(*) FROM job",
-            "SELECT id, state FROM job WHERE state = ?1",
-        ];
+        const LOOKED_THROUGH: [&str; 2] = ["SELECT id, queue, kind", "SELECT state, count(*) FROM job"];
         let explain = format!("EXPLAIN QUERY PLAN {statement}");
         let database: &mut dyn Database = &mut self.0;
         let plan = database.all(&explain, values, |row| row.word(3))?;
@@ -98,6 +94,10 @@ impl Database for Explained {
 
     fn probe(&mut self) -> Result<()> {
         self.0.probe()
+    }
+
+    fn reader(&self) -> Result<Box<dyn Database>> {
+        self.0.reader()
     }
 
     fn shrink(&mut self) -> Result<bool> {
@@ -200,7 +200,13 @@ fn a_file_shrinks_in_portions_when_its_jobs_are_forgotten() {
         state: Some(State::Waiting),
         ..Filter::default()
     };
-    one(&mut store, Operation::Cancel(Selection::All(all)));
+    let mut next = Some(Operation::Cancel(Selection::All(all)));
+    while let Some(operation) = next {
+        next = match one(&mut store, operation) {
+            Reply::Changed { rest, .. } => rest.map(|rest| *rest),
+            other => panic!("{other:?}"),
+        };
+    }
     let before = number(&database.path, "page_count");
     let mut portions = 0;
     while one(&mut store, cases::clean(10, 10)) == (Reply::Cleaned { is_more: true }) {

@@ -3,16 +3,17 @@
 //! A second one brings to the disk what was committed, where a commit does not: what a client waits for is answered when that
 //! has come back, and meanwhile further transactions are committed and jobs start.
 
+use super::looks::{Looks, Opened};
 use super::operation::{Operation, Reply};
 use super::sql::{Notice, Syncer};
 use super::{Changes, Committed, Store, StoreError};
 use forkyard_sys::clock;
 use mio::Waker;
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Operations that wait at most: more are not taken from clients.
 const MOST_WAITING: usize = 4_096;
@@ -20,12 +21,21 @@ const MOST_WAITING: usize = 4_096;
 const MOST_TOGETHER: usize = 512;
 /// How long what was not said to be on the disk may not be there.
 const SYNC_AFTER: Duration = Duration::from_millis(100);
+/// How long a store may take to be closed.
+const CLOSING: Duration = Duration::from_secs(4);
 /// How long a store that failed is left alone.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
+
+/// What opens the store; why it can't.
+pub type Opener = Box<dyn FnMut() -> Result<Store, String> + Send>;
 
 /// What the thread says.
 #[derive(Debug)]
 pub enum StoreEvent {
+    /// The store is open; how many jobs of each group can be claimed.
+    Opened(Changes),
+    /// It can't be opened, and why. It is tried again.
+    Unopened(String),
     /// An operation is over; its number, and what came of it.
     Reply(u64, Reply),
     /// So many more jobs of each group can be claimed.
@@ -48,57 +58,71 @@ pub struct StoreThread {
     /// What found no room: the scheduler's own, of which there are no more than workers.
     waiting: VecDeque<(u64, Operation)>,
     last: u64,
-    /// Operations that were not answered.
-    open: u64,
+    /// Operations that were not answered, and when they were asked for.
+    open: BTreeMap<u64, u64>,
+    /// The same of those that only look.
+    looking: HashSet<u64>,
+    turn: Arc<Mutex<Turn>>,
     is_shared: bool,
+    looks: Looks,
     writer: JoinHandle<()>,
 }
 
+/// How far the thread is.
+#[derive(Debug, Default)]
+struct Turn {
+    /// The last operation that it has begun with. They come in the order of their numbers.
+    begun: u64,
+    /// Operations that it is not to do.
+    withdrawn: HashSet<u64>,
+}
+
+/// Whether the thread is to do an operation: from now on it is not withdrawn any more.
+fn begins(turn: &Mutex<Turn>, number: u64) -> bool {
+    let mut turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+    turn.begun = number;
+    !turn.withdrawn.remove(&number)
+}
+
 impl StoreThread {
-    /// Starts it on an open store. `waiting`: what the scheduler knows that can be claimed.
+    /// Starts it; it opens the store, however long that takes.
     ///
     /// # Errors
     /// There can be no thread.
     pub fn start(
-        mut store: Store,
-        waiting: Changes,
+        open: Opener,
+        is_shared: bool,
         is_durable: bool,
         waker: Arc<Waker>,
     ) -> std::io::Result<StoreThread> {
         let (operations, received) = sync_channel(MOST_WAITING);
         let (said, events) = channel();
-        let is_shared = store.is_shared();
-        let (notices, bell) = (said.clone(), Arc::clone(&waker));
-        store.listen(Box::new(move |notice| {
-            // The loop is gone only when the process is.
-            let _ = notices.send(StoreEvent::Noticed(notice));
-            let _ = bell.wake();
-        }))?;
-        let disk = match store.syncer() {
-            Some(sync) => Some(Disk::start(sync, said.clone(), Arc::clone(&waker))?),
-            None => None,
-        };
-        let writer = Writer {
-            store,
-            told: waiting,
+        let turn = Arc::<Mutex<Turn>>::default();
+        let (looks, opened) = Looks::start(said.clone(), Arc::clone(&waker))?;
+        let opening = Opening {
+            open,
+            opened,
             is_durable,
-            disk,
+            turn: Arc::clone(&turn),
             operations: received,
             events: said,
             waker,
-            is_unsynced: false,
-            has_failed: false,
         };
-        let writer = std::thread::Builder::new()
-            .name("store".into())
-            .spawn(move || writer.run())?;
+        let writer = std::thread::Builder::new().name("store".into()).spawn(move || {
+            if let Some(writer) = opening.open() {
+                writer.run();
+            }
+        })?;
         Ok(StoreThread {
             operations,
             events,
             waiting: VecDeque::new(),
             last: 0,
-            open: 0,
+            open: BTreeMap::new(),
+            looking: HashSet::new(),
+            turn,
             is_shared,
+            looks,
             writer,
         })
     }
@@ -116,7 +140,10 @@ impl StoreThread {
     /// Has this done; says the number that the reply carries.
     pub fn ask(&mut self, operation: Operation) -> u64 {
         self.last += 1;
-        self.open += 1;
+        match operation.is_look() {
+            true => _ = self.looking.insert(self.last),
+            false => _ = self.open.insert(self.last, clock::now().as_nanos() / 1_000_000),
+        }
         self.waiting.push_back((self.last, operation));
         self.push();
         self.last
@@ -125,6 +152,10 @@ impl StoreThread {
     /// Passes on what found no room before.
     pub fn push(&mut self) {
         while let Some(next) = self.waiting.pop_front() {
+            if next.1.is_look() {
+                self.looks.ask(next.0, next.1);
+                continue;
+            }
             match self.operations.try_send(next) {
                 Ok(()) => {}
                 Err(TrySendError::Full(back)) => return self.waiting.push_front(back),
@@ -136,22 +167,37 @@ impl StoreThread {
 
     /// Whether something is to be done that was not answered.
     pub fn is_busy(&self) -> bool {
-        self.open > 0
+        !self.open.is_empty() || !self.looking.is_empty()
+    }
+
+    /// When the oldest operation was asked for that was not answered.
+    pub fn waits_since_ms(&self) -> Option<u64> {
+        self.open.first_key_value().map(|(_, asked_ms)| *asked_ms)
+    }
+
+    /// Has an operation not done, if that is not begun with; says whether it is not.
+    pub fn withdraw(&mut self, number: u64) -> bool {
+        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        turn.begun < number && turn.withdrawn.insert(number)
     }
 
     /// Closes the store: nothing is to be done any more. SQLite puts what is in its log into the file then.
     pub fn close(self) {
+        self.looks.close();
         drop(self.operations);
-        if self.writer.join().is_err() {
-            log::error!("jobs: the store was not closed");
+        let begun = Instant::now();
+        // One that hangs while it is opened is not waited for.
+        while !self.writer.is_finished() && begun.elapsed() < CLOSING {
+            pause(Duration::from_millis(2));
         }
     }
 
     /// What it has said.
     pub fn next_event(&mut self) -> Option<StoreEvent> {
         let event = self.events.try_recv().ok()?;
-        if matches!(event, StoreEvent::Reply(..)) {
-            self.open = self.open.saturating_sub(1);
+        if let StoreEvent::Reply(number, _) = &event {
+            self.open.remove(number);
+            self.looking.remove(number);
         }
         Some(event)
     }
@@ -203,12 +249,81 @@ impl Disk {
     }
 }
 
+/// The thread as long as there is no store.
+struct Opening {
+    open: Opener,
+    /// What looks at it, too.
+    opened: Opened,
+    is_durable: bool,
+    turn: Arc<Mutex<Turn>>,
+    operations: Receiver<(u64, Operation)>,
+    events: Sender<StoreEvent>,
+    waker: Arc<Waker>,
+}
+
+impl Opening {
+    /// Opens the store, sooner or later. `None`: the process ends.
+    fn open(mut self) -> Option<Writer> {
+        loop {
+            let why = match (self.open)() {
+                Ok(store) => match self.begin(store) {
+                    Ok((store, disk, waiting)) => {
+                        self.say(StoreEvent::Opened(waiting.clone()));
+                        return Some(Writer {
+                            store,
+                            told: waiting,
+                            is_durable: self.is_durable,
+                            disk,
+                            turn: self.turn,
+                            operations: self.operations,
+                            events: self.events,
+                            waker: self.waker,
+                            is_unsynced: false,
+                            has_failed: false,
+                        });
+                    }
+                    Err(error) => error.to_string(),
+                },
+                Err(why) => why,
+            };
+            self.say(StoreEvent::Unopened(why));
+            // Nothing is asked for before it is open.
+            if let Err(RecvTimeoutError::Disconnected) = self.operations.recv_timeout(RETRY_AFTER) {
+                return None;
+            }
+        }
+    }
+
+    fn begin(&self, mut store: Store) -> Result<(Store, Option<Disk>, Changes), Box<dyn std::error::Error>> {
+        let waiting = store.waiting()?;
+        // It ends with this process alone.
+        let _ = self.opened.send(store.reader());
+        let (notices, bell) = (self.events.clone(), Arc::clone(&self.waker));
+        store.listen(Box::new(move |notice| {
+            // The loop is gone only when the process is.
+            let _ = notices.send(StoreEvent::Noticed(notice));
+            let _ = bell.wake();
+        }))?;
+        let disk = match store.syncer() {
+            Some(sync) => Some(Disk::start(sync, self.events.clone(), Arc::clone(&self.waker))?),
+            None => None,
+        };
+        Ok((store, disk, waiting))
+    }
+
+    fn say(&self, event: StoreEvent) {
+        let _ = self.events.send(event);
+        let _ = self.waker.wake();
+    }
+}
+
 struct Writer {
     store: Store,
     disk: Option<Disk>,
     /// What the scheduler knows of what can be claimed, once it has heard all that was said.
     told: Changes,
     is_durable: bool,
+    turn: Arc<Mutex<Turn>>,
     operations: Receiver<(u64, Operation)>,
     events: Sender<StoreEvent>,
     waker: Arc<Waker>,
@@ -227,7 +342,8 @@ impl Writer {
                 // How jobs ended is kept until it is written: no more of that comes than there are workers. Clients that have
                 // come meanwhile are refused with the rest, if it fails again.
                 pause(RETRY_AFTER);
-                batch.extend(self.operations.try_iter().take(MOST_TOGETHER));
+                let come: Vec<_> = self.operations.try_iter().take(MOST_TOGETHER).collect();
+                batch.extend(self.begin(come));
             }
         }
     }
@@ -252,7 +368,19 @@ impl Writer {
             };
             batch.push(next);
         }
-        Some(batch)
+        Some(self.begin(batch))
+    }
+
+    /// What is to be done of this: what was withdrawn is not.
+    fn begin(&self, mut batch: Vec<(u64, Operation)>) -> Vec<(u64, Operation)> {
+        batch.retain(|(number, _)| {
+            let is_wanted = begins(&self.turn, *number);
+            if !is_wanted {
+                self.say(StoreEvent::Reply(*number, Reply::Done));
+            }
+            is_wanted
+        });
+        batch
     }
 
     fn retry(&mut self) {

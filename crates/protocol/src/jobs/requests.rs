@@ -52,7 +52,7 @@ pub enum JobsRequest {
     /// Show a job.
     Show(JobName),
     /// Show a job once it has ended.
-    Wait(JobName),
+    Wait(WaitRequest),
     /// Show jobs, the newest first.
     List(ListRequest),
     /// Count jobs by their states.
@@ -95,15 +95,38 @@ pub struct PushRequest {
     /// or several, of which all or none are added.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<NewJob>,
+    /// How long the store may take; nothing: `push_timeout` of `[jobs]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
 }
 
-/// `show` and `wait`: which job.
+/// `show`: which job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobName {
-    /// Its number.
+    /// Its number;
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<i64>,
+    /// or its queue and what it was called by who pushed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
+}
+
+/// `wait`: the same, and for how long.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WaitRequest {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
+    /// Then it is shown as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
 }
 
 /// `list`.
@@ -119,6 +142,23 @@ pub struct ListRequest {
     pub tenant: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Jobs whose task has this result: ok, warning, error, not_applicable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+    /// Jobs that have done a step of this name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+    /// Jobs that were pushed then or later, milliseconds since 1970;
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<i64>,
+    /// and before this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_ms: Option<i64>,
+    /// Jobs with smaller numbers: what follows the last of a list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<i64>,
     /// At most so many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
@@ -136,13 +176,15 @@ pub struct CountRequest {
     pub kind: Option<String>,
 }
 
-/// `retry`, `cancel`, `discard` and `purge`: a job; or all that are in a state, and of these, where it is said, those of a queue, a tenant and
-/// a kind.
+/// `retry`, `cancel`, `discard` and `purge`: a job, by its number or by its queue and `ref`; or all that are in a state, and of these,
+/// where it is said, those of a queue, a tenant and a kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Selected {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<i64>,
+    #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -363,20 +405,31 @@ mod tests {
             ("name", json!("n")),
             ("total", json!(3)),
             ("from", json!(0)),
+            ("ref", json!("r-1")),
+            ("key", json!("k/1")),
+            ("status", json!("warning")),
+            ("step", json!("fetch")),
+            ("since_ms", json!(1)),
+            ("until_ms", json!(2)),
+            ("before", json!(3)),
+            ("timeout_ms", json!(9)),
         ]
     }
 
     /// The fields that each command has; those that it has to have stand first, before the bar.
     const KNOWN: [(&str, &str); 24] = [
-        ("push", "| job jobs"),
-        ("show", "| id"),
-        ("wait", "| id"),
-        ("list", "| queue state tenant kind limit"),
+        ("push", "| job jobs timeout_ms"),
+        ("show", "| id queue ref"),
+        ("wait", "| id queue ref timeout_ms"),
+        (
+            "list",
+            "| queue state tenant kind key status step since_ms until_ms before limit",
+        ),
         ("count", "| queue tenant kind"),
-        ("retry", "| id state queue tenant kind"),
-        ("cancel", "| id state queue tenant kind"),
-        ("discard", "| id state queue tenant kind"),
-        ("purge", "| id state queue tenant kind"),
+        ("retry", "| id ref state queue tenant kind"),
+        ("cancel", "| id ref state queue tenant kind"),
+        ("discard", "| id ref state queue tenant kind"),
+        ("purge", "| id ref state queue tenant kind"),
         ("pause", "queue | reason"),
         ("resume", "queue |"),
         ("progress", "id attempt percent | text"),
@@ -463,7 +516,7 @@ mod tests {
         assert_eq!(job.payload, br#"{"b": 1.0, "a":[1]}"#);
         let again = serde_json::to_string(&JobsRequest::Push(PushRequest {
             job: Some(job),
-            jobs: Vec::new(),
+            ..PushRequest::default()
         }));
         assert!(again.expect("JSON").contains(r#""payload":{"b": 1.0, "a":[1]}"#));
     }

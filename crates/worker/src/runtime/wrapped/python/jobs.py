@@ -5,37 +5,101 @@
     number = forkyard.jobs.push("mail", "welcome", {"to": "you@example.org"}, key="welcome/7")
 """
 
+import base64
 import json
 import os
 import socket
+import time
 
-# How long the process may take to read a request, and to answer, seconds.
-PATIENCE = 30
+# How long a push may take where nothing is said, seconds.
+_SECONDS = 2
+# How often a job is pushed whose answer the end of the connection took away.
+_TRIES = 3
 
 
 class PushError(RuntimeError):
-    """The job was not pushed, or it is not known whether it was."""
+    """The job was not pushed."""
 
 
-def push(queue, kind, payload=None, **options):
-    """Pushes a job; gives its number. `options`: tenant, priority, in_ms, at_ms, expires_ms, key, serial, steps, attempts,
-    timeout_ms, content_type and traceparent. Each call has a connection of its own, so threads and forks may call it."""
+class PushUnknown(PushError):
+    """Whether the job was pushed is not known. Pushed again with the same `ref` it is stored once."""
+
+    def __init__(self, message, ref):
+        super().__init__(message)
+        self.ref = ref
+
+
+def push(queue, kind, payload=None, push_timeout=None, **options):
+    """Pushes a job; gives its number. `options`: tenant, priority, in_ms, at_ms, expires_ms, key, ref, serial, steps, attempts,
+    timeout_ms, content_type and traceparent. `push_timeout`: how long that may take, seconds. Each call has a connection of its
+    own, so threads and forks may call it."""
     path = os.environ.get("FORKYARD_JOBS")
     if path is None:
         raise PushError("the daemon's configuration has no [jobs]")
+    seconds = _seconds(push_timeout)
     job = dict(options, queue=queue, kind=kind)
-    if payload is not None:
+    if isinstance(payload, (bytes, bytearray, memoryview)):
+        job["payload_base64"] = base64.b64encode(payload).decode()
+    elif payload is not None:
         job["payload"] = payload
-    line = json.dumps({"command": "push", "job": job}, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(PATIENCE)
-            connection.connect(path)
-            connection.sendall(line)
-            with connection.makefile("rb") as lines:
-                answer = json.loads(lines.readline() or b"{}")
-    except (OSError, ValueError) as error:
-        raise PushError(f"{path}: {error}") from error
-    if answer.get("result") != "pushed":
-        raise PushError(answer.get("message", f"{path}: the connection ended before the answer"))
-    return answer["jobs"][0]["id"]
+    ref = job.setdefault("ref", os.urandom(16).hex())
+    # The process says what it knows before the time is over.
+    request = {"command": "push", "job": job, "timeout_ms": max(1, int(seconds * 875))}
+    line = json.dumps(request, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    answer = _ask(path, line, ref, time.monotonic() + seconds)
+    if answer.get("result") == "pushed":
+        return answer["jobs"][0]["id"]
+    message = answer.get("message", f"{path}: the answer is about something else")
+    raise PushUnknown(message, ref) if answer.get("is_unknown") else PushError(message)
+
+
+def _seconds(own):
+    if own is None:
+        return int(os.environ.get("FORKYARD_JOBS_TIMEOUT") or 0) / 1000 or _SECONDS
+    if not own > 0:
+        raise ValueError("push_timeout is a number of seconds above 0")
+    return own
+
+
+def _ask(path, line, ref, until):
+    """An answer; where the process was replaced that of the next: the job has a name by which it is known again."""
+    is_sent, failure = False, None
+    for _ in range(_TRIES):
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                _connect(connection, path, until)
+                connection.sendall(line)
+                is_sent, answer = True, b""
+                while not answer.endswith(b"\n"):
+                    _wait(connection, until)
+                    part = connection.recv(65536)
+                    if not part:
+                        raise ConnectionResetError("the connection ended before the answer")
+                    answer += part
+                return json.loads(answer)
+        except ConnectionResetError as error:
+            failure = error
+        except (OSError, ValueError) as error:
+            failure = error
+            break
+    message = f"{path}: {failure}"
+    if is_sent:
+        raise PushUnknown(f"{message}; whether the job is stored is not known", ref) from failure
+    raise PushError(message) from failure
+
+
+def _connect(connection, path, until):
+    while True:
+        _wait(connection, until)
+        try:
+            return connection.connect(path)
+        except BlockingIOError:
+            # Others wait to be accepted, as many as there is room for.
+            time.sleep(0.01)
+
+
+def _wait(connection, until):
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("timed out")
+    connection.settimeout(left)

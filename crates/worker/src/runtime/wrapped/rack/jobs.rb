@@ -2,35 +2,130 @@
 # Background jobs: pushed to the process that keeps them.
 module Forkyard
   module Jobs
-    # How long the process may take to answer, seconds.
-    PATIENCE = 30
+    # How long a push may take where nothing is said, seconds, and how often a job is pushed whose answer the end of the connection
+    # took away.
+    SECONDS = 2
+    TRIES = 3
+    private_constant :SECONDS, :TRIES
 
-    # The job was not pushed, or it is not known whether it was.
+    # The job was not pushed.
     class PushError < StandardError; end
 
-    # Pushes a job; gives its number. `options`: tenant, priority, in_ms, at_ms, expires_ms, key, serial, steps, attempts, timeout_ms,
-    # content_type and traceparent. Each call has a connection of its own, so threads and forks may call it.
-    def self.push(queue, kind, payload = nil, **options)
-      require "socket"
-      path = ENV.fetch("FORKYARD_JOBS") { raise PushError, "the daemon's configuration has no [jobs]" }
-      job = options.merge(queue: queue, kind: kind)
-      job[:payload] = payload unless payload.nil?
-      answer = JSON.parse(converse(path, JSON.generate({ command: "push", job: job })))
-      return answer["jobs"][0]["id"] if answer["result"] == "pushed"
+    # Whether the job was pushed is not known. Pushed again with the same `ref` it is stored once.
+    class PushUnknown < PushError
+      attr_reader :ref
 
-      raise PushError, answer["message"] || "the answer is about something else"
-    rescue SystemCallError, IOError, JSON::ParserError => e
-      raise PushError, "#{path}: #{e.message}"
-    end
-
-    def self.converse(path, line)
-      UNIXSocket.open(path) do |socket|
-        socket.write(line, "\n")
-        raise IOError, "no answer in #{PATIENCE} s" unless socket.wait_readable(PATIENCE)
-
-        socket.gets || raise(IOError, "the connection ended before the answer")
+      def initialize(message, ref)
+        super(message)
+        @ref = ref
       end
     end
-    private_class_method :converse
+
+    # The connection ended before the answer.
+    class Ended < IOError; end
+    private_constant :Ended
+
+    # Pushes a job; gives its number. `options`: tenant, priority, in_ms, at_ms, expires_ms, key, ref, serial, steps, attempts,
+    # timeout_ms, content_type and traceparent. `push_timeout`: how long that may take, seconds. Each call has a connection of its
+    # own, so threads and forks may call it.
+    def self.push(queue, kind, payload = nil, push_timeout: nil, **options)
+      require "socket"
+      require "io/wait"
+      path = ENV.fetch("FORKYARD_JOBS") { raise PushError, "the daemon's configuration has no [jobs]" }
+      seconds = seconds(push_timeout)
+      job = { ref: Random.urandom(16).unpack1("H*") }.merge(options, queue: queue, kind: kind)
+      job[:payload] = payload unless payload.nil?
+      # The process says what it knows before the time is over.
+      request = { command: "push", job: job, timeout_ms: [1, (seconds * 875).to_i].max }
+      answer = ask(path, JSON.generate(request), job[:ref], now + seconds)
+      return answer["jobs"][0]["id"] if answer["result"] == "pushed"
+
+      message = answer["message"] || "the answer is about something else"
+      raise answer["is_unknown"] ? PushUnknown.new(message, job[:ref]) : PushError.new(message)
+    end
+
+    class << self
+      private
+
+      def seconds(own)
+        return [ENV["FORKYARD_JOBS_TIMEOUT"].to_i / 1000.0, SECONDS].find(&:positive?) if own.nil?
+        raise ArgumentError, "push_timeout is a number of seconds above 0" unless own.positive?
+
+        own
+      end
+
+      def now
+        Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      end
+
+      # An answer; where the process was replaced that of the next: the job has a name by which it is known again.
+      def ask(path, line, ref, till)
+        tries, is_sent = 0, false
+        begin
+          tries += 1
+          socket = connect(path, till)
+          send_all(socket, "#{line}\n".b, till)
+          is_sent = true
+          JSON.parse(receive(socket, till))
+        rescue Ended, Errno::ECONNRESET, Errno::EPIPE => e
+          if tries < TRIES
+            socket&.close
+            retry
+          end
+          raise failure(path, e, is_sent, ref)
+        rescue SystemCallError, IOError, JSON::ParserError => e
+          raise failure(path, e, is_sent, ref)
+        ensure
+          socket&.close
+        end
+      end
+
+      def connect(path, till)
+        socket = Socket.new(:UNIX, :STREAM)
+        begin
+          socket.connect_nonblock(Socket.sockaddr_un(path))
+        rescue IO::WaitWritable
+          # Others wait to be accepted, as many as there is room for.
+          wait(left(till).positive?)
+          sleep(0.01)
+          retry
+        end
+        socket
+      rescue StandardError
+        socket&.close
+        raise
+      end
+
+      def failure(path, error, is_sent, ref)
+        text = "#{path}: #{error.message}"
+        is_sent ? PushUnknown.new("#{text}; whether the job is stored is not known", ref) : PushError.new(text)
+      end
+
+      def send_all(socket, bytes, till)
+        until bytes.empty?
+          sent = socket.write_nonblock(bytes, exception: false)
+          sent == :wait_writable ? wait(socket.wait_writable(left(till))) : bytes = bytes.byteslice(sent..)
+        end
+      end
+
+      def receive(socket, till)
+        answer = "".b
+        until answer.end_with?("\n")
+          part = socket.read_nonblock(65_536, exception: false)
+          raise Ended, "the connection ended before the answer" if part.nil?
+
+          part == :wait_readable ? wait(socket.wait_readable(left(till))) : answer << part
+        end
+        answer.force_encoding("UTF-8")
+      end
+
+      def left(till)
+        [till - now, 0].max
+      end
+
+      def wait(ready)
+        raise IOError, "timed out" unless ready
+      end
+    end
   end
 end

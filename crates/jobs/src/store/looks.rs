@@ -1,0 +1,90 @@
+//! The thread that looks at what may be much, over a connection of its own, so that what is pushed does not wait for a list.
+
+use super::operation::{Operation, Reply};
+use super::thread::StoreEvent;
+use super::{Store, StoreError};
+use forkyard_sys::clock;
+use mio::Waker;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
+use std::thread::JoinHandle;
+
+/// Looks that wait at most.
+const MOST_WAITING: usize = 1_024;
+
+/// The loop's end of the thread.
+#[derive(Debug)]
+pub(super) struct Looks {
+    operations: SyncSender<(u64, Operation)>,
+    events: Sender<StoreEvent>,
+    thread: JoinHandle<()>,
+}
+
+/// What gives the thread its store, once that is open.
+pub(super) type Opened = Sender<Result<Store, StoreError>>;
+
+impl Looks {
+    /// Starts it. It looks at nothing before it has its store.
+    pub(super) fn start(events: Sender<StoreEvent>, waker: Arc<Waker>) -> std::io::Result<(Looks, Opened)> {
+        let (operations, received) = sync_channel(MOST_WAITING);
+        let (opened, stores) = channel();
+        let said = events.clone();
+        let thread = std::thread::Builder::new()
+            .name("looks".into())
+            .spawn(move || run(&stores, &received, &said, &waker))?;
+        let looks = Looks {
+            operations,
+            events,
+            thread,
+        };
+        Ok((looks, opened))
+    }
+
+    /// Closes its connection.
+    pub(super) fn close(self) {
+        drop(self.operations);
+        let _ = self.thread.join();
+    }
+
+    pub(super) fn ask(&self, number: u64, operation: Operation) {
+        let refused = match self.operations.try_send((number, operation)) {
+            Ok(()) => return,
+            Err(TrySendError::Full(_)) => "too much is asked for at once",
+            // It ends with this process alone.
+            Err(TrySendError::Disconnected(_)) => "nothing looks at it",
+        };
+        let reply = Reply::Failed(refused.to_owned());
+        // The loop is gone only when the process is.
+        let _ = self.events.send(StoreEvent::Reply(number, reply));
+    }
+}
+
+fn run(
+    stores: &Receiver<Result<Store, StoreError>>,
+    operations: &Receiver<(u64, Operation)>,
+    events: &Sender<StoreEvent>,
+    waker: &Waker,
+) {
+    let mut store = None;
+    while let Ok((number, operation)) = operations.recv() {
+        if store.is_none() {
+            store = stores.recv().ok();
+        }
+        let Some(store) = &mut store else { return };
+        let now_ms = i64::try_from(clock::epoch_micros() / 1_000).unwrap_or(i64::MAX);
+        let looked = match store {
+            Ok(store) => store
+                .perform(&[operation], now_ms)
+                .map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        let reply = match looked {
+            Ok(mut committed) => committed.replies.pop(),
+            Err(why) => Some(Reply::Failed(why)),
+        };
+        if let Some(reply) = reply {
+            let _ = events.send(StoreEvent::Reply(number, reply));
+            let _ = waker.wake();
+        }
+    }
+}

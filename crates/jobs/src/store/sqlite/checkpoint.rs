@@ -1,0 +1,88 @@
+//! The thread that puts what is in the log in its place. It waits for the disk, and who commits does not.
+
+use super::copy;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Bytes of the log from which on that is done: a job changes the same few pages again and again.
+const FROM_BYTES: u64 = 16 << 20;
+/// The log is looked at after so many commits, and this is done at most so often.
+const COMMITS: u32 = 32;
+const APART: Duration = Duration::from_millis(200);
+/// Pages of a log that writers are to begin anew: they wait for the rest of it for a moment.
+const LONG_LOG: i64 = 8_000;
+
+/// Who commits, and the thread, once there is one.
+#[derive(Debug)]
+pub(super) struct Checkpoints {
+    store: PathBuf,
+    log: PathBuf,
+    commits: u32,
+    wished: Option<Instant>,
+    thread: Option<(SyncSender<()>, JoinHandle<()>)>,
+}
+
+impl Checkpoints {
+    pub(super) fn of(store: &Path) -> Checkpoints {
+        let mut log = store.as_os_str().to_owned();
+        log.push("-wal");
+        Checkpoints {
+            store: store.to_owned(),
+            log: PathBuf::from(log),
+            commits: 0,
+            wished: None,
+            thread: None,
+        }
+    }
+
+    /// Something was committed.
+    pub(super) fn committed(&mut self) {
+        self.commits += 1;
+        if self.commits < COMMITS {
+            return;
+        }
+        self.commits = 0;
+        if self.wished.is_some_and(|wished| wished.elapsed() < APART) {
+            return;
+        }
+        if std::fs::metadata(&self.log).is_ok_and(|log| log.len() >= FROM_BYTES) {
+            if self.thread.is_none() {
+                self.thread = start(self.store.clone());
+            }
+            self.wished = Some(Instant::now());
+            if let Some((wish, _)) = &self.thread {
+                // One that is not fulfilled yet is enough.
+                let _ = wish.try_send(());
+            }
+        }
+    }
+}
+
+impl Drop for Checkpoints {
+    fn drop(&mut self) {
+        if let Some((wish, thread)) = self.thread.take() {
+            drop(wish);
+            let _ = thread.join();
+        }
+    }
+}
+
+fn start(store: PathBuf) -> Option<(SyncSender<()>, JoinHandle<()>)> {
+    let (wish, wishes) = sync_channel(1);
+    let thread = std::thread::Builder::new().name("checkpoint".into());
+    let thread = thread.spawn(move || run(&store, &wishes)).ok()?;
+    Some((wish, thread))
+}
+
+fn run(store: &Path, wishes: &Receiver<()>) {
+    let Ok(connection) = copy::open(store) else { return };
+    while wishes.recv().is_ok() {
+        // What it can't put in its place now it does the next time; what is wrong with the disk is seen by who commits.
+        let pages = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get::<_, i64>(1));
+        if pages.is_ok_and(|pages| pages > LONG_LOG) {
+            let _ = connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()));
+        }
+    }
+}
