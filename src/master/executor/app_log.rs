@@ -123,12 +123,6 @@ impl AppLog {
         }
         held.sources
     }
-
-    /// Nothing writes at present: lets go of what lines are sent over. Says what waited for room.
-    pub(super) fn rest(&mut self, sources: &mut Sources) -> Vec<Source> {
-        self.file.rest();
-        self.release(sources)
-    }
 }
 
 /// Where the lines go that one process writes to its standard output and error.
@@ -227,6 +221,21 @@ impl Generation {
             };
             log::error!("[pool {}] app_log: {error}; {instead}", self.settings.pool.name);
         }
+    }
+
+    /// Goes on in this log of slow requests, if there is one, and opens its application's log anew.
+    pub(super) fn open_logs(&mut self, slow: Option<File>) {
+        self.take_slow_log(slow);
+        self.try_open_app_log();
+    }
+
+    /// Nothing writes at present: lets go of what lines are sent over. Says what waited for room.
+    pub(super) fn rest_app_log(&self, sources: &mut Sources) -> Vec<Source> {
+        let Some(log) = &self.app_log else {
+            return Vec::new();
+        };
+        log.file.rest();
+        log.release(sources)
     }
 
     /// Whether lines that belong together are logged as one: not where php-fpm logs each by itself.

@@ -72,8 +72,8 @@ impl Executor {
                 Some(Who::Tracer(worker)) => self.tracer_gone(worker, ended),
                 None if self.helpers.spawner.reaped(pid, ended) => self.drain_spawner(),
                 None if process::is_writer(pid) => {
-                    log::warn!("process {pid}, which writes logs, ended: {ended:?}");
                     self.pools.reopen_access_logs();
+                    log::warn!("process {pid}, which writes logs, ended: {ended:?}");
                 }
                 // An orphan that we inherited as subreaper, or a worker whose fork was not announced yet.
                 None => {

@@ -161,9 +161,7 @@ impl Executor {
         let Some(mut generation) = self.pools.generations.remove(&id) else {
             return;
         };
-        if let Some(log) = &mut generation.app_log {
-            log.rest(&mut self.context.sources);
-        }
+        generation.rest_app_log(&mut self.context.sources);
         self.helpers.programs.remove(&id);
         self.helpers.zygotes_to_check = true;
         if generation.share.is_some() {
@@ -267,8 +265,7 @@ impl Pools {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
         };
-        generation.take_slow_log(slow_log);
-        generation.try_open_app_log();
+        generation.open_logs(slow_log);
         if let Some(Err(error)) = access.map(|file| generation.take_access_log(file)) {
             log::error!("[pool {}] {error}", generation.settings.pool.name);
         }
@@ -285,8 +282,7 @@ impl Pools {
         self.last_generation += 1;
         let id = GenerationId(self.last_generation);
         let mut generation = Generation::new(pool, settings, access);
-        generation.take_slow_log(slow_log);
-        generation.try_open_app_log();
+        generation.open_logs(slow_log);
         if let Some(had) = self.by_id.get_mut(&pool).and_then(|pool| pool.had.take()) {
             generation.make.remember(had);
         }

@@ -25,9 +25,8 @@ impl Executor {
             if let Some(pipes) = pipes {
                 self.disconnect(id, &generation, pipes);
             }
-            if let Some(log) = &mut generation.app_log {
-                self.context.again.extend(log.rest(&mut self.context.sources));
-            }
+            let waiting = generation.rest_app_log(&mut self.context.sources);
+            self.context.again.extend(waiting);
             let pool = generation.pool;
             self.pools.generations.insert(id, generation);
             self.pools

@@ -99,7 +99,10 @@ impl Executor {
         let look = means(application, worker, pid, number).filter(|_| is_time);
         let Some(look) = look.transpose()? else {
             // Nothing is known about the runtime's calls, or there is no time for them.
-            return match log.append(heading.as_bytes()) {
+            let appended = log.append(heading.as_bytes());
+            // The next may be long in coming.
+            log.rest();
+            return match appended {
                 Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
                     Err(Error::from_io("write", "slowlog", &error))
                 }

@@ -19,7 +19,7 @@ struct Share {
     /// Places, those of instances that are leaving among them.
     places: u32,
     /// All instances but those that are leaving.
-    staying: u32,
+    kept: u32,
 }
 
 impl Users {
@@ -33,7 +33,7 @@ impl Users {
         };
         change(&mut share.spawning, state == InstanceState::Spawning);
         change(&mut share.places, true);
-        change(&mut share.staying, !is_leaving(state));
+        change(&mut share.kept, !is_leaving(state));
         if *share == Share::default() {
             self.0.remove(&user);
         }
@@ -119,7 +119,7 @@ impl ApplicationPool {
 
     /// Whether a user has more than half of the places, and keeps them.
     fn has_too_many(&self, user: u32) -> bool {
-        self.users.of(user).staying > self.share_of_user()
+        self.users.of(user).kept > self.share_of_user()
     }
 
     /// The application whose instance was idle longest, of those that can spare one: first of a user's who has more than half of the
@@ -146,7 +146,7 @@ impl ApplicationPool {
         let share = self.users.of(user);
         let own = last_of(&user).filter(|_| self.has_share(user));
         // Places of his own become free, or can be asked for, once instances are up.
-        if own.is_none() && self.has_share(user) && (share.spawning > 0 || share.places > share.staying) {
+        if own.is_none() && self.has_share(user) && (share.spawning > 0 || share.places > share.kept) {
             return None;
         }
         let all = || self.index.yields.keys().filter_map(last_of).max();

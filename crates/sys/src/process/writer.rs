@@ -81,8 +81,8 @@ impl Appender {
     }
 
     /// Lets go of what bytes are sent over, until there are more.
-    pub fn rest(&mut self) {
-        *self.queue.get_mut() = None;
+    pub fn rest(&self) {
+        self.queue.take();
     }
 
     /// The file.
