@@ -48,6 +48,7 @@ fn help(words: &[&str]) -> String {
 fn listed(help: &str, from: &str, to: &str) -> Vec<String> {
     let lines = help.lines().skip_while(|line| !line.starts_with(from)).skip(1);
     let lines = lines.take_while(|line| !line.starts_with(to));
+    let lines = lines.filter(|line| !line.starts_with("   "));
     let names = lines.filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next());
     names.filter(|name| *name != "help").map(str::to_owned).collect()
 }
