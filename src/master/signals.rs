@@ -214,6 +214,7 @@ impl Master {
             true => ReloadScope::All,
             false => ReloadScope::Changed,
         };
+        log::info!("the configuration that is written is compared with the one in force");
         match (self.read_config)() {
             Ok(config) => Answer::Changes(Box::new(self.executor.what_a_reload_changes(config, scope))),
             Err(errors) => Answer::Error {

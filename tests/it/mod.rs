@@ -21,6 +21,7 @@ mod jobs;
 mod keeper;
 mod kept;
 mod logs;
+mod manual;
 mod many;
 mod numbers;
 mod on_error;

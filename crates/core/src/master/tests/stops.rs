@@ -216,3 +216,29 @@ fn a_program_that_is_being_stopped_ends_with_a_daemon_that_ends_at_once() {
     world.tell(Event::Terminate);
     assert_eq!(world.next_in(), Some(AT_ONCE));
 }
+
+#[test]
+fn a_request_that_an_operator_ends_goes_with_its_worker_which_is_replaced() {
+    let (mut world, actions) = World::with(ProcessManager::Static { max_children: 1 });
+    let worker = world.bring_up(&actions)[0];
+    let actions = world.tell(Event::EndRequest(worker));
+    assert_eq!(
+        actions[..2],
+        [
+            Action::Say(Notice::RequestEnded(worker, Force::Terminate)),
+            Action::RespondTimeout(worker)
+        ]
+    );
+    assert_eq!(world.tell(Event::EndRequest(worker)), [], "once");
+    assert_eq!(
+        world.tell(Event::EndRequest(WorkerId(999))),
+        [],
+        "one that is gone"
+    );
+    world.pass(Duration::from_secs(1));
+    let actions = world.tell(Event::Deadline);
+    assert!(
+        actions.contains(&Action::Kill(worker, Force::Kill)),
+        "{actions:?}"
+    );
+}
