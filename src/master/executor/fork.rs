@@ -12,14 +12,14 @@ use crate::config::{Application, ProcessManager};
 use crate::helper::{Role, WorkerStart};
 use crate::master::event::{Event, GenerationId, WorkerId};
 use crate::runtime::http;
-use crate::sys::fd::{close_all_but, null, one_way, output, pipe, set_nonblocking, socket_pair};
+use crate::sys::fd::{close_all_but, null, output, pipe, socket_pair};
 use crate::sys::guarded::Guarded;
 use crate::sys::process::{self, Side, exit_now};
 use crate::sys::{Error, clock, signal};
 use crate::worker::{self, GenerationContext, Runtime, WorkerContext};
 use nix::sys::socket::SockType;
 use std::ffi::OsString;
-use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::fd::{OwnedFd, RawFd};
 
 impl Executor {
     /// Makes a worker, or asks its preloader for one.
@@ -60,9 +60,7 @@ impl Executor {
             socket_pair(SockType::SeqPacket)?
         } else if keeps_time(&generation.settings.pool) {
             // It is written to while the worker goes on: whoever reads from a pipe can hold its lock.
-            let (theirs, ours) = one_way()?;
-            set_nonblocking(ours.as_fd(), true)?;
-            (theirs, ours)
+            socket_pair(SockType::Stream)?
         } else {
             pipe(false)?
         };

@@ -71,7 +71,7 @@ fn promoted(descriptors: Vec<OwnedFd>) -> Option<Promotion> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::fd::{null, one_way, pipe, send_with, socket_pair};
+    use crate::sys::fd::{null, pipe, send_with, socket_pair};
     use nix::sys::socket::SockType;
     use std::os::fd::{AsFd, AsRawFd};
 
@@ -79,7 +79,7 @@ mod tests {
     fn what_is_said_is_told_apart_in_both_kinds_of_channels() {
         for refork in [false, true] {
             let (theirs, ours) = match refork {
-                false => one_way().unwrap(),
+                false => socket_pair(SockType::Stream).unwrap(),
                 true => socket_pair(SockType::SeqPacket).unwrap(),
             };
             for _ in 0..2 {
