@@ -26,9 +26,9 @@ use crate::spawn::self_spawn::error_id;
 use crate::sys::entry::HeldEntry;
 use crate::sys::fd::{send_with, socket_pair};
 use crate::sys::guarded::Guarded;
-use crate::sys::socket::Progress;
 use crate::sys::identity::{self, Identity};
 use crate::sys::process::{self, Ended};
+use crate::sys::socket::Progress;
 use crate::sys::{Error, clock, socket};
 use crate::tick::Tick;
 use nix::errno::Errno;
@@ -271,8 +271,7 @@ impl Executor {
             // The end of the channel makes it go when the last job is written down.
             drop(process.channel);
             if process::reap_within(process.pid, LAST_PATIENCE).is_none() {
-                let _ = process::send_signal(process.pid, Signal::SIGKILL);
-                let _ = process::reap_pid(process.pid);
+                process::kill_and_reap(process.pid);
             }
         }
     }

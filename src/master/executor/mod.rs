@@ -165,6 +165,7 @@ impl Executor {
             self.context.sources.entries_deadline(),
             self.watch_deadline(),
             self.restart_deadline(),
+            self.reload_deadline(),
         ];
         deadlines.into_iter().flatten().min()
     }
