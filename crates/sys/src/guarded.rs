@@ -10,9 +10,9 @@
 
 use crate::error::{Error, Result};
 use crate::fd::pipe;
-use crate::process::fork_child;
-use crate::socket::{self, Progress, receive, refuse_descriptors, shutdown_read};
 use crate::pidfd;
+use crate::process::{fork_child, is_child};
+use crate::socket::{self, Progress, receive, refuse_descriptors, shutdown_read};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, SockType, getsockopt, recvmsg, setsockopt, sockopt};
 use std::io::IoSliceMut;
@@ -150,7 +150,11 @@ pub fn receive_bytes(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Progre
         None => return Ok(Progress::WouldBlock),
     };
     if has_descriptors {
-        return Err(Error::new("recvmsg", "descriptors that nobody wants", Errno::EBADMSG));
+        return Err(Error::new(
+            "recvmsg",
+            "descriptors that nobody wants",
+            Errno::EBADMSG,
+        ));
     }
     // What was looked at stays in front. An empty message is taken out, too.
     receive(socket, buffer.get_mut(..count).unwrap_or_default())
@@ -195,7 +199,7 @@ fn is_emptied(socket: BorrowedFd<'_>) -> bool {
 #[derive(Debug)]
 struct Closers {
     waiting: Vec<OwnedFd>,
-    at_work: Vec<OwnedFd>,
+    at_work: Vec<i32>,
 }
 
 static CLOSERS: Mutex<Closers> = Mutex::new(Closers {
@@ -214,9 +218,11 @@ pub fn close_apart(descriptors: Vec<OwnedFd>) {
         return std::mem::forget(descriptors);
     };
     closers.waiting.extend(descriptors);
-    closers
-        .at_work
-        .retain(|process| !pidfd::has_ended(process.as_fd()));
+    // Whose number is another process' by now is none of its children, or one more that counts for a while.
+    let is_at_work = |pid: &i32| {
+        is_child(*pid) && pidfd::open(*pid).is_ok_and(|process| !pidfd::has_ended(process.as_fd()))
+    };
+    closers.at_work.retain(is_at_work);
     if closers.at_work.len() >= MOST_CLOSERS {
         return;
     }
@@ -233,7 +239,7 @@ pub fn close_apart(descriptors: Vec<OwnedFd>) {
     });
     if let Ok(pid) = closer {
         closers.waiting.clear();
-        closers.at_work.extend(pidfd::open(pid));
+        closers.at_work.push(pid);
     }
     drop(held);
 }
@@ -253,7 +259,7 @@ fn read(pipe: &OwnedFd, buffer: &mut [u8]) -> Result<Progress> {
 mod tests {
     use super::*;
     use crate::fd::{null, one_way, send_with, socket_pair};
-    use std::io::{ErrorKind, Read, Write};
+    use std::io::{ErrorKind, Read};
     use std::net::{TcpListener, TcpStream};
     use std::os::unix::net::{UnixListener, UnixStream};
     use std::sync::mpsc::channel;
@@ -265,13 +271,13 @@ mod tests {
     /// A connection whose last close lasts for two minutes, and its other end.
     fn lingering() -> (OwnedFd, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (other, _) = listener.accept().unwrap();
         one.set_nonblocking(true).unwrap();
         loop {
-            match one.write(&[0; 65536]) {
+            match nix::unistd::write(&one, &[0; 65536]) {
                 Ok(_) => {}
-                Err(error) => break assert_eq!(error.kind(), ErrorKind::WouldBlock),
+                Err(errno) => break assert_eq!(errno, Errno::EAGAIN),
             }
         }
         one.set_nonblocking(false).unwrap();
@@ -405,7 +411,10 @@ mod tests {
         let (ours, theirs) = socket_pair(SockType::Stream).unwrap();
         send_with(theirs.as_fd(), &[0; 100_000], &[]).unwrap();
         assert!(is_emptied(ours.as_fd()));
-        assert_eq!(send_with(theirs.as_fd(), b"x", &[]).unwrap_err().errno, Errno::EPIPE);
+        assert_eq!(
+            send_with(theirs.as_fd(), b"x", &[]).unwrap_err().errno,
+            Errno::EPIPE
+        );
         drop(theirs);
         assert!(is_emptied(ours.as_fd()));
     }

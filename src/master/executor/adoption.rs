@@ -207,9 +207,8 @@ impl Pools {
             Some((socket, http.address.clone(), http.file))
         });
         let queue = match names::queue(pool.id) {
-            [out, into] if pool.has_queue => Some((take(&out)?, take(&into)?)).map(|(out, into)| {
-                (Guarded::with_descriptors(out), Guarded::with_descriptors(into))
-            }),
+            [out, into] if pool.has_queue => Some((take(&out)?, take(&into)?))
+                .map(|(out, into)| (Guarded::with_descriptors(out), Guarded::with_descriptors(into))),
             _ => None,
         };
         let known = reload.pool(&pool.name);

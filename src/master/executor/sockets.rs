@@ -122,7 +122,9 @@ impl Executor {
             match self.pools.pass_on(from, to) {
                 Ok(count) => passed = count,
                 Err(problem) => {
-                    log::error!("[pool {name}] connections that waited at the old socket are lost: {problem}");
+                    log::error!(
+                        "[pool {name}] connections that waited at the old socket are lost: {problem}"
+                    );
                 }
             }
         }

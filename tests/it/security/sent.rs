@@ -193,7 +193,9 @@ fn no_last_close_is_the_masters(is_old: bool) {
     // What makes a pool's workers.
     fs::write(path.join("attack"), "").expect("write");
     let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
-    command.args(["restart", "www", "-c"]).arg(path.join("forkyard.toml"));
+    command
+        .args(["restart", "www", "-c"])
+        .arg(path.join("forkyard.toml"));
     let mut restart = command.stdout(Stdio::null()).spawn().expect("forkyard");
     sent.says("loaded");
     sent.while_stopped(|| {
@@ -202,6 +204,12 @@ fn no_last_close_is_the_masters(is_old: bool) {
         // It is not asked for again.
         fs::remove_file(path.join("attack")).expect("unlink");
     });
+    if is_old {
+        let killed = sent
+            .daemon
+            .wait_for("is killed because it does not keep to the protocol");
+        assert!(killed.ends_with("descriptors that nobody wants"), "{killed}");
+    }
     sent.is_well();
     process::wait(&mut restart, "the restart");
     // The pool goes, with what its workers have sent each other, which holds them up themselves.

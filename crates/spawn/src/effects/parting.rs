@@ -93,7 +93,11 @@ impl Effects {
     }
 
     pub(super) fn unwatch(&mut self, live: &mut Live) {
-        let watched = [live.finish.as_ref(), live.process.as_ref(), live.output.as_deref()];
+        let watched = [
+            live.finish.as_ref(),
+            live.process.as_ref(),
+            live.output.as_deref(),
+        ];
         for fd in watched.into_iter().flatten() {
             // A pipe that came to its end is not watched any more.
             let _ = self.registry.deregister(&mut SourceFd(&fd.as_raw_fd()));
