@@ -11,7 +11,7 @@
 use crate::error::{Error, Result};
 use crate::fd::pipe;
 use crate::pidfd;
-use crate::process::fork_child;
+use crate::process::{fork_child, is_child};
 use crate::socket::{self, Progress, receive, refuse_descriptors, shutdown_read};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, SockType, getsockopt, recvmsg, setsockopt, sockopt};
@@ -199,7 +199,7 @@ fn is_emptied(socket: BorrowedFd<'_>) -> bool {
 #[derive(Debug)]
 struct Closers {
     waiting: Vec<OwnedFd>,
-    at_work: Vec<OwnedFd>,
+    at_work: Vec<i32>,
 }
 
 static CLOSERS: Mutex<Closers> = Mutex::new(Closers {
@@ -218,9 +218,11 @@ pub fn close_apart(descriptors: Vec<OwnedFd>) {
         return std::mem::forget(descriptors);
     };
     closers.waiting.extend(descriptors);
-    closers
-        .at_work
-        .retain(|process| !pidfd::has_ended(process.as_fd()));
+    // Whose number is another process' by now is none of its children, or one more that counts for a while.
+    let is_at_work = |pid: &i32| {
+        is_child(*pid) && pidfd::open(*pid).is_ok_and(|process| !pidfd::has_ended(process.as_fd()))
+    };
+    closers.at_work.retain(is_at_work);
     if closers.at_work.len() >= MOST_CLOSERS {
         return;
     }
@@ -237,7 +239,7 @@ pub fn close_apart(descriptors: Vec<OwnedFd>) {
     });
     if let Ok(pid) = closer {
         closers.waiting.clear();
-        closers.at_work.extend(pidfd::open(pid));
+        closers.at_work.push(pid);
     }
     drop(held);
 }
@@ -257,7 +259,7 @@ fn read(pipe: &OwnedFd, buffer: &mut [u8]) -> Result<Progress> {
 mod tests {
     use super::*;
     use crate::fd::{null, one_way, send_with, socket_pair};
-    use std::io::{ErrorKind, Read, Write};
+    use std::io::{ErrorKind, Read};
     use std::net::{TcpListener, TcpStream};
     use std::os::unix::net::{UnixListener, UnixStream};
     use std::sync::mpsc::channel;
@@ -269,13 +271,13 @@ mod tests {
     /// A connection whose last close lasts for two minutes, and its other end.
     fn lingering() -> (OwnedFd, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (other, _) = listener.accept().unwrap();
         one.set_nonblocking(true).unwrap();
         loop {
-            match one.write(&[0; 65536]) {
+            match nix::unistd::write(&one, &[0; 65536]) {
                 Ok(_) => {}
-                Err(error) => break assert_eq!(error.kind(), ErrorKind::WouldBlock),
+                Err(errno) => break assert_eq!(errno, Errno::EAGAIN),
             }
         }
         one.set_nonblocking(false).unwrap();

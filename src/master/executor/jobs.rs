@@ -271,8 +271,7 @@ impl Executor {
             // The end of the channel makes it go when the last job is written down.
             drop(process.channel);
             if process::reap_within(process.pid, LAST_PATIENCE).is_none() {
-                let _ = process::send_signal(process.pid, Signal::SIGKILL);
-                let _ = process::reap_pid(process.pid);
+                process::kill_and_reap(process.pid);
             }
         }
     }

@@ -170,6 +170,7 @@ impl Executor {
             self.context.log.gathered_deadline(),
             self.watch_deadline(),
             self.restart_deadline(),
+            self.reload_deadline(),
         ];
         deadlines.into_iter().flatten().min()
     }

@@ -99,6 +99,22 @@ impl Executor {
                     self.pools.request_of(*worker)
                 );
             }
+            Notice::WorkerStays(worker) => {
+                let (pool, pid) = self.pools.name_worker(*worker);
+                log::error!(
+                    "[pool {pool}] the daemon ends without child {pid}: {}",
+                    stays(pid)
+                );
+            }
+            Notice::PreloaderStays(generation) => {
+                let pool = self.pools.generation_name(*generation);
+                for pid in self.helpers.pids_of(&self.pools, *generation) {
+                    log::error!(
+                        "[pool {pool}] the daemon ends without process {pid}: {}",
+                        stays(pid)
+                    );
+                }
+            }
             // The report of the start that failed says so.
             Notice::PreloaderTimedOut(generation, _) if self.helpers.is_starting(*generation) => {}
             Notice::PreloaderTimedOut(generation, limit) => log::error!(
@@ -255,6 +271,16 @@ pub(super) fn how(exit: Exit) -> String {
             format!("on signal {signal} ({name}{core})")
         }
     }
+}
+
+/// Why a process that was killed is still there, in a sentence.
+fn stays(pid: i32) -> String {
+    let place = std::fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
+    let place = match place.trim() {
+        "" | "0" => String::new(),
+        name => format!(" ({name})"),
+    };
+    format!("it was killed, and the kernel does not let it go{place}")
 }
 
 fn seconds(duration: Duration) -> String {

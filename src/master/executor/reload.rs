@@ -2,20 +2,20 @@
 //! is reloaded alone, because a worker asks for it (`pool_to_restart`).
 
 use super::generation::Generation;
-use super::{Executor, starts};
-use crate::config::{Application, Config, Pool};
+use super::{Executor, Pools, starts};
+use crate::config::{Address, Application, Config, Pool};
 use crate::control::last_reload::{LastReload, ReloadCause};
 use crate::control::protocol::Answer;
-use crate::listen::Listener;
+use crate::listen::{Listener, local_address};
 use crate::master::action::Fact;
-use crate::master::event::{Event, GenerationId, PoolId};
+use crate::master::event::{Event, GenerationId, PoolId, WorkerId};
 use crate::master::pool_restart::{self, FULL_INTERVAL, RestartReason, Situation};
 use crate::master::reload_diff::ReloadScope;
 use crate::master::reload_plan::Changes;
 use crate::master::reload_progress::{self, ReloadProgress};
 use crate::master::service::say_interval;
 use crate::scoreboard::{RequestStage, slot_reader};
-use crate::sys::socket::{self, Bound};
+use crate::sys::socket::Bound;
 use crate::sys::{clock, invocation};
 use crate::tick::Tick;
 use crate::worker::RestartMark;
@@ -66,16 +66,25 @@ enum Verdict {
     Later,
 }
 
-/// Whether a worker waits for a connection, as far as it says.
-fn has_waiting_worker(generation: &Generation) -> bool {
-    let Some(resources) = &generation.resources else {
-        return false;
+/// How long a worker that was told to finish may go on waiting for a connection before it is not believed, or not waited for: code of
+/// its pool can have accept(2) block (O_NONBLOCK is of the socket, which all of its processes have).
+const LAST_CONNECTION: Duration = Duration::from_secs(5);
+
+/// The workers that wait for a connection, as far as they say, each with when it was told to finish.
+fn waiting_workers<'p>(
+    pools: &'p Pools,
+    generation: &'p Generation,
+) -> impl Iterator<Item = (WorkerId, Option<Tick>)> + 'p {
+    let board = generation.resources.as_ref().map(|resources| &resources.board);
+    let waits = move |slot: u32| {
+        let page = board.and_then(|board| board.slot(slot as usize));
+        page.is_some_and(|page| slot_reader::stage(page) == RequestStage::Accepting)
     };
-    let mut pages = generation
-        .slots
-        .keys()
-        .filter_map(|slot| resources.board.slot(*slot as usize));
-    pages.any(|page| slot_reader::stage(page) == RequestStage::Accepting)
+    let waiting = generation.slots.iter().filter(move |(slot, _)| waits(**slot));
+    waiting.map(|(_, id)| {
+        let worker = pools.workers.get(id);
+        (*id, worker.and_then(|worker| worker.told).map(|(_, when)| when))
+    })
 }
 
 /// A reload that is under way.
@@ -95,7 +104,12 @@ pub(in crate::master) type NamedSocket = (RawFd, String);
 
 fn named(listener: &Listener) -> NamedSocket {
     let socket = listener.socket.as_fd();
-    let name = match socket::local_address(socket) {
+    let bound = match &listener.address {
+        Address::Tcp(address) => Some(Bound::Port(*address)),
+        Address::Unix(path) => Some(Bound::Path(path.clone())),
+        Address::TcpAny(_) => local_address(socket),
+    };
+    let name = match bound {
         // Without brackets around an IPv6 address.
         Some(Bound::Port(address)) => format!("{}:{}", address.ip(), address.port()),
         Some(Bound::Path(path)) => path.display().to_string(),
@@ -279,10 +293,36 @@ impl Executor {
         situation.grants(why).then_some(Verdict::Granted(generation.pool))
     }
 
+    /// When a reload that is under way waits no longer for a worker that was told to finish.
+    pub(super) fn reload_deadline(&self) -> Option<Tick> {
+        self.reload.under_way.as_ref()?;
+        let now = clock::now();
+        let generations = self.pools.generations.values();
+        let told = generations.flat_map(|generation| waiting_workers(&self.pools, generation));
+        let due = told.filter_map(|(_, told)| Some(told? + LAST_CONNECTION));
+        due.filter(|due| *due > now).min()
+    }
+
     /// Tells of the reload if it is done.
     pub(in crate::master) fn finish_reload(&mut self) {
-        let generations = &self.pools.generations;
-        let takes_up = |id: GenerationId| generations.get(&id).is_some_and(has_waiting_worker);
+        let (pools, now) = (&self.pools, clock::now());
+        let takes_up = |id: GenerationId| {
+            let Some(generation) = pools.generations.get(&id) else {
+                return false;
+            };
+            let is_late = |told: Option<Tick>| told.is_some_and(|told| now.since(told) >= LAST_CONNECTION);
+            if waiting_workers(pools, generation).any(|(_, told)| !is_late(told)) {
+                return true;
+            }
+            for (worker, _) in waiting_workers(pools, generation) {
+                let (pool, pid) = pools.name_worker(worker);
+                log::warn!(
+                    "[pool {pool}] child {pid} was told to finish {LAST_CONNECTION:?} ago and waits for a connection: it is not \
+                     waited for"
+                );
+            }
+            false
+        };
         let done = self.reload.under_way.take_if(|it| it.progress.is_done(takes_up));
         let Some(reload) = done else {
             return;

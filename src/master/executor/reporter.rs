@@ -21,6 +21,9 @@ use nix::sys::socket::SockType;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
+/// How long reporters that were told to go are waited for when the daemon ends.
+const LAST_PATIENCE: Duration = Duration::from_secs(5);
+
 /// A pool's address for its status, and the reporter there.
 #[derive(Debug)]
 pub(super) struct ReporterState {
@@ -94,7 +97,9 @@ impl Executor {
                 .close_reporter(&mut self.context, &mut self.handover, pool);
         }
         for pid in pids {
-            let _ = process::reap_pid(pid);
+            if process::reap_within(pid, LAST_PATIENCE).is_none() {
+                process::kill_and_reap(pid);
+            }
         }
     }
 

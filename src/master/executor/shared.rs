@@ -4,6 +4,7 @@
 use super::app_log::whose;
 use super::generation::Generation;
 use super::preloader::{Command, Preloader};
+use super::programs::RunningProgram;
 use super::{Context, Executor, Helpers, Pools};
 use crate::config::sharing;
 use crate::master::action::Force;
@@ -261,6 +262,14 @@ impl Helpers {
     pub(super) fn preloader_name(&self, pools: &Pools, pid: i32) -> String {
         let preloader = self.preloaders.get(&pid);
         preloader.map_or_else(String::new, |it| whose(&pools.generations, it).0)
+    }
+
+    /// A generation's own preloader and next mold, and the processes of its program.
+    pub(super) fn pids_of(&self, pools: &Pools, id: GenerationId) -> Vec<i32> {
+        let resources = pools.generations.get(&id).and_then(|it| it.resources.as_ref());
+        let molds = resources.into_iter().flat_map(|it| [it.preloader, it.next_mold]);
+        let program = self.programs.get(&id).into_iter().flat_map(RunningProgram::pids);
+        molds.flatten().chain(program).collect()
     }
 
     /// The zygote that a generation may have its workers from: the youngest that is made from the same.

@@ -9,7 +9,6 @@ use crate::reporter::{Brief, Refusal};
 use crate::sys::Error;
 use crate::sys::fd::{send_with, set_nonblocking, socket_pair};
 use crate::sys::{clock, process};
-use nix::sys::signal::Signal;
 use nix::sys::socket::SockType;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
@@ -68,8 +67,7 @@ impl Executor {
         let stands_in =
             |(pid, who): (&i32, &Who)| matches!(who, Who::UnavailableResponder(_)).then_some(*pid);
         for pid in self.processes.by_pid.iter().filter_map(stands_in) {
-            let _ = process::send_signal(pid, Signal::SIGKILL);
-            let _ = process::reap_pid(pid);
+            process::kill_and_reap(pid);
         }
     }
 

@@ -3,6 +3,7 @@ the kernel keeps what the call has taken. Loaded by an application's start-up fi
 import ctypes
 import mmap
 import os
+import socket
 import time
 
 LIBRARY = ctypes.CDLL(None, use_errno=True)
@@ -65,6 +66,41 @@ def hold_all_but_standard_streams():
         wait_until_stopped(FUSE)
     for pid in held:
         wait_until_held(pid)
+
+
+def name_pid(pid):
+    place = f"{os.path.dirname(FUSE)}/tmp/pid"
+    with open(f"{place}.new", "w") as file:
+        file.write(str(pid))
+    os.rename(f"{place}.new", place)
+
+
+def hold_file(fuse, path):
+    """Holds the lock of a file, which write(2) has while it copies: who else writes there can't be killed."""
+    address = page(fuse)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    wait_until_stopped(fuse)
+    LIBRARY.write(file, ctypes.c_void_p(address), PAGE)
+
+
+def listening_sockets():
+    """Copies of the TCP sockets that this process has and that listen. Processes that it starts have no others."""
+    found = []
+    for number in map(int, os.listdir("/proc/self/fd")):
+        try:
+            it = socket.socket(fileno=os.dup(number))
+        except OSError:
+            continue
+        if it.family == socket.AF_INET and it.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            found.append(it)
+    return found
+
+
+def hold_socket(fuse, it):
+    """Holds the lock of a socket, which setsockopt(2) has while it copies."""
+    address = page(fuse)
+    wait_until_stopped(fuse)
+    LIBRARY.setsockopt(it.fileno(), socket.IPPROTO_IP, socket.IP_OPTIONS, ctypes.c_void_p(address), 8)
 
 
 def hold_directory(fuse, path):

@@ -5,6 +5,7 @@ use super::needs_root;
 use crate::skip::skip_unless;
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
 use crate::support::fcgi::{Client, Params};
+use crate::support::nginx::free_port;
 use crate::support::{pause, place_library, process, until};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket};
@@ -12,7 +13,7 @@ use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a command of root's may take while a tenant holds something. A loaded machine is slow, too.
@@ -151,10 +152,18 @@ impl Held {
 
     /// The master and root's commands answer.
     fn is_well(&self) {
+        self.answers();
+        let reload = self.command(&["reload"]);
+        assert!(reload.status.success(), "{reload:?}");
+        self.answers();
+    }
+
+    /// The same but for those that wait for the tenant's pool.
+    fn answers(&self) {
         let well = Params::get(&self.dir.path().join("well"), "x", "");
         let answer = self.daemon.client("quiet").request(&well, b"");
         assert_eq!(answer.expect("an answer").body(), "well");
-        for arguments in [&["status"][..], &["check"], &["reload"], &["status", "--json"]] {
+        for arguments in [&["status"][..], &["check"], &["status", "--json"]] {
             let output = self.command(arguments);
             assert!(output.status.success(), "{arguments:?}: {output:?}");
         }
@@ -172,6 +181,22 @@ impl Held {
         let took = begun.elapsed();
         assert!(took < SOON, "{arguments:?} took {took:?}: {output:?}");
         output
+    }
+
+    /// The process that the tenant has named.
+    fn named_pid(&self) -> u32 {
+        let path = self.dir.path().join("tmp/pid");
+        until("a process", || fs::read_to_string(&path).ok()?.parse().ok())
+    }
+
+    /// The daemon ends while this is held.
+    fn ends_while_held(mut self) -> Daemon {
+        self.daemon.signal(Signal::SIGTERM);
+        let begun = Instant::now();
+        assert!(self.daemon.wait().success());
+        let took = begun.elapsed();
+        assert!(took < SOON, "it took {took:?}");
+        self.daemon
     }
 
     /// Whatever is held, the daemon ends and another one starts.
@@ -427,4 +452,67 @@ fn who_holds_the_log_of_slow_requests_holds_up_no_master() {
     held.is_well();
     drop(client);
     held.ends();
+}
+
+/// Its worker writes to a file whose lock it holds by another process: not even SIGKILL ends that.
+#[test]
+fn a_worker_that_can_not_be_killed_does_not_hold_up_the_end_of_the_daemon() {
+    let source = "\
+def application(environ, start):
+    name_pid(os.getpid())
+    path = os.path.dirname(FUSE) + '/tmp/file'
+    open(path, 'w').close()
+    wait_until_held(apart(hold_file, FUSE, path))
+    os.write(os.open(path, os.O_WRONLY), b'x')
+";
+    if needs_root() || skip_unless(Path::new("/dev/fuse").exists(), "there is no /dev/fuse") {
+        return;
+    }
+    let held = Held::start("", "", source);
+    let client = held.ask();
+    held.hold();
+    let worker = held.named_pid();
+    wait_until_held(worker);
+    held.is_well();
+    let daemon = held.ends_while_held();
+    daemon.wait_for(&format!("[pool www] the daemon ends without child {worker}: "));
+    drop(client);
+}
+
+#[test]
+fn who_holds_a_listening_socket_does_not_hold_up_the_master() {
+    let source = "\
+def application(environ, start):
+    name_pid(apart(hold_socket, FUSE, listening_sockets()[0]))
+    start('200 OK', [])
+    return [b'']
+";
+    if needs_root() || skip_unless(Path::new("/dev/fuse").exists(), "there is no /dev/fuse") {
+        return;
+    }
+    let port = free_port();
+    let listen =
+        |backlog: u32| format!("listen = {{ address = \"127.0.0.1:{port}\", backlog = {backlog} }}\n");
+    let held = Held::start(&listen(100), "", source);
+    let mut client = Client::connect_tcp(&format!("127.0.0.1:{port}")).expect("connect");
+    let params = Params::get(held.dir.path(), "x", "");
+    client.send(&params, b"").expect("send");
+    held.hold();
+    wait_until_held(held.named_pid());
+    let path = held.dir.path().join("forkyard.toml");
+    let text = fs::read_to_string(&path).expect("the configuration");
+    fs::write(&path, text.replace(&listen(100), &listen(200))).expect("write");
+    held.daemon.signal(Signal::SIGUSR2);
+    held.daemon
+        .wait_for("the socket keeps its old attributes: listen 127.0.0.1");
+    held.answers();
+    // The next master takes it over.
+    let mut upgrade = Command::new(env!("CARGO_BIN_EXE_forkyard"));
+    upgrade.args(["upgrade", "-c"]).arg(&path).stdout(Stdio::null());
+    let mut upgrade = upgrade.spawn().expect("forkyard");
+    held.daemon.wait_for("taking over from process");
+    held.daemon.wait_for("stays as it is: listen 127.0.0.1");
+    held.answers();
+    held.ends_while_held();
+    process::wait(&mut upgrade, "the upgrade's client");
 }

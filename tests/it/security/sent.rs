@@ -204,6 +204,12 @@ fn no_last_close_is_the_masters(is_old: bool) {
         // It is not asked for again.
         fs::remove_file(path.join("attack")).expect("unlink");
     });
+    if is_old {
+        let killed = sent
+            .daemon
+            .wait_for("is killed because it does not keep to the protocol");
+        assert!(killed.ends_with("descriptors that nobody wants"), "{killed}");
+    }
     sent.is_well();
     process::wait(&mut restart, "the restart");
     // The pool goes, with what its workers have sent each other, which holds them up themselves.

@@ -454,3 +454,55 @@ fn nobody_sends_descriptors_to_the_master() {
         assert_eq!(said, refused, "{name}: {output:?}");
     }
 }
+
+/// O_NONBLOCK is of the socket: a worker that waits in accept(2) does not say that it is up, nor hear that it is to finish.
+#[test]
+fn code_that_has_accept_block_does_not_hold_up_a_restart() {
+    if needs_root() {
+        return;
+    }
+    crate::support::place_library();
+    let code = "import os, socket
+def application(environ, start):
+    for number in map(int, os.listdir('/proc/self/fd')):
+        path = f'/proc/self/fd/{number}'
+        if os.path.lexists(path) and os.readlink(path).startswith('socket:'):
+            it = socket.socket(fileno=os.dup(number))
+            if it.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                os.set_blocking(number, True)
+            it.close()
+    start('200 OK', [])
+    return [b'well']
+";
+    let daemon = Daemon::start(|dir| {
+        fs::write(dir.join("wsgi.py"), code).expect("write");
+        let keys = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", dir.display());
+        // A worker that was told to finish has longer than the restart.
+        let timeout = "process_control_timeout = \"300s\"\n";
+        let pool = pool(dir, "www", "pm = \"static\"\nmax_children = 1\n", &keys);
+        format!(
+            "[global]\ncontrol = \"{}/control.sock\"\n{timeout}{pool}",
+            dir.display()
+        )
+    });
+    let well = || {
+        let answer = daemon
+            .client("www")
+            .request(&Params::get(&daemon.dir, "x", ""), b"");
+        assert_eq!(answer.expect("an answer").body(), "well");
+    };
+    well();
+    let mut restart = Command::new("timeout");
+    restart.args([
+        "20",
+        env!("CARGO_BIN_EXE_forkyard"),
+        "restart",
+        "www",
+        "--wait",
+        "-c",
+    ]);
+    let restart = restart.arg(daemon.dir.join("forkyard.toml")).output();
+    let restart = restart.expect("forkyard");
+    assert!(restart.status.success(), "{restart:?}");
+    well();
+}

@@ -138,6 +138,10 @@ pub enum Notice {
     RequestEnded(WorkerId, Force),
     /// A worker that was told to go is still there after its time; it gets a signal.
     RetireTimedOut(WorkerId, Force),
+    /// The daemon ends without this worker, which was killed and is still there: the kernel does not let it go.
+    WorkerStays(WorkerId),
+    /// The same of a preloader.
+    PreloaderStays(GenerationId),
     /// A preloader did not become ready, or did not answer a request to fork, in time; it is killed.
     PreloaderTimedOut(GenerationId, Duration),
     /// A worker was reaped. True: it had been told to go.

@@ -20,6 +20,9 @@ use std::time::Duration;
 /// the word to go to SIGTERM for preloaders and programs.
 pub(super) const KILL_AFTER: Duration = Duration::from_secs(1);
 
+/// How long the end of the daemon waits for what was killed.
+pub(super) const KILLED_LIMIT: Duration = Duration::from_secs(5);
+
 /// How often a surplus worker that was told to go is looked at.
 pub(super) const LOOK_AFTER: Duration = Duration::from_secs(10);
 
@@ -129,6 +132,53 @@ impl Manager {
                 self.timers
                     .set_by(Timer::Worker(id), step.now, self.control_timeout);
             }
+        }
+    }
+
+    /// What was killed ends, unless it waits in the kernel for what a tenant keeps from coming: the end of the daemon waits a while
+    /// for it.
+    pub(super) fn await_killed(&mut self, step: &Step<'_>) {
+        let ends = matches!(self.state, ManagerState::Finishing | ManagerState::Terminating);
+        if !ends || self.generations.is_empty() || !self.all_are_killed() {
+            self.timers.clear(Timer::Killed);
+        } else if !self.timers.is_set(Timer::Killed) {
+            self.timers.set(Timer::Killed, step.now, KILLED_LIMIT);
+        }
+    }
+
+    fn all_are_killed(&self) -> bool {
+        let is_killed =
+            |life: Life| matches!(life, Life::Absent | Life::Failing | Life::Stopping(Force::Kill));
+        self.generations.iter().all(|(id, generation)| {
+            let workers = self.children.of(*id);
+            let mut workers = workers.iter().filter_map(|worker| self.children.worker(*worker));
+            // One that was asked of a preloader that is killed is not made any more.
+            is_killed(generation.preloader)
+                && is_killed(generation.next_mold)
+                && workers
+                    .all(|it| it.progress == WorkerProgress::Asked || matches!(it.going, Going::Killed(_)))
+        })
+    }
+
+    /// The daemon ends without what is left.
+    pub(super) fn leave_behind(&mut self, step: &mut Step<'_>) {
+        for id in self.generations.iter().map(|(id, _)| *id).collect::<Vec<_>>() {
+            for worker in self.children.of(id) {
+                let left = self.children.remove(worker);
+                self.timers.clear(Timer::Worker(worker));
+                if left.is_some_and(|it| it.progress != WorkerProgress::Asked) {
+                    step.say(Notice::WorkerStays(worker));
+                }
+            }
+            let Some(generation) = self.generations.get_mut(&id) else {
+                continue;
+            };
+            for life in [&mut generation.preloader, &mut generation.next_mold] {
+                if std::mem::replace(life, Life::Absent) != Life::Absent {
+                    step.say(Notice::PreloaderStays(id));
+                }
+            }
+            self.touched.insert(id);
         }
     }
 

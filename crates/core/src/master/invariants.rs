@@ -35,6 +35,7 @@ impl Manager {
                 | Timer::Answer(id)
                 | Timer::NextMold(id)
                 | Timer::Rest(id) => self.generations.contains_key(&id),
+                Timer::Killed => !self.generations.is_empty(),
             };
             assert!(lives, "{timer:?} is for something that is there");
         }

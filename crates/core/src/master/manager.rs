@@ -299,6 +299,7 @@ impl Manager {
                     self.refork_changed(generation, refork::ReforkCause::Rested, None, step);
                 }
                 Timer::Worker(worker) => self.worker_due(worker, step),
+                Timer::Killed => self.leave_behind(step),
             }
         }
     }
@@ -345,6 +346,7 @@ impl Manager {
             }
         }
         self.tell_waits(step);
+        self.await_killed(step);
         if self.generations.is_empty() {
             let before = self.state;
             self.state = before.after(ManagerCause::Empty);

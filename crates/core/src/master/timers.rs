@@ -28,4 +28,6 @@ pub(super) enum Timer {
     Rest(GenerationId),
     /// A worker that was told to go is still there.
     Worker(WorkerId),
+    /// The daemon ends, and what is still there was killed.
+    Killed,
 }

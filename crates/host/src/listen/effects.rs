@@ -1,6 +1,7 @@
 //! Binds listening sockets.
 
 use super::inherited::Inherited;
+use super::tenants;
 use crate::config::{Address, Listen};
 use crate::remedy;
 use crate::sys::entry::HeldEntry;
@@ -201,7 +202,12 @@ impl Listener {
         file: Option<(u64, u64)>,
         backlog: i32,
     ) -> Result<Listener, ListenError> {
-        socket::listen(&socket, backlog, "")?;
+        match tenants::listen_again(&socket, &address, backlog) {
+            Err(error) if error.errno == Errno::ETIMEDOUT => {
+                log::warn!("the backlog of {address} stays as it is: {error}");
+            }
+            listens => listens?,
+        }
         Ok(Listener {
             socket: Guarded::new(socket),
             address,
@@ -272,8 +278,15 @@ impl Listener {
             }
             take_back_owner(&held, listen, before)?;
         }
+        if before.is_some_and(|before| before.backlog == listen.backlog) {
+            return Ok(());
+        }
         // listen(2) on a listening socket changes its backlog and nothing else.
-        Ok(socket::listen(&self.socket, listen.backlog, "")?)
+        Ok(tenants::listen_again(
+            &self.socket,
+            &self.address,
+            listen.backlog,
+        )?)
     }
 
     /// Removes the socket's file, if it is still the one that was made for it.

@@ -1,9 +1,10 @@
 //! Listening sockets that a service manager opened for the daemon (socket activation), or that php-fpm left to it.
 
 use super::fpm_sockets;
+use super::tenants;
 use crate::config::Address;
 use crate::sys::fd;
-use crate::sys::socket::{self, Bound};
+use crate::sys::socket::Bound;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// The sockets that the daemon was started with and no pool has taken yet.
@@ -25,7 +26,7 @@ impl Inherited {
     /// `ours`: another master has opened them, and left them to this one.
     pub fn new(sockets: Vec<OwnedFd>, ours: Vec<OwnedFd>) -> Inherited {
         let with_address = |socket: OwnedFd, is_ours: bool| {
-            let address = match socket::local_address(socket.as_fd())? {
+            let address = match tenants::local_address(socket.as_fd())? {
                 Bound::Path(path) => Address::Unix(path),
                 Bound::Port(address) => Address::Tcp(address),
             };
@@ -87,7 +88,7 @@ fn from_php_fpm(others: &mut Vec<OwnedFd>) -> Vec<Passed> {
                 log::warn!("FPM_SOCKETS: descriptor {} is no listening socket", named.fd);
                 continue;
             };
-            let is_unix = matches!(socket::local_address(socket.as_fd()), Some(Bound::Path(_)));
+            let is_unix = matches!(tenants::local_address(socket.as_fd()), Some(Bound::Path(_)));
             if is_unix != matches!(named.address, Address::Unix(_)) {
                 log::warn!(
                     "FPM_SOCKETS: descriptor {} does not listen on {}",

@@ -8,8 +8,10 @@ mod fpm_sockets;
 mod inherited;
 mod pause;
 mod peers;
+mod tenants;
 
 pub use effects::{ListenError, Listener, ListenerState, bind};
 pub use inherited::{Inherited, fpm_variables};
 pub use pause::{ACCEPT_PAUSE, AcceptPause};
 pub use peers::{disallowed, may_connect};
+pub use tenants::local_address;

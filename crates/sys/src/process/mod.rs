@@ -22,8 +22,8 @@ use nix::sys::wait::WaitPidFlag;
 use nix::unistd::Pid;
 pub use program::{Program, replace, replace_plainly, start, start_blocked};
 pub use reap::{
-    Ended, Usage, ended_child, ends_within, reap, reap_any, reap_pid, reap_soon, reap_used, reap_within,
-    wait_for_end, was_stopped,
+    Ended, Usage, ended_child, ends_within, kill_and_reap, reap, reap_any, reap_pid, reap_soon, reap_used,
+    reap_within, wait_for_end, was_stopped,
 };
 use std::fs::File;
 use std::os::fd::AsFd;

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::{clock, pidfd, socket};
 use nix::errno::Errno;
+use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::os::fd::AsFd;
@@ -18,6 +19,9 @@ pub fn reap_soon(pid: i32, limit: Duration) {
         let _ = nix::poll::poll(&mut [], 1_u8);
     }
 }
+
+/// How long a child that was killed is waited for.
+const KILLED_LIMIT: Duration = Duration::from_secs(5);
 
 /// How a child ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,6 +177,17 @@ fn ended(status: i32) -> Option<Ended> {
 /// As [`reap_used`] if the child ends within `limit`.
 pub fn reap_within(pid: i32, limit: Duration) -> Option<(Ended, Usage)> {
     ends_within(pid, limit).then(|| reap_used(pid).ok()).flatten()
+}
+
+/// Kills a child and reaps it. One that waits in the kernel for what a tenant keeps from coming is left after a while.
+pub fn kill_and_reap(pid: i32) {
+    if !super::is_child(pid) {
+        return;
+    }
+    let _ = super::send_signal(pid, Signal::SIGKILL);
+    if reap_within(pid, KILLED_LIMIT).is_none() {
+        log::error!("process {pid} was killed, and the kernel does not let it go");
+    }
 }
 
 /// Whether a child ends within `limit`. It is left to be reaped.

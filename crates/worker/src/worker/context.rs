@@ -2,11 +2,12 @@
 
 use super::restart_file::RestartMark;
 use crate::config::{Application, LogLevel, Pool, sharing};
+use crate::sys::fd::set_nonblocking;
 use crate::sys::identity::Identity;
 use fastcgi::Repeated;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 /// The settings that all workers of a generation share.
@@ -116,6 +117,16 @@ impl fmt::Display for ContextError {
 impl std::error::Error for ContextError {}
 
 impl GenerationContext {
+    /// Has accept(2) not wait at the sockets of the pool. That is a setting of the socket, which all processes have that were ever
+    /// workers of the pool: code in one of them may have changed it.
+    pub fn keep_accept_from_waiting(&self) {
+        for listener in std::iter::once(&self.listener).chain(&self.http) {
+            if let Err(error) = set_nonblocking(listener.as_fd(), true) {
+                log::warn!("{error}");
+            }
+        }
+    }
+
     /// The descriptors, in the order in which [`GenerationContext::assemble`] takes them.
     pub fn descriptors(&self) -> Vec<RawFd> {
         let mut all = vec![

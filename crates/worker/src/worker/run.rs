@@ -125,6 +125,7 @@ impl Worker {
     /// A system call failed; the process has to end.
     pub fn begin(context: GenerationContext, own: WorkerContext) -> Result<Worker, Error> {
         said::at_begin(&context.settings.pool);
+        context.keep_accept_from_waiting();
         // Whatever the runtime has made of SIGTERM; one that has to see the handlers before has installed them itself.
         install_handlers(&context, own.slot);
         let slots = context.settings.slots as usize;

@@ -224,8 +224,7 @@ impl Executor {
         pids.sort_unstable();
         pids.dedup();
         for pid in pids {
-            let _ = crate::sys::process::send_signal(pid, nix::sys::signal::Signal::SIGKILL);
-            let _ = crate::sys::process::reap_pid(pid);
+            crate::sys::process::kill_and_reap(pid);
         }
         self.applications.routers.clear();
     }

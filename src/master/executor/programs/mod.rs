@@ -98,6 +98,12 @@ impl RunningProgram {
         self.failing
     }
 
+    /// Its processes.
+    pub(super) fn pids(&self) -> impl Iterator<Item = i32> {
+        let running = self.slots.iter().filter_map(|slot| slot.running.as_ref());
+        running.map(|running| running.pid)
+    }
+
     /// What its processes write, with their pids.
     pub(super) fn outputs(&mut self) -> impl Iterator<Item = (i32, &mut Lines)> {
         let running = self.slots.iter_mut().filter_map(|slot| slot.running.as_mut());

@@ -242,3 +242,32 @@ fn a_request_that_an_operator_ends_goes_with_its_worker_which_is_replaced() {
         "{actions:?}"
     );
 }
+
+/// It waits in the kernel.
+#[test]
+fn the_daemon_ends_without_what_can_not_be_killed() {
+    let (mut world, actions) = World::with(ProcessManager::Static { max_children: 1 });
+    let worker = world.bring_up(&actions)[0];
+    world.tell(Event::Terminate);
+    world.pass(Duration::from_secs(1));
+    assert!(
+        world
+            .tell(Event::Deadline)
+            .contains(&Action::Kill(worker, Force::Kill))
+    );
+    world.pass(Duration::from_secs(4));
+    assert_eq!(world.tell(Event::Deadline), []);
+    world.pass(Duration::from_secs(1));
+    assert_eq!(
+        world.tell(Event::Deadline),
+        [
+            Action::Say(Notice::WorkerStays(worker)),
+            Action::DropGeneration(FIRST),
+            Action::ClosePool(POOL),
+            Action::Exit(ExitOutcome::Stopped)
+        ]
+    );
+    // It ends after all.
+    assert_eq!(world.tell(Event::WorkerExited(worker, Exit::Unknown, false)), []);
+    assert_eq!(world.next_in(), None);
+}

@@ -164,6 +164,7 @@ pub(super) struct WorkerState {
 
 impl WorkerState {
     pub(super) fn begin(context: GenerationContext, own: WorkerContext) -> Result<WorkerState, Error> {
+        context.keep_accept_from_waiting();
         let slots = context.settings.slots as usize;
         let board = Reader::map(context.board_readable.as_fd(), slots)?;
         let slot = Slot::map(context.board_writable.as_fd(), own.slot as usize)?;
