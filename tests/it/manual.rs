@@ -11,7 +11,7 @@ const OTHERWISE: &[(&str, i32)] = &[
     ("forkyard error", 70),
     ("forkyard terminate", 70),
     ("forkyard restart /srv/shop", 70),
-    ("forkyard pool add", 70),
+    ("forkyard pool add", 78),
     ("forkyard pool remove shop --deadline", 70),
     ("forkyard detach", 70),
     ("forkyard disable", 70),
@@ -24,7 +24,6 @@ const OTHERWISE: &[(&str, i32)] = &[
 /// They don't end by themselves, or write where the system has its files.
 const NOT_RUN: &[&str] = &[
     "forkyard run",
-    "forkyard dev",
     "forkyard init",
     "forkyard import",
     "forkyard spawn",
@@ -105,7 +104,8 @@ fn every_example_of_the_manual_does_what_it_says() {
             _ => vec![part],
         });
         let mut words: Vec<&str> = words.skip(1).collect();
-        if help.contains("--config") && !words.contains(&"-c") {
+        let names_daemon = help.contains("--config") || line.starts_with("forkyard pool ");
+        if names_daemon && !words.contains(&"-c") {
             words.extend(["-c", &file]);
         }
         let output = forkyard(&words);

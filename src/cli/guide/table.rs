@@ -12,6 +12,14 @@ const UNNAMED: Code = (
 );
 /// Of commands that the daemon carries out.
 pub(super) const ASKED: &[Code] = &[DONE, WRONG, SILENT, FAILED, UNNAMED];
+/// Of commands that add pools.
+const ADDED: &[Code] = &[
+    DONE,
+    WRONG,
+    SILENT,
+    FAILED,
+    (78, "The file with pools is wrong, or no control socket is named."),
+];
 /// Of commands that ask nobody.
 const ALONE: &[Code] = &[DONE, WRONG, FAILED];
 
@@ -419,7 +427,7 @@ pub(super) const COMMANDS: &[Entry] = &[
                 "Closes a pool, and lets its requests finish.",
             ),
         ],
-        codes: ASKED,
+        codes: ADDED,
         files: ROOTS,
     },
     Entry {
@@ -429,7 +437,7 @@ pub(super) const COMMANDS: &[Entry] = &[
             "forkyard pool add /srv/shop/pool.toml",
             "Begins the pools of a file.",
         )],
-        codes: ASKED,
+        codes: ADDED,
         files: ROOTS,
     },
     Entry {

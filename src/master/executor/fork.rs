@@ -1,6 +1,5 @@
 //! Forks workers, or has them forked.
 
-use super::end_request::keeps_time;
 use super::generation::Generation;
 use super::helper::zone;
 use super::output::Lines;
@@ -58,8 +57,10 @@ impl Executor {
         // A worker that the next preloader may be made from is sent descriptors.
         let (stop_pipe_out, stop_pipe) = if refork_at(&generation.settings, 0).is_some() {
             socket_pair(SockType::SeqPacket)?
-        } else if keeps_time(&generation.settings.pool) {
-            // It is written to while the worker goes on: whoever reads from a pipe can hold its lock.
+        } else if matches!(&generation.settings.pool.application, Application::Wrapped(it) if it.is_concurrent())
+        {
+            // It is written to while the worker goes on, which runs the application's code: whoever reads from a pipe can hold its
+            // lock. A worker that passes requests on to a program runs none.
             socket_pair(SockType::Stream)?
         } else {
             pipe(false)?
