@@ -23,4 +23,5 @@ mod start_settings;
 mod status_listen;
 mod takeover;
 mod upstream;
+mod variables;
 mod version;

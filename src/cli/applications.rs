@@ -39,6 +39,15 @@ pub(super) struct InstanceArguments {
     pid: i32,
 }
 
+/// `forkyard terminate`.
+#[derive(Debug, Args)]
+pub(super) struct Terminate {
+    #[command(flatten)]
+    daemon: Daemon,
+    /// The worker's process id, which `forkyard status POOL` shows
+    pid: i32,
+}
+
 /// `forkyard resize`.
 #[derive(Debug, Args)]
 pub(super) struct Resize {
@@ -287,6 +296,10 @@ fn said(output: String) -> CommandOutcome {
 
 pub(super) fn detach(arguments: &InstanceArguments) -> ExitCode {
     say_done(&arguments.daemon, &Request::Detach { pid: arguments.pid })
+}
+
+pub(super) fn terminate(arguments: &Terminate) -> ExitCode {
+    say_done(&arguments.daemon, &Request::Terminate { pid: arguments.pid })
 }
 
 pub(super) fn disable(arguments: &InstanceArguments) -> ExitCode {

@@ -40,6 +40,12 @@ pub(super) struct Daemon {
     socket: Option<PathBuf>,
 }
 
+impl Daemon {
+    pub(super) fn new(config: PathBuf, socket: Option<PathBuf>) -> Daemon {
+        Daemon { config, socket }
+    }
+}
+
 /// The result of a command: what to print, and how to exit.
 #[derive(Debug)]
 pub(super) struct CommandOutcome {
@@ -49,8 +55,9 @@ pub(super) struct CommandOutcome {
 }
 
 /// Reloads and says what was done.
-pub(super) fn reload(daemon: &Daemon, all: bool) -> ExitCode {
-    tell(match answer(daemon, &Request::Reload { all }) {
+pub(super) fn reload(daemon: &Daemon, all: bool, dry_run: bool) -> ExitCode {
+    tell(match answer(daemon, &Request::Reload { all, dry_run }) {
+        Ok(Answer::Changes(changes)) => super::dry_run::outcome(&changes),
         Ok(Answer::Reloaded(report)) => CommandOutcome {
             code: code(&report),
             errors: failures(&report),
@@ -149,20 +156,8 @@ fn show(mut status: Status, wanted: &StatusArguments) -> CommandOutcome {
     if !wanted.json {
         super::skipped::take_up(&mut status);
     }
-    let is_skipped = |name: &String| status.skipped.iter().any(|one| one.pool.as_ref() == Some(name));
-    let is_missing =
-        |name: &&String| !is_skipped(name) && status.pools.iter().all(|pool| pool.name != **name);
-    if let Some(missing) = wanted.pools.iter().find(is_missing) {
-        let names: Vec<String> = status.pools.iter().map(|pool| printable(&pool.name)).collect();
-        return CommandOutcome {
-            output: String::new(),
-            errors: format!(
-                "forkyard: there is no pool {}; there are {}\n",
-                printable(missing),
-                names.join(", ")
-            ),
-            code: EXIT_SOFTWARE,
-        };
+    if let Some(missing) = missing(&status, &wanted.pools) {
+        return missing;
     }
     if !wanted.pools.is_empty() {
         status.pools.retain(|pool| wanted.pools.contains(&pool.name));
@@ -196,6 +191,24 @@ fn show(mut status: Status, wanted: &StatusArguments) -> CommandOutcome {
         errors: String::new(),
         code: 0,
     }
+}
+
+/// Says that there is no such pool, if one of these is none.
+pub(super) fn missing(status: &Status, wanted: &[String]) -> Option<CommandOutcome> {
+    let is_skipped = |name: &String| status.skipped.iter().any(|one| one.pool.as_ref() == Some(name));
+    let is_missing =
+        |name: &&String| !is_skipped(name) && status.pools.iter().all(|pool| pool.name != **name);
+    let missing = wanted.iter().find(is_missing)?;
+    let names: Vec<String> = status.pools.iter().map(|pool| printable(&pool.name)).collect();
+    Some(CommandOutcome {
+        output: String::new(),
+        errors: format!(
+            "forkyard: there is no pool {}; there are {}\n",
+            printable(missing),
+            names.join(", ")
+        ),
+        code: EXIT_SOFTWARE,
+    })
 }
 
 /// Prints the report of a start that failed.
@@ -259,6 +272,10 @@ pub(super) fn quick_socket(daemon: &Daemon) -> Result<PathBuf, CommandOutcome> {
 /// The control socket that a configuration names. A daemon goes on with what it has when its configuration becomes
 /// invalid, and is to be asked then, too.
 fn named_in(daemon: &Daemon) -> Result<PathBuf, CommandOutcome> {
+    // A container has its pools elsewhere.
+    if let Some(path) = config::control_variable() {
+        return Ok(path);
+    }
     let failed = |errors| CommandOutcome {
         output: String::new(),
         errors,

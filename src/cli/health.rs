@@ -1,12 +1,12 @@
 //! `forkyard ping`, `health`, `drain` and `reopen-logs`: what service managers, probes and log rotation ask. No worker is asked,
 //! and no answer is waited for longer than [`TIMEOUT`].
 
-use super::EXIT_SOFTWARE;
 use super::control::{
     CommandOutcome, Daemon, EXIT_UNAVAILABLE, lost, printable, quick_socket, tell, unexpected,
 };
 use super::last_reload::trouble;
 use super::status::{remarks, state, waiting};
+use super::{EXIT_SOFTWARE, connect};
 use crate::config;
 use crate::control::client::{AskError, ask};
 use crate::control::protocol::{Answer, DaemonMode, Pool, Request, Status};
@@ -34,6 +34,9 @@ pub(super) struct Health {
     /// As --ready, and fail if a pool has all its workers busy and connections wait
     #[arg(long, group = "how")]
     busy: bool,
+    /// Fail if the user of the web server can't connect to each pool's socket; USER: another one's
+    #[arg(long, group = "how", value_name = "USER", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    web_server: Option<String>,
     /// Fail for what is only a warning, too: the last reload was refused, or not done for all pools
     #[arg(long)]
     strict: bool,
@@ -91,20 +94,29 @@ pub(super) fn health(arguments: &Health) -> ExitCode {
         other => return tell(unexpected(other)),
     };
     let warned = |outcome: CommandOutcome| with_warning(outcome, warning, arguments.strict);
-    if !arguments.ready && !arguments.busy {
+    if !arguments.ready && !arguments.busy && arguments.web_server.is_none() {
         return tell(warned(success("the daemon answers\n".to_owned())));
     }
     let status = match answer(&arguments.daemon, Request::Status {}) {
         Ok(Answer::Status(status)) => *status,
         other => return tell(unexpected(other)),
     };
-    tell(warned(match problems(arguments, mode, &status) {
-        Err(missing) => CommandOutcome {
-            output: String::new(),
-            errors: format!("forkyard: there is no pool {}\n", printable(&missing)),
-            code: EXIT_SOFTWARE,
+    let refused = |why: &str| CommandOutcome {
+        output: String::new(),
+        errors: format!("forkyard: {}\n", printable(why)),
+        code: EXIT_SOFTWARE,
+    };
+    let found = problems(arguments, mode, &status).map_err(|missing| format!("there is no pool {missing}"));
+    let (found, well) = match (found, &arguments.web_server) {
+        (Ok(_), Some(user)) => match unreached(arguments, user, &status) {
+            Ok((user, problems)) => (Ok(problems), format!("{user} can connect\n")),
+            Err(why) => (Err(why), String::new()),
         },
-        Ok(problems) if problems.is_empty() => success("ready\n".to_owned()),
+        (found, _) => (found, "ready\n".to_owned()),
+    };
+    tell(warned(match found {
+        Err(why) => refused(&why),
+        Ok(problems) if problems.is_empty() => success(well),
         Ok(problems) => CommandOutcome {
             output: String::new(),
             errors: problems.into_iter().map(|problem| problem + "\n").collect(),
@@ -124,6 +136,18 @@ fn with_warning(outcome: CommandOutcome, warning: Option<String>, is_wrong: bool
         errors: format!("{}warning: {warning}\n", outcome.errors),
         code: if is_failure { EXIT_UNWELL } else { outcome.code },
     }
+}
+
+/// Who was tried, and to which sockets this user can't connect.
+fn unreached(asked: &Health, user: &str, status: &Status) -> Result<(String, Vec<String>), String> {
+    let user = match user {
+        "" => connect::web_user().ok_or("there is no user of a web server; name one: --web-server=USER")?,
+        named => named.to_owned(),
+    };
+    let is_asked = |pool: &&Pool| asked.pool.is_empty() || asked.pool.contains(&pool.name);
+    let pools: Vec<&Pool> = status.pools.iter().filter(is_asked).collect();
+    let problems = connect::problems(&user, &pools)?;
+    Ok((user, problems.iter().map(|problem| printable(problem)).collect()))
 }
 
 /// What keeps requests from being sent here, a line each; `Err`: there is no pool of this name.
@@ -193,7 +217,7 @@ fn success(output: String) -> CommandOutcome {
 }
 
 /// Asks, and gives up after [`TIMEOUT`]: connect(2) to a socket whose queue is full has no time limit of its own.
-fn answer(daemon: &Daemon, request: Request) -> Result<Answer, CommandOutcome> {
+pub(super) fn answer(daemon: &Daemon, request: Request) -> Result<Answer, CommandOutcome> {
     let socket = quick_socket(daemon)?;
     within(&socket, request, TIMEOUT).map_err(|error| match error {
         AskError::Lost(..) => CommandOutcome {

@@ -4,8 +4,7 @@ mod servers;
 mod site;
 
 use self::servers::Place;
-use super::{EXIT_SOFTWARE, php};
-use crate::sys::accounts;
+use super::{EXIT_SOFTWARE, connect, php};
 use clap::{Args, ValueEnum};
 use std::fs::{self, File};
 use std::io::Write;
@@ -17,7 +16,7 @@ const POOLS: &str = "/etc/forkyard/pools";
 /// Where distributions have the sites of nginx: a directory, and what follows the name there.
 const SITES: [(&str, &str); 2] = [("/etc/nginx/sites-enabled", ""), ("/etc/nginx/conf.d", ".conf")];
 /// The users of web servers, as distributions call them.
-const USERS: [&str; 4] = ["www-data", "nginx", "apache", "http"];
+pub(super) const USERS: [&str; 4] = ["www-data", "nginx", "apache", "http"];
 
 /// Directories below a project of PHP that are its document root if they have an index.php, the first that does.
 const DOCUMENTS: [&str; 3] = ["public", "web", "htdocs"];
@@ -183,13 +182,11 @@ fn site(arguments: &Init) -> Result<Site, String> {
             .map(str::to_owned)
             .ok_or("the directory's name is not UTF-8")
     };
-    let web_user = USERS
-        .iter()
-        .find(|name| accounts::named(name).is_ok_and(|user| user.is_some()));
+    let web_user = connect::web_user();
     let web_user = web_user.ok_or("there is no user of a web server; install nginx, or name one with --user");
     let web_user = match (&arguments.user, web_user) {
         (Some(user), Err(_)) => user.clone(),
-        (_, found) => (*found?).to_owned(),
+        (_, found) => found?,
     };
     let of_directory = root.file_name().and_then(|name| name.to_str()).map(usable);
     let name = arguments

@@ -8,15 +8,20 @@ mod applications;
 mod boot;
 mod check;
 mod colour;
+mod connect;
 mod control;
+mod dry_run;
 mod fpm;
 mod full;
+mod guide;
 mod health;
 mod import;
 mod init;
 mod jobs;
 mod last_reload;
+mod logs;
 mod metrics;
+mod names;
 mod overview;
 mod owners;
 mod php;
@@ -31,13 +36,14 @@ mod suggestions;
 mod takeover;
 mod texts;
 mod unit;
+mod version;
 
 use crate::config::{self, Config, LogLevel, LogTarget};
 use crate::control::protocol::Format;
 use crate::daemon::{self, EXIT_SOFTWARE, look_for_php, program_directory};
 use crate::handover::InheritedState;
 use crate::helper;
-use crate::logs::{self, Log};
+use crate::logs::{self as log_files, Log};
 use crate::master::{self, Frontend, Handlers, RunError};
 use crate::runtime::wrapped;
 use crate::slowlog;
@@ -80,7 +86,7 @@ enum Command {
         #[arg(long, hide = true, conflicts_with_all = ["daemonize", "keeper"])]
         with_parent: bool,
     },
-    /// Serve the application in a directory on this machine, and load it anew when its files change
+    /// Serve the application in a directory, and load it anew at changes
     #[command(disable_help_flag = true)]
     Dev {
         /// DIR, --port, --host; --help describes them
@@ -120,29 +126,36 @@ enum Command {
     /// Write down what a worker is busy with; started by the daemon
     #[command(hide = true)]
     Trace,
-    /// Check a configuration, and that what it names is there; PHP is started, and ends at once
+    /// Check a configuration, and that what it names is there
+    ///
+    /// PHP is started, and ends at once.
     Check(check::Check),
     /// List the versions of PHP that can be run
     Php,
-    /// Start an application as the daemon would, say how that went, and stop it
+    /// Try to start an application, say how that went, and stop it
     Spawn(Box<spawn::Spawn>),
     /// What a new process executes before it is the application
     #[command(hide = true)]
     SpawnEnvSetupper(spawn::EnvSetupper),
-    /// Let the running daemon read its configuration again, and wait until what changed is replaced
+    /// Read the configuration again, and replace what has changed
+    ///
+    /// The command returns when everything new serves.
     Reload {
         #[command(flatten)]
         daemon: control::Daemon,
         /// Replace every pool, changed or not
         #[arg(long)]
         all: bool,
+        /// Say what would change, and change nothing: exit code 1 if what is written is not in force
+        #[arg(long)]
+        dry_run: bool,
     },
-    /// Let the program that is on disk now take the running daemon's place, without losing a request
+    /// Let the program that is on disk take over, and lose no request
     Upgrade {
         #[command(flatten)]
         daemon: control::Daemon,
     },
-    /// Show why an application could not be started, or how a worker died under a job
+    /// Show why an application did not start, or a job's worker died
     Error {
         #[command(flatten)]
         daemon: control::Daemon,
@@ -155,8 +168,13 @@ enum Command {
         #[arg(long)]
         html: bool,
     },
-    /// Give a pool, or an application of an application pool, new processes with new code
+    /// Give a pool or an application new processes with new code
     Restart(applications::Restart),
+    /// End the request that a worker is busy with
+    ///
+    /// Its client is answered 504, as after request_terminate_timeout. Of several requests it is the one that has taken longest, and
+    /// the worker goes on with the others.
+    Terminate(applications::Terminate),
     /// Take an instance out of service; it ends after its request
     Detach(applications::InstanceArguments),
     /// Give an instance no more requests, and let it live
@@ -174,11 +192,20 @@ enum Command {
     Pool(applications::PoolArguments),
     /// Ask whether the daemon answers
     Ping(health::Ping),
-    /// Ask whether the daemon is well, for probes: no worker is asked, and it takes a second at most
+    /// Ask whether the daemon is well, for probes
+    ///
+    /// No worker is asked, and it takes a second at most.
     Health(health::Health),
-    /// Say that the daemon is not ready, and go on serving, before it is ended
+    /// Show where the logs of pools and of the daemon are
+    Logs(logs::Logs),
+    /// Say which program runs, and which is on disk
+    Version {
+        #[command(flatten)]
+        daemon: control::Daemon,
+    },
+    /// Say that the daemon is not ready, and go on serving
     Drain(health::Drain),
-    /// Have the daemon open its logs anew, after they were moved away
+    /// Open the logs anew, after they were moved away
     ReopenLogs {
         #[command(flatten)]
         daemon: control::Daemon,
@@ -188,13 +215,20 @@ enum Command {
         /// Which shell
         shell: clap_complete::Shell,
     },
-    /// Write the JSON schema of the configuration to standard output, for editors
+    /// Write the configuration's JSON schema to standard output
     Schema,
     /// Write the pages of the manual below a directory
     #[command(hide = true)]
     Manual {
         /// Where
         directory: PathBuf,
+    },
+    /// Print what completions propose for the next word
+    #[command(hide = true)]
+    Names {
+        /// The words before it
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
     },
     /// Push background jobs, and look after them
     Jobs(Box<jobs::JobsArguments>),
@@ -228,13 +262,13 @@ pub fn main() -> ExitCode {
     if arguments.get(1).is_some_and(|argument| argument == "--version") {
         return texts::version();
     }
-    let arguments: Arguments = suggestions::parse(arguments);
+    let arguments: Arguments = suggestions::parse(texts::command_line(), arguments);
     title::prepare();
     if arguments.command.is_tool() {
-        logs::diagnose();
+        log_files::diagnose();
     }
     match arguments.command {
-        Command::Reload { daemon, all } => control::reload(&daemon, all),
+        Command::Reload { daemon, all, dry_run } => control::reload(&daemon, all, dry_run),
         Command::Upgrade { daemon } => control::upgrade(&daemon),
         Command::Error {
             daemon,
@@ -251,14 +285,18 @@ pub fn main() -> ExitCode {
         }
         Command::Ping(arguments) => health::ping(&arguments),
         Command::Health(arguments) => health::health(&arguments),
+        Command::Logs(arguments) => logs::run(&arguments),
+        Command::Version { daemon } => version::version(&daemon),
         Command::Drain(arguments) => health::drain(&arguments),
         Command::ReopenLogs { daemon } => health::reopen_logs(&daemon),
         Command::Completions { shell } => texts::completions(shell),
         Command::Schema => texts::schema(),
+        Command::Names { words } => names::names(&words),
         Command::Manual { directory } => texts::manual(&directory),
         Command::Status { daemon, wanted } => control::status(&daemon, &wanted),
         Command::Jobs(arguments) => jobs::run(&arguments),
         Command::Restart(arguments) => applications::restart(&arguments),
+        Command::Terminate(arguments) => applications::terminate(&arguments),
         Command::Detach(arguments) => applications::detach(&arguments),
         Command::Disable(arguments) => applications::disable(&arguments),
         Command::Enable(arguments) => applications::enable(&arguments),

@@ -55,6 +55,11 @@ pub(super) fn table(status: &Status, sort: Sort, columns: Option<usize>, in_colo
         let stretch = (!last.is_done()).then_some((0, usize::MAX, Hue::Bad));
         lines.extend(last_reload::line(last).map(|line| (line, stretch)));
     }
+    if status.replaced {
+        let line =
+            "another program is on disk: forkyard version names it, forkyard upgrade lets it take over";
+        lines.push((line.to_owned(), None));
+    }
     lines.push((String::new(), None));
     let mut pools: Vec<&Pool> = status.pools.iter().collect();
     pools.sort_by_key(|pool| Reverse(key(pool, sort)));
@@ -265,6 +270,8 @@ mod tests {
                 goes_on: false,
             }],
             last_reload: None,
+            log: None,
+            replaced: false,
             jobs: None,
         }
     }
@@ -322,6 +329,8 @@ mod tests {
             pools,
             skipped: Vec::new(),
             last_reload: None,
+            log: None,
+            replaced: false,
             jobs: None,
         };
         let shown = table(&status, Sort::Name, None, false);

@@ -71,6 +71,8 @@ pub(super) mod tests {
             pools: vec![pool],
             skipped: Vec::new(),
             last_reload: None,
+            log: None,
+            replaced: false,
             jobs: None,
         }
     }

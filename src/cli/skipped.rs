@@ -87,6 +87,8 @@ mod tests {
                 skipped(None, false),
             ],
             last_reload: None,
+            log: None,
+            replaced: false,
             jobs: None,
         };
         take_up(&mut status);

@@ -466,6 +466,8 @@ pub(super) mod tests {
             }],
             skipped: Vec::new(),
             last_reload: None,
+            log: None,
+            replaced: false,
             jobs: None,
         }
     }

@@ -1,7 +1,7 @@
 //! Tips for a command that does not exist: the command that does the same here, or else public commands with a similar name.
 
 use clap::error::{ContextKind, ContextValue};
-use clap::{Error, Parser};
+use clap::{Command, Error, FromArgMatches};
 use std::ffi::OsString;
 
 /// Commands of other programs, and the tip for each.
@@ -13,12 +13,12 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     (
         &["stop", "quit", "shutdown", "kill", "end"],
         "'service forkyard stop' or 'systemctl stop forkyard' stops the daemon; without a service use 'kill -QUIT PID', where \
-         'forkyard ping' prints the PID",
+         'forkyard ping' prints the PID; 'forkyard terminate PID' ends one request",
     ),
     (
-        &["log", "logs", "tail", "journal"],
-        "the log is where error_log says: /var/log/forkyard/forkyard.log with 'service', 'journalctl -u forkyard' with systemd; \
-         'forkyard error' shows why an application did not start",
+        &["log", "tail", "journal"],
+        "'forkyard logs' shows where the logs are, and 'forkyard logs -f' what is added to them; 'forkyard error' shows why an \
+         application did not start",
     ),
     (
         &["top", "monitor", "watch"],
@@ -53,16 +53,19 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
         &["new", "create", "add", "install"],
         "'forkyard init' writes a pool and an nginx site",
     ),
-    (&["version"], "'forkyard --version' prints it"),
 ];
 
 /// Reads the command line; ends the process if it is wrong, or asks for help.
-pub(super) fn parse<P: Parser>(arguments: Vec<OsString>) -> P {
-    try_parse(arguments).unwrap_or_else(|error| error.exit())
+pub(super) fn parse<P: FromArgMatches>(command: Command, arguments: Vec<OsString>) -> P {
+    try_parse(command, arguments).unwrap_or_else(|error| error.exit())
 }
 
-fn try_parse<P: Parser>(arguments: Vec<OsString>) -> Result<P, Error> {
-    P::try_parse_from(arguments).map_err(|mut error| {
+fn try_parse<P: FromArgMatches>(mut command: Command, arguments: Vec<OsString>) -> Result<P, Error> {
+    let read = command
+        .try_get_matches_from_mut(arguments)
+        .and_then(|mut matches| P::from_arg_matches_mut(&mut matches));
+    read.map_err(|error| {
+        let mut error = error.format(&mut command);
         if let Some(tip) = elsewhere(&error) {
             error.remove(ContextKind::SuggestedSubcommand);
             error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
@@ -71,7 +74,6 @@ fn try_parse<P: Parser>(arguments: Vec<OsString>) -> Result<P, Error> {
         let Some(ContextValue::Strings(names)) = error.remove(ContextKind::SuggestedSubcommand) else {
             return error;
         };
-        let command = P::command();
         let is_shown = |name: &String| {
             let mut known = command.get_subcommands();
             known.any(|known| known.get_name() == name && !known.is_hide_set())
@@ -100,26 +102,30 @@ fn elsewhere(error: &Error) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Arguments;
+    use super::super::{Arguments, texts};
     use super::*;
+
+    fn try_parse(arguments: Vec<OsString>) -> Result<Arguments, Error> {
+        super::try_parse(texts::command_line(), arguments)
+    }
 
     #[test]
     fn commands_of_other_programs_have_a_tip() {
         for (word, tip) in [
             ("stop", "tip: 'service forkyard stop'"),
             ("start", "tip: 'service forkyard start'"),
-            ("logs", "tip: the log is where error_log says"),
+            ("log", "tip: 'forkyard logs' shows where"),
             ("top", "tip: 'forkyard status --watch --sort cpu'"),
             ("test", "tip: 'forkyard check'"),
         ] {
-            let error = try_parse::<Arguments>(vec!["forkyard".into(), word.into()]);
+            let error = try_parse(vec!["forkyard".into(), word.into()]);
             let text = error.err().map(|error| error.to_string()).unwrap_or_default();
             assert!(text.contains(tip) && !text.contains("similar"), "{text}");
         }
         // What is proposed is there.
         let watch = ["forkyard", "status", "--watch", "--sort", "cpu"].map(Into::into);
-        assert!(try_parse::<Arguments>(watch.to_vec()).is_ok());
-        let other = try_parse::<Arguments>(vec!["forkyard".into(), "pool".into(), "list".into()]);
+        assert!(try_parse(watch.to_vec()).is_ok());
+        let other = try_parse(vec!["forkyard".into(), "pool".into(), "list".into()]);
         let text = other.err().map(|error| error.to_string()).unwrap_or_default();
         assert!(
             text.contains("'list'") && !text.contains("forkyard status"),
@@ -135,7 +141,7 @@ mod tests {
             ("statu", Some("'status'")),
             ("interp", Some("'init'")),
         ] {
-            let error = try_parse::<Arguments>(vec!["forkyard".into(), word.into()]);
+            let error = try_parse(vec!["forkyard".into(), word.into()]);
             let text = error.err().map(|error| error.to_string()).unwrap_or_default();
             assert!(
                 text.contains(&format!("unrecognized subcommand '{word}'")),

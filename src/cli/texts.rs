@@ -3,11 +3,12 @@
 mod pages;
 
 use super::output::refuse;
-use super::{Arguments, EXIT_SOFTWARE, php};
+use super::{Arguments, EXIT_SOFTWARE, guide, php};
 use crate::config::settings;
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
+use roff::{Roff, roman};
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
@@ -27,9 +28,31 @@ pub(super) fn version() -> ExitCode {
 
 /// Writes the completions of a shell to standard output.
 pub(super) fn completions(shell: Shell) -> ExitCode {
+    written(
+        io::stdout().write_all(completing(shell).as_bytes()),
+        "standard output",
+    )
+}
+
+/// The script of a shell: clap's, which knows commands and options, and names, for which it asks `forkyard names`.
+fn completing(shell: Shell) -> String {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut shown(), "forkyard", &mut text);
-    written(io::stdout().write_all(&text), "standard output")
+    let text = String::from_utf8_lossy(&text).into_owned();
+    match shell {
+        Shell::Bash => text + include_str!("texts/names.bash"),
+        // The file is the body of a function, whose last lines are clap's.
+        Shell::Zsh => {
+            let own = concat!(include_str!("texts/names.zsh"), "\nif [ \"$funcstack[1]\"");
+            text.replace("\n_forkyard() {", "\n_forkyard_words() {").replacen(
+                "\nif [ \"$funcstack[1]\"",
+                own,
+                1,
+            )
+        }
+        Shell::Fish => text + include_str!("texts/names.fish"),
+        _ => text,
+    }
 }
 
 /// Writes the JSON schema of the configuration to standard output.
@@ -59,33 +82,60 @@ fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut pages = vec![
         ("forkyard.toml.5".to_owned(), pages::configuration().into_bytes()),
         ("forkyard-fpm.8".to_owned(), pages::fpm().into_bytes()),
-        ("forkyard.8".to_owned(), page(&whole, "forkyard")?),
+        ("forkyard.8".to_owned(), page(&whole, "forkyard", &guide::WHOLE)?),
     ];
+    let missing = |name: &str| io::Error::other(format!("{name} has no entry in the table of commands"));
     for command in whole.get_subcommands() {
-        let name = format!("forkyard-{}", command.get_name());
-        pages.push((format!("{name}.8"), page(command, &name)?));
+        let words = command.get_name();
+        let name = format!("forkyard-{words}");
+        let entry = guide::entry(words).ok_or_else(|| missing(words))?;
+        pages.push((format!("{name}.8"), page(command, &name, entry)?));
         for inner in command.get_subcommands().filter(|it| it.get_name() != "help") {
+            let words = format!("{words} {}", inner.get_name());
             let name = format!("{name}-{}", inner.get_name());
-            pages.push((format!("{name}.8"), page(inner, &name)?));
+            let entry = guide::entry(&words).ok_or_else(|| missing(&words))?;
+            pages.push((format!("{name}.8"), page(inner, &name, entry)?));
         }
     }
     Ok(pages)
 }
 
-fn page(command: &Command, name: &str) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    Man::new(command.clone())
+fn page(command: &Command, name: &str, entry: &guide::Entry) -> io::Result<Vec<u8>> {
+    let man = Man::new(command.clone())
         .title(name)
         .section("8")
         .source(format!("forkyard {}", env!("CARGO_PKG_VERSION")))
         .manual("forkyard")
-        .date("")
-        .render(&mut text)?;
+        .date("");
+    let mut text = Vec::new();
+    man.render_title(&mut text)?;
+    man.render_name_section(&mut text)?;
+    man.render_synopsis_section(&mut text)?;
+    man.render_description_section(&mut text)?;
+    man.render_options_section(&mut text)?;
+    if command.has_subcommands() {
+        man.render_subcommands_section(&mut text)?;
+    }
+    let mut more = Roff::new();
+    guide::sections(entry, &mut more);
+    let above = (name != "forkyard").then(|| roman("forkyard(8), "));
+    more.control("SH", ["SEE ALSO"]).text(
+        above
+            .into_iter()
+            .chain([roman("forkyard.toml(5)")])
+            .collect::<Vec<_>>(),
+    );
+    more.to_writer(&mut text)?;
     Ok(text)
 }
 
+/// The command line with its help.
+pub(super) fn command_line() -> Command {
+    guide::dress(Arguments::command())
+}
+
 /// The command line without what is not meant to be given.
-fn shown() -> Command {
+pub(super) fn shown() -> Command {
     let whole = Arguments::command();
     let is_shown = |command: &&Command| !command.is_hide_set();
     let commands: Vec<Command> = whole.get_subcommands().filter(is_shown).cloned().collect();
@@ -139,11 +189,28 @@ mod tests {
     }
 
     #[test]
+    fn every_page_says_examples_exit_codes_and_files_once() {
+        for (name, text) in pages().expect("pages") {
+            let text = String::from_utf8(text).expect("UTF-8");
+            for heading in [
+                "NAME",
+                "DESCRIPTION",
+                "EXAMPLES",
+                "\"EXIT STATUS\"",
+                "FILES",
+                "\"SEE ALSO\"",
+            ] {
+                let line = format!(".SH {heading}\n");
+                assert_eq!(text.matches(&line).count(), 1, "{name}: {heading} in\n{text}");
+            }
+        }
+    }
+
+    #[test]
     fn completions_name_the_commands_and_nothing_hidden() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-            let mut text = Vec::new();
-            clap_complete::generate(shell, &mut shown(), "forkyard", &mut text);
-            let text = String::from_utf8(text).expect("UTF-8");
+            let text = completing(shell);
+            assert!(text.contains("names -- "), "{shell}");
             assert!(text.contains("reopen-logs") && text.contains("health"), "{shell}");
             assert!(
                 !text.contains("setupper") && !text.contains("interpreter"),

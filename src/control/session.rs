@@ -1,6 +1,7 @@
 //! The daemon's end of one conversation. It never waits: what can't be read or written now is left for later.
 
 use super::protocol::{Answer, LONGEST_REQUEST, Request};
+use crate::sys::guarded::Guarded;
 use crate::sys::socket::{self, Progress};
 use crate::tick::Tick;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,7 +23,7 @@ pub enum Heard {
 /// One conversation.
 #[derive(Debug)]
 pub struct Session {
-    socket: OwnedFd,
+    socket: Guarded,
     input: Vec<u8>,
     output: Vec<u8>,
     sent: usize,
@@ -36,7 +37,7 @@ impl Session {
     /// A conversation that begins.
     pub fn new(socket: OwnedFd, now: Tick) -> Session {
         Session {
-            socket,
+            socket: Guarded::new(socket),
             input: Vec::new(),
             output: Vec::new(),
             sent: 0,
@@ -111,7 +112,7 @@ impl Session {
                 continue;
             }
             let mut buffer = [0; 4096];
-            match socket::receive(self.socket.as_fd(), &mut buffer) {
+            match self.socket.receive(&mut buffer) {
                 Ok(Progress::Done(count)) if count > 0 => self.input.extend_from_slice(&buffer[..count]),
                 Ok(Progress::WouldBlock) => return Heard::Nothing,
                 Ok(Progress::Done(_)) | Err(_) => return Heard::End,
@@ -160,6 +161,7 @@ mod tests {
         assert_eq!(session.poll(now()), Heard::Request(Request::Ping {}));
         assert_eq!(session.poll(now()), Heard::Nothing);
         let pong = Answer::Pong {
+            program: None,
             pid: 1,
             version: "1".into(),
             mode: DaemonMode::Draining,

@@ -5,10 +5,22 @@ use super::executor::Rights;
 use super::reload_diff::ReloadScope;
 use super::run::Master;
 use crate::control::last_reload::ReloadCause;
+use crate::control::program::Program;
 use crate::control::protocol::{Answer, DaemonMode, Request};
 use crate::router::messages::AdminRequest;
+use crate::sys::invocation;
 use serde_json::Value;
 use std::time::Duration;
+
+/// The program that runs.
+fn program() -> Option<Box<Program>> {
+    let invocation = invocation::get()?;
+    Some(Box::new(Program {
+        build: env!("FORKYARD_VERSION").to_owned(),
+        path: invocation.path.clone(),
+        replaced: invocation.is_replaced(),
+    }))
+}
 
 impl Master {
     /// Carries out a request that came over the control socket. What is not answered here is answered later, or was already.
@@ -25,6 +37,7 @@ impl Master {
                 start,
             } => self.restart_application(asker, application, *rolling, *start),
             Request::RestartPool { pool, wait } => self.restart_pool(asker, pool, *wait),
+            Request::Terminate { pid } => Some(self.end_request(asker, *pid)),
             Request::Detach { pid } => self.about_instance(asker, *pid, AdminRequest::Detach { pid: *pid }),
             Request::Disable { pid } => self.disable(asker, *pid, false),
             Request::Enable { pid } => self.disable(asker, *pid, true),
@@ -57,6 +70,10 @@ impl Master {
                     Rights::All => self.executor.reload.trouble().cloned(),
                     Rights::Own(_) => None,
                 },
+                program: match rights {
+                    Rights::All => program(),
+                    Rights::Own(_) => None,
+                },
             }),
             Request::Drain { end } => {
                 self.drain(*end);
@@ -78,7 +95,8 @@ impl Master {
                     None
                 }
             },
-            Request::Reload { all } => {
+            Request::Reload { all, dry_run: true } => Some(self.compare(*all)),
+            Request::Reload { all, dry_run: false } => {
                 let (extent, by) = match all {
                     true => (ReloadScope::All, ReloadCause::CommandAll),
                     false => (ReloadScope::Changed, ReloadCause::Command),

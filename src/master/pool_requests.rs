@@ -136,6 +136,17 @@ impl Master {
         }
     }
 
+    /// Ends the request of a worker.
+    pub(super) fn end_request(&mut self, asker: u64, pid: i32) -> Answer {
+        match self.executor.end_request(asker, pid) {
+            Ok(event) => {
+                event.into_iter().for_each(|event| self.tell(event));
+                Answer::Done { value: Value::Null }
+            }
+            Err(message) => Answer::refusal(message),
+        }
+    }
+
     /// Tells a router something of one of its instances.
     pub(super) fn about_instance(&mut self, asker: u64, pid: i32, request: AdminRequest) -> Option<Answer> {
         let Some((id, application)) = self.executor.instance_with_pid(pid) else {
@@ -241,6 +252,7 @@ impl Master {
             | Request::RestartPool { .. }
             // Of their own pools and applications.
             | Request::Error { .. }
+            | Request::Terminate { .. }
             | Request::Detach { .. } => true,
             Request::Upgrade {}
             | Request::Reload { .. }

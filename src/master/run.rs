@@ -75,6 +75,7 @@ impl Master {
                     again.push(source);
                 }
             }
+            again.append(&mut self.executor.context.again);
             // What workers wrote before a signal came is in the log before what the signal leads to.
             self.take_signals(signals);
             self.handle_requests();

@@ -190,7 +190,7 @@ impl Master {
                 if let Err(error) = Log::install().follow(&global) {
                     log::error!("the old log is written on: {error}");
                 }
-                if let Err(error) = self.executor.open_control(global.control.as_deref()) {
+                if let Err(error) = self.executor.open_control(&global) {
                     log::error!("the control socket stays where it was: {error}");
                 }
                 self.executor.set_jobs();
@@ -205,6 +205,22 @@ impl Master {
                 log::error!("the configuration is not reloaded, the old one stays in force: {error}");
                 Err(self.refuse_reload(by, vec![Complaint::text(error.to_string())]))
             }
+        }
+    }
+
+    /// What a reload would change. It would not be carried out where the configuration is wrong.
+    pub(super) fn compare(&mut self, all: bool) -> Answer {
+        let scope = match all {
+            true => ReloadScope::All,
+            false => ReloadScope::Changed,
+        };
+        match (self.read_config)() {
+            Ok(config) => Answer::Changes(Box::new(self.executor.what_a_reload_changes(config, scope))),
+            Err(errors) => Answer::Error {
+                message: "the configuration would not be reloaded, the old one would stay in force"
+                    .to_owned(),
+                errors,
+            },
         }
     }
 

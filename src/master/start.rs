@@ -22,6 +22,10 @@ use mio::{Interest, Poll};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook_mio::v1_0::Signals;
 use std::path::Path;
+use std::time::Duration;
+
+/// How long the daemon's end waits for what applications have said last.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// Runs the daemon until it is told to stop.
 ///
@@ -62,6 +66,10 @@ pub(crate) fn run(
     let mut executor = Executor::new(registry, log, config.clone(), handlers, libexec.to_owned(), limit)
         .map_err(system("dup"))?;
     executor.context.speaks_as_fpm = frontend.speaks_as_fpm();
+    // php-fpm writes each line, and programs that read its log count them.
+    if !frontend.speaks_as_fpm() {
+        log.gather();
+    }
     // The variables for this process are not for those that it starts.
     let store = Notifier::from_environment().filter(Notifier::keeps_descriptors);
     executor.context.is_followed = store.is_some();
@@ -106,6 +114,8 @@ pub(crate) fn run(
                 executor.pools.remove_socket_files();
                 executor.control.remove_control_file();
             }
+            // What the next master is to take over stays as it is.
+            std::mem::forget(executor);
             return Err(error);
         }
     };
@@ -141,6 +151,8 @@ pub(crate) fn run(
     master.executor.end_unavailable_responders();
     master.executor.end_routers();
     master.executor.end_orphans();
+    master.executor.pools.close_app_logs();
+    sys::process::finish_appending(LAST_WORDS);
     master.executor.helpers.end_zygotes();
     master.executor.helpers.end_spawner();
     master.executor.pools.remove_socket_files();
@@ -150,6 +162,8 @@ pub(crate) fn run(
     if let Some(path) = &pid_file {
         let _ = remove(path);
     }
+    // The kernel closes what is left when the process ends, and waits for nothing then.
+    std::mem::forget(master);
     outcome
 }
 
@@ -160,7 +174,7 @@ fn open(
     before: Option<Config>,
     is_adopted: bool,
 ) -> Result<(Wanted, Changes), RunError> {
-    let (control, pid_file) = (config.global.control.clone(), config.global.pid.clone());
+    let (global, pid_file) = (config.global.clone(), config.global.pid.clone());
     let by = match is_adopted {
         true => ReloadCause::Takeover,
         false => ReloadCause::Start,
@@ -181,7 +195,7 @@ fn open(
         }
         (Err(error), None) => return Err(RunError::Apply(error)),
     };
-    match executor.open_control(control.as_deref()) {
+    match executor.open_control(&global) {
         Ok(()) => {}
         Err(error) if is_adopted => log::error!("{error}"),
         Err(error) => return Err(RunError::Control(error)),

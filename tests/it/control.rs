@@ -1,6 +1,6 @@
 //! The control socket, and the commands that use it.
 
-use crate::support::daemon::{Daemon, pool};
+use crate::support::daemon::{Daemon, php_pool, pool};
 use crate::support::until;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -208,6 +208,19 @@ fn a_daemon_is_found_though_its_configuration_has_become_invalid() {
             "{errors}"
         );
     }
+    // A variable stands over every file, so that none is needed.
+    for file in ["forkyard.toml", "missing.toml"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
+            .args(["ping", "-c"])
+            .arg(daemon.dir.join(file))
+            .env("FORKYARD_GLOBAL__CONTROL", &socket)
+            .output();
+        let (output, errors) = texts(&output.expect("forkyard"));
+        assert!(
+            output.contains(" pid ") && errors.is_empty(),
+            "{file}: {output}{errors}"
+        );
+    }
     // Where there is nothing to be found, the configuration's errors are all there is to say, and the way round them.
     for wrong in [
         valid.replace("[global]", "[global"),
@@ -371,4 +384,45 @@ fn a_second_daemon_names_the_one_behind_the_socket_and_leaves_it_alone() {
     let left: Vec<_> = left.flatten().filter(is_socket).collect();
     assert!(left.is_empty(), "{left:?}");
     assert_eq!(ask(&daemon, r#"{"command":"ping"}"#)["pid"], daemon.pid());
+}
+
+/// As in a container: `/run` can't be written to, and nobody has asked for the socket there.
+#[test]
+fn without_a_place_for_the_default_control_socket_the_daemon_serves() {
+    if crate::skip::needs_root() {
+        return;
+    }
+    for (global, starts) in [
+        ("", true),
+        ("[global]\ncontrol = \"/run/forkyard.sock\"\n", false),
+    ] {
+        let dir = crate::support::daemon::directory();
+        let place = dir.path().display().to_string();
+        let text = global.to_owned() + &php_pool(dir.path(), "pm = \"static\"\nmax_children = 1\n", "");
+        fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
+        let program = env!("CARGO_BIN_EXE_forkyard");
+        // The system's file, and nobody else's system.
+        let script = format!(
+            "set -e; cp -a /etc {place}/etc; mkdir -p {place}/etc/forkyard; cp {place}/forkyard.toml {place}/etc/forkyard/; \
+             mount --bind {place}/etc /etc; mount -t tmpfs -o ro none /run; exec {program} run"
+        );
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", &script]);
+        let mut daemon = Daemon::launch(dir.path(), command);
+        if !starts {
+            daemon.wait_for("/run/forkyard.sock");
+            assert_eq!(daemon.wait().code(), Some(78), "{}", daemon.log());
+            continue;
+        }
+        let line = daemon.wait_for("there is no control socket");
+        assert!(
+            line.contains("WARNING")
+                && line.contains("/run/forkyard.sock")
+                && line.contains("write control = "),
+            "{line}"
+        );
+        daemon.wait_for("ready to handle connections");
+        daemon.write("ok.php", "<?php echo 'fine';");
+        assert_eq!(daemon.get("www", "ok.php").body(), "fine");
+    }
 }

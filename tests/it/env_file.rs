@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, forkyard, pool};
 use crate::support::fcgi::{Answer, Params};
-use crate::support::{is_root, place_library};
+use crate::support::{is_root, place_library, until};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
@@ -246,8 +246,10 @@ fn refused(spoil: impl Fn(&Path)) -> String {
     let root = daemon.dir.join("wsgi");
     let answer = ask(&daemon, "wsgi", &root, case);
     assert!(answer.text().contains("503"), "{}", answer.text());
+    until("the failure in the log", || {
+        daemon.log().contains("env_file").then_some(())
+    });
     let (_, said) = run(&daemon, &["error"]);
-    assert!(daemon.log().contains("env_file"), "{}", daemon.log());
     assert!(said.contains("env_file: ") && said.contains("/.env"), "{said}");
     said
 }

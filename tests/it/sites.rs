@@ -1,5 +1,6 @@
 //! Application pools: many applications behind one socket, nginx in front.
 
+mod access_log;
 mod app_log;
 mod changes;
 mod commands;

@@ -16,6 +16,8 @@ const USED_AND_LEFT: u64 = USED - 1;
 const LEFT: u64 = 3;
 /// Two ends of the socket in which the access log lies.
 const ACCESS: u64 = 2;
+/// What goes into the application's log is sent over.
+const APP_LOG: u64 = 1;
 /// A worker's stop pipe.
 const WORKER: u64 = 1;
 /// Its output.
@@ -67,7 +69,8 @@ fn unused(pool: &Pool) -> u64 {
 }
 
 fn used(pool: &Pool) -> u64 {
-    unused(pool) + USED + with_workers(pool)
+    let app_log = if pool.app_log.is_some() { APP_LOG } else { 0 };
+    unused(pool) + USED + app_log + with_workers(pool)
 }
 
 fn left(pool: &Pool) -> u64 {

@@ -11,7 +11,7 @@ use forkyard_sys::process::{self, Finding};
 use nix::unistd::geteuid;
 
 use super::error::{Diagnostic, Errors, Kind, Location, Severity};
-use super::{Loaded, UserIds, World, glob, memory, resolve};
+use super::{Loaded, UserIds, World, glob, memory, overrides, resolve};
 
 /// A longer file is not a configuration.
 const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -72,6 +72,14 @@ fn with_bytes<T>(path: &Path, read: fn(&[u8], &Path, &dyn World) -> Result<T, Er
 pub fn control_socket(path: &Path) -> Option<PathBuf> {
     let host = Host::default();
     resolve::control_socket(&host.read(path).ok()?, path, &host)
+}
+
+/// The control socket that a variable of the environment names, whatever the file says.
+pub fn control_variable() -> Option<PathBuf> {
+    let host = Host::default();
+    let name = format!("{}CONTROL", overrides::GLOBAL);
+    host.variables().iter().find(|(variable, _)| *variable == name)?;
+    resolve::control_socket(b"", Path::new(&name), &host)
 }
 
 /// The machine this process runs on. Users and groups are read once.

@@ -74,6 +74,9 @@ pub struct Global {
     pub watch: Vec<PathBuf>,
     /// The unix socket over which the daemon takes commands; `None`: there is none.
     pub control: Option<PathBuf>,
+    /// Whether it is written, and not only the system's.
+    #[serde(default)]
+    pub is_control_written: bool,
     /// What SIGTERM means.
     #[serde(default)]
     pub on_sigterm: OnSigterm,

@@ -12,7 +12,8 @@ use super::known;
 use super::report::Diagnostics;
 
 /// What the names of such variables begin with.
-const GLOBAL: &str = "FORKYARD_GLOBAL__";
+const PREFIX: &str = "FORKYARD_";
+pub(super) const GLOBAL: &str = "FORKYARD_GLOBAL__";
 const POOL: &str = "FORKYARD_POOL_";
 /// What a dot is written as.
 const DOT: &str = "__";
@@ -62,6 +63,11 @@ impl Overrides {
         found
     }
 
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
     /// Those for `[global]`, or for a pool.
     pub(super) fn for_table<'o>(&'o self, pool: Option<&str>) -> impl Iterator<Item = &'o Override> {
         let pool = pool.map(in_variables);
@@ -87,6 +93,15 @@ impl Overrides {
     }
 }
 
+/// Whether a place is a variable.
+pub(super) fn is_variable(location: &Location) -> bool {
+    location.line == 0
+        && location
+            .file
+            .to_str()
+            .is_some_and(|name| name.starts_with(PREFIX))
+}
+
 /// A variable's name, which stands for the place in a file.
 fn location(variable: &str) -> Location {
     Location {
@@ -108,7 +123,7 @@ fn warn(diagnostics: &mut Diagnostics, variable: &str, problem: String, remedy: 
 /// What was probably meant by a variable that is none of these. `None`: it has nothing to do with the configuration, as a variable of
 /// an application's own.
 fn meant(variable: &str) -> Option<String> {
-    let rest = variable.strip_prefix("FORKYARD_")?;
+    let rest = variable.strip_prefix(PREFIX)?;
     if let Some(key) = rest.strip_prefix("GLOBAL") {
         let key = nearest(key.trim_start_matches('_'), GlobalDraft::KEYS);
         return Some(format!("{GLOBAL}{}", key.as_deref().unwrap_or("KEY")));

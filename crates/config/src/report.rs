@@ -3,6 +3,7 @@
 use super::error::{Diagnostic, Kind, Location, Severity};
 use super::flat_keys::{Field, KeyEntry, Written};
 use super::model::LogLevel;
+use super::overrides::is_variable;
 use super::units::Whole;
 
 /// Collects what is found.
@@ -60,12 +61,19 @@ impl Diagnostics {
         matches!(self.dialect, Dialect::PhpFpm { .. })
     }
 
-    /// What php-fpm says.
+    /// What php-fpm says, and what there is to say of variables of the environment.
     pub(super) fn said(self) -> Vec<(LogLevel, String)> {
-        match self.dialect {
-            Dialect::PhpFpm { said, .. } => said,
-            Dialect::Toml => Vec::new(),
-        }
+        let Dialect::PhpFpm { mut said, .. } = self.dialect else {
+            return Vec::new();
+        };
+        said.extend(self.list.iter().map(|diagnostic| {
+            let level = match diagnostic.severity {
+                Severity::Error => LogLevel::Error,
+                Severity::Warning => LogLevel::Warning,
+            };
+            (level, diagnostic.said_of(None))
+        }));
+        said
     }
 
     fn say(&mut self, level: LogLevel, text: String, fails: bool) {
@@ -117,10 +125,8 @@ impl Diagnostics {
 
     pub(super) fn has_errors(&self) -> bool {
         let mut list = self.list.iter();
-        match self.dialect {
-            Dialect::Toml => list.any(|diagnostic| diagnostic.severity == Severity::Error),
-            Dialect::PhpFpm { has_failed, .. } => has_failed,
-        }
+        let has_failed = matches!(self.dialect, Dialect::PhpFpm { has_failed: true, .. });
+        has_failed || list.any(|diagnostic| diagnostic.severity == Severity::Error)
     }
 
     /// All of them, in the order of the files and of the text.
@@ -216,7 +222,8 @@ impl<'f> Report<'f> {
     }
 
     pub(super) fn find(&mut self, severity: Severity, location: &Location, key: &str, kind: Kind) {
-        if self.is_php_fpm() {
+        // php-fpm has no rules for what variables say beside its directives.
+        if self.is_php_fpm() && !is_variable(location) {
             return;
         }
         let key = format!("{}{key}", self.prefix);
@@ -287,7 +294,8 @@ impl<'f> Report<'f> {
     ) -> Option<N> {
         let written = field.written()?;
         let found = written.value.0;
-        if (least..=most).contains(&found) || self.is_php_fpm() {
+        let is_kept = self.is_php_fpm() && !is_variable(&written.location);
+        if (least..=most).contains(&found) || is_kept {
             return N::try_from(found).ok();
         }
         self.error(&written.location, written.key, Kind::Range { found, least, most });

@@ -49,7 +49,7 @@ const EXIT_SOFTWARE: u8 = 70;
 
 /// Serve the application in a directory on this machine, and load it anew when its files change
 #[derive(Debug, Parser)]
-#[command(name = "forkyard dev", version)]
+#[command(name = "forkyard dev", version, max_term_width = 80)]
 pub struct Arguments {
     /// The application's directory
     #[arg(default_value = ".")]

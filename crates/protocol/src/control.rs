@@ -1,8 +1,11 @@
 //! What is asked and answered.
 
+use crate::changes::Changes;
 use crate::counters::PoolCounters;
 use crate::jobs::Stats;
 use crate::last_reload::LastReload;
+use crate::logs::{DaemonLog, PoolLog};
+use crate::program::Program;
 use crate::skipped::Skipped;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -45,6 +48,9 @@ pub enum Request {
         /// Replace every pool, whether anything changed or not.
         #[serde(default)]
         all: bool,
+        /// Only say what would change. Answered with [`Answer::Changes`].
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        dry_run: bool,
     },
     /// Give an application new instances with new code. Answered with [`Answer::Done`] when that has begun.
     Restart {
@@ -67,6 +73,8 @@ pub enum Request {
         #[serde(default)]
         wait: bool,
     },
+    /// End the request of a worker, of several the one that has taken longest; its client is answered 504.
+    Terminate { pid: i32 },
     /// Take an instance out of service: it ends after its request.
     Detach { pid: i32 },
     /// Give an instance no more requests, and let it live.
@@ -154,6 +162,9 @@ pub enum Answer {
         /// The last reload, if the configuration that is written is not in force since; owners of applications are not told.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         last_reload: Option<LastReload>,
+        /// The program that runs; the same.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        program: Option<Box<Program>>,
     },
     Status(Box<Status>),
     /// Why an application could not be started.
@@ -170,6 +181,8 @@ pub enum Answer {
     },
     /// The configuration was read and applied.
     Reloaded(Box<Reloaded>),
+    /// What a reload would change.
+    Changes(Box<Changes>),
     /// The request was not carried out.
     Error {
         message: String,
@@ -257,6 +270,12 @@ pub struct Status {
     /// When the configuration was read last, and what became of that; owners of applications are not told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_reload: Option<LastReload>,
+    /// Its log; the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<DaemonLog>,
+    /// Another program is on disk than the one that runs; the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replaced: bool,
     /// Background jobs, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jobs: Option<Box<JobsStatus>>,
@@ -285,6 +304,9 @@ pub struct Pool {
     /// By what its shares of the machine are kept, in a line; nothing where it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shares: Option<String>,
+    /// Its own logs; owners of applications are not told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub logs: Vec<PoolLog>,
     /// Connections that wait; nothing where that can't be told.
     pub queue: Option<u32>,
     /// How many connections may wait; the same.

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod changes;
 pub mod channel;
 pub mod control;
 pub mod counters;
@@ -21,7 +22,9 @@ pub mod inspector;
 pub mod jobs;
 pub mod keeper;
 pub mod last_reload;
+pub mod logs;
 pub mod preloader;
+pub mod program;
 pub mod refusals;
 pub mod skipped;
 pub mod stack;

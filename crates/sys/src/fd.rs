@@ -2,6 +2,7 @@
 
 use super::error::{Error, Named, Result};
 use super::file::OwnStream;
+use super::guarded::Guarded;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, sendmsg,
@@ -32,9 +33,9 @@ pub fn pipe(nonblocking: bool) -> Result<(OwnedFd, OwnedFd)> {
 ///
 /// # Errors
 /// socketpair(2), fcntl(2) or shutdown(2).
-pub fn one_way() -> Result<(OwnedFd, OwnedFd)> {
+pub fn one_way() -> Result<(Guarded, OwnedFd)> {
     let (reader, writer) = socket_pair(SockType::Stream)?;
-    super::socket::refuse_descriptors(reader.as_fd());
+    let reader = Guarded::new(reader);
     set_nonblocking(writer.as_fd(), false)?;
     nix::sys::socket::shutdown(reader.as_raw_fd(), nix::sys::socket::Shutdown::Write)
         .named("shutdown", "")?;
@@ -46,13 +47,13 @@ pub fn one_way() -> Result<(OwnedFd, OwnedFd)> {
 ///
 /// # Errors
 /// As [`one_way`]; pipe2(2).
-pub fn output() -> Result<(OwnedFd, OwnedFd)> {
+pub fn output() -> Result<(Guarded, OwnedFd)> {
     if super::identity::is_root() {
         return one_way();
     }
     let (reader, writer) = pipe(false)?;
     set_nonblocking(reader.as_fd(), true)?;
-    Ok((reader, writer))
+    Ok((Guarded::new(reader), writer))
 }
 
 /// A pair of connected unix sockets, close-on-exec and non-blocking.

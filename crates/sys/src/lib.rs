@@ -13,6 +13,7 @@ pub mod error;
 pub mod external;
 pub mod fd;
 pub mod file;
+pub mod guarded;
 pub mod heap;
 pub mod identity;
 pub mod image;

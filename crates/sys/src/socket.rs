@@ -49,14 +49,18 @@ pub fn accept(listener: BorrowedFd<'_>) -> Result<Option<OwnedFd>> {
     }
 }
 
-/// Forbids others to send descriptors over a unix socket, and over those that are accepted from it (SO_PASSRIGHTS). Who receives a
-/// message closes the descriptors that come with it, wanted or not, and the last close of a file can wait for as long as its sender
-/// likes (SO_LINGER, or FUSE's flush). Kernels before 6.16 can't forbid it.
-pub fn refuse_descriptors(socket: BorrowedFd<'_>) {
+/// Forbids others to send descriptors over a unix socket, and over those that are accepted from it (SO_PASSRIGHTS). False: it can't
+/// be forbidden, as by kernels before 6.16 ([`crate::guarded`]).
+pub fn refuse_descriptors(socket: BorrowedFd<'_>) -> bool {
+    // Older kernels want the socket's lock to say that they know no such option. Who has the socket can hold the lock; not against
+    // this question.
+    if option(socket, SO_PASSRIGHTS).is_none() {
+        return false;
+    }
     let off: libc::c_int = 0;
     let size = size_of_val(&off) as libc::socklen_t;
     // SAFETY: the kernel reads the number, which outlives the call.
-    let _ = unsafe {
+    let failed = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
             libc::SOL_SOCKET,
@@ -65,6 +69,39 @@ pub fn refuse_descriptors(socket: BorrowedFd<'_>) {
             size,
         )
     };
+    failed == 0
+}
+
+/// Whether the kernel keeps others from sending descriptors over a unix socket.
+pub fn refuses_descriptors(socket: BorrowedFd<'_>) -> bool {
+    option(socket, SO_PASSRIGHTS) == Some(0)
+}
+
+/// A number that the kernel tells of a socket without its lock; `None`: it is no socket, or has no such option.
+fn option(socket: BorrowedFd<'_>, name: libc::c_int) -> Option<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    let mut size = size_of_val(&value) as libc::socklen_t;
+    // SAFETY: the kernel writes to two values that outlive the call, as many bytes as the second says.
+    let failed = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            name,
+            (&raw mut value).cast(),
+            &raw mut size,
+        )
+    };
+    (failed == 0).then_some(value)
+}
+
+/// Whether this is a unix socket.
+pub fn is_unix(socket: BorrowedFd<'_>) -> bool {
+    option(socket, libc::SO_DOMAIN) == Some(libc::AF_UNIX)
+}
+
+/// Whether this socket listens.
+pub fn listens(socket: BorrowedFd<'_>) -> bool {
+    option(socket, libc::SO_ACCEPTCONN) == Some(1)
 }
 
 /// Whether a listening socket was shut down (shutdown(2)), by whoever had it: it accepts nothing any more.

@@ -24,8 +24,22 @@ pub(super) fn text(program: &str, prefix: &str) -> String {
          \x20 -F, --nodaemonize\n\
          \x20                  Stay in the foreground, whatever the configuration says\n\
          \x20 -O, --force-stderr\n\
-         \x20                  In the foreground, log to standard error even if it is no terminal\n\
+         \x20                  In the foreground, log to standard error, terminal or not\n\
          \x20 -R, --allow-to-run-as-root\n\
          \x20                  Let pools run as root\n"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first line is php-fpm's.
+    #[test]
+    fn what_an_option_does_is_no_wider_than_a_terminal() {
+        let text = text("php-fpm", "/usr");
+        for line in text.lines().skip(1) {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+    }
 }

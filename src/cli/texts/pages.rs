@@ -1,6 +1,6 @@
 //! The pages of the manual that no command line says: the configuration, and forkyard-fpm's options.
 
-use crate::cli::fpm;
+use crate::cli::{fpm, guide};
 use crate::config::settings::{self, Section, Setting};
 use roff::{Inline, Roff, bold, italic, roman};
 
@@ -84,6 +84,7 @@ pub(super) fn configuration() -> String {
         page.control("SH", [*title]).text([roman(*said)]);
         settings::of(*section).for_each(|setting| entry(setting, &mut page));
     }
+    guide::sections(&guide::CONFIGURATION, &mut page);
     page.control("SH", ["SEE ALSO"])
         .text([roman("forkyard(8), forkyard-check(8)")]);
     page.render()
@@ -106,8 +107,9 @@ pub(super) fn fpm() -> String {
     for line in fpm::usage("forkyard-fpm").lines() {
         page.text([roman(line)]);
     }
-    page.control("fi", [])
-        .control("SH", ["SEE ALSO"])
+    page.control("fi", []);
+    guide::sections(&guide::FPM, &mut page);
+    page.control("SH", ["SEE ALSO"])
         .text([roman("forkyard(8), forkyard-import(8)")]);
     page.render()
 }

@@ -17,6 +17,7 @@ use crate::master::event::{
 };
 use crate::scoreboard::layout::slot as field;
 use crate::scoreboard::{Board, header, slot_reader};
+use crate::sys::guarded::{Guarded, close_apart};
 use crate::sys::session::Leader;
 use crate::sys::{Error, pidfd, process};
 use crate::tick::Tick;
@@ -91,6 +92,8 @@ impl Executor {
                 Err(error) => log::error!("[pool {name}] the old workers finish by themselves: {error}"),
             }
         }
+        // What nobody goes on with may have been sent anything.
+        close_apart(descriptors.into_values().collect());
         self.remove_sockets_of_others(&document);
         let serving = plan
             .pools
@@ -204,7 +207,8 @@ impl Pools {
             Some((socket, http.address.clone(), http.file))
         });
         let queue = match names::queue(pool.id) {
-            [out, into] if pool.has_queue => Some((take(&out)?, take(&into)?)),
+            [out, into] if pool.has_queue => Some((take(&out)?, take(&into)?))
+                .map(|(out, into)| (Guarded::with_descriptors(out), Guarded::with_descriptors(into))),
             _ => None,
         };
         let known = reload.pool(&pool.name);
@@ -257,6 +261,7 @@ impl Pools {
             .enumerate()
         {
             if let Some(pipe) = descriptors.remove(name).filter(|_| left.output) {
+                let pipe = Guarded::with_descriptors(pipe);
                 context.sources.watch(&pipe, Source::Output(id, index))?;
                 let lines = Lines::new(pipe).knowing_mark(context.speaks_as_fpm);
                 output.push((lines.in_entries(in_entries), stream));
@@ -268,7 +273,8 @@ impl Pools {
             pid: Some(left.pid),
             stop_pipe: descriptors
                 .remove(&names::stop_pipe(left.id))
-                .filter(|_| left.told.is_none()),
+                .filter(|_| left.told.is_none())
+                .map(Guarded::with_descriptors),
             output,
             first_output: Vec::new(),
             begun: Tick::from_nanos(left.begun),
@@ -354,14 +360,17 @@ fn resources(
         _ => access.map(Handout::new).transpose()?,
     };
     let reports = match names::reports(left.id).map(|end| descriptors.remove(&end)) {
-        [Some(out), Some(into)] => Some(Reports::adopt(out, into)),
+        [Some(out), Some(into)] => Some(Reports::adopt(Guarded::with_descriptors(out), into)),
         _ => Reports::new(application)?,
     };
     let [accept_out, accept_in] = names::accept_notify(left.id);
     let [messages_out, messages_in] = names::messages(left.id);
     let pipes = Pipes {
-        accept_notify: (take(descriptors, accept_out)?, take(descriptors, accept_in)?),
-        messages: Lines::new(take(descriptors, messages_out)?),
+        accept_notify: (
+            Guarded::with_descriptors(take(descriptors, accept_out)?),
+            take(descriptors, accept_in)?,
+        ),
+        messages: Lines::new(Guarded::with_descriptors(take(descriptors, messages_out)?)),
         messages_in: take(descriptors, messages_in)?,
         reports,
         access,

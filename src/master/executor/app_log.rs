@@ -3,6 +3,7 @@
 use super::generation::Generation;
 use super::output::Lines;
 use super::preloader::Preloader;
+use super::sources::{Source, Sources};
 use super::worker_output::note;
 use super::{Executor, GenerationId, Pools};
 use crate::config::sharing;
@@ -11,21 +12,131 @@ use crate::logs::{Log, LogError, Speaker};
 use crate::master::frontend::FPM_TITLE;
 use crate::sys::file::{open_in_time, open_log_for, open_owned_log};
 use crate::sys::identity;
+use crate::sys::process::{Appender, MOST_APPENDED};
 use crate::tick::Tick;
 use crate::worker::Settings;
+use mio::Interest;
+use std::cell::{Cell, RefCell};
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::rc::Rc;
 
 /// Bytes of a line in a log of its own before it is wrapped.
 const LINE_BYTES: usize = 4096;
+
+/// Bytes of lines that are appended at once; more than an entry has.
+const PIECE_BYTES: usize = MOST_APPENDED / 2;
+
+/// The log of what a pool's processes write, which is their user's. The user may hold it; then what they write is not read.
+#[derive(Debug)]
+pub(super) struct AppLog {
+    file: Appender,
+    /// Lines that were read and not appended yet.
+    lines: RefCell<Vec<u8>>,
+    /// Whether lines were lost since the log has said so.
+    has_lost: Cell<bool>,
+    held: RefCell<Held>,
+}
+
+/// What waits for room.
+#[derive(Debug, Default)]
+struct Held {
+    /// What is watched for it.
+    socket: Option<Rc<OwnedFd>>,
+    sources: Vec<Source>,
+}
+
+impl AppLog {
+    fn new(file: File, whose: u32) -> AppLog {
+        AppLog {
+            file: Appender::new(file, whose),
+            lines: RefCell::default(),
+            has_lost: Cell::new(false),
+            held: RefCell::default(),
+        }
+    }
+
+    fn write(&self, entry: &[u8], pool: &str) {
+        let is_full = {
+            let mut lines = self.lines.borrow_mut();
+            lines.extend_from_slice(entry);
+            lines.push(b'\n');
+            lines.len() >= PIECE_BYTES
+        };
+        if is_full {
+            self.flush(pool);
+        }
+    }
+
+    fn flush(&self, pool: &str) {
+        let lines = self.lines.take();
+        if lines.is_empty() {
+            return;
+        }
+        // A full disk must not stop the daemon; what can't be written is lost, as it is for the application itself.
+        let result = self.file.append(&lines);
+        let lost = [io::ErrorKind::WouldBlock, io::ErrorKind::BrokenPipe];
+        let is_lost = result.is_err_and(|error| lost.contains(&error.kind()));
+        if is_lost && !self.has_lost.replace(true) {
+            log::warn!(
+                "[pool {pool}] app_log: what a process wrote last is lost, because the file is not written to in time"
+            );
+        }
+    }
+
+    /// Whether there is room. If not, `source` is read when there is.
+    fn has_room_for(
+        &self,
+        pool: &str,
+        sources: &mut Sources,
+        id: GenerationId,
+        source: Option<Source>,
+    ) -> bool {
+        if self.file.is_ready() {
+            self.has_lost.set(false);
+            return true;
+        }
+        let mut held = self.held.borrow_mut();
+        if held.socket.is_none() {
+            held.socket = self.file.socket();
+            let room = Source::AppLogRoom(id);
+            let watched = held.socket.as_ref();
+            let watched = watched.map(|socket| sources.watch_for(socket, room, Interest::WRITABLE));
+            if let Some(Err(error)) = watched {
+                log::error!("[pool {pool}] app_log: {error}");
+                held.socket = None;
+                return true;
+            }
+        }
+        let is_new = source.filter(|source| !held.sources.contains(source));
+        held.sources.extend(is_new);
+        false
+    }
+
+    /// There may be room; says what waited for it.
+    pub(super) fn release(&self, sources: &mut Sources) -> Vec<Source> {
+        let held = self.held.take();
+        if let Some(socket) = held.socket {
+            sources.forget(&socket);
+        }
+        held.sources
+    }
+
+    /// Nothing writes at present: lets go of what lines are sent over. Says what waited for room.
+    pub(super) fn rest(&mut self, sources: &mut Sources) -> Vec<Source> {
+        self.file.rest();
+        self.release(sources)
+    }
+}
 
 /// Where the lines go that one process writes to its standard output and error.
 #[derive(Debug)]
 pub(super) struct Outlet<'a> {
     pub(super) log: &'static Log,
     /// The application's own log.
-    pub(super) file: Option<&'a File>,
+    pub(super) file: Option<&'a AppLog>,
     pub(super) speaker: Speaker<'a>,
 }
 
@@ -40,16 +151,23 @@ impl Outlet<'_> {
 
     /// Writes a line, or several that belong together.
     pub(super) fn write(&self, entry: &[u8]) {
-        let Some(mut file) = self.file else {
-            return self.log.write_output(&self.speaker, entry);
-        };
-        // A full disk must not stop the daemon; what can't be written is lost, as it is for the application itself.
-        let _ = file.write_all(&[entry, b"\n"].concat());
+        match self.file {
+            Some(file) => file.write(entry, self.speaker.pool),
+            None => self.log.write_output(&self.speaker, entry),
+        }
+    }
+}
+
+impl Drop for Outlet<'_> {
+    fn drop(&mut self) {
+        if let Some(file) = self.file {
+            file.flush(self.speaker.pool);
+        }
     }
 }
 
 /// Opens the log of what a pool's processes write, if it has one of its own.
-pub(super) fn open(settings: &Settings) -> Result<Option<File>, LogError> {
+fn open(settings: &Settings) -> Result<Option<File>, LogError> {
     let opened = try_open(settings);
     opened
         .map(|(path, file)| file.map_err(|error| LogError::new(path, error)))
@@ -70,10 +188,7 @@ fn try_open(settings: &Settings) -> Option<(&Path, io::Result<File>)> {
     let pool = &settings.pool;
     // Each application has a file of its own where the setting is a template.
     let log = pool.app_log.as_ref().filter(|_| pool.applications.is_none())?;
-    let (uid, gid) = match &settings.identity {
-        Some(identity) => (identity.uid, identity.gid),
-        None => (identity::own_user(), nix::unistd::Gid::effective().as_raw()),
-    };
+    let (uid, gid) = owner(settings);
     let open = if log.is_owners {
         open_owned_log
     } else {
@@ -83,11 +198,22 @@ fn try_open(settings: &Settings) -> Option<(&Path, io::Result<File>)> {
     Some((log.path.as_path(), file))
 }
 
+/// User and group of a pool's processes.
+pub(super) fn owner(settings: &Settings) -> (u32, u32) {
+    match &settings.identity {
+        Some(identity) => (identity.uid, identity.gid),
+        None => (identity::own_user(), nix::unistd::Gid::effective().as_raw()),
+    }
+}
+
 impl Generation {
     /// Opens its application's log, or opens it anew. True: it has one.
     pub(super) fn open_app_log(&mut self) -> Result<bool, LogError> {
         if let Some(file) = open(&self.settings)? {
-            self.app_log = Some(file);
+            match &mut self.app_log {
+                Some(log) => log.file.turn_to(file),
+                None => self.app_log = Some(AppLog::new(file, owner(&self.settings).0)),
+            }
         }
         Ok(self.app_log.is_some())
     }
@@ -127,6 +253,17 @@ impl Pools {
         outcome
     }
 
+    fn app_log(&self, id: GenerationId) -> Option<&AppLog> {
+        self.generations.get(&id)?.app_log.as_ref()
+    }
+
+    /// Closes them, at the end.
+    pub(in crate::master) fn close_app_logs(&mut self) {
+        for generation in self.generations.values_mut() {
+            generation.app_log = None;
+        }
+    }
+
     /// Whether a generation's output is logged in entries.
     pub(super) fn logs_entries(&self, id: GenerationId) -> bool {
         self.generations.get(&id).is_some_and(Generation::logs_entries)
@@ -134,6 +271,38 @@ impl Pools {
 }
 
 impl Executor {
+    /// Whether what comes from a source can be written. If not, it is taken up again when it can.
+    pub(super) fn has_room(&mut self, source: Source) -> bool {
+        let Executor {
+            pools,
+            helpers,
+            context,
+            ..
+        } = self;
+        let id = match source {
+            Source::Output(worker, _) => pools.workers.get(&worker).map(|worker| worker.generation),
+            Source::PreloaderOutput(pid) => helpers
+                .preloaders
+                .get(&pid)
+                .and_then(|preloader| own(&pools.generations, preloader)),
+            Source::ProgramOutput(id, _) => Some(id),
+            _ => None,
+        };
+        let Some(id) = id else { return true };
+        let log = pools.app_log(id);
+        log.is_none_or(|log| {
+            log.has_room_for(pools.generation_name(id), &mut context.sources, id, Some(source))
+        })
+    }
+
+    /// There is room in an application's log.
+    pub(super) fn room_in_app_log(&mut self, id: GenerationId, now: Tick) {
+        let Some(log) = self.pools.app_log(id) else { return };
+        let held = log.release(&mut self.context.sources);
+        self.context.again.extend(held);
+        self.context.sources.hold_entry(Some(now));
+    }
+
     /// Writes the entries to which nothing was added for a while.
     pub(in crate::master) fn poll_entries(&mut self, now: Tick) {
         if self.context.sources.take_entries_due(now).is_none() {
@@ -143,37 +312,49 @@ impl Executor {
         let Pools {
             generations, workers, ..
         } = &mut self.pools;
+        let sources = &mut self.context.sources;
         let mut next = None;
-        let mut end =
-            |lines: &mut Lines, outlet: &Outlet<'_>, besides: &mut dyn FnMut(&[u8])| match lines.due() {
-                Some(due) if due <= now => lines.end_entry(|entry| {
-                    outlet.write(entry);
-                    besides(entry);
-                }),
+        let mut end = |lines: &mut Lines,
+                       id: Option<GenerationId>,
+                       outlet: &Outlet<'_>,
+                       besides: &mut dyn FnMut(&[u8])| {
+            match lines.due() {
+                Some(due) if due <= now => {
+                    let held = outlet.file.zip(id);
+                    if held.is_none_or(|(file, id)| file.has_room_for(outlet.speaker.pool, sources, id, None))
+                    {
+                        lines.end_entry(|entry| {
+                            outlet.write(entry);
+                            besides(entry);
+                        });
+                    }
+                }
                 due => next = next.into_iter().chain(due).min(),
-            };
+            }
+        };
         for worker in workers.values_mut() {
-            let Some(generation) = generations.get(&worker.generation) else {
+            let id = worker.generation;
+            let Some(generation) = generations.get(&id) else {
                 continue;
             };
             let pid = super::worker_output::pid(generation, worker);
             let (first_output, is_up) = (&mut worker.first_output, worker.up);
             for (lines, stream) in &mut worker.output {
-                end(
-                    lines,
-                    &generation.outlet(log, "child", pid, stream),
-                    &mut |entry| {
-                        note(first_output, is_up, entry);
-                    },
-                );
+                let outlet = generation.outlet(log, "child", pid, stream);
+                end(lines, Some(id), &outlet, &mut |entry| {
+                    note(first_output, is_up, entry);
+                });
             }
         }
         for preloader in self.helpers.preloaders.values_mut() {
+            let id = own(generations, preloader);
             let (name, file) = whose(generations, preloader);
             if let Some(output) = &mut preloader.output {
                 let mut entries = Vec::new();
                 let outlet = outlet_of_preloader(log, &name, file, preloader.pid);
-                end(output, &outlet, &mut |entry| entries.extend_from_slice(entry));
+                end(output, id, &outlet, &mut |entry| {
+                    entries.extend_from_slice(entry);
+                });
                 preloader.note_output(&entries);
             }
         }
@@ -182,7 +363,8 @@ impl Executor {
                 continue;
             };
             for (pid, output) in program.outputs() {
-                end(output, &generation.outlet(log, "process", pid, ""), &mut |_| {});
+                let outlet = generation.outlet(log, "process", pid, "");
+                end(output, Some(*id), &outlet, &mut |_| {});
             }
         }
         self.context.sources.hold_entry(next);
@@ -217,7 +399,7 @@ impl Generation {
 pub(super) fn outlet_of_preloader<'a>(
     log: &'static Log,
     name: &'a str,
-    file: Option<&'a File>,
+    file: Option<&'a AppLog>,
     pid: i32,
 ) -> Outlet<'a> {
     Outlet {
@@ -237,15 +419,17 @@ pub(super) fn outlet_of_preloader<'a>(
 pub(super) fn whose<'g>(
     generations: &'g Indexed<GenerationId, Generation>,
     preloader: &Preloader,
-) -> (String, Option<&'g File>) {
+) -> (String, Option<&'g AppLog>) {
     if preloader.is_zygote() {
         return (sharing::ZYGOTE.to_owned(), None);
     }
-    let own = preloader
-        .members
-        .all()
-        .filter_map(|id| generations.get(&id))
-        .last();
+    let own = own(generations, preloader).and_then(|id| generations.get(&id));
     let name = own.map(|it| it.settings.pool.name.clone());
     (name.unwrap_or_default(), own.and_then(|it| it.app_log.as_ref()))
+}
+
+/// The latest generation that a preloader is of; `None`: a zygote is of none.
+fn own(generations: &Indexed<GenerationId, Generation>, preloader: &Preloader) -> Option<GenerationId> {
+    let members = (!preloader.is_zygote()).then(|| preloader.members.all())?;
+    members.filter(|id| generations.contains_key(id)).last()
 }

@@ -1,7 +1,7 @@
 //! What every part of the executor works with.
 
 use super::Handlers;
-use super::sources::Sources;
+use super::sources::{Source, Sources};
 use crate::config::{self, Config, Descriptors};
 use crate::confine::GroupParent;
 use crate::logs::Log;
@@ -22,6 +22,8 @@ pub(in crate::master) struct Context {
     /// The log has php-fpm's words alone where it has any.
     pub(in crate::master) speaks_as_fpm: bool,
     pub(super) sources: Sources,
+    /// What is taken up again in the next turn of the loop.
+    pub(in crate::master) again: Vec<Source>,
     /// What the log has said last of how many descriptors there can be, and what pools need.
     pub(super) told_of_room: Option<(u64, Descriptors)>,
     /// A keeper or a service manager starts another master if this one is killed.

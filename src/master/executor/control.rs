@@ -2,7 +2,7 @@
 
 use super::sources::Source;
 use super::{Applications, Context, Executor};
-use crate::config::{Address, Listen, Pool};
+use crate::config::{Address, Global, Listen, Pool};
 use crate::control::protocol::{Answer, Request};
 use crate::control::{Guests, Heard, MOST_GUESTS, MOST_SESSIONS, Session, owners_socket};
 use crate::listen::{AcceptPause, ListenError, Listener, ListenerState, bind};
@@ -82,9 +82,22 @@ impl Control {
 }
 
 impl Executor {
-    /// Listens at this path from now on, and for owners of applications beside it if there are application pools; `None`:
-    /// nowhere. On an error it is as before.
-    pub(in crate::master) fn open_control(&mut self, path: Option<&Path>) -> Result<(), ListenError> {
+    /// Listens at its path from now on, and for owners of applications beside it if there are application pools. On an error it
+    /// is as before. Where nobody asked for the socket, as in a container with a read-only /run, the daemon does without.
+    pub(in crate::master) fn open_control(&mut self, global: &Global) -> Result<(), ListenError> {
+        match self.open_control_at(global.control.as_deref()) {
+            Err(error @ ListenError::System(_)) if !global.is_control_written => {
+                log::warn!(
+                    "there is no control socket, and no command is answered: {error}; write control = \"PATH\" in [global], in a \
+                     directory that can be written to, or mount one at /run"
+                );
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn open_control_at(&mut self, path: Option<&Path>) -> Result<(), ListenError> {
         self.open_socket(ControlSocket::Main, path)?;
         // Users other than the daemon's own that own applications.
         let is_owned = |pool: &Arc<Pool>| {

@@ -71,6 +71,10 @@ impl Executor {
                 Some(Who::Program(id, index)) => self.process_gone(id, index, ended),
                 Some(Who::Tracer(worker)) => self.tracer_gone(worker, ended),
                 None if self.helpers.spawner.reaped(pid, ended) => self.drain_spawner(),
+                None if process::is_writer(pid) => {
+                    log::warn!("process {pid}, which writes logs, ended: {ended:?}");
+                    self.pools.reopen_access_logs();
+                }
                 // An orphan that we inherited as subreaper, or a worker whose fork was not announced yet.
                 None => {
                     if self.processes.early_deaths.len() >= EARLY_DEATHS {
@@ -174,6 +178,7 @@ impl Executor {
             // It is reaped when it has ended.
             Heard::Closed => false,
             Heard::Nonsense(what) => {
+                preloader.is_given_up = true;
                 log::error!(
                     "[pool {}] the preloader (pid {pid}) is killed because it does not keep to the protocol: {what}",
                     self.helpers.preloader_name(&self.pools, pid)

@@ -12,7 +12,7 @@ use crate::master::manager::Manager;
 use crate::scoreboard::counters::PoolCounters;
 use crate::sys::process;
 use std::collections::HashMap;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 impl Executor {
     /// The document as of now.
@@ -103,7 +103,7 @@ impl Executor {
 
     /// Returns every descriptor that the next master needs, by name.
     pub(in crate::master) fn descriptors(&self) -> Vec<(String, BorrowedFd<'_>)> {
-        let mut all = Vec::new();
+        let mut all: Vec<(String, &OwnedFd)> = Vec::new();
         for (id, pool) in self.pools.by_id.iter() {
             let Some(listener) = &pool.listener else {
                 continue;
@@ -113,7 +113,7 @@ impl Executor {
                 all.push((names::http(id.0), &http.socket));
             }
             if let Some((out, into)) = &pool.queue {
-                all.extend(names::queue(id.0).into_iter().zip([out, into]));
+                all.extend(names::queue(id.0).into_iter().zip([&**out, into]));
             }
         }
         for (id, reporter) in &self.helpers.reporters {
@@ -146,7 +146,7 @@ impl Executor {
                 worker
                     .stop_pipe
                     .iter()
-                    .map(|stop_pipe| (names::stop_pipe(id.0), stop_pipe)),
+                    .map(|stop_pipe| (names::stop_pipe(id.0), &**stop_pipe)),
             );
             let outputs = worker.output.iter().map(|(lines, _)| lines.pipe());
             all.extend(names::output(id.0).into_iter().zip(outputs));

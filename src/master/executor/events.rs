@@ -8,9 +8,10 @@ use super::sources::Source;
 use super::{Context, Executor, GenerationId, Helpers, PoolId, Pools, Processes, WorkerId};
 use crate::logs::parse_message;
 use crate::master::event::Event;
+use crate::sys::clock;
+use crate::sys::socket::Progress;
 use crate::worker::{IS_CANDIDATE, IS_UP, restart_reason, slot};
 use mio::Token;
-use nix::errno::Errno;
 
 /// Reads of a accept-notify pipe at once: 16 hold more words than a pipe does.
 const ACCEPT_NOTIFY_READS: usize = 17;
@@ -18,6 +19,9 @@ const ACCEPT_NOTIFY_READS: usize = 17;
 impl Executor {
     /// Takes up what a source announced. `true`: there is more, come again.
     pub(in crate::master) fn on_ready(&mut self, source: Source) -> bool {
+        if !self.has_room(source) {
+            return false;
+        }
         match source {
             Source::Work(pool) => {
                 self.pools.work_waits(&mut self.context, pool);
@@ -53,6 +57,10 @@ impl Executor {
             Source::ProgramOutput(id, index) => {
                 self.helpers
                     .read_program_output(&mut self.context, &self.pools, id, index)
+            }
+            Source::AppLogRoom(id) => {
+                self.room_in_app_log(id, clock::now());
+                false
             }
             Source::Foreign(worker) => {
                 self.foreign_gone(worker);
@@ -91,8 +99,8 @@ impl Executor {
         let (mut up, mut mold_candidate) = (Vec::new(), Vec::new());
         let (mut told, mut more) = (false, true);
         for _ in 0..ACCEPT_NOTIFY_READS {
-            match nix::unistd::read(&pipes.accept_notify.0, &mut buffer) {
-                Ok(count) if count > 0 => {
+            match pipes.accept_notify.0.receive(&mut buffer) {
+                Ok(Progress::Done(count)) if count > 0 => {
                     for word in buffer[..count].chunks_exact(4) {
                         let word = u32::from_ne_bytes([word[0], word[1], word[2], word[3]]);
                         let worker = generation.slots.get(&slot(word)).copied();
@@ -114,7 +122,6 @@ impl Executor {
                         }
                     }
                 }
-                Err(Errno::EINTR) => {}
                 Ok(_) | Err(_) => {
                     more = false;
                     break;
@@ -266,5 +273,5 @@ impl Processes {
 
 fn write_message(log: &crate::logs::Log, pool: &str, line: &[u8]) {
     let (level, text) = parse_message(line);
-    log.write(level, &format!("[pool {pool}] {text}"));
+    log.write_of_pool(level, pool, &text);
 }

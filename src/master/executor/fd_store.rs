@@ -295,7 +295,7 @@ impl Handover {
             return;
         };
         let outputs = worker.output.iter().map(|(lines, _)| lines.pipe());
-        let descriptors = worker.stop_pipe.iter().chain(outputs);
+        let descriptors = worker.stop_pipe.as_deref().into_iter().chain(outputs);
         let names = names::of_worker(id.0, !worker.output.is_empty());
         for (name, fd) in names.iter().zip(descriptors) {
             store.keep(name, fd.as_fd());

@@ -12,6 +12,7 @@ use crate::helper::{Role, WorkerStart};
 use crate::master::event::{Event, GenerationId, WorkerId};
 use crate::runtime::http;
 use crate::sys::fd::{close_all_but, null, output, pipe, socket_pair};
+use crate::sys::guarded::Guarded;
 use crate::sys::process::{self, Side, exit_now};
 use crate::sys::{Error, clock, signal};
 use crate::worker::{self, GenerationContext, Runtime, WorkerContext};
@@ -70,7 +71,7 @@ impl Executor {
             generation: id,
             slot,
             pid: None,
-            stop_pipe: Some(stop_pipe),
+            stop_pipe: Some(Guarded::new(stop_pipe)),
             output: Vec::new(),
             first_output: Vec::new(),
             begun: clock::now(),
@@ -81,8 +82,8 @@ impl Executor {
             start_time: std::cell::Cell::default(),
             unfinished: false,
             traceable: None,
-            questions,
-            channel: ours,
+            questions: questions.map(Guarded::new),
+            channel: ours.map(Guarded::new),
         };
         let catch = generation.settings.pool.catch_workers_output;
         let application = generation.settings.pool.application.clone();
@@ -309,7 +310,7 @@ impl Pools {
         let queue = pool.queue.as_ref().ok_or_else(nothing)?;
         match &pool.listener {
             Some(listener) => {
-                let http = pool.http.as_ref().map(|http| &http.socket);
+                let http = pool.http.as_ref().map(|http| &*http.socket);
                 generation.context(&listener.socket, http, queue)
             }
             // Its workers are given their connections.

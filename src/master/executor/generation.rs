@@ -1,5 +1,6 @@
 //! One generation, as the executor knows it: scoreboard, pipes, preloader.
 
+use super::app_log::{AppLog, owner};
 use super::make::Make;
 use super::output::Lines;
 use super::reports::Reports;
@@ -14,7 +15,9 @@ use crate::runtime::http::Share;
 use crate::scoreboard::layout::header as field;
 use crate::scoreboard::{Board, header};
 use crate::sys::fd::{one_way, set_nonblocking, set_send_buffer, socket_pair};
-use crate::sys::{Error, clock, socket};
+use crate::sys::guarded::Guarded;
+use crate::sys::process::{Appender, appended_by_others};
+use crate::sys::{Error, clock, identity};
 use crate::tick::Tick;
 use crate::worker::{GenerationContext, Settings, needs_entrance};
 use nix::sys::socket::SockType;
@@ -36,12 +39,12 @@ pub(super) struct Generation {
     pub(super) slots: HashMap<u32, WorkerId>,
     /// What it was made from.
     pub(super) make: Make,
-    /// Its access log, open.
+    /// Its access log, open, as its workers have it.
     access: Option<OwnedFd>,
     /// Where slow requests are written down.
-    pub(super) slow_log: Option<File>,
+    pub(super) slow_log: Option<Appender>,
     /// Where what its processes write goes, in place of the daemon's log.
-    pub(super) app_log: Option<File>,
+    pub(super) app_log: Option<AppLog>,
     /// Workers that ended by themselves and were not replaced yet.
     pub(super) unreplaced: u32,
     /// What its `env_file` had at the last start.
@@ -70,7 +73,7 @@ pub(super) struct Resources {
 /// What connects a generation's processes with the master. All of its processes have the same.
 #[derive(Debug)]
 pub(super) struct Pipes {
-    pub(super) accept_notify: (OwnedFd, OwnedFd),
+    pub(super) accept_notify: (Guarded, OwnedFd),
     pub(super) messages: Lines,
     pub(super) messages_in: OwnedFd,
     /// What its workers tell of starts that failed, where they start something.
@@ -83,7 +86,7 @@ pub(super) struct Pipes {
 const ACCEPT_NOTIFY_BYTES: usize = 4 << 20;
 
 /// What workers write to and never wait for.
-fn accept_notify() -> Result<(OwnedFd, OwnedFd), Error> {
+fn accept_notify() -> Result<(Guarded, OwnedFd), Error> {
     let (reader, writer) = one_way()?;
     set_nonblocking(writer.as_fd(), true)?;
     // A word is counted with hundreds of bytes.
@@ -95,10 +98,9 @@ impl Pipes {
     fn open(application: &Application, access: Option<&OwnedFd>) -> Result<Pipes, Error> {
         // A socket pair keeps messages of several workers apart and never blocks them.
         let (messages, messages_in) = socket_pair(SockType::Stream)?;
-        socket::refuse_descriptors(messages.as_fd());
         Ok(Pipes {
             accept_notify: accept_notify()?,
-            messages: Lines::new(messages),
+            messages: Lines::new(Guarded::new(messages)),
             messages_in,
             reports: Reports::new(application)?,
             access: access.map(Handout::new).transpose()?,
@@ -110,7 +112,7 @@ impl Pipes {
         let reports = self.reports.as_ref();
         let reports = reports.map(|reports| (reports.ends().0, Source::Reports(id)));
         [
-            (&self.accept_notify.0, Source::ChildAccept(id)),
+            (&*self.accept_notify.0, Source::ChildAccept(id)),
             (self.messages.pipe(), Source::Messages(id)),
         ]
         .into_iter()
@@ -134,6 +136,17 @@ impl Resources {
     }
 }
 
+impl Generation {
+    /// Writes slow requests down there from now on.
+    pub(super) fn take_slow_log(&mut self, file: Option<File>) {
+        match (&mut self.slow_log, file) {
+            (_, None) => {}
+            (Some(log), Some(file)) => log.turn_to(file),
+            (log, Some(file)) => *log = Some(Appender::new(file, owner(&self.settings).0)),
+        }
+    }
+}
+
 impl Keyed for Generation {
     type Key = PoolId;
 
@@ -145,7 +158,7 @@ impl Keyed for Generation {
 impl Generation {
     /// A generation without resources.
     pub(super) fn new(pool: PoolId, settings: Settings, access: Option<OwnedFd>) -> Generation {
-        Generation {
+        let mut generation = Generation {
             pool,
             settings,
             began: Some(clock::now()),
@@ -153,13 +166,21 @@ impl Generation {
             notify: WakeOnAccept::default(),
             slots: HashMap::new(),
             make: Make::default(),
-            access,
+            access: None,
             slow_log: None,
             app_log: None,
             unreplaced: 0,
             secrets: BTreeMap::new(),
             share: None,
-        }
+        };
+        generation.access = access.and_then(|file| {
+            let name = &generation.settings.pool.name;
+            let theirs = generation.for_workers(file);
+            theirs
+                .map_err(|error| log::error!("[pool {name}] there is no access log: {error}"))
+                .ok()
+        });
+        generation
     }
 
     /// The table of a program of so many processes.
@@ -237,15 +258,26 @@ impl Generation {
         let Some(settings) = &self.settings.pool.access else {
             return Ok(());
         };
+        let failed = |error: Error| LogError::new(&settings.path, error.errno.into());
+        let file = self.for_workers(file).map_err(failed)?;
         if let Some(resources) = &self.resources {
             if let Some(handout) = resources.pipes.as_ref().and_then(|pipes| pipes.access.as_ref()) {
-                let failed = |error: Error| LogError::new(&settings.path, error.errno.into());
-                handout.replace(&file).map_err(failed)?;
+                let uid = self.settings.identity.as_ref().map(|it| it.uid);
+                let whose = format!("user {}", uid.unwrap_or_else(identity::own_user));
+                handout.replace(&file, &whose).map_err(failed)?;
                 header::add_logs_opened(resources.board.header());
             }
         }
         self.access = Some(file);
         Ok(())
+    }
+
+    /// What workers get of an access log. What they share with workers of other users they have nothing of but a way to append.
+    fn for_workers(&self, file: OwnedFd) -> Result<OwnedFd, Error> {
+        match self.is_ordered() && identity::is_root() {
+            true => appended_by_others(&file, owner(&self.settings).0),
+            false => Ok(file),
+        }
     }
 
     /// Publishes when workers have to tell.
@@ -265,7 +297,7 @@ impl Generation {
         &self,
         listener: &OwnedFd,
         http: Option<&OwnedFd>,
-        queue: &(OwnedFd, OwnedFd),
+        queue: &(Guarded, Guarded),
     ) -> Result<GenerationContext, Error> {
         let pipes = self.connected()?;
         let Some(resources) = &self.resources else {

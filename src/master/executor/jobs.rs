@@ -24,9 +24,11 @@ use crate::scoreboard::slot_reader::{self, SlotEntry};
 use crate::spawn::error as spawn_error;
 use crate::spawn::self_spawn::error_id;
 use crate::sys::entry::HeldEntry;
-use crate::sys::fd::{receive_with, send_with, socket_pair};
+use crate::sys::fd::{send_with, socket_pair};
+use crate::sys::guarded::Guarded;
 use crate::sys::identity::{self, Identity};
 use crate::sys::process::{self, Ended};
+use crate::sys::socket::Progress;
 use crate::sys::{Error, clock, socket};
 use crate::tick::Tick;
 use nix::errno::Errno;
@@ -57,7 +59,7 @@ pub(super) struct JobsState {
 #[derive(Debug)]
 struct JobsProcess {
     pid: i32,
-    channel: OwnedFd,
+    channel: Guarded,
     messages: Lines,
 }
 
@@ -113,7 +115,7 @@ impl Executor {
         state.settings = *wanted;
         let tcp = &self.helpers.jobs_tcp;
         let told = (state.settings.clone(), tcp.secret().cloned());
-        let sockets = std::iter::once(&state.listener.socket).chain(tcp.socket());
+        let sockets = std::iter::once(&*state.listener.socket).chain(tcp.socket());
         let sockets: Vec<i32> = sockets.map(AsRawFd::as_raw_fd).collect();
         state.tell(&ToJobs::Settings(Box::new(told)), &sockets);
     }
@@ -197,7 +199,6 @@ impl Executor {
         };
         let (channel, theirs) = socket_pair(SockType::SeqPacket)?;
         let (messages, messages_in) = socket_pair(SockType::Stream)?;
-        socket::refuse_descriptors(messages.as_fd());
         let copy = |socket: &OwnedFd| {
             let copied = socket.try_clone();
             copied.map_err(|error| Error::from_io("dup", "", &error))
@@ -220,8 +221,8 @@ impl Executor {
         log::debug!("jobs: process {pid} started");
         state.process = Some(JobsProcess {
             pid,
-            channel,
-            messages: Lines::new(messages),
+            channel: Guarded::new(channel),
+            messages: Lines::new(Guarded::new(messages)),
         });
         Ok(())
     }
@@ -286,8 +287,8 @@ impl Executor {
                 .as_ref()
                 .and_then(|state| state.process.as_ref());
             let Some(process) = process else { return false };
-            let bytes = match receive_with(process.channel.as_fd(), &mut buffer, false) {
-                Ok(received) if received.bytes > 0 => &buffer[..received.bytes],
+            let bytes = match process.channel.receive(&mut buffer) {
+                Ok(Progress::Done(count)) if count > 0 => &buffer[..count],
                 // The end is reaped.
                 Ok(_) | Err(_) => return false,
             };

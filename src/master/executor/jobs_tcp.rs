@@ -36,7 +36,7 @@ struct Prepared {
 impl JobsTcp {
     /// The socket.
     pub(super) fn socket(&self) -> Option<&OwnedFd> {
-        self.present.as_ref().map(|tcp| &tcp.listener.socket)
+        self.present.as_ref().map(|tcp| &*tcp.listener.socket)
     }
 
     /// What a client has to know.

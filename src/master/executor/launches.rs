@@ -21,6 +21,7 @@ use crate::spawn::event::Token;
 use crate::spawn::plan::{Account, Internal, Kind, Plan};
 use crate::spawn::report::Report;
 use crate::sys::fd::{null, socket_pair};
+use crate::sys::guarded::Guarded;
 use crate::sys::identity::Identity;
 use crate::sys::{Error, clock};
 use crate::tick::Tick;
@@ -184,6 +185,11 @@ impl Executor {
         let Some(pid) = self.helpers.spawner.pid(token) else {
             return Ok(None);
         };
+        // A zygote, where no script of a pool runs, sends what its memory is.
+        let channel = match launching.made_from {
+            Some(_) => Guarded::with_descriptors(channel),
+            None => Guarded::new(channel),
+        };
         let mut preloader = Preloader::new(pid, channel, Some(token));
         preloader.executable = executable;
         preloader.made_from = launching.made_from;
@@ -270,6 +276,7 @@ impl Executor {
             .process
             .output
             .map(|output| Lines::resume(output, started.splitter).in_entries(!self.context.speaks_as_fpm));
+        let name = self.helpers.preloader_name(&self.pools, pid);
         let Some(preloader) = self.helpers.preloaders.get_mut(&pid) else {
             return;
         };
@@ -284,7 +291,7 @@ impl Executor {
                 .sources
                 .watch(output.pipe(), Source::PreloaderOutput(pid));
             if let Err(error) = watched {
-                log::error!("{error}");
+                log::error!("[pool {name}] {error}");
             }
             preloader.output = Some(output);
         }

@@ -4,10 +4,12 @@ mod adoption;
 mod app_log;
 mod applications;
 mod apply_error;
+mod compare;
 mod context;
 mod control;
 mod deaths;
 mod document;
+mod end_request;
 mod entries;
 mod env_file;
 mod events;
@@ -20,6 +22,7 @@ mod helpers;
 mod jobs;
 mod jobs_tcp;
 mod launches;
+mod logs;
 mod make;
 mod needs;
 mod orphans;
@@ -133,6 +136,7 @@ impl Executor {
                 descriptor_limit,
                 speaks_as_fpm: false,
                 sources: Sources::new(registry),
+                again: Vec::new(),
                 told_of_room: None,
                 is_followed: false,
                 group_parent: std::cell::OnceCell::new(),
@@ -163,6 +167,7 @@ impl Executor {
             self.control.control_deadline(),
             self.handover.upgrade_deadline(),
             self.context.sources.entries_deadline(),
+            self.context.log.gathered_deadline(),
             self.watch_deadline(),
             self.restart_deadline(),
         ];
@@ -179,6 +184,7 @@ impl Executor {
         self.poll_programs(now);
         self.poll_jobs(now);
         self.poll_entries(now);
+        self.context.log.end_gathered(now);
     }
 
     /// Performs one action.

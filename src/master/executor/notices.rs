@@ -85,6 +85,13 @@ impl Executor {
                     age.as_secs_f64()
                 );
             }
+            Notice::RequestEnded(worker, force) => {
+                let (pool, pid) = self.pools.name_worker(*worker);
+                log::warn!(
+                    "[pool {pool}] child {pid}{} is ended by forkyard terminate, {force}",
+                    self.pools.request_of(*worker)
+                );
+            }
             Notice::RetireTimedOut(worker, force) => {
                 let (pool, pid) = self.pools.name_worker(*worker);
                 log::warn!(

@@ -1,10 +1,10 @@
 //! What workers, preloaders and their children write: read in pieces, logged in lines. All of it is untrusted.
 
 use super::entries::UnfinishedEntry;
+use crate::sys::clock;
+use crate::sys::guarded::Guarded;
 use crate::sys::socket::Progress;
-use crate::sys::{Error, clock};
 use crate::tick::Tick;
-use nix::errno::Errno;
 use std::os::fd::OwnedFd;
 
 /// Bytes of a line before it is wrapped; more than a message of a worker may have.
@@ -15,7 +15,7 @@ const LOOK_BYTES: usize = 16 * 1024;
 /// A pipe that is read line by line.
 #[derive(Debug)]
 pub(super) struct Lines {
-    pipe: OwnedFd,
+    pipe: Guarded,
     splitter: Splitter,
     /// Lines that belong together are given as one.
     entry: Option<UnfinishedEntry>,
@@ -49,12 +49,12 @@ pub(super) enum PipeRead {
 
 impl Lines {
     /// Reads from the read end of a non-blocking pipe or socket.
-    pub(super) fn new(pipe: OwnedFd) -> Lines {
+    pub(super) fn new(pipe: Guarded) -> Lines {
         Lines::resume(pipe, Splitter::default())
     }
 
     /// Goes on reading what another master has read up to here.
-    pub(super) fn resume(pipe: OwnedFd, splitter: Splitter) -> Lines {
+    pub(super) fn resume(pipe: Guarded, splitter: Splitter) -> Lines {
         Lines {
             pipe,
             splitter,
@@ -118,7 +118,7 @@ impl Lines {
         let mut buffer = [0; 4096];
         let now = clock::now();
         for _ in 0..LOOK_BYTES / buffer.len() {
-            match read(&self.pipe, &mut buffer) {
+            match self.pipe.receive(&mut buffer) {
                 Ok(Progress::Done(0)) | Err(_) => {
                     self.end_line(line);
                     return PipeRead::Ended;
@@ -219,17 +219,6 @@ fn whole_characters(text: &[u8]) -> usize {
     }
 }
 
-fn read(pipe: &OwnedFd, buffer: &mut [u8]) -> Result<Progress, Error> {
-    loop {
-        match nix::unistd::read(pipe, buffer) {
-            Ok(count) => return Ok(Progress::Done(count)),
-            Err(Errno::EAGAIN) => return Ok(Progress::WouldBlock),
-            Err(Errno::EINTR) => {}
-            Err(errno) => return Err(Error::new("read", "pipe", errno)),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -237,7 +226,7 @@ mod tests {
     #[test]
     fn lines_are_put_together_and_wrapped() {
         let (reader, writer) = crate::sys::fd::pipe(true).unwrap();
-        let mut lines = Lines::new(reader);
+        let mut lines = Lines::new(Guarded::new(reader));
         let mut seen: Vec<Vec<u8>> = Vec::new();
         nix::unistd::write(&writer, b"one\n\ntw").unwrap();
         assert_eq!(lines.read(|l| seen.push(l.to_vec())), PipeRead::Drained);
@@ -254,7 +243,7 @@ mod tests {
     #[test]
     fn lines_that_belong_together_are_given_as_one() {
         let (reader, writer) = crate::sys::fd::pipe(true).unwrap();
-        let mut lines = Lines::new(reader).in_entries(true);
+        let mut lines = Lines::new(Guarded::new(reader)).in_entries(true);
         let mut seen: Vec<String> = Vec::new();
         let mut see = |text: &[u8]| seen.push(String::from_utf8(text.to_vec()).unwrap());
         for text in ["one\ntwo\n  thr", "ee\n\n  four\nfi"] {
@@ -272,7 +261,7 @@ mod tests {
     #[test]
     fn a_line_of_just_the_length_is_not_wrapped() {
         let (reader, writer) = crate::sys::fd::pipe(true).unwrap();
-        let mut lines = Lines::new(reader);
+        let mut lines = Lines::new(Guarded::new(reader));
         let mut seen: Vec<Vec<u8>> = Vec::new();
         nix::unistd::write(&writer, b"12345678\n123456789\n").unwrap();
         lines.read_within(8, |l| seen.push(l.to_vec()));
@@ -312,7 +301,7 @@ mod tests {
     #[test]
     fn no_character_is_cut() {
         let (reader, writer) = crate::sys::fd::pipe(true).unwrap();
-        let mut lines = Lines::new(reader);
+        let mut lines = Lines::new(Guarded::new(reader));
         let mut seen: Vec<String> = Vec::new();
         nix::unistd::write(&writer, "1234567é89\n".as_bytes()).unwrap();
         lines.read_within(8, |l| seen.push(String::from_utf8(l.to_vec()).unwrap()));

@@ -2,6 +2,7 @@
 
 use super::apply_error::ApplyError;
 use super::counters::AllCounters;
+use super::end_request::keeps_time;
 use super::generation::{Generation, Resources};
 use super::prepare::Identities;
 use super::sources::Source;
@@ -23,6 +24,7 @@ use crate::scoreboard::header;
 use crate::scoreboard::layout::header as word;
 use crate::sys::diag::{self, ListenQueue};
 use crate::sys::fd::{send_with, socket_pair};
+use crate::sys::guarded::Guarded;
 use crate::sys::identity::{self, Identity};
 use crate::sys::{Error, socket, title};
 use crate::tick::Tick;
@@ -53,7 +55,7 @@ pub(super) struct RunningPool {
     /// Where its workers speak HTTP besides.
     pub(super) http: Option<Listener>,
     /// The hand-off queue of kept connections: out, in. Made with the pool's first process.
-    pub(super) queue: Option<(OwnedFd, OwnedFd)>,
+    pub(super) queue: Option<(Guarded, Guarded)>,
     pub(super) watched: bool,
     /// The generation that the core was told of last.
     pub(super) latest: Option<GenerationId>,
@@ -77,7 +79,7 @@ impl RunningPool {
     /// How many connections wait in the pool's sources; `None`: can't be told. To count them means to ask the kernel's list of all
     /// sockets, so it is asked only where one waits. `whether`: it is enough to know that some do, and 1 stands for any number.
     pub(super) fn queued(&self, whether: bool) -> Option<u32> {
-        let waits = |fd: &OwnedFd| socket::wait(fd.as_fd(), socket::Readiness::Readable, Duration::ZERO);
+        let waits = |fd: &Guarded| socket::wait(fd.as_fd(), socket::Readiness::Readable, Duration::ZERO);
         let sockets = self.listener.iter().chain(&self.http).map(|it| &it.socket);
         let all = sockets.chain(self.queue.as_ref().map(|(out, _)| out));
         match all.map(waits).all(|waits| waits.is_ok_and(|waits| !waits)) {
@@ -141,7 +143,9 @@ impl Executor {
         if pool.queue.is_some() {
             return Ok(());
         }
-        let queue = socket_pair(SockType::SeqPacket)?;
+        // Workers send each other connections over it.
+        let (out, into) = socket_pair(SockType::SeqPacket)?;
+        let queue = (Guarded::with_descriptors(out), Guarded::with_descriptors(into));
         if pool.watched {
             self.context.sources.watch(&queue.0, Source::Work(id))?;
         }
@@ -157,6 +161,9 @@ impl Executor {
         let Some(mut generation) = self.pools.generations.remove(&id) else {
             return;
         };
+        if let Some(log) = &mut generation.app_log {
+            log.rest(&mut self.context.sources);
+        }
         self.helpers.programs.remove(&id);
         self.helpers.zygotes_to_check = true;
         if generation.share.is_some() {
@@ -260,9 +267,7 @@ impl Pools {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
         };
-        if slow_log.is_some() {
-            generation.slow_log = slow_log;
-        }
+        generation.take_slow_log(slow_log);
         generation.try_open_app_log();
         if let Some(Err(error)) = access.map(|file| generation.take_access_log(file)) {
             log::error!("[pool {}] {error}", generation.settings.pool.name);
@@ -280,7 +285,7 @@ impl Pools {
         self.last_generation += 1;
         let id = GenerationId(self.last_generation);
         let mut generation = Generation::new(pool, settings, access);
-        generation.slow_log = slow_log;
+        generation.take_slow_log(slow_log);
         generation.try_open_app_log();
         if let Some(had) = self.by_id.get_mut(&pool).and_then(|pool| pool.had.take()) {
             generation.make.remember(had);
@@ -573,12 +578,17 @@ pub(super) fn policy(pool: &Pool) -> Policy {
         }),
         Application::Cgi(_) | Application::FastCgi(_) | Application::Http(_) | Application::Rust => None,
     };
-    // A worker with several requests answers one whose time is up, and goes on with the others. One that does not is held up.
-    let (by_itself, concurrency) = match &pool.application {
-        Application::Wrapped(wrapped) if wrapped.is_concurrent() => (LOOP_TIMEOUT, wrapped.concurrency),
+    // One that does not answer a request whose time is up is held up.
+    let by_itself = if keeps_time(pool) {
+        LOOP_TIMEOUT
+    } else {
+        Duration::ZERO
+    };
+    let concurrency = match &pool.application {
+        Application::Wrapped(wrapped) if wrapped.is_concurrent() => wrapped.concurrency,
         // As many requests as there can be connections.
-        Application::Program(_) | Application::Http(_) => (LOOP_TIMEOUT, u32::MAX),
-        _ => (Duration::ZERO, 1),
+        Application::Program(_) | Application::Http(_) => u32::MAX,
+        _ => 1,
     };
     Policy {
         pm: pool.pm,

@@ -6,9 +6,13 @@ use super::shared::{Facts, MadeFrom, Members};
 use super::slow::Traceable;
 use crate::runtime::php::protocol::{self, Answer};
 use crate::spawn::event::Token;
+use crate::sys::Error;
 use crate::sys::fd::{null, receive_with, send_with};
+use crate::sys::guarded::Guarded;
 use crate::sys::shared_mappings::Template;
+use crate::sys::socket::Progress;
 use crate::worker::Settings;
+use nix::errno::Errno;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
@@ -27,7 +31,7 @@ pub(super) struct Preloader {
     pub(super) pid: i32,
     /// Under which the spawning kit starts it; `None`: it is up.
     pub(super) start: Option<Token>,
-    pub(super) channel: OwnedFd,
+    pub(super) channel: Guarded,
     /// Its standard output and error, once it is up.
     pub(super) output: Option<Lines>,
     /// The generations whose workers it makes.
@@ -36,6 +40,8 @@ pub(super) struct Preloader {
     pub(super) made_from: Option<MadeFrom>,
     /// What it said when it was ready.
     pub(super) facts: Option<Facts>,
+    /// It does not keep to the protocol, and is killed.
+    pub(super) is_given_up: bool,
     /// The preloader was told to end.
     pub(super) is_ending: bool,
     /// A zygote's memory, as each pool has to have it of its own.
@@ -63,7 +69,7 @@ pub(super) enum Heard {
 
 impl Preloader {
     /// One whose start has this token; none: it was not started by the kit.
-    pub(super) fn new(pid: i32, channel: OwnedFd, start: Option<Token>) -> Preloader {
+    pub(super) fn new(pid: i32, channel: Guarded, start: Option<Token>) -> Preloader {
         Preloader {
             pid,
             start,
@@ -72,6 +78,7 @@ impl Preloader {
             members: Members::default(),
             made_from: None,
             facts: None,
+            is_given_up: false,
             is_ending: false,
             template: None,
             unsent: VecDeque::new(),
@@ -145,30 +152,25 @@ impl Preloader {
     /// Reads the answers that the preloader has sent.
     pub(super) fn hear(&mut self) -> Heard {
         let mut answers = Vec::new();
+        if self.is_given_up {
+            return Heard::Closed;
+        }
         let mut buffer = [0; 4096];
         for _ in 0..LOOKS {
-            // Descriptors that a hostile preloader sends are closed with `received`.
-            let mut received = match receive_with(self.channel.as_fd(), &mut buffer, false) {
-                Ok(received) if received.bytes > 0 => received,
-                Err(error) if error.errno == nix::errno::Errno::EAGAIN => break,
+            let received = match self.is_about_to_send_template() {
+                true => self.receive_template(&mut buffer),
+                false => self.channel.receive(&mut buffer),
+            };
+            let count = match received {
+                Ok(Progress::Done(count)) if count > 0 => count,
+                Ok(Progress::WouldBlock) => break,
+                Err(error) if error.errno == Errno::EBADMSG => {
+                    return Heard::Nonsense("descriptors that nobody wants".to_owned());
+                }
                 Ok(_) | Err(_) if answers.is_empty() => return Heard::Closed,
                 Ok(_) | Err(_) => break,
             };
-            if self.is_zygote() && self.facts.is_none() && self.template.is_none() {
-                let template = received
-                    .descriptors
-                    .pop()
-                    .map(|file| Template::read(file, "template"));
-                self.template = match template.transpose() {
-                    Ok(template) => template,
-                    // Without it no worker begins, and each says why.
-                    Err(error) => {
-                        log::error!("{error}");
-                        None
-                    }
-                };
-            }
-            for &byte in &buffer[..received.bytes] {
+            for &byte in &buffer[..count] {
                 if byte != b'\n' {
                     self.partial.push(byte);
                     if self.partial.len() > ANSWER_BYTES {
@@ -187,5 +189,28 @@ impl Preloader {
             }
         }
         Heard::Answers(answers)
+    }
+
+    /// No script of a pool has run in a zygote, nor does one later.
+    fn is_about_to_send_template(&self) -> bool {
+        self.is_zygote() && self.facts.is_none() && self.template.is_none()
+    }
+
+    fn receive_template(&mut self, buffer: &mut [u8]) -> Result<Progress, Error> {
+        let mut received = match receive_with(self.channel.as_fd(), buffer, false) {
+            Err(error) if error.errno == Errno::EAGAIN => return Ok(Progress::WouldBlock),
+            received => received?,
+        };
+        let template = received.descriptors.pop();
+        let template = template.map(|file| Template::read(file, "template"));
+        self.template = match template.transpose() {
+            Ok(template) => template,
+            // Without it no worker begins, and each says why.
+            Err(error) => {
+                log::error!("{error}");
+                None
+            }
+        };
+        Ok(Progress::Done(received.bytes))
     }
 }

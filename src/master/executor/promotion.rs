@@ -12,6 +12,7 @@ use crate::master::action::Force;
 use crate::master::event::{Event, Exit, GenerationId, WorkerId};
 use crate::runtime::php::protocol::Answer;
 use crate::sys::fd::{null, output, send_with, set_nonblocking, socket_pair};
+use crate::sys::guarded::Guarded;
 use crate::sys::{Error, process};
 use crate::worker::{PROMOTE, Settings};
 use mio::Interest;
@@ -238,7 +239,7 @@ impl Helpers {
         let descriptors = [theirs.as_raw_fd(), output_in.as_raw_fd(), null.as_raw_fd()];
         send_with(stop_pipe.as_fd(), PROMOTE, &descriptors)?;
         context.sources.watch(&channel, Source::Second(id))?;
-        let mut second = Preloader::new(0, channel, None);
+        let mut second = Preloader::new(0, Guarded::new(channel), None);
         second.output = Some(Lines::new(output).in_entries(!context.speaks_as_fpm));
         self.seconds.insert(id, second);
         Ok(())

@@ -10,7 +10,8 @@ use crate::master::failed_starts::Kept;
 use crate::runtime::fastcgi;
 use crate::spawn::start_failure::{MOST_BYTES, StartFailure};
 use crate::sys::fd::{set_send_buffer, socket_pair};
-use crate::sys::socket::{Progress, receive, refuse_descriptors};
+use crate::sys::guarded::Guarded;
+use crate::sys::socket::Progress;
 use crate::sys::{Error, clock};
 use crate::tick::Tick;
 use crate::worker::Settings;
@@ -32,7 +33,7 @@ const BUFFER_BYTES: usize = MOST_BYTES;
 /// A generation's socket for reports.
 #[derive(Debug)]
 pub(super) struct Reports {
-    out: OwnedFd,
+    out: Guarded,
     into: OwnedFd,
     /// Since when, and how many were read.
     window: (Tick, u32),
@@ -46,13 +47,12 @@ impl Reports {
         };
         // Non-blocking at both ends: neither waits for the other.
         let (out, into) = socket_pair(SockType::SeqPacket)?;
-        refuse_descriptors(out.as_fd());
         set_send_buffer(into.as_fd(), BUFFER_BYTES)?;
-        Ok(Some(Reports::adopt(out, into)))
+        Ok(Some(Reports::adopt(Guarded::new(out), into)))
     }
 
     /// One that another master has made.
-    pub(super) fn adopt(out: OwnedFd, into: OwnedFd) -> Reports {
+    pub(super) fn adopt(out: Guarded, into: OwnedFd) -> Reports {
         Reports {
             out,
             into,
@@ -73,7 +73,7 @@ impl Reports {
         let is_too_many = self.window.1 >= MOST_IN_WINDOW;
         // What does not fit is thrown away by the kernel, with any descriptors.
         let mut buffer = vec![0; if is_too_many { 1 } else { MOST_BYTES }];
-        let count = match receive(self.out.as_fd(), &mut buffer) {
+        let count = match self.out.receive(&mut buffer) {
             Ok(Progress::Done(count)) => count,
             Ok(Progress::WouldBlock) | Err(_) => return None,
         };

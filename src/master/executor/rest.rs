@@ -25,6 +25,9 @@ impl Executor {
             if let Some(pipes) = pipes {
                 self.disconnect(id, &generation, pipes);
             }
+            if let Some(log) = &mut generation.app_log {
+                self.context.again.extend(log.rest(&mut self.context.sources));
+            }
             let pool = generation.pool;
             self.pools.generations.insert(id, generation);
             self.pools

@@ -12,7 +12,7 @@ use crate::sys::{Error, clock, identity, memfile, pidfd};
 use nix::sys::socket::SockType;
 use std::ffi::CString;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -99,9 +99,13 @@ impl Executor {
         let look = means(application, worker, pid, number).filter(|_| is_time);
         let Some(look) = look.transpose()? else {
             // Nothing is known about the runtime's calls, or there is no time for them.
-            return (&*log)
-                .write_all(heading.as_bytes())
-                .map_err(|e| Error::from_io("write", "slowlog", &e));
+            return match log.append(heading.as_bytes()) {
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                    Err(Error::from_io("write", "slowlog", &error))
+                }
+                // Whoever holds the log has less in it.
+                _ => Ok(()),
+            };
         };
         let job = Job {
             heading,
@@ -115,7 +119,7 @@ impl Executor {
                 memfile::sealed("forkyard-trace", &bytes_of(&job))?,
                 STANDARD_INPUT,
             ),
-            (copy(log)?, slowlog::LOG),
+            (copy(log.file())?, slowlog::LOG),
             (copy(&generation.connected()?.messages_in)?, slowlog::MESSAGES),
         ];
         descriptors.extend(look.descriptors);
@@ -154,11 +158,12 @@ impl Pools {
     /// Opens the logs of slow requests anew, after they were moved away. One that can't be goes on in the old file.
     pub(in crate::master) fn reopen_slow_logs(&mut self) {
         for generation in self.generations.values_mut() {
-            let pool = &generation.settings.pool;
-            match open(pool) {
-                Ok(None) => {}
-                Ok(log) => generation.slow_log = log,
-                Err(error) => log::error!("[pool {}] unable to open slowlog: {error}", pool.name),
+            match open(&generation.settings.pool) {
+                Ok(log) => generation.take_slow_log(log),
+                Err(error) => {
+                    let name = &generation.settings.pool.name;
+                    log::error!("[pool {name}] unable to open slowlog: {error}");
+                }
             }
         }
     }

@@ -6,9 +6,10 @@ use super::{Executor, Pools, Reload};
 use crate::config::Pool;
 use crate::listen::{ListenError, Listener, ListenerState, bind};
 use crate::master::event::PoolId;
-use crate::sys::fd::{MAX_PASSED, send_with};
+use crate::sys::fd::{MAX_PASSED, send_with, set_nonblocking};
+use crate::sys::process::{self, Finding};
 use crate::sys::socket;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 /// The first byte of a message in the hand-off queue: nothing was said on its connections yet.
 const SILENT: [u8; 1] = [0];
@@ -118,16 +119,12 @@ impl Executor {
             if let Err(error) = self.open_queue(to) {
                 log::error!("[pool {name}] connections that wait at the old socket are lost: {error}");
             }
-            while passed < MOST_PASSED_ON {
-                match self.pools.pass_some_on(from, to) {
-                    Ok(0) => break,
-                    Ok(count) => passed += count,
-                    Err(error) => {
-                        log::error!(
-                            "[pool {name}] connections that waited at the old socket are lost: {error}"
-                        );
-                        break;
-                    }
+            match self.pools.pass_on(from, to) {
+                Ok(count) => passed = count,
+                Err(problem) => {
+                    log::error!(
+                        "[pool {name}] connections that waited at the old socket are lost: {problem}"
+                    );
                 }
             }
         }
@@ -187,25 +184,53 @@ impl Pools {
         }
     }
 
-    fn pass_some_on(&self, from: PoolId, to: PoolId) -> Result<usize, crate::sys::Error> {
+    /// Has a process of its own accept what waits at the old socket: workers have that as well, and can make accept(2) wait, and
+    /// clients can make a close wait. Says how many connections went over.
+    fn pass_on(&self, from: PoolId, to: PoolId) -> Result<usize, String> {
         let old = self.by_id.get(&from).and_then(|pool| pool.listener.as_ref());
         let queue = self.by_id.get(&to).and_then(|pool| pool.queue.as_ref());
         let (Some(old), Some((_, queue_in))) = (old, queue) else {
             return Ok(0);
         };
-        let mut connections: Vec<OwnedFd> = Vec::new();
-        while connections.len() < MAX_PASSED {
-            match socket::accept(old.socket.as_fd())? {
-                Some(connection) => connections.push(connection),
-                None => break,
+        let kept = [old.socket.as_fd(), queue_in.as_fd()];
+        let passed = process::within_a_moment_with(self.pool_name(from), &kept, || {
+            let mut passed = 0;
+            let mut problem = String::new();
+            while passed < MOST_PASSED_ON {
+                match pass_some_on(kept[0], kept[1]) {
+                    Ok(0) => break,
+                    Ok(count) => passed += count,
+                    Err(error) => {
+                        problem = error.to_string();
+                        break;
+                    }
+                }
             }
+            Finding::from([&passed.to_ne_bytes()[..], problem.as_bytes()].concat())
+        });
+        let passed = passed.ok_or("they can't be accepted in time")?.bytes;
+        match passed.split_first_chunk() {
+            Some((count, [])) => Ok(usize::from_ne_bytes(*count)),
+            Some((_, problem)) => Err(String::from_utf8_lossy(problem).into_owned()),
+            None => Ok(0),
         }
-        if !connections.is_empty() {
-            let descriptors: Vec<RawFd> = connections.iter().map(AsRawFd::as_raw_fd).collect();
-            send_with(queue_in.as_fd(), &SILENT, &descriptors)?;
-        }
-        Ok(connections.len())
     }
+}
+
+fn pass_some_on(old: BorrowedFd<'_>, queue_in: BorrowedFd<'_>) -> Result<usize, crate::sys::Error> {
+    set_nonblocking(old, true)?;
+    let mut connections: Vec<OwnedFd> = Vec::new();
+    while connections.len() < MAX_PASSED {
+        match socket::accept(old)? {
+            Some(connection) => connections.push(connection),
+            None => break,
+        }
+    }
+    if !connections.is_empty() {
+        let descriptors: Vec<RawFd> = connections.iter().map(AsRawFd::as_raw_fd).collect();
+        send_with(queue_in, &SILENT, &descriptors)?;
+    }
+    Ok(connections.len())
 }
 
 /// Whether code of the pool has shut down a socket that the daemon can bind again.

@@ -31,6 +31,8 @@ pub(in crate::master) enum Source {
     Second(GenerationId),
     /// What a process of a generation's program writes, by its place.
     ProgramOutput(GenerationId, usize),
+    /// Room in a generation's application log.
+    AppLogRoom(GenerationId),
     /// A worker that is another process's child.
     Foreign(WorkerId),
     /// What the new program says while it tries whether it could take over.

@@ -1,6 +1,7 @@
 //! What there is, for the control socket's `status`.
 
 use super::generation::Generation;
+use super::logs;
 use super::pools::RunningPool;
 use super::programs::RunningProgram;
 use super::totals::Reading;
@@ -12,6 +13,7 @@ use crate::master::event::PoolId;
 use crate::master::failed_starts::Found;
 use crate::scoreboard::{RequestStage, slot_reader};
 use crate::sys::clock::{self, ProcessClock};
+use crate::sys::invocation::{self, Invocation};
 use crate::sys::process;
 use crate::worker::{BackendStage, BackendStatus};
 use std::collections::HashMap;
@@ -48,6 +50,10 @@ impl Executor {
                     problem: trouble,
                     shares: (own.last())
                         .and_then(|(_, latest)| self.context.shares_in_words(&latest.settings.pool)),
+                    logs: logs::of_all(
+                        (self.reload.pool(&pool.name).into_iter())
+                            .chain(own.iter().map(|(_, generation)| &generation.settings.pool)),
+                    ),
                     queue: queue.map(|queue| queue.current),
                     queue_limit: queue.map(|queue| queue.limit),
                     limits: self.pools.worker_limits(&self.applications, *id, pool),
@@ -91,6 +97,8 @@ impl Executor {
             pools,
             skipped: self.reload.config.skipped.clone(),
             last_reload: self.reload.last.clone(),
+            log: Some(logs::of_daemon(&self.reload.config.global.error_log)),
+            replaced: invocation::get().is_some_and(Invocation::is_replaced),
             jobs: self.jobs_status(),
         }
     }

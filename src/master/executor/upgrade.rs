@@ -6,6 +6,7 @@ use super::{Context, Executor, Handover, Who};
 use crate::handover::document::Stopping;
 use crate::handover::{self, VARIABLES};
 use crate::master::manager::Manager;
+use crate::sys::guarded::Guarded;
 use crate::sys::invocation::{self, Invocation};
 use crate::sys::process::{self, Ended, Program};
 use crate::sys::{Error, clock, fd};
@@ -134,7 +135,7 @@ impl Executor {
         self.context.sources.watch(&output, Source::Rehearsal)?;
         self.handover.rehearsal = Some(Rehearsal {
             pid,
-            output: Lines::new(output),
+            output: Lines::new(Guarded::new(output)),
             words: Vec::new(),
             state: RehearsalState::Running(clock::now() + TIMEOUT),
         });

@@ -5,6 +5,7 @@ use super::{Handover, Pools, slow};
 use crate::master::action::Force;
 use crate::master::event::{GenerationId, StopRequest, WorkerId};
 use crate::scoreboard::header;
+use crate::sys::guarded::Guarded;
 use crate::sys::session::Leader;
 use crate::sys::{clock, pidfd, process, timeout_responder};
 use nix::sys::signal::Signal;
@@ -18,7 +19,7 @@ pub(super) struct WorkerProcess {
     pub(super) slot: u32,
     pub(super) pid: Option<i32>,
     /// A byte, or closing it, tells the worker to finish.
-    pub(super) stop_pipe: Option<OwnedFd>,
+    pub(super) stop_pipe: Option<Guarded>,
     pub(super) output: Vec<(Lines, &'static str)>,
     /// The end of what it wrote until it was up.
     pub(super) first_output: Vec<u8>,
@@ -35,11 +36,11 @@ pub(super) struct WorkerProcess {
     /// A line of its output is not complete.
     pub(super) unfinished: bool,
     /// The router's end of its channel, if a router gives it its connections.
-    pub(super) channel: Option<OwnedFd>,
+    pub(super) channel: Option<Guarded>,
     /// How what it is busy with can be seen; `None`: it can't.
     pub(super) traceable: Option<Rc<slow::Traceable>>,
     /// Over which it is asked that, if it is.
-    pub(super) questions: Option<OwnedFd>,
+    pub(super) questions: Option<Guarded>,
 }
 
 impl Pools {
@@ -74,7 +75,7 @@ impl Pools {
             (None, None) => Ok(()),
         };
         if let Err(error) = sent {
-            log::error!("{error}");
+            log::error!("[pool {}] {error}", self.name_worker(id).0);
         }
     }
 
@@ -92,7 +93,7 @@ impl Pools {
             (None, pid) => pid.map(timeout_responder::send_timeout),
         };
         if let Some(Err(error)) = sent {
-            log::error!("{error}");
+            log::error!("[pool {}] {error}", self.name_worker(id).0);
         }
     }
 }

@@ -1,11 +1,14 @@
-//! What the document says of containers: the daemon as process 1, and its end by the signal that is named there.
+//! What the document says of containers: the daemon as process 1, its end by the signal that is named there, and the manifests for
+//! Kubernetes.
 
 use super::blocks;
 use super::served::settle_toml;
+use crate::support::PHP_VERSION;
 use crate::support::daemon::{Daemon, directory, make_writable};
 use crate::support::nginx::free_port;
 use crate::support::until;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 /// The part of the Dockerfile behind this word.
@@ -70,4 +73,27 @@ fn a_container_s_daemon_is_process_1_and_lets_requests_finish() {
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.ends_with("finished"), "{said}\n{}", daemon.log());
     assert!(daemon.wait().success(), "{}", daemon.log());
+}
+
+/// Without a cluster: `tests/package/pod` runs what the manifests say, in trees of its own.
+#[test]
+fn the_pod_of_the_manifests_shows_no_status_serves_files_and_loses_no_request_at_its_end() {
+    if crate::skip::needs_root() || crate::skip::needs_file("/usr/bin/promtool") {
+        return;
+    }
+    let program = Path::new(env!("CARGO_BIN_EXE_forkyard"));
+    let output = Command::new("unshare")
+        .args(["--mount", "--net", "/usr/bin/python3", "-B"])
+        .args([
+            blocks::root().join("tests/package/pod"),
+            blocks::root().join("packaging/kubernetes"),
+        ])
+        .arg(program.parent().expect("a directory"))
+        .arg(PHP_VERSION)
+        .output()
+        .expect("unshare");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{errors}");
+    assert!(said.contains("of preStop"), "{said}{errors}");
 }

@@ -242,7 +242,7 @@ fn the_equivalents_of_a_services_monitor_work() {
     let schedule = "[jobs.schedule.nightly]\nqueue = \"mail\"\nkind = \"echo\"\ncron = \"30 2 * * *\"\n";
     let jobs = Jobs::start_with(CONTROL, "max_children = 2", "", schedule);
     let lines = jobs.daemon.write("lines", "a\nb\n").display().to_string();
-    let id = jobs.push("line", json!({"tenant": "t", "payload": "x"}));
+    let id = jobs.push("line", json!({"tenant": "t", "payload": "x", "key": "service/1"}));
     jobs.wait(id);
     let begun = command(
         &jobs,
@@ -293,6 +293,7 @@ fn the_equivalents_of_a_services_monitor_work() {
             let words = written.split(' ').skip(1).map(|word| match word {
                 "QUEUE" => "mail",
                 "KIND" => "line",
+                "PATTERN" => "service/*",
                 "FILE" => &lines,
                 "NAME" => "t",
                 "ID" => &id,
@@ -308,7 +309,7 @@ fn the_equivalents_of_a_services_monitor_work() {
             let shows = match written {
                 "forkyard jobs kinds" => vec!["mail", "line", "jobs.php", "nightly", "DONE"],
                 "forkyard jobs connections" => vec!["pid ", "connections", "all"],
-                "forkyard jobs list --tenant NAME" => vec!["line", "done"],
+                "forkyard jobs last --by key" => vec!["line", "service/1"],
                 "forkyard jobs sequences" => vec!["complete"],
                 _ => Vec::new(),
             };

@@ -1,7 +1,7 @@
 //! How requests of a worker that serves many at a time end, and how the worker does.
 
 use super::concurrent::{APPLICATION, ONE, body, marks, params, send, start};
-use crate::support::daemon::{Daemon, directory, make_writable, pool};
+use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
 use crate::support::fcgi::Client;
 use crate::support::{place_library, process, until};
 use nix::sys::signal::Signal;
@@ -188,4 +188,49 @@ fn status_counts_requests_under_way() {
     for client in &mut clients {
         client.answer().expect("answer");
     }
+}
+
+#[test]
+fn of_several_requests_the_longest_is_ended_by_command() {
+    let (daemon, root) = start_with("control = \"DIR/control.sock\"", ONE);
+    let worker = body(&mut send(&daemon, "pid", ""));
+    let mut stuck = send(&daemon, "stuck", "");
+    until("it to begin", || (in_flight(&daemon) == 1).then_some(()));
+    let mut waiting = send(&daemon, "until", "x");
+    until("the other", || (marks(&root, "begun.").len() == 1).then_some(()));
+    let terminate = || {
+        let mut command = forkyard(&["terminate", &worker], &daemon.dir);
+        command.output().expect("forkyard").status.code()
+    };
+    assert_eq!(terminate(), Some(0));
+    let answer = stuck.answer().expect("answer");
+    assert!(
+        answer.text().starts_with("Status: 504 Gateway Timeout"),
+        "{}",
+        answer.text()
+    );
+    daemon.wait_for("is ended by forkyard terminate (");
+    fs::write(root.path().join("go"), "").expect("go");
+    assert_eq!(body(&mut waiting), worker, "the worker goes on");
+    until("nothing to be under way", || {
+        (in_flight(&daemon) == 0).then_some(())
+    });
+    assert_eq!(terminate(), Some(70));
+    assert_eq!(body(&mut send(&daemon, "pid", "")), worker);
+    // It still hears what it is told: a reload replaces it.
+    daemon.signal(Signal::SIGUSR2);
+    until("a new worker", || {
+        (body(&mut send(&daemon, "pid", "")) != worker).then_some(())
+    });
+}
+
+/// How many requests the only worker has.
+fn in_flight(daemon: &Daemon) -> u64 {
+    let output = forkyard(&["status", "--json"], &daemon.dir)
+        .output()
+        .expect("forkyard");
+    let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    status["pools"][0]["generations"][0]["workers"][0]["in_flight"]
+        .as_u64()
+        .unwrap_or(0)
 }

@@ -45,6 +45,11 @@ def hold_pipe(fuse, descriptor):
     LIBRARY.write(descriptor, ctypes.c_void_p(address), PAGE)
 
 
+def hold_file(fuse, path):
+    """Holds the lock of a file that it may write to."""
+    hold_pipe(fuse, os.open(path, os.O_WRONLY | os.O_APPEND))
+
+
 def hold_all_but_standard_streams():
     """Holds every pipe that this process can write to."""
     held = []

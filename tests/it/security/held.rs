@@ -16,10 +16,10 @@ use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
 
 /// How long a command of root's may take while a tenant holds something. A loaded machine is slow, too.
-const SOON: Duration = Duration::from_secs(20);
+pub(super) const SOON: Duration = Duration::from_secs(20);
 
 /// The tenant's user: games.
-const GAMES: u32 = 5;
+pub(super) const GAMES: u32 = 5;
 
 /// A file system that answers until it is stopped.
 struct Fuse {
@@ -111,7 +111,10 @@ impl Held {
                 "www",
                 &format!("user = \"games\"\npm = \"ondemand\"\nmax_children = 1\n{settings}")
                     .replace("ROOT", &path_shown.to_string()),
-                &format!("runtime = \"wsgi\"\nroot = \"{path_shown}\"\n{application}"),
+                &match application.is_empty() {
+                    true => format!("runtime = \"wsgi\"\nroot = \"{path_shown}\"\n"),
+                    false => application.replace("ROOT", &path_shown.to_string()),
+                },
             ),
             pool(
                 path,
@@ -350,5 +353,78 @@ fn files_on_the_way_to_which_nothing_answers_do_not_hold_up_the_master() {
     held.daemon.signal(Signal::SIGUSR1);
     held.daemon.wait_for("can't be opened in time");
     held.is_well();
+    held.ends();
+}
+
+/// A log that its owner may write to, and what is said into it meanwhile: more than any queue has room for.
+#[test]
+fn an_application_that_holds_its_log_is_held_itself_and_nobody_else() {
+    let source = "def application(environ, start):\n    print('before', flush=True)\n    \
+                  open(os.path.dirname(FUSE) + '/pid', 'w').write(str(os.getpid()))\n    \
+                  wait_until_held(apart(hold_file, FUSE, os.path.dirname(FUSE) + '/own/app.log'))\n    \
+                  for number in range(60000):\n        print('line', number, 'x' * 60, flush=True)\n    \
+                  start('200 OK', [])\n    return [b'said']\n";
+    let settings = "app_log = \"ROOT/own/app.log\"\n";
+    if needs_root() || skip_unless(Path::new("/dev/fuse").exists(), "there is no /dev/fuse") {
+        return;
+    }
+    let held = Held::start(settings, "", source);
+    let mut client = held.ask();
+    held.hold();
+    let worker = fs::read_to_string(held.dir.path().join("pid")).expect("a worker");
+    // It waits for the master to read, and the master for nothing.
+    until("the worker to wait", || {
+        let path = format!("/proc/{worker}/wchan");
+        fs::read_to_string(path)
+            .ok()?
+            .contains("sock_alloc")
+            .then_some(())
+    });
+    held.is_well();
+    // The log is opened again, and the lock is free again: nothing is lost.
+    held.daemon.signal(Signal::SIGUSR1);
+    held.daemon.wait_for("application log file re-opened");
+    process::signal(held.fuse.server.id(), Signal::SIGCONT);
+    assert_eq!(client.answer().expect("an answer").body(), "said");
+    let path = held.dir.path().join("own/app.log");
+    let log = until("the last line", || {
+        let log = fs::read(&path).ok()?;
+        let log = String::from_utf8_lossy(&log).into_owned();
+        let last = log.trim_end().lines().next_back()?;
+        (last.starts_with("line 59999 ") && last.ends_with(&"x".repeat(60))).then_some(log)
+    });
+    // What was written under the lock has no newline.
+    let number = |line: &str| {
+        let (_, rest) = line.rsplit_once("line ")?;
+        rest.split(' ').next()?.parse::<u32>().ok()
+    };
+    assert!(log.lines().filter_map(number).eq(0..60_000));
+    held.ends();
+}
+
+/// The same of a log of slow requests that the tenant has made, where the master writes the whole entry.
+#[test]
+fn who_holds_the_log_of_slow_requests_holds_up_no_master() {
+    let source = "import http.server\n\
+                  class Slow(http.server.BaseHTTPRequestHandler):\n    def do_GET(self):\n        \
+                  wait_until_held(apart(hold_file, FUSE, os.path.dirname(FUSE) + '/own/slow.log'))\n        \
+                  open(os.path.dirname(FUSE) + '/held', 'w').close()\n        time.sleep(1000)\n\
+                  http.server.ThreadingHTTPServer(('127.0.0.1', int(os.environ['PORT'])), Slow).serve_forever()\n";
+    let settings = "request_slowlog_timeout = \"4s\"\nslowlog = \"ROOT/own/slow.log\"\n";
+    if needs_root() || skip_unless(Path::new("/dev/fuse").exists(), "there is no /dev/fuse") {
+        return;
+    }
+    let application = "runtime = \"http\"\nroot = \"ROOT\"\nstart_command = \"/usr/bin/python3 wsgi.py\"\n";
+    let held = Held::start(settings, application, source);
+    chown(held.dir.path(), Some(GAMES), Some(GAMES)).expect("chown");
+    chown(held.dir.path().join("own/slow.log"), Some(GAMES), Some(GAMES)).expect("chown");
+    let client = held.ask();
+    held.hold();
+    until("the log to be held", || {
+        held.dir.path().join("held").exists().then_some(())
+    });
+    held.daemon.wait_for("executing too slow");
+    held.is_well();
+    drop(client);
     held.ends();
 }

@@ -5,6 +5,7 @@
 mod apart;
 mod confine;
 mod filled;
+mod floods;
 mod headers;
 mod held;
 mod hostile;
@@ -16,6 +17,7 @@ mod opened;
 mod parameters;
 mod ports;
 mod requests;
+mod sent;
 mod sessions;
 mod smuggling;
 mod sockets;

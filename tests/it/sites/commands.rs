@@ -358,3 +358,46 @@ fn a_restart_is_one_of_all_pools_that_have_the_application() {
         );
     }
 }
+
+const STUCK: &str = r#"
+import asyncio, os
+
+async def application(scope, receive, send):
+    if scope["type"] == "lifespan":
+        while True:
+            await send({"type": (await receive())["type"] + ".complete"})
+    if scope["query_string"] == b"stuck":
+        open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "tmp/begun"), "w").close()
+        await asyncio.sleep(600)
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": str(os.getpid()).encode()})
+"#;
+
+/// In an application pool: of an instance with one request, and of one with several.
+#[test]
+fn owners_end_requests_of_their_own_instances() {
+    if crate::skip::needs_root() {
+        return;
+    }
+    let sites = Sites::start("max = 4");
+    let code = "if ($_GET) { touch(__DIR__ . '/tmp/begun'); sleep(600); } echo getmypid();";
+    let slow = sites.php("slow", 0, code);
+    let many = sites.add("many", 0, &[("asgi.py", STUCK)]);
+    for (path, mark) in [
+        ("/slow/", slow.join("tmp/begun")),
+        ("/many/", many.join("tmp/begun")),
+    ] {
+        let pid = sites.body(path).trim().to_owned();
+        std::thread::scope(|scope| {
+            let answer = scope.spawn(|| sites.get(&format!("{path}?stuck")).0);
+            until("the request to run", || mark.exists().then_some(()));
+            let refused = as_user(&sites, USERS[1].1, &["terminate", &pid]);
+            assert!(text(&refused).contains("permission denied"), "{}", text(&refused));
+            is_ok(&as_user(&sites, USERS[0].1, &["terminate", &pid]));
+            assert_eq!(answer.join().expect("answer"), 504, "{path}");
+        });
+        let next = sites.body(path).trim().to_owned();
+        assert_eq!(next == pid, path == "/many/", "{path}");
+    }
+    sites.end();
+}

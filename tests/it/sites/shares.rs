@@ -51,6 +51,53 @@ fn starts_of_one_user_that_hang_leave_another_its_first_answer() {
     sites.end();
 }
 
+/// Waits in each request until the gate is there.
+const WAITING: &str = "import os, time\ndef application(environ, start_response):\n    \
+    while not os.path.exists(os.path.dirname(__file__) + '/tmp/gate'):\n        time.sleep(0.01)\n    \
+    start_response('200 OK', [('Content-Type', 'text/plain')])\n    return [b'late']\n";
+
+#[test]
+fn a_user_who_has_all_places_leaves_the_next_that_is_free_to_another() {
+    if needs_root() {
+        return;
+    }
+    let sites = Sites::start("max = 2\nmax_per_app = 1");
+    let waiting = |count: u64| {
+        until("the requests to wait", || {
+            (sites.status()["book"]["waiting"] == count).then_some(())
+        });
+    };
+    let send = |root: &std::path::Path| {
+        let params =
+            Params::get(root, "passenger_wsgi.py", "").with("FORKYARD_APP_ROOT", &root.display().to_string());
+        let mut client = sites.daemon.client("sites");
+        client.send(&params, b"").expect("send");
+        client
+    };
+    let mut late = Vec::new();
+    let roots = ["one", "two"].map(|name| sites.add(name, 0, &[("passenger_wsgi.py", WAITING)]));
+    for root in &roots {
+        late.extend((0..4).map(|_| send(root)));
+    }
+    waiting(6);
+    let third = sites.add("three", 0, &[("passenger_wsgi.py", WAITING)]);
+    late.push(send(&third));
+    waiting(7);
+    let quiet = sites.wsgi("quiet", 1, "'quiet'");
+    let mut client = send(&quiet);
+    waiting(8);
+    // The first application's other requests, and the third's, were there before.
+    fs::write(roots[0].join("tmp/gate"), "").expect("write");
+    assert_eq!(client.answer().expect("answer").body(), "quiet");
+    for root in roots.iter().skip(1).chain([&third]) {
+        fs::write(root.join("tmp/gate"), "").expect("write");
+    }
+    for mut client in late {
+        assert_eq!(client.answer().expect("answer").body(), "late");
+    }
+    sites.end();
+}
+
 #[test]
 fn connections_of_one_user_leave_descriptors_to_another() {
     if needs_root() {

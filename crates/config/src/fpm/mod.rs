@@ -24,6 +24,7 @@ mod start;
 mod survey;
 mod validate;
 mod values;
+mod variables;
 
 pub use effects::release_of;
 pub use journal::{Journal, Line};
@@ -33,6 +34,7 @@ pub use php_ini::{complete, entry};
 pub(crate) use resolve::is_ours;
 pub use survey::{Section as Surveyed, Survey, survey};
 
+use crate::overrides::Overrides;
 use crate::{Config, php};
 use std::path::{Path, PathBuf};
 use validate::Context;
@@ -137,15 +139,22 @@ pub fn test(
         }
         let path = options.path();
         // A start finds more than php-fpm's test does, and says it then.
-        let mut unsaid = Context {
+        let mut unsaid = Journal::new();
+        let mut context = Context {
             options,
             machine,
-            journal: &mut Journal::new(),
+            journal: &mut unsaid,
         };
-        if let Ok(resolved) = resolve::resolve(&written, &path, &mut unsaid) {
-            for warning in warnings(&resolved.config) {
-                journal.warn(warning);
+        match resolve::resolve(&written, &path, &mut context) {
+            Ok(resolved) => warnings(&resolved.config)
+                .into_iter()
+                .for_each(|text| journal.warn(text)),
+            // php-fpm knows no variables of this kind, so they are no part of its test.
+            Err(failed) if !Overrides::of(machine).is_empty() => {
+                journal.lines.extend(unsaid.lines);
+                return Err(failed);
             }
+            Err(_) => {}
         }
         let end = options.line_end();
         journal.notice(format!("configuration file {path} test is successful{end}"));
@@ -174,6 +183,10 @@ fn read(
     let path = options.path();
     let mut written = parse::read(options, machine, journal, remembers)
         .map_err(|_| journal.error(format!("failed to load configuration file '{path}'")))?;
+    if !remembers {
+        variables::write_over(&mut written, &Overrides::of(machine), journal)
+            .map_err(|_| journal.error("failed to apply the environment"))?;
+    }
     let mut context = Context {
         options,
         machine,

@@ -7,12 +7,12 @@ use super::parse::Written;
 use super::said::{self, PRELOADER, REQUEST_SETTINGS, octal};
 use super::validate::Context;
 use super::values::Values;
+use super::variables;
 use crate::draft::GlobalDraft;
 use crate::flat_keys::FlatKeys;
 use crate::overrides::Overrides;
 use crate::report::{Diagnostics, Report};
 use crate::resolve::{pool_text, whole};
-use crate::settings::{self, Section};
 use crate::{Application, Config, Location, LogTarget, Pool, Said};
 use std::path::Path;
 use std::sync::Arc;
@@ -39,15 +39,15 @@ pub(super) fn resolve(written: &Written, path: &str, context: &mut Context<'_>) 
     let global = said::global(&written.global, context.options);
     let mut keys = FlatKeys::of(&global, &file);
     let overrides = Overrides::of(context.machine);
-    let is_own =
-        |key: &str| settings::of(Section::Global).any(|row| row.key == key && row.directive.is_none());
     let of_global = overrides.for_table(None);
-    keys.override_by(of_global.filter(|one| is_own(&one.segments.join("."))));
+    keys.override_by(of_global.filter(|one| variables::is_own(one, true)));
     let draft = GlobalDraft::read(&mut keys, &mut Report::global(&mut diagnostics));
     let (mut pools, mut texts) = (Vec::new(), Vec::new());
     for pool in &written.pools {
         let said = said::pool(pool, context)?;
-        let flat_keys = FlatKeys::of(&said, &pool.location);
+        let mut flat_keys = FlatKeys::of(&said, &pool.location);
+        let of_pool = overrides.for_table(Some(&pool.name));
+        flat_keys.override_by(of_pool.filter(|one| variables::is_own(one, false)));
         let mut report = Report::pool(&mut diagnostics, &pool.name);
         texts.push(pool_text(
             pool.name.clone(),
@@ -65,6 +65,7 @@ pub(super) fn resolve(written: &Written, path: &str, context: &mut Context<'_>) 
         context.machine,
         &mut diagnostics,
     );
+    overrides.finish(&mut diagnostics);
     for (level, text) in diagnostics.said() {
         context.journal.say(level, text);
     }

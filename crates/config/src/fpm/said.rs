@@ -82,7 +82,7 @@ fn section(values: &Values, said: &mut Vec<Said>) {
     }
 }
 
-fn path(setting: &Setting) -> String {
+pub(super) fn path(setting: &Setting) -> String {
     if setting.section.is_application() {
         format!("application.{}", setting.key)
     } else {

@@ -88,6 +88,25 @@ impl Values {
         }
     }
 
+    /// Puts an entry of a list in the place of those of its name: of several the first holds.
+    pub(super) fn put_first(&mut self, name: &str, item: Item) {
+        let mut list = vec![item];
+        let others = self.list(name).iter().filter(|other| other.key != list[0].key);
+        let others: Vec<Item> = others.cloned().collect();
+        list.extend(others);
+        self.replace(name, list);
+    }
+
+    /// Puts a list in the place of what was written.
+    pub(super) fn replace(&mut self, name: &str, items: Vec<Item>) {
+        if let Some(at) = self.index(name) {
+            if let Some(first) = items.first() {
+                self.origins[at] = Origin::Written(first.location.clone());
+            }
+            self.list[at] = Value::List(items);
+        }
+    }
+
     pub(super) fn is_written(&self, name: &str) -> bool {
         self.index(name)
             .is_some_and(|at| matches!(self.origins[at], Origin::Written(_)))

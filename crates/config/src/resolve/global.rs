@@ -77,6 +77,7 @@ pub(super) fn resolve(
             Field::Absent if !world.is_root() => None,
             _ => control(&draft.control, path, pools, world, report),
         },
+        is_control_written: draft.control.written().is_some(),
     }
 }
 

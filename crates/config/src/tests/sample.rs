@@ -121,6 +121,7 @@ fn every_key_is_in_the_sample() {
         "pool.application.php_admin_flag",
         "pool.application.rlimits",
         "pool.applications.groups",
+        "jobs.queue.kinds",
     ]);
     let free: Vec<&str> = free.collect();
     let mut rest: Vec<(String, toml::Value)> = vec![("global".to_owned(), table["global"].clone())];

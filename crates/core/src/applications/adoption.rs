@@ -34,6 +34,7 @@ impl ApplicationPool {
         self.uses += 1;
         let mut instance = Instance::new(app, application.restarts, application.options.user, step.now);
         instance.state = InstanceState::Serving;
+        self.users.count(instance.user, instance.state, true);
         instance.running.insert(session);
         instance.adopted = Some(session);
         instance.used = self.uses;

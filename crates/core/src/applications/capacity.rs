@@ -6,6 +6,7 @@ use super::event::SessionId;
 use super::index::Class;
 use super::instance_state::InstanceCause;
 use super::pool::{ApplicationPool, Step};
+use std::collections::BTreeSet;
 
 impl ApplicationPool {
     /// Draws the consequences of what changed, until there are none.
@@ -96,7 +97,7 @@ impl ApplicationPool {
             return true;
         }
         // The last instance of an application stays while a request waits for it.
-        match self.index.yields.last() {
+        match self.index.yields.values().filter_map(BTreeSet::last).max() {
             Some(&(serving, oldest, app)) if serving > 1 || oldest == SessionId(u64::MAX) => {
                 self.yield_one(app, step)
             }
@@ -110,30 +111,28 @@ impl ApplicationPool {
             self.spawn(app, step);
             return true;
         }
-        let Some((class, _, session, _)) = self.next_want(|_| true) else {
+        let Some((class, ..)) = self.next_want(|_| true) else {
             return false;
         };
         if class != Class::Spreading && self.counts.stopping < self.index.wanted && self.evict(step) {
             return true;
         }
         let coming = self.counts.stopping + length(self.yielding.len());
-        if class != Class::Starving || coming >= self.index.starving {
-            return false;
-        }
-        // The application with the most instances gives one up. Of applications with one instance, the one that was
-        // asked for last gives it up; one that was asked for before stays.
-        match self.index.yields.last() {
-            Some(&(serving, oldest, rich)) if serving > 1 || oldest > session => self.yield_one(rich, step),
-            _ => false,
+        match self.next_to_get(coming) {
+            Some((_, _, session, app)) => match self.next_to_yield(app, session) {
+                Some(app) => self.yield_one(app, step),
+                None => false,
+            },
+            None => false,
         }
     }
 
     /// Stops the instance that has been idle longest, of those that are not needed for a minimum.
     fn evict(&mut self, step: &mut Step<'_>) -> bool {
-        let Some((_, app)) = self.index.evictable.first() else {
+        let Some(app) = self.next_to_evict() else {
             return false;
         };
-        let idle = self.apps[app].idle.first();
+        let idle = self.apps[&app].idle.first();
         let Some(id) = idle.map(|idle| idle.1) else {
             return false;
         };

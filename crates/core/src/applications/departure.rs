@@ -98,6 +98,9 @@ impl ApplicationPool {
 
     /// Counts an instance in or out of a state.
     fn count_state(&mut self, id: InstanceId, app: AppId, state: InstanceState, enters: bool) {
+        if let Some(instance) = self.instances.get(&id) {
+            self.users.count(instance.user, state, enters);
+        }
         let count = match state {
             InstanceState::Spawning => &mut self.counts.spawning,
             InstanceState::Finishing => &mut self.counts.finishing,
@@ -111,9 +114,6 @@ impl ApplicationPool {
         };
         *count = if enters { *count + 1 } else { *count - 1 };
         if state == InstanceState::Spawning {
-            if let (Some(instance), false) = (self.instances.get(&id), enters) {
-                self.users.started(instance.user);
-            }
             if let Some(app) = self.apps.get_mut(&app) {
                 match enters {
                     true => app.spawning.insert(id),

@@ -30,7 +30,7 @@ pub(super) struct Keys {
     pub evictable: Option<u64>,
     /// It wants instances: why, how many it has, and which request waits longest.
     pub wants: Option<(Class, u32, SessionId)>,
-    /// For which user.
+    /// Which user's it is.
     pub user: u32,
     /// How many.
     pub wanted: u32,
@@ -47,12 +47,14 @@ pub(super) struct Keys {
 /// The applications by their keys.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    pub evictable: BTreeSet<(u64, AppId)>,
+    /// By user.
+    pub evictable: BTreeMap<u32, BTreeSet<(u64, AppId)>>,
     /// By user, so that one with many applications has no other looked at later.
     pub wants: BTreeMap<u32, BTreeSet<Want>>,
     pub wanted: u32,
     pub starving: u32,
-    pub yields: BTreeSet<(u32, SessionId, AppId)>,
+    /// By user.
+    pub yields: BTreeMap<u32, BTreeSet<(u32, SessionId, AppId)>>,
     pub hopes: BTreeSet<AppId>,
     pub rolls: BTreeSet<AppId>,
     pub over: u32,
@@ -100,23 +102,27 @@ pub(super) fn keys(app: &Application) -> Keys {
     }
 }
 
+fn remove<K: Ord>(by_user: &mut BTreeMap<u32, BTreeSet<K>>, user: u32, key: &K) {
+    if let Some(of_user) = by_user.get_mut(&user) {
+        of_user.remove(key);
+        if of_user.is_empty() {
+            by_user.remove(&user);
+        }
+    }
+}
+
 impl Index {
     pub(super) fn remove(&mut self, id: AppId, keys: &Keys) {
         if let Some(used) = keys.evictable {
-            self.evictable.remove(&(used, id));
+            remove(&mut self.evictable, keys.user, &(used, id));
         }
         if let Some((class, size, session)) = keys.wants {
-            if let Some(wants) = self.wants.get_mut(&keys.user) {
-                wants.remove(&(class, size, session, id));
-                if wants.is_empty() {
-                    self.wants.remove(&keys.user);
-                }
-            }
+            remove(&mut self.wants, keys.user, &(class, size, session, id));
             self.starving -= u32::from(class == Class::Starving);
         }
         self.wanted -= keys.wanted;
         if let Some((serving, session)) = keys.yields {
-            self.yields.remove(&(serving, session, id));
+            remove(&mut self.yields, keys.user, &(serving, session, id));
         }
         self.hopes.remove(&id);
         self.rolls.remove(&id);
@@ -125,16 +131,21 @@ impl Index {
 
     fn insert(&mut self, id: AppId, keys: &Keys) {
         if let Some(used) = keys.evictable {
-            self.evictable.insert((used, id));
+            self.evictable.entry(keys.user).or_default().insert((used, id));
         }
         if let Some((class, size, session)) = keys.wants {
-            let wants = self.wants.entry(keys.user).or_default();
-            wants.insert((class, size, session, id));
+            self.wants
+                .entry(keys.user)
+                .or_default()
+                .insert((class, size, session, id));
             self.starving += u32::from(class == Class::Starving);
         }
         self.wanted += keys.wanted;
         if let Some((serving, session)) = keys.yields {
-            self.yields.insert((serving, session, id));
+            self.yields
+                .entry(keys.user)
+                .or_default()
+                .insert((serving, session, id));
         }
         if keys.hopes {
             self.hopes.insert(id);

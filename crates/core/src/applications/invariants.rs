@@ -104,23 +104,28 @@ impl ApplicationPool {
             assert_eq!(app.keys, keys(app), "an application is filed as it is");
             let now = &app.keys;
             wanted += now.wanted;
-            entries[0] += usize::from(now.evictable.is_some_and(|used| evictable.contains(&(used, *id))));
+            let filed = now.evictable.is_some_and(|used| {
+                let of_user = evictable.get(&now.user);
+                of_user.is_some_and(|apps| apps.contains(&(used, *id)))
+            });
+            entries[0] += usize::from(filed);
             let filed = now.wants.is_some_and(|(class, size, session)| {
                 let wants = wants.get(&now.user);
                 wants.is_some_and(|wants| wants.contains(&(class, size, session, *id)))
             });
             entries[1] += usize::from(filed);
-            let filed = now
-                .yields
-                .is_some_and(|(serving, session)| yields.contains(&(serving, session, *id)));
+            let filed = now.yields.is_some_and(|(serving, session)| {
+                let of_user = yields.get(&now.user);
+                of_user.is_some_and(|apps| apps.contains(&(serving, session, *id)))
+            });
             entries[2] += usize::from(filed);
             entries[3] += usize::from(now.hopes && hopes.contains(id));
             entries[4] += usize::from(now.rolls && rolls.contains(id));
         }
         let held = [
-            evictable.len(),
+            evictable.values().map(BTreeSet::len).sum(),
             wants.values().map(BTreeSet::len).sum(),
-            yields.len(),
+            yields.values().map(BTreeSet::len).sum(),
             hopes.len(),
             rolls.len(),
         ];

@@ -25,7 +25,7 @@ impl ApplicationPool {
         app.spawning.insert(new);
         self.counts.spawning += 1;
         let instance = Instance::new(id, app.restarts, app.options.user, step.now);
-        self.users.starts(instance.user);
+        self.users.count(instance.user, instance.state, true);
         self.instances.insert(new, instance);
         self.timers
             .set(Timer::Instance(new), step.now, app.options.start_timeout);

@@ -134,6 +134,8 @@ pub enum Notice {
     EmergencyRestart(EmergencyRestart),
     /// A worker's request ran past `request_terminate_timeout`; the worker gets a signal.
     RequestTimedOut(WorkerId, Duration, Force),
+    /// An operator ends a worker's request; the worker gets a signal.
+    RequestEnded(WorkerId, Force),
     /// A worker that was told to go is still there after its time; it gets a signal.
     RetireTimedOut(WorkerId, Force),
     /// A preloader did not become ready, or did not answer a request to fork, in time; it is killed.

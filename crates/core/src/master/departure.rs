@@ -66,7 +66,9 @@ impl Manager {
             },
             Going::Terminated(why) => {
                 let limit = match self.children.worker(id).map(|worker| worker.generation) {
-                    Some(generation) if why != Why::Expired => self.time_to_stop(generation),
+                    Some(generation) if !matches!(why, Why::Expired | Why::Asked) => {
+                        self.time_to_stop(generation)
+                    }
                     _ => KILL_AFTER,
                 };
                 self.timers.set(timer, step.now, limit);
@@ -139,6 +141,9 @@ impl Manager {
         match going {
             Going::Terminated(Why::Expired) | Going::Killed(Why::Expired) => {
                 step.say(Notice::RequestTimedOut(id, ran, force));
+            }
+            Going::Terminated(Why::Asked) | Going::Killed(Why::Asked) => {
+                step.say(Notice::RequestEnded(id, force));
             }
             // Its time limit is zero, so it can't have overrun it.
             Going::Terminated(Why::Stayed) if self.control_timeout.is_zero() => {}

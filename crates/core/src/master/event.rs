@@ -55,6 +55,8 @@ pub enum Event {
     /// The pool's source of work (listening socket or hand-off queue of kept connections) is ready. Only told while
     /// it is watched, once per [`super::action::Action::Watch`].
     SourceReady(PoolId),
+    /// An operator ends the request of a worker: its client is answered as one whose request has taken too long.
+    EndRequest(WorkerId),
     /// At least one byte came down a generation's accept-notify pipe (they are drained before this is told).
     ChildAccept(GenerationId),
     /// The answer to [`super::action::Action::TakeSnapshot`]; answers come in the order in which they were asked for. With

@@ -6,11 +6,12 @@
 //!     │                    │ Leave          │
 //!     │ Leave              ▼          Due   ▼        Due
 //!     ├───────────────▶ Leaving ──────▶ Terminated ──────▶ Killed
-//!     │ Expired, Stop      │ Expired, Stop  ▲
+//!     │ Expired, Asked,    │ the same       ▲
+//!     │ Stop               │                │
 //!     └────────────────────┴────────────────┘
 //! ```
 //!
-//! Expired and Stop make Terminated of Surplus, too, and Kill makes Killed of every state.
+//! Expired, Asked and Stop make Terminated of Surplus, too, and Kill makes Killed of every state.
 //!
 //! A worker that is surplus was idle when it was told to go. If it took a request in that very moment, it finishes it,
 //! however long that takes: the master only looks whether it says that it is idle and yet stays (`Hung`). A worker that
@@ -38,6 +39,8 @@ pub(super) enum Going {
 pub(super) enum Why {
     /// Its request ran for too long.
     Expired,
+    /// An operator ends its request.
+    Asked,
     /// It had been told to finish and did not.
     Stayed,
     /// The daemon stops now.
@@ -55,6 +58,8 @@ pub(super) enum LeaveCause {
     Leave,
     /// Its request ran for too long.
     Expired,
+    /// An operator ends its request.
+    Asked,
     /// The daemon stops now.
     Stop,
     /// It was told to go as surplus, says that it is idle, and stays.
@@ -88,6 +93,9 @@ impl Going {
             (Going::Kept | Going::Surplus | Going::Leaving, LeaveCause::Expired) => {
                 (Going::Terminated(Why::Expired), LeaveAction::RespondTimeout)
             }
+            (Going::Kept | Going::Surplus | Going::Leaving, LeaveCause::Asked) => {
+                (Going::Terminated(Why::Asked), LeaveAction::RespondTimeout)
+            }
             (Going::Kept | Going::Surplus | Going::Leaving, LeaveCause::Stop) => terminate(Why::Stop),
             (Going::Surplus, LeaveCause::Hung) => terminate(Why::Stayed),
             (Going::Leaving, LeaveCause::Due) => terminate(Why::Stayed),
@@ -100,18 +108,20 @@ impl Going {
             | (Going::Surplus, LeaveCause::Surplus | LeaveCause::Due)
             | (Going::Leaving, LeaveCause::Surplus | LeaveCause::Leave | LeaveCause::Hung)
             | (
-                Going::Terminated(Why::Expired | Why::Stayed | Why::Stop | Why::Ordered),
+                Going::Terminated(Why::Expired | Why::Asked | Why::Stayed | Why::Stop | Why::Ordered),
                 LeaveCause::Surplus
                 | LeaveCause::Leave
                 | LeaveCause::Expired
+                | LeaveCause::Asked
                 | LeaveCause::Stop
                 | LeaveCause::Hung,
             )
             | (
-                Going::Killed(Why::Expired | Why::Stayed | Why::Stop | Why::Ordered),
+                Going::Killed(Why::Expired | Why::Asked | Why::Stayed | Why::Stop | Why::Ordered),
                 LeaveCause::Surplus
                 | LeaveCause::Leave
                 | LeaveCause::Expired
+                | LeaveCause::Asked
                 | LeaveCause::Stop
                 | LeaveCause::Hung
                 | LeaveCause::Due
@@ -153,6 +163,16 @@ mod tests {
             Going::Leaving.after(LeaveCause::Due).1,
             LeaveAction::Kill(Force::Terminate)
         );
+    }
+
+    #[test]
+    fn a_request_that_an_operator_ends_is_answered_once() {
+        for going in [Going::Kept, Going::Surplus, Going::Leaving] {
+            let (ended, action) = going.after(LeaveCause::Asked);
+            assert_eq!(action, LeaveAction::RespondTimeout);
+            assert_eq!(ended.after(LeaveCause::Asked), (ended, LeaveAction::Nothing));
+            assert_eq!(ended.after(LeaveCause::Expired), (ended, LeaveAction::Nothing));
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::dynamic::SpareCause;
 use super::emergency::Emergency;
 use super::event::{Event, GenerationId, PoolId, Row, SlotIndex, WorkerId};
 use super::generation::{Generation, GenerationState, SnapshotNumber};
+use super::leave::LeaveCause;
 use super::manager_state::{ManagerCause, ManagerState};
 use super::ondemand::SourceCause;
 use super::pool::Pool;
@@ -113,6 +114,7 @@ impl Manager {
             Event::Cancel(order, kill) => self.cancel(order, kill, step),
             Event::Disband(pool) => self.disband(pool, step),
             Event::Expel(pool) => self.expel(pool, step),
+            Event::EndRequest(worker) => self.dismiss(worker, LeaveCause::Asked, step),
             Event::SourceReady(pool) => self.source_changed(pool, SourceCause::Ready, step),
             Event::ChildAccept(generation) => self.accepted(generation, step),
             Event::Snapshot(generation, rows, queued) => self.counted(generation, &rows, queued, step),

@@ -367,6 +367,32 @@ fn a_request_that_runs_too_long_is_ended_with_its_worker() {
 }
 
 #[test]
+fn a_request_that_an_operator_ends_goes_with_its_worker_which_is_replaced() {
+    let (mut world, actions) = World::with(ProcessManager::Static { max_children: 1 });
+    let worker = world.bring_up(&actions)[0];
+    let actions = world.tell(Event::EndRequest(worker));
+    assert_eq!(
+        actions[..2],
+        [
+            Action::Say(Notice::RequestEnded(worker, Force::Terminate)),
+            Action::RespondTimeout(worker)
+        ]
+    );
+    assert_eq!(world.tell(Event::EndRequest(worker)), [], "once");
+    assert_eq!(
+        world.tell(Event::EndRequest(WorkerId(999))),
+        [],
+        "one that is gone"
+    );
+    world.pass(Duration::from_secs(1));
+    let actions = world.tell(Event::Deadline);
+    assert!(
+        actions.contains(&Action::Kill(worker, Force::Kill)),
+        "{actions:?}"
+    );
+}
+
+#[test]
 fn a_new_generation_is_warm_before_the_old_one_leaves() {
     let (mut world, actions) = World::with(ProcessManager::Static { max_children: 2 });
     let old = world.bring_up(&actions);

@@ -22,6 +22,8 @@ const SESSION: Duration = Duration::from_millis(40);
 const RESTARTS: Duration = Duration::from_secs(2);
 const QUIET_REQUESTS: usize = 300;
 const FLOOD: &str = "flood";
+/// Applications of a user who has many.
+const MANY: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
 const QUIET: &str = "quiet";
 
 /// What happens next.
@@ -44,6 +46,8 @@ struct World {
     /// The first sessions of the flood that last for as long as the world does.
     endless: u32,
     restarts: Option<RestartMethod>,
+    /// The flood is for applications of this user's. 0: for one, which is of no other user's than the quiet one.
+    user: u32,
     /// How long the quiet one's visitors waited for their answers.
     waited: Vec<Duration>,
 }
@@ -60,6 +64,7 @@ impl World {
             number: 0,
             endless: 0,
             restarts: None,
+            user: 0,
             waited: Vec::new(),
         }
     }
@@ -73,8 +78,9 @@ impl World {
     /// don't end.
     fn run(mut self, clients: u32, endless: u32) -> Duration {
         self.endless = endless;
-        for _ in 0..clients {
-            self.ask(FLOOD);
+        let names: &[&str] = if self.user == 0 { &[FLOOD] } else { &MANY };
+        for name in names.iter().cycle().take(clients as usize) {
+            self.ask(name);
         }
         self.after(START * 10, Next::AsksQuietly);
         self.after(RESTARTS, Next::Restarts);
@@ -123,8 +129,8 @@ impl World {
                 let (who, since) = self.asked.remove(&session).expect("it was asked for");
                 self.tell(Event::Close(session, Return::Ok));
                 match who {
-                    FLOOD => self.ask(FLOOD),
-                    _ => self.waited.push(self.now.since(since)),
+                    QUIET => self.waited.push(self.now.since(since)),
+                    flood => self.ask(flood),
                 }
             }
         }
@@ -134,9 +140,13 @@ impl World {
         self.number += 1;
         let session = SessionId(self.number);
         self.asked.insert(session, (who, self.now));
+        let options = Options {
+            user: if who == QUIET { 0 } else { self.user },
+            ..Options::default()
+        };
         self.tell(Event::Get(Get {
             session,
-            target: Target::Application(Arc::from(who), Options::default()),
+            target: Target::Application(Arc::from(who), options),
             wait: Wait::Endless,
             lease_holder: None,
             restart_files: None,
@@ -218,5 +228,18 @@ fn with_a_reserve_no_number_of_sessions_that_never_end_keeps_others_from_theirs(
                 bound()
             );
         }
+    }
+}
+
+/// However many applications a user has, and however many requests wait there that came before: when all his instances are just
+/// being started, another waits for the first of them and its session.
+#[test]
+fn a_flood_for_all_applications_of_a_user_costs_another_user_a_session_and_two_starts_at_most() {
+    let bound = bound() + START;
+    for seed in 1..=3 {
+        let mut world = World::new(seed);
+        world.user = 1;
+        let beside = world.run(600, 0);
+        assert!(beside < bound, "seed {seed}: {beside:?}, {bound:?} allowed");
     }
 }

@@ -451,7 +451,9 @@ impl Shadow {
                 let older = self
                     .serving(other)
                     .any(|(_, one)| one.sessions.is_empty() && one.used < process.used);
-                if spare && older && self.waiting(other) == 0 {
+                // A user who has more than half of the places goes before others.
+                let is_same_user = self.apps[other].user == self.apps[app].user;
+                if spare && older && is_same_user && self.waiting(other) == 0 {
                     return wrong("another has been idle longer");
                 }
             }

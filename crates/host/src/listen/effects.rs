@@ -5,6 +5,7 @@ use crate::config::{Address, Listen};
 use crate::remedy;
 use crate::sys::entry::HeldEntry;
 use crate::sys::file::{Held, is_missing_support};
+use crate::sys::guarded::Guarded;
 use crate::sys::identity::{find_group, find_owner, own_group, own_user};
 use crate::sys::{self, acl, process, socket};
 use nix::errno::Errno;
@@ -30,7 +31,7 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 #[derive(Debug)]
 pub struct Listener {
     /// The socket, non-blocking.
-    pub socket: OwnedFd,
+    pub socket: Guarded,
     /// Where it listens, as configured.
     pub address: Address,
     /// The socket file's device and inode: only the file that we made is removed at the end.
@@ -154,7 +155,7 @@ impl From<sys::Error> for ListenError {
 /// The address is taken, or can't be listened on.
 pub fn bind(listen: &Listen, inherited: &mut Inherited) -> Result<Listener, ListenError> {
     let listener = |socket, file| Listener {
-        socket,
+        socket: Guarded::new(socket),
         address: listen.address.clone(),
         file,
     };
@@ -200,12 +201,9 @@ impl Listener {
         file: Option<(u64, u64)>,
         backlog: i32,
     ) -> Result<Listener, ListenError> {
-        if matches!(address, Address::Unix(_)) {
-            socket::refuse_descriptors(socket.as_fd());
-        }
         socket::listen(&socket, backlog, "")?;
         Ok(Listener {
-            socket,
+            socket: Guarded::new(socket),
             address,
             file,
         })
@@ -331,7 +329,7 @@ fn bind_unix(path: &Path, listen: &Listen) -> Result<(OwnedFd, (u64, u64)), List
     let Some(file) = held.socket_identity() else {
         return Err(ListenError::Replaced(path.to_owned()));
     };
-    socket::refuse_descriptors(fd.as_fd());
+    let _ = socket::refuse_descriptors(fd.as_fd());
     set_owner(&held, listen)?;
     set_list(&held, listen)?;
     socket::listen(&fd, listen.backlog, &subject)?;

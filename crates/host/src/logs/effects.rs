@@ -1,11 +1,13 @@
 //! Opens, writes and reopens the log.
 
 use super::diagnostics;
+use super::gathered::{Cause, Gathered};
 use super::line::{self, About, shown};
 use crate::config::{Config, Global, LogFormat, LogLevel, LogTarget};
 use crate::remedy;
 use crate::sys::file::{OwnStream, open_log};
 use crate::sys::{clock, socket};
+use forkyard_base::tick::Tick;
 use log::{Level, LevelFilter, Metadata, Record};
 use std::fmt;
 use std::fs::File;
@@ -67,6 +69,8 @@ struct LogState {
     format: LogFormat,
     /// Bytes of a line of caught output.
     limit: usize,
+    /// In a master: the lines that pools cause.
+    gathered: Option<Gathered>,
 }
 
 #[derive(Debug)]
@@ -116,6 +120,7 @@ impl Log {
                 level: LogLevel::Notice,
                 format: LogFormat::Text,
                 limit: LIMIT_BYTES,
+                gathered: None,
             };
             Log {
                 state: Mutex::new(state),
@@ -169,6 +174,7 @@ impl Log {
     pub fn send_to_master(&self, channel: OwnedFd) {
         let mut state = self.lock();
         std::mem::forget(std::mem::replace(&mut state.sink, Sink::Master(channel)));
+        state.gathered = None;
         state.is_open = true;
     }
 
@@ -185,6 +191,41 @@ impl Log {
         let mut state = self.lock();
         state.sink = open(&state.target)?;
         Ok(())
+    }
+
+    /// Gathers what pools cause from now on: [`Log::end_gathered`] tells it.
+    pub fn gather(&self) {
+        self.lock().gathered = Some(Gathered::default());
+    }
+
+    /// When [`Log::end_gathered`] is to be called.
+    pub fn gathered_deadline(&self) -> Option<Tick> {
+        self.lock().gathered.as_ref().and_then(Gathered::next_deadline)
+    }
+
+    /// Tells what was gathered in minutes that are over.
+    pub fn end_gathered(&self, now: Tick) {
+        let told = self.lock().gathered.as_mut().map(|gathered| gathered.end(now));
+        for (level, line) in told.unwrap_or_default() {
+            self.write(level, &line);
+        }
+    }
+
+    /// Writes what a process of a pool's says for the log.
+    pub fn write_of_pool(&self, level: LogLevel, pool: &str, text: &str) {
+        let line = format!("[pool {pool}] {text}");
+        if !self.is_gathered(level, pool, || Cause::of_words(text), &line) {
+            self.write(level, &line);
+        }
+    }
+
+    fn is_gathered(&self, level: LogLevel, pool: &str, cause: impl FnOnce() -> Cause, line: &str) -> bool {
+        let mut state = self.lock();
+        if level < state.level {
+            return false;
+        }
+        let gathered = state.gathered.as_mut();
+        gathered.is_some_and(|gathered| !gathered.add(pool, cause(), level, line, clock::now()))
     }
 
     /// Writes a line with one system call.
@@ -439,7 +480,12 @@ impl log::Log for Log {
         };
         let function = record.module_path().and_then(|path| path.rsplit("::").next());
         let origin = (function.unwrap_or("log"), record.line().unwrap_or(0));
-        self.write_from(level, Some(origin), &record.args().to_string());
+        let text = record.args().to_string();
+        let pool = line::split_pool(&text).0.filter(|_| level >= LogLevel::Warning);
+        let place = || Cause::Place(origin.0.to_owned(), origin.1);
+        if !pool.is_some_and(|pool| self.is_gathered(level, pool, place, &text)) {
+            self.write_from(level, Some(origin), &text);
+        }
     }
 
     fn flush(&self) {}

@@ -9,13 +9,16 @@
 
 use crate::sys::Error;
 use crate::sys::fd::{look_at, receive_with, send_with, socket_pair};
+use crate::sys::guarded::Guarded;
+use crate::sys::process::{Finding, within_a_moment_with};
+use nix::errno::Errno;
 use nix::sys::socket::SockType;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// The master's side.
 #[derive(Debug)]
 pub struct Handout {
-    post: OwnedFd,
+    post: Guarded,
     shelf: OwnedFd,
 }
 
@@ -27,6 +30,7 @@ impl Handout {
     pub fn new(file: &OwnedFd) -> Result<Handout, Error> {
         // Of datagrams, so that each message is one.
         let (post, shelf) = socket_pair(SockType::SeqPacket)?;
+        let post = Guarded::new(post);
         let handout = Handout { post, shelf };
         handout.put(file)?;
         Ok(handout)
@@ -34,6 +38,7 @@ impl Handout {
 
     /// What another master has laid out.
     pub fn adopt(post: OwnedFd, shelf: OwnedFd) -> Handout {
+        let post = Guarded::with_descriptors(post);
         Handout { post, shelf }
     }
 
@@ -46,18 +51,25 @@ impl Handout {
         send_with(self.post.as_fd(), b"a", &[file.as_raw_fd()]).map(drop)
     }
 
-    /// Lays out another file in its place.
+    /// Lays out another file in its place, by a process of its own: workers, which are `whose`, receive from the socket as well, and
+    /// who receives can keep others from it.
     ///
     /// # Errors
-    /// recvmsg(2) or sendmsg(2).
-    pub fn replace(&self, file: &OwnedFd) -> Result<(), Error> {
-        // A worker could have taken it out; its pool is the worse for it until now.
-        let is_there = look_at(self.shelf.as_fd()).is_ok();
-        self.put(file)?;
-        if is_there {
-            receive_with(self.shelf.as_fd(), &mut [0; 1], false)?;
-        }
-        Ok(())
+    /// ETIMEDOUT: it is not done in time.
+    pub fn replace(&self, file: &OwnedFd, whose: &str) -> Result<(), Error> {
+        let kept = [self.post.as_fd(), self.shelf.as_fd(), file.as_fd()];
+        let exchange = || {
+            // A worker could have taken it out; its pool is the worse for it until now.
+            let is_there = look_at(self.shelf.as_fd()).is_ok();
+            if self.put(file).is_ok() && is_there {
+                let _ = receive_with(self.shelf.as_fd(), &mut [0; 1], false);
+            }
+            Finding::default()
+        };
+        let is_done = within_a_moment_with(whose, &kept, exchange).is_some();
+        is_done
+            .then_some(())
+            .ok_or_else(|| Error::new("recvmsg", "the socket of its access log", Errno::ETIMEDOUT))
     }
 
     /// Where workers look.
@@ -87,7 +99,7 @@ mod tests {
         };
         write("one ");
         write("two");
-        handout.replace(&new.try_clone().unwrap().into()).unwrap();
+        handout.replace(&new.try_clone().unwrap().into(), "www").unwrap();
         write("three");
         for (file, expected) in [(&mut old, "one two"), (&mut new, "three")] {
             let mut text = String::new();
@@ -103,7 +115,7 @@ mod tests {
         let handout = Handout::new(&file.try_clone().unwrap().into()).unwrap();
         receive_with(handout.shelf().as_fd(), &mut [0; 1], false).unwrap();
         assert!(Handout::current(handout.shelf()).is_none());
-        handout.replace(&file.into()).unwrap();
+        handout.replace(&file.into(), "www").unwrap();
         assert!(Handout::current(handout.shelf()).is_some());
     }
 }

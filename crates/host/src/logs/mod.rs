@@ -4,6 +4,7 @@ mod diagnostics;
 mod effects;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
+mod gathered;
 mod handout;
 mod line;
 

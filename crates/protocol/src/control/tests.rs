@@ -8,11 +8,17 @@ fn requests_are_as_documented() {
     assert_eq!(read(r#"{"command":"upgrade"}"#), Some(Request::Upgrade {}));
     assert_eq!(
         read(r#"{"command":"reload"}"#),
-        Some(Request::Reload { all: false })
+        Some(Request::Reload {
+            all: false,
+            dry_run: false
+        })
     );
     assert_eq!(
         read(r#"{"command":"reload","all":true}"#),
-        Some(Request::Reload { all: true })
+        Some(Request::Reload {
+            all: true,
+            dry_run: false
+        })
     );
     assert_eq!(read(r#"{"command":"reload","al":true}"#), None);
     assert_eq!(read(r#"{"command":"dance"}"#), None);

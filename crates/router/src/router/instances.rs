@@ -12,7 +12,8 @@ use crate::applications::action::{Action, Force, Refusal, Trouble};
 use crate::applications::event::{ErrorId, Event, InstanceId, Return, SessionId};
 use crate::origin::Origin;
 use crate::sys::fd::send_gathered_with;
-use crate::sys::socket::{Progress, receive};
+use crate::sys::guarded::receive_bytes;
+use crate::sys::socket::{Progress, receive, refuses_descriptors};
 use crate::tick::Tick;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use std::io::IoSlice;
@@ -38,6 +39,8 @@ pub(super) struct InstanceProcess {
     pub revision: Option<String>,
     pub up: Tick,
     channel: OwnedFd,
+    /// Nobody can send descriptors over it. Otherwise the channel ends with the first: who takes them closes them, which can last.
+    refuses_descriptors: bool,
     /// The session that it was adopted with, until it says `Here`.
     adopted: Option<SessionId>,
     /// Sessions that it has named meanwhile.
@@ -280,6 +283,7 @@ impl Router {
             pid: instance.pid,
             revision: instance.revision,
             up: self.now,
+            refuses_descriptors: refuses_descriptors(channel.as_fd()),
             channel,
             adopted,
             found: 0,
@@ -387,7 +391,12 @@ impl Router {
             .instances
             .get(&number)
             .filter(|process| process.ended.is_none());
-        let count = match receive(live?.channel.as_fd(), &mut self.buffer) {
+        let live = live?;
+        let received = match live.refuses_descriptors {
+            true => receive(live.channel.as_fd(), &mut self.buffer),
+            false => receive_bytes(live.channel.as_fd(), &mut self.buffer),
+        };
+        let count = match received {
             Ok(Progress::Done(count)) => count,
             Ok(Progress::WouldBlock) => return None,
             Err(_) => 0,

@@ -11,6 +11,8 @@ use crate::event::{JourneyEvent, JourneyId};
 use crate::handshake::response::Response;
 use crate::plan::Plan;
 use crate::step::Route;
+use crate::sys::guarded::Guarded;
+use crate::sys::socket::Progress;
 use crate::sys::{clock, pidfd, process};
 use crate::workdir::WorkDirectory;
 use mio::net::TcpStream;
@@ -43,7 +45,7 @@ pub(super) struct Live {
     /// Where its own socket is.
     pub(super) own: Option<OwnDirectory>,
     pub(super) input: Option<OwnedFd>,
-    pub(super) output: Option<OwnedFd>,
+    pub(super) output: Option<Guarded>,
     pub(super) finish: Option<OwnedFd>,
     pub(super) process: Option<OwnedFd>,
     /// It leads a session and process group of its own, or is about to.
@@ -141,22 +143,16 @@ impl Effects {
         };
         let mut chunk = [0; CHUNK];
         for _ in 0..MOST_READS {
-            match nix::unistd::read(&output, &mut chunk) {
-                Ok(0) => {
-                    let _ = self.registry.deregister(&mut SourceFd(&output.as_raw_fd()));
-                    self.tell(id, JourneyEvent::OutputEnded);
-                    return;
-                }
-                Ok(count) => {
+            match output.receive(&mut chunk) {
+                Ok(Progress::Done(count)) if count > 0 => {
                     live.capture.push(&chunk[..count]);
                     (self.sink)(id, &chunk[..count]);
                 }
-                Err(Errno::EINTR) => {}
-                Err(Errno::EAGAIN) => {
+                Ok(Progress::WouldBlock) => {
                     live.output = Some(output);
                     return;
                 }
-                Err(_) => {
+                Ok(Progress::Done(_)) | Err(_) => {
                     let _ = self.registry.deregister(&mut SourceFd(&output.as_raw_fd()));
                     self.tell(id, JourneyEvent::OutputEnded);
                     return;

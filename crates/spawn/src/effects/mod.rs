@@ -15,10 +15,12 @@ mod start;
 mod told;
 
 use super::action::JourneyAction;
+use super::capture::Capture;
 use super::error::{Ended, Fault};
 use super::event::{JourneyEvent, JourneyId};
 use super::handshake::response::Complaint;
 use super::workdir::{self, Base, WorkDirectory};
+use crate::sys::guarded::Guarded;
 use crate::sys::{self, identity, process};
 use live::Live;
 use looks::Lookers;
@@ -78,7 +80,9 @@ pub struct Process {
     /// Its standard input: closing it asks the process to end.
     pub input: Option<OwnedFd>,
     /// Its standard output and error; non-blocking.
-    pub output: Option<OwnedFd>,
+    pub output: Option<Guarded>,
+    /// What it has written so far.
+    pub written: Capture,
     /// It has ended since it came up, and the caller has reaped it already ([`Effects::reaped`]).
     pub gone: Option<process::Ended>,
     /// What is to go with it.
@@ -247,6 +251,7 @@ impl Effects {
             handle: live.process.take()?,
             input: live.input.take(),
             output: live.output.take(),
+            written: live.capture,
             gone: live.gone,
             remains: Remains::new(live.pid?, live.own_mark).with_sockets(live.sockets),
         })

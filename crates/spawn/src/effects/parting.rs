@@ -4,7 +4,6 @@ use super::Effects;
 use super::live::Live;
 use super::own_socket::OwnDirectory;
 use super::remains::SocketFile;
-use crate::capture::Capture;
 use crate::event::JourneyId;
 use crate::handshake::properties::Address;
 use crate::sys::{dir, pidfd};
@@ -25,7 +24,6 @@ impl Effects {
         if let Some(mut ping) = live.ping.take() {
             let _ = self.registry.deregister(&mut ping);
         }
-        live.capture = Capture::default();
         live.own_mark = live.mark().unwrap_or_default();
         // That the process is up is told first: removing dozens of files takes a while.
         let uid = live.plan.account.uid;
@@ -93,7 +91,11 @@ impl Effects {
     }
 
     pub(super) fn unwatch(&mut self, live: &mut Live) {
-        let watched = [&live.finish, &live.process, &live.output];
+        let watched = [
+            live.finish.as_ref(),
+            live.process.as_ref(),
+            live.output.as_deref(),
+        ];
         for fd in watched.into_iter().flatten() {
             // A pipe that came to its end is not watched any more.
             let _ = self.registry.deregister(&mut SourceFd(&fd.as_raw_fd()));

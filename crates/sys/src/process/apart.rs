@@ -168,9 +168,18 @@ thread_local! {
 /// Does what concerns a tenant's files by a process of its own, and waits for it a moment. A tenant who makes that last is waited for
 /// once in a while only. `None`: it was not done in time, or no process could be made.
 pub fn within_a_moment(whose: &str, work: impl FnOnce() -> Finding) -> Option<Finding> {
+    within_a_moment_with(whose, &[], work)
+}
+
+/// The same of a process that has these descriptors.
+pub fn within_a_moment_with(
+    whose: &str,
+    keep: &[BorrowedFd<'_>],
+    work: impl FnOnce() -> Finding,
+) -> Option<Finding> {
     let now = clock::now();
     let is_late = LATE.with_borrow(|late| late.get(whose).is_some_and(|until| *until > now));
-    let finding = Apart::begin(&[], work)
+    let finding = Apart::begin(keep, work)
         .ok()?
         .wait(if is_late { NO_TIME } else { MOMENT });
     LATE.with_borrow_mut(|late| match finding {

@@ -6,10 +6,13 @@ mod environment;
 mod fork;
 mod program;
 mod reap;
+mod writer;
 
 use super::error::{Error, Named, Result};
 use super::{pidfd, shared_mappings};
-pub use apart::{Apart, Finding, Progress as ApartProgress, leave_apart, within_a_moment};
+pub use apart::{
+    Apart, Finding, Progress as ApartProgress, leave_apart, within_a_moment, within_a_moment_with,
+};
 pub use background::{Launcher, daemonize};
 pub use environment::{change_environment, forget_variables, replace_environment};
 pub use fork::{Side, fork, fork_child, fork_sibling, fork_sibling_with_handlers};
@@ -25,6 +28,7 @@ pub use reap::{
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
+pub use writer::{Appender, MOST_BYTES as MOST_APPENDED, appended_by_others, finish_appending, is_writer};
 
 /// Leaves the process at once: no destructors, no buffers flushed, no exit handlers.
 pub fn exit_now(code: i32) -> ! {

@@ -56,7 +56,7 @@ pub use process_settings::{
     ProcessSettingsError, apply_environment, apply_process_settings, apply_process_settings_in_child,
     begin_group, environment, redirect_output,
 };
-pub use promotion::{PROMOTE, Promotion};
+pub use promotion::{PROMOTE, Promotion, TERMINATE};
 pub use relay::{Peer, Sink, Stop, relay};
 pub use request::description;
 pub use request::{ClientGone, Request};

@@ -1,10 +1,12 @@
-//! How a worker is told to make a preloader: a message in its stop pipe, with what that needs.
+//! What a worker is told over its stop pipe: to make a preloader, with what that needs; to end a request; or to finish.
 
 use crate::sys::fd::receive_with;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// The message. Anything else in the channel, and its end, is the word to finish.
+/// Make a preloader. Anything else in the channel but this and the next, and its end, is the word to finish.
 pub const PROMOTE: &[u8] = b"p";
+/// End the request that has taken longest; for workers with several.
+pub const TERMINATE: &[u8] = b"t";
 
 /// What a preloader is given that is made from a worker. Letting go of it says that there will be none.
 #[derive(Debug)]
@@ -17,14 +19,48 @@ pub struct Promotion {
     pub null: OwnedFd,
 }
 
-/// Takes the message out of the channel, if it is this one.
+/// What the master says.
+#[derive(Debug)]
+pub(super) enum Told {
+    Finish,
+    Promote(Promotion),
+    Terminate,
+}
+
+/// Takes a message out of the channel, which has one or has ended. `refork`: it is one that carries descriptors.
+pub(super) fn hear(stop_pipe: BorrowedFd<'_>, refork: bool) -> Told {
+    let mut message = [0; 2];
+    if !refork {
+        let is_terminate =
+            nix::unistd::read(stop_pipe, &mut message[..1]).is_ok_and(|read| message[..read] == *TERMINATE);
+        return if is_terminate {
+            Told::Terminate
+        } else {
+            Told::Finish
+        };
+    }
+    let Ok(received) = receive_with(stop_pipe, &mut message, false) else {
+        return Told::Finish;
+    };
+    match &message[..received.bytes] {
+        TERMINATE => Told::Terminate,
+        PROMOTE => promoted(received.descriptors).map_or(Told::Finish, Told::Promote),
+        _ => Told::Finish,
+    }
+}
+
+/// Takes the message out of the channel, if it is [`PROMOTE`].
 pub(super) fn receive(stop_pipe: BorrowedFd<'_>) -> Option<Promotion> {
     let mut message = [0; 2];
     let received = receive_with(stop_pipe, &mut message, false).ok()?;
     if &message[..received.bytes] != PROMOTE {
         return None;
     }
-    let [channel, output, null] = <[OwnedFd; 3]>::try_from(received.descriptors).ok()?;
+    promoted(received.descriptors)
+}
+
+fn promoted(descriptors: Vec<OwnedFd>) -> Option<Promotion> {
+    let [channel, output, null] = <[OwnedFd; 3]>::try_from(descriptors).ok()?;
     Some(Promotion {
         channel,
         output,
@@ -38,6 +74,24 @@ mod tests {
     use crate::sys::fd::{null, pipe, send_with, socket_pair};
     use nix::sys::socket::SockType;
     use std::os::fd::{AsFd, AsRawFd};
+
+    #[test]
+    fn what_is_said_is_told_apart_in_both_kinds_of_channels() {
+        for refork in [false, true] {
+            let (theirs, ours) = match refork {
+                false => pipe(false).unwrap(),
+                true => socket_pair(SockType::SeqPacket).unwrap(),
+            };
+            for _ in 0..2 {
+                nix::unistd::write(&ours, TERMINATE).unwrap();
+                assert!(matches!(hear(theirs.as_fd(), refork), Told::Terminate));
+            }
+            nix::unistd::write(&ours, b"f").unwrap();
+            assert!(matches!(hear(theirs.as_fd(), refork), Told::Finish));
+            drop(ours);
+            assert!(matches!(hear(theirs.as_fd(), refork), Told::Finish));
+        }
+    }
 
     #[test]
     fn only_the_whole_message_is_one() {

@@ -1,4 +1,4 @@
-//! The 504 that a client reads whose request took longer than `request_terminate_timeout`.
+//! The 504 that a client reads whose request took longer than `request_terminate_timeout`, or is ended by `forkyard terminate`.
 //!
 //! | a request | is found by | 504 is sent by |
 //! | --- | --- | --- |
@@ -14,7 +14,6 @@
 
 use super::connection::Connection;
 use super::context::GenerationContext;
-use crate::config::Application;
 use crate::scoreboard;
 use crate::sys::{sender, timeout_responder};
 use fastcgi::{Output, ProtocolStatus};
@@ -37,18 +36,14 @@ fn records(request_id: u16) -> Vec<u8> {
     output.pending().to_vec()
 }
 
-/// Has this worker note who ends it by a signal; answer before it ends, where its pool has a limit; and pass SIGTERM on to its
+/// Has this worker note who ends it by a signal; answer before it ends, where its request is ended; and pass SIGTERM on to its
 /// program, where it has one. Before the application's first code.
 pub fn install_handlers(context: &GenerationContext, slot: u32) {
     sender::install(Some((
         context.board_writable.as_fd(),
         scoreboard::sender_offset(slot as usize),
     )));
-    let pool = &context.settings.pool;
-    let has_program = matches!(pool.application, Application::Cgi(_) | Application::FastCgi(_));
-    if pool.request_terminate_timeout.is_some() || has_program {
-        timeout_responder::install();
-    }
+    timeout_responder::install();
 }
 
 /// The answer that the handler sends.

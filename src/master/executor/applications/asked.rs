@@ -399,9 +399,11 @@ impl Applications {
         status.config.clear();
         status.skipped.clear();
         status.last_reload = None;
+        (status.log, status.replaced) = (None, false);
         status.pools.retain(|pool| pool.applications.is_some());
         for pool in &mut status.pools {
             pool.generations.clear();
+            pool.logs.clear();
             // What all owners' applications do together is not for one owner.
             (pool.busy, pool.idle, pool.starting) = (0, 0, 0);
             pool.counts = PoolCounters::default();

@@ -15,8 +15,10 @@ use crate::master::event::PoolId;
 use crate::master::heartbeat::{Activity, Heartbeat, HeartbeatAction, Sample};
 use crate::router::messages::{Instance, ToMaster, ToRouter};
 use crate::sys::Error;
-use crate::sys::fd::{receive_with, send_with, socket_pair};
+use crate::sys::fd::{send_with, socket_pair};
+use crate::sys::guarded::{Guarded, receive_bytes};
 use crate::sys::identity::{self, Identity};
+use crate::sys::socket::Progress;
 use crate::sys::{clock, fd, process, socket};
 use crate::tick::Tick;
 use mio::Interest;
@@ -61,13 +63,13 @@ pub(super) struct HelperProcess {
 pub(super) struct RunningHelper {
     pid: i32,
     /// The master's end of the socket to a router.
-    pub(super) channel: Option<OwnedFd>,
+    pub(super) channel: Option<Guarded>,
     /// What it says for the log.
     pub(super) messages: Lines,
     unsent: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
     heartbeat: Heartbeat,
     /// Where its bytes are sent.
-    heartbeat_in: OwnedFd,
+    heartbeat_in: Guarded,
     clock: Option<clock::ProcessClock>,
 }
 
@@ -128,6 +130,7 @@ impl AppPool {
     pub(super) fn new(template: &Pool, now: Tick) -> Result<AppPool, Error> {
         let (to_router, router) = socket_pair(SockType::SeqPacket)?;
         let (to_master, master) = socket_pair(SockType::SeqPacket)?;
+        let _ = socket::refuse_descriptors(master.as_fd());
         Ok(AppPool {
             template: template.clone(),
             max: template.applications.as_ref().map_or(1, |it| it.max.get()),
@@ -239,11 +242,10 @@ impl Executor {
         let identity = run_as(&template)?;
         let runs_as = identity.as_ref().map(|identity| identity.uid);
         let (messages, messages_in) = socket_pair(SockType::Stream)?;
-        socket::refuse_descriptors(messages.as_fd());
         let (channel, mut theirs) = match which {
             Which::Router => {
                 let (ours, theirs) = socket_pair(SockType::SeqPacket)?;
-                (Some(ours), vec![theirs])
+                (Some(Guarded::new(ours)), vec![theirs])
             }
             Which::Inspector => {
                 let (router, master) = &app_pool.sockets.inspector;
@@ -288,10 +290,10 @@ impl Executor {
         app_pool.helper_process(which).process = Some(RunningHelper {
             pid,
             channel,
-            messages: Lines::new(messages),
+            messages: Lines::new(Guarded::new(messages)),
             unsent: VecDeque::new(),
             heartbeat: Heartbeat::new(clock::now()),
-            heartbeat_in,
+            heartbeat_in: Guarded::new(heartbeat_in),
             clock: clock::ProcessClock::of(pid),
         });
         match which {
@@ -314,8 +316,8 @@ impl Executor {
                 .as_ref()
                 .and_then(|process| process.channel.as_ref());
             let Some(channel) = channel else { return false };
-            let bytes = match receive_with(channel.as_fd(), &mut buffer, false) {
-                Ok(received) if received.bytes > 0 => &buffer[..received.bytes],
+            let bytes = match channel.receive(&mut buffer) {
+                Ok(Progress::Done(count)) if count > 0 => &buffer[..count],
                 // The router has ended, and is reaped as a child.
                 Ok(_) | Err(_) => return false,
             };
@@ -341,8 +343,8 @@ impl Executor {
             let Some(app_pool) = self.applications.routers.get_mut(&id) else {
                 return false;
             };
-            let bytes = match receive_with(app_pool.sockets.master.as_fd(), &mut buffer, false) {
-                Ok(received) if received.bytes > 0 => &buffer[..received.bytes],
+            let bytes = match receive_bytes(app_pool.sockets.master.as_fd(), &mut buffer) {
+                Ok(Progress::Done(count)) if count > 0 => &buffer[..count],
                 Ok(_) | Err(_) => return false,
             };
             match serde_json::from_slice::<protocol::InspectReply>(bytes) {
@@ -448,7 +450,7 @@ impl Applications {
             // It says whose its own lines are; it does not speak for other pools.
             let own = format!("[pool {name}] ");
             let text = text.strip_prefix(&own).unwrap_or(&text);
-            log.write(level, &format!("{own}{text}"));
+            log.write_of_pool(level, &name, text);
         });
         if look == PipeRead::Ended {
             context.sources.forget(process.messages.pipe());

@@ -11,6 +11,7 @@ use crate::runtime::http::Share;
 use crate::spawn::capture::Capture;
 use crate::spawn::effects::{Remains, SocketFile};
 use crate::sys::dir::Mark;
+use crate::sys::guarded::Guarded;
 use crate::sys::{Error, clock, process};
 use crate::tick::Tick;
 use std::collections::HashMap;
@@ -58,6 +59,7 @@ impl Executor {
             let (Some(input), Some(slot)) = (input, slots.get_mut(index)) else {
                 continue;
             };
+            let output = output.map(Guarded::with_descriptors);
             if let Some(output) = &output {
                 self.context
                     .sources

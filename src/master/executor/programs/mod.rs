@@ -19,6 +19,7 @@ use crate::master::program::{Program, ProgramAction};
 use crate::runtime::http::Share;
 use crate::spawn::capture::Capture;
 use crate::spawn::effects::{Process, Remains};
+use crate::spawn::error::headline;
 use crate::spawn::event::Token;
 use crate::spawn::report::{ErrorId, Report};
 use crate::sys::{Error, clock, process};
@@ -214,10 +215,14 @@ impl Executor {
             pid,
             input,
             output,
+            written,
             remains,
             gone,
             ..
         } = started.process;
+        // On a busy machine its last words are often read before it is known to be up.
+        let has_failed = headline(&written.text()).is_some();
+        let words = if has_failed { written } else { Capture::default() };
         let in_entries = self.pools.logs_entries(id);
         let output = output.map(|output| Lines::resume(output, started.splitter).in_entries(in_entries));
         let Some(record) = self.helpers.programs.get_mut(&id) else {
@@ -239,7 +244,7 @@ impl Executor {
             remains,
             is_ending: false,
             since: clock::now(),
-            words: Capture::default(),
+            words,
         });
         if let Some(output) = &running.output {
             let watched = self
@@ -247,7 +252,7 @@ impl Executor {
                 .sources
                 .watch(output.pipe(), Source::ProgramOutput(id, index));
             if let Err(error) = watched {
-                log::error!("{error}");
+                log::error!("[pool {name}] {error}");
             }
         }
         match &address {

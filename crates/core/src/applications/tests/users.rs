@@ -1,6 +1,7 @@
 //! No user keeps another from starts and places.
 
 use super::*;
+use crate::applications::action::{Notice, Reason};
 
 fn of(user: u32) -> Options {
     Options { user, ..plain() }
@@ -60,4 +61,96 @@ fn a_single_user_has_all_starts() {
         bench.ask(&name.to_string(), of(1));
         assert_eq!(bench.begun().len(), 1, "{name}");
     }
+}
+
+impl Bench {
+    /// Instances that give their places up since the last event.
+    fn leaving(&self) -> Vec<InstanceId> {
+        let leaves = |action: &Action| match action {
+            Action::Say(Notice::Leaves(id, Reason::Evicted)) => Some(*id),
+            _ => None,
+        };
+        self.actions.iter().filter_map(leaves).collect()
+    }
+
+    fn user_of(&self, id: InstanceId) -> u32 {
+        self.pool.instances[&id].user
+    }
+
+    /// An instance's request is answered, and the instance ends.
+    fn end(&mut self, id: InstanceId) {
+        for session in self.pool.instances[&id].running.clone() {
+            self.close(session);
+        }
+        self.tell(Event::Exited(id));
+    }
+}
+
+/// Applications of one user's that each have an instance at work, and more requests that wait.
+fn flood(bench: &mut Bench, user: u32, applications: u32) {
+    let one = Options {
+        max_per_app: NonZeroU32::new(1),
+        ..of(user)
+    };
+    for name in 0..applications {
+        let name = format!("{user}.{name}");
+        bench.ask(&name, one);
+        bench.tell(Event::Spawned(bench.begun()[0]));
+        for _ in 0..3 {
+            bench.ask(&name, one);
+        }
+    }
+}
+
+#[test]
+fn a_user_who_has_all_places_gives_the_next_one_to_another() {
+    let mut bench = bench(4, 4);
+    flood(&mut bench, 1, 4);
+    // Another application of the same user's asked before, and waits for those that asked before it.
+    bench.ask("more", of(1));
+    assert_eq!(bench.leaving(), []);
+    for name in ["other", "other two"] {
+        bench.ask(name, of(2));
+        let leaving = bench.leaving();
+        assert_eq!(
+            leaving.len(),
+            1,
+            "{name}: one gives its place up after its request"
+        );
+        bench.end(leaving[0]);
+        let begun = bench.begun();
+        assert_eq!(begun.len(), 1, "{name}");
+        assert_eq!(bench.user_of(begun[0]), 2, "{name}");
+        bench.tell(Event::Spawned(begun[0]));
+    }
+    // Each has half now. Whoever asked first has the next place.
+    bench.ask("other three", of(2));
+    assert_eq!(bench.leaving(), []);
+}
+
+#[test]
+fn of_two_that_wait_the_one_whose_user_has_less_than_half_is_first() {
+    let mut bench = bench(4, 4);
+    flood(&mut bench, 1, 3);
+    let theirs = bench.ask("busy", of(3));
+    let busy = bench.begun()[0];
+    bench.tell(Event::Spawned(busy));
+    bench.ask("d", of(1));
+    bench.ask("other", of(2));
+    bench.close(theirs);
+    bench.tell(Event::Exited(busy));
+    assert_eq!(bench.begun().len(), 1);
+    assert_eq!(bench.user_of(bench.begun()[0]), 2);
+}
+
+#[test]
+fn an_idle_instance_of_the_user_who_has_most_goes_first() {
+    let mut bench = bench(4, 4);
+    bench.warm("other", of(2));
+    let first = bench.warm("a", of(1));
+    bench.warm("b", of(1));
+    bench.warm("c", of(1));
+    // The other's was idle for longer.
+    bench.ask("third", of(3));
+    assert_eq!(bench.stopped(), [first]);
 }

@@ -2,7 +2,7 @@
 
 use super::super::memory::{self, Occasion};
 use super::super::out_of_band::{Want, is_alone, postponed};
-use super::super::promotion;
+use super::super::promotion::{self, Told};
 use super::client::ClientPhase;
 use super::dispatch::Dispatch;
 use super::events::EventKind;
@@ -31,10 +31,12 @@ impl WorkerState {
         self.leaving != Leaving::Not
     }
 
-    /// The master says that the worker is to finish, or to make a preloader; or it is gone.
+    /// The master says that the worker is to end a request, to finish, or to make a preloader; or it is gone.
     pub(super) fn hear_master(&mut self, now: Tick) {
-        if self.settings.refork_at.is_some() {
-            self.promotion = promotion::receive(self.stop_pipe.as_fd());
+        match promotion::hear(self.stop_pipe.as_fd(), self.settings.refork_at.is_some()) {
+            Told::Terminate => return self.end_longest(now),
+            Told::Promote(promotion) => self.promotion = Some(promotion),
+            Told::Finish => {}
         }
         // What else it may have to say is of no interest to a worker that leaves.
         let _ = self.epoll.delete(&self.stop_pipe);

@@ -64,7 +64,7 @@ impl WorkerState {
         for index in 0..self.clients.len() {
             let client = &self.clients[index];
             if client.expires.is_some_and(|due| due <= now) {
-                self.expire(index, now);
+                self.expire(index, "execution timed out", now);
             }
             if self.clients[index].deadline.is_some_and(|due| due <= now) {
                 self.deadline(index);
@@ -117,8 +117,23 @@ impl WorkerState {
         }
     }
 
-    /// A request has taken longer than `request_terminate_timeout`: its client is answered, and the application told.
-    fn expire(&mut self, index: usize, now: Tick) {
+    /// An operator ends a request: the one that has taken longest, and an idle stream or WebSocket only where there is no other.
+    pub(super) fn end_longest(&mut self, now: Tick) {
+        let serving =
+            (0..self.clients.len()).filter(|index| self.clients[*index].phase == ClientPhase::Serving);
+        let longest = serving.min_by_key(|index| {
+            let client = &self.clients[*index];
+            (client.is_quiet || client.is_endless, client.taken)
+        });
+        match longest {
+            Some(index) => self.expire(index, "is ended by forkyard terminate", now),
+            None => log::info!("there is no request to end any more"),
+        }
+    }
+
+    /// A request has taken longer than `request_terminate_timeout`, or is ended by an operator: its client is answered, and the
+    /// application told. `why`: in words.
+    fn expire(&mut self, index: usize, why: &str, now: Tick) {
         let client = &mut self.clients[index];
         client.expires = None;
         if client.phase != ClientPhase::Serving {
@@ -128,7 +143,7 @@ impl WorkerState {
         // A thread can't be stopped; its process ends when the other requests are over.
         let is_stuck = self.dispatch.is_some();
         log::warn!(
-            "child {}{} execution timed out ({took:.6} sec), {}",
+            "child {}{} {why} ({took:.6} sec), {}",
             std::process::id(),
             self.name(index),
             if is_stuck {

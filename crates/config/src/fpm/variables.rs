@@ -1,0 +1,91 @@
+//! Variables of the environment over what php-fpm's files say: each stands for a line behind those of its section, so that php-fpm's
+//! rules hold for it, and `-t` and `-tt` show it. What php-fpm has no directive for is not written here, but put over the keys.
+
+use super::directives::{Directive, Form};
+use super::journal::{Failed, Journal};
+use super::parse::Written;
+use super::said::path;
+use super::values::{Item, Values};
+use crate::overrides::{Override, Overrides};
+use crate::settings::{self, Setting};
+
+/// The directive that a variable is about, and the name of the entry if it is one of a table.
+fn directive(one: &Override, is_global: bool) -> Option<(&'static Directive, &'static Setting, String)> {
+    let key = one.segments.join(".");
+    settings::directives(is_global).find_map(|(directive, setting)| {
+        let rest = key.strip_prefix(&path(setting))?;
+        if directive.form != Form::List || setting.values == "list" {
+            return rest.is_empty().then(|| (directive, setting, String::new()));
+        }
+        let name = rest.strip_prefix('.').filter(|name| !name.is_empty())?;
+        Some((directive, setting, name.to_owned()))
+    })
+}
+
+/// Whether php-fpm has no word for what a variable says.
+pub(super) fn is_own(one: &Override, is_global: bool) -> bool {
+    directive(one, is_global).is_none()
+}
+
+/// Writes what variables say behind what the files say.
+pub(super) fn write_over(
+    written: &mut Written,
+    overrides: &Overrides,
+    journal: &mut Journal,
+) -> Result<(), Failed> {
+    section(&mut written.global, None, overrides, journal)?;
+    for pool in &mut written.pools {
+        section(&mut pool.values, Some(&pool.name), overrides, journal)?;
+    }
+    Ok(())
+}
+
+fn section(
+    values: &mut Values,
+    pool: Option<&str>,
+    overrides: &Overrides,
+    journal: &mut Journal,
+) -> Result<(), Failed> {
+    for one in overrides.for_table(pool) {
+        let Some((directive, setting, entry)) = directive(one, pool.is_none()) else {
+            continue;
+        };
+        let location = one.location();
+        let item = |value: String| Item {
+            key: entry.clone(),
+            value,
+            location: location.clone(),
+        };
+        let several = texts(&one.text);
+        match directive.form {
+            Form::List if setting.values == "list" => {
+                let list = several.unwrap_or_else(|| vec![one.text.clone()]);
+                values.replace(directive.name, list.into_iter().map(item).collect());
+            }
+            Form::List => values.put_first(directive.name, item(one.text.clone())),
+            form => {
+                let between = if form == Form::Commas { "," } else { " " };
+                let text = several.map_or_else(|| one.text.clone(), |list| list.join(between));
+                if let Some(Err(problem)) = values.write(directive.name, &text, pool, &location) {
+                    let name = location.file.display();
+                    let text = format!(
+                        "[{name}] unable to parse value '{text}' for entry '{}': {problem}",
+                        directive.name
+                    );
+                    return Err(journal.error(text));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The texts of a list in TOML; `None`: it is none.
+fn texts(text: &str) -> Option<Vec<String>> {
+    let list = text.parse::<toml_edit::Value>().ok()?;
+    let texts = list
+        .as_array()?
+        .iter()
+        .map(|item| item.as_str().map(str::to_owned));
+    texts.collect()
+}

@@ -1,0 +1,160 @@
+//! Lines that a pool can cause: of each cause the first are told, the others are counted, and told once a minute by their number and
+//! the last of them.
+
+use crate::config::LogLevel;
+use forkyard_base::tick::Tick;
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// For how long lines of a cause are counted.
+const WINDOW: Duration = Duration::from_secs(60);
+/// Lines of a cause that are told in it.
+const MOST: u64 = 20;
+/// Causes of one pool; all others are one.
+const MOST_CAUSES: usize = 40;
+/// Bytes of a text that its cause is known by, numbers left out.
+const CAUSE_BYTES: usize = 32;
+
+/// Where a line comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Cause {
+    /// A place in the code.
+    Place(String, u32),
+    /// A process of the pool's, whose words begin like this.
+    Words(String),
+    Other,
+}
+
+impl Cause {
+    /// The cause of what a process of a pool's says for the log.
+    pub(super) fn of_words(text: &str) -> Cause {
+        let letters = text.chars().filter(|letter| !letter.is_ascii_digit());
+        Cause::Words(letters.take(CAUSE_BYTES).collect())
+    }
+}
+
+/// The lines of a cause.
+#[derive(Debug)]
+struct Lines {
+    since: Tick,
+    count: u64,
+    level: LogLevel,
+    last: String,
+}
+
+/// The lines of a minute, by pool and cause.
+#[derive(Debug, Default)]
+pub(super) struct Gathered {
+    pools: HashMap<String, HashMap<Cause, Lines>>,
+}
+
+impl Gathered {
+    /// A line of a pool's, with the pool. `true`: it is told.
+    pub(super) fn add(&mut self, pool: &str, cause: Cause, level: LogLevel, line: &str, now: Tick) -> bool {
+        if !self.pools.contains_key(pool) {
+            self.pools.insert(pool.to_owned(), HashMap::new());
+        }
+        let Some(causes) = self.pools.get_mut(pool) else {
+            return true;
+        };
+        let has_room = causes.len() < MOST_CAUSES;
+        let cause = match has_room || causes.contains_key(&cause) {
+            true => cause,
+            false => Cause::Other,
+        };
+        let lines = causes.entry(cause).or_insert_with(|| Lines {
+            since: now,
+            count: 0,
+            level,
+            last: String::new(),
+        });
+        lines.count += 1;
+        if lines.count <= MOST {
+            return true;
+        }
+        lines.level = lines.level.max(level);
+        line.clone_into(&mut lines.last);
+        false
+    }
+
+    /// When [`Gathered::end`] is to be called.
+    pub(super) fn next_deadline(&self) -> Option<Tick> {
+        let all = self.pools.values().flat_map(HashMap::values);
+        all.map(|lines| lines.since + WINDOW).min()
+    }
+
+    /// What is told of the minutes that are over.
+    pub(super) fn end(&mut self, now: Tick) -> Vec<(LogLevel, String)> {
+        let mut told = Vec::new();
+        for causes in self.pools.values_mut() {
+            causes.retain(|_, lines| {
+                let is_over = lines.since + WINDOW <= now;
+                let more = lines.count.saturating_sub(MOST);
+                if is_over && more > 0 {
+                    told.push((
+                        lines.level,
+                        format!("{} ({more} such lines in a minute)", lines.last),
+                    ));
+                }
+                !is_over
+            });
+        }
+        self.pools.retain(|_, causes| !causes.is_empty());
+        told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Tick {
+        Tick::ZERO + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_flood_is_some_lines_and_a_number_each_minute() {
+        let mut gathered = Gathered::default();
+        assert_eq!(gathered.next_deadline(), None);
+        for minute in 0..3 {
+            let now = at(minute * 60);
+            let mut add = |pool: &str, cause, line: &str| {
+                gathered.add(
+                    pool,
+                    cause,
+                    LogLevel::Error,
+                    &format!("[pool {pool}] {line}"),
+                    now,
+                )
+            };
+            let told = (0..1000).filter(|number| {
+                let line = format!("failed {number}");
+                add("a", Cause::of_words(&line), &line)
+            });
+            assert_eq!(told.count() as u64, MOST);
+            // Another cause, and another pool, have lines still.
+            assert!(add("a", Cause::Place("worker".to_owned(), 1), "gone"));
+            assert!(add("b", Cause::of_words("failed 1"), "failed 1"));
+            assert_eq!(gathered.end(at(minute * 60 + 59)), []);
+            assert_eq!(gathered.next_deadline(), Some(at(minute * 60 + 60)));
+            let line = "[pool a] failed 999 (980 such lines in a minute)".to_owned();
+            assert_eq!(gathered.end(at(minute * 60 + 60)), [(LogLevel::Error, line)]);
+        }
+        assert_eq!(gathered.next_deadline(), None);
+    }
+
+    #[test]
+    fn who_thinks_of_ever_new_words_fills_no_memory_and_no_log() {
+        let mut gathered = Gathered::default();
+        let told = (0..100_000_u32).filter(|number| {
+            let letters: String = number
+                .to_string()
+                .bytes()
+                .map(|digit| char::from(digit + 49))
+                .collect();
+            gathered.add("a", Cause::of_words(&letters), LogLevel::Notice, &letters, at(0))
+        });
+        assert!(told.count() as u64 <= (MOST_CAUSES as u64 + 1) * MOST);
+        assert!(gathered.pools["a"].len() <= MOST_CAUSES + 1);
+    }
+}

@@ -1,0 +1,362 @@
+//! Files that tenants own are appended to by a process of its own, with a thread for each file.
+//!
+//! Who may open a file for writing can hold its lock for as long as he likes, and whoever writes to it waits until then, even after
+//! SIGKILL. So root's process writes to none of them: it sends what is to be written over a socket, which is full at worst.
+
+use super::fork::fork_child;
+use crate::error::{Error, Result};
+use crate::fd::{
+    null, receive_with, replace_standard_streams, send_with, set_nonblocking, set_send_buffer, socket_pair,
+};
+use crate::socket::{Readiness, refuse_descriptors, shutdown_write, wait};
+use crate::{identity, title};
+use nix::errno::Errno;
+use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::sys::socket::{MsgFlags, SockType, recv};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{Builder, scope};
+use std::time::Duration;
+
+/// Most bytes that are appended at once.
+pub const MOST_BYTES: usize = 64 * 1024;
+/// Bytes that may wait for one file.
+const QUEUE_BYTES: usize = 1 << 20;
+/// Writes of one tenant that are under way at once. Beyond that he has no new file.
+const MOST_AT_WORK: usize = 16;
+/// Files of one tenant.
+const MOST_FILES: usize = 4096;
+const STACK_BYTES: usize = 64 * 1024;
+
+thread_local! {
+    static WRITER: RefCell<Option<Writer>> = const { RefCell::new(None) };
+}
+
+#[derive(Debug)]
+struct Writer {
+    pid: i32,
+    /// Over which it is given sockets to read from.
+    socket: OwnedFd,
+}
+
+/// A file that is appended to without waiting for whoever holds it.
+#[derive(Debug)]
+pub struct Appender {
+    file: File,
+    /// The user whose it is.
+    whose: u32,
+    queue: RefCell<Option<Queue>>,
+}
+
+#[derive(Debug)]
+struct Queue {
+    socket: Rc<OwnedFd>,
+    /// The other end knows the file.
+    has_file: bool,
+}
+
+impl Appender {
+    /// Appends to this file of a user's.
+    pub fn new(file: File, whose: u32) -> Appender {
+        Appender {
+            file,
+            whose,
+            queue: RefCell::new(None),
+        }
+    }
+
+    /// Goes on in another file; what waits comes into the one before.
+    pub fn turn_to(&mut self, file: File) {
+        self.file = file;
+        if let Some(queue) = self.queue.get_mut() {
+            queue.has_file = false;
+        }
+    }
+
+    /// Lets go of what bytes are sent over, until there are more.
+    pub fn rest(&mut self) {
+        *self.queue.get_mut() = None;
+    }
+
+    /// The file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Appends bytes, [`MOST_BYTES`] at most. Root does not wait for the file.
+    ///
+    /// # Errors
+    /// `WouldBlock`: too much waits already. What writing says, where this process is not root's.
+    pub fn append(&self, bytes: &[u8]) -> io::Result<()> {
+        if !identity::is_root() {
+            return (&self.file).write_all(bytes);
+        }
+        self.send(bytes).map_err(|error| io::Error::from(error.errno))
+    }
+
+    /// Whether there is room.
+    pub fn is_ready(&self) -> bool {
+        let queue = self.queue.borrow();
+        queue.as_ref().is_none_or(|queue| {
+            wait(queue.socket.as_fd(), Readiness::Writable, Duration::ZERO).unwrap_or(true)
+        })
+    }
+
+    /// Writable when there is room again.
+    pub fn socket(&self) -> Option<Rc<OwnedFd>> {
+        self.queue.borrow().as_ref().map(|queue| Rc::clone(&queue.socket))
+    }
+
+    fn send(&self, bytes: &[u8]) -> Result<()> {
+        let mut place = self.queue.borrow_mut();
+        let mut is_first = true;
+        loop {
+            let mut queue = match place.take() {
+                Some(queue) => queue,
+                None => connect(self.whose)?,
+            };
+            let file = [self.file.as_raw_fd()];
+            let sent = send_with(
+                queue.socket.as_fd(),
+                bytes,
+                if queue.has_file { &[] } else { &file },
+            );
+            match sent {
+                Ok(_) => {
+                    queue.has_file = true;
+                    *place = Some(queue);
+                    return Ok(());
+                }
+                // The process has ended.
+                Err(error) if error.errno == Errno::EPIPE && is_first => is_first = false,
+                Err(error) => {
+                    *place = Some(queue);
+                    return Err(error);
+                }
+            }
+        }
+    }
+}
+
+/// Waits a moment for what was appended to files that are closed by now.
+pub fn finish_appending(limit: Duration) {
+    if let Some(writer) = WRITER.take() {
+        shutdown_write(writer.socket.as_fd());
+        let _ = wait(writer.socket.as_fd(), Readiness::Readable, limit);
+    }
+}
+
+/// Whether this is the process that writes, which has ended: what [`appended_by_others`] gave leads nowhere.
+pub fn is_writer(pid: i32) -> bool {
+    WRITER.with_borrow(|writer| writer.as_ref().is_some_and(|writer| writer.pid == pid))
+}
+
+/// What a user's processes are given in place of a file: what they write there is appended to the file, of which they have nothing.
+/// Each write is appended as a whole, [`MOST_BYTES`] at most, and waits while there is no room.
+///
+/// # Errors
+/// socketpair(2), sendmsg(2) or fork(2).
+pub fn appended_by_others(file: &OwnedFd, whose: u32) -> Result<OwnedFd> {
+    let (socket, theirs) = socket_pair(SockType::SeqPacket)?;
+    // Where the kernel does not, the thread that reads is held by what comes, and nobody else.
+    let _ = refuse_descriptors(theirs.as_fd());
+    set_send_buffer(socket.as_fd(), QUEUE_BYTES)?;
+    set_nonblocking(socket.as_fd(), false)?;
+    give(whose, &theirs, Some(file))?;
+    Ok(socket)
+}
+
+/// A socket whose other end is read by the process that writes.
+fn connect(whose: u32) -> Result<Queue> {
+    let (socket, theirs) = socket_pair(SockType::SeqPacket)?;
+    set_send_buffer(socket.as_fd(), QUEUE_BYTES)?;
+    give(whose, &theirs, None)?;
+    Ok(Queue {
+        socket: Rc::new(socket),
+        has_file: false,
+    })
+}
+
+/// Has the process read a socket. Without a file, the first message brings one.
+fn give(whose: u32, socket: &OwnedFd, file: Option<&OwnedFd>) -> Result<()> {
+    set_nonblocking(socket.as_fd(), false)?;
+    let descriptors: Vec<RawFd> = [socket].into_iter().chain(file).map(AsRawFd::as_raw_fd).collect();
+    let give = |writer: &Writer| send_with(writer.socket.as_fd(), &whose.to_ne_bytes(), &descriptors);
+    let given = WRITER.with_borrow(|writer| writer.as_ref().map(&give));
+    match given {
+        Some(Ok(_)) => {}
+        Some(Err(error)) if error.errno != Errno::EPIPE => return Err(error),
+        _ => {
+            let writer = begin()?;
+            give(&writer)?;
+            WRITER.set(Some(writer));
+        }
+    }
+    Ok(())
+}
+
+/// Starts the process. This one has one thread.
+fn begin() -> Result<Writer> {
+    let (socket, theirs) = socket_pair(SockType::SeqPacket)?;
+    set_nonblocking(theirs.as_fd(), false)?;
+    let pid = fork_child(&[theirs.as_raw_fd()], || {
+        title::set("forkyard: writer of logs");
+        // It ends with the last socket. Signals to the whole group are not for it, and it keeps no stream open.
+        for ignored in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP] {
+            // SAFETY: no handler is set.
+            let _ = unsafe { signal(ignored, SigHandler::SigIgn) };
+        }
+        if let Ok(null) = null() {
+            let _ = replace_standard_streams(null.as_fd(), Some((null.as_fd(), null.as_fd())));
+        }
+        i32::from(catch_unwind(AssertUnwindSafe(|| serve(&theirs))).is_err())
+    })?;
+    Ok(Writer { pid, socket })
+}
+
+/// Writes what comes, until no socket is left.
+fn serve(sockets: &OwnedFd) {
+    let mut tenants: BTreeMap<u32, Arc<AtomicUsize>> = BTreeMap::new();
+    scope(|threads| {
+        let mut whose = [0; 4];
+        loop {
+            let received = match receive_with(sockets.as_fd(), &mut whose, true) {
+                Ok(received) if received.bytes == 0 => return,
+                Ok(received) => received,
+                Err(Error {
+                    errno: Errno::EINTR, ..
+                }) => continue,
+                Err(_) => return,
+            };
+            let mut descriptors = received.descriptors.into_iter();
+            let Some(socket) = descriptors.next() else {
+                continue;
+            };
+            let file = descriptors.next().map(File::from);
+            let at_work = tenants.entry(u32::from_ne_bytes(whose)).or_default();
+            let has_room = Arc::strong_count(at_work) <= MOST_FILES;
+            if has_room && at_work.load(Ordering::Relaxed) < MOST_AT_WORK {
+                let at_work = Arc::clone(at_work);
+                // Without a thread the socket is closed, and what is sent there is lost.
+                let _ = Builder::new()
+                    .stack_size(STACK_BYTES)
+                    .spawn_scoped(threads, move || match file {
+                        Some(file) => write_what_others_say(&socket, &file, &at_work),
+                        None => write_what_comes(&socket, &at_work),
+                    });
+            }
+        }
+    });
+}
+
+/// Whoever is at the other end is not trusted: what he sends beside bytes is let go of by the kernel.
+fn write_what_others_say(socket: &OwnedFd, mut file: &File, at_work: &AtomicUsize) {
+    let mut buffer = vec![0; MOST_BYTES];
+    loop {
+        match recv(socket.as_raw_fd(), &mut buffer, MsgFlags::empty()) {
+            // An empty message is not told from the end.
+            Ok(0) => return,
+            Ok(count) => {
+                at_work.fetch_add(1, Ordering::Relaxed);
+                let _ = file.write_all(&buffer[..count]);
+                at_work.fetch_sub(1, Ordering::Relaxed);
+            }
+            Err(Errno::EINTR) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+fn write_what_comes(socket: &OwnedFd, at_work: &AtomicUsize) {
+    let mut buffer = vec![0; MOST_BYTES];
+    let mut file: Option<File> = None;
+    loop {
+        match receive_with(socket.as_fd(), &mut buffer, true) {
+            Ok(received) if received.bytes == 0 => return,
+            Ok(mut received) => {
+                at_work.fetch_add(1, Ordering::Relaxed);
+                file = received.descriptors.pop().map(File::from).or(file);
+                if let Some(mut file) = file.as_ref() {
+                    // What can't be written is lost, as it is where the disk is full.
+                    let _ = file.write_all(&buffer[..received.bytes]);
+                }
+                at_work.fetch_sub(1, Ordering::Relaxed);
+            }
+            Err(Error {
+                errno: Errno::EINTR, ..
+            }) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// A pipe that is full is a file whose write waits.
+    #[test]
+    fn a_file_that_is_held_is_not_waited_for_and_has_everything_afterwards() {
+        let (reader, writer) = crate::fd::pipe(false).unwrap();
+        let held = Appender::new(writer.into(), 5);
+        let mut sent = Vec::new();
+        let full = loop {
+            let piece = vec![sent.len().to_le_bytes()[2]; 4096];
+            match held.send(&piece) {
+                Ok(()) => sent.extend(piece),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(full.errno, Errno::EAGAIN);
+        assert!(!held.is_ready());
+        // Another file of the same user's has its lines meanwhile.
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let mut other = Appender::new(File::create(&path).unwrap(), 5);
+        other.send(b"one\n").unwrap();
+        std::fs::rename(&path, dir.path().join("old")).unwrap();
+        other.turn_to(File::create(&path).unwrap());
+        other.send(b"two\n").unwrap();
+        drop(other);
+        let reader = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            File::from(reader).read_to_end(&mut all).map(|_| all)
+        });
+        let socket = held.socket().unwrap();
+        assert!(wait(socket.as_fd(), Readiness::Writable, LONG).unwrap() && held.is_ready());
+        drop((held, socket));
+        finish_appending(LONG);
+        assert!(reader.join().unwrap().unwrap() == sent);
+        assert_eq!(std::fs::read(dir.path().join("old")).unwrap(), b"one\n");
+        assert_eq!(std::fs::read(&path).unwrap(), b"two\n");
+    }
+
+    #[test]
+    fn who_writes_through_others_has_nothing_of_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let file = File::create(&path).unwrap().into();
+        let theirs = appended_by_others(&file, 5).unwrap();
+        let another = appended_by_others(&file, 6).unwrap();
+        assert!(nix::unistd::ftruncate(&theirs, 0).is_err());
+        let (_, stray) = crate::fd::pipe(false).unwrap();
+        send_with(theirs.as_fd(), b"first\n", &[stray.as_raw_fd()]).unwrap();
+        assert_eq!(nix::unistd::write(&another, b"second\n"), Ok(7));
+        drop((theirs, another));
+        finish_appending(LONG);
+        let log = std::fs::read_to_string(&path).unwrap();
+        let mut lines: Vec<&str> = log.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["first", "second"]);
+    }
+}

@@ -1,0 +1,164 @@
+//! Whether a user, such as the web server's, can connect to the sockets of pools. It is really tried, with the rights of that
+//! user.
+
+use super::init;
+use crate::control::protocol::Pool;
+use crate::spawn::setupper::barrier;
+use crate::sys::error::Error;
+use crate::sys::identity::{self, Identity};
+use crate::sys::process::{fork_child, reap_pid};
+use crate::sys::{accounts, socket};
+use nix::errno::Errno;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+/// nginx's own file, which names its user.
+const NGINX: &str = "/etc/nginx/nginx.conf";
+
+/// The user of the web server: nginx's, or one that distributions have for web servers.
+pub(super) fn web_user() -> Option<String> {
+    let nginx = fs::read_to_string(NGINX).ok().and_then(|text| nginx_user(&text));
+    let exists = |name: &String| accounts::named(name).is_ok_and(|user| user.is_some());
+    nginx
+        .filter(exists)
+        .or_else(|| init::USERS.map(str::to_owned).into_iter().find(exists))
+}
+
+/// The value of nginx's directive `user`.
+fn nginx_user(text: &str) -> Option<String> {
+    let line = text
+        .lines()
+        .map(str::trim)
+        .find(|line| line.starts_with("user ") || line.starts_with("user\t"))?;
+    let name = line["user".len()..]
+        .split(';')
+        .next()?
+        .split_whitespace()
+        .next()?;
+    Some(name.to_owned())
+}
+
+/// Why the user can't connect to sockets of these pools, a line for each.
+///
+/// # Errors
+/// It can't be tried: in words.
+pub(super) fn problems(user: &str, pools: &[&Pool]) -> Result<Vec<String>, String> {
+    // A port is open to every user.
+    let sockets = pools.iter().filter(|pool| pool.listen.starts_with('/'));
+    let sockets: Vec<(&str, &Path)> = sockets
+        .map(|pool| (pool.name.as_str(), Path::new(&pool.listen)))
+        .collect();
+    let paths: Vec<&Path> = sockets.iter().map(|(_, path)| *path).collect();
+    let wanted = Identity::look_up(user, None).map_err(|error| error.to_string())?;
+    let found = match wanted.uid {
+        uid if uid == identity::own_user() => paths.iter().map(|path| attempt(path, user)).collect(),
+        _ if identity::is_root() => attempt_as(&wanted, user, &paths).map_err(|error| error.to_string())?,
+        _ => {
+            return Err(format!(
+                "only root can try as {user}; as yourself: --web-server={}",
+                own_name()
+            ));
+        }
+    };
+    let found = sockets.iter().zip(found);
+    Ok(found
+        .filter_map(|((pool, _), found)| Some(format!("{pool}: {}", found?)))
+        .collect())
+}
+
+fn own_name() -> String {
+    let own = Identity::current();
+    own.name.unwrap_or_else(|| own.uid.to_string())
+}
+
+/// Tries it with the rights of this process.
+fn attempt(path: &Path, user: &str) -> Option<String> {
+    // A queue that is full can be reached.
+    let error = socket::connect_unix(path).err()?;
+    let place = path.display();
+    let way = fs::metadata(path).is_err().then(|| barrier(path, user)).flatten();
+    Some(match (way, error.errno) {
+        (Some(way), _) => format!("{user} can't connect to {place}: {}", way.summary),
+        (None, Errno::EACCES) => format!(
+            "{user} can't connect to {place}: it is {}; set listen.owner = {user:?}, listen.group or listen.mode, then reload",
+            rights(path)
+        ),
+        (None, Errno::ECONNREFUSED) => format!("{user} can't connect to {place}: nobody listens there"),
+        (None, errno) => format!("{user} can't connect to {place}: {}", errno.desc()),
+    })
+}
+
+/// Who may write to a socket's file, which is to connect.
+fn rights(path: &Path) -> String {
+    let Ok(file) = fs::metadata(path) else {
+        return "closed to this user".to_owned();
+    };
+    let owner = accounts::numbered(file.uid()).ok().flatten();
+    let user = owner.map_or_else(|| file.uid().to_string(), |owner| owner.name);
+    format!(
+        "{user}'s, of group {}, with mode {:04o}",
+        group(file.gid()),
+        file.mode() & 0o7777
+    )
+}
+
+fn group(gid: u32) -> String {
+    let found = nix::unistd::Group::from_gid(gid.into());
+    found
+        .ok()
+        .flatten()
+        .map_or_else(|| gid.to_string(), |group| group.name)
+}
+
+/// Tries it with the rights of another user, in a process of its own.
+fn attempt_as(identity: &Identity, user: &str, paths: &[&Path]) -> Result<Vec<Option<String>>, Error> {
+    let failed = |error: std::io::Error| Error::from_io("socketpair", user, &error);
+    let (mut ours, mut theirs) = UnixStream::pair().map_err(failed)?;
+    let child = fork_child(&[theirs.as_raw_fd()], || {
+        if identity::become_user(identity).is_err() {
+            return 1;
+        }
+        let found: Vec<Option<String>> = paths.iter().map(|path| attempt(path, user)).collect();
+        let said = serde_json::to_vec(&found).unwrap_or_default();
+        i32::from(theirs.write_all(&said).is_err())
+    })?;
+    drop(theirs);
+    let mut said = Vec::new();
+    let read = ours.read_to_end(&mut said);
+    reap_pid(child)?;
+    read.map_err(failed)?;
+    let found: Vec<Option<String>> = serde_json::from_slice(&said).unwrap_or_default();
+    let is_whole = found.len() == paths.len();
+    is_whole
+        .then_some(found)
+        .ok_or_else(|| Error::new("setuid", user, Errno::EPERM))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nginx_names_its_user() {
+        let text = "# user nobody;\nuser  web web;\nworker_processes auto;\n";
+        assert_eq!(nginx_user(text).as_deref(), Some("web"));
+        assert_eq!(nginx_user("users x;\nevents {}\n"), None);
+    }
+
+    #[test]
+    fn a_socket_that_nobody_listens_on_is_told_apart_from_one_that_listens() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("x.sock");
+        let listener = std::os::unix::net::UnixListener::bind(&path).expect("bind");
+        assert_eq!(attempt(&path, "me"), None);
+        drop(listener);
+        let said = attempt(&path, "me").expect("a problem");
+        assert!(said.ends_with("nobody listens there"), "{said}");
+        let missing = attempt(&dir.path().join("no/y.sock"), "me").expect("a problem");
+        assert!(missing.contains("There is no "), "{missing}");
+    }
+}

@@ -1,0 +1,210 @@
+//! `forkyard logs`: where the logs are.
+
+use super::control::{CommandOutcome, Daemon, answer, missing, printable, tell, unexpected};
+use super::{EXIT_SOFTWARE, names};
+use crate::control::logs::{DaemonLog, PoolLog};
+use crate::control::protocol::{Answer, Pool, Request, Status};
+use clap::Args;
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// What is asked.
+#[derive(Debug, Args)]
+pub(super) struct Logs {
+    #[command(flatten)]
+    daemon: Daemon,
+    /// Pools whose logs are meant; all if there is none
+    #[arg(value_name = "POOL")]
+    pools: Vec<String>,
+    /// Show what is added to the files, with tail(1), until it is interrupted
+    #[arg(short, long)]
+    follow: bool,
+}
+
+/// A place that log lines go to.
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    of: String,
+    about: String,
+    at: At,
+}
+
+/// Where it is.
+#[derive(Debug, PartialEq, Eq)]
+enum At {
+    File(PathBuf),
+    /// No file: how to read it.
+    Elsewhere(String),
+}
+
+/// Shows the places, or what is added to them.
+pub(super) fn run(arguments: &Logs) -> ExitCode {
+    let status = match answer(&arguments.daemon, &Request::Status {}) {
+        Ok(Answer::Status(status)) => *status,
+        other => return tell(unexpected(other)),
+    };
+    if let Some(missing) = missing(&status, &arguments.pools) {
+        return tell(missing);
+    }
+    let places = places(&status, &arguments.pools);
+    if arguments.follow {
+        return follow(&places);
+    }
+    tell(CommandOutcome {
+        output: table(&places),
+        errors: String::new(),
+        code: 0,
+    })
+}
+
+/// Executes tail(1) for the files.
+fn follow(places: &[Place]) -> ExitCode {
+    let files = places.iter().filter_map(|place| match &place.at {
+        At::File(path) => Some(path),
+        At::Elsewhere(how) => {
+            eprintln!("forkyard: {} ({}) is no file: {how}", place.of, place.about);
+            None
+        }
+    });
+    let mut files: Vec<&PathBuf> = files.collect();
+    files.sort();
+    files.dedup();
+    if files.is_empty() {
+        eprintln!("forkyard: there is no file to follow");
+        return ExitCode::from(EXIT_SOFTWARE);
+    }
+    let error = Command::new("tail").arg("-F").arg("--").args(files).exec();
+    eprintln!("forkyard: can't run tail: {error}");
+    ExitCode::from(EXIT_SOFTWARE)
+}
+
+fn places(status: &Status, wanted: &[String]) -> Vec<Place> {
+    let is_wanted = |pool: &&Pool| wanted.is_empty() || wanted.contains(&pool.name);
+    let pools = status.pools.iter().filter(is_wanted);
+    let of_pools = pools.flat_map(|pool| pool.logs.iter().flat_map(|log| of_pool(pool, log)));
+    let daemon = status.log.as_ref().map(|log| Place {
+        of: "daemon".to_owned(),
+        about: "its own log, and output of applications without one".to_owned(),
+        at: of_daemon(log, status.pid),
+    });
+    let mut places: Vec<Place> = Vec::new();
+    for place in of_pools.chain(daemon) {
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    places
+}
+
+fn of_pool(pool: &Pool, log: &PoolLog) -> Vec<Place> {
+    let place = |path: PathBuf| Place {
+        of: format!("pool {}", pool.name),
+        about: log.kind.in_words().to_owned(),
+        at: At::File(path),
+    };
+    if log.path.is_absolute() {
+        return vec![place(log.path.clone())];
+    }
+    // Each application has its own.
+    let roots = names::roots(pool);
+    roots
+        .map(|root| place(Path::new(&root).join(&log.path)))
+        .collect()
+}
+
+fn of_daemon(log: &DaemonLog, pid: u32) -> At {
+    match log {
+        DaemonLog::File(path) => At::File(path.clone()),
+        DaemonLog::Syslog(ident) => At::Elsewhere(format!(
+            "the system's log: journalctl -t {ident}, or /var/log/syslog"
+        )),
+        DaemonLog::Stderr => match fs::read_link(format!("/proc/{pid}/fd/2")) {
+            Ok(path) if path.is_absolute() && path.is_file() => At::File(path),
+            Ok(path) if path.to_string_lossy().starts_with("socket:") => {
+                At::Elsewhere(format!("the journal: journalctl {}", unit(pid)))
+            }
+            _ => At::Elsewhere(format!(
+                "standard error of process {pid}, as whoever started it has it: docker logs, or a terminal"
+            )),
+        },
+    }
+}
+
+/// By what the journal finds the lines of a process.
+fn unit(pid: u32) -> String {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let mut units = groups
+        .lines()
+        .filter_map(|line| line.rsplit('/').find(|part| part.ends_with(".service")));
+    let unit = units.next_back().map(|unit| format!("-u {unit}"));
+    unit.unwrap_or_else(|| format!("_PID={pid}"))
+}
+
+fn table(places: &[Place]) -> String {
+    let width = |text: fn(&Place) -> &str| {
+        places
+            .iter()
+            .map(|it| text(it).chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let (of, about) = (width(|it| &it.of), width(|it| &it.about));
+    let mut text = String::new();
+    for place in places {
+        let at = match &place.at {
+            At::File(path) => format!("{}, {}", path.display(), size(path)),
+            At::Elsewhere(how) => how.clone(),
+        };
+        let line = format!("{:of$}  {:about$}  {at}", place.of, place.about);
+        let _ = writeln!(text, "{}", printable(&line));
+    }
+    text
+}
+
+/// How much is in a file.
+fn size(path: &Path) -> String {
+    const UNITS: [&str; 4] = ["B", "KiB", "MiB", "GiB"];
+    let mut bytes = match fs::metadata(path) {
+        Ok(file) => file.len(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return "not there yet".to_owned(),
+        Err(error) => return error.to_string(),
+    };
+    let mut unit = 0;
+    while bytes >= 10 * 1024 && unit + 1 < UNITS.len() {
+        bytes /= 1024;
+        unit += 1;
+    }
+    format!("{bytes} {}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_has_a_line_with_its_size() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        fs::write(&file, vec![b'x'; 20 * 1024]).expect("write");
+        let place = |of: &str, at| Place {
+            of: of.to_owned(),
+            about: "requests".to_owned(),
+            at,
+        };
+        let path = file.path().to_owned();
+        let said = table(&[
+            place("pool www", At::File(path.clone())),
+            place("daemon", At::Elsewhere("the journal".to_owned())),
+            place("pool b", At::File("/nonexistent/x\u{1b}".into())),
+        ]);
+        assert_eq!(
+            said,
+            format!(
+                "pool www  requests  {}, 20 KiB\ndaemon    requests  the journal\npool b    requests  /nonexistent/x?, not there yet\n",
+                path.display()
+            )
+        );
+    }
+}

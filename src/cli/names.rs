@@ -1,0 +1,213 @@
+//! `forkyard names`: what completions propose for the word that comes next: names of pools, applications and processes of the
+//! running daemon, or those that the configuration has.
+
+use super::CONFIG;
+use super::control::Daemon;
+use super::health;
+use crate::config;
+use crate::control::protocol::{Answer, Pool, Request, Status};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Prints the names, a line each. `words`: those after `forkyard`, up to the one that is completed.
+pub(super) fn names(words: &[String]) -> ExitCode {
+    let Some(kind) = kind(words) else {
+        return ExitCode::SUCCESS;
+    };
+    let config = option(words, &["-c", "--config"]).map_or_else(|| CONFIG.into(), PathBuf::from);
+    let socket = option(words, &["--socket"]).map(PathBuf::from);
+    let daemon = Daemon::new(config.clone(), socket);
+    let names = match health::answer(&daemon, Request::Status {}) {
+        Ok(Answer::Status(status)) => of_daemon(kind, &status),
+        _ => of_file(kind, &config),
+    };
+    for name in names.iter().filter(|name| is_plain(name)) {
+        println!("{name}");
+    }
+    ExitCode::SUCCESS
+}
+
+/// What is named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Pools,
+    /// Pools of many applications.
+    ApplicationPools,
+    /// Pools and applications.
+    Both,
+    Applications,
+    /// Processes of applications.
+    Instances,
+    Errors,
+    /// Workers that have a request.
+    Busy,
+}
+
+/// What the next word names; nothing where it is none of these.
+fn kind(words: &[String]) -> Option<Kind> {
+    let last = words.last()?.as_str();
+    if last == "--pool" {
+        return Some(Kind::Pools);
+    }
+    // An option's value.
+    if ["-c", "--config", "--socket", "--sort", "--wait", "--deadline"].contains(&last) {
+        return None;
+    }
+    let mut given = Vec::new();
+    let mut words = words.iter().map(String::as_str);
+    while let Some(word) = words.next() {
+        match word {
+            "-c" | "--config" | "--socket" | "--sort" | "--deadline" => _ = words.next(),
+            _ if word.starts_with('-') => {}
+            _ => given.push(word),
+        }
+    }
+    match given.as_slice() {
+        ["status" | "logs", ..] | ["pool", "remove"] => Some(Kind::Pools),
+        ["resize"] => Some(Kind::ApplicationPools),
+        ["restart"] => Some(Kind::Both),
+        ["take"] => Some(Kind::Applications),
+        ["detach" | "disable" | "enable"] => Some(Kind::Instances),
+        ["error"] => Some(Kind::Errors),
+        ["terminate"] => Some(Kind::Busy),
+        _ => None,
+    }
+}
+
+/// The value of an option.
+fn option<'w>(words: &'w [String], names: &[&str]) -> Option<&'w str> {
+    let at = words.iter().position(|word| names.contains(&word.as_str()));
+    match at {
+        Some(at) => words.get(at + 1).map(String::as_str),
+        None => words.iter().find_map(|word| {
+            names
+                .iter()
+                .find_map(|name| word.strip_prefix(name)?.strip_prefix('='))
+        }),
+    }
+}
+
+fn of_daemon(kind: Kind, status: &Status) -> Vec<String> {
+    let named = |pool: &Pool| pool.name.clone();
+    let pools = status.pools.iter();
+    match kind {
+        Kind::Pools => pools.map(named).collect(),
+        Kind::ApplicationPools => pools
+            .filter(|pool| pool.applications.is_some())
+            .map(named)
+            .collect(),
+        Kind::Both => pools
+            .filter(|pool| pool.applications.is_none())
+            .map(named)
+            .chain(applications(status).filter_map(root))
+            .collect(),
+        Kind::Applications => applications(status).filter_map(root).collect(),
+        Kind::Instances => applications(status)
+            .filter_map(|application| application["instances"].as_array())
+            .flatten()
+            .filter_map(|instance| instance["pid"].as_i64())
+            .map(|pid| pid.to_string())
+            .collect(),
+        Kind::Busy => pools
+            .flat_map(|pool| &pool.generations)
+            .flat_map(|generation| &generation.workers)
+            .filter(|worker| worker.stage != "Idle")
+            .filter_map(|worker| Some(worker.pid?.to_string()))
+            .collect(),
+        Kind::Errors => pools
+            .flat_map(|pool| {
+                let own = pool.last_error.iter().map(|error| error.id.clone());
+                let others = pool.applications.iter().flat_map(|it| &it.errors);
+                own.chain(others.map(|error| error.id.clone()))
+            })
+            .collect(),
+    }
+}
+
+/// The applications in the routers' words.
+fn applications(status: &Status) -> impl Iterator<Item = &Value> {
+    status.pools.iter().flat_map(listed)
+}
+
+fn listed(pool: &Pool) -> impl Iterator<Item = &Value> {
+    let view = pool.applications.as_ref().and_then(|it| it.view.as_ref());
+    let listed = view.and_then(|view| view["applications"].as_array());
+    listed.into_iter().flatten()
+}
+
+/// The roots of a pool's applications.
+pub(super) fn roots(pool: &Pool) -> impl Iterator<Item = String> {
+    listed(pool).filter_map(root)
+}
+
+fn root(application: &Value) -> Option<String> {
+    application["name"].as_str().map(str::to_owned)
+}
+
+/// Without a daemon.
+fn of_file(kind: Kind, file: &Path) -> Vec<String> {
+    let Ok(loaded) = config::load(file) else {
+        return Vec::new();
+    };
+    let pools = loaded.config.pools.iter();
+    let wanted = pools.filter(|pool| match kind {
+        Kind::Pools => true,
+        Kind::ApplicationPools => pool.applications.is_some(),
+        Kind::Both => pool.applications.is_none(),
+        Kind::Applications | Kind::Instances | Kind::Errors | Kind::Busy => false,
+    });
+    wanted.map(|pool| pool.name.clone()).collect()
+}
+
+/// Whether no shell takes the name for more than a word: users choose the names of applications' directories.
+fn is_plain(name: &str) -> bool {
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+@,".contains(c);
+    !name.is_empty() && !name.starts_with('-') && name.chars().all(is_plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_next_word_is_a_name_where_the_command_takes_one() {
+        for (line, expected) in [
+            ("status", Some(Kind::Pools)),
+            ("status www", Some(Kind::Pools)),
+            ("status --socket", None),
+            ("status --socket /x --json", Some(Kind::Pools)),
+            ("restart", Some(Kind::Both)),
+            ("restart www", None),
+            ("pool", None),
+            ("pool remove", Some(Kind::Pools)),
+            ("health --ready --pool", Some(Kind::Pools)),
+            ("health --ready", None),
+            ("resize", Some(Kind::ApplicationPools)),
+            ("resize sites", None),
+            ("reload", None),
+            ("", None),
+        ] {
+            assert_eq!(kind(&words(line)), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn options_are_found_in_both_forms() {
+        assert_eq!(option(&words("status -c /a"), &["-c", "--config"]), Some("/a"));
+        assert_eq!(option(&words("status --socket=/b"), &["--socket"]), Some("/b"));
+        assert_eq!(option(&words("status"), &["--socket"]), None);
+    }
+
+    #[test]
+    fn a_name_that_a_shell_would_carry_out_is_left_out() {
+        assert!(is_plain("/srv/shop-1.example.org") && is_plain("www"));
+        for name in ["/srv/$(id)", "a b", "a;b", "`id`", "-x", "", "a\nb", "a'b", "~x"] {
+            assert!(!is_plain(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! `forkyard version`: which program the daemon runs, and which is on disk.
+
+use super::control::{CommandOutcome, Daemon, printable, tell, unexpected};
+use super::{health, texts};
+use crate::control::program::Program;
+use crate::control::protocol::{Answer, Request};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Another program is on disk than the one that runs.
+const EXIT_DIFFERENT: u8 = 1;
+
+/// Says both.
+pub(super) fn version(daemon: &Daemon) -> ExitCode {
+    tell(match health::answer(daemon, Request::Ping {}) {
+        Ok(Answer::Pong {
+            pid,
+            program: Some(program),
+            ..
+        }) => outcome(pid, &program, is_own(&program.path)),
+        // Owners of applications are told no more, and neither does an older daemon.
+        Ok(Answer::Pong { pid, version, .. }) => CommandOutcome {
+            output: format!("forkyard {} runs, pid {pid}\n", printable(&version)),
+            errors: String::new(),
+            code: 0,
+        },
+        other => {
+            let other = unexpected(other);
+            CommandOutcome {
+                errors: format!(
+                    "forkyard {} is on disk; no daemon was asked\n{}",
+                    texts::VERSION,
+                    other.errors
+                ),
+                ..other
+            }
+        }
+    })
+}
+
+/// `is_own`: the file is the one that this command is.
+fn outcome(pid: u32, program: &Program, is_own: bool) -> CommandOutcome {
+    let path = printable(&program.path.display().to_string());
+    let runs = format!("forkyard {} runs, pid {pid}, {path}\n", printable(&program.build));
+    let (on_disk, code) = match (program.replaced, is_own) {
+        (false, _) => ("the same is on disk\n".to_owned(), 0),
+        (true, true) => (
+            format!(
+                "forkyard {} is on disk: forkyard upgrade lets it take over\n",
+                texts::VERSION
+            ),
+            EXIT_DIFFERENT,
+        ),
+        // It is not executed to ask it: whoever answers could name any program.
+        (true, false) => (
+            format!("another is on disk, which {path} --version names: forkyard upgrade lets it take over\n"),
+            EXIT_DIFFERENT,
+        ),
+    };
+    CommandOutcome {
+        output: runs + &on_disk,
+        errors: String::new(),
+        code,
+    }
+}
+
+/// Whether this command is executed from that file.
+fn is_own(path: &Path) -> bool {
+    let (Ok(own), Ok(other)) = (fs::metadata("/proc/self/exe"), fs::metadata(path)) else {
+        return false;
+    };
+    (own.dev(), own.ino()) == (other.dev(), other.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_program_on_disk_is_told_with_its_remedy() {
+        let program = |replaced| Program {
+            build: "1.2.3 (abc)".to_owned(),
+            path: "/usr/sbin/forkyard".into(),
+            replaced,
+        };
+        let same = outcome(7, &program(false), true);
+        let expected = "forkyard 1.2.3 (abc) runs, pid 7, /usr/sbin/forkyard\nthe same is on disk\n";
+        assert_eq!((same.output.as_str(), same.code), (expected, 0));
+        let other = outcome(7, &program(true), true);
+        let end = format!(
+            "forkyard {} is on disk: forkyard upgrade lets it take over\n",
+            texts::VERSION
+        );
+        assert!(other.output.ends_with(&end), "{}", other.output);
+        let unknown = outcome(7, &program(true), false);
+        assert!(
+            unknown
+                .output
+                .contains("which /usr/sbin/forkyard --version names"),
+            "{}",
+            unknown.output
+        );
+        assert_eq!((other.code, unknown.code), (EXIT_DIFFERENT, EXIT_DIFFERENT));
+    }
+}

@@ -1,0 +1,100 @@
+//! What a reload would change: the configuration that is written beside the one in force. Nothing is opened or started for it.
+
+use super::Executor;
+use super::prepare::Identities;
+use crate::config::{Application, Config, Pool, difference};
+use crate::control::changes::{Changes, Outcome, PoolChange};
+use crate::master::reload_diff::{Reason, ReloadScope};
+use crate::runtime::php::files::FingerprintCache;
+use crate::sys::accounts;
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+
+impl Executor {
+    /// Compares them. `scope`: how much the reload would replace.
+    pub(in crate::master) fn what_a_reload_changes(&self, mut config: Config, scope: ReloadScope) -> Changes {
+        config.go_on_with(&self.reload.config);
+        let _accounts = accounts::hold();
+        let mut identities = Identities::new();
+        let mut fingerprints = FingerprintCache::default();
+        let mut pools = Vec::new();
+        for pool in &config.pools {
+            let Some(before) = self.reload.pool(&pool.name) else {
+                pools.push(change(&pool.name, Outcome::Added, None));
+                continue;
+            };
+            let found = self.compare_pool(before, pool, &config, scope, &mut identities, &mut fingerprints);
+            // What goes on as it is is not worth a word.
+            pools.extend(found.filter(|it| it.outcome != Outcome::Kept || !it.keys.is_empty()));
+        }
+        let names: HashSet<&str> = config.pools.iter().map(|pool| pool.name.as_str()).collect();
+        let gone = self
+            .reload
+            .config
+            .pools
+            .iter()
+            .filter(|pool| !names.contains(pool.name.as_str()));
+        pools.extend(gone.map(|pool| change(&pool.name, Outcome::Removed, None)));
+        Changes {
+            global: difference::global(&self.reload.config, &config),
+            jobs: difference::jobs(&self.reload.config, &config),
+            pools,
+            skipped: config.skipped,
+        }
+    }
+
+    /// What would become of a pool that runs; `None`: its settings can't be had, and it goes on.
+    fn compare_pool<'p>(
+        &self,
+        before: &Pool,
+        pool: &'p Arc<Pool>,
+        config: &Config,
+        scope: ReloadScope,
+        identities: &mut Identities<'p>,
+        fingerprints: &mut FingerprintCache,
+    ) -> Option<PoolChange> {
+        if config.goes_on(&pool.name) {
+            return None;
+        }
+        let replaced = |reason: Reason| change(&pool.name, Outcome::Replaced, Some(reason.to_string()));
+        // The directory is made with the settings: nothing is to be made now.
+        if cache(before) != cache(pool) {
+            let keys = difference::pool(before, pool);
+            return Some(PoolChange {
+                keys,
+                ..replaced(Reason::Settings)
+            });
+        }
+        let settings = match self.context.settings(pool, &config.global, identities) {
+            Ok(settings) => settings,
+            Err(error) => return Some(change(&pool.name, Outcome::Failed, Some(error.to_string()))),
+        };
+        let keys = difference::pool(before, &settings.pool);
+        let known = self.pools.pool_listening_as(pool);
+        let kept = known.map(|id| self.pools.kept(&self.context, id, &settings, scope, fingerprints));
+        let change = match kept {
+            Some(Ok(_)) => change(&pool.name, Outcome::Kept, None),
+            Some(Err(reason)) => replaced(reason),
+            None => replaced(Reason::Settings),
+        };
+        Some(PoolChange { keys, ..change })
+    }
+}
+
+fn change(pool: &str, outcome: Outcome, reason: Option<String>) -> PoolChange {
+    PoolChange {
+        pool: pool.to_owned(),
+        outcome,
+        reason,
+        keys: Vec::new(),
+    }
+}
+
+/// Where PHP keeps compiled files.
+fn cache(pool: &Pool) -> Option<&Path> {
+    match &pool.application {
+        Application::Php(php) => php.opcache_cache.as_deref(),
+        _ => None,
+    }
+}

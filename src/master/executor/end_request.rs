@@ -1,0 +1,93 @@
+//! An operator, or the owner of an application, ends the request of a worker.
+
+use super::worker::WorkerProcess;
+use super::{Executor, Rights, Who};
+use crate::config::{Application, Pool};
+use crate::master::event::{Event, WorkerId};
+use crate::scoreboard::{RequestStage, slot_reader};
+use crate::worker::TERMINATE;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::os::fd::AsFd;
+
+/// Whether a worker has several requests: it answers one whose time is up itself, and goes on with the others.
+pub(super) fn keeps_time(pool: &Pool) -> bool {
+    match &pool.application {
+        Application::Wrapped(wrapped) => wrapped.is_concurrent(),
+        Application::Program(_) | Application::Http(_) => true,
+        Application::Php(_) | Application::Cgi(_) | Application::FastCgi(_) | Application::Rust => false,
+    }
+}
+
+impl Executor {
+    /// Ends the request. What the core is to be told: a worker with several requests is told itself, and goes on.
+    ///
+    /// # Errors
+    /// In words: it is no worker, has no request, or is another user's.
+    pub(in crate::master) fn end_request(&mut self, asker: u64, pid: i32) -> Result<Option<Event>, String> {
+        let id = match self.processes.by_pid.get(&pid) {
+            Some(Who::Worker(id)) => *id,
+            _ => {
+                return Err(format!(
+                    "process {pid} is no worker; forkyard status POOL shows those of a pool"
+                ));
+            }
+        };
+        let none = || format!("process {pid} is no worker any more");
+        let worker = self.pools.workers.get(&id).ok_or_else(none)?;
+        self.may_end(asker, id, pid, worker)?;
+        let generation = self.pools.generations.get(&worker.generation).ok_or_else(none)?;
+        let page = generation
+            .resources
+            .as_ref()
+            .and_then(|resources| resources.board.slot(worker.slot as usize));
+        let entry = page.map(slot_reader::read).ok_or_else(none)?;
+        let is_idle = matches!(
+            entry.stage,
+            RequestStage::Creating | RequestStage::Accepting | RequestStage::Finished
+        );
+        if is_idle && entry.load.in_flight == 0 {
+            return Err(format!("worker {pid} has no request"));
+        }
+        if !keeps_time(&generation.settings.pool) {
+            return Ok(Some(Event::EndRequest(id)));
+        }
+        tell(worker).map_err(|why| format!("worker {pid} {why}"))?;
+        log::warn!(
+            "[pool {}] child {pid} is told to end a request by forkyard terminate",
+            generation.settings.pool.name
+        );
+        Ok(None)
+    }
+
+    fn may_end(&self, asker: u64, id: WorkerId, pid: i32, worker: &WorkerProcess) -> Result<(), String> {
+        let Rights::Own(uid) = self.control.rights(asker) else {
+            return Ok(());
+        };
+        if self.applications.instances.contains_key(&id) {
+            let (pool, application) = self
+                .instance_with_pid(pid)
+                .ok_or_else(|| format!("process {pid} is no instance any more"))?;
+            return self.may_touch(asker, pool, &application);
+        }
+        let generation = self.pools.generations.get(&worker.generation);
+        let identity = generation.and_then(|generation| generation.settings.identity.as_ref());
+        match identity.is_some_and(|identity| identity.uid == uid) {
+            true => Ok(()),
+            false => Err("permission denied: it is no worker of yours".to_owned()),
+        }
+    }
+}
+
+/// Tells a worker to end one of its requests. The master does not wait for it to read.
+fn tell(worker: &WorkerProcess) -> Result<(), &'static str> {
+    let Some(pipe) = &worker.stop_pipe else {
+        return Err("is told to finish already; kill -TERM ends it now");
+    };
+    let mut room = [PollFd::new(pipe.as_fd(), PollFlags::POLLOUT)];
+    let has_room = poll(&mut room, PollTimeout::ZERO).is_ok_and(|found| found > 0)
+        && room[0].revents().is_some_and(|it| it == PollFlags::POLLOUT);
+    let is_told = has_room && nix::unistd::write(pipe, TERMINATE).is_ok();
+    is_told
+        .then_some(())
+        .ok_or("does not listen; kill -TERM ends it with all of its requests")
+}

@@ -1,0 +1,64 @@
+//! Where the logs of the daemon and of pools are, for the status.
+
+use crate::config::{Application, LogTarget, Pool};
+use crate::control::logs::{DaemonLog, PoolLog, PoolLogKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// PHP's setting for its messages.
+const ERROR_LOG: &str = "error_log";
+
+/// Where the daemon's log goes.
+pub(super) fn of_daemon(target: &LogTarget) -> DaemonLog {
+    match target {
+        LogTarget::Stderr => DaemonLog::Stderr,
+        LogTarget::File(path) => DaemonLog::File(path.clone()),
+        LogTarget::Syslog { ident, .. } => DaemonLog::Syslog(ident.clone()),
+    }
+}
+
+/// The logs of a pool: by the settings that are written, of its generations, and of its applications.
+pub(super) fn of_all<'p>(settings: impl Iterator<Item = &'p Arc<Pool>>) -> Vec<PoolLog> {
+    let mut logs: Vec<PoolLog> = Vec::new();
+    for log in settings.flat_map(|pool| of_pool(pool)) {
+        if !logs.contains(&log) {
+            logs.push(log);
+        }
+    }
+    logs
+}
+
+fn of_pool(pool: &Pool) -> Vec<PoolLog> {
+    let of_php = match &pool.application {
+        Application::Php(php) => {
+            let mut all = php.php_admin_value.iter().chain(&php.php_value);
+            let found = all.find(|(name, _)| name == ERROR_LOG);
+            // `syslog` is no file.
+            found
+                .map(|(_, path)| Path::new(path))
+                .filter(|path| path.is_absolute())
+        }
+        _ => None,
+    };
+    let output = pool.app_log.as_ref().map(|log| match pool.applications {
+        // As seen from each application's root.
+        Some(_) => log.path.strip_prefix("/").unwrap_or(&log.path).to_owned(),
+        None => log.path.clone(),
+    });
+    let logs: [(PoolLogKind, Option<PathBuf>); 4] = [
+        (PoolLogKind::Output, output),
+        (PoolLogKind::Php, of_php.map(Path::to_owned)),
+        (
+            PoolLogKind::Slow,
+            pool.slow_log.as_ref().map(|log| log.path.clone()),
+        ),
+        (
+            PoolLogKind::Access,
+            pool.access.as_ref().map(|log| log.path.clone()),
+        ),
+    ];
+    let found = logs
+        .into_iter()
+        .filter_map(|(kind, path)| Some(PoolLog { kind, path: path? }));
+    found.collect()
+}

@@ -1,0 +1,364 @@
+//! What operators ask at night: each question has one command, which answers by itself.
+
+use crate::it::security::NOBODY;
+use crate::it::upgrade;
+use crate::skip::needs_root;
+use crate::support::daemon::{Daemon, directory, forkyard, make_writable, php_pool, pool};
+use crate::support::fcgi::{Client, Params};
+use crate::support::{process, until, write_program};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
+
+fn configure(dir: &Path, global: &str, settings: &str, application: &str) -> String {
+    let control = format!("[global]\ncontrol = \"{}/control.sock\"\n{global}", dir.display());
+    control + &php_pool(dir, settings, application)
+}
+
+fn start(settings: &str, application: &str) -> Daemon {
+    let daemon = Daemon::start(|dir| {
+        let place = |text: &str| text.replace("DIR", &dir.display().to_string());
+        configure(dir, "", &place(settings), &place(application))
+    });
+    make_writable(&daemon.dir);
+    daemon
+}
+
+/// The exit code, and all that it says.
+fn said_by(command: &mut Command) -> (Option<i32>, String) {
+    let output = command.output().expect("forkyard");
+    let both = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&both).into_owned())
+}
+
+fn said(daemon: &Daemon, arguments: &[&str]) -> (Option<i32>, String) {
+    said_by(&mut forkyard(arguments, &daemon.dir))
+}
+
+fn edit(daemon: &Daemon, from: &str, to: &str) {
+    let file = daemon.dir.join("forkyard.toml");
+    let text = fs::read_to_string(&file).expect("configuration");
+    assert!(text.contains(from), "{from} in {text}");
+    fs::write(&file, text.replace(from, to)).expect("configuration");
+}
+
+#[test]
+fn which_program_runs_and_which_is_on_disk() {
+    let dir = directory();
+    let path = dir.path().to_owned();
+    fs::write(path.join("forkyard.toml"), configure(&path, "", STATIC, "")).expect("configuration");
+    upgrade::install(&path);
+    let program = upgrade::program(&path);
+    let mut command = Command::new(&program);
+    command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
+    let mut daemon = Daemon::launch(&path, command);
+    daemon.keep(dir);
+    daemon.wait_for("ready to handle connections");
+    let version = env!("CARGO_PKG_VERSION");
+    let asked = |with: &Path| {
+        let mut command = Command::new(with);
+        said_by(command.args(["version", "-c"]).arg(path.join("forkyard.toml")))
+    };
+    let (code, text) = asked(&program);
+    let runs = format!(" runs, pid {}, {}\n", daemon.pid(), program.display());
+    assert!(
+        text.starts_with(&format!("forkyard {version}")) && text.contains(&runs),
+        "{text}"
+    );
+    assert!(text.ends_with("\nthe same is on disk\n"), "{text}");
+    assert_eq!(code, Some(0));
+    assert!(!said(&daemon, &["status"]).1.contains("on disk"));
+    upgrade::install(&path);
+    let (code, text) = asked(&program);
+    assert!(
+        text.contains(&runs) && text.ends_with(" is on disk: forkyard upgrade lets it take over\n"),
+        "{text}"
+    );
+    assert_eq!(code, Some(1));
+    // Another command executes nothing to learn it.
+    let (code, text) = asked(Path::new(env!("CARGO_BIN_EXE_forkyard")));
+    assert!(
+        text.contains(&format!("which {} --version names", program.display())),
+        "{text}"
+    );
+    assert_eq!(code, Some(1));
+    assert!(
+        said(&daemon, &["status"])
+            .1
+            .contains("another program is on disk: forkyard version names it")
+    );
+    daemon.signal(nix::sys::signal::Signal::SIGTERM);
+    daemon.wait();
+    let (code, text) = asked(&program);
+    assert!(text.contains(" is on disk; no daemon was asked\n"), "{text}");
+    assert_eq!(code, Some(69));
+}
+
+#[test]
+fn what_a_reload_would_change() {
+    let settings = format!("{STATIC}env = {{ KEY = \"old-secret\" }}\n");
+    let daemon = start(&settings, "");
+    let workers = daemon.wait_for_workers("www", 1);
+    let dry_run = || said(&daemon, &["reload", "--dry-run"]);
+    let same = "the configuration in force is the one that is written\n";
+    assert_eq!(dry_run(), (Some(0), same.to_owned()));
+    edit(
+        &daemon,
+        "max_children = 1",
+        "max_children = 2\nrequest_terminate_timeout = \"5s\"",
+    );
+    edit(&daemon, "old-secret", "new-secret");
+    edit(&daemon, "[global]", "[global]\nlog_level = \"debug\"");
+    let other = php_pool(&daemon.dir, STATIC, "").replace("www", "other");
+    let other = other.replace("user = \"other-data\"", "user = \"www-data\"");
+    let written = fs::read_to_string(daemon.dir.join("forkyard.toml")).expect("configuration") + &other;
+    fs::write(daemon.dir.join("forkyard.toml"), &written).expect("configuration");
+    let expected = "[global] changes\n  log_level: \"Notice\" -> \"Debug\"\n\
+                    pool www would be replaced: its settings changed\n  env.KEY: (not shown) -> (not shown)\n\
+                    \x20 pm.max_children: 1 -> 2\n  request_terminate_timeout: nothing -> \"5s\"\npool other would be added\n";
+    assert_eq!(dry_run(), (Some(1), expected.to_owned()));
+    // Nothing was done.
+    assert_eq!(daemon.workers("www"), workers);
+    assert!(!daemon.socket("other").exists());
+    // A socket's attributes change without new workers; a pool that is gone would end.
+    assert_eq!(said(&daemon, &["reload"]).0, Some(0));
+    assert_eq!(dry_run(), (Some(0), same.to_owned()));
+    edit(&daemon, &other, "");
+    edit(&daemon, "mode = \"0666\"", "mode = \"0660\"");
+    let expected =
+        "pool www would keep its workers\n  listen.mode: \"0666\" -> \"0660\"\npool other would be removed\n";
+    assert_eq!(dry_run(), (Some(1), expected.to_owned()));
+    let (code, text) = said(&daemon, &["reload", "--dry-run", "--all"]);
+    assert!(
+        text.starts_with("pool www would be replaced: it is always replaced\n"),
+        "{text}"
+    );
+    assert_eq!(code, Some(1));
+    // A mistake is told as a reload tells it.
+    edit(&daemon, "max_children = 2", "max_children = 0");
+    let (code, text) = dry_run();
+    assert!(
+        text.contains("max_children") && text.contains("would not be reloaded"),
+        "{text}"
+    );
+    assert_eq!(code, Some(78));
+}
+
+#[test]
+fn where_the_logs_of_a_pool_are() {
+    let settings = format!(
+        "{STATIC}access.log = \"DIR/access\"\nslowlog = \"DIR/slow\"\nrequest_slowlog_timeout = \"5s\"\napp_log = \"DIR/app\"\n"
+    );
+    let daemon = start(&settings, "php_admin_value = { error_log = \"DIR/php\" }\n");
+    daemon.write("ok.php", "<?php echo 'fine';");
+    daemon.get("www", "ok.php");
+    let place = daemon.dir.display().to_string();
+    until("a line of the access log", || {
+        fs::metadata(daemon.dir.join("access"))
+            .ok()
+            .filter(|it| it.len() > 0)
+    });
+    let (code, text) = said(&daemon, &["logs", "www"]);
+    assert_eq!(code, Some(0), "{text}");
+    let line = |about: &str, file: &str| {
+        let mut lines = text.lines();
+        let found = lines.find(|line| line.starts_with(&format!("pool www  {about} ")));
+        let found = found.unwrap_or_else(|| panic!("{about} in {text}"));
+        assert!(found.contains(&format!("  {place}/{file}, ")), "{found}");
+        found.to_owned()
+    };
+    assert!(line("requests", "access").ends_with(" B"), "{text}");
+    assert!(line("slow requests", "slow").ends_with(" 0 B"), "{text}");
+    line("output of the application", "app");
+    assert!(
+        line("PHP's messages", "php").ends_with(" not there yet"),
+        "{text}"
+    );
+    let last = text.lines().last().unwrap_or_default();
+    assert!(
+        last.starts_with("daemon  ") && last.contains("standard error"),
+        "{text}"
+    );
+    let (code, text) = said(&daemon, &["logs", "nope"]);
+    assert_eq!(code, Some(70), "{text}");
+    assert!(text.contains("there is no pool nope; there are www"), "{text}");
+    // Followed: what is there is shown.
+    let mut command = forkyard(&["logs", "-f", "www"], &daemon.dir);
+    let mut tail = command
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("tail");
+    let output = tail.stdout.take().expect("output");
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(output));
+    assert!(lines.any(|line| line.is_ok_and(|line| line.contains("/ok.php"))));
+    tail.kill().expect("kill");
+    tail.wait().expect("wait");
+}
+
+#[test]
+fn whether_the_web_server_can_connect() {
+    if needs_root() {
+        return;
+    }
+    let daemon = start(STATIC, "");
+    daemon.wait_for_workers("www", 1);
+    let ask = |user: &str| said(&daemon, &["health", user, "--pool", "www"]);
+    assert_eq!(
+        ask("--web-server=nobody"),
+        (Some(0), "nobody can connect\n".to_owned())
+    );
+    let (code, text) = ask("--web-server");
+    assert_eq!(
+        (code, text.ends_with(" can connect\n")),
+        (Some(0), true),
+        "{text}"
+    );
+    // By the rights of the socket.
+    let socket = daemon.socket("www");
+    let close =
+        |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("chmod");
+    close(&socket, 0o600);
+    let (code, text) = ask("--web-server=nobody");
+    let expected = format!(
+        "www: nobody can't connect to {}: it is root's, of group root, with mode 0600; set listen.owner = \"nobody\", \
+         listen.group or listen.mode, then reload\n",
+        socket.display()
+    );
+    assert_eq!((code, text.as_str()), (Some(1), expected.as_str()));
+    // Status and health say it without being asked for a user.
+    let (_, text) = said(&daemon, &["status"]);
+    assert!(
+        text.contains("unreachable") && text.contains("lets nobody connect but root"),
+        "{text}"
+    );
+    let (code, text) = said(&daemon, &["health", "--ready"]);
+    assert!(text.contains("lets nobody connect but root"), "{text}");
+    assert_eq!(code, Some(1));
+    // By a directory above it.
+    close(&socket, 0o666);
+    close(&daemon.dir, 0o700);
+    let (code, text) = ask("--web-server=nobody");
+    let way = format!(
+        "The directory {} can't be entered by user nobody.",
+        daemon.dir.display()
+    );
+    assert!(text.contains(&way), "{text}");
+    assert_eq!(code, Some(1));
+    close(&daemon.dir, 0o755);
+    // Another user can try for himself alone.
+    close(&daemon.dir.join("control.sock"), 0o666);
+    let (code, text) = said(&daemon, &["health", "--web-server=nosuchuser"]);
+    assert!(text.contains("nosuchuser"), "{text}");
+    assert_eq!(code, Some(70));
+}
+
+/// A request that runs until it is ended.
+fn occupy(daemon: &Daemon, script: &str) -> Client {
+    let mut client = daemon.client("www");
+    client
+        .send(&Params::get(&daemon.dir, script, ""), b"")
+        .expect("send");
+    until("the request to run", || {
+        daemon.dir.join("begun").exists().then_some(())
+    });
+    client
+}
+
+#[test]
+fn a_request_is_ended_by_command() {
+    let daemon = start(STATIC, "");
+    let worker = daemon.wait_for_workers("www", 1)[0];
+    let end = |pid: u32| said(&daemon, &["terminate", &pid.to_string()]);
+    let (code, text) = end(worker);
+    assert_eq!(
+        (code, text),
+        (Some(70), format!("forkyard: worker {worker} has no request\n"))
+    );
+    for other in [daemon.pid(), std::process::id(), daemon.preloaders("www")[0]] {
+        let (code, text) = end(other);
+        assert!(text.contains(&format!("process {other} is no worker")), "{text}");
+        assert_eq!(code, Some(70));
+        assert!(process::runs(other));
+    }
+    daemon.write(
+        "stuck.php",
+        "<?php touch(__DIR__ . '/begun'); set_time_limit(0); while (true) {}",
+    );
+    let mut client = occupy(&daemon, "stuck.php");
+    assert_eq!(end(worker), (Some(0), String::new()));
+    let answer = client.answer().expect("answer");
+    assert!(
+        answer.text().starts_with("Status: 504 Gateway Timeout\r\n"),
+        "{}",
+        answer.text()
+    );
+    let line = daemon.wait_for("is ended by forkyard terminate, terminating");
+    assert!(
+        line.contains(&format!("[pool www] child {worker}, script '")),
+        "{line}"
+    );
+    until("its end", || (!process::runs(worker)).then_some(()));
+    // Another one serves, and the request counts as terminated.
+    daemon.write("ok.php", "<?php echo 'fine';");
+    assert_eq!(daemon.get("www", "ok.php").body(), "fine");
+    let (_, status) = said(&daemon, &["status", "www", "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    assert_eq!(status["pools"][0]["counts"]["terminated"], 1, "{status}");
+}
+
+/// An answer that was begun is cut, as after `request_terminate_timeout`.
+#[test]
+fn a_request_that_has_begun_to_answer_is_cut() {
+    let daemon = start(STATIC, "");
+    let worker = daemon.wait_for_workers("www", 1)[0];
+    daemon.write(
+        "half.php",
+        "<?php echo 'the first half'; ob_flush(); flush(); touch(__DIR__ . '/begun'); sleep(600);",
+    );
+    let mut client = occupy(&daemon, "half.php");
+    assert_eq!(said(&daemon, &["terminate", &worker.to_string()]).0, Some(0));
+    let answer = client.answer().expect("answer");
+    assert_eq!((answer.body().as_str(), answer.ended), ("the first half", false));
+}
+
+#[test]
+fn the_owner_of_a_pool_ends_its_own_requests_alone() {
+    if needs_root() {
+        return;
+    }
+    let daemon = Daemon::start(|dir| {
+        let place = dir.display();
+        let cgi = pool(
+            dir,
+            "www",
+            STATIC,
+            &format!("runtime = \"cgi\"\nroot = \"{place}\""),
+        );
+        format!("[global]\ncontrol = \"{place}/control.sock\"\n{cgi}")
+    });
+    make_writable(&daemon.dir);
+    let worker = daemon.wait_for_workers("www", 1)[0];
+    write_program(
+        &daemon.dir.join("stuck"),
+        "#!/bin/sh\ntouch begun\nexec sleep 600\n",
+    );
+    let mut client = occupy(&daemon, "stuck");
+    let end = |uid| {
+        let mut command = forkyard(&["terminate", &worker.to_string()], &daemon.dir);
+        said_by(command.uid(uid).gid(uid))
+    };
+    let (code, text) = end(NOBODY);
+    assert!(
+        text.contains("permission denied: it is no worker of yours"),
+        "{text}"
+    );
+    assert_eq!(code, Some(70));
+    let owner = process::user_and_group(worker)[0].parse().expect("a user's id");
+    assert_eq!(end(owner), (Some(0), String::new()));
+    assert!(client.answer().expect("answer").text().starts_with("Status: 504"));
+}

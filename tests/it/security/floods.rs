@@ -1,0 +1,57 @@
+//! How many lines a pool has the daemon write.
+
+use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
+use crate::support::fcgi::Params;
+use crate::support::place_library;
+use nix::sys::signal::Signal;
+use std::fs;
+
+const APPLICATION: &str = "\
+import os, socket
+
+def application(environ, start):
+    if environ['QUERY_STRING'] == 'end':
+        os._exit(3)
+    for number in map(int, os.listdir('/proc/self/fd')):
+        try:
+            if number > 2:
+                socket.socket(fileno=os.dup(number)).send(b'4a flood of words\\n' * 100)
+        except OSError:
+            pass
+    start('200 OK', [])
+    return [b'said']
+";
+
+/// Lines that the daemon writes because of what workers do and say: as many in a minute as are read, of each cause.
+#[test]
+fn what_a_pool_causes_is_some_lines_of_the_log() {
+    place_library();
+    let dir = directory();
+    let path = dir.path();
+    make_writable(path);
+    fs::write(path.join("wsgi.py"), APPLICATION).expect("write");
+    let settings = "pm = \"ondemand\"\nmax_children = 1\n";
+    let application = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", path.display());
+    let configuration = pool(path, "www", settings, &application);
+    fs::write(path.join("forkyard.toml"), configuration).expect("configuration");
+    let daemon = Daemon::launch(path, forkyard(&["run"], path));
+    daemon.wait_for("ready to handle connections");
+    let ask = |query: &str| {
+        let params = Params::get(path, "x", query);
+        daemon.client("www").request(&params, b"")
+    };
+    // The client's own connection is flooded, too.
+    for _ in 0..3 {
+        let _ = ask("");
+    }
+    for _ in 0..30 {
+        let _ = ask("end");
+    }
+    daemon.wait_for_count("exited with code 3", 20);
+    // What was said before is written before this.
+    daemon.signal(Signal::SIGUSR1);
+    daemon.wait_for("error log file re-opened");
+    let count = |text: &str| daemon.log().lines().filter(|line| line.contains(text)).count();
+    assert_eq!(count("exited with code 3"), 20);
+    assert_eq!(count("] a flood of words"), 20);
+}

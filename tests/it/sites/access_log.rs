@@ -1,0 +1,67 @@
+//! The access log that instances of several users write to.
+
+use super::Sites;
+use crate::skip::needs_root;
+use crate::support::{process, until};
+use nix::sys::signal::Signal;
+use std::fs;
+
+/// Does to every descriptor what it can, and says which files it may write to.
+const HOSTILE: &str = "\
+import fcntl, os, stat
+
+def application(environ, start_response):
+    files = []
+    for number in map(int, os.listdir('/proc/self/fd')):
+        try:
+            mode = os.fstat(number).st_mode
+            if stat.S_ISREG(mode) and fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE:
+                files.append(os.readlink('/proc/self/fd/%d' % number))
+            os.ftruncate(number, 0)
+        except OSError:
+            pass
+    start_response('200 OK', [('Content-Type', 'text/plain')])
+    return [' '.join(name for name in files if name.endswith('.access')).encode()]
+";
+
+#[test]
+fn an_instance_has_nothing_of_the_log_but_a_way_to_append() {
+    if needs_root() {
+        return;
+    }
+    let dir = crate::support::daemon::directory();
+    let path = dir.path().join("access");
+    let settings = format!("access.log = \"{}\"\naccess.format = \"%m %r\"", path.display());
+    let sites = Sites::start_with("", &settings);
+    let lines = |count: usize| {
+        until("the lines", || {
+            let log = fs::read_to_string(&path).ok()?;
+            (log.lines().count() == count).then_some(log)
+        })
+    };
+    sites.wsgi("shop", 1, "'hello'");
+    sites.add("hostile", 0, &[("passenger_wsgi.py", HOSTILE)]);
+    for _ in 0..2 {
+        assert_eq!(sites.body("/shop/"), "hello");
+        assert_eq!(sites.body("/hostile/"), "", "the log");
+    }
+    assert_eq!(lines(4).matches("/shop").count(), 2);
+    // Moved away, it is made anew, and nobody has to be started for it.
+    fs::rename(&path, dir.path().join("old")).expect("rename");
+    sites.daemon.signal(Signal::SIGUSR1);
+    sites.daemon.wait_for("access log file re-opened");
+    assert_eq!(sites.body("/shop/"), "hello");
+    assert_eq!(sites.body("/hostile/"), "");
+    lines(2);
+    // Whoever writes it may end: the next one goes on.
+    let children = process::children(sites.daemon.pid());
+    let mut writers = children
+        .iter()
+        .filter(|pid| process::title(**pid) == "forkyard: writer of logs");
+    process::signal(*writers.next().expect("a writer"), Signal::SIGKILL);
+    assert_eq!(writers.next(), None, "one for all");
+    sites.daemon.wait_for("which writes logs, ended");
+    assert_eq!(sites.body("/shop/"), "hello");
+    lines(3);
+    sites.end();
+}
