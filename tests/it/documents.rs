@@ -40,6 +40,7 @@ const COMMANDS: &[&str] = &[
     "ln",
     "mv",
     "nginx",
+    "rm",
     "service",
     "systemctl",
     "update-alternatives",
