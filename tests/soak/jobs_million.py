@@ -143,11 +143,11 @@ def measure(options, directory, name, deed, is_repeated, times):
                 subprocess.run([options.program, "status", "--metrics", "-c", f"{directory}/forkyard.toml"], check=True, stdout=subprocess.DEVNULL)
             case "backup":
                 command = [options.program, "jobs", "backup", f"{directory}/copy.db", "-c", f"{directory}/forkyard.toml"]
-                subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+                subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
                 os.unlink(f"{directory}/copy.db")
             case _:
                 command = [options.program, "jobs", *deed, "--socket", f"{directory}/jobs.sock"]
-                subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+                subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         done += 1
         if not is_repeated or len(times) - first >= LEAST:
             break
