@@ -25,6 +25,8 @@ pub fn run() -> u8 {
         eprintln!("forkyard: a tracer is started by forkyard alone");
         return EXIT_SOFTWARE;
     };
+    // The worker may have left a line there that has no end, and the next would be a part of it.
+    let _ = nix::unistd::write(&messages, b"\n");
     Log::install().send_to_master(messages);
     let text = memfile::read(stdin().as_fd(), MAX_JOB_BYTES).map_err(|error| error.to_string());
     let job: Result<Job, String> =
