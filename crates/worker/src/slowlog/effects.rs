@@ -134,6 +134,14 @@ pub fn write(job: &Job, mut descriptors: Descriptors, log: OwnedFd) -> Result<()
     result
 }
 
+/// Ends the line that a worker may have left unfinished in the channel to the master. The next line would be a part of it.
+pub fn end_line(channel: OwnedFd) -> OwnedFd {
+    let mut channel = File::from(channel);
+    // A channel that is full has no room for the next line either.
+    let _ = channel.write_all(b"\n");
+    channel.into()
+}
+
 /// A worker's memory. Opened by root, because a pool's user may not look into a process that has changed its user; or by an ancestor,
 /// because no other process may where ptrace(2) is restricted (Yama). `None`: this process may not either. May wait for ever.
 ///

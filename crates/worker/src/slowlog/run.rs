@@ -1,6 +1,6 @@
 //! A tracer's life: takes what the master has started it with, and does what standard input says.
 
-use super::effects::{Descriptors, write};
+use super::effects::{Descriptors, end_line, write};
 use super::job::Job;
 use super::{LOG, MEMORY, MESSAGES, PROCESS, QUESTIONS};
 use crate::logs::Log;
@@ -25,9 +25,7 @@ pub fn run() -> u8 {
         eprintln!("forkyard: a tracer is started by forkyard alone");
         return EXIT_SOFTWARE;
     };
-    // The worker may have left a line there that has no end, and the next would be a part of it.
-    let _ = nix::unistd::write(&messages, b"\n");
-    Log::install().send_to_master(messages);
+    Log::install().send_to_master(end_line(messages));
     let text = memfile::read(stdin().as_fd(), MAX_JOB_BYTES).map_err(|error| error.to_string());
     let job: Result<Job, String> =
         text.and_then(|text| serde_json::from_slice(&text).map_err(|error| error.to_string()));
