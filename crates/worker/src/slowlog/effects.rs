@@ -135,7 +135,7 @@ pub fn write(job: &Job, mut descriptors: Descriptors, log: OwnedFd) -> Result<()
 }
 
 /// Ends the line that a worker may have left unfinished in the channel to the master. The next line would be a part of it.
-pub fn end_line(channel: OwnedFd) -> OwnedFd {
+pub(super) fn end_line(channel: OwnedFd) -> OwnedFd {
     let mut channel = File::from(channel);
     // A channel that is full has no room for the next line either.
     let _ = channel.write_all(b"\n");
