@@ -7,9 +7,9 @@ use crate::control::protocol::{Answer, Pool, Request, Status};
 use clap::Args;
 use std::fmt::Write as _;
 use std::fs;
-use std::os::unix::process::CommandExt;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 
 /// What is asked.
 #[derive(Debug, Args)]
@@ -60,7 +60,7 @@ pub(super) fn run(arguments: &Logs) -> ExitCode {
     })
 }
 
-/// Executes tail(1) for the files.
+/// Shows what tail(1) says of the files. A tenant chose it, so it takes the way of every other text to the terminal.
 fn follow(places: &[Place]) -> ExitCode {
     let files = places.iter().filter_map(|place| match &place.at {
         At::File(path) => Some(path),
@@ -76,9 +76,35 @@ fn follow(places: &[Place]) -> ExitCode {
         eprintln!("forkyard: there is no file to follow");
         return ExitCode::from(EXIT_SOFTWARE);
     }
-    let error = Command::new("tail").arg("-F").arg("--").args(files).exec();
-    eprintln!("forkyard: can't run tail: {error}");
+    let mut tail = Command::new("tail");
+    tail.arg("-F").arg("--").args(files).stdout(Stdio::piped());
+    let shown = tail.spawn().and_then(|mut child| {
+        child.stdout.take().map_or(Ok(()), show_all)?;
+        child.wait()
+    });
+    if let Err(error) = shown {
+        eprintln!("forkyard: can't run tail: {error}");
+    }
     ExitCode::from(EXIT_SOFTWARE)
+}
+
+/// Shows text as it comes. A character that comes in two pieces is shown with the second.
+fn show_all(mut text: impl Read) -> io::Result<()> {
+    let (mut buffer, mut pending) = ([0; 8192], Vec::new());
+    loop {
+        let count = text.read(&mut buffer)?;
+        if count == 0 {
+            return Ok(());
+        }
+        pending.extend_from_slice(&buffer[..count]);
+        let whole = match std::str::from_utf8(&pending) {
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
+            _ => pending.len(),
+        };
+        let rest = pending.split_off(whole);
+        print!("{}", String::from_utf8_lossy(&pending));
+        pending = rest;
+    }
 }
 
 fn places(status: &Status, wanted: &[String]) -> Vec<Place> {

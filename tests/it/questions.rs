@@ -186,7 +186,9 @@ fn where_the_logs_of_a_pool_are() {
     let (code, text) = said(&daemon, &["logs", "nope"]);
     assert_eq!(code, Some(70), "{text}");
     assert!(text.contains("there is no pool nope; there are www"), "{text}");
-    // Followed: what is there is shown.
+    // Followed: what is there is shown, and not obeyed.
+    let odd = "\u{1b}]0;odd\u{7}\u{202e}\n";
+    fs::write(daemon.dir.join("app"), odd).expect("write");
     let mut command = forkyard(&["logs", "-f", "www"], &daemon.dir);
     let mut tail = command
         .stdout(std::process::Stdio::piped())
@@ -195,7 +197,15 @@ fn where_the_logs_of_a_pool_are() {
         .expect("tail");
     let output = tail.stdout.take().expect("output");
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(output));
-    assert!(lines.any(|line| line.is_ok_and(|line| line.contains("/ok.php"))));
+    let mut wanted = vec!["/ok.php", "\\u001b]0;odd\\u0007\\u202e"];
+    for line in lines.by_ref().map_while(Result::ok) {
+        assert!(!line.contains(['\u{1b}', '\u{202e}']), "{line:?}");
+        wanted.retain(|text| !line.contains(text));
+        if wanted.is_empty() {
+            break;
+        }
+    }
+    assert!(wanted.is_empty(), "{wanted:?}");
     tail.kill().expect("kill");
     tail.wait().expect("wait");
 }

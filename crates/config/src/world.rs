@@ -54,4 +54,12 @@ pub trait World {
     /// # Errors
     /// The system's words.
     fn read(&self, path: &Path) -> Result<Vec<u8>, String>;
+    /// The content of a file that an application's owner may change. Whatever he puts there, this process does not wait for it, and
+    /// follows no link of his.
+    ///
+    /// # Errors
+    /// The system's words, or what is wrong with the file.
+    fn read_of_application(&self, path: &Path) -> Result<Vec<u8>, String> {
+        self.read(path)
+    }
 }

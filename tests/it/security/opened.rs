@@ -3,7 +3,7 @@
 
 use super::{NOBODY, needs_root};
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
-use crate::support::until;
+use crate::support::{process, until};
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::{Uid, chown, mkfifo};
@@ -167,4 +167,45 @@ fn what_a_tenant_puts_there_later_is_not_root_s_file_either() {
         assert_ignorant(&daemon, &case);
         assert_untouched(path, &case);
     });
+}
+
+/// What starts a program of Node.js is in a file of the tenant's, which every reader of the configuration reads.
+#[test]
+fn a_package_json_that_is_no_file_of_its_own_holds_up_nobody_and_shows_nothing() {
+    if needs_root() {
+        return;
+    }
+    let dir = places();
+    let (theirs, precious) = (dir.path().join("theirs"), dir.path().join("precious"));
+    fs::write(&precious, r#"{"scripts": {"start": "node of-root.js"}}"#).expect("write");
+    let package = theirs.join("package.json");
+    fs::write(&package, r#"{"scripts": {"start": "node server.js"}}"#).expect("write");
+    let application = format!("runtime = \"node\"\nroot = \"{}\"\n", theirs.display());
+    let settings = "user = \"nobody\"\npm = \"ondemand\"\nmax_children = 1\n";
+    let daemon = Daemon::start(|own| {
+        format!("[global]\ncontrol = \"{}/control\"\n", own.display())
+            + &pool(own, "node", settings, &application)
+    });
+    for what in PUT {
+        let _ = fs::remove_file(&package);
+        put(what, &package, &precious);
+        for (command, is_right) in [("check", false), ("reload", false), ("status", true)] {
+            let mut client = forkyard(&[command], &daemon.dir);
+            let output = daemon.dir.join("output");
+            let file = fs::File::create(&output).expect("output");
+            client.stdout(file.try_clone().expect("clone")).stderr(file);
+            let mut client = client.spawn().expect("forkyard");
+            let ended = process::wait(&mut client, &format!("{what}: {command}"));
+            let said = fs::read_to_string(&output).expect("output");
+            assert_eq!(ended.success(), is_right, "{what}: {command}: {said}");
+            assert!(!said.contains("of-root"), "{what}: {command}: {said}");
+        }
+        // The master reads it, too.
+        let before = daemon.log().matches("package.json: ").count();
+        daemon.signal(Signal::SIGUSR2);
+        until("the master to have read it", || {
+            (daemon.log().matches("package.json: ").count() > before).then_some(())
+        });
+        assert!(!daemon.log().contains("of-root"), "{what}: {}", daemon.log());
+    }
 }

@@ -48,6 +48,10 @@ impl World for Elsewhere<'_> {
     fn read(&self, path: &Path) -> Result<Vec<u8>, String> {
         self.0.read(path)
     }
+
+    fn read_of_application(&self, path: &Path) -> Result<Vec<u8>, String> {
+        self.0.read_of_application(path)
+    }
 }
 
 impl Machine for Elsewhere<'_> {

@@ -24,7 +24,7 @@ pub(super) fn start_command(root: &Path, world: &dyn World) -> Result<String, St
     let package = root.join(PACKAGE);
     if world.exists(&package) {
         let said = |error: String| format!("{}: {error}", package.display());
-        let bytes = world.read(&package).map_err(said)?;
+        let bytes = world.read_of_application(&package).map_err(said)?;
         let value: Value = serde_json::from_slice(&bytes).map_err(|error| said(error.to_string()))?;
         let script = value.pointer("/scripts/start").and_then(Value::as_str);
         if let Some(script) = script.map(str::trim).filter(|script| !script.is_empty()) {
