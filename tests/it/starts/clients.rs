@@ -68,7 +68,8 @@ fn refusals_are_in_the_access_log() {
         .request(&ping, b"")
         .expect("an answer");
     let lines = || std::fs::read_to_string(&path).unwrap_or_default();
-    let written = lines();
+    // The answer comes before its line.
+    let written = until("two lines", || Some(lines()).filter(|it| it.lines().count() >= 2));
     let line = written.lines().nth(1).unwrap_or_else(|| panic!("{written:?}"));
     let words: Vec<&str> = line.split(' ').collect();
     let script = broken.daemon.dir.join("form").display().to_string();
