@@ -52,6 +52,38 @@ pub(super) const COMMANDS: &[Entry] = &[
         )],
     ),
     jobs(
+        "jobs count",
+        &[(
+            "forkyard jobs count --queue mail",
+            "Counts the jobs of one queue, by their state.",
+        )],
+    ),
+    jobs(
+        "jobs last",
+        &[("forkyard jobs last --by key", "Lists the last job of each key.")],
+    ),
+    jobs(
+        "jobs run",
+        &[(
+            "forkyard jobs run send --key 'welcome/*'",
+            "Adds the last job of each of these keys again.",
+        )],
+    ),
+    jobs(
+        "jobs purge",
+        &[(
+            "forkyard jobs purge --state failed",
+            "Forgets all jobs that failed.",
+        )],
+    ),
+    jobs(
+        "jobs backup",
+        &[(
+            "forkyard jobs backup /var/backups/jobs.db",
+            "Copies the jobs into a file.",
+        )],
+    ),
+    jobs(
         "jobs show",
         &[("forkyard jobs show 17", "Shows everything of job 17.")],
     ),
