@@ -381,7 +381,7 @@ fn an_application_pushes_in_its_own_transaction() {
         (2, Some(90_000), Some(3))
     );
     assert_eq!(claimed.kind, "welcome");
-    for wrong in ["('', 'k')", "('q', 'a b')", "('q', 'k', attempts => 0)"] {
+    for wrong in ["('', 'k')", "('q', E'a\\nb')", "('q', 'k', attempts => 0)"] {
         let refused = application.query(&format!("SELECT forkyard.push{wrong}"), &[]);
         assert!(refused.is_err(), "{wrong}");
     }
