@@ -1,7 +1,7 @@
 //! Every runtime, in every kind of pool, with a worker and without: code that is broken takes the place of none that serves, is
 //! refused with an id where none serves, and is replaced once it is mended.
 
-use crate::support::daemon::{Daemon, forkyard, make_writable, pool};
+use crate::support::daemon::{Daemon, make_writable, pool};
 use crate::support::fcgi::{Answer, Params};
 use crate::support::{is_root, place_library, until};
 use std::collections::BTreeSet;
@@ -244,19 +244,13 @@ impl Cell<'_> {
         }
     }
 
-    fn command(&self, arguments: &[&str]) -> (Option<i32>, String) {
-        let output = forkyard(arguments, &self.daemon.dir).output().expect("forkyard");
-        let text = [output.stdout, output.stderr].concat();
-        (output.status.code(), String::from_utf8_lossy(&text).into_owned())
-    }
-
     fn restart(&self, wanted: i32) {
         let root = self.root.display().to_string();
         let name = match self.kind {
             "applications" => &root,
             pool => pool,
         };
-        let (code, text) = self.command(&["restart", name, "--wait"]);
+        let (code, text) = self.daemon.said(&["restart", name, "--wait"]);
         assert_eq!(code, Some(wanted), "{self}: {text}\n{}", self.daemon.log());
     }
 
@@ -269,10 +263,10 @@ impl Cell<'_> {
         } else {
             self.write(self.runtime.broken);
             let id = self.refused();
-            let (code, text) = self.command(&["error", &id]);
+            let (code, text) = self.daemon.said(&["error", &id]);
             assert_eq!(code, Some(0), "{self}: {text}");
             if self.kind != "applications" {
-                let (code, text) = self.command(&["health", "--ready"]);
+                let (code, text) = self.daemon.said(&["health", "--ready"]);
                 let names_it = text.contains(&format!("{}: failing", self.kind));
                 assert!(code != Some(0) && names_it, "{self}: {code:?} {text}");
             }
@@ -283,7 +277,7 @@ impl Cell<'_> {
     }
 
     fn is_unknown(&self) {
-        let (_, text) = self.command(&["error", &self.refused()]);
+        let (_, text) = self.daemon.said(&["error", &self.refused()]);
         assert!(text.contains("worker: unknown key"), "{self}: {text}");
     }
 

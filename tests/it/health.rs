@@ -6,7 +6,7 @@ use crate::support::{process, until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::process::{Output, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 fn start(global: &str) -> Daemon {
@@ -16,19 +16,6 @@ fn start(global: &str) -> Daemon {
         let pool = php_pool(dir, &settings, "");
         format!("[global]\ncontrol = \"{place}/control.sock\"\n{global}{pool}")
     })
-}
-
-fn forkyard(daemon: &Daemon, arguments: &[&str]) -> Output {
-    daemon::forkyard(arguments, &daemon.dir)
-        .output()
-        .expect("forkyard")
-}
-
-/// The exit code, and all that it says.
-fn said(daemon: &Daemon, arguments: &[&str]) -> (Option<i32>, String) {
-    let output = forkyard(daemon, arguments);
-    let both = [output.stdout, output.stderr].concat();
-    (output.status.code(), String::from_utf8_lossy(&both).into_owned())
 }
 
 /// Has the only worker be busy until the file `go` is there.
@@ -53,10 +40,10 @@ fn a_probe_sees_what_the_daemon_is_about() {
     let pid = daemon.pid();
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!(
-        said(&daemon, &["ping"]),
+        daemon.said(&["ping"]),
         (Some(0), format!("forkyard {version}, pid {pid}\n"))
     );
-    assert_eq!(said(&daemon, &["ping", "-q"]), (Some(0), String::new()));
+    assert_eq!(daemon.said(&["ping", "-q"]), (Some(0), String::new()));
     for how in [
         &["health"][..],
         &["health", "--ready"],
@@ -64,10 +51,10 @@ fn a_probe_sees_what_the_daemon_is_about() {
     ] {
         let how = how.to_vec();
         until("the daemon to be well", || {
-            (said(&daemon, &how).0 == Some(0)).then_some(())
+            (daemon.said(&how).0 == Some(0)).then_some(())
         });
     }
-    let (code, text) = said(&daemon, &["health", "--ready", "--pool", "nope"]);
+    let (code, text) = daemon.said(&["health", "--ready", "--pool", "nope"]);
     assert_eq!(
         (code, text.as_str()),
         (Some(70), "forkyard: there is no pool nope\n")
@@ -80,24 +67,24 @@ fn a_probe_sees_what_the_daemon_is_about() {
         .send(&Params::get(&daemon.dir, "slow.php", ""), b"")
         .expect("request");
     let busy = until("the connection to wait", || {
-        Some(said(&daemon, &["health", "--busy"])).filter(|(code, _)| *code == Some(1))
+        Some(daemon.said(&["health", "--busy"])).filter(|(code, _)| *code == Some(1))
     });
     assert_eq!(busy.1, "www: all 1 workers are busy, and 1 wait\n");
-    assert_eq!(said(&daemon, &["health", "--ready"]).0, Some(0));
+    assert_eq!(daemon.said(&["health", "--ready"]).0, Some(0));
 
     // Drained, it serves on and is not ready; SIGTERM lets requests finish then.
-    assert_eq!(said(&daemon, &["drain"]), (Some(0), String::new()));
-    let (code, text) = said(&daemon, &["health", "--ready"]);
+    assert_eq!(daemon.said(&["drain"]), (Some(0), String::new()));
+    let (code, text) = daemon.said(&["health", "--ready"]);
     assert_eq!((code, text.as_str()), (Some(1), "the daemon is drained\n"));
-    assert_eq!(said(&daemon, &["health"]).0, Some(0));
-    assert_eq!(said(&daemon, &["drain", "--end"]).0, Some(0));
-    assert_eq!(said(&daemon, &["health", "--ready"]).0, Some(0));
+    assert_eq!(daemon.said(&["health"]).0, Some(0));
+    assert_eq!(daemon.said(&["drain", "--end"]).0, Some(0));
+    assert_eq!(daemon.said(&["health", "--ready"]).0, Some(0));
     let begun = Instant::now();
-    assert_eq!(said(&daemon, &["drain", "--for", "300ms"]).0, Some(0));
+    assert_eq!(daemon.said(&["drain", "--for", "300ms"]).0, Some(0));
     assert!(begun.elapsed() >= Duration::from_millis(300));
     daemon.signal(Signal::SIGTERM);
     daemon.wait_for("Finishing ...");
-    let (code, text) = said(&daemon, &["health", "--ready"]);
+    let (code, text) = daemon.said(&["health", "--ready"]);
     assert!(
         code == Some(1) && text.contains("the daemon is ending"),
         "{code:?} {text}"
@@ -106,7 +93,7 @@ fn a_probe_sees_what_the_daemon_is_about() {
     assert_eq!(client.answer().expect("answer").body(), "finished");
     drop(waiting);
     assert!(daemon.wait().success());
-    let (code, text) = said(&daemon, &["health"]);
+    let (code, text) = daemon.said(&["health"]);
     assert!(
         code == Some(69) && text.contains("is the daemon running"),
         "{code:?} {text}"
@@ -120,12 +107,12 @@ fn a_daemon_that_hangs_is_not_waited_for() {
     until("the daemon to stand still", || {
         (process::state(daemon.pid()) == Some('T')).then_some(())
     });
-    let (code, text) = said(&daemon, &["health"]);
+    let (code, text) = daemon.said(&["health"]);
     daemon.signal(Signal::SIGCONT);
     assert_eq!(code, Some(69), "{text}");
     assert!(text.contains("the daemon did not answer within 1 s"), "{text}");
     until("the daemon to answer", || {
-        (said(&daemon, &["health"]).0 == Some(0)).then_some(())
+        (daemon.said(&["health"]).0 == Some(0)).then_some(())
     });
 }
 
@@ -163,7 +150,7 @@ fn logs_are_opened_anew() {
             .filter(|text| text.contains("ok.php"))
     });
     fs::rename(&access, daemon.dir.join("access.log.1")).expect("rename");
-    assert_eq!(said(&daemon, &["reopen-logs"]), (Some(0), String::new()));
+    assert_eq!(daemon.said(&["reopen-logs"]), (Some(0), String::new()));
     assert!(access.exists(), "it is there when the command returns");
     assert_eq!(daemon.get("www", "ok.php").body(), "fine");
     until("the next request's line", || {

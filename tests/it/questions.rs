@@ -3,7 +3,7 @@
 use crate::it::security::NOBODY;
 use crate::it::upgrade;
 use crate::skip::needs_root;
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, php_pool, pool};
+use crate::support::daemon::{Daemon, directory, forkyard, make_writable, php_pool, pool, said_by};
 use crate::support::fcgi::{Client, Params};
 use crate::support::{process, until, write_program};
 use std::fs;
@@ -26,17 +26,6 @@ fn start(settings: &str, application: &str) -> Daemon {
     });
     make_writable(&daemon.dir);
     daemon
-}
-
-/// The exit code, and all that it says.
-fn said_by(command: &mut Command) -> (Option<i32>, String) {
-    let output = command.output().expect("forkyard");
-    let both = [output.stdout, output.stderr].concat();
-    (output.status.code(), String::from_utf8_lossy(&both).into_owned())
-}
-
-fn said(daemon: &Daemon, arguments: &[&str]) -> (Option<i32>, String) {
-    said_by(&mut forkyard(arguments, &daemon.dir))
 }
 
 fn edit(daemon: &Daemon, from: &str, to: &str) {
@@ -71,7 +60,7 @@ fn which_program_runs_and_which_is_on_disk() {
     );
     assert!(text.ends_with("\nthe same is on disk\n"), "{text}");
     assert_eq!(code, Some(0));
-    assert!(!said(&daemon, &["status"]).1.contains("on disk"));
+    assert!(!daemon.said(&["status"]).1.contains("on disk"));
     upgrade::install(&path);
     let (code, text) = asked(&program);
     assert!(
@@ -87,7 +76,8 @@ fn which_program_runs_and_which_is_on_disk() {
     );
     assert_eq!(code, Some(1));
     assert!(
-        said(&daemon, &["status"])
+        daemon
+            .said(&["status"])
             .1
             .contains("another program is on disk: forkyard version names it")
     );
@@ -103,7 +93,7 @@ fn what_a_reload_would_change() {
     let settings = format!("{STATIC}env = {{ KEY = \"old-secret\" }}\n");
     let daemon = start(&settings, "");
     let workers = daemon.wait_for_workers("www", 1);
-    let dry_run = || said(&daemon, &["reload", "--dry-run"]);
+    let dry_run = || daemon.said(&["reload", "--dry-run"]);
     let same = "the configuration in force is the one that is written\n";
     assert_eq!(dry_run(), (Some(0), same.to_owned()));
     edit(
@@ -125,14 +115,14 @@ fn what_a_reload_would_change() {
     assert_eq!(daemon.workers("www"), workers);
     assert!(!daemon.socket("other").exists());
     // A socket's attributes change without new workers; a pool that is gone would end.
-    assert_eq!(said(&daemon, &["reload"]).0, Some(0));
+    assert_eq!(daemon.said(&["reload"]).0, Some(0));
     assert_eq!(dry_run(), (Some(0), same.to_owned()));
     edit(&daemon, &other, "");
     edit(&daemon, "mode = \"0666\"", "mode = \"0660\"");
     let expected =
         "pool www would keep its workers\n  listen.mode: \"0666\" -> \"0660\"\npool other would be removed\n";
     assert_eq!(dry_run(), (Some(1), expected.to_owned()));
-    let (code, text) = said(&daemon, &["reload", "--dry-run", "--all"]);
+    let (code, text) = daemon.said(&["reload", "--dry-run", "--all"]);
     assert!(
         text.starts_with("pool www would be replaced: it is always replaced\n"),
         "{text}"
@@ -162,7 +152,7 @@ fn where_the_logs_of_a_pool_are() {
             .ok()
             .filter(|it| it.len() > 0)
     });
-    let (code, text) = said(&daemon, &["logs", "www"]);
+    let (code, text) = daemon.said(&["logs", "www"]);
     assert_eq!(code, Some(0), "{text}");
     let line = |about: &str, file: &str| {
         let mut lines = text.lines();
@@ -183,7 +173,7 @@ fn where_the_logs_of_a_pool_are() {
         last.starts_with("daemon  ") && last.contains("standard error"),
         "{text}"
     );
-    let (code, text) = said(&daemon, &["logs", "nope"]);
+    let (code, text) = daemon.said(&["logs", "nope"]);
     assert_eq!(code, Some(70), "{text}");
     assert!(text.contains("there is no pool nope; there are www"), "{text}");
     // Followed: what is there is shown, and not obeyed.
@@ -217,7 +207,7 @@ fn whether_the_web_server_can_connect() {
     }
     let daemon = start(STATIC, "");
     daemon.wait_for_workers("www", 1);
-    let ask = |user: &str| said(&daemon, &["health", user, "--pool", "www"]);
+    let ask = |user: &str| daemon.said(&["health", user, "--pool", "www"]);
     assert_eq!(
         ask("--web-server=nobody"),
         (Some(0), "nobody can connect\n".to_owned())
@@ -241,12 +231,12 @@ fn whether_the_web_server_can_connect() {
     );
     assert_eq!((code, text.as_str()), (Some(1), expected.as_str()));
     // Status and health say it without being asked for a user.
-    let (_, text) = said(&daemon, &["status"]);
+    let (_, text) = daemon.said(&["status"]);
     assert!(
         text.contains("unreachable") && text.contains("lets nobody connect but root"),
         "{text}"
     );
-    let (code, text) = said(&daemon, &["health", "--ready"]);
+    let (code, text) = daemon.said(&["health", "--ready"]);
     assert!(text.contains("lets nobody connect but root"), "{text}");
     assert_eq!(code, Some(1));
     // By a directory above it.
@@ -262,7 +252,7 @@ fn whether_the_web_server_can_connect() {
     close(&daemon.dir, 0o755);
     // Another user can try for himself alone.
     close(&daemon.dir.join("control.sock"), 0o666);
-    let (code, text) = said(&daemon, &["health", "--web-server=nosuchuser"]);
+    let (code, text) = daemon.said(&["health", "--web-server=nosuchuser"]);
     assert!(text.contains("nosuchuser"), "{text}");
     assert_eq!(code, Some(70));
 }
@@ -283,7 +273,7 @@ fn occupy(daemon: &Daemon, script: &str) -> Client {
 fn a_request_is_ended_by_command() {
     let daemon = start(STATIC, "");
     let worker = daemon.wait_for_workers("www", 1)[0];
-    let end = |pid: u32| said(&daemon, &["terminate", &pid.to_string()]);
+    let end = |pid: u32| daemon.said(&["terminate", &pid.to_string()]);
     let (code, text) = end(worker);
     assert_eq!(
         (code, text),
@@ -316,7 +306,7 @@ fn a_request_is_ended_by_command() {
     // Another one serves, and the request counts as terminated.
     daemon.write("ok.php", "<?php echo 'fine';");
     assert_eq!(daemon.get("www", "ok.php").body(), "fine");
-    let (_, status) = said(&daemon, &["status", "www", "--json"]);
+    let (_, status) = daemon.said(&["status", "www", "--json"]);
     let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
     assert_eq!(status["pools"][0]["counts"]["terminated"], 1, "{status}");
 }
@@ -331,7 +321,7 @@ fn a_request_that_has_begun_to_answer_is_cut() {
         "<?php echo 'the first half'; ob_flush(); flush(); touch(__DIR__ . '/begun'); sleep(600);",
     );
     let mut client = occupy(&daemon, "half.php");
-    assert_eq!(said(&daemon, &["terminate", &worker.to_string()]).0, Some(0));
+    assert_eq!(daemon.said(&["terminate", &worker.to_string()]).0, Some(0));
     let answer = client.answer().expect("answer");
     assert_eq!((answer.body().as_str(), answer.ended), ("the first half", false));
 }

@@ -44,10 +44,12 @@ fn a_request_on_a_kept_connection_costs_few_calls() {
     );
     assert!(of("recvfrom") <= 2 * REQUESTS + 2, "{router:?}");
     assert!(of("epoll_wait") <= 2 * REQUESTS + 2, "{router:?}");
+    assert!(of("recvmsg") <= REQUESTS + 2, "{router:?}");
     // A request that is there before the word that the last one is over costs no more than a look.
     assert!(of("epoll_ctl") <= 2, "{router:?}");
+    // The word and the next request wake the router together or one after the other: five calls a request, or six.
     let sum = router.values().sum::<u64>() - of("fcntl");
-    assert!(sum <= 5 * REQUESTS + 10, "{router:?}");
+    assert!(sum <= 6 * REQUESTS + 10, "{router:?}");
 }
 
 #[test]

@@ -69,12 +69,24 @@ pub fn forkyard(arguments: &[&str], dir: &Path) -> Command {
     command
 }
 
+/// The exit code of a command, and all that it prints.
+pub fn said_by(command: &mut Command) -> (Option<i32>, String) {
+    let output = command.output().expect("a command");
+    let both = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&both).into_owned())
+}
+
 /// Lets workers of any user write into a directory.
 pub fn make_writable(dir: &Path) {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).expect("chmod");
 }
 
 impl Daemon {
+    /// The exit code of `forkyard` with these arguments, and all that it prints.
+    pub fn said(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        said_by(&mut forkyard(arguments, &self.dir))
+    }
+
     /// As [`Daemon::start`], with the log in a file of this name.
     pub fn start_logged(configure: impl FnOnce(&Path) -> String, file: &str) -> Daemon {
         let dir = directory();

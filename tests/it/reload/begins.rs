@@ -1,6 +1,6 @@
 //! A pool that begins with a reload: it is added when it has its workers, and has failed when it can't have them.
 
-use super::trials::{command, workers};
+use super::trials::workers;
 use crate::support::daemon::{Daemon, pool};
 use crate::support::place_library;
 use std::fs;
@@ -57,7 +57,7 @@ fn start() -> Daemon {
 fn reload_with(daemon: &Daemon, others: &[(String, &str, &str)]) -> (Option<i32>, String) {
     let text = configure(&daemon.dir, others);
     fs::write(daemon.dir.join("forkyard.toml"), text).expect("configuration");
-    command(daemon, &["reload"])
+    daemon.said(&["reload"])
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn names_its_error(daemon: &Daemon, text: &str) {
         .nth(1)
         .and_then(|rest| rest.split(')').next());
     let id = id.expect("an id");
-    let (code, report) = command(daemon, &["error", id]);
+    let (code, report) = daemon.said(&["error", id]);
     assert_eq!(code, Some(0), "{report}");
     assert!(report.contains(id), "{report}");
 }
@@ -118,14 +118,14 @@ fn a_pool_without_a_worker_that_fails_again_has_failed() {
     let (code, text) = reload_with(&daemon, &others);
     assert_eq!(code, Some(70), "{text}");
     for _ in 0..2 {
-        let (code, text) = command(&daemon, &["reload", "--all"]);
+        let (code, text) = daemon.said(&["reload", "--all"]);
         assert_eq!(code, Some(70), "{text}");
         assert!(text.contains("failed shop: no worker came up (error "), "{text}");
         assert!(text.contains("replaced first: "), "{text}");
         names_its_error(&daemon, &text);
     }
     lay(&daemon.dir, "shop", "wsgi.py", GOOD_PYTHON);
-    let (code, text) = command(&daemon, &["reload", "--all"]);
+    let (code, text) = daemon.said(&["reload", "--all"]);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("replaced shop: "), "{text}");
 }
@@ -137,7 +137,7 @@ fn a_pool_that_begins_without_room_for_a_worker_has_failed() {
     let limited = |others: &[(String, &str, &str)]| {
         let text = configure(&daemon.dir, others).replace("[global]\n", "[global]\nprocess.max = 1\n");
         fs::write(daemon.dir.join("forkyard.toml"), text).expect("configuration");
-        command(&daemon, &["reload"])
+        daemon.said(&["reload"])
     };
     lay(&daemon.dir, "one", "wsgi.py", GOOD_PYTHON);
     lay(&daemon.dir, "two", "wsgi.py", GOOD_PYTHON);

@@ -20,17 +20,6 @@ fn configure(dir: &Path, settings: &str) -> String {
     global + &php_pool(dir, &format!("{STATIC}{settings}"), "")
 }
 
-/// The exit code, and all that it says.
-fn said_by(command: &mut Command) -> (Option<i32>, String) {
-    let output = command.output().expect("forkyard");
-    let both = [output.stdout, output.stderr].concat();
-    (output.status.code(), String::from_utf8_lossy(&both).into_owned())
-}
-
-fn said(daemon: &Daemon, arguments: &[&str]) -> (Option<i32>, String) {
-    said_by(&mut forkyard(arguments, &daemon.dir))
-}
-
 fn write(daemon: &Daemon, text: &str) {
     fs::write(daemon.dir.join("forkyard.toml"), text).expect("configuration");
 }
@@ -100,7 +89,7 @@ fn what_became_of_the_last_reload_is_known() {
             let case = format!("{by}, as root: {as_root}");
             let reload = || match how {
                 None => daemon.signal(Signal::SIGUSR2),
-                Some(arguments) => drop(said(&daemon, arguments)),
+                Some(arguments) => drop(daemon.said(arguments)),
             };
             write(&daemon, &bad);
             reload();
@@ -121,7 +110,7 @@ fn what_became_of_the_last_reload_is_known() {
                 (&["health", "--ready", "--strict"], 1),
                 (&["health", "--busy", "--strict"], 1),
             ] {
-                let (given, text) = said(&daemon, arguments);
+                let (given, text) = daemon.said(arguments);
                 assert_eq!(given, Some(code), "{case} {arguments:?}: {text}");
                 assert!(
                     text.contains("\nwarning: last reload ") == (code == 0)
@@ -131,10 +120,10 @@ fn what_became_of_the_last_reload_is_known() {
                 );
             }
             for arguments in [&["status"][..], &["status", "www"]] {
-                let (_, text) = said(&daemon, arguments);
+                let (_, text) = daemon.said(arguments);
                 assert!(text.contains(&told), "{case}: {text}");
             }
-            let (_, numbers) = said(&daemon, &["status", "--metrics"]);
+            let (_, numbers) = daemon.said(&["status", "--metrics"]);
             assert!(
                 numbers.contains("\nforkyard_last_reload_successful{} 0\n")
                     && numbers.contains("\nforkyard_last_reload_timestamp_seconds{} "),
@@ -148,14 +137,14 @@ fn what_became_of_the_last_reload_is_known() {
                 done["time"].as_u64() >= Some(time) && done["error"].is_null(),
                 "{case}: {done}"
             );
-            let (code, text) = said(&daemon, &["health", "--ready", "--strict"]);
+            let (code, text) = daemon.said(&["health", "--ready", "--strict"]);
             assert_eq!((code, text.as_str()), (Some(0), "ready\n"), "{case}");
-            let (_, table) = said(&daemon, &["status"]);
+            let (_, table) = daemon.said(&["status"]);
             assert!(
                 table.contains("\nlast reload ") && table.contains(": done\n\n"),
                 "{case}: {table}"
             );
-            let (_, numbers) = said(&daemon, &["status", "--metrics=prometheus"]);
+            let (_, numbers) = daemon.said(&["status", "--metrics=prometheus"]);
             assert!(
                 numbers.contains("\nforkyard_last_reload_successful{} 1\n"),
                 "{case}: {numbers}"
@@ -189,11 +178,11 @@ fn a_reload_that_is_not_done_for_all_pools_is_known() {
         ),
     );
     write(&daemon, &broken);
-    assert_ne!(said(&daemon, &["reload"]).0, Some(0));
+    assert_ne!(daemon.said(&["reload"]).0, Some(0));
     let incomplete = wait_for_last(&daemon, "command", "incomplete");
     let error = incomplete["error"].as_str().unwrap_or_default();
     assert!(error.starts_with("[pool www]: "), "{incomplete}");
-    let (code, text) = said(&daemon, &["health", "--strict"]);
+    let (code, text) = daemon.said(&["health", "--strict"]);
     assert!(
         code == Some(1) && text.contains("not done for all pools: [pool www]: "),
         "{text}"
@@ -214,7 +203,7 @@ fn the_next_master_knows_the_last_reload() {
     let daemon = Daemon::launch(&path, command);
     daemon.wait_for("ready to handle connections");
     daemon.wait_for_workers("www", 1);
-    assert_eq!(said(&daemon, &["reload"]).0, Some(0));
+    assert_eq!(daemon.said(&["reload"]).0, Some(0));
     let before = wait_for_last(&daemon, "command", "done");
     upgrade::install(&path);
     daemon.signal(Signal::SIGUSR2);
@@ -280,15 +269,15 @@ fn an_owner_that_a_reload_takes_away_is_taken_from_the_socket() {
         (", acl_users = [\"daemon\"]", (0, 0, 0o660)),
     ] {
         write(&daemon, &configured(&daemon.dir, attributes));
-        let (code, text) = said(&daemon, &["reload"]);
+        let (code, text) = daemon.said(&["reload"]);
         assert_eq!(code, Some(0), "{attributes}: {text}");
         assert_eq!(owners(), [expected; 2], "{attributes}");
     }
     // What somebody has changed stays, as long as the configuration does.
     write(&daemon, &configured(&daemon.dir, ", mode = \"0606\""));
-    assert_eq!(said(&daemon, &["reload"]).0, Some(0));
+    assert_eq!(daemon.said(&["reload"]).0, Some(0));
     std::os::unix::fs::chown(&sockets[0], Some(www_data.0), None).expect("chown");
-    assert_eq!(said(&daemon, &["reload"]).0, Some(0));
+    assert_eq!(daemon.said(&["reload"]).0, Some(0));
     assert_eq!(owners()[0].0, www_data.0);
 }
 
@@ -301,17 +290,17 @@ fn a_socket_for_root_alone_is_unreachable() {
     let daemon = Daemon::start(|dir| configure(dir, ""));
     daemon.wait_for_workers("www", 1);
     until("readiness", || {
-        (said(&daemon, &["health", "--ready"]).0 == Some(0)).then_some(())
+        (daemon.said(&["health", "--ready"]).0 == Some(0)).then_some(())
     });
     fs::set_permissions(daemon.socket("www"), fs::Permissions::from_mode(0o600)).expect("chmod");
-    let (code, text) = said(&daemon, &["health", "--ready"]);
+    let (code, text) = daemon.said(&["health", "--ready"]);
     assert!(
         code == Some(1)
             && text.contains("www: unreachable: it can't be reached: its file lets nobody connect but root"),
         "{text}"
     );
-    assert_eq!(said(&daemon, &["reload"]).0, Some(0));
+    assert_eq!(daemon.said(&["reload"]).0, Some(0));
     assert_eq!(owner(&daemon.socket("www")).2, 0o666);
-    let (code, text) = said(&daemon, &["health", "--ready"]);
+    let (code, text) = daemon.said(&["health", "--ready"]);
     assert_eq!(code, Some(0), "{text}");
 }

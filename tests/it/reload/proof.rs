@@ -1,7 +1,7 @@
 //! The program of new code has to live for a while after it is up: one that ends leaves the old one serving.
 
 use super::super::runtimes::fastcgi_programs::ODD;
-use super::trials::{PMS, command, workers};
+use super::trials::{PMS, workers};
 use crate::support::daemon::{Daemon, make_writable, pool};
 use crate::support::fcgi::Params;
 use crate::support::{place_library, until};
@@ -95,7 +95,7 @@ fn the_old_one_serves(runtime: &str) {
                 (workers(&daemon, name) == settled).then_some(())
             });
             fs::write(&after, millis).expect("write");
-            let (code, text) = command(&daemon, &["restart", name, "--wait"]);
+            let (code, text) = daemon.said(&["restart", name, "--wait"]);
             assert_eq!(code, Some(70), "{label}: {text}");
             assert!(text.contains("failed"), "{label}: {text}");
             // The new code is still there, and no worker that is made meanwhile serves with it.
@@ -104,10 +104,10 @@ fn the_old_one_serves(runtime: &str) {
             }
             fs::remove_file(&after).expect("remove");
             ask(&label);
-            let (code, text) = command(&daemon, &["error"]);
+            let (code, text) = daemon.said(&["error"]);
             assert_eq!(code, Some(0), "{label}: {text}");
         }
-        let (code, text) = command(&daemon, &["restart", name, "--wait"]);
+        let (code, text) = daemon.said(&["restart", name, "--wait"]);
         assert_eq!(code, Some(0), "{runtime} {name}: {text}");
         ask(name);
     }

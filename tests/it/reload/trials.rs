@@ -22,15 +22,9 @@ pub(super) const PMS: [(&str, &str, bool); 4] = [
     ),
 ];
 
-pub(super) fn command(daemon: &Daemon, arguments: &[&str]) -> (Option<i32>, String) {
-    let output = forkyard(arguments, &daemon.dir).output().expect("forkyard");
-    let text = [output.stdout, output.stderr].concat();
-    (output.status.code(), String::from_utf8_lossy(&text).into_owned())
-}
-
 pub(super) fn workers(daemon: &Daemon, name: &str) -> u64 {
     let status: serde_json::Value =
-        serde_json::from_str(&command(daemon, &["status", "--json", name]).1).expect("JSON");
+        serde_json::from_str(&daemon.said(&["status", "--json", name]).1).expect("JSON");
     let pool = &status["pools"][0];
     pool["busy"].as_u64().expect("busy") + pool["idle"].as_u64().expect("idle")
 }
@@ -68,13 +62,13 @@ fn tries_before_it_serves(name: &str, file: &str) {
             until("no worker", || (workers(&daemon, name) == 0).then_some(()));
         }
         fs::write(&file, case.broken).expect("write");
-        let (code, text) = command(&daemon, &["restart", name, "--wait"]);
+        let (code, text) = daemon.said(&["restart", name, "--wait"]);
         assert_eq!(code, Some(70), "{label}: {text}");
         assert_eq!(ask(), "one", "{label}");
-        let (code, text) = command(&daemon, &["health", "--ready"]);
+        let (code, text) = daemon.said(&["health", "--ready"]);
         assert_eq!(code, Some(0), "{label}: {text}");
         fs::write(&file, case.good.replace("VALUE", "two")).expect("write");
-        let (code, text) = command(&daemon, &["restart", name, "--wait"]);
+        let (code, text) = daemon.said(&["restart", name, "--wait"]);
         assert_eq!(code, Some(0), "{label}: {text}");
         assert_eq!(ask(), "two", "{label}");
     }
@@ -160,7 +154,7 @@ fn plain_php_is_tried_however_the_reload_comes() {
 type Way = fn(&Daemon, bool);
 
 fn by_command(daemon: &Daemon, starts: bool) {
-    let (code, text) = command(daemon, &["reload"]);
+    let (code, text) = daemon.said(&["reload"]);
     assert_eq!(code, Some(if starts { 0 } else { 70 }), "{text}");
     assert!(
         starts || text.contains("failed www: no new worker came up (error "),
@@ -285,7 +279,7 @@ fn pools_that_nobody_asks_cost_no_process() {
     });
     let children = || crate::support::process::children(daemon.pid()).len();
     let before = children();
-    let (code, text) = command(&daemon, &["reload", "--all"]);
+    let (code, text) = daemon.said(&["reload", "--all"]);
     assert_eq!(code, Some(0), "{text}");
     assert_eq!(text.matches("replaced p").count(), 20, "{text}");
     // A process that looks at something for the master may be there for a moment, before and after.

@@ -46,17 +46,14 @@ struct Lines {
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
     pools: HashMap<String, HashMap<Cause, Lines>>,
+    /// When the first of them are told. The master asks in each round of its loop.
+    due: Option<Tick>,
 }
 
 impl Gathered {
     /// A line of a pool's, with the pool. `true`: it is told.
     pub(super) fn add(&mut self, pool: &str, cause: Cause, level: LogLevel, line: &str, now: Tick) -> bool {
-        if !self.pools.contains_key(pool) {
-            self.pools.insert(pool.to_owned(), HashMap::new());
-        }
-        let Some(causes) = self.pools.get_mut(pool) else {
-            return true;
-        };
+        let causes = self.pools.entry(pool.to_owned()).or_default();
         let has_room = causes.len() < MOST_CAUSES;
         let cause = match has_room || causes.contains_key(&cause) {
             true => cause,
@@ -68,6 +65,7 @@ impl Gathered {
             level,
             last: String::new(),
         });
+        self.due.get_or_insert(lines.since + WINDOW);
         lines.count += 1;
         if lines.count <= MOST {
             return true;
@@ -79,13 +77,15 @@ impl Gathered {
 
     /// When [`Gathered::end`] is to be called.
     pub(super) fn next_deadline(&self) -> Option<Tick> {
-        let all = self.pools.values().flat_map(HashMap::values);
-        all.map(|lines| lines.since + WINDOW).min()
+        self.due
     }
 
     /// What is told of the minutes that are over.
     pub(super) fn end(&mut self, now: Tick) -> Vec<(LogLevel, String)> {
         let mut told = Vec::new();
+        if self.due.is_none_or(|due| due > now) {
+            return told;
+        }
         for causes in self.pools.values_mut() {
             causes.retain(|_, lines| {
                 let is_over = lines.since + WINDOW <= now;
@@ -100,6 +100,8 @@ impl Gathered {
             });
         }
         self.pools.retain(|_, causes| !causes.is_empty());
+        let all = self.pools.values().flat_map(HashMap::values);
+        self.due = all.map(|lines| lines.since + WINDOW).min();
         told
     }
 }
