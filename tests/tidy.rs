@@ -1,5 +1,6 @@
 //! The house rules that a machine can check: who may know whom, where unsafe code may be, how long a file may be.
 
+mod prose;
 mod questions;
 mod writers;
 

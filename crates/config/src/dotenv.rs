@@ -100,7 +100,12 @@ fn double_quoted(text: &str) -> Result<(String, &str), &'static str> {
                 Some((_, 'r')) => '\r',
                 Some((_, 't')) => '\t',
                 Some((_, c @ ('"' | '\\' | '$' | '\'' | '`'))) => c,
-                _ => return Err("only \\n, \\r, \\t, \\\", \\\\ and \\$ are known between \"; use ' for a text as it is"),
+                _ => {
+                    return Err(
+                        "only \\n, \\r, \\t, \\\", \\\\ and \\$ are escapes between \"; use ' for \
+                    literal text",
+                    );
+                }
             }),
             c => value.push(c),
         }

@@ -232,7 +232,7 @@ impl World for Host {
             };
             Finding::from([&[is_right][..], &bytes].concat())
         });
-        let found = found.ok_or("it can't be read in time; what is on the way does not answer")?;
+        let found = found.ok_or("it can't be read in time: a file system on its path does not answer")?;
         match found.bytes.split_first() {
             Some((1, bytes)) => Ok(bytes.to_vec()),
             Some((_, problem)) => Err(String::from_utf8_lossy(problem).into_owned()),

@@ -83,7 +83,8 @@ impl Overrides {
             .filter(|one| one.pool.is_some() && !one.is_used.get());
         for one in unused {
             let problem = "there is no such pool, so the variable has no effect".to_owned();
-            let remedy = "write the pool's name in capitals, with _ for what is neither letter nor digit";
+            let remedy = "write the pool's name in capitals, with _ in place of each character that is not a \
+                letter or digit";
             warn(diagnostics, &one.variable, problem, remedy.to_owned());
         }
         for (variable, meant) in &self.missed {

@@ -143,7 +143,7 @@ impl PostgresqlServer {
         if [MODE, ROOT].iter().any(|name| rest.contains(&format!("{name}="))) {
             let remedy = "write / and ? of a password as %2F and %3F";
             return mistake(
-                format!("it is not clear whether it says {MODE} or {ROOT}"),
+                format!("it is not clear whether this sets {MODE} or {ROOT}"),
                 remedy,
             );
         }

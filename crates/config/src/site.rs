@@ -198,11 +198,7 @@ fn runtime(field: &Field<Text>, report: &mut Report<'_>) -> Option<Runtime> {
     }
     if name == HANDLER {
         let remedy = "give the program that embeds forkyard a pool with this runtime";
-        report.rule(
-            written,
-            "a handler in Rust is of a pool of its own".to_owned(),
-            remedy,
-        );
+        report.rule(written, "a handler in Rust needs its own pool".to_owned(), remedy);
         return None;
     }
     let words: Vec<&str> = RUNTIMES.iter().map(|(word, _)| *word).collect();

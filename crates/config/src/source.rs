@@ -86,7 +86,7 @@ impl<'t> Source<'t> {
             let problem = "this is a configuration of php-fpm's".to_owned();
             let file = self.file.display();
             let advice = Some(format!(
-                "forkyard import {file} makes TOML of it, and forkyard-fpm -y {file} runs it as it is"
+                "forkyard import {file} converts it to TOML, and forkyard-fpm -y {file} runs it unchanged"
             ));
             let location = self.location(start(&errors[0]));
             diagnostics.push(Diagnostic::error(location, Kind::Syntax { problem, advice }));

@@ -393,7 +393,7 @@ form!(
 );
 form!(
     Bounds,
-    "a limit; write a number, a size such as \"512M\", \"unlimited\", or two of them as \"SOFT:HARD\"",
+    "a limit; write a number, a size such as \"512M\", \"unlimited\", or two limits as \"SOFT:HARD\"",
     str bounds,
     int | number | u64::try_from(number).ok().map(|number| Bounds(Some(number), Some(number)))
 );
@@ -407,7 +407,7 @@ form!(
     "a whole number; write digits without quotes, for example 10",
     int | number | Some(Whole(number))
 );
-form!(Flag, "true or false; write one of them without quotes", flag Flag);
+form!(Flag, "true or false, without quotes", flag Flag);
 form!(
     Text,
     "a string; write text in quotes, without NUL characters",

@@ -272,7 +272,7 @@ impl Stream {
                         Some(Bytes::new())
                     }
                     Part::Closed(_) | Part::Other(..) => Some(Bytes::new()),
-                    Part::Broken => return Err(io::Error::other("what the daemon answers is not FastCGI")),
+                    Part::Broken => return Err(io::Error::other("the daemon's answer is not FastCGI")),
                 };
                 self.input.advance(used);
                 match piece {

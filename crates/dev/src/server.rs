@@ -225,10 +225,7 @@ impl Site {
             matches!(&state.subject, Ok(subject) if matches!(subject.what, What::Application { .. }));
         let is_read_anew = matches!(&state.subject, Ok(subject) if subject.is_php() && is_script);
         if is_application && !is_read_anew {
-            println!(
-                "{} has changed: the application is loaded anew",
-                changed.display()
-            );
+            println!("{} has changed: reloading the application", changed.display());
             if let Err(problem) = daemon::restart(&self.paths.control, &self.root).await {
                 eprintln!("forkyard: {problem}");
             }
@@ -306,7 +303,7 @@ impl Site {
                 let passed = self.pass(subject, &target, &path, request, ends).await;
                 passed.unwrap_or_else(|error| {
                     eprintln!("forkyard: {path}: {error}");
-                    let remedy = "The terminal has what the application wrote.";
+                    let remedy = "The terminal shows the application's output.";
                     page(
                         StatusCode::BAD_GATEWAY,
                         "The application gave no answer that a browser could be shown",

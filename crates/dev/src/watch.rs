@@ -73,8 +73,8 @@ impl Watch {
     pub(crate) fn take_trouble(&mut self) -> Option<String> {
         let (directory, errno) = self.tree.take_trouble()?;
         Some(format!(
-            "changes below {} are not noticed: {errno}; raise fs.inotify.max_user_watches (sysctl), or move what is no source out \
-             of the directory",
+            "changes below {} are not noticed: {errno}; raise fs.inotify.max_user_watches (sysctl), or move \
+             other files out of the directory",
             directory.display()
         ))
     }

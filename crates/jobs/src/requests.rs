@@ -343,7 +343,7 @@ impl Process {
         }
         let Some(asked) = self.asked.remove(&number) else {
             if let Reply::Failed(why) = reply {
-                log::error!("jobs: what was to be written is lost: {why}");
+                log::error!("jobs: an answer is lost: {why}");
                 self.is_foreign_asked = false;
             }
             return;

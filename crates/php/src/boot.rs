@@ -168,7 +168,7 @@ pub(crate) fn run(
     }
 }
 
-const SEE_OUTPUT: &str = "Correct what PHP says of it: read the application's output.";
+const SEE_OUTPUT: &str = "Correct PHP's error: read the application's output.";
 
 impl<'p> Boot<'p> {
     fn next(&mut self, status: c_int) -> Next {
@@ -273,8 +273,8 @@ impl<'p> Boot<'p> {
         let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
         self.failure = Some(Failure {
             summary: format!("the warm-up request {path} was answered with {status}"),
-            solution: "Correct the application, or leave the path out of warm_up_requests. What it needs in $_SERVER is in \
-                       warm_up_server.",
+            solution: "Correct the application, or leave the path out of warm_up_requests. Set values that it \
+                needs in $_SERVER in warm_up_server.",
             details: (!body.trim().is_empty()).then(|| body.to_owned()),
         });
         false
@@ -403,7 +403,7 @@ fn why_ended(end: &ScriptEnd, problem: Option<String>, warm_up: Option<&str>) ->
         None => "while the application booted".to_owned(),
     };
     if end.has_failed != 0 {
-        let problem = problem.unwrap_or_else(|| "PHP has not said why".to_owned());
+        let problem = problem.unwrap_or_else(|| "PHP gave no reason".to_owned());
         let (first, rest) = problem.split_once('\n').unwrap_or((&problem, ""));
         return Failure {
             summary: format!("the worker script failed {stage}: {first}"),
@@ -414,7 +414,7 @@ fn why_ended(end: &ScriptEnd, problem: Option<String>, warm_up: Option<&str>) ->
     if end.has_asked != 0 {
         return Failure {
             summary: format!("the worker script ended {stage}"),
-            solution: "It has to call forkyard_handle_request() again as long as that returns true.",
+            solution: "It must call forkyard_handle_request() again while that returns true.",
             details: None,
         };
     }

@@ -108,8 +108,8 @@ impl Error {
             Error::Boot(failure) => failure.solution,
             Error::Unfit(_) => "Write preloader = \"own\" in the pools that need it.",
             Error::Start => {
-                "PHP has said why: read its output. Look into php.ini, the files that are read after it, the extensions \
-                 that they name, and opcache.preload."
+                "PHP gave the reason: read its output. Check php.ini, the files that are read after it, the \
+                 extensions that they name, and opcache.preload."
             }
         };
         text.to_owned()

@@ -208,8 +208,8 @@ impl<'p> Serving<'p> {
         }
         self.has_refused = true;
         log::warn!(
-            "refused the settings that came with a request (PHP_VALUE, PHP_ADMIN_VALUE): the application has booted before it. \
-             Set them in the pool (php_value, php_admin_value). This worker says so once"
+            "refused the settings that came with a request (PHP_VALUE, PHP_ADMIN_VALUE): the application has \
+             booted before it. Set them in the pool (php_value, php_admin_value). This worker logs this once"
         );
     }
 
@@ -228,7 +228,7 @@ impl<'p> Serving<'p> {
             let problem = problem.and_then(|text| text.lines().next());
             log::warn!(
                 "a worker is replaced: its script has failed: {}",
-                problem.unwrap_or("PHP has not said why")
+                problem.unwrap_or("PHP gave no reason")
             );
         }
     }

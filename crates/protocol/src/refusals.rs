@@ -83,8 +83,8 @@ impl fmt::Display for Words<'_> {
             (RefusalCause::Missing, _) => write!(f, "{path} does not exist"),
             (RefusalCause::Outside, Some(root)) => write!(
                 f,
-                "{path}: the web server's root {root} is not there for this pool; in a container or with chroot, root is to be \
-                 the path inside it"
+                "{path}: the web server's root {root} does not exist for this pool; in a container or with \
+                 chroot, set root to the path inside it"
             ),
             (RefusalCause::Outside, None) => write!(
                 f,

@@ -116,7 +116,7 @@ pub fn open_in_time(whose: &str, open: impl FnOnce() -> io::Result<File>) -> io:
     let late = || {
         io::Error::new(
             io::ErrorKind::TimedOut,
-            "it can't be opened in time: what is on the way does not answer",
+            "it can't be opened in time: a file system on its path does not answer",
         )
     };
     let mut finding = finding.ok_or_else(late)?;

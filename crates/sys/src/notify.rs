@@ -53,7 +53,7 @@ impl Notifier {
     /// Sends a notification; a missing listener is no error.
     pub fn tell(&self, text: &str) {
         if let Err(error) = self.send(text, &[]) {
-            log::debug!("the service manager can't be told: {error}");
+            log::debug!("can't notify the service manager: {error}");
         }
     }
 

@@ -444,9 +444,7 @@ impl Pools {
             ));
         };
         if pool.applications.is_some() {
-            return Err(format!(
-                "pool {name} has many applications; restart one of them by its root"
-            ));
+            return Err(format!("pool {name} has many applications; name one by its root"));
         }
         let mut present = self.by_id.of(&pool.name);
         let found = present.find(|(_, running)| running.listener.is_some());

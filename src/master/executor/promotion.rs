@@ -53,15 +53,13 @@ impl Executor {
                         .give_up_next_mold(&mut self.context, &mut self.processes, id, Exit::Code(0));
                 }
                 Some(_) => {
-                    log::error!("[pool {name}] a worker that is to be made a preloader says something else");
+                    log::error!("[pool {name}] unexpected message from a worker that becomes a preloader");
                     self.helpers
                         .give_up_next_mold(&mut self.context, &mut self.processes, id, Exit::Unknown);
                 }
             },
             Some(Heard::Nonsense(what)) => {
-                log::error!(
-                    "[pool {name}] a worker that is to be made a preloader does not keep to the protocol: {what}"
-                );
+                log::error!("[pool {name}] protocol error from a worker that becomes a preloader: {what}");
                 self.helpers
                     .give_up_next_mold(&mut self.context, &mut self.processes, id, Exit::Unknown);
             }

@@ -317,8 +317,8 @@ impl Executor {
             for (worker, _) in waiting_workers(pools, generation) {
                 let (pool, pid) = pools.name_worker(worker);
                 log::warn!(
-                    "[pool {pool}] child {pid} was told to finish {LAST_CONNECTION:?} ago and waits for a connection: it is not \
-                     waited for"
+                    "[pool {pool}] child {pid} is idle on a connection {LAST_CONNECTION:?} after its signal to \
+                     finish: the reload does not wait for it"
                 );
             }
             false

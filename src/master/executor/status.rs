@@ -369,7 +369,7 @@ fn boot(generation: &Generation) -> Option<protocol::Boot> {
 fn unreachable(listener: &Listener) -> Option<String> {
     match listener.state() {
         ListenerState::Open if listener.is_for_root_alone() => Some(
-            "it can't be reached: its file lets nobody connect but root; set listen.owner or listen.mode, then reload"
+            "no user except root can connect: set listen.owner or listen.mode, then reload"
                 .to_owned(),
         ),
         ListenerState::Open => None,

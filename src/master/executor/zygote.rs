@@ -146,7 +146,7 @@ impl Executor {
         };
         log::log!(
             level,
-            "PHP can't be started once for all pools: {reason}; each pool gets a preloader of its own"
+            "PHP can't be started once for all pools: {reason}; each pool gets its own preloader"
         );
         zygote.is_ending = true;
         Some(zygote.members.take())

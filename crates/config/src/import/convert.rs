@@ -79,7 +79,7 @@ pub(super) fn pool(said: &Said, pool: &Pool, has_more: bool) -> Converted {
         "pm.status_path" | "ping.path"
             if text.len() == 1 && (said.name == "ping.path" || pool.status_listen.is_none()) =>
         {
-            lost("the path / is for an address of its own; name another path")
+            lost("the path / needs its own address; name another path")
         }
         "ping.path" if pool.ping_path.is_some() && pool.ping_path == pool.status_path => {
             lost("it is the same as the path of the status; give it another one")

@@ -20,7 +20,8 @@ use std::fmt;
 use write::Document;
 
 /// The comment of the rule for settings that come with requests.
-const ALL_SETTINGS: &str = "As in php-fpm. Without this line a request can't have settings that run code; see docs/explain/security.md.";
+const ALL_SETTINGS: &str = "As in php-fpm. If you remove this line, a request can't change settings that run \
+    code; see docs/explain/security.md.";
 
 /// Something that is not in the TOML.
 #[derive(Debug, Clone, PartialEq, Eq)]

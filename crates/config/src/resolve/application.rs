@@ -80,7 +80,7 @@ pub(super) fn read(
 /// What holds for each PHP application of a pool of many. What runs is said by each application's own files.
 fn for_each(draft: &PoolDraft, flat_keys: &mut FlatKeys<'_>, report: &mut Report<'_>) -> ApplicationDraft {
     if let Some(runtime) = draft.runtime.written().filter(|runtime| runtime.value.0 != "php") {
-        let problem = "with routing = \"application\" each application says itself what it is";
+        let problem = "with routing = \"application\" each application states its runtime itself";
         report.rule(
             runtime,
             problem,

@@ -45,7 +45,7 @@ pub(super) fn resolve(
         report.missing(
             location,
             "routing",
-            "routing = \"application\", for which these keys are; or leave them out",
+            "routing = \"application\", which these keys belong to; or leave them out",
         );
     }
     Some(None)
@@ -197,7 +197,7 @@ fn options(draft: &ApplicationsDraft, max: NonZeroU32, report: &mut Report<'_>) 
 /// What says how many workers a pool of one application has, or what the pool of many can't do.
 fn without_effect(text: &PoolText, report: &mut Report<'_>) {
     let draft = &text.draft;
-    let remedy = "leave it out: how many instances there are is said by the keys of [pool.NAME.applications]";
+    let remedy = "leave it out: the keys of [pool.NAME.applications] set the number of instances";
     let remedy = remedy.replace("NAME", &text.name);
     let problem = "it is not for routing = \"application\"";
     report.refuse(&draft.pm, problem, &remedy);
@@ -207,7 +207,7 @@ fn without_effect(text: &PoolText, report: &mut Report<'_>) {
     report.refuse(
         &draft.wait_for_cpu,
         problem,
-        "leave it out: `concurrency` says how many requests an application has at once",
+        "leave it out: `concurrency` sets how many requests an application handles at once",
     );
     for field in [
         &draft.start_servers,
@@ -224,8 +224,9 @@ fn without_effect(text: &PoolText, report: &mut Report<'_>) {
     for field in [&draft.chroot, &draft.status_listen] {
         report.refuse(field, problem, "leave it out");
     }
-    let problem = "an application pool finds the application of a request by its FastCGI parameters, which HTTP has not";
-    let remedy = "leave it out, and give the application that needs it a pool of its own";
+    let problem = "an application pool finds the application of a request by its FastCGI parameters, and HTTP \
+        has none";
+    let remedy = "leave it out, and give the application that needs it its own pool";
     report.refuse(&draft.http_listen, problem, remedy);
 }
 

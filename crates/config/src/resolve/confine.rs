@@ -122,7 +122,7 @@ fn cgroup(text: &PoolText, report: &mut Report<'_>) -> Option<Cgroup> {
     };
     let parent = absolute(written, report)?;
     if text.name.contains('/') || text.name.starts_with('.') || text.name.len() > LONGEST_NAME {
-        let problem = format!("the pool's name {} can't be that of a group", quoted(&text.name));
+        let problem = format!("the pool's name {} can't be a group's name", quoted(&text.name));
         report.rule(
             written,
             problem,

@@ -98,7 +98,7 @@ fn is_watched(draft: &GlobalDraft, path: &Path, report: &mut Report<'_>) -> bool
         let remedy = "write on_error = \"skip\", or leave it out";
         report.rule(
             on_error,
-            "with watch = true a file that is wrong is to hurt no other",
+            "watch = true reloads at once, so a file with errors must not stop the other pools",
             remedy,
         );
     }
@@ -179,7 +179,7 @@ pub(super) fn control(
     let address = Address::Unix(path);
     if let Some((_, pool)) = pools.iter().find(|(_, pool)| pool.listen.address == address) {
         let problem = format!("pool {} listens on it", pool.name);
-        report.rule(written, problem, "give the control socket a path of its own");
+        report.rule(written, problem, "give the control socket its own path");
         return None;
     }
     match address {

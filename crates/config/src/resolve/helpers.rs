@@ -24,8 +24,8 @@ pub(super) fn check(pools: &[(&PoolText, Pool)], world: &dyn World, diagnostics:
         let default_user = &text.applications.default_user;
         let report = &mut Report::pool(diagnostics, &text.name);
         let is_own = |field: &Field<Text>| own.is_some() && uid(field, world) == own;
-        let problem =
-            "router and inspector of application pools run as it, and what else did could stop them";
+        let problem = "router and inspector of application pools run as this user; another process of this user could \
+             stop them";
         if let Some(written) = text.draft.user.written().filter(|_| is_own(&text.draft.user)) {
             let remedy = match applications {
                 Some(_) => "leave it out: they do without it",
@@ -53,7 +53,8 @@ pub(super) fn check(pools: &[(&PoolText, Pool)], world: &dyn World, diagnostics:
             };
             if uid_of(written, world) == Some(user) && Some(user) != own {
                 let problem = format!(
-                    "pool {} has it as {key}, so its router runs as it, and a process of this pool could stop that",
+                    "pool {} has it as {key}: the pool's router runs as this user, and a process of this pool \
+                     could stop it",
                     quoted(helped)
                 );
                 let remedy = format!("name another user, or leave {key} out there");
@@ -92,7 +93,8 @@ fn check_pool(
         .written()
         .filter(|_| uid(default_user, world) == runs_as);
     if let (Some(written), false, true) = (default, is_said, runs_as != own) {
-        let problem = "router and inspector run as it, and an application that did could stop them";
+        let problem =
+            "router and inspector run as this user; an application of the same user could stop them";
         let remedy = format!("name another user, or make one for them: {MAKE_IT}");
         report.rule(written, problem, remedy);
     }

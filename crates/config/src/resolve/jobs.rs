@@ -173,7 +173,7 @@ pub(super) fn resolve(
         }
         if let Some((_, pool)) = pools.iter().find(|(_, pool)| pool.listen.address == address) {
             let problem = format!("pool {} listens on it", pool.name);
-            report.rule(written, problem, "give the jobs a socket of their own");
+            report.rule(written, problem, "give the jobs their own socket");
         }
     }
     let tcp = tcp(draft, &text.location, pools, world, report);
@@ -368,7 +368,7 @@ fn workers(pool: &Pool, written: &Written<Text>, report: &mut Report<'_>) -> Opt
         None
     };
     if pool.applications.is_some() {
-        return refuse("a job can't be told to which of the pool's applications it belongs");
+        return refuse("a job does not name one of the pool's applications");
     }
     let at_once = match &pool.application {
         Application::Php(_) | Application::Cgi(_) | Application::FastCgi(_) | Application::Rust => 1,
@@ -424,7 +424,7 @@ fn script(
             report.missing(
                 location,
                 "script",
-                "script = followed by the path of what runs a job",
+                "script = followed by the path of the script that runs the jobs",
             );
         }
         return None;

@@ -187,7 +187,7 @@ pub(super) fn whole(
         match pool::resolve(text, allow_root, memory, world, &mut report) {
             Some(pool) => pools.push((text, pool)),
             None if report.is_php_fpm() => {
-                report.fail(format!("[pool {}] it can't be had", text.name));
+                report.fail(format!("[pool {}] it is not available", text.name));
                 return None;
             }
             None => {}
@@ -517,7 +517,7 @@ fn shared_addresses(pools: &[(&PoolText, Pool)], diagnostics: &mut Diagnostics) 
                     quoted(&written.value.0)
                 );
                 let mut report = Report::pool(diagnostics, &pool.name);
-                report.rule(written, problem, "give each pool an address of its own");
+                report.rule(written, problem, "give each pool its own address");
                 diagnostics.concerns(&other.name);
             }
         }

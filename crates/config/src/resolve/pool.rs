@@ -292,11 +292,7 @@ fn access(draft: &PoolDraft, world: &dyn World, report: &mut Report<'_>) -> Opti
     }
     let format = match draft.access_format.written() {
         Some(written) => parse_format(&written.value.0).unwrap_or_else(|problem| {
-            report.rule(
-                written,
-                problem,
-                "see docs/reference/logging.md for what there is",
-            );
+            report.rule(written, problem, "see docs/reference/logging.md for the list");
             Format::default()
         }),
         None => parse_format(DEFAULT_FORMAT).unwrap_or_default(),

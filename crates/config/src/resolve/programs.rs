@@ -89,8 +89,8 @@ fn command(text: &PoolText, draft: &FastCgiDraft, report: &mut Report<'_>) -> Op
     if let (Some(_), Some(program)) = (draft.start_command.written(), draft.program.written()) {
         report.rule(
             program,
-            "start_command says already what is executed",
-            "leave one of them out",
+            "start_command already names the program",
+            "leave one out",
         );
         return None;
     }
@@ -104,7 +104,11 @@ fn command(text: &PoolText, draft: &FastCgiDraft, report: &mut Report<'_>) -> Op
             return None;
         }
         if line.value.0.trim().is_empty() || line.value.0.contains('\0') {
-            report.rule(line, "there is no command in it", "write what is to be started");
+            report.rule(
+                line,
+                "there is no command in it",
+                "write the command that starts the program",
+            );
             return None;
         }
         return Some(StartCommand::Shell(line.value.0.clone()));
@@ -144,7 +148,7 @@ pub(super) fn wrapped(
     if preload == Preload::Never && refork_after.first().is_some_and(|requests| *requests > 0) {
         let problem =
             "with preload = false each worker loads the application, and no worker is forked from another";
-        report.refuse(&draft.refork_after, problem, "leave one of them out");
+        report.refuse(&draft.refork_after, problem, "leave one out");
     }
     Some(Wrapped {
         interface,

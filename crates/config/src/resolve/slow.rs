@@ -62,7 +62,7 @@ pub(super) fn app_log(text: &PoolText, world: &dyn World, report: &mut Report<'_
             is_owners: false,
         });
     }
-    let problem = "every application of the pool has a log of its own";
+    let problem = "every application of the pool has its own log";
     let path = below_a_root(written, problem, "\"log/app.log\"", report)?;
     Some(AppLog {
         path,
@@ -74,7 +74,7 @@ pub(super) fn app_log(text: &PoolText, world: &dyn World, report: &mut Report<'_
 pub(super) fn env_file(text: &PoolText, world: &dyn World, report: &mut Report<'_>) -> Option<EnvFile> {
     let written = text.draft.env_file.written()?;
     let is_optional = text.is_routed();
-    let problem = "every application of the pool has a file of its own";
+    let problem = "every application of the pool has its own file";
     let path = match is_optional {
         false => absolute_file(written, world, report),
         true => below_a_root(written, problem, "\".env\"", report),

@@ -51,8 +51,8 @@ pub(super) fn http(
         }));
     }
     if draft.address.is_absent() && draft.start_command.is_absent() {
-        let write = "address = \"127.0.0.1:3000\", or the path of the socket that the program listens on; or \
-                     start_command and root, if forkyard is to start it";
+        let write = "address = \"127.0.0.1:3000\", or the path of the program's socket; or start_command and \
+            root, if forkyard starts the program";
         report.missing(text.runtime_location(), "application.address", write);
     }
     None
@@ -160,7 +160,7 @@ fn program(
 /// What a pool's workers are made into and the program can't be: better no start than one with less than was asked for.
 fn settings_of_workers(text: &PoolText, listens: Listens, report: &mut Report<'_>) {
     fn refuse<T>(field: &Field<T>, report: &mut Report<'_>) {
-        let problem = "it can't be had for a program that forkyard starts";
+        let problem = "it is not available for a program that forkyard starts";
         let remedy = "leave it out, or start the program elsewhere and write its address";
         report.refuse(field, problem, remedy);
     }
@@ -187,7 +187,7 @@ fn settings_of_workers(text: &PoolText, listens: Listens, report: &mut Report<'_
     };
     if let Some(entry) = pool.env.iter().find(|entry| entry.name == [name]) {
         let thing = name.to_lowercase();
-        let problem = format!("forkyard chooses the {thing} and says it in {name}");
+        let problem = format!("forkyard chooses the {thing} and passes it in {name}");
         let remedy = "leave it out".to_owned();
         report.error(&entry.location, key, Kind::Rule { problem, remedy });
     }

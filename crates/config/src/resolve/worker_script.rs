@@ -33,7 +33,7 @@ pub(super) fn resolve(
     };
     if text.is_routed() {
         let problem = "with routing = \"application\" each request names its application";
-        report.rule(written, problem, "give the application a pool of its own");
+        report.rule(written, problem, "give the application its own pool");
         return None;
     }
     refuse_with_worker(draft, report);
@@ -91,7 +91,7 @@ fn refuse_with_worker(draft: &PhpDraft, report: &mut Report<'_>) {
     let problem = "with worker the script is the only one that is run";
     report.refuse(&draft.script_root, problem, "leave it out");
     report.refuse(&draft.limit_extensions, problem, "leave it out");
-    let problem = "the boot compiles what is needed";
+    let problem = "the boot compiles the files that the application needs";
     report.refuse(&draft.warm_up, problem, "write warm_up_requests instead");
     report.refuse(&draft.warm_up_time, problem, "write warm_up_requests instead");
     let problem = "boot_timeout is about PHP's start as well";
@@ -102,7 +102,7 @@ fn refuse_with_worker(draft: &PhpDraft, report: &mut Report<'_>) {
 fn refuse_of_other_mode(draft: &PhpDraft, mode: Option<WorkerMode>, report: &mut Report<'_>) {
     match mode {
         Some(WorkerMode::Loop) => {
-            let problem = "with worker_mode = \"loop\" a worker keeps what a request has left";
+            let problem = "with worker_mode = \"loop\" a worker keeps its state between requests";
             report.refuse(
                 &draft.isolation,
                 problem,
@@ -216,7 +216,7 @@ pub(super) fn requests(
     if !draft.loop_requests.is_absent() && !text.draft.max_requests.is_absent() {
         report.refuse(
             &draft.loop_requests,
-            "max_requests says the same",
+            "max_requests already does this",
             "leave out one of the two",
         );
     }
@@ -247,7 +247,7 @@ pub(super) fn memory(text: &PoolText, limit: Option<u64>, report: &mut Report<'_
     if !draft.loop_memory.is_absent() && !text.draft.memory_limit.is_absent() {
         report.refuse(
             &draft.loop_memory,
-            "memory_limit says the same",
+            "memory_limit already does this",
             "leave out one of the two",
         );
     }

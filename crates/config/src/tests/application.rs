@@ -230,7 +230,7 @@ fn an_application_is_loaded_before_the_workers_or_in_each() {
     one(
         &with("wsgi", "preload = false\nrefork_after = 9"),
         &ROOT,
-        "12:1: error: [pool www] application.refork_after: with preload = false each worker loads the application, and no worker is forked from another; leave one of them out",
+        "12:1: error: [pool www] application.refork_after: with preload = false each worker loads the application, and no worker is forked from another; leave one out",
     );
 }
 

@@ -52,7 +52,7 @@ fn rules_of_fastcgi_programs() {
         ),
         (
             "start_command = \"a\"\nprogram = \"/a\"",
-            "11:1: error: [pool www] application.program: start_command says already what is executed; leave one of them out",
+            "11:1: error: [pool www] application.program: start_command already names the program; leave one out",
         ),
         (
             "start_command = \"a\"\narguments = [\"b\"]",
@@ -60,7 +60,7 @@ fn rules_of_fastcgi_programs() {
         ),
         (
             "start_command = \" \"",
-            "10:1: error: [pool www] application.start_command: there is no command in it; write what is to be started",
+            "10:1: error: [pool www] application.start_command: there is no command in it; write the command that starts the program",
         ),
         (
             "program = \"php-cgi\"",

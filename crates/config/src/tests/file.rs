@@ -27,7 +27,7 @@ fn rules_of_global() {
         ),
         (
             "control = \"/run/a.sock\"",
-            "2:1: error: global.control: pool www listens on it; give the control socket a path of its own",
+            "2:1: error: global.control: pool www listens on it; give the control socket its own path",
         ),
         (
             "control = \"/run/xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\"",
@@ -240,8 +240,7 @@ fn a_file_of_php_fpm_s_is_one_error() {
         ),
     ] {
         let said = format!(
-            "{place}: error: not valid TOML: this is a configuration of php-fpm's; forkyard import f.toml makes TOML of it, and \
-             forkyard-fpm -y f.toml runs it as it is"
+            "{place}: error: not valid TOML: this is a configuration of php-fpm's; forkyard import f.toml converts it to TOML, and forkyard-fpm -y f.toml runs it unchanged"
         );
         one(text, &ROOT, &said);
     }
@@ -437,7 +436,9 @@ fn directories_are_watched_with_pools_to_skip_and_may_be_empty() {
         &ROOT,
     );
     assert!(
-        refused.iter().any(|line| line.contains("on_error: with watch = true a file that is wrong is to hurt no other")),
+        refused.iter().any(|line| line.contains(
+            "on_error: watch = true reloads at once, so a file with errors must not stop the other pools"
+        )),
         "{refused:?}"
     );
 }

@@ -141,7 +141,7 @@ fn what_is_wrong_is_told_with_its_place() {
         (
             "pool = \"www\"",
             "",
-            "12:13: error: jobs.queue.mail.script: missing; write script = followed by the path of what runs a job",
+            "12:13: error: jobs.queue.mail.script: missing; write script = followed by the path of the script that runs the jobs",
         ),
         (
             "pool = \"www\"\nscript = \"jobs.php\"",
@@ -200,7 +200,7 @@ fn pools_that_can_not_tell_a_job_from_a_request_have_none() {
                  directories = [\"/srv/www\"]\n[jobs.queue.mail]\npool = \"app\"\n";
     let found = found(sites, &ROOT).join("\n");
     assert!(
-        found.contains("a job can't be told to which of the pool's applications it belongs"),
+        found.contains("a job does not name one of the pool's applications"),
         "{found}"
     );
 }

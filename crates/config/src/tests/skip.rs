@@ -78,7 +78,7 @@ fn a_pool_with_errors_is_left_out_with_all_of_them() {
 fn what_two_pools_make_together_belongs_to_both() {
     let same = one("b", "").replace("/run/b.sock", "/run/a.sock");
     let text = format!("{SKIP}{}{same}{}", one("a", ""), one("c", ""));
-    let reason = "listen: pool a already listens on \"/run/a.sock\"; give each pool an address of its own";
+    let reason = "listen: pool a already listens on \"/run/a.sock\"; give each pool its own address";
     assert_eq!(
         sorted(&text, &ROOT),
         (

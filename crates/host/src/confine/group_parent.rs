@@ -95,7 +95,7 @@ fn move_apart(base: &Path) -> Result<(), String> {
     if !members.iter().all(|pid| is_ours(*pid) && keeps(*pid)) {
         let base = base.display();
         return Err(format!(
-            "{base} has processes that are not the daemon's; give the daemon a group of its own"
+            "{base} has processes of other programs; give the daemon its own group"
         ));
     }
     let daemon = base.join(DAEMON);

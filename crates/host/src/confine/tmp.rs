@@ -15,9 +15,7 @@ const PLACES: [&str; 2] = ["tmp", "var/tmp"];
 pub(super) fn check(has_preloader: bool) -> Result<(), ConfineError> {
     let failed = |reason: &str| Err(ConfineError::new(KEY, reason));
     if !has_preloader {
-        return failed(
-            "the workers of this pool have no preloader whose /tmp they could share; leave it out",
-        );
+        return failed("confine.private_tmp needs a preloader, and this pool has none; leave it out");
     }
     if !identity::is_root() {
         return failed("only a master that runs as root can do this; leave it out");

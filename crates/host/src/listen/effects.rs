@@ -81,7 +81,7 @@ impl fmt::Display for ListenError {
                 pid: Some(pid),
             } if *pid == std::process::id() as i32 => write!(
                 f,
-                "this daemon itself listens on {address}, for another pool; give each pool an address of its own, or \
+                "this daemon itself listens on {address}, for another pool; give each pool its own address, or \
                  give this one the address in a later reload"
             ),
             ListenError::Taken { address, pid } => {
@@ -204,7 +204,7 @@ impl Listener {
     ) -> Result<Listener, ListenError> {
         match tenants::listen_again(&socket, &address, backlog) {
             Err(error) if error.errno == Errno::ETIMEDOUT => {
-                log::warn!("the backlog of {address} stays as it is: {error}");
+                log::warn!("the backlog of {address} is unchanged: {error}");
             }
             listens => listens?,
         }

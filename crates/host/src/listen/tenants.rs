@@ -37,7 +37,7 @@ pub(super) fn listen_again(fd: &OwnedFd, address: &Address, backlog: i32) -> Res
         Some(errno) => Err(Error::new("listen", address, Errno::from_raw(errno))),
         None => Err(Error::new(
             "listen",
-            format!("{address}, whose lock a process holds"),
+            format!("{address}: a process holds its lock"),
             Errno::ETIMEDOUT,
         )),
     }

@@ -115,7 +115,8 @@ impl Tally {
         if now.saturating_sub(said) >= SAY_INTERVAL_SECONDS {
             self.words[SAID + kind].store(now, Ordering::Relaxed);
             log::warn!(
-                "a worker is replaced: it can't be put back to its snapshot: {why}. So far {} of {} requests have ended so",
+                "a worker is replaced: it can't be put back to its snapshot: {why}. {} of {} requests have \
+                 ended this way",
                 (0..Unrewindable::KINDS)
                     .map(|kind| self.get(GIVEN_UP + kind))
                     .sum::<u64>(),

@@ -20,7 +20,12 @@ const STICKY: u32 = 0o1000;
 /// # Errors
 /// One of them is another user's, or was renamed meanwhile; names it and what would be right.
 pub(super) fn check(root: &Path, mark: &Mark, directories: &[PathBuf], owner: u32) -> Result<(), String> {
-    let changed = || format!("{} was changed while it was looked at; try again", root.display());
+    let changed = || {
+        format!(
+            "{} changed while forkyard inspected it; try again",
+            root.display()
+        )
+    };
     let real = directories.iter().filter_map(|it| std::fs::canonicalize(it).ok());
     let holding = real.filter(|it| root.starts_with(it) && it != root);
     // The operator has named one below another, and so vouches for it.
@@ -151,7 +156,7 @@ mod tests {
         fs::rename(&tree.root, tree.base.join("old")).unwrap();
         fs::create_dir(&tree.root).unwrap();
         let error = tree.check_as(&before).unwrap_err();
-        assert!(error.contains("was changed while it was looked at"), "{error}");
+        assert!(error.contains("changed while forkyard inspected it"), "{error}");
         assert!(check(&tree.root, &before, &[], before.owner).is_err());
     }
 }

@@ -227,10 +227,10 @@ impl AppRoot {
         match mounts::is_users_own(directory) {
             Ok(false) => Ok(()),
             Ok(true) => Err(format!(
-                "{shown} is on a file system that a user may have mounted (FUSE, or nosuid at a user's wish), and whose owners he \
-                 decides; move it, or set applications.user_mounts = true"
+                "{shown} is on a file system that a user may have mounted (FUSE, or nosuid at a user's wish) \
+                 and that may name any owner; move it, or set applications.user_mounts = true"
             )),
-            Err(error) => Err(format!("{shown}: its file system can't be looked at: {error}")),
+            Err(error) => Err(format!("{shown}: can't read its file system: {error}")),
         }
     }
 
@@ -251,8 +251,8 @@ impl AppRoot {
         }
         if owner != own && own != 0 {
             return Err(format!(
-                "{shown} belongs to user {owner} and {} to user {own}; both have to belong to whom the application is to run \
-                 as",
+                "{shown} belongs to user {owner} and {} to user {own}; both must belong to the user that the \
+                 application runs as",
                 self.root.display()
             ));
         }
@@ -394,7 +394,7 @@ impl AppRoot {
             Some(entry) => match kind_of_entry(entry).or_else(|| self.kind_of_module(entry)) {
                 Some(kind) => Ok(Some((kind, named, said))),
                 None => Err(format!(
-                    "{}: entry = {entry:?} does not show what the application is; add a runtime, for example runtime = \"asgi\"",
+                    "{}: entry = {entry:?} does not show the runtime; add one, for example runtime = \"asgi\"",
                     self.root.join(OWN_FILE).display()
                 )),
             },
@@ -442,7 +442,8 @@ impl AppRoot {
         let shown = self.root.display();
         match there {
             Some(file) => format!(
-                "{shown} is no application: {file} alone does not show what it is; say it in {OWN_FILE} there: runtime = {}",
+                "{shown} is no application: {file} alone does not show the runtime; name it in {OWN_FILE} \
+                 there: runtime = {}",
                 match file.ends_with(".js") {
                     true => "\"node\"",
                     false => "\"asgi\" (FastAPI, Starlette) or \"wsgi\" (Flask, Django)",
@@ -572,7 +573,7 @@ impl AppRoot {
 
     fn changed(&self) -> String {
         format!(
-            "{} was changed while it was looked at; try again",
+            "{} changed while forkyard inspected it; try again",
             self.root.display()
         )
     }

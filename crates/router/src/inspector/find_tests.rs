@@ -157,7 +157,7 @@ fn an_entry_alone_shows_what_it_is_where_its_name_does() {
     site.file("forkyard.toml", "entry = \"app:api\"\n");
     let error = site.refusal();
     assert!(
-        error.contains("entry = \"app:api\" does not show") && error.contains("add a runtime"),
+        error.contains("entry = \"app:api\" does not show") && error.contains("add one"),
         "{error}"
     );
     site.file("forkyard.toml", "runtime = \"asgi\"\n");
@@ -455,7 +455,7 @@ fn no_application_is_made_another_user_s() {
     let site = Site::of_alice();
     let file = site.file_of(BOB, "index.php", "");
     let refusal = format!(
-        "{} belongs to user {BOB} and {} to user {ALICE}; both have to belong to whom the application is to run as",
+        "{} belongs to user {BOB} and {} to user {ALICE}; both must belong to the user that the application runs as",
         file.display(),
         site.root.display()
     );
@@ -481,7 +481,7 @@ fn no_application_is_made_another_user_s() {
     lchown(&link, Some(ALICE), Some(ALICE)).unwrap();
     assert_eq!(site.inspect().unwrap().owner, (ALICE, ALICE));
     lchown(&link, Some(BOB), Some(BOB)).unwrap();
-    assert!(site.refusal().contains("both have to belong"));
+    assert!(site.refusal().contains("both must belong"));
     // In a directory of root's it is the file's owner.
     let site = Site::new();
     site.file_of(BOB, "index.php", "");

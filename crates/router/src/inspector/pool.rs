@@ -73,7 +73,9 @@ pub enum Refused {
     #[error("{0}: the path is too long to name its processes after; shorten it")]
     Name(String),
     /// The pool's settings and applications of others don't go together.
-    #[error("pool {0} has a chroot, in which an application's interpreter would start as root; leave it out")]
+    #[error(
+        "pool {0} has a chroot, and an application's interpreter would start as root there; leave it out"
+    )]
     Chroot(String),
 }
 

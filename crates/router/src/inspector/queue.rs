@@ -151,7 +151,7 @@ impl Queue {
             }
             // It was too late.
             Child::Dying(_) => {}
-            Child::Busy(_) | Child::Idle => self.dismiss(id, "said something else", actions),
+            Child::Busy(_) | Child::Idle => self.dismiss(id, "sent an unexpected answer", actions),
         }
         self.assign(now, actions);
     }

@@ -353,7 +353,7 @@ fn look_for(socket: &OwnedFd, terms: &Terms) -> i32 {
         let too_long = || InspectReply {
             number,
             found: Err(format!(
-                "{}: what it says of itself is longer than {MOST_BYTES} bytes; shorten it",
+                "{}: its description is longer than {MOST_BYTES} bytes; shorten it",
                 look.root.display()
             )),
             is_unknown: false,

@@ -39,7 +39,7 @@ impl Router {
         }
         match serde_json::to_vec(what) {
             Ok(message) => self.outbox.push_back(message),
-            Err(error) => log::error!("the master can't be told: {error}"),
+            Err(error) => log::error!("can't send to the master: {error}"),
         }
     }
 
@@ -503,7 +503,7 @@ impl Router {
                 "[pool {pool}] {name}: the new code can't be started; the old instances go on until the next restart"
             ),
             Notice::QueueFull(name) => log::warn!(
-                "[pool {pool}] {name}: requests are refused, max_request_queue_size ({}) of them wait already",
+                "[pool {pool}] {name}: requests are refused: max_request_queue_size ({}) requests are waiting",
                 self.settings
                     .options
                     .max_request_queue_size

@@ -425,7 +425,7 @@ impl Router {
             return self.pass_again(id);
         }
         if client.state() == ClientState::Silent {
-            log::debug!("closed a connection on which nothing was said");
+            log::debug!("closed a silent connection");
         }
         self.close(id);
     }

@@ -44,7 +44,7 @@ impl Router {
             Lookup::Refused(refused) => self.is_none(admin_request, &root, refused.as_deref()),
             Lookup::Busy => self.done(
                 admin_request,
-                Err("too many applications are looked at; try again".to_owned()),
+                Err("too many applications are being inspected; try again".to_owned()),
             ),
             Lookup::Wait(look) => {
                 if let Some(look) = look {
@@ -82,7 +82,7 @@ impl Router {
                 "{root} is not run by pool {pool} (error ID {:08x}); see forkyard error",
                 refusal.id
             ),
-            None => format!("{root} is no application of pool {pool}; the log says why"),
+            None => format!("{root} is no application of pool {pool}; see the log for the reason"),
         };
         self.done(admin_request, Err(why));
     }

@@ -90,7 +90,7 @@ pub(super) fn render(snapshot: &Snapshot) -> String {
         ("requests_in_flight", "gauge", help, u64::from(count))
     });
     let quiet = snapshot.in_flight.map(|_| {
-        let help = "The number of these requests whose answers have begun and that send nothing.";
+        let help = "The number of these requests with an answer that has begun and sends nothing.";
         ("idle_streams", "gauge", help, u64::from(snapshot.quiet))
     });
     let mut text = String::new();

@@ -79,12 +79,12 @@ impl Lookers {
     pub(super) fn clear(&mut self, uid: u32, keep: &[BorrowedFd<'_>], work: impl FnOnce()) {
         if !self.has_room(uid) {
             return log::warn!(
-                "what a start of user {uid} has left stays: others are cleared away for too long"
+                "the leftovers of a start of user {uid} remain: clearing others takes too long"
             );
         }
         match process::leave_apart(keep, work) {
             Ok(pid) => self.note(uid, pid, true),
-            Err(error) => log::warn!("no process can be made to clear away what a start has left: {error}"),
+            Err(error) => log::warn!("can't fork a process to clear the leftovers of a start: {error}"),
         }
     }
 
@@ -236,7 +236,7 @@ impl Effects {
                 let read = finding.and_then(|finding| serde_json::from_slice(&finding.bytes).ok());
                 if read.is_none() {
                     log::warn!(
-                        "what {} says of its start can't be read in {LIMIT:?}",
+                        "the start report of {} can't be read in {LIMIT:?}",
                         live.plan.group
                     );
                 }

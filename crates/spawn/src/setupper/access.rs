@@ -35,7 +35,7 @@ pub fn barrier(directory: &Path, user: &str) -> Option<Barrier> {
                 solution: "Correct the directory of the application, or make it.".to_owned(),
             },
             _ => Barrier {
-                summary: format!("{next} can't be looked at: {error}."),
+                summary: format!("{next} can't be inspected: {error}."),
                 solution: "Check the file system that the application is on.".to_owned(),
             },
         });

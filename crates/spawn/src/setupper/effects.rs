@@ -113,13 +113,13 @@ fn before(work_directory: &Path, notes: &Notes) -> Result<Infallible, Failed> {
             home: account.home.clone(),
             shell: account.shell.clone(),
         };
-        sys::keyring::begin().map_err(call("The process gets no session keyring of its own"))?;
+        sys::keyring::begin().map_err(call("The process can't get its own session keyring"))?;
         identity::become_user(&identity).map_err(call("The user can't be changed"))?;
         identity::allow_dumps().map_err(call("The process can't be made dumpable"))?;
         apply(environment::of_user(&arguments));
     }
     if arguments.no_new_privs {
-        identity::give_up_new_privileges().map_err(call("New privileges can't be given up"))?;
+        identity::give_up_new_privileges().map_err(call("The process can't set no_new_privs"))?;
     }
     dump::all(notes).map_err(note)?;
     set_umask(&arguments);
@@ -242,12 +242,12 @@ fn enter(arguments: &Arguments, step: Step) -> Result<(), Failed> {
     })?;
     if arguments.origin.as_ref().is_some_and(|origin| !is_here(origin)) {
         let summary = format!(
-            "{} has been replaced, or has another owner, since it was looked at.",
+            "{} has been replaced, or has another owner, since forkyard inspected it.",
             arguments.app_root.display()
         );
         return Err(Failed {
             category: Category::FileSystem,
-            solution: Some("Nothing is to be done: the next request looks again.".to_owned()),
+            solution: Some("No action is needed: the next request inspects it again.".to_owned()),
             ..Failed::new(step, summary)
         });
     }

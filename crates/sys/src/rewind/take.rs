@@ -380,7 +380,7 @@ fn add(
     let Some(place) = book.regions.get_mut(book.count).filter(|_| !is_full) else {
         return Err(Error::new(
             "take a snapshot",
-            "too much memory of its own",
+            "too much private memory",
             Errno::E2BIG,
         ));
     };

@@ -96,7 +96,7 @@ pub unsafe extern "C" fn forkyard_preloader_renew(
         // The interpreter is outside of the chroot.
         return log::warn!("{found}. They do share them. {remedy}, or write preload = false");
     }
-    log::warn!("{found}. So each worker loads it. {remedy}, or write preload = false");
+    log::warn!("{found}. Each worker loads it instead. {remedy}, or write preload = false");
     let library = OsString::from_vec(library.to_vec());
     let (Ok(error) | Err(error)) = try_to_become(preloader, &wrapped.interpreter_now(), library, servers);
     signal::ignore_pipe();

@@ -14,7 +14,7 @@ pub unsafe extern "C" fn forkyard_worker_settle_output(preloader: *mut CPreloade
     // SAFETY: the header's contract: it came from forkyard_preloader_begin and is not used elsewhere now.
     if let Err(error) = unsafe { &mut *preloader }.settle() {
         log::error!(
-            "a worker's output goes to its preloader, or what it starts is taken for that one's: {error}"
+            "a worker's output goes to its preloader, or its children count as the preloader's: {error}"
         );
     }
 }

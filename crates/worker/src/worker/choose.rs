@@ -335,7 +335,7 @@ impl Acceptor {
         let expired = service.idle_watch.keepalive().take_expired(now);
         for connection in expired {
             if !connection.spoken {
-                log::debug!("closed a connection on which nothing was said");
+                log::debug!("closed a silent connection");
             }
             service.close(connection);
         }

@@ -29,7 +29,8 @@ impl fmt::Display for ProcessSettingsError {
             ProcessSettingsError::Confine(error) => error.fmt(f),
             ProcessSettingsError::Moved(path) => write!(
                 f,
-                "{} has been replaced, or has another owner, since it was looked at; the next request looks again",
+                "{} has been replaced, or has another owner, since forkyard inspected it; the next request \
+                 inspects it again",
                 path.display()
             ),
         }

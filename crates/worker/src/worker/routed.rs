@@ -71,7 +71,7 @@ pub(super) fn tell(channel: BorrowedFd<'_>, kind: ToRouter, session: u64, bytes:
                 errno: Errno::EINTR, ..
             }) => {}
             Err(error) if error.errno != Errno::EPIPE => {
-                return log::warn!("the router can't be told: {error}");
+                return log::warn!("can't send to the router: {error}");
             }
             Ok(_) | Err(_) => return,
         }
@@ -117,7 +117,7 @@ impl Service {
             return Came::End;
         }
         let Some((kind, session, bytes)) = parse::<ToWorker>(&self.input[..received.bytes]) else {
-            log::warn!("the router sent what is no message");
+            log::warn!("invalid message from the router");
             return Came::Other;
         };
         match kind {

@@ -459,7 +459,7 @@ impl Applications {
         let mut found = self.routers.iter().filter(|(_, app_pool)| has(app_pool));
         match (found.next(), found.next()) {
             (Some((_, one)), Some((_, other))) => Err(format!(
-                "there is a group {group} in pool {} and in pool {}; give one of them another name",
+                "there is a group {group} in pool {} and in pool {}; rename one",
                 one.template.name, other.template.name
             )),
             (found, _) => Ok(found.map(|(id, _)| *id)),

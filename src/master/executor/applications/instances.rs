@@ -554,8 +554,9 @@ fn may_run_beside(app_pool: &AppPool, settings: &Pool) -> Result<(), String> {
     let user = settings.user.as_deref();
     match (app_pool.runs_as, user.and_then(|user| user.parse::<u32>().ok())) {
         (Some(runs_as), Some(uid)) if runs_as == uid && is_switching => Err(format!(
-            "it would run as user {uid}, whom the router runs as; let it run as another, or give the router a user of its own: \
-             adduser --system --group --no-create-home forkyard, or applications.router_user"
+            "it would run as user {uid}, which the router also runs as; let it run as another user, or give \
+             the router its own user: adduser --system --group --no-create-home forkyard, or \
+             applications.router_user"
         )),
         _ => Ok(()),
     }

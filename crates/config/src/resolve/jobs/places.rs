@@ -63,7 +63,7 @@ pub(super) fn tcp(
     };
     if let Some((_, pool)) = pools.iter().find(|(_, pool)| is_same(pool)) {
         let problem = format!("pool {} listens on it", pool.name);
-        report.rule(written, problem, "give the jobs a port of their own");
+        report.rule(written, problem, "give the jobs their own port");
     }
     Some(JobsTcp {
         address,

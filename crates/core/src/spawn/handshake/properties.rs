@@ -195,7 +195,7 @@ fn socket(value: &Value) -> Result<Socket, Vec<String>> {
             faults.push("with an empty path in its \"address\"".to_owned());
         } else if !path.is_absolute() {
             faults.push(format!(
-                "with the unix socket {} whose path is not absolute",
+                "with a unix socket {} that has a relative path",
                 path.display()
             ));
         }

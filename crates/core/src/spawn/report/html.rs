@@ -118,7 +118,7 @@ fn surroundings(report: &Report, reader: Reader) -> Vec<(String, Cow<'_, str>)> 
         }
     }
     for (title, text) in &known.annotations {
-        sections.push((format!("{title} (said by the process)"), text.as_str().into()));
+        sections.push((format!("{title} (reported by the process)"), text.as_str().into()));
     }
     sections
 }

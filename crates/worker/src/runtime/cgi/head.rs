@@ -39,7 +39,7 @@ impl fmt::Display for Malformed {
             Malformed::TooLong => write!(f, "its header is longer than {MOST_BYTES} bytes"),
             Malformed::Line(line) => write!(f, "a line of its header is not \"Name: value\": {line:?}"),
             Malformed::NoField => {
-                f.write_str("its header has none of Content-Type, Location and Status; one of them is needed")
+                f.write_str("its header has no Content-Type, Location or Status; one is required")
             }
         }
     }

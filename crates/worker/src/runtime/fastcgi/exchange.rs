@@ -227,7 +227,7 @@ impl Exchange {
                 // Answers to the question that the start has asked.
                 Part::Other(RecordType::GetValuesResult | RecordType::UnknownType, _) => {}
                 Part::Other(..) => return Err(Stop::Malformed("it sent a record that no application sends")),
-                Part::Broken => return Err(Stop::Malformed("what it sent is not FastCGI")),
+                Part::Broken => return Err(Stop::Malformed("its answer is not FastCGI")),
                 Part::Stdout(_) | Part::Stderr(_) | Part::Closed(_) | Part::End { .. } => {
                     return Err(Stop::Malformed("it answered a request that it was not asked"));
                 }

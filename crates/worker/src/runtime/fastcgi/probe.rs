@@ -123,7 +123,7 @@ impl Probe {
                 {
                     is_answered = true;
                 }
-                Part::Broken => return Err("what it answered is not FastCGI".to_owned()),
+                Part::Broken => return Err("its answer is not FastCGI".to_owned()),
                 other => return Err(format!("it answered something else: {}", kind(&other))),
             }
         }

@@ -167,7 +167,7 @@ impl Changes {
             (false, false) => {
                 "PHP is started with the settings of before, and with the programs that are there now,"
             }
-            (true, _) => "PHP is started with what is there now, and what runs goes on",
+            (true, _) => "PHP starts with the present files; running workers continue",
         };
         let path = path.display();
         format!("{path}{more} changed since the start or the last reload: {what_happens} until a reload")

@@ -111,9 +111,9 @@ impl Rule {
         self.reported.push(name.to_owned());
         let shown: String = name.chars().take(SHOWN).collect();
         format!(
-            "refused the setting '{shown}' that came with a request (PHP_VALUE, PHP_ADMIN_VALUE): {why}. If the web \
-             server is meant to send it, set it in the pool or list it in request_settings; if not, find out who \
-             reaches the pool's socket. This worker says so once"
+            "refused the setting '{shown}' that came with a request (PHP_VALUE, PHP_ADMIN_VALUE): {why}. If \
+             the web server is meant to send it, set it in the pool or list it in request_settings; if not, \
+             find out who reaches the pool's socket. This worker logs this once"
         )
     }
 }

@@ -86,7 +86,7 @@ impl Error {
     pub fn solution(&self) -> &'static str {
         match self {
             Error::Line(_) | Error::Untimely | Error::Context(_) => {
-                "The programs of forkyard have to be of one version: install all of them anew."
+                "All programs of forkyard must have the same version: install them together."
             }
             Error::System(_) => {
                 "Check that the machine has memory and descriptors to spare, and the service's limits."

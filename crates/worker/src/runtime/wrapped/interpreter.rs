@@ -71,7 +71,7 @@ fn become_it(interpreter: &OsString, arguments: &[OsString], notes: Option<&Note
         step: Step::SubprocessSetupperBeforeShell,
         category: Category::Internal,
         summary,
-        solution: "The programs of forkyard have to be of one version: install all of them anew.".to_owned(),
+        solution: "All programs of forkyard must have the same version: install them together.".to_owned(),
     })?;
     let Some(settings) = settings else { return Ok(()) };
     let mut path = PathBuf::from(interpreter);

@@ -63,7 +63,7 @@ impl WorkerState {
                 }
             };
             let Some((kind, session, bytes)) = parse::<ToWorker>(&self.scratch[..received.bytes]) else {
-                log::warn!("the router sent what is no message");
+                log::warn!("invalid message from the router");
                 continue;
             };
             let length = bytes.len();

@@ -279,8 +279,8 @@ impl Links {
         let Some(end) = peer::other_end(socket.as_fd()) else {
             if !self.has_told_unknown.replace(true) {
                 log::warn!(
-                    "the kernel can't say whose program it is that is passed requests on to: it is on another machine or in \
-                     another network namespace, and so may be another user's; handshake = \"socket\" is safe"
+                    "the kernel does not report the owner of the program that gets the requests: it is on \
+                     another machine or in another network namespace, and may be another user's; handshake = \"socket\" is safe"
                 );
             }
             return Ok(());
