@@ -2,9 +2,9 @@
 //! They are short because all of them go into one variable, for which the kernel has 128 KiB (execve(2)).
 
 /// One of the two copies of the document.
-pub const COPIES: [&str; 2] = ["estate-a", "estate-b"];
+pub const COPIES: [&str; 2] = ["handover-a", "handover-b"];
 /// The configuration that was applied last.
-pub const CONFIG: &str = "estate-config";
+pub const CONFIG: &str = "handover-config";
 /// The TCP socket at which jobs are asked for. No pool has the number 0.
 pub const JOBS: &str = "p0.j";
 
@@ -129,7 +129,7 @@ mod tests {
         names.extend(queue(4));
         names.extend(of_generation(7));
         names.extend(of_worker(900, true));
-        names.extend(["estate-a".into(), "x9.y".into(), "w.z".into()]);
+        names.extend(["handover-a".into(), "x9.y".into(), "w.z".into()]);
         let highest = names
             .iter()
             .fold((0, 0, 0), |highest, name| higher(highest, name));

@@ -36,7 +36,6 @@ pub enum ToMaster {
     /// The answer to [`ToRouter::AdminRequest`].
     Done {
         /// The request's number.
-        #[serde(rename = "order")]
         admin_request: u64,
         /// The result.
         result: Result<Value, String>,
@@ -75,12 +74,9 @@ pub enum ToRouter {
         /// Its number.
         instance: u64,
     },
-    /// Something an operator wants; answered with [`ToMaster::Done`]. On the wire it is an order, as in the
-    /// first versions.
-    #[serde(rename = "order")]
+    /// Something an operator wants; answered with [`ToMaster::Done`].
     AdminRequest {
         /// The request's number.
-        #[serde(rename = "order")]
         admin_request: u64,
         /// What.
         what: AdminRequest,
