@@ -322,7 +322,7 @@ fn a_spoilt_document_costs_the_workers_and_no_request() {
         file.write_all_at(b"nonsense", 20).expect("write");
     }
     process::signal(master, Signal::SIGKILL);
-    kept.daemon.wait_for("only its sockets can");
+    kept.daemon.wait_for("unusable except for its sockets");
     kept.daemon.wait_for_count("ready to handle connections", 2);
     assert!(kept.daemon.get("www", "pid.php").ended);
     kept.release(held);
