@@ -6,7 +6,6 @@ const LAYOUT: Layout = Layout {
     ..crate::slowlog::fuzz::LAYOUT
 };
 
-/// Memory from address 0 on.
 struct Area {
     bytes: Vec<u8>,
     next: usize,
@@ -170,7 +169,7 @@ fn no_memory_does_harm() {
     for _ in 0..300 {
         let mut area = Area::usual();
         for _ in 0..200 {
-            // Mostly words that lead somewhere.
+            // Mostly valid pointers.
             let word = match random() % 3 {
                 0 => random(),
                 _ => random() % (1 << 16) / 8 * 8,
@@ -194,7 +193,7 @@ fn no_memory_does_harm() {
     }
 }
 
-/// Between two looks at it, the innermost call changes, for a while.
+/// Memory whose innermost call changes between reads, for a while.
 struct Busy {
     area: Area,
     calls: [u64; 2],
