@@ -32,7 +32,7 @@ const EXIT_USAGE: u8 = 64;
 /// EX_SOFTWARE, sysexits.h.
 const EXIT_SOFTWARE: u8 = 70;
 
-/// Serve the application in a directory on this machine, and load it anew when its files change
+/// Serve the application in a directory on this machine, and reload it when its files change
 #[derive(Debug, Parser)]
 #[command(name = "forkyard dev", version, max_term_width = 80)]
 pub struct Arguments {
