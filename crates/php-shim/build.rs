@@ -10,7 +10,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The oldest supported version.
 const OLDEST: (u32, u32) = (8, 2);
 const SHIM: &str = "shim";
 const ABI: &str = "../worker/src/abi";
@@ -54,10 +53,8 @@ fn main() {
         .expect("to memory");
     }
     table.push_str("];\n");
-    // The default version, also for tests.
     let newest = built.last().map_or("8.2", String::as_str);
     println!("cargo:rustc-env=FORKYARD_PHP={newest}");
-    // For build scripts of dependent crates.
     println!("cargo:newest={newest}");
     if built.is_empty() {
         println!(
@@ -67,7 +64,6 @@ fn main() {
     fs::write(out.join("shims.rs"), table).expect("OUT_DIR is writable");
 }
 
-/// Versions with a php-config, oldest first.
 fn installed() -> Vec<String> {
     let path = env::var_os("PATH").unwrap_or_default();
     let names = env::split_paths(&path)

@@ -10,7 +10,6 @@ const MOST_FIELDS: usize = 256;
 pub(crate) struct Head {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
-    /// The offset of the body.
     pub(crate) length: usize,
 }
 
@@ -36,7 +35,6 @@ pub(crate) fn head(bytes: &[u8]) -> Result<Option<Head>, String> {
         }
         let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|error| error.to_string())?;
         let value = HeaderValue::from_bytes(field.value).map_err(|error| error.to_string())?;
-        // These fields belong to the server's own connection.
         if name != header::CONNECTION && name != header::TRANSFER_ENCODING {
             headers.append(name, value);
         }

@@ -3,13 +3,10 @@
 use crate::subject::{Subject, What};
 use std::path::{Path, PathBuf};
 
-/// Files in the private directory.
 #[derive(Debug, Clone)]
 pub(crate) struct Paths {
     pub(crate) configuration: PathBuf,
-    /// The daemon's socket for requests.
     pub(crate) socket: PathBuf,
-    /// The daemon's socket for commands.
     pub(crate) control: PathBuf,
 }
 

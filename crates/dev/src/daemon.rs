@@ -15,11 +15,8 @@ use tokio::process::{Child, ChildStderr, Command};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// The daemon logs this when it serves.
 const READY: &str = "ready to handle connections";
-/// How long the daemon and its processes may take to exit.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long to wait for its last lines.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Deserialize)]
@@ -31,14 +28,12 @@ struct Line {
     stream: Option<String>,
 }
 
-/// The directory of forkyard's programs, which contains this one.
 pub(crate) fn programs() -> Result<PathBuf, Failure> {
     let own = std::env::current_exe().ok();
     let directory = own.as_deref().and_then(Path::parent).map(Path::to_owned);
     directory.ok_or_else(|| Failure::Failed("can't find the directory of forkyard's programs".to_owned()))
 }
 
-/// The newest installed version of PHP.
 pub(crate) async fn newest_php(programs: &Path) -> Result<String, Failure> {
     let program = programs.join("forkyard-php");
     let output = Command::new(&program).arg("--versions").output().await;
@@ -68,7 +63,6 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts the daemon and waits until it serves.
     pub(crate) async fn start(programs: &Path, paths: &Paths) -> Result<Daemon, Failure> {
         let program = programs.join("forkyard");
         let mut child = Command::new(&program)
@@ -88,7 +82,6 @@ impl Daemon {
                 follow(stderr, sender).await;
             }
         });
-        // If the channel closes, the daemon has exited.
         if ready.await.is_ok() {
             return Ok(Daemon { child, log });
         }
@@ -103,10 +96,8 @@ impl Daemon {
         self.child.wait().await
     }
 
-    /// Stops it and all its processes.
     pub(crate) async fn stop(mut self) {
         if let Some(pid) = self.child.id().and_then(|pid| i32::try_from(pid).ok()) {
-            // It may have exited already.
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
         }
         if timeout(STOP_TIMEOUT, self.child.wait()).await.is_err() {
@@ -117,7 +108,6 @@ impl Daemon {
     }
 }
 
-/// Shows the application's output unchanged, and the daemon's warnings.
 async fn follow(stderr: ChildStderr, ready: oneshot::Sender<()>) {
     let mut ready = Some(ready);
     let mut lines = BufReader::new(stderr).split(b'\n');
@@ -148,7 +138,6 @@ fn shown(line: &Line) -> Option<String> {
     })
 }
 
-/// Restarts the application: no later request reaches the old processes.
 pub(crate) async fn restart(control: &Path, root: &Path) -> Result<(), String> {
     let request = Request::Restart {
         application: root.to_owned(),
@@ -157,7 +146,6 @@ pub(crate) async fn restart(control: &Path, root: &Path) -> Result<(), String> {
     };
     let answer = ask(control, &request).await;
     match answer.map_err(|error| format!("the daemon does not answer: {error}"))? {
-        // An application without a request so far is loaded by its first one.
         Answer::Done { .. } | Answer::Error { .. } => Ok(()),
         other => Err(format!("the daemon answers something else: {other:?}")),
     }

@@ -19,15 +19,11 @@ use tokio::task::JoinHandle;
 
 /// The only request of its connection.
 const ID: u16 = 1;
-/// Bytes per read.
 const PIECE: usize = 64 * 1024;
-/// The most bytes of the error stream to keep.
 const MOST_ERRORS: usize = 64 * 1024;
 
 pub(crate) enum Upload {
-    /// Streamed.
     Coming(Incoming),
-    /// Collected.
     Whole(Bytes),
     /// Another protocol, if the application agrees to it.
     Tunnel(OnUpgrade),
@@ -35,19 +31,16 @@ pub(crate) enum Upload {
 
 pub(crate) struct Begun {
     pub(crate) head: Head,
-    /// The part of the body received with the header.
     pub(crate) first: Bytes,
     stream: Stream,
     tunnel: Option<Tunnel>,
 }
 
-/// The client's connection, available after the switch, and the way to the worker.
 struct Tunnel {
     client: OnUpgrade,
     write: OwnedWriteHalf,
 }
 
-/// Aborted on drop.
 struct Task(JoinHandle<()>);
 
 impl Drop for Task {
@@ -60,13 +53,11 @@ struct Stream {
     read: OwnedReadHalf,
     records: Answer,
     input: BytesMut,
-    /// The request's error stream.
     errors: Vec<u8>,
     is_over: bool,
     _upload: Option<Task>,
 }
 
-/// Sends a request and waits for the answer's header.
 pub(crate) async fn ask(socket: &Path, params: &Params, upload: Upload) -> io::Result<Begun> {
     let stream = UnixStream::connect(socket).await?;
     let (read, mut write) = stream.into_split();
@@ -129,7 +120,6 @@ where
     B: Body<Data = Bytes, Error: std::error::Error + Send + Sync> + Send + Unpin + 'static,
 {
     Task(tokio::spawn(async move {
-        // A worker may stop reading early.
         let _ = async {
             write.write_all(&wire).await?;
             while let Some(frame) = body.frame().await {
@@ -184,7 +174,6 @@ impl Begun {
         } = self;
         if let Some(tunnel) = tunnel.filter(|_| head.status == StatusCode::SWITCHING_PROTOCOLS) {
             tokio::spawn(async move {
-                // When either end closes, both connections are closed.
                 let _ = tunnel.carry(&first, stream).await;
             });
             return reply::switched(head.headers);
@@ -197,7 +186,6 @@ impl Begun {
             loop {
                 let next = tokio::select! {
                     next = stream.next() => next,
-                    // The client is gone; closing the connection informs the worker.
                     () = sender.closed() => return,
                 };
                 let piece = match next {
@@ -248,7 +236,6 @@ impl Tunnel {
 }
 
 impl Stream {
-    /// The next piece of the answer; `None` at its end.
     async fn next(&mut self) -> io::Result<Option<Bytes>> {
         loop {
             while !self.is_over {

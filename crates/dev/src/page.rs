@@ -51,7 +51,6 @@ pub(crate) fn completed(page: &Bytes, root: &Path, control: &Path) -> Option<Str
     ))
 }
 
-/// The page's text without HTML escapes.
 fn unescaped(page: &str) -> String {
     let mut text = page.to_owned();
     for (escape, meant) in [

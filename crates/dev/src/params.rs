@@ -103,7 +103,6 @@ pub(crate) fn params(
     params
 }
 
-/// Adds the parameters of a WebSocket request.
 pub(crate) fn with_upgrade(mut params: Params) -> Params {
     let more = [
         ("HTTP_CONNECTION", "Upgrade"),
@@ -114,7 +113,6 @@ pub(crate) fn with_upgrade(mut params: Params) -> Params {
     params
 }
 
-/// Whether the program gets plain CGI parameters.
 fn has_own_path(subject: &Subject) -> bool {
     let What::Application { kind, .. } = subject.what else {
         return false;
@@ -126,7 +124,6 @@ fn bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_encoded_bytes()
 }
 
-/// The host name in the request, without the port.
 fn host(head: &Parts) -> String {
     let named = head.headers.get("host").and_then(|host| host.to_str().ok());
     let named = named.and_then(|host| host.parse::<hyper::http::uri::Authority>().ok());

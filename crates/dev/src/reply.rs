@@ -11,12 +11,9 @@ use std::task::{Context, Poll};
 use tokio::io::AsyncReadExt;
 use tokio::sync::mpsc;
 
-/// Pieces that may wait for the client.
 const WAITING: usize = 8;
-/// Bytes per read of a file.
 const PIECE: usize = 64 * 1024;
 
-/// The value of `Upgrade`.
 pub(crate) const WEBSOCKET: &str = "websocket";
 
 pub(crate) type Sender = mpsc::Sender<io::Result<Bytes>>;
@@ -25,7 +22,6 @@ pub(crate) type Reply = Response<Pieces>;
 #[derive(Debug)]
 pub(crate) enum Pieces {
     Whole(Option<Bytes>),
-    /// Streamed; an error aborts the answer.
     Coming(mpsc::Receiver<io::Result<Bytes>>),
 }
 
@@ -70,7 +66,6 @@ pub(crate) fn html(status: StatusCode, text: String) -> Reply {
     reply
 }
 
-/// Switches the connection to WebSocket.
 pub(crate) fn switched(headers: HeaderMap) -> Reply {
     let mut reply = Response::new(Pieces::Whole(None));
     *reply.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -83,7 +78,6 @@ pub(crate) fn switched(headers: HeaderMap) -> Reply {
     reply
 }
 
-/// A redirect within this site.
 pub(crate) fn moved(to: &str) -> Reply {
     let mut reply = html(StatusCode::MOVED_PERMANENTLY, String::new());
     if let Ok(to) = header::HeaderValue::from_str(to) {
@@ -129,5 +123,4 @@ pub(crate) async fn file(path: &Path, wants_body: bool) -> io::Result<Reply> {
     builder.body(pieces).map_err(io::Error::other)
 }
 
-/// The service handles all errors itself.
 pub(crate) type Served = Result<Reply, Infallible>;

@@ -30,13 +30,9 @@ use tokio::sync::Mutex;
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// The most bytes of a collected body, for programs that need its length.
 const MOST_COLLECTED: usize = 64 << 20;
-/// The most bytes of a worker's own answer to an exception.
 const MOST_OF_ERROR: usize = 256;
-/// The most bytes of a report's page.
 const MOST_OF_REPORT: usize = 4 << 20;
-/// Workers' answer to an exception.
 const OWN_ERROR: &[u8] = b"Internal Server Error\n";
-/// PHP's messages about a script that failed.
 const PHP_ERRORS: [&str; 2] = ["PHP Parse error:", "PHP Fatal error:"];
 
 struct Site {
@@ -48,7 +44,6 @@ struct Site {
 
 struct DevState {
     watch: Watch,
-    /// The application, or why it can't be served.
     subject: Result<Subject, String>,
 }
 
@@ -97,7 +92,6 @@ pub(crate) async fn run(arguments: &Arguments, subject: Subject) -> Result<(), F
                     is_short = false;
                     serve_connection(Arc::clone(&site), stream, Ends { client, server: address });
                 }
-                // No free descriptor: connections wait.
                 Err(error) => {
                     if !std::mem::replace(&mut is_short, true) {
                         eprintln!("forkyard: connections wait: {error}");
@@ -166,11 +160,9 @@ impl Ending {
     }
 }
 
-/// Restarts the application after a change, so that errors appear on the terminal before the next request.
 async fn follow_changes(site: Arc<Site>) {
     loop {
         tokio::time::sleep(LOOK_AGAIN).await;
-        // Errors are on the terminal, and in the answer to the next request.
         let _ = site.refresh().await;
     }
 }
@@ -184,7 +176,6 @@ fn serve_connection(site: Arc<Site>, stream: TcpStream, ends: Ends) {
     });
     tokio::spawn(async move {
         let mut builder = hyper::server::conn::http1::Builder::new();
-        // A disconnected client is not an error.
         let _ = builder
             .half_close(false)
             .serve_connection(TokioIo::new(stream), service)
@@ -194,7 +185,6 @@ fn serve_connection(site: Arc<Site>, stream: TcpStream, ends: Ends) {
 }
 
 impl Site {
-    /// Reloads the application if a file has changed.
     async fn refresh(&self) -> Result<Subject, String> {
         let mut state = self.state.lock().await;
         let changed = state.watch.changed();
@@ -338,7 +328,6 @@ impl Site {
                 let bytes = collected.map_err(io::Error::other)?.to_bytes();
                 (Some(bytes.len() as u64), Upload::Whole(bytes))
             }
-            // Without a body there is no length.
             Some(0) if !head.headers.contains_key("content-length") => (None, Upload::Coming(body)),
             known => (known, Upload::Coming(body)),
         };
@@ -378,7 +367,6 @@ fn wants_websocket(request: &Request<Incoming>, subject: &Subject) -> bool {
         && has(header::UPGRADE, WEBSOCKET)
 }
 
-/// Whether this may be the daemon's page about a failed start.
 fn is_report(begun: &Begun) -> bool {
     let kind = begun
         .head
@@ -389,7 +377,6 @@ fn is_report(begun: &Begun) -> bool {
         && kind.is_some_and(|kind| kind.starts_with("text/html"))
 }
 
-/// The application's message about an exception, if it has no page of its own.
 async fn exception(subject: &Subject, begun: &mut Begun) -> Option<String> {
     if subject.is_php() {
         let errors = begun.errors();
@@ -406,7 +393,6 @@ async fn exception(subject: &Subject, begun: &mut Begun) -> Option<String> {
     (is_own && !errors.trim().is_empty()).then_some(errors)
 }
 
-/// Whether the change needs another configuration of the daemon.
 fn needs_other_configuration(before: &Subject, now: &Subject) -> bool {
     let is_application = |subject: &Subject| matches!(subject.what, What::Application { .. });
     before.is_php() != now.is_php() || is_application(before) != is_application(now)

@@ -5,23 +5,17 @@ use forkyard_protocol::inspector::Kind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Index files of a directory.
 const INDEXES: [&str; 3] = ["index.php", "index.html", "index.htm"];
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     File(PathBuf),
-    /// Redirect to the path with a final slash.
     Directory,
-    /// A PHP script or CGI program.
     Script {
         file: PathBuf,
-        /// Its part of the path.
         name: String,
-        /// The rest of the path.
         info: String,
     },
-    /// The application, with the whole path.
     Application,
     Missing,
     /// A link to a file outside the application's directory.
@@ -62,7 +56,6 @@ pub(crate) fn decoded(path: &str) -> Option<String> {
     Some(whole)
 }
 
-/// `path`: from [`decoded`].
 pub(crate) fn target(subject: &Subject, path: &str, is_reading: bool) -> Target {
     let found = named(subject, path, is_reading);
     let (Target::File(file) | Target::Script { file, .. }) = &found else {
@@ -78,7 +71,6 @@ pub(crate) fn target(subject: &Subject, path: &str, is_reading: bool) -> Target 
     }
 }
 
-/// [`target`] without the check of links.
 fn named(subject: &Subject, path: &str, is_reading: bool) -> Target {
     let What::Application {
         kind, is_one_program, ..

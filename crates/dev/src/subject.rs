@@ -10,16 +10,12 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Extensions that mark a directory of documents.
 const DOCUMENTS: [&str; 3] = ["php", "html", "htm"];
-/// A directory that browsers may read.
 const PUBLIC: &str = "public";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Subject {
-    /// The directory, with links resolved.
     pub(crate) root: PathBuf,
-    /// The directory of static files.
     pub(crate) documents: Option<PathBuf>,
     pub(crate) what: What,
 }
@@ -28,12 +24,9 @@ pub(crate) struct Subject {
 pub(crate) enum What {
     Application {
         kind: Kind,
-        /// The start-up file, relative to the root.
         file: Option<PathBuf>,
-        /// One CGI program answers all requests.
         is_one_program: bool,
     },
-    /// PHP scripts and other files, each by its path.
     Documents,
 }
 
@@ -45,7 +38,6 @@ impl Subject {
         )
     }
 
-    /// For people.
     pub(crate) fn describe(&self) -> String {
         match &self.what {
             What::Documents => "PHP and files".to_owned(),
@@ -157,7 +149,6 @@ fn become_owner(root: &Path) -> Result<(), String> {
     Err(format!("can't run as the owner of {shown}: {}", command.exec()))
 }
 
-/// Whether the application's runtime is installed.
 fn check(subject: &Subject) -> Result<(), String> {
     let What::Application { kind, .. } = subject.what else {
         return Ok(());

@@ -23,13 +23,11 @@ const IGNORED: [&str; 14] = [
     "vendor",
     "coverage",
 ];
-/// Extensions of source files. Databases, logs and uploads have others.
 const SOURCES: [&str; 36] = [
     "py", "pyi", "rb", "ru", "rake", "erb", "haml", "slim", "js", "mjs", "cjs", "ts", "mts", "cts", "jsx",
     "tsx", "json", "php", "phtml", "pl", "pm", "psgi", "cgi", "fcgi", "sh", "go", "lua", "html", "htm", "j2",
     "jinja", "jinja2", "toml", "yml", "yaml", "ini",
 ];
-/// Files by full name.
 const NAMED: [&str; 6] = [
     "Gemfile",
     "Gemfile.lock",
@@ -66,7 +64,6 @@ impl Watch {
         })
     }
 
-    /// Why some changes will not be noticed; reported once.
     pub(crate) fn take_trouble(&mut self) -> Option<String> {
         let (directory, errno) = self.tree.take_trouble()?;
         Some(format!(
@@ -76,7 +73,6 @@ impl Watch {
         ))
     }
 
-    /// A file that changed since the last call, relative to the root.
     pub(crate) fn changed(&mut self) -> Option<PathBuf> {
         Some(match self.tree.changed()? {
             Change::File(path) => path.strip_prefix(&self.root).unwrap_or(&path).to_owned(),
@@ -94,7 +90,6 @@ fn is_ignored(name: &OsStr) -> bool {
 fn is_source(name: &OsStr) -> bool {
     let path = Path::new(name);
     let whole = name.to_string_lossy();
-    // Temporary files of editors.
     if whole.starts_with(".#") || whole.ends_with('~') {
         return false;
     }
@@ -140,12 +135,10 @@ mod tests {
             assert_eq!(watch.changed().is_some(), seen, "{file}");
             assert_eq!(watch.changed(), None);
         }
-        // A new directory is watched, and its files count as changes.
         fs::create_dir_all(root.join("shop/models")).unwrap();
         assert_eq!(watch.changed(), None);
         fs::write(root.join("shop/models/a.rb"), "x").unwrap();
         assert_eq!(watch.changed(), Some(PathBuf::from("shop/models/a.rb")));
-        // Most editors write a new file and rename it.
         fs::write(root.join("new~"), "x").unwrap();
         fs::rename(root.join("new~"), root.join("app.py")).unwrap();
         assert_eq!(watch.changed(), Some(PathBuf::from("app.py")));

@@ -29,7 +29,6 @@ fn allowed(wanted: Version) -> BTreeSet<&'static str> {
         .collect()
 }
 
-/// Names with their types.
 fn symbols(library: &Path, option: &str) -> Vec<(String, String)> {
     let output = Command::new("nm")
         .args(["--dynamic", "--format=posix", option])

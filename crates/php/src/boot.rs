@@ -33,7 +33,6 @@ use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
-/// The most bytes of a warm-up answer to keep for the report.
 const KEPT_BYTES: usize = 16 << 10;
 /// Response codes from here on are failures of a warm-up request.
 const FIRST_FAILURE: c_int = 500;
@@ -42,7 +41,6 @@ const FIRST_FAILURE: c_int = 500;
 pub(crate) struct Failure {
     pub(crate) summary: String,
     pub(crate) solution: &'static str,
-    /// Details for developers.
     pub(crate) details: Option<String>,
 }
 
@@ -53,33 +51,27 @@ enum Role<'p> {
     Neither,
 }
 
-/// The state that the script's calls use.
 struct Boot<'p> {
     php: &'p Php,
     script: CString,
     connections: Connections,
-    /// Descriptors that were open before the boot.
     open_before: Vec<(RawFd, String)>,
     warm_up: WarmUp,
     request: BootRequest,
-    /// The answer to the current warm-up request.
     answer: Vec<u8>,
     role: Role<'p>,
     failure: Option<Failure>,
     booted: Booted,
-    /// When the current step began, in nanoseconds.
     begun: u64,
     times: BootTimes,
 }
 
 enum Next {
     Request(*mut c_void, Description),
-    /// Take a snapshot and call again.
     Snapshot,
     End,
 }
 
-/// Runs the worker script. Returns if the boot failed.
 pub(crate) fn run(
     mut preloader: Preloader,
     php: &Php,
@@ -198,7 +190,6 @@ impl<'p> Boot<'p> {
                 match serving.next() {
                     Some((request, description)) => Next::Request(request, description),
                     None if self.booted.after == After::GoesOn => Next::End,
-                    // Each request has already done the script's final work.
                     None => self.leave(),
                 }
             }
@@ -206,7 +197,6 @@ impl<'p> Boot<'p> {
         }
     }
 
-    /// In a worker: whether to take a snapshot now.
     fn prepare_snapshot(&mut self) -> bool {
         if let (Role::Worker(serving), true) = (&mut self.role, self.booted.after == After::IsPutBack) {
             serving.lets_go_of_connections();
@@ -217,7 +207,6 @@ impl<'p> Boot<'p> {
         })
     }
 
-    /// Exits a worker.
     fn leave(&mut self) -> ! {
         let code = match std::mem::replace(&mut self.role, Role::Neither) {
             Role::Worker(mut serving) => serving.end(),
@@ -238,7 +227,6 @@ impl<'p> Boot<'p> {
         }
         match self.booted.survivors() {
             Ok(Some(survivors)) => self.booted.keep_open(&serving.carry(survivors)),
-            // One worker per request.
             Ok(None) => return serving.give_up(None),
             Err(why) => return serving.give_up(Some(why)),
         }
@@ -246,7 +234,6 @@ impl<'p> Boot<'p> {
         unsafe { self.booted.rewind() }
     }
 
-    /// Records the time of the boot or of the last warm-up request.
     fn take_time(&mut self) {
         let now = clock::now().as_nanos();
         let took_ms = now.saturating_sub(self.begun) / 1_000_000;
@@ -257,7 +244,6 @@ impl<'p> Boot<'p> {
         }
     }
 
-    /// Whether the last warm-up request, if any, succeeded.
     fn is_well_so_far(&mut self, status: c_int) -> bool {
         let Some(path) = self.warm_up.under_way() else {
             return true;
@@ -276,7 +262,6 @@ impl<'p> Boot<'p> {
         false
     }
 
-    /// Forks workers on request and returns in each of them.
     fn become_worker(&mut self) {
         let left_open = match self.keep() {
             Ok(left_open) => left_open,
@@ -306,7 +291,6 @@ impl<'p> Boot<'p> {
         }
     }
 
-    /// Prepares what workers keep of the boot.
     fn keep(&mut self) -> Result<connections::LeftOpen, Failure> {
         let is_to_rewind = matches!(self.booted.after, After::IsPutBack | After::Ends);
         if !self.php.before_snapshot(is_to_rewind) {
@@ -316,7 +300,6 @@ impl<'p> Boot<'p> {
                 details: None,
             });
         }
-        // These calls close descriptors of the boot.
         let left_open = self.check()?;
         self.booted.keep(self.closable()).map_err(|error| Failure {
             summary: format!("the snapshot could not be taken: {error}"),
@@ -334,7 +317,6 @@ impl<'p> Boot<'p> {
         (!has_native_calls(self.php)).then(|| of_boot.map(|(number, _)| number).collect())
     }
 
-    /// Checks that the process can be forked.
     fn check(&self) -> Result<connections::LeftOpen, Failure> {
         if !process::has_one_thread() {
             return Err(Failure {
@@ -360,7 +342,6 @@ impl<'p> Boot<'p> {
             Role::Worker(serving) if self.booted.after == After::GoesOn => {
                 serving.ended(end, problem.as_deref());
             }
-            // PHP has reported it, and the process is rewound.
             Role::Worker(_) => {}
             Role::Preloader(..) if self.failure.is_none() => {
                 self.failure = Some(why_ended(end, problem, self.warm_up.under_way()));
@@ -372,7 +353,6 @@ impl<'p> Boot<'p> {
     /// The boot's output goes to the log; a warm-up request's output is its answer.
     fn write(&mut self, bytes: &[u8]) {
         if self.warm_up.under_way().is_none() {
-            // Without a reader the output is lost.
             let _ = std::io::stderr().write_all(bytes);
             return;
         }
@@ -381,11 +361,9 @@ impl<'p> Boot<'p> {
     }
 }
 
-/// Whether scripts can call native code through FFI.
 fn has_native_calls(php: &Php) -> bool {
     match php.ini(c"ffi.enable").as_deref() {
         None | Some("" | "0" | "off" | "no" | "false") => false,
-        // Preloaded scripts can.
         Some("preload") => php
             .ini(c"opcache.preload")
             .is_some_and(|script| !script.is_empty()),

@@ -21,7 +21,6 @@ const SHIM_VERSION: u32 = 13;
 
 /// Mode of ini values that scripts can change.
 pub(crate) const USER: c_int = 1;
-/// Mode of ini values that scripts can't change.
 pub(crate) const SYSTEM: c_int = 4;
 
 /// struct forkyard_shim_start.
@@ -44,20 +43,15 @@ pub(crate) struct Wanted<'w> {
     pub(crate) php_ini: Option<&'w CStr>,
     /// Lines that override every file.
     pub(crate) ini_entries: Option<&'w CStr>,
-    /// `PHP_BINARY`.
     pub(crate) executable: Option<&'w CStr>,
-    /// Functions to disable besides php.ini's.
     pub(crate) disabled_functions: Option<&'w CStr>,
     /// Names of the settings files that scripts see; `None`: the files that PHP has read.
     pub(crate) ini_names: Option<&'w IniNames>,
-    /// Read no file.
     pub(crate) no_php_ini: bool,
-    /// Compile scripts with information for debuggers and profilers.
     pub(crate) extended_info: bool,
     /// Workers of several users will be forked, so no script may run here.
     pub(crate) is_zygote: bool,
     pub(crate) worker_functions: WorkerFunctions,
-    /// Scripts have `forkyard_push()`.
     pub(crate) pushes_jobs: bool,
 }
 
@@ -72,7 +66,6 @@ pub(crate) enum WorkerFunctions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StartResult {
     Done,
-    /// PHP wrote the reason to standard error.
     Failed,
     /// A zygote can't run the script that opcache.preload names.
     Preloads,
@@ -177,7 +170,6 @@ pub(crate) struct WorkerScript {
 pub(crate) type Resume = unsafe extern "C" fn(*mut c_void) -> !;
 /// A result of a worker script's `next` (FORKYARD_SHIM_SNAPSHOT).
 pub(crate) const TAKE_SNAPSHOT: c_int = 2;
-/// FORKYARD_SHIM_REASONS.
 pub(crate) const REASONS: usize = 8;
 
 /// struct forkyard_shim_worker_facts.
@@ -219,9 +211,7 @@ type StackFn = unsafe extern "C" fn(*mut PhpLayout);
 /// libphp with its shim. Never unloaded, because PHP leaves handlers and thread data behind.
 #[derive(Debug)]
 pub(crate) struct Php {
-    /// For example `8.2.35`.
     pub(crate) version: String,
-    /// Whether zygotes and snapshots work with it.
     pub(crate) is_known: bool,
     start: StartFn,
     set_ini: SetIniFn,
@@ -245,7 +235,6 @@ pub(crate) struct Php {
 }
 
 impl Php {
-    /// Loads libphp `version` (such as `8.2`) and its shim.
     pub(crate) fn open(version: &str, library: Option<&Path>) -> Result<Php, Error> {
         let shim = shims::all().into_iter().find(|shim| shim.version == version);
         let shim = shim.ok_or_else(|| Error::NotBuilt(version.to_owned()))?;
@@ -285,7 +274,6 @@ impl Php {
         unsafe {
             let shim_version: unsafe extern "C" fn() -> u32 =
                 std::mem::transmute(shim.symbol(c"forkyard_shim_version")?);
-            // Installed by a package of another version.
             if shim_version() != SHIM_VERSION {
                 return Err(Error::Shim(shim_path, version.to_owned()));
             }
@@ -380,7 +368,6 @@ impl Php {
         unsafe { (self.set_ini)(name.as_ptr(), std::ptr::null(), SYSTEM) == 0 }
     }
 
-    /// Prepares PHP for serving in a worker.
     pub(crate) fn begin_worker(&self, worker: &Worker) -> Facts {
         let mut facts = Facts {
             expose_php: 0,
@@ -415,7 +402,6 @@ impl Php {
         unsafe { (self.report)(what) == 0 }
     }
 
-    /// An ini value; `None`: no such entry.
     pub(crate) fn ini(&self, name: &CStr) -> Option<String> {
         // SAFETY: PHP has started; the name is a C string.
         let value = unsafe { (self.ini)(name.as_ptr()) };
@@ -423,7 +409,6 @@ impl Php {
         (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) }.to_string_lossy().into_owned())
     }
 
-    /// The files of loaded extensions.
     pub(crate) fn loaded(&self) -> Vec<PathBuf> {
         unsafe extern "C" fn each(context: *mut c_void, path: *const c_char, length: usize) {
             // SAFETY: the context is the vector below, and the path has this length.
@@ -466,7 +451,6 @@ impl Php {
         unsafe { (self.compile)(path.as_ptr()) == 0 }
     }
 
-    /// Where the engine keeps its calls, in this process and its children.
     pub(crate) fn stack(&self) -> PhpLayout {
         let mut layout = PhpLayout::default();
         // SAFETY: struct forkyard_shim_stack is the same in C; PHP has started.
@@ -518,7 +502,6 @@ impl Php {
         unsafe { (self.is_code_full)() != 0 }
     }
 
-    /// Module shutdown, before a worker exits.
     pub(crate) fn end_worker(&self) {
         // SAFETY: no request is being served, and none will be.
         unsafe { (self.end_worker)() }

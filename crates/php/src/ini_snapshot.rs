@@ -14,7 +14,6 @@ use std::ptr;
 /// Ends a section of php.ini, because each file starts outside of sections.
 const OUTSIDE_SECTIONS: &[u8] = b"\n[PHP]\n";
 
-/// The files passed to this process, if any.
 pub(crate) fn inherited() -> Result<Option<IniFiles>, Error> {
     if std::env::args().nth(1).as_deref() != Some(OPTION) {
         return Ok(None);
@@ -27,9 +26,7 @@ pub(crate) fn inherited() -> Result<Option<IniFiles>, Error> {
 }
 
 pub(crate) struct Feed {
-    /// php.ini; must stay open until PHP has started.
     file: OwnedFd,
-    /// The text of the other files.
     pub(crate) lines: Vec<u8>,
     php_ini: Option<CString>,
     scanned: Option<CString>,
@@ -37,7 +34,6 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    /// `directories`: where PHP reads the other files.
     pub(crate) fn new(files: &IniFiles, directories: Option<&OsStr>) -> Result<Feed, Error> {
         let text = files.php_ini.as_ref().map_or(&[][..], |file| &file.text);
         let mut lines = Vec::new();
@@ -70,7 +66,6 @@ impl Feed {
         })
     }
 
-    /// The path from which PHP reads php.ini.
     pub(crate) fn path(&self) -> String {
         format!("/proc/self/fd/{}", self.file.as_raw_fd())
     }

@@ -28,22 +28,16 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Why there are no workers.
 #[derive(Debug)]
 pub(crate) enum Error {
-    /// Errors of any preloader.
     Preloader(preloader::Error),
     NotPhp,
-    /// An unreadable php.ini, which PHP would silently ignore.
     Unreadable(PathBuf, std::io::Error),
-    /// A setting that can't be a line of php.ini.
     Setting(String),
     Php(ffi::Error),
     /// Module start-up failed; PHP wrote the reason to standard error.
     Start,
-    /// Why PHP can't start for several users.
     Unfit(String),
-    /// The application failed to boot.
     Boot(Box<Failure>),
 }
 
@@ -69,7 +63,6 @@ impl fmt::Display for Error {
 }
 
 impl Error {
-    /// Records the failed step and the remedy.
     fn note(&self, notes: &Notes) {
         let (step, category) = match self {
             Error::Preloader(error) => error.blames(),
@@ -132,7 +125,6 @@ impl From<worker::ProcessSettingsError> for Error {
     }
 }
 
-/// Serves the master until it closes the socket.
 pub(crate) fn run() -> ExitCode {
     let notes = Notes::inherited();
     // Before the title overwrites the arguments.
@@ -235,7 +227,6 @@ pub(crate) fn fork_until_worker(
     mut after_each: impl FnMut(),
 ) -> Result<(Preloader, preloader::Wanted), preloader::Error> {
     loop {
-        // PHP's shutdown is for workers; here it has nothing to undo.
         let Some(wanted) = preloader.wait(cache)? else {
             exit_now(0)
         };
@@ -261,7 +252,6 @@ pub(crate) fn failed(preloader: &Preloader, notes: Option<&Notes>, error: &Error
     ExitCode::from(EXIT_START_FAILED as u8)
 }
 
-/// Writes an error to standard error, if the master can't be told.
 pub(crate) fn lost(why: &dyn fmt::Display) -> ExitCode {
     let _ = writeln!(std::io::stderr(), "forkyard-php: {why}");
     ExitCode::from(EXIT_START_FAILED as u8)
@@ -284,7 +274,6 @@ impl CodeCache for OpCache<'_> {
     }
 }
 
-/// Applies the process settings and starts PHP.
 fn start(
     settings: &Settings,
     held: Option<&IniFiles>,
@@ -352,7 +341,6 @@ fn work(preloader: Preloader, mut wanted: preloader::Wanted, php: &Php, zygote: 
     exit_now(code)
 }
 
-/// The pools that PHP is started for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// One user's pools; the process runs as this user.
@@ -464,7 +452,6 @@ pub(crate) fn set_values<'v>(
 /// Makes start settings read-only if the pool says so. Done in the worker, because a zygote's pools may differ.
 pub(crate) fn hold_values(php: &Php, config: &config::Php) {
     for name in php_settings::held_start_settings(config) {
-        // An extension is not an ini entry.
         if let Ok(name) = CString::new(name) {
             php.hold_ini(&name);
         }
@@ -500,12 +487,10 @@ fn c_string(name: &str, value: impl AsRef<OsStr>) -> Result<CString, Error> {
     CString::new(value.as_ref().as_bytes()).map_err(|_| Error::Setting(name.to_owned()))
 }
 
-/// The files of extensions, as many as fit a line.
 fn loaded(php: &Php) -> Vec<PathBuf> {
     let mut room = LOADED_BYTES;
     let files = php.loaded().into_iter();
     files
-        // The line is JSON.
         .filter(|path| path.to_str().is_some())
         .take_while(|path| {
             let left = room.checked_sub(path.as_os_str().len());

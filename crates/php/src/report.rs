@@ -45,7 +45,6 @@ pub(crate) fn answer(question: Question) -> ExitCode {
     }
 }
 
-/// Prints a line per shim: the version and the path of its libphp (`-`: none).
 pub(crate) fn versions() -> ExitCode {
     let mut text = String::new();
     for shim in shims::all() {
@@ -69,7 +68,6 @@ pub(crate) fn versions() -> ExitCode {
 pub(crate) fn start() -> ExitCode {
     Log::install();
     match start_php(&settings(std::env::args().skip(2)), None, Role::Own, false) {
-        // PHP's shutdown is for workers.
         Ok(_) => exit_now(0),
         Err(error) => {
             eprintln!("forkyard-php: {error}\nforkyard-php: {}", error.solution());

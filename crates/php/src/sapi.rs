@@ -20,7 +20,6 @@ use std::sync::{Mutex, PoisonError};
 const EXIT_SOFTWARE: i32 = 70;
 /// php-fpm adds it if the web server did not.
 const ROLE: &[u8] = b"RESPONDER\0";
-/// The shim's codes for refusing a script.
 const RUNS: u8 = 0;
 const WRONG_ENDING: u8 = 1;
 const ELSEWHERE: u8 = 2;
@@ -30,13 +29,9 @@ pub(crate) struct PhpRuntime<'p> {
     php: &'p Php,
     rules: Rules,
     limit_extensions: Vec<String>,
-    /// Where scripts must be; `None`: anywhere.
     within: Option<Within>,
-    /// The script of all requests; `None`: each names its own.
     only_script: Option<CString>,
-    /// Paths answered without PHP.
     builtin_paths: Vec<Vec<u8>>,
-    /// PHP's header line; empty unless `expose_php`.
     powered_by: String,
 }
 
@@ -87,7 +82,6 @@ impl<'p> PhpRuntime<'p> {
         }
     }
 
-    /// Why a script is not run, as a code.
     fn denial(&self, params: &Params, script: Script) -> u8 {
         if script.has_zero_byte {
             return ZERO_BYTE;
@@ -136,7 +130,6 @@ impl PhpRuntime<'_> {
         }
     }
 
-    /// If workers can't be rewound, each request runs the worker script from its beginning.
     fn answer_by_worker_script(&self, request: &mut Request<'_>) {
         let Some(script) = &self.only_script else { return };
         if self.answers(request, script) {
@@ -168,7 +161,6 @@ impl PhpRuntime<'_> {
         }
     }
 
-    /// Answers the status and ping paths for a worker script.
     pub(crate) fn answers(&self, request: &mut Request<'_>, script: &CStr) -> bool {
         let uri = request.param(b"SCRIPT_NAME");
         if !self.builtin_paths.iter().any(|path| path == uri) {
@@ -250,7 +242,6 @@ impl Runtime for PhpRuntime<'_> {
     }
 }
 
-/// Why the request's script is not run. `None`: the request names none, or PHP reports it.
 fn unrun(params: &Params, script: Script, denied: u8) -> Option<Unrun> {
     params.get(b"REQUEST_METHOD")?;
     let text = |name: &[u8]| script::text(params, name);
@@ -282,7 +273,6 @@ fn describe(params: &Params, script: Script, denied: u8) -> Description {
             .get_with_nul(name)
             .map_or(std::ptr::null(), |value| value.as_ptr().cast())
     };
-    // A request that names no script has no path to inspect.
     let named = |name: &[u8]| {
         if script.is_named {
             pointer(name)
@@ -355,10 +345,8 @@ unsafe extern "C" fn write_log(level: c_int, text: *const c_char, length: usize)
     log::log!(level, "{}", String::from_utf8_lossy(text));
 }
 
-/// The pool's rule for settings in requests.
 static RULE: Mutex<Option<Rule>> = Mutex::new(None);
 
-/// Sets the rule of [`may_set`]. Returns whether it needs to be asked.
 fn ask_rule(pool: &Pool) -> bool {
     let Application::Php(php) = &pool.application else {
         return false;
@@ -417,7 +405,6 @@ unsafe extern "C" fn may_set(name: *const c_char) -> u8 {
     }
 }
 
-/// Parses a number as atol(3) does.
 fn length(text: &[u8]) -> i64 {
     let text = text.trim_ascii_start();
     let (sign, digits) = match text {
@@ -450,7 +437,6 @@ fn rules(facts: &Facts, version: &str) -> Rules {
     }
 }
 
-/// File checks through PHP's cache of resolved paths.
 struct Files<'p>(&'p Php);
 
 impl FileSystem for Files<'_> {

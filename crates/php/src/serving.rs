@@ -25,13 +25,10 @@ pub(crate) struct Serving<'p> {
     worker: *mut Worker,
     runtime: PhpRuntime<'p>,
     script: CString,
-    /// Whether ignored request settings have been logged.
     has_refused: bool,
-    /// Requests passed to the script.
     given: u64,
     /// Why and since when the application should boot again.
     wants_boot: Option<(RestartReason, Tick)>,
-    /// The script was told that no request follows.
     is_over: bool,
     is_put_back: bool,
     leaves_for: Option<ExitCause>,
@@ -100,7 +97,6 @@ impl<'p> Serving<'p> {
         self.worker().give_up();
     }
 
-    /// Saves the surviving state. Returns the descriptors that must stay open.
     pub(crate) fn carry(&mut self, survivors: Survivors<'_>) -> Vec<RawFd> {
         *survivors.has_refused = u64::from(self.has_refused);
         *survivors.given = self.given;
@@ -114,7 +110,6 @@ impl<'p> Serving<'p> {
         worker.held()
     }
 
-    /// Restores the surviving state after a rewind.
     pub(crate) fn take_over(
         &mut self,
         survivors: Survivors<'_>,
@@ -136,7 +131,6 @@ impl<'p> Serving<'p> {
         self.given
     }
 
-    /// Ends the current request and returns the worker.
     fn worker(&mut self) -> &'static mut Worker {
         if let Some(request) = self.request.take() {
             request.release();
@@ -145,7 +139,6 @@ impl<'p> Serving<'p> {
         unsafe { &mut *self.worker }
     }
 
-    /// Ends the current request and waits for the next; `None`: the worker must exit.
     pub(crate) fn next(&mut self) -> Option<(*mut c_void, Description)> {
         loop {
             if !self.is_put_back {
@@ -179,7 +172,6 @@ impl<'p> Serving<'p> {
         }
     }
 
-    /// Requests a new boot. The worker continues and repeats this until it is replaced.
     pub(crate) fn ask_boot(&mut self, why: RestartReason) {
         self.wants_boot = Some((why, clock::now()));
     }
@@ -227,7 +219,6 @@ impl<'p> Serving<'p> {
         }
     }
 
-    /// Ends the current request, passes kept connections to other workers and returns the exit code.
     pub(crate) fn end(&mut self) -> i32 {
         if let Some(request) = &mut self.request {
             request.retire();

@@ -5,14 +5,11 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The directory of the files, next to this executable.
 const DIRECTORY: &str = "php";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shim {
-    /// For example `8.2`.
     pub(crate) version: String,
-    /// The API number that it was compiled for.
     pub(crate) api: u32,
     pub(crate) object: Object,
 }
@@ -44,7 +41,6 @@ pub(crate) fn all() -> Vec<Shim> {
     shims
 }
 
-/// The shims in a directory; other names are ignored.
 fn files(directory: &Path) -> Vec<Shim> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.filter_map(|entry| named(entry.path())).collect()

@@ -19,14 +19,10 @@ use std::time::Duration;
 
 /// The most time for naming scripts; a pool's own preloader does nothing else meanwhile.
 pub(crate) const NAMING: Duration = Duration::from_secs(1);
-/// How long to wait for a killed process.
 const END: Duration = Duration::from_millis(200);
-/// The largest script to compile, in bytes.
 const LONGEST_SCRIPT: u64 = 8 << 20;
-/// The most restarts after crashes.
 const CRASHES: usize = 5;
 
-/// Whether PHP never checks compiled scripts for changes.
 pub(crate) fn is_code_cached(php: &Php) -> bool {
     let is_on = |name| {
         php.ini(name)
@@ -59,11 +55,9 @@ pub(crate) fn name_scripts(php: &Php, most: u32, to: &OwnedFd) {
 
 /// [`name_scripts`] in a separate process with a time limit.
 pub(crate) fn have_scripts_named(php: &Php, most: u32, to: &OwnedFd) {
-    // The end of the process is its only result.
     in_own_process(NAMING, |_| name_scripts(php, most, to));
 }
 
-/// Compiles the scripts whose paths come from a pipe, until the pool's time limit.
 pub(crate) fn compile(php: &Php, from: &OwnedFd, config: &config::Php) {
     let mut names = Vec::new();
     if !read_to_end(from, WARM_TIMEOUT, SCRIPTS_BYTES, &mut names) {
@@ -125,13 +119,11 @@ pub(crate) fn compile(php: &Php, from: &OwnedFd, config: &config::Php) {
     );
 }
 
-/// A process's output, and whether it timed out.
 struct Told {
     bytes: Vec<u8>,
     is_late: bool,
 }
 
-/// Runs `act` in a separate process and reads its output.
 fn in_own_process(limit: Duration, act: impl FnOnce(&OwnedFd)) -> Told {
     let mut told = Told {
         bytes: Vec::new(),
@@ -194,7 +186,6 @@ fn write_all(writer: &OwnedFd, mut bytes: &[u8]) {
         match nix::unistd::write(writer, bytes) {
             Ok(count) => bytes = &bytes[count..],
             Err(nix::errno::Errno::EINTR) => {}
-            // There is no reader.
             Err(_) => return,
         }
     }

@@ -36,7 +36,6 @@ const CODE: &str = "forkyard php code";
 /// Workers of a single pool before preparing for more.
 const FEW: u32 = 8;
 
-/// Shared state that workers must replace.
 pub(crate) struct Zygote {
     segments: Vec<Segment>,
     lock: Option<RawFd>,
@@ -44,7 +43,6 @@ pub(crate) struct Zygote {
     is_for_many: bool,
 }
 
-/// Starts PHP and serves the master until it closes the socket.
 pub(crate) fn run(
     preloader: Preloader,
     held: Result<Option<IniFiles>, Error>,
@@ -75,7 +73,6 @@ pub(crate) fn run(
     serve(preloader, &php, &mut caches, Some(&zygote))
 }
 
-/// The start failed, but the master may send more before it knows.
 fn wait_for_end(mut preloader: Preloader) -> ExitCode {
     match preloader.wait(&mut ()) {
         Ok(Some(wanted)) => {
@@ -93,7 +90,6 @@ fn start(preloader: &Preloader, held: Option<&IniFiles>) -> Result<(Php, Zygote,
         return Err(Error::NotPhp);
     };
     let is_privileged = identity::is_root();
-    // The master's environment, without anything of a pool.
     worker::apply_environment(settings);
     setupper::forget_mark();
     if is_privileged {
@@ -181,7 +177,6 @@ impl CodeCache for CodeCaches<'_> {
     fn compile(&mut self, descriptors: Vec<OwnedFd>, parcel: Option<Parcel>) {
         let Some(from) = descriptors.last() else { return };
         let pipes: Vec<RawFd> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
-        // `warm::compile` has its own limits.
         self.in_pool(parcel, &pipes, Duration::ZERO, |php, config| {
             warm::compile(php, from, config);
         });
@@ -248,7 +243,6 @@ impl CodeCaches<'_> {
 }
 
 impl Zygote {
-    /// Counts a new worker; a pool with unexpectedly many gets cheap forks.
     pub(crate) fn has_made(&self, workers: u32) {
         if self.is_for_many || workers != FEW {
             return;
@@ -283,7 +277,6 @@ impl Zygote {
         Ok(())
     }
 
-    /// Applies the pool's process settings and PHP settings.
     pub(crate) fn become_worker(&self, php: &Php, settings: &Settings) -> Result<(), Error> {
         match self.is_privileged {
             true => worker::apply_process_settings_in_child(settings)?,

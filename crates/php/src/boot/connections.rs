@@ -22,7 +22,6 @@ impl Connections {
         }
     }
 
-    /// The connections that the boot left open, or a failure because of them.
     pub(super) fn after_boot(&self) -> Result<LeftOpen, Failure> {
         let mut left: Vec<RawFd> = sockets()
             .into_iter()
@@ -50,7 +49,6 @@ impl Connections {
     }
 }
 
-/// Descriptors that workers must not use.
 pub(super) struct LeftOpen(Vec<RawFd>);
 
 impl LeftOpen {

@@ -9,7 +9,6 @@ use std::path::Path;
 /// `MAX_REQUESTS` for scripts that count their own requests, if nothing else limits them.
 const NO_LIMIT: u64 = 1_000_000_000;
 
-/// Parameters that C can read.
 pub(super) struct Params {
     texts: Vec<(CString, CString)>,
     pub(super) pairs: Vec<Pair>,
@@ -42,7 +41,6 @@ impl Params {
         found.map_or(std::ptr::null(), |(_, value)| value.as_ptr())
     }
 
-    /// For PHP; borrows the parameters.
     pub(super) fn description(&self) -> Description {
         Description {
             method: self.value("REQUEST_METHOD"),
@@ -61,7 +59,6 @@ impl Params {
 
 pub(super) struct WarmUp {
     pub(super) boot: Params,
-    /// The configured way in which the script answers.
     pub(super) mode: CString,
     /// `MAX_REQUESTS` for scripts. Larger than a worker's own limit, so that not all exit at the same number.
     pub(super) max_requests: CString,
@@ -70,7 +67,6 @@ pub(super) struct WarmUp {
 }
 
 impl WarmUp {
-    /// `most`: a worker's limit of requests.
     pub(super) fn new(application: &WorkerScript, most: Option<u64>) -> Result<WarmUp, Error> {
         let server = &application.warm_up_server;
         let mut requests = Vec::new();
@@ -96,7 +92,6 @@ impl WarmUp {
         Some(params)
     }
 
-    /// The path of the current warm-up request.
     pub(super) fn under_way(&self) -> Option<&str> {
         let (path, _) = self.requests.get(self.begun.checked_sub(1)?)?;
         Some(path)
@@ -142,7 +137,6 @@ fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
     list.iter().map(pair).collect()
 }
 
-/// Adds the pool's parameters, which override the others.
 fn with(mut parameters: Vec<(String, String)>, own: &[(String, String)]) -> Vec<(String, String)> {
     parameters.retain(|(name, _)| !own.iter().any(|(known, _)| known == name));
     parameters.extend_from_slice(own);

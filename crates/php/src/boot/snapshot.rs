@@ -16,21 +16,15 @@ use std::ffi::{CStr, c_void};
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How often the log repeats a reason.
 const SAY_INTERVAL_SECONDS: u64 = 60;
 
 const _: () = assert!(CARRIED + 5 <= rewind::SURVIVORS && Unrewindable::KINDS == REASONS);
 
-/// What happens to a worker after a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum After {
-    /// It continues with its state.
     GoesOn,
-    /// It is rewound.
     IsPutBack,
-    /// It exits.
     Ends,
-    /// Nothing is kept: each request boots.
     BootsAgain,
 }
 
@@ -74,12 +68,10 @@ pub(crate) fn after_requests(
     }
 }
 
-/// Why there is neither a zygote nor a snapshot.
 pub(crate) fn not_tested(php: &Php) -> String {
     format!("this version of forkyard is not tested with PHP {}", php.version)
 }
 
-/// Counters of all workers of a boot, in shared memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tally {
     words: &'static [AtomicU64],
@@ -107,7 +99,6 @@ impl Tally {
         self.words[index].load(Ordering::Relaxed)
     }
 
-    /// Logs why a worker exits, once a minute per reason.
     fn give_up(&self, why: Unrewindable) {
         let kind = why.kind();
         self.add(GIVEN_UP + kind, 1);
@@ -130,14 +121,11 @@ impl Tally {
 pub(super) struct Booted {
     pub(super) after: After,
     tally: Option<Tally>,
-    /// In the preloader, for its workers.
     pages: Option<Pages>,
-    /// In a worker.
     snapshot: Option<Snapshot>,
 }
 
 impl After {
-    /// How workers discard a request's state, in the configuration's terms.
     pub(crate) fn isolation(self) -> Option<String> {
         match self {
             After::GoesOn | After::BootsAgain => None,
@@ -157,7 +145,6 @@ impl Booted {
         }
     }
 
-    /// In the preloader, before the first fork. `closable`: see [`Pages::take`].
     pub(super) fn keep(&mut self, closable: Option<Vec<RawFd>>) -> Result<(), sys::Error> {
         self.tally = Some(Tally::new()?);
         if self.after == After::IsPutBack {
@@ -166,7 +153,6 @@ impl Booted {
         Ok(())
     }
 
-    /// In a worker: returns whether to take a snapshot now.
     pub(super) fn prepare(&mut self) -> Result<bool, sys::Error> {
         if let Some(pages) = &self.pages {
             self.snapshot = Some(Snapshot::prepare(pages)?);
@@ -220,7 +206,6 @@ impl Booted {
         Ok(Survivors::of(snapshot))
     }
 
-    /// Keeps descriptors open across a rewind.
     pub(super) fn keep_open(&self, numbers: &[RawFd]) {
         if let Some(snapshot) = &self.snapshot {
             snapshot.keep_open(numbers.iter().copied());
@@ -242,7 +227,6 @@ impl Booted {
         }
     }
 
-    /// For `forkyard_worker()`. `requests`: served by this worker.
     pub(super) fn facts(&self, requests: u64) -> WorkerFacts {
         const NAMES: [&CStr; REASONS] = [
             c"thread",
@@ -268,17 +252,13 @@ impl Booted {
     }
 }
 
-/// A worker's surviving state.
 #[derive(Debug)]
 pub(crate) struct Survivors<'s> {
     pub(crate) worker: &'s mut [u64; CARRIED],
-    /// Whether ignored request settings have been logged.
     pub(crate) has_refused: &'s mut u64,
-    /// Requests passed to the script.
     pub(crate) given: &'s mut u64,
     /// Why and since when the application should boot again; 0: it should not.
     pub(crate) wants_boot: [&'s mut u64; 2],
-    /// The second of the last check of OPcache.
     pub(crate) looked: &'s mut u64,
 }
 

@@ -8,17 +8,11 @@ use std::path::PathBuf;
 
 #[derive(Debug)]
 pub(crate) enum Error {
-    /// There is no shim for this version.
     NotBuilt(String),
-    /// libphp is not in the usual places.
     NoLibrary(String),
-    /// dlopen(3) or dlsym(3) failed.
     Load(String),
-    /// The library has another version or build (thread-safe, debug) than expected.
     Version(PathBuf, String, String),
-    /// Creating the shim's memory file failed.
     MemoryFile(std::io::Error),
-    /// The shim belongs to another version of forkyard.
     Shim(PathBuf, String),
 }
 

@@ -6,7 +6,6 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::Path;
 use std::ptr::NonNull;
 
-/// A library opened with dlopen(3), never closed.
 pub(super) struct Library(NonNull<c_void>);
 
 impl Library {
@@ -72,7 +71,6 @@ fn position(bytes: &[u8], part: &[u8]) -> Option<usize> {
     (!found.is_null()).then(|| found as usize - bytes.as_ptr() as usize)
 }
 
-/// A memory file that dlopen(3) can read.
 pub(super) fn memory_file(bytes: &[u8]) -> std::io::Result<OwnedFd> {
     // Since Linux 6.3; unknown to older kernels.
     const MFD_EXEC: libc::c_uint = 0x10;

@@ -18,25 +18,20 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The variable with the descriptor of [`Left`].
 pub(super) const VARIABLE: &str = "FORKYARD_ANEW";
 /// Room for the process title besides the arguments.
 const TITLE_ROOM_BYTES: usize = 96;
-/// The longest [`Left`].
 const MOST_BYTES: usize = 64 << 20;
 
-/// State passed to the re-executed program.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Left {
     settings: Settings,
-    /// The generation context's descriptors.
     descriptors: Vec<RawFd>,
     /// The servers that the application had connected to.
     pub(super) connected_to: String,
 }
 
 impl Left {
-    /// Reads the state left by the previous program.
     pub(super) fn take() -> Option<Left> {
         let number: RawFd = std::env::var(VARIABLE).ok()?.parse().ok()?;
         if number <= SCRIPT {
@@ -92,7 +87,6 @@ pub unsafe extern "C" fn forkyard_preloader_renew(
         "Connect in a function for {module}.after_fork, or close them in one for {module}.before_fork"
     );
     if !preloader.is_settled {
-        // The interpreter is outside the chroot.
         return log::warn!("{found}. They do share them. {remedy}, or write preload = false");
     }
     log::warn!("{found}. So each worker loads it. {remedy}, or write preload = false");
@@ -102,7 +96,6 @@ pub unsafe extern "C" fn forkyard_preloader_renew(
     log::warn!("the workers share them: {error}");
 }
 
-/// Returns only on error.
 fn try_to_become(
     preloader: &CPreloader,
     interpreter: &Path,

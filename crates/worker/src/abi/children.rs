@@ -33,7 +33,6 @@ pub(super) fn end_child() {
 /// Replaces the worker's descriptors with /dev/null in an application's child.
 #[unsafe(no_mangle)]
 pub extern "C" fn forkyard_worker_leave() {
-    // Another thread may have held the lock during fork.
     let Ok(mut descriptors) = DESCRIPTORS.try_lock() else {
         return;
     };

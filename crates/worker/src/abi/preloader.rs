@@ -21,18 +21,12 @@ use std::os::fd::OwnedFd;
 #[derive(Debug)]
 pub struct CPreloader {
     pub(super) preloader: Preloader,
-    /// The pool's application as JSON, with a final NUL.
     application: Vec<u8>,
     wanted: Option<Wanted>,
-    /// The process settings were applied before exec.
     pub(super) is_settled: bool,
-    /// The environment at the start of the program.
     pub(super) environment: Vec<(OsString, OsString)>,
-    /// The servers that the application was connected to before a re-execution.
     connected_to: Option<String>,
-    /// The work directory, until the start is over.
     notes: Option<Notes>,
-    /// More text for the report of a failed start.
     problem: Option<String>,
     solution: Option<String>,
     details: Option<String>,
@@ -54,13 +48,11 @@ pub(super) struct Usage {
     peak_memory_bytes: u64,
 }
 
-/// Functions that run application code: Python, Ruby.
 const INTERPRETERS: [&CStr; 2] = [c"_PyEval_EvalFrameDefault", c"ruby_init"];
 /// The peak memory is read once per so many requests: it only grows, and reading is a system call.
 const REQUESTS_A_LOOK: u64 = 16;
 
 impl Usage {
-    /// Sets the memory of a new request.
     pub(super) fn tell(&mut self, request: &mut Request<'_>) {
         if self.served % REQUESTS_A_LOOK == 0 {
             self.peak_memory_bytes = peak_memory_bytes();
@@ -99,7 +91,6 @@ impl CPreloader {
         }
     }
 
-    /// Reports a failed start to the master.
     fn tell_failure(&self, step: Step, message: &str) {
         if let Some(notes) = &self.notes {
             let complaint = SetupComplaint {
@@ -118,7 +109,6 @@ impl CPreloader {
             .failed(&format!("{message}{}", details.unwrap_or_default()));
     }
 
-    /// Moves the interpreter's code into huge pages, if the pool wants it and it is possible.
     fn take_huge_pages(&self) {
         let application = &self.preloader.settings.pool.application;
         if !matches!(application, Application::Wrapped(wrapped) if wrapped.huge_code_pages) {

@@ -111,7 +111,6 @@ pub unsafe extern "C" fn forkyard_worker_promoted(worker: *mut CWorker) -> *mut 
         log::error!("{error}");
         return std::ptr::null_mut();
     }
-    // Closing the copies does not affect the worker, whose epoll is not changed.
     drop(worker);
     match begin(promotion) {
         Ok(Some(preloader)) => Box::into_raw(Box::new(CPreloader::new(preloader))),

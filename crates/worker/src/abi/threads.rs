@@ -18,7 +18,6 @@ const GONE: i64 = -1;
 const IS_FULL: i64 = 1 << 62;
 
 thread_local! {
-    /// The bytes last returned to this thread.
     static HANDED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     static REQUEST: Cell<Option<u64>> = const { Cell::new(None) };
 }

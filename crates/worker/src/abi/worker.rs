@@ -47,7 +47,6 @@ impl CWorker {
         }
     }
 
-    /// Ends the request and returns the worker. `None` if it serves several requests at a time.
     pub(super) fn worker(&mut self) -> Option<&mut Worker> {
         self.request = None;
         // SAFETY: owned by `self`, and its borrower is gone.
@@ -263,7 +262,6 @@ fn pack(params: &Params, buffer: &mut [u8]) -> usize {
     used
 }
 
-/// Whether a text contains a NUL besides its last byte.
 fn has_nul(with_nul: &[u8]) -> bool {
     with_nul[..with_nul.len().saturating_sub(1)].contains(&0)
 }

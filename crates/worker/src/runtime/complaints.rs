@@ -2,14 +2,12 @@
 
 use crate::worker::Request;
 
-/// The most bytes of a logged line.
 const LOGGED_BYTES: usize = 1024;
 /// The most bytes kept until the answer's header has been written.
 const MOST_HELD_BYTES: usize = 64 * 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct Complaints {
-    /// The incomplete last line.
     line: Vec<u8>,
     /// Held until after the header: before it, nginx has little room and would answer 502.
     held: Vec<u8>,
@@ -23,7 +21,6 @@ impl Complaints {
 
     pub(super) fn let_go(&mut self, request: &mut Request<'_>) {
         if !self.held.is_empty() {
-            // A write error shows later, when output is written.
             let _ = request.write_error(&self.held);
             self.held.clear();
         }

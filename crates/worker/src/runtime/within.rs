@@ -39,7 +39,6 @@ impl Within {
     }
 }
 
-/// The file at the longest existing part of a path.
 fn existing_file(path: &Path) -> Option<PathBuf> {
     path.ancestors().find_map(|part| match part.canonicalize() {
         Ok(real) => Some((!real.is_dir()).then_some(real)),
@@ -97,7 +96,6 @@ mod tests {
         for nothing in ["one/none.php", "two/none.php", "two"] {
             assert!(!excludes(nothing, None), "{nothing}");
         }
-        // The link that requests name as root now points to another directory.
         fs::remove_file(base.join("current")).unwrap();
         symlink("two", base.join("current")).unwrap();
         assert!(!excludes("current/index.php", Some("current")) && excludes("current/index.php", None));

@@ -16,11 +16,8 @@ use std::time::Duration;
 
 /// Seconds until the kernel kills a tracer, for example because its log is on a hanging disk.
 const TIMEOUT_SECONDS: u32 = 10;
-/// How long a worker may take to report its calls.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long an event loop may take to report its tasks after its calls are known; an idle loop answers at once.
 const TASKS_TIMEOUT: Duration = Duration::from_millis(500);
-/// Reads of leftovers from an earlier question.
 const MOST_LEFTOVERS: u32 = 64;
 
 /// Why there is no trace.
@@ -137,7 +134,6 @@ pub fn write(job: &Job, mut descriptors: Descriptors, log: OwnedFd) -> Result<()
 /// Ends a line that a worker may have left incomplete in the channel to the master.
 pub(super) fn end_line(channel: OwnedFd) -> OwnedFd {
     let mut channel = File::from(channel);
-    // If the channel is full, the next line has no room either.
     let _ = channel.write_all(b"\n");
     channel.into()
 }
@@ -166,18 +162,15 @@ fn nothing() -> Finding {
     Finding::Calls(Stack::default())
 }
 
-/// A process's memory (/proc/PID/mem, proc(5)).
 struct TracedProcess(File);
 
 impl Memory for TracedProcess {
     fn read(&self, address: u64, to: &mut [u8]) -> Option<()> {
-        // A larger value would be a negative file offset.
         i64::try_from(address).ok()?;
         self.0.read_exact_at(to, address).ok()
     }
 }
 
-/// Asks a worker for its calls. Returns what it reported, even if incomplete.
 fn ask(
     job: &Job,
     asking: Asking,
@@ -197,7 +190,6 @@ fn ask(
         signal(job.pid, process.as_fd()).map_err(refused)?;
     }
     if asking != Asking::Signal {
-        // If the socket is full, enough questions are pending.
         send(telling.socket, request.to_string().as_bytes()).map_err(|_| refused(Silence::Closed))?;
     }
     let calls = telling.answer(ANSWER_TIMEOUT);
@@ -229,10 +221,8 @@ fn ask(
     Ok(Finding::Calls(stack))
 }
 
-/// Sends the signal if the process handles it.
 fn signal(pid: i32, process: BorrowedFd<'_>) -> Result<(), Silence> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    // If the process still runs, the file was about it and not about a later process with its pid.
     if pidfd::has_ended(process) {
         return Err(Silence::Ended);
     }
@@ -242,15 +232,12 @@ fn signal(pid: i32, process: BorrowedFd<'_>) -> Result<(), Silence> {
     question::send(process).map_err(|_| Silence::Ended)
 }
 
-/// A conversation with a worker.
 struct Telling<'s> {
     socket: BorrowedFd<'s>,
-    /// Data that was read and belongs to no answer yet.
     told: Vec<u8>,
 }
 
 impl Telling<'_> {
-    /// Discards an answer that came too late.
     fn forget(&mut self) -> Result<(), Silence> {
         let mut waste = vec![0; 64 * 1024];
         for _ in 0..MOST_LEFTOVERS {
@@ -260,7 +247,6 @@ impl Telling<'_> {
                 Ok(Progress::Done(_)) => {}
             }
         }
-        // The data never ends.
         Err(Silence::Late)
     }
 
@@ -323,7 +309,6 @@ fn children(pid: i32) -> Vec<i32> {
 fn beginning(path: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Ok(file) = File::open(path) {
-        // An unreadable file counts as empty.
         let _ = file.take(family::COMMAND_BYTES as u64).read_to_end(&mut bytes);
     }
     bytes

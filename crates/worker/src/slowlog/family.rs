@@ -3,14 +3,10 @@
 use super::job::TracedProgram;
 use super::memory::TEXT_BYTES;
 
-/// The most programs to report.
 pub(super) const MOST_PROGRAMS: usize = 32;
-/// Bytes of a command line to read.
 pub(super) const COMMAND_BYTES: usize = 4096;
 
-/// Parses `stat`, `wchan` and `cmdline` (proc(5)); `None`: it has exited.
 pub(super) fn program(pid: i32, stat: &[u8], waits_in: &[u8], command: &[u8]) -> Option<TracedProgram> {
-    // The name in parentheses may itself contain parentheses.
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let state = char::from(*stat.get(end + 2)?);
     let begin = stat.iter().position(|byte| *byte == b'(')?;
@@ -21,11 +17,9 @@ pub(super) fn program(pid: i32, stat: &[u8], waits_in: &[u8], command: &[u8]) ->
         .map(<[u8]>::to_vec)
         .collect();
     if command.iter().all(Vec::is_empty) {
-        // A zombie, or it has overwritten its arguments.
         command = vec![stat.get(begin..=end)?.to_vec()];
     }
     let waits_in = match waits_in {
-        // It is in no function, or access is denied.
         b"0" => &[],
         name => &name[..name.len().min(TEXT_BYTES)],
     };
@@ -37,7 +31,6 @@ pub(super) fn program(pid: i32, stat: &[u8], waits_in: &[u8], command: &[u8]) ->
     })
 }
 
-/// Parses a `children` file.
 pub(super) fn pids(text: &str) -> Vec<i32> {
     let pids = text.split_whitespace().filter_map(|pid| pid.parse().ok());
     pids.filter(|pid| *pid > 0).take(MOST_PROGRAMS).collect()

@@ -6,7 +6,6 @@ use super::told::{stack, tasks};
 use forkyard_fuzz::number_of;
 use forkyard_protocol::stack::Layout;
 
-/// The result is bounded, and each part stays on its line.
 pub(crate) fn told(input: &[u8]) {
     let depth = number_of(input, 5) as u32;
     let all = std::iter::once(stack(input, true, depth)).chain(tasks(input, depth).into_iter().map(
@@ -25,7 +24,6 @@ pub(crate) fn told(input: &[u8]) {
     assert!(tasks(input, depth).len() <= 50);
 }
 
-/// Memory starting at address 0.
 struct Area<'a>(&'a [u8]);
 
 impl Memory for Area<'_> {
@@ -37,7 +35,6 @@ impl Memory for Area<'_> {
     }
 }
 
-/// An invented memory layout.
 pub(super) const LAYOUT: Layout = Layout {
     current_call: 0,
     call_opline: 0,
@@ -55,7 +52,6 @@ pub(super) const LAYOUT: Layout = Layout {
     type_internal: 1,
 };
 
-/// Reading ends, whatever the memory contains.
 pub(crate) fn php(input: &[u8]) {
     let depth = number_of(input, 30) as u32;
     let stack = php::read(&LAYOUT, &Area(input), depth);

@@ -57,10 +57,8 @@ pub struct Job {
     pub identity: Option<Identity>,
 }
 
-/// A function call on a worker's stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Call {
-    /// Its address in the runtime; 0 if unknown.
     pub(super) address: u64,
     pub(super) function: Vec<u8>,
     /// PHP: where it was called from; others: where it is. Empty if unknown.
@@ -72,7 +70,6 @@ pub(super) struct Call {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Stack {
     pub(super) calls: Vec<Call>,
-    /// Whether all requested calls could be read.
     pub(super) is_whole: bool,
 }
 
@@ -86,16 +83,13 @@ pub(super) struct TracedProgram {
     pub(super) command: Vec<Vec<u8>>,
 }
 
-/// What a worker is doing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Finding {
     Calls(Stack),
-    /// It waits for these tasks: name and calls.
     Tasks(Vec<(Vec<u8>, Stack)>),
     Programs(Vec<TracedProgram>),
 }
 
-/// Reads at most `depth` calls of a worker.
 pub(super) fn read(source: &StackSource, memory: &dyn Memory, depth: u32) -> Stack {
     match source {
         StackSource::Php(layout) => php::read(layout, memory, depth),

@@ -8,7 +8,6 @@ pub(super) trait Memory {
     fn read(&self, address: u64, to: &mut [u8]) -> Option<()>;
 }
 
-/// Reads numbers and texts, up to a limit of reads.
 pub(super) struct MemoryReader<'m> {
     memory: &'m dyn Memory,
     reads_left: u32,
@@ -45,7 +44,6 @@ impl<'m> MemoryReader<'m> {
         Some(u64::from_ne_bytes(bytes))
     }
 
-    /// A text of `length` bytes, cut at [`TEXT_BYTES`] and at a zero byte.
     pub(super) fn text(&mut self, base: u64, offset: u32, length: u64) -> Option<Vec<u8>> {
         let length = usize::try_from(length).unwrap_or(usize::MAX).min(TEXT_BYTES);
         let mut text = vec![0; length];

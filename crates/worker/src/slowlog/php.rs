@@ -39,7 +39,6 @@ pub(super) fn read(layout: &Layout, memory: &dyn Memory, depth: u32) -> Stack {
 struct Walk<'m> {
     layout: &'m Layout,
     reader: MemoryReader<'m>,
-    /// Address, function and previous call of each call followed.
     seen: Vec<(u64, u64, u64)>,
 }
 
@@ -81,12 +80,10 @@ impl Walk<'_> {
         match (is(self.layout.info_code), is(self.layout.info_top)) {
             (true, true) => Some(None),
             (true, false) => Some(Some(b"[INCLUDE_OR_EVAL]".to_vec())),
-            // A call that is still being set up.
             (false, _) => None,
         }
     }
 
-    /// The place of the innermost PHP code, starting at this call.
     fn call_site(&mut self, mut call: u64) -> Option<(Vec<u8>, u32)> {
         while call != 0 {
             let function = self.reader.word(call, self.layout.call_function)?;

@@ -60,7 +60,6 @@ impl Area {
         self.put(0x100, &call.to_ne_bytes());
     }
 
-    /// A script that calls `f`, which calls `sleep`.
     fn usual() -> Area {
         let mut area = Area::new();
         let script = area.function(false, None, b"/a.php");
@@ -169,7 +168,6 @@ fn no_memory_does_harm() {
     for _ in 0..300 {
         let mut area = Area::usual();
         for _ in 0..200 {
-            // Mostly valid pointers.
             let word = match random() % 3 {
                 0 => random(),
                 _ => random() % (1 << 16) / 8 * 8,
@@ -193,7 +191,6 @@ fn no_memory_does_harm() {
     }
 }
 
-/// Memory whose innermost call changes between reads, for a while.
 struct Busy {
     area: Area,
     calls: [u64; 2],

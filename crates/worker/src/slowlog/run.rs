@@ -10,12 +10,10 @@ use std::os::fd::AsFd;
 
 /// EX_SOFTWARE, sysexits.h.
 const EXIT_SOFTWARE: u8 = 70;
-/// A job has a few hundred bytes.
 const MAX_JOB_BYTES: usize = 1 << 20;
 
 /// Writes one entry and returns the exit code. Must be the first thing in its process.
 pub fn run() -> u8 {
-    // Before other files get these numbers.
     let descriptors = Descriptors {
         memory: passed::adopt(MEMORY),
         questions: passed::adopt(QUESTIONS),

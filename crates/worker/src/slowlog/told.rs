@@ -10,18 +10,14 @@
 use super::job::{Call, Stack};
 use super::memory::TEXT_BYTES;
 
-/// Ends an answer.
 pub(super) const END: u8 = 0;
-/// The most bytes of an answer.
 pub(super) const MOST_BYTES: usize = 512 * 1024;
-/// The most tasks to report.
 const MOST_TASKS: usize = 50;
 /// Files of the wrappers: Python's modules, and the script of both languages.
 const WRAPPERS: [&[u8]; 2] = [b"forkyard/", b"/proc/self/fd/"];
 /// Functions in them that call the application. Their callers are omitted.
 const CALLERS: [&[u8]; 5] = [b"_serve", b"serve", b"answer", b"Forkyard.answer", b"_run"];
 
-/// Parses at most `depth` calls. `is_whole`: the end was received.
 pub(super) fn stack(answer: &[u8], is_whole: bool, depth: u32) -> Stack {
     let mut calls: Vec<Call> = answer.split(|byte| *byte == b'\n').filter_map(call).collect();
     // Keeps the wrapper's own calls only if it is waiting itself, such as for a client.
@@ -36,7 +32,6 @@ fn is_caller(call: &Call) -> bool {
     CALLERS.contains(&call.function.as_slice()) && WRAPPERS.iter().any(|name| call.file.starts_with(name))
 }
 
-/// Parses the tasks: name and at most `depth` calls each.
 pub(super) fn tasks(answer: &[u8], depth: u32) -> Vec<(Vec<u8>, Stack)> {
     let mut tasks: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     for line in answer.split(|byte| *byte == b'\n') {
@@ -54,7 +49,6 @@ pub(super) fn tasks(answer: &[u8], depth: u32) -> Vec<(Vec<u8>, Stack)> {
     tasks.into_iter().map(whole).collect()
 }
 
-/// Parses `  File "FILE", line LINE in FUNCTION`.
 fn call(line: &[u8]) -> Option<Call> {
     const PLACE: &[u8] = b"\", line ";
     let rest = line.strip_prefix(b"  File \"")?;

@@ -124,12 +124,10 @@ impl AcceptNotifier {
 
     pub(super) fn tell_first(&mut self) {
         if !self.told_first {
-            // If the pipe is full, the next request tries again.
             self.told_first = self.tell(IS_UP);
         }
     }
 
-    /// Reports that the worker has served enough requests to become a preloader.
     pub(super) fn tell_mold_candidate(&self) {
         self.tell(IS_CANDIDATE);
     }

@@ -25,7 +25,6 @@ pub(super) const STOP_PIPE: u64 = 2;
 pub(super) const BACKEND: u64 = 3;
 pub(super) const FIRST_KEEPALIVE: u64 = 4;
 
-/// Events per epoll_wait(2).
 pub(super) const EVENTS: usize = 32;
 /// After a wait shorter than this, the worker calls accept before it waits again.
 pub(super) const PROMPT: Duration = Duration::from_micros(10);
@@ -34,10 +33,8 @@ pub(super) const PROMPT: Duration = Duration::from_micros(10);
 /// After a lack of descriptors a worker registers again, as the last one (`scan` in `choose.rs`). Workers with several
 /// requests use `concurrent/accept.rs`.
 pub(super) const EXCLUSIVE: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLEXCLUSIVE);
-/// Errors of accept(2) for a lack of descriptors or memory.
 const SHORT: [Errno; 4] = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS];
 
-/// The error with its remedy, for the log.
 pub(super) fn remedy(error: &Error) -> String {
     match error.errno {
         Errno::EINVAL => "the listening socket was shut down; a reload binds it again".to_owned(),
@@ -47,16 +44,11 @@ pub(super) fn remedy(error: &Error) -> String {
 
 #[derive(Debug)]
 pub(super) enum Work {
-    /// A connection, probably with a request.
     Connection(Box<Connection>),
     Promote(Promotion),
-    /// Do the out-of-band work, which is already claimed.
     OutOfBand,
-    /// Poll the backend.
     Backend,
-    /// The router passed a request; its connection is the current one.
     Attached,
-    /// Exit: told to, or the master is gone.
     Retire,
     Failed(String),
 }
@@ -72,29 +64,23 @@ pub(super) enum Roused {
 pub(super) struct Acceptor {
     pub(super) notifier: AcceptNotifier,
     pub(super) stop_pipe: OwnedFd,
-    /// Received, to be done before the next request.
     pub(super) promotion: Option<Promotion>,
     pub(super) queue_out: OwnedFd,
     pub(super) eager: bool,
     pub(super) looked: Tick,
-    /// On the last check, only held connections had requests.
     pub(super) alone: bool,
-    /// On the last check, several sources had requests.
     pub(super) contended: bool,
-    /// Since when it has not waited for work.
     pub(super) busy_since: Tick,
     /// Since when it has neither waited nor yielded the processor.
     pub(super) runs_since: Tick,
     /// When it last passed requests to an idle sibling, and last closed expired connections.
     pub(super) shared: Tick,
     pub(super) expired: Tick,
-    /// The last measurement of the listening socket, and its time.
     pub(super) line: (ListenQueueState, Tick),
     /// Processors that the worker may use; determined on first use.
     pub(super) processors: Option<usize>,
     pub(super) accepted: u64,
     pub(super) gauge: Gauge,
-    /// When to accept again after a failure.
     pub(super) pause: AcceptPause,
 }
 
@@ -142,13 +128,11 @@ impl Acceptor {
         service.idle_watch.epoll().add(watch, event)
     }
 
-    /// Waits for `watch` up to `limit`. Returns true if the worker must exit.
     pub(super) fn is_told_to_finish(&self, watch: BorrowedFd<'_>, limit: Option<Duration>) -> bool {
         let mut both = [
             PollFd::new(self.stop_pipe.as_fd(), PollFlags::POLLIN),
             PollFd::new(watch, PollFlags::POLLIN),
         ];
-        // The backend is polled next, whatever the result.
         let _ = poll(&mut both, limit.map_or(PollTimeout::NONE, poll_timeout));
         both[0].any().unwrap_or(true)
     }
@@ -190,7 +174,6 @@ impl Acceptor {
         }
     }
 
-    /// Work that the last check has found.
     fn at_once(&mut self, service: &mut Service) -> Option<Work> {
         if self.alone {
             let first = service.idle_watch.keepalive().take_first();
@@ -311,7 +294,6 @@ impl Acceptor {
         }
     }
 
-    /// Passes all held connections to siblings before the worker exits.
     pub(super) fn hand_off_all(&self, service: &mut Service) {
         if service.channel.is_some() {
             return service.hand_back_all();

@@ -121,7 +121,6 @@ pub(super) fn stand_by(
             is_told = true;
             // The worker is not idle, so siblings should have its connections.
             service.stage(RequestStage::Creating);
-            // A routed worker has no connections to pass on; returning one would end the channel.
             if service.channel.is_none() {
                 acceptor.hand_off_all(service);
             }

@@ -30,7 +30,6 @@ pub fn begin(
     runtime: &mut dyn Runtime,
     has_elder: bool,
 ) -> i32 {
-    // Shared: preparation and serving both need it.
     let runtime = std::cell::RefCell::new(runtime);
     let prepare = || runtime.borrow_mut().prepare(has_elder);
     begin_by(context, own, prepare, |context, own| {

@@ -17,7 +17,6 @@ pub(super) fn answer(request: &mut Request<'_>, uri: &[u8], extra_headers: &[u8]
     let Some(answer) = of(&service.settings.pool, request.params(), uri, is_status, taken) else {
         return false;
     };
-    // An error means that the client has gone.
     let _ = request.write(&snapshot::encode(&answer, extra_headers));
     true
 }

@@ -29,14 +29,12 @@ const LINE_INTERVAL: Duration = Duration::from_micros(500);
 /// After this time without being idle, a worker with several requests passes half of them to an idle sibling, at most
 /// this often: passing one costs as much as a small request.
 const SHARE_INTERVAL: Duration = Duration::from_millis(1);
-/// How often a worker that is never idle checks for expired connections.
 const EXPIRY_INTERVAL: Duration = Duration::from_millis(100);
 
 enum QueueMessage {
     None,
     /// A wake-up without a connection.
     Wake,
-    /// Connections without a known request; the worker now holds them.
     Silent,
     Request(Box<Connection>),
 }
@@ -84,7 +82,6 @@ impl Acceptor {
         let now = clock::now();
         if may_sleep {
             if let Some(pause) = self.leaves(service, &events[..count], now) {
-                // The next check handles the result.
                 let mut told = [PollFd::new(self.stop_pipe.as_fd(), PollFlags::POLLIN)];
                 let _ = poll(&mut told, poll_timeout(pause));
                 return None;
@@ -140,11 +137,9 @@ impl Acceptor {
             return Some(work);
         }
         if ready.queue {
-            // The message is already handled; check again.
             return None;
         }
         if let Some(promotion) = self.promotion.take() {
-            // Siblings must not count on this worker during the work.
             self.take_up(service);
             return Some(Work::Promote(promotion));
         }
@@ -193,7 +188,6 @@ impl Acceptor {
                 None
             };
             let next = if queue && first_in_queue.is_none() {
-                // No other source, or the queue has no request in front: take it at once.
                 Next::Queue
             } else if ready.listener && (own.is_some() || first_in_queue.is_some()) {
                 service_order::next(Some(self.line(service, now)), first_in_queue, own)
@@ -216,12 +210,10 @@ impl Acceptor {
                 },
                 Next::Queue => match self.take_message(service, now) {
                     QueueMessage::Request(connection) => Some(connection),
-                    // Sent to wake this worker for a waiting connection.
                     QueueMessage::Wake => {
                         ready.listener = true;
                         None
                     }
-                    // The next check shows which have requests.
                     QueueMessage::Silent => return None,
                     QueueMessage::None => {
                         queue = false;
@@ -242,12 +234,10 @@ impl Acceptor {
         }
     }
 
-    /// Records requests on held connections and passes on those that would wait too long.
     fn note(&mut self, service: &mut Service, ready: &Ready, now: Tick) {
         if ready.keepalive.is_empty() && service.idle_watch.keepalive().waiting() == 0 {
             return;
         }
-        // Connections in the backlog count as earlier.
         let turn = match ready.listener && !ready.keepalive.is_empty() {
             true => self.line(service, now).end(),
             false => 0,
@@ -262,18 +252,15 @@ impl Acceptor {
             now,
         ));
         drop(keepalive);
-        // A pool of one worker has no siblings.
         if !rest.is_empty() && service.board.slots() > 1 {
             service.idle_watch.send_away(&rest);
             service.publish_kept();
         }
     }
 
-    /// Passes half of the requests to an idle sibling if the worker has been busy for a while.
     fn share(&mut self, service: &mut Service, now: Tick) {
         let waiting = service.idle_watch.keepalive().waiting();
         let is_due = |since: Tick| now.since(since) >= SHARE_INTERVAL;
-        // The count includes this worker.
         if waiting < 2 || !is_due(self.busy_since) || !is_due(self.shared) || count(&service.board).0 < 2 {
             return;
         }
@@ -283,7 +270,6 @@ impl Acceptor {
         service.publish_kept();
     }
 
-    /// The backlog, measured now or a moment ago.
     fn line(&mut self, service: &Service, now: Tick) -> ListenQueueState {
         let (line, measured) = self.line;
         if measured != Tick::ZERO && now.since(measured) < LINE_INTERVAL {
@@ -294,10 +280,8 @@ impl Acceptor {
         line
     }
 
-    /// Takes a message from the hand-off queue; connections without a request are held.
     fn take_message(&mut self, service: &mut Service, now: Tick) -> QueueMessage {
         let Some((note, sockets)) = keepalive::receive(self.queue_out.as_fd()) else {
-            // A sibling took it first.
             return QueueMessage::None;
         };
         let (mut came, mut waiting) = (QueueMessage::Wake, note.waiting);
@@ -308,11 +292,9 @@ impl Acceptor {
             let mut connection = service.connection(socket);
             connection.spoken = note.is_spoken;
             match expires.next() {
-                // A sibling with other settings may have allowed more time.
                 Some(expires) => connection.expires = expires.min(most),
                 None => connection.asked = note.is_spoken,
             }
-            // A connection with a request has its own message.
             match waiting.take() {
                 Some(_) => came = QueueMessage::Request(connection),
                 None => {

@@ -14,9 +14,7 @@ pub(super) struct Connection {
     /// Its index among the held connections; it is registered with the epoll then.
     pub(super) index: Option<usize>,
     pub(super) waiting: Option<Waiting>,
-    /// When it is closed if nothing comes.
     pub(super) expires: Tick,
-    /// Whether anything was read from it.
     pub(super) spoken: bool,
     /// Whether a request has come since it was last held. Other records don't extend its time.
     pub(super) asked: bool,
@@ -24,7 +22,6 @@ pub(super) struct Connection {
     pub(super) shared: bool,
     /// Close after this request, even if the client wants to keep it.
     pub(super) last: bool,
-    /// The client's address; looked up on first use.
     peer: Option<Option<IpAddr>>,
 }
 
@@ -78,7 +75,6 @@ impl Connection {
         self.peer = None;
     }
 
-    /// The client's address; `None` for a unix socket.
     pub(super) fn peer(&mut self) -> Option<IpAddr> {
         if self.peer.is_none() {
             self.peer = Some(peer_address(self.socket()).ok().flatten());
@@ -90,7 +86,6 @@ impl Connection {
         self.responder.keep() && !self.last
     }
 
-    /// Whether another process could continue with it.
     pub(super) fn is_portable(&self) -> bool {
         self.responder.is_between_requests()
     }

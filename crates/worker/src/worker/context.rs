@@ -80,7 +80,6 @@ pub struct GenerationContext {
     pub access: Option<OwnedFd>,
 }
 
-/// Descriptors without the optional ones.
 const CONTEXT_DESCRIPTORS: usize = 7;
 
 /// Descriptors of one worker.

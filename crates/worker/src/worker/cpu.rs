@@ -13,7 +13,6 @@ const CPU_THRESHOLD_MICROS: u64 = 1_000;
 /// One in this many short requests (plus one) is measured.
 const FEW: u32 = 31;
 
-/// The cost of the worker's requests, for `run_queue`.
 #[derive(Debug, Default)]
 pub(super) struct Cost {
     /// `None`: the worker accepts every connection.
@@ -68,7 +67,6 @@ impl Service {
             centipercent = used * 10_000 / micros;
             self.cpu_micros = total;
         } else {
-            // Subtracted from the next measurement.
             self.cpu_micros += micros;
         }
         self.slot_writer().finished(micros, centipercent);

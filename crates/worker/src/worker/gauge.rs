@@ -37,7 +37,6 @@ impl Gauge {
         self.measure(service.listener.as_fd(), &service.slot_writer(), now);
     }
 
-    /// [`Gauge::sample`] for a worker with several requests that was full or delayed.
     pub(super) fn sample_beside_many(
         &mut self,
         listener: BorrowedFd<'_>,
@@ -63,7 +62,6 @@ impl Gauge {
     }
 }
 
-/// Whether every slot has a worker and all others are busy.
 fn is_full(service: &Service, own: usize) -> bool {
     let words = service.board.header();
     (0..service.board.slots()).all(|index| {

@@ -27,10 +27,8 @@ use std::time::Duration;
 
 /// How long silent connections are watched during a request without an idle sibling.
 const WATCH_LIMIT: Duration = Duration::from_millis(500);
-/// Checks of an idle worker before the thread sleeps.
 const IDLE_LOOKS: u32 = 50;
 const WAKE: [u8; 1] = [0];
-/// Enough for a few system calls.
 const STACK_BYTES: usize = 128 * 1024;
 
 #[derive(Debug)]
@@ -102,7 +100,6 @@ impl IdleWatch {
     }
 
     pub(super) fn begin(&mut self, now: Tick) {
-        // Unique, because requests take longer than a nanosecond.
         self.shared.begun.store(now.as_nanos().max(1), Ordering::SeqCst);
         self.wake();
     }
@@ -127,7 +124,6 @@ impl IdleWatch {
     /// before it checks the request again, so one side always sees the other.
     fn ring(&self) {
         if self.shared.watching.load(Ordering::SeqCst) {
-            // Fails only after 2⁶⁴ calls.
             let _ = self.shared.bell.write(1);
         }
     }
@@ -147,7 +143,6 @@ impl IdleWatch {
         self.shared.begun.store(0, Ordering::SeqCst);
     }
 
-    /// Stops the thread between requests, for example before a fork.
     pub(super) fn pause(&mut self) {
         let Some(thread) = self.thread.take() else {
             return;
@@ -166,9 +161,7 @@ impl IdleWatch {
         self.shared.awake.store(false, Ordering::SeqCst);
     }
 
-    /// Wakes an idle sibling with an empty message.
     pub(super) fn wake_sibling(&self) {
-        // If the queue is full, its messages wake siblings.
         let _ = send_with(self.shared.queue_in.as_fd(), &WAKE, &[]);
     }
 
@@ -186,7 +179,6 @@ impl Shared {
         self.begun.load(Ordering::SeqCst) != begun || self.ends.load(Ordering::SeqCst)
     }
 
-    /// Records requests. Some of the connections may have changed.
     fn note(&self, keepalive: &mut KeepaliveSet, ready: &[(usize, i32)]) {
         if ready.is_empty() {
             return;
@@ -245,7 +237,6 @@ fn watch_connections(shared: &Shared) {
         }
         idle_looks = 0;
         if keepalive.idle() == 0 {
-            // The worker wakes the thread when it holds a connection.
             shared.awake.store(false, Ordering::SeqCst);
             continue;
         }
@@ -269,7 +260,6 @@ fn wait<'a>(
     waited.unwrap_or_else(PoisonError::into_inner).0
 }
 
-/// Passes on requests during a long request.
 fn watch<'a>(
     shared: &'a Shared,
     mut keepalive: MutexGuard<'a, KeepaliveSet>,
@@ -289,7 +279,6 @@ fn watch<'a>(
         set.clear();
     }
     if set.is_empty() || keepalive.waiting() > 0 {
-        // Nothing left to watch, or the queue is full.
         return match keepalive.idle() {
             0 => keepalive,
             _ => wait(shared, keepalive, TIMEOUT),
@@ -304,7 +293,6 @@ fn watch<'a>(
     };
     keepalive = lock(shared);
     shared.watching.store(false, Ordering::SeqCst);
-    // Reset the bell.
     let _ = shared.bell.read();
     if !shared.is_over(begun) {
         shared.note(&mut keepalive, &ready);

@@ -35,12 +35,10 @@ pub(super) struct KeepaliveSet {
 enum KeepaliveEntry {
     Free,
     Idle(Box<Connection>),
-    /// Taken out to be served; still registered.
     Serving,
 }
 
 impl KeepaliveSet {
-    /// The number of connections, except the one being served.
     pub(super) fn idle(&self) -> usize {
         self.idle
     }
@@ -57,7 +55,6 @@ impl KeepaliveSet {
         }
     }
 
-    /// The second waiting request.
     pub(super) fn second(&self) -> Option<Waiting> {
         match self.entries.get(*self.waiting.get(1)?)? {
             KeepaliveEntry::Idle(connection) => connection.waiting,
@@ -70,7 +67,6 @@ impl KeepaliveSet {
         self.take(first)
     }
 
-    /// Records a request. One that is already recorded keeps its place.
     pub(super) fn note(&mut self, index: usize, waiting: Waiting) {
         let Some(KeepaliveEntry::Idle(connection)) = self.entries.get_mut(index) else {
             return;
@@ -109,12 +105,10 @@ impl KeepaliveSet {
             .collect()
     }
 
-    /// Whether the index still has this descriptor and is idle.
     pub(super) fn is_same(&self, index: usize, fd: RawFd) -> bool {
         matches!(self.entries.get(index), Some(KeepaliveEntry::Idle(c)) if c.socket().as_raw_fd() == fd)
     }
 
-    /// Adds a connection. `first_token`: the epoll token of index 0.
     pub(super) fn hold(
         &mut self,
         mut connection: Box<Connection>,
@@ -146,7 +140,6 @@ impl KeepaliveSet {
         Ok(())
     }
 
-    /// Adds a connection that the epoll already watches at this index.
     pub(super) fn hold_again(&mut self, mut connection: Box<Connection>, index: usize) {
         if self.entries.len() <= index {
             self.entries.resize_with(index + 1, || KeepaliveEntry::Free);
@@ -156,7 +149,6 @@ impl KeepaliveSet {
         self.idle += 1;
     }
 
-    /// Takes a connection out to serve it; it keeps its index.
     pub(super) fn take(&mut self, index: usize) -> Option<Box<Connection>> {
         let slot = self.entries.get_mut(index)?;
         match std::mem::replace(slot, KeepaliveEntry::Serving) {
@@ -199,7 +191,6 @@ impl KeepaliveSet {
         due.into_iter().filter_map(|index| self.take(index)).collect()
     }
 
-    /// Takes out the connection that expires first.
     pub(super) fn take_oldest(&mut self) -> Option<Box<Connection>> {
         let (index, _) = self
             .idle_connections()
@@ -212,7 +203,6 @@ impl KeepaliveSet {
         self.idle_connections().map(|(index, _)| index).collect()
     }
 
-    /// Indices of connections that nothing was read from.
     pub(super) fn new_indices(&self) -> Vec<usize> {
         self.idle_connections()
             .filter(|(_, c)| !c.spoken)
@@ -230,8 +220,6 @@ impl KeepaliveSet {
             })
     }
 
-    /// Passes connections to the hand-off queue, those with waiting requests first. A connection stays if it is
-    /// mid-request or the queue is full. Returns how many were sent.
     pub(super) fn send_away(&mut self, entries: &[usize], queue_in: BorrowedFd<'_>, epoll: &Epoll) -> usize {
         let mut sent = 0;
         let (mut requests, mut spoken, mut silent) = (Vec::new(), Vec::new(), Vec::new());
@@ -292,10 +280,8 @@ impl KeepaliveSet {
     }
 }
 
-/// A message's description of its connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Note {
-    /// Whether data was read from them.
     pub(super) is_spoken: bool,
     /// The request that waits on the single connection.
     pub(super) waiting: Option<Waiting>,
@@ -340,14 +326,12 @@ impl Note {
     }
 }
 
-/// Receives one message with its connections.
 pub(super) fn receive(queue_out: BorrowedFd<'_>) -> Option<(Note, Vec<OwnedFd>)> {
     let mut bytes = [0; NOTE_BYTES];
     let received = receive_with(queue_out, &mut bytes, false).ok()?;
     Some((Note::decode(&bytes[..received.bytes]), received.descriptors))
 }
 
-/// Peeks at the first message.
 pub(super) fn first_in(queue_out: BorrowedFd<'_>) -> Option<Note> {
     let mut bytes = [0; HEAD_BYTES];
     match peek(queue_out, &mut bytes) {

@@ -10,10 +10,8 @@ use crate::tick::Tick;
 use std::fs::File;
 use std::time::Duration;
 
-/// How often a worker that is rewound after each request is measured: it does not grow.
 const PUT_BACK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Measures memory in a pool with a limit.
 #[derive(Debug)]
 pub(super) struct Scale {
     statm: File,
@@ -24,7 +22,6 @@ pub(super) struct Scale {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Occasion {
     Request,
-    /// Every second, in a worker with several requests.
     Second,
     PutBack,
 }
@@ -50,7 +47,6 @@ impl Scale {
         self.pace.late_at()
     }
 
-    /// The memory in MiB, if it exceeds the limit.
     pub(super) fn beyond_limit(&mut self, program: i32, occasion: Occasion) -> Option<u64> {
         let now = clock::now();
         let used = self.look(program, occasion, now)?;

@@ -7,9 +7,7 @@
 use crate::tick::Tick;
 use std::time::Duration;
 
-/// Requests between two checks.
 const MOST_REQUESTS: u64 = 8;
-/// Time between two checks.
 const MOST_TIME: Duration = Duration::from_secs(1);
 /// How long the measured share is trusted if resident memory exceeds the limit: when other processes exit, the worker's
 /// part grows.
@@ -18,15 +16,11 @@ const BELIEVED: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pace {
     limit: u64,
-    /// Resident bytes at the last check.
     resident: u64,
-    /// Bytes that a request adds.
     growth: u64,
     /// Resident bytes that belong to other processes.
     shared: u64,
-    /// Requests since the last check.
     since: u64,
-    /// Requests until the next check.
     until: u64,
     looked: Tick,
     weighed: Tick,
@@ -46,7 +40,6 @@ impl Pace {
         }
     }
 
-    /// Counts a request. Returns true if a check is due.
     pub(super) fn is_due(&mut self, now: Tick) -> bool {
         self.since += 1;
         self.since >= self.until || self.is_late(now)
@@ -73,7 +66,6 @@ impl Pace {
         used > self.limit || (resident > self.limit && now.since(self.weighed) >= BELIEVED)
     }
 
-    /// Records an exact measurement. Returns true if it exceeds the limit.
     pub(super) fn weigh(&mut self, used: u64, now: Tick) -> bool {
         self.weighed = now;
         self.shared = self.resident.saturating_sub(used);

@@ -22,20 +22,17 @@ pub(super) enum Want {
     Nothing,
     /// Asked, and not known to any other process. Not before this time.
     Wanted(Tick),
-    /// The router knows.
     Told,
 }
 
 impl Want {
     pub(super) fn ask(self) -> Want {
         match self {
-            // Ask again: the router may not have received it.
             Want::Nothing | Want::Told => Want::Wanted(Tick::ZERO),
             Want::Wanted(_) => self,
         }
     }
 
-    /// When a worker without a router should try.
     pub(super) fn due(self) -> Option<Tick> {
         match self {
             Want::Wanted(due) => Some(due),
@@ -45,7 +42,6 @@ impl Want {
 }
 
 impl Service {
-    /// The scoreboard shows it like a request.
     pub(super) fn begin_work(&mut self) {
         self.want = Want::Nothing;
         let now = clock::now();
@@ -60,7 +56,6 @@ impl Service {
 }
 
 impl Acceptor {
-    /// Starts the work unless a sibling is working.
     pub(super) fn claims_work(&mut self, service: &mut Service) -> bool {
         if !is_alone(&service.board, self.slot()) {
             service.want = postponed(self.slot());

@@ -31,7 +31,6 @@ pub(super) fn count(board: &Reader) -> (u64, u64) {
     (idle, busy)
 }
 
-/// Counts idle workers, and workers with a current request that began within `time`.
 pub(super) fn begun_within(board: &Reader, time: Duration, now: Tick) -> (usize, usize) {
     let (mut idle, mut begun) = (0, 0);
     for (_, page) in up(board) {
@@ -64,7 +63,6 @@ pub(super) fn connected(board: &Reader, own: usize) -> usize {
     up(board).filter(is_connected).count()
 }
 
-/// Connections that the pool has accepted, according to its workers.
 pub(super) fn accepted(board: &Reader) -> u64 {
     let past = slot_reader::word(board.header(), field::PAST_ACCEPTS);
     up(board).fold(past, |sum, (_, page)| {
@@ -79,7 +77,6 @@ pub(super) fn line(board: &Reader, listener: &OwnedFd) -> ListenQueueState {
     ListenQueueState { accepted, waiting }
 }
 
-/// The turn of a request discovered now; 0: no connection waits.
 pub(super) fn turn(board: &Reader, listener: &OwnedFd) -> u64 {
     let waits = socket::wait(listener.as_fd(), socket::Readiness::Readable, Duration::ZERO);
     match waits {

@@ -75,7 +75,6 @@ pub fn apply_process_settings(settings: &Settings) -> Result<(), ProcessSettings
 /// As [`apply_process_settings`], or capabilities remain.
 pub fn apply_process_settings_in_child(settings: &Settings) -> Result<(), ProcessSettingsError> {
     rights::raise_in_child()?;
-    // It entered its control group with the context (`GenerationContext::group`).
     apply_settings_as(settings, true, true)
 }
 

@@ -7,7 +7,6 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-/// Bytes per read.
 const PIECE_BYTES: usize = 64 * 1024;
 
 /// A program's descriptors, all non-blocking.
@@ -77,7 +76,6 @@ pub fn relay(request: &mut Request<'_>, mut peer: Peer, sink: &mut dyn Sink) -> 
         let ready = wait(request, &peer, &body)?;
         if ready.input {
             if let Some(input) = &peer.input {
-                // The program has stopped reading.
                 if body.send(input).is_err() {
                     peer.input = None;
                 }
@@ -97,7 +95,6 @@ pub fn relay(request: &mut Request<'_>, mut peer: Peer, sink: &mut dyn Sink) -> 
                 Some(0) => break,
                 Some(count) => {
                     sink.output(request, &buffer[..count])?;
-                    // A full piece usually means that more follows.
                     if count < PIECE_BYTES {
                         request.flush()?;
                     }
@@ -166,7 +163,6 @@ fn timeout(limit: Duration) -> PollTimeout {
     PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX)
 }
 
-/// Reads available data; 0 at end-of-file or on an error.
 fn take(fd: &OwnedFd, buffer: &mut [u8]) -> Option<usize> {
     loop {
         match nix::unistd::read(fd, buffer) {

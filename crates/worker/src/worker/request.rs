@@ -101,13 +101,11 @@ impl<'w> Request<'w> {
         self.set_memory(memory_bytes);
     }
 
-    /// Whether the access log includes CPU time or memory.
     pub(crate) fn logs_usage(&self) -> bool {
         let recorder = self.service.recorder.as_ref();
         recorder.is_some_and(|recorder| recorder.wants_usage())
     }
 
-    /// Adds a program's CPU time and current memory.
     pub(crate) fn count_program(&mut self, cpu_micros: u64, memory_bytes: u64) {
         self.service.program_micros = self.service.program_micros.saturating_add(cpu_micros);
         if let Some(recorder) = &mut self.service.recorder {
@@ -213,9 +211,7 @@ impl<'w> Request<'w> {
     /// The client is gone.
     pub fn finish(&mut self) -> Result<(), ClientGone> {
         let result = self.service.finish();
-        // From now on there is no client.
         self.service.stage(RequestStage::End);
-        // A partly read next request can't be passed to another worker.
         if !self.service.has_input() {
             self.service.hold_current();
         }

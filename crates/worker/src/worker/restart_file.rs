@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Below the application's root.
 const NAME: &str = "tmp/restart.txt";
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -29,7 +28,6 @@ impl RestartMark {
 #[derive(Debug)]
 pub(super) struct RestartFile {
     path: PathBuf,
-    /// Its state when the generation started.
     then: Option<RestartMark>,
     looked: Option<Tick>,
 }
@@ -58,7 +56,6 @@ impl Settings {
     /// router.
     pub fn restart_file(&self) -> Option<PathBuf> {
         let is_routed = matches!(self.pool.pm, ProcessManager::Ordered { .. });
-        // CGI programs are started for each request anyway.
         let is_loaded = !matches!(self.pool.application, Application::Cgi(_));
         let root = self.pool.application.root()?;
         (is_loaded && !is_routed && self.pool.chroot.is_none()).then(|| root.join(NAME))

@@ -16,11 +16,9 @@ pub const CARRIED: usize = NUMBERS + MOST_KEPT * OF_CONNECTION;
 const IS_SPOKEN: u64 = 1;
 const IS_ASKED: u64 = 2;
 
-/// Writes or reads numbers in sequence.
 struct Words<'w> {
     words: &'w mut [u64; CARRIED],
     at: usize,
-    /// Reading, not writing.
     is_back: bool,
 }
 
@@ -75,7 +73,6 @@ impl Worker {
             other => other,
         };
         if self.phase == WorkerPhase::Connection {
-            // Data of a next request would be lost with this memory.
             self.close();
             self.phase = WorkerPhase::Waiting;
         }
@@ -90,7 +87,6 @@ impl Worker {
         if self.service.idle_watch.keepalive().idle() > MOST_KEPT {
             self.part_with_held();
         }
-        // Siblings can't have them, because the queue is full.
         while self.service.idle_watch.keepalive().idle() > MOST_KEPT {
             let mut held = self.service.idle_watch.keepalive();
             let Some(left) = held.take_oldest().or_else(|| held.take_first()) else {
@@ -207,7 +203,6 @@ impl Worker {
     }
 }
 
-/// The count of connections, and their words.
 fn connections_of(words: &mut [u64; CARRIED]) -> (&mut u64, std::slice::ChunksExactMut<'_, u64>) {
     let (numbers, connections) = words.split_at_mut(NUMBERS);
     let count = &mut numbers[NUMBERS - 1];

@@ -27,9 +27,7 @@ use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// Room for the bytes sent with a connection, plus a read.
 const INPUT_BYTES: usize = HEAD_BYTES + MOST_BYTES + 64 * 1024;
-/// How long the channel may stay full.
 const ROUTER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long to read a body that the application ignored, before the connection is closed.
 const REST_LIMIT: Duration = Duration::from_secs(1);
@@ -39,7 +37,6 @@ pub(super) struct Channel {
     fd: OwnedFd,
     session: u64,
     state: SessionState,
-    /// Close the connection after the answer.
     is_last: bool,
 }
 
@@ -78,7 +75,6 @@ pub(super) fn tell(channel: BorrowedFd<'_>, kind: ToRouter, session: u64, bytes:
 
 enum Came {
     Nothing,
-    /// A connection; its first bytes are in the input.
     Connection(OwnedFd),
     Work,
     Other,
@@ -120,7 +116,6 @@ impl Service {
                     channel.is_last = kind == ToWorker::ServeLast;
                     return Came::Connection(socket);
                 }
-                // No free descriptor.
                 None => channel.tell(ToRouter::NotBegun, session, &[]),
             },
             ToWorker::Where => {
@@ -154,7 +149,6 @@ impl Service {
         }
     }
 
-    /// Returns the connection while the application continues.
     pub(super) fn release(&mut self) {
         if self.can_go_on() {
             self.let_go(ToRouter::Released);
@@ -170,9 +164,7 @@ impl Service {
         origin.is_some_and(|origin| !is_there(origin))
     }
 
-    /// Ends the session and returns the connection if it can serve another request.
     pub(super) fn give_back(&mut self, may_go_on: bool) {
-        // Before the router may send the next request.
         self.tell_memory();
         if self.current().is_some() {
             if may_go_on {
@@ -199,7 +191,6 @@ impl Service {
         self.tell_want();
     }
 
-    /// Reports a request for out-of-band work, once per request.
     fn tell_want(&mut self) {
         if self.want.due().is_some() {
             self.want = Want::Told;
@@ -209,7 +200,6 @@ impl Service {
 
     pub(super) fn tell_worked(&mut self, is_well: bool) {
         self.tell_router(ToRouter::Worked, &[u8::from(is_well)]);
-        // A request made during the work.
         self.tell_want();
     }
 
@@ -230,7 +220,6 @@ impl Service {
         self.close(connection);
     }
 
-    /// Discards the rest of the body, for a limited time.
     fn skip_rest(&mut self) {
         let end = clock::now() + REST_LIMIT;
         while self.current().is_some_and(|connection| !connection.is_portable()) {
@@ -253,7 +242,6 @@ impl Service {
         }
     }
 
-    /// Reports memory if the pool limits it and a report is due.
     fn tell_memory(&mut self) {
         let scale = self.scale.as_mut();
         let bytes = scale.and_then(|scale| scale.news(self.program, Occasion::Request));
@@ -282,7 +270,6 @@ impl Service {
 }
 
 impl Acceptor {
-    /// Waits for the router, or for the backend's deadline.
     pub(super) fn next_routed(&mut self, service: &mut Service, backend: Option<Tick>) -> Work {
         self.tell_first();
         loop {

@@ -68,11 +68,8 @@ pub struct Worker {
     pub(super) service: Service,
     pub(super) acceptor: Acceptor,
     pub(super) served: u64,
-    /// Requests until it exits.
     most: Option<u64>,
-    /// Whether the master logs its output.
     caught: bool,
-    /// Create a preloader before anything else.
     promotion: Option<Promotion>,
     pub(super) phase: WorkerPhase,
     /// It holds no connection during a request ([`Worker::lets_go_of_connections`]).
@@ -93,14 +90,10 @@ pub struct Worker {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WorkerPhase {
     Waiting,
-    /// A request has begun to arrive.
     Connection,
     Request,
-    /// Create a preloader.
     Aside,
-    /// Do out-of-band work.
     Working,
-    /// The exit code.
     Ended(i32),
 }
 
@@ -122,7 +115,6 @@ impl Worker {
     pub fn begin(context: GenerationContext, own: WorkerContext) -> Result<Worker, Error> {
         said::at_begin(&context.settings.pool);
         context.keep_accept_from_waiting();
-        // The runtime may have changed SIGTERM.
         install_handlers(&context, own.slot);
         let slots = context.settings.slots as usize;
         let board = Arc::new(Reader::map(context.board_readable.as_fd(), slots)?);
@@ -206,12 +198,10 @@ impl Worker {
                     phase
                 }
                 WorkerPhase::Aside => {
-                    // A runtime that can't promote drops the request.
                     self.promotion = None;
                     self.end(0)
                 }
                 WorkerPhase::Working => {
-                    // Likewise for out-of-band work.
                     self.worked(Err("the runtime can't do it".into()));
                     WorkerPhase::Waiting
                 }
@@ -323,7 +313,6 @@ impl Worker {
         phase
     }
 
-    /// Waits for a connection with data, or for the backend's deadline.
     fn wait(&mut self, backend: Option<Tick>) -> WorkerPhase {
         match self.acceptor.next(&mut self.service, backend) {
             Work::Backend => WorkerPhase::Waiting,
@@ -392,11 +381,9 @@ impl Worker {
         Ok(())
     }
 
-    /// Ends the answer if the runtime has not, and returns the next state.
     pub(super) fn end_request(&mut self) -> WorkerPhase {
         let service = &mut self.service;
         service.stage(RequestStage::End);
-        // An error means that the client has gone.
         let _ = service.finish();
         self.served += 1;
         service.limit_memory(self.lets_go);
@@ -436,21 +423,17 @@ impl Worker {
         WorkerPhase::Waiting
     }
 
-    /// Ends an unfinished line on standard output or error; the log skips empty lines.
     fn end_output(&self) {
         let (output, error) = (io::stdout(), io::stderr());
-        // Both are sockets or pipes.
         let has_unread = |fd: BorrowedFd<'_>| unread_by_peer(fd).unwrap_or_else(|| unread(fd)) > 0;
         let is_unread = has_unread(output.as_fd()) || has_unread(error.as_fd());
         if is_unread || header::has_unfinished(self.service.board.header()) {
-            // If nobody reads, there is no line to end.
             let _ = nix::unistd::write(error.as_fd(), b"\n");
         }
     }
 
     fn keep(&mut self) {
         if self.service.has_input() {
-            // Only a worn-out worker leaves input, which can't be passed on.
             return self.close();
         }
         self.service.hold_current();

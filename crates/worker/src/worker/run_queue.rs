@@ -9,20 +9,14 @@ use std::time::Duration;
 
 /// Shorter requests are always accepted: leaving them costs more than it saves.
 pub(super) const LEAST: Duration = Duration::from_micros(300);
-/// A request counts for this multiple of the usual time.
 const COUNTS_FOR: u32 = 4;
-/// Limits of that time.
 const COUNTS_AT_LEAST: Duration = Duration::from_millis(2);
 const COUNTS_AT_MOST: Duration = Duration::from_millis(50);
-/// How often one of the idle workers checks again.
 const LOOK_EVERY: Duration = Duration::from_micros(500);
-/// Limits of the time until a worker that left a connection checks again.
 const LOOK_AT_LEAST: Duration = Duration::from_millis(1);
 const LOOK_AT_MOST: Duration = Duration::from_millis(100);
-/// The weight of the last request is 1/8.
 const PART: u32 = 8;
 
-/// The usual cost of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct UsualRequest {
     /// CPU time; zero: unknown.
@@ -32,7 +26,6 @@ pub(super) struct UsualRequest {
 }
 
 impl UsualRequest {
-    /// Records a request's total, running and queueing time.
     pub(super) fn note(&mut self, took: Duration, run: Duration, waited: Duration) {
         let took = took.saturating_sub(waited).max(run);
         if self.run.is_zero() {
@@ -43,7 +36,6 @@ impl UsualRequest {
         self.took = self.took * (PART - 1) / PART + took / PART;
     }
 
-    /// Whether requests are long enough to let some wait.
     pub(super) fn is_long(&self) -> bool {
         self.run >= LEAST
     }
@@ -55,7 +47,6 @@ impl UsualRequest {
         usize::try_from(at_once).unwrap_or(usize::MAX)
     }
 
-    /// How long after its start a request counts.
     pub(super) fn counts_for(&self) -> Duration {
         (self.took * COUNTS_FOR).clamp(COUNTS_AT_LEAST, COUNTS_AT_MOST)
     }
@@ -86,7 +77,6 @@ mod tests {
         request.note(micros(9_000), micros(1_600), micros(0));
         assert_eq!(request, usual(900, 2_000));
         for _ in 0..100 {
-            // The clocks differ slightly.
             request.note(micros(100), micros(101), micros(2));
         }
         assert!((micros(100)..micros(105)).contains(&request.run) && request.took >= request.run);

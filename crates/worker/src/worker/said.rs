@@ -6,7 +6,6 @@ use std::io::Write;
 /// Logs an error. In php-fpm mode with caught output it goes to standard error, in the format that programs look for.
 pub(super) fn error(pool: &Pool, text: &str) {
     if pool.title == "php-fpm" && pool.catch_workers_output {
-        // If the master does not read, nothing can be done.
         let _ = writeln!(std::io::stderr(), "ERROR: {text}");
     } else {
         log::error!("{text}");

@@ -24,7 +24,6 @@ pub const TIMEOUT: Duration = Duration::from_micros(600);
 /// Otherwise the kernel preempts it after a time slice of about a millisecond, mostly mid-request. Measured with 8
 /// clients on 2 processors: the 99th percentile was 0.6 ms instead of 0.8, and the maximum 5 ms instead of 40.
 pub const RUN_INTERVAL: Duration = Duration::from_micros(50);
-/// The most requests that stay, however short they are.
 const MOST: usize = 16;
 
 /// A waiting request on a kept connection.
@@ -54,7 +53,6 @@ pub enum Next {
     Queue,
     /// The first request on a held connection.
     Own,
-    /// Nothing waits.
     Nothing,
 }
 

@@ -35,7 +35,6 @@ pub fn take(
         let entry = slot_reader::read(page);
         match entry.stage {
             RequestStage::Accepting => idle += 1,
-            // Not ready; php-fpm does not count it either.
             RequestStage::Creating => {}
             _ => active += 1,
         }
@@ -47,7 +46,6 @@ pub fn take(
         max_active = max_active.max(entry.max_active.min(board.slots() as u64));
         max_queue = max_queue.max(entry.max_queue);
         memory_peak = memory_peak.max(entry.max_memory);
-        // A process that has not started has nothing to show.
         if entry.started > 0 {
             workers.push(row(&entry, now));
         }

@@ -21,12 +21,10 @@ use std::os::fd::AsFd;
 pub(crate) const STATUS: &str = "504 Gateway Timeout";
 pub(crate) const BODY: &str = "The application did not answer in time.";
 
-/// The answer as a CGI response.
 pub(super) fn text() -> String {
     format!("Status: {STATUS}\r\nContent-Type: text/plain; charset=UTF-8\r\n\r\n{BODY}\n")
 }
 
-/// The answer as FastCGI records.
 fn records(request_id: u16) -> Vec<u8> {
     let mut output = Output::new();
     output.begin(request_id);
@@ -61,12 +59,10 @@ impl TimeoutResponse {
         timeout_responder::arm(connection.socket());
     }
 
-    /// Part of the application's answer is about to be sent.
     pub(super) fn begin_output(&self) {
         timeout_responder::begin();
     }
 
-    /// The request is answered or its connection passed on.
     pub(super) fn disarm(&self) {
         timeout_responder::disarm();
     }

@@ -10,7 +10,6 @@ use std::time::Duration;
 /// How long a client's unread data may keep the worker after the answer.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
-/// Writes all pieces; waits up to `timeout` each time the socket is full.
 pub(super) fn send_pieces(
     connection: &Connection,
     mut pieces: &mut [IoSlice<'_>],
@@ -31,7 +30,6 @@ pub(super) fn send_pieces(
     Ok(())
 }
 
-/// Discards the client's data, for a limited time.
 pub(super) fn drain_input(connection: &Connection, buffer: &mut [u8]) {
     shutdown_write(connection.socket());
     let end = clock::now() + DRAIN_LIMIT;

@@ -18,7 +18,6 @@ const TOLD_AGAIN: Duration = Duration::from_secs(60);
 pub struct Unrun {
     cause: RefusalCause,
     path: Vec<u8>,
-    /// The length of the part of the path with the problem.
     at: Option<usize>,
 }
 
@@ -44,7 +43,6 @@ impl Unrun {
         };
         match kind_of(path) {
             None if climbs(path) => unrun(RefusalCause::Outside, None),
-            // A directory, or a file that can't be opened.
             None if Path::new(OsStr::from_bytes(path)).is_dir() => unrun(RefusalCause::Missing, None),
             None => unrun(RefusalCause::Closed, Some(path.len())),
             Some(ErrorKind::PermissionDenied) => unrun(RefusalCause::Closed, Some(closed_part(path))),
@@ -147,7 +145,6 @@ mod tests {
                 RefusalCause::Outside,
                 Some(root.len() + 2),
             ),
-            // The script is not below this root.
             (path("/w/x.php"), Some(b"/no/such"), RefusalCause::Missing, None),
         ] {
             let unrun = Unrun {

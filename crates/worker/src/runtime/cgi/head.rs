@@ -3,7 +3,6 @@
 use std::fmt;
 
 const MOST_BYTES: usize = 64 * 1024;
-/// Bytes of an invalid line that an error message shows.
 const SHOWN_BYTES: usize = 120;
 
 /// Fields of one connection, which a program must not set (RFC 3875 section 6.3.4, RFC 9110 section 7.6.1).
@@ -20,9 +19,7 @@ pub(super) enum Malformed {
     /// The output ended after so many bytes, before the empty line.
     Ended(usize),
     TooLong,
-    /// A line is not `Name: value`.
     Line(String),
-    /// Content-Type, Location and Status are all missing.
     NoField,
 }
 
@@ -64,7 +61,6 @@ impl Head {
     pub(super) fn take<'b>(&mut self, bytes: &'b [u8]) -> Result<Option<Whole<'b>>, Malformed> {
         let before = self.read.len();
         self.read.extend_from_slice(bytes);
-        // The end marker may have started in an earlier piece.
         let Some(end) = end_of_header(&self.read, before.saturating_sub(3)) else {
             if self.read.len() > MOST_BYTES {
                 return Err(Malformed::TooLong);
@@ -113,7 +109,6 @@ impl Head {
 
 /// The offset of the body, after the first empty line (LF or CR LF).
 fn end_of_header(bytes: &[u8], from: usize) -> Option<usize> {
-    // An answer may start with the empty line: its header has no fields.
     if bytes.first() == Some(&b'\n') {
         return Some(1);
     }

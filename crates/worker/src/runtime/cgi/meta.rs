@@ -32,7 +32,6 @@ pub(super) fn environment(
     set(b"SCRIPT_FILENAME", target.script.as_os_str().as_bytes());
     if !target.tail.is_empty() {
         set(b"PATH_INFO", &target.tail);
-        // Until the lookup on disk, this part counted as part of the program's name.
         if let Some(name) = params
             .get(b"SCRIPT_NAME")
             .and_then(|name| name.strip_suffix(&*target.tail))
@@ -77,7 +76,6 @@ pub(super) fn arguments(search: bool, params: &Params, target: &Target) -> Vec<C
     std::iter::once(name).chain(words).collect()
 }
 
-/// Decodes `%XX`; `None` if the word is malformed.
 fn decoded(word: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(word.len());
     let mut rest = word.iter();

@@ -118,7 +118,6 @@ impl Running {
         };
         answer.complaints.let_go(request);
         let mut reaped = None;
-        // The answer is complete, so the program's exit concerns only the worker.
         if outcome.is_ok() {
             if !request.param(b"FORKYARD_JOB_ID").is_empty() {
                 // A job ends when its program exits, with the program's exit code.
@@ -159,7 +158,6 @@ fn wait_and_reap(pid: i32) -> Result<(Ended, Usage), Error> {
     process::reap_used(pid)
 }
 
-/// The exit code as a shell reports it.
 fn exit_code(ended: Ended) -> u32 {
     match ended {
         Ended::Code(code) => u32::try_from(code).unwrap_or(255),
@@ -173,11 +171,8 @@ fn account(request: &mut Request<'_>, reaped: Option<&(Ended, Usage)>) {
     }
 }
 
-/// The program's output on its way to the client.
 struct CgiAnswer<'t> {
-    /// `None` once the header is complete.
     head: Option<Head>,
-    /// The error in the header.
     wrong: Option<String>,
     script: &'t Path,
     complaints: Complaints,

@@ -11,13 +11,10 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Target {
-    /// Its path as the web server sent it.
     pub(super) script: PathBuf,
-    /// The rest of the path, used as PATH_INFO if the web server sent none.
     pub(super) tail: Vec<u8>,
 }
 
-/// Why there is no program; each variant is an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NoTarget {
     /// Neither the web server nor the pool names a program.
@@ -27,7 +24,6 @@ pub(super) enum NoTarget {
     NotExecutable(PathBuf),
     /// Outside the pool's `root`, after resolving links.
     Outside(PathBuf),
-    /// stat(2) failed.
     Unreadable(PathBuf, io::ErrorKind),
 }
 
@@ -110,7 +106,6 @@ fn named(params: &Params) -> Option<Vec<u8>> {
     Some(path)
 }
 
-/// The longest prefix of a path that is not a directory, and the rest with its slash.
 fn existing_part(named: &[u8]) -> Result<(PathBuf, Vec<u8>), NoTarget> {
     let whole = || PathBuf::from(OsStr::from_bytes(named));
     if named.first() != Some(&b'/') || named.contains(&0) {

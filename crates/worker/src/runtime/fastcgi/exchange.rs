@@ -15,26 +15,27 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// Bytes per read.
 pub(super) const PIECE_BYTES: usize = 64 * 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ExchangeOutcome {
     /// The answer is complete. `keeps`: the connection can be used again.
-    Done { keeps: bool },
+    Done {
+        keeps: bool,
+    },
     /// The client disconnected or timed out (`silent`).
-    ClientGone { silent: bool },
-    /// The program rejected the request with this status.
+    ClientGone {
+        silent: bool,
+    },
     Refused(ProtocolStatus),
     /// The connection closed before the end of the answer. `is_unread`: the program had not read all that was sent.
-    Lost { is_unread: bool },
+    Lost {
+        is_unread: bool,
+    },
     /// The program exited before it accepted the connection, so another program can.
     Unaccepted,
-    /// The program read nothing before the deadline.
     Deaf,
-    /// The answer is invalid.
     Malformed(&'static str),
-    /// poll(2) failed.
     Failed(Errno),
 }
 
@@ -42,9 +43,7 @@ pub(super) enum ExchangeOutcome {
 pub(super) struct Exchange {
     pub(super) recorded: Recorded,
     answer: Answer,
-    /// Whether the program sent anything on this connection.
     has_heard: bool,
-    /// Whether part of the answer was passed on.
     pub(super) has_begun: bool,
     head: HeadEnd,
     is_head_over: bool,
@@ -86,7 +85,6 @@ impl Exchange {
         }
     }
 
-    /// Prepares a retry on another connection. Returns false if part of the request or answer is gone.
     pub(super) fn rewind(&mut self) -> bool {
         self.answer = Answer::new();
         self.has_heard = false;
@@ -158,7 +156,6 @@ impl Exchange {
                         if let Err(stop) = taken {
                             return self.stopped(request, stop);
                         }
-                        // A full piece usually means that more follows.
                         if count < buffer.len() && request.flush().is_err() {
                             return ExchangeOutcome::ClientGone { silent: false };
                         }
@@ -218,7 +215,6 @@ impl Exchange {
                         rest: bytes.len(),
                     });
                 }
-                // Replies to the probe's question.
                 Part::Other(RecordType::GetValuesResult | RecordType::UnknownType, _) => {}
                 Part::Other(..) => return Err(Stop::Malformed("it sent a record that no application sends")),
                 Part::Broken => return Err(Stop::Malformed("what it sent is not FastCGI")),
@@ -239,7 +235,6 @@ impl Exchange {
         }
     }
 
-    /// Waits for an event. `None`: the client sent nothing of its body for `client_timeout`.
     fn wait(
         &self,
         request: &Request<'_>,
@@ -297,7 +292,6 @@ impl Exchange {
     }
 }
 
-/// Waits up to `limit` until a source is readable.
 pub(super) fn wait_for(sources: &[BorrowedFd<'_>], limit: Duration) -> bool {
     let mut about: Vec<PollFd<'_>> = sources
         .iter()

@@ -2,13 +2,11 @@
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct HeadEnd {
-    /// The current line is empty except for a carriage return.
     is_line_empty: bool,
     found: bool,
 }
 
 impl HeadEnd {
-    /// Scans the next bytes. Returns true if the header has ended.
     pub(super) fn take(&mut self, bytes: &[u8]) -> bool {
         for byte in bytes {
             if self.found {

@@ -13,12 +13,10 @@ use fastcgi::{Answer, Part, RecordType, get_values};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// The first pause between checks; it doubles up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// How long a program that has read the question may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(50);
-/// A program's connections close shortly before its exit is visible.
 const END_TIMEOUT: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
@@ -32,28 +30,21 @@ pub(super) struct Probe {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seen {
-    /// The program has not read the question.
     Nothing,
-    /// The program read it at this time.
     Read(Tick),
-    /// The program closed the connection at this time.
     Closed(Tick),
 }
 
 #[derive(Debug)]
 pub(super) enum ProbeResult {
     Pending,
-    /// The program accepts requests; the connection, if it is still open.
     Up(Option<OwnedFd>),
-    /// The answer is not FastCGI.
     Stranger(String),
 }
 
 impl Probe {
-    /// Sends the question. Errors are those of [`ProgramSocket::connect`].
     pub(super) fn ask(socket: &ProgramSocket, now: Tick) -> Result<Probe, Error> {
         let connection = socket.connect()?;
-        // An empty socket buffer holds the whole question.
         send(connection.as_fd(), &get_values())?;
         Ok(Probe {
             connection,
@@ -68,12 +59,10 @@ impl Probe {
         self.connection.as_fd()
     }
 
-    /// When to check again.
     pub(super) fn next(&self) -> Tick {
         self.next
     }
 
-    /// Checks once. [`ProbeResult::Up`] and [`ProbeResult::Stranger`] end the probe.
     pub(super) fn poll(mut self, now: Tick) -> (Option<Probe>, ProbeResult) {
         let mut buffer = [0; 1024];
         if !matches!(self.seen, Seen::Closed(_)) {
@@ -105,7 +94,6 @@ impl Probe {
         (Some(self), ProbeResult::Pending)
     }
 
-    /// Returns true once the answer is complete.
     fn take(&mut self, mut bytes: &[u8]) -> Result<bool, String> {
         let mut is_answered = false;
         loop {

@@ -13,38 +13,30 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// Bytes per read of the program's output.
 const PIECE_BYTES: usize = 8 * 1024;
-/// Reads in a row before other work gets a turn.
 const PIECES: usize = 16;
-/// How long to wait for a killed program.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How to start the program.
 #[derive(Debug, Clone)]
 pub(super) struct Recipe {
     pub(super) path: CString,
     /// The name first.
     pub(super) arguments: Vec<CString>,
-    /// `NAME=value`.
     pub(super) environment: Vec<CString>,
     pub(super) directory: CString,
 }
 
 impl Recipe {
-    /// The environment, one variable per line.
     pub(super) fn variables(&self) -> String {
         let lines = self.environment.iter().map(|variable| variable.to_string_lossy());
         lines.map(|line| line.escape_debug().to_string() + "\n").collect()
     }
 }
 
-/// A program that has not been reaped.
 #[derive(Debug)]
 pub(super) struct RunningProgram {
     pid: i32,
     process: OwnedFd,
-    /// Its standard output and error; `None` after end-of-file.
     output: Option<OwnedFd>,
     clock: Option<ProcessClock>,
     cpu_micros: u64,
@@ -63,10 +55,6 @@ pub(super) enum Output {
 }
 
 impl RunningProgram {
-    /// Starts the program.
-    ///
-    /// # Errors
-    /// The step that failed: `execve`, or one before it.
     pub(super) fn start(recipe: &Recipe, socket: &ProgramSocket) -> Result<RunningProgram, Error> {
         let copy = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(|e| Error::from_io("dup", "", &e));
         let (output, theirs) = fd::pipe(false)?;
@@ -107,14 +95,12 @@ impl RunningProgram {
         self.output.as_ref().map(AsFd::as_fd)
     }
 
-    /// Reaps the program if it has exited. Call it once.
     pub(super) fn reap(&self) -> Option<Ended> {
         if pidfd::has_ended(self.process.as_fd()) {
             timeout_responder::pass_on_to_none();
         }
         // Only this process can reap this child, so the call can't fail.
         let ended = pidfd::reap(self.process.as_fd()).ok().flatten()?;
-        // Kills the rest of its process group.
         external::kill_group(self.pid);
         timeout_responder::end_if_passed_on();
         Some(ended)
@@ -124,23 +110,19 @@ impl RunningProgram {
         wait(self.process.as_fd(), Readiness::Readable, limit).unwrap_or(true)
     }
 
-    /// Kills the program and its process group.
     pub(super) fn kill(self) {
         external::kill_group(self.pid);
-        // A program in an uninterruptible system call is abandoned.
         if self.has_ended_within(END_TIMEOUT) {
             let _ = self.reap();
         }
     }
 
-    /// Sends SIGTERM, then SIGKILL after `limit`.
     pub(super) fn end(self, limit: Duration) {
         external::terminate_group(self.pid);
         self.has_ended_within(limit);
         self.kill();
     }
 
-    /// [`RunningProgram::read_output`] during a request.
     pub(super) fn read_in_request(&mut self, sink: &mut dyn FnMut(&[u8])) {
         let mut said = std::mem::take(&mut self.said);
         self.read_output(&mut |bytes| {

@@ -8,7 +8,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-/// The socket's name in its temporary directory.
 const NAME: &str = "s";
 const PREFIX: &str = "forkyard.fastcgi.";
 /// Any user may connect to the inode, but no path leads to it.
@@ -30,7 +29,6 @@ impl ProgramSocket {
         let (directory, _) = dir::make_temporary(parent, PREFIX)?;
         let path = directory.join(NAME);
         let made = ProgramSocket::open_at(&path);
-        // The directory contains nothing else, because only this process knows its name.
         let _ = std::fs::remove_file(&path);
         let _ = std::fs::remove_dir(&directory);
         made

@@ -6,21 +6,16 @@ use crate::worker::{ClientGone, Request};
 use fastcgi::{HEADER_LENGTH, MAX_CONTENT, RecordType, Request as Wire, header};
 use std::os::fd::BorrowedFd;
 
-/// The id of every request: a connection carries one at a time.
 pub(super) const REQUEST_ID: u16 = 1;
-/// Bytes to gather before sending.
 const MOST_GATHERED: usize = MAX_CONTENT;
 
-/// The records not yet sent, and the body still to come.
 #[derive(Debug)]
 pub(super) struct Recorded {
     wire: Vec<u8>,
     sent: usize,
-    /// The whole body has been read from the client.
     has_ended: bool,
     /// `wire` still contains the request from its beginning.
     is_whole: bool,
-    /// The program has stopped reading.
     is_closed: bool,
 }
 
@@ -54,7 +49,6 @@ impl Recorded {
         !self.is_closed && self.sent < self.wire.len()
     }
 
-    /// The client should send more of the body.
     pub(super) fn wants_body(&self) -> bool {
         !self.is_closed && !self.has_ended && self.sent == self.wire.len()
     }
@@ -72,7 +66,6 @@ impl Recorded {
         self.is_whole && self.sent == 0
     }
 
-    /// Restarts for another connection. Returns false if part of the body is gone.
     pub(super) fn rewind(&mut self) -> bool {
         (self.sent, self.is_closed) = (0, false);
         self.is_whole
@@ -96,7 +89,6 @@ impl Recorded {
             let Some(count) = request.body_now(&mut buffer[..room])? else {
                 break;
             };
-            // An empty record ends the stream (section 3.3).
             self.wire
                 .extend_from_slice(&header(RecordType::Stdin, REQUEST_ID, count as u16, 0));
             self.wire.extend_from_slice(&buffer[..count]);
@@ -108,7 +100,6 @@ impl Recorded {
         Ok(self.wire.len() > before)
     }
 
-    /// Sends what the socket accepts, or nothing once the program has stopped reading.
     pub(super) fn send(&mut self, connection: BorrowedFd<'_>) {
         if !self.has_more() {
             return;
@@ -121,7 +112,6 @@ impl Recorded {
     }
 }
 
-/// The record that aborts the request (section 5.4).
 pub(super) fn abort() -> [u8; HEADER_LENGTH] {
     header(RecordType::AbortRequest, REQUEST_ID, 0, 0)
 }

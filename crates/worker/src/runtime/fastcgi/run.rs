@@ -24,7 +24,6 @@ use std::time::Duration;
 const SHELL: &str = "/bin/sh";
 /// A program's connections close before its exit is visible.
 const END_TIMEOUT: Duration = Duration::from_millis(50);
-/// Connections to try per request.
 const TRIES: u32 = 3;
 
 const BAD_GATEWAY: &str = "502 Bad Gateway";
@@ -38,7 +37,6 @@ pub struct FastCgi {
     shows_report: bool,
     stop_timeout: Duration,
     settings: config::FastCgi,
-    /// Where scripts must be; `None`: anywhere.
     within: Option<Within>,
     has_elder: bool,
     reports: Option<OwnedFd>,
@@ -68,7 +66,6 @@ impl FastCgi {
         }
     }
 
-    /// The supervisor, created after the worker has applied its pool's settings.
     fn supervisor(&mut self) -> Option<&mut Supervisor> {
         if let (None, Some(socket)) = (&self.supervisor, self.socket.take()) {
             match Supervisor::new(self.means(), socket) {
@@ -128,7 +125,6 @@ impl FastCgi {
         }
     }
 
-    /// Whether the request names a script outside the application.
     fn is_elsewhere(&self, request: &Request<'_>) -> bool {
         let param = |name: &str| request.params().get(name.as_bytes());
         self.within.as_ref().is_some_and(|within| {
@@ -176,7 +172,6 @@ pub fn plan(pool: &str, settings: &config::FastCgi, root: PathBuf, account: Acco
 impl Runtime for FastCgi {
     fn answer(&mut self, request: &mut Request<'_>) {
         if request.is_for_application() {
-            // An error means that the client has gone and needs no answer.
             let _ = self.serve(request);
         }
     }
@@ -276,7 +271,6 @@ impl<'p, 'w> Passing<'p, 'w> {
         }
     }
 
-    /// Runs the exchange. If the program exits before accepting the connection, waits for the next one.
     fn run(&mut self, connection: &OwnedFd) -> Result<ExchangeOutcome, Refusal> {
         let mut due = None;
         loop {
@@ -293,7 +287,6 @@ impl<'p, 'w> Passing<'p, 'w> {
                 due,
             );
             match outcome {
-                // The next program will accept it.
                 ExchangeOutcome::Unaccepted => {
                     self.supervisor.look_for_end(Duration::ZERO);
                 }
@@ -353,7 +346,6 @@ impl<'p, 'w> Passing<'p, 'w> {
         }
     }
 
-    /// Ends the request without an answer, or with an incomplete one.
     fn give_up(&mut self, why: &str) -> Result<(), ClientGone> {
         if self.exchange.has_begun {
             log::error!("an answer of the program is cut short: {why}");

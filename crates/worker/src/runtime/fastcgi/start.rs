@@ -15,7 +15,6 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The pause before reconnecting when the backlog is full.
 const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
@@ -33,12 +32,10 @@ pub(super) enum ProgramProgress {
     Pending(ProgramStart),
     /// The program accepts requests; the probe's connection, if it is open.
     Up(RunningProgram, Attempt, Option<OwnedFd>),
-    /// The start failed and its processes are gone.
     Failed(Attempt, Fall),
 }
 
 impl ProgramStart {
-    /// `check` inspects the command for errors.
     pub(super) fn begin(
         plan: &Arc<Plan>,
         recipe: &Recipe,
@@ -85,12 +82,10 @@ impl ProgramStart {
             .collect()
     }
 
-    /// When to poll at the latest.
     pub(super) fn deadline(&self) -> Tick {
         self.next.min(self.attempt.deadline())
     }
 
-    /// Checks progress. `log` receives the program's output.
     pub(super) fn poll(
         mut self,
         socket: &ProgramSocket,
@@ -100,7 +95,6 @@ impl ProgramStart {
         let now = clock::now();
         self.read_output(log);
         if let Some(ended) = self.program.reap() {
-            // Its last output came before its exit.
             self.read_output(log);
             let fall = Fall::Exited(told(ended), check(), oom_kills(None) > self.oom_kills);
             return ProgramProgress::Failed(self.attempt, fall);
@@ -160,7 +154,6 @@ fn fault(error: &sys::Error) -> Fault {
     }
 }
 
-/// Converts an exit for reports.
 pub(super) fn told(ended: process::Ended) -> Ended {
     match ended {
         process::Ended::Code(code) => Ended::Code(code),

@@ -25,38 +25,27 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The program's name in the log.
 pub(super) const NAME: &str = "the FastCGI program";
-/// The most log lines for each part of a report: what happened, what to do, the program's output.
 const MOST_LINES: usize = 20;
-/// The most characters per line.
 const MOST_CHARS: usize = 512;
 
 #[derive(Debug)]
 pub(super) struct Means {
     pub(super) plan: Arc<Plan>,
     pub(super) recipe: Recipe,
-    /// The command, inspected if it can't be executed.
     pub(super) command: String,
     pub(super) path: String,
-    /// Whether the program's output is logged.
     pub(super) catches_output: bool,
-    /// Other workers serve the pool, so a worker whose program never came up exits instead of refusing requests.
     pub(super) has_elder: bool,
-    /// Whether visitors see the report of a failed start.
     pub(super) shows_report: bool,
-    /// Reports failed starts to the master.
     pub(super) reports: Option<OwnedFd>,
-    /// How long the program may take to exit when its worker does.
     pub(super) stop_timeout: Duration,
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct Refusal {
     pub(super) id: ErrorId,
-    /// The report, if visitors may see it.
     pub(super) page: Option<Rc<str>>,
-    /// The time until the next try.
     pub(super) pause: Duration,
 }
 
@@ -66,17 +55,13 @@ pub(super) struct Supervisor {
     socket: ProgramSocket,
     watch: Epoll,
     life: Life,
-    /// Requests are refused at once after a failed start, until the program comes up; otherwise they wait.
     refuses: bool,
     start: Option<ProgramStart>,
     program: Option<RunningProgram>,
     attempt: Option<Attempt>,
-    /// An idle connection for the next request.
     kept: Option<OwnedFd>,
     backoff: Backoff,
-    /// The last failure: the report's id and page.
     last: Option<(ErrorId, Option<Rc<str>>)>,
-    /// The kernel's count of OOM kills before the last start.
     oom_kills: u64,
     up_since: Tick,
     ups: u64,
@@ -163,7 +148,6 @@ impl Supervisor {
         }
     }
 
-    /// Fails the start: the program did not read the waiting request.
     pub(super) fn is_deaf(&mut self) -> Refusal {
         let attempt = self.attempt.take();
         if let Some(program) = self.program.take() {
@@ -187,7 +171,6 @@ impl Supervisor {
         }
     }
 
-    /// The kept connection, if it is still usable.
     pub(super) fn take_kept(&mut self) -> Option<OwnedFd> {
         let kept = self.kept.take()?;
         // Between requests the connection must have neither data nor end-of-file.
@@ -199,14 +182,12 @@ impl Supervisor {
         self.kept = Some(connection);
     }
 
-    /// Opens a connection; see [`ProgramSocket::connect`].
     pub(super) fn connect(&mut self) -> Result<OwnedFd, Error> {
         // A single-threaded program does not accept while it has another connection.
         self.kept = None;
         self.socket.connect()
     }
 
-    /// The program has read part of a request, so its exit would not be blamed on the next one.
     pub(super) fn had_work(&mut self) {
         if let Some(program) = &mut self.program {
             program.had_work = true;
@@ -220,12 +201,10 @@ impl Supervisor {
         }
     }
 
-    /// Aborts a request. Kills the program if it has not finished after `limit`.
     pub(super) fn call_off(&mut self, connection: OwnedFd, is_between_records: bool, limit: Duration) {
         if is_between_records {
             let _ = socket::send(connection.as_fd(), &recorded::abort());
         }
-        // The program can still read buffered data; its writes fail.
         drop(connection);
         let Some(program) = &self.program else { return };
         let free = Probe::ask(&self.socket, clock::now())
@@ -241,7 +220,6 @@ impl Supervisor {
         }
     }
 
-    /// Kills the program; the next poll restarts it.
     pub(super) fn kill(&mut self, why: &str) {
         if let Some(program) = self.program.take() {
             log::warn!("{NAME} (pid {}) was killed: {why}", program.pid());
@@ -251,7 +229,6 @@ impl Supervisor {
         self.changed(LifeCause::Gone);
     }
 
-    /// Checks whether the program has exited, waiting up to `limit`.
     pub(super) fn look_for_end(&mut self, limit: Duration) -> Option<Ended> {
         let program = self.program.as_ref()?;
         if !program.has_ended_within(limit) {
@@ -288,7 +265,6 @@ impl Supervisor {
             }
             ProgramProgress::Up(program, attempt, connection) => {
                 if let Some(connection) = &connection {
-                    // The exchange now polls this connection.
                     let _ = self.watch.delete(connection);
                 }
                 if self.last.take().is_some() {
@@ -341,7 +317,6 @@ impl Supervisor {
             return Some(ended);
         }
         let is_well = had_work || is_in_order || now.since(self.up_since) >= WELL_AFTER;
-        // A single crash may be an accident.
         let falls_again = !is_well && self.backoff.has_failed(now);
         if !is_well && !falls_again {
             self.backoff.fail(now, LONGEST);
@@ -362,7 +337,6 @@ impl Supervisor {
         Some(ended)
     }
 
-    /// Reports a failed start and schedules the retry.
     fn failed(&mut self, attempt: Attempt, fall: &Fall) {
         self.complaints.log_rest(NAME);
         let now = clock::now();
@@ -370,7 +344,6 @@ impl Supervisor {
         let (id, variables) = (error_id(seed), Some(self.means.recipe.variables()));
         if let Some(reports) = &self.means.reports {
             let start_failure = attempt.start_failure(fall, variables.clone(), id, now).encode();
-            // If the master's socket is full, the log has to do.
             let _ = socket::send(reports.as_fd(), &start_failure);
         }
         let report = attempt.fail(fall, variables, id, now);
@@ -388,7 +361,6 @@ impl Supervisor {
         }
     }
 
-    /// When the program has been up long enough to replace the old workers.
     fn proof(&self) -> Option<Tick> {
         (self.life == Life::Ready).then(|| self.up_since + PROOF)
     }
@@ -505,7 +477,6 @@ fn is_from_outside(ended: Ended) -> bool {
     matches!(ended, Ended::Signal(3 | 9 | 15, _))
 }
 
-/// Inspects the command for errors.
 fn check(means: &Means) -> CommandCheck {
     crate::spawn::setupper::command::check(&means.command, &means.plan.app_root, &means.path)
 }

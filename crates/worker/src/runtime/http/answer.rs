@@ -5,7 +5,6 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-/// The most bytes and fields of a head.
 const MOST_BYTES: usize = 64 * 1024;
 const MOST_FIELDS: usize = 256;
 const SWITCHING_PROTOCOLS: u16 = 101;
@@ -36,9 +35,7 @@ pub(super) enum Malformed {
     Length,
     /// The body has a transfer coding other than `chunked`.
     Coding,
-    /// A chunk size is invalid.
     Chunk,
-    /// A protocol switch, which FastCGI can't carry.
     Switched,
 }
 
@@ -61,9 +58,7 @@ impl fmt::Display for Malformed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Part {
     More,
-    /// The head, in the form of a FastCGI answer.
     Head(Vec<u8>),
-    /// A piece of the body: a range of the input.
     Body(Range<usize>),
     End,
 }
@@ -71,16 +66,12 @@ pub(super) enum Part {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AnswerState {
     Head,
-    /// The remaining bytes of the body.
     Length(u64),
     /// The body ends when the connection closes.
     UntilClose,
     ChunkSize,
-    /// The remaining bytes of the chunk.
     Chunk(u64),
-    /// The line end after a chunk.
     ChunkEnd,
-    /// Lines after the last chunk, up to an empty one.
     Trailer,
     End,
 }
@@ -88,9 +79,7 @@ enum AnswerState {
 #[derive(Debug)]
 pub(super) struct HttpAnswer {
     state: AnswerState,
-    /// A HEAD request: the answer has no body, whatever its head says.
     is_head: bool,
-    /// The request asked for a protocol switch.
     may_switch: bool,
     has_switched: bool,
     keeps: bool,
@@ -109,7 +98,6 @@ impl HttpAnswer {
         }
     }
 
-    /// Whether the connection can carry another request after this answer.
     pub(super) fn keeps(&self) -> bool {
         self.keeps && self.state == AnswerState::End
     }
@@ -118,17 +106,14 @@ impl HttpAnswer {
         self.has_begun
     }
 
-    /// Whether the connection has switched protocols, so that everything that follows belongs to this answer.
     pub(super) fn has_switched(&self) -> bool {
         self.has_switched
     }
 
-    /// Whether the answer may end here by closing the connection.
     pub(super) fn may_end(&self) -> bool {
         matches!(self.state, AnswerState::UntilClose | AnswerState::End)
     }
 
-    /// Parses input. Returns how many bytes were used and what they are.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(usize, Part), Malformed> {
         match self.state {
             AnswerState::Head => self.head(bytes),
@@ -161,7 +146,6 @@ impl HttpAnswer {
                 }
             },
             AnswerState::Trailer => {
-                // Trailer fields are ignored.
                 let mut used = 0;
                 while let Some(end) = bytes[used..].windows(2).position(|pair| pair == b"\r\n") {
                     used += end + 2;
@@ -208,7 +192,6 @@ impl HttpAnswer {
 
     fn head(&mut self, bytes: &[u8]) -> Result<(usize, Part), Malformed> {
         let mut start = 0;
-        // Interim answers (100 Continue, 103 Early Hints) precede the final one.
         loop {
             // Uninitialised, because most answers use few of these fields.
             let mut fields = [const { MaybeUninit::uninit() }; MOST_FIELDS];
@@ -245,7 +228,6 @@ impl HttpAnswer {
         }
     }
 
-    /// Reads the framing and returns the head as a CGI header.
     fn begin(&mut self, code: u16, response: &httparse::Response<'_, '_>) -> Result<Vec<u8>, Malformed> {
         let (mut length, mut chunked, mut close) = (None, false, response.version == Some(0));
         for field in response.headers.iter() {
@@ -297,7 +279,6 @@ impl HttpAnswer {
     }
 }
 
-/// Parses a length that consists of digits only.
 fn number(text: &[u8]) -> Option<u64> {
     let text = text.trim_ascii();
     let digits = std::str::from_utf8(text)
@@ -317,7 +298,6 @@ fn shifted(part: Part, by: usize) -> Part {
 mod tests {
     use super::*;
 
-    /// Parses the answer in pieces of `step` bytes. Returns head, body and whether the connection can be kept.
     fn read(text: &str, is_head: bool, step: usize) -> Result<(String, String, bool), Malformed> {
         let mut answer = HttpAnswer::new(is_head, false);
         let (mut head, mut body, mut kept) = (Vec::new(), Vec::new(), Vec::new());

@@ -168,8 +168,6 @@ fn check(head: &[u8], read: &Read, is_head: bool) {
     }
 }
 
-/// Input lines `NAME=value` are parameters. The head contains exactly one request and each of forkyard's own fields
-/// once.
 pub(crate) fn request(input: &[u8]) {
     let mut params = Params::new();
     for line in input.split(|byte| *byte == b'\n') {

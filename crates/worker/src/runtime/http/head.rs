@@ -4,7 +4,6 @@ use super::mount;
 use fastcgi::Params;
 use forkyard_protocol::upgrade;
 
-/// The framing of the request's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
     Nothing,
@@ -70,7 +69,6 @@ fn begins_with(name: &[u8], known: &[u8]) -> bool {
     name.len() >= known.len() && plain.zip(known).all(|(byte, known)| byte == *known)
 }
 
-/// Writes the head and returns the framing of the body.
 pub(super) fn write(params: &Params) -> (Vec<u8>, Framing) {
     let value = |name: &str| params.get(name.as_bytes()).filter(|value| !value.is_empty());
     let framing = framing(params);
@@ -124,13 +122,11 @@ pub(super) fn write(params: &Params) -> (Vec<u8>, Framing) {
         }
     }
     if let Some(mount) = &mount {
-        // The second field is for the script that Node.js loads; clients can't send it.
         for name in ["X-Forwarded-Prefix", "X-Forkyard-Prefix"] {
             field(&mut head, name.bytes(), &mount.prefix);
         }
     }
     if let Some(peer) = value("REMOTE_ADDR") {
-        // Appends the client's address to the request's list, as a proxy does.
         let known = value("HTTP_X_FORWARDED_FOR").map(|known| [known, b", "].concat());
         field(
             &mut head,
@@ -161,7 +157,6 @@ fn field(head: &mut Vec<u8>, name: impl IntoIterator<Item = u8>, value: &[u8]) {
     head.extend_from_slice(b"\r\n");
 }
 
-/// Writes the target as the client sent it, or builds it from path and query.
 fn target(params: &Params, to: &mut Vec<u8>) {
     let value = |name: &str| params.get(name.as_bytes()).unwrap_or_default();
     let uri = value("REQUEST_URI");
@@ -181,7 +176,6 @@ fn target(params: &Params, to: &mut Vec<u8>) {
     if !uri.starts_with(b"/") && uri != b"*" {
         to.push(b'/');
     }
-    // Encodes bytes that are not allowed in a request line.
     for byte in uri {
         if byte.is_ascii_graphic() || *byte >= 0x80 {
             to.push(*byte);
@@ -225,7 +219,6 @@ fn scheme(params: &Params) -> &[u8] {
     }
 }
 
-/// `USER_AGENT` becomes `User-Agent`.
 fn capitalised(name: &[u8]) -> impl Iterator<Item = u8> + '_ {
     let mut begins = true;
     name.iter().map(move |byte| {
@@ -239,7 +232,6 @@ fn capitalised(name: &[u8]) -> impl Iterator<Item = u8> + '_ {
     })
 }
 
-/// A byte of a token (RFC 9110 section 5.6.2).
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
@@ -278,7 +270,6 @@ mod tests {
         assert_eq!((text.as_str(), framing), (wanted, Framing::Length));
     }
 
-    /// Spellings of a parameter that programs read as the same field.
     fn spellings(name: &str) -> [String; 4] {
         let lower = name.to_ascii_lowercase();
         let mixed = String::from_utf8(capitalised(name.as_bytes()).collect()).unwrap();
@@ -286,7 +277,6 @@ mod tests {
         [name.to_owned(), lower, mixed, half].map(|name| format!("HTTP_{name}"))
     }
 
-    /// A request with all parameters that a web server may send.
     const SAID: [(&str, &str); 8] = [
         ("REQUEST_METHOD", "POST"),
         ("REQUEST_URI", "/"),
@@ -315,7 +305,6 @@ mod tests {
     #[test]
     fn a_client_says_nothing_in_the_place_of_forkyard() {
         let honest = head(&SAID).0;
-        // These are passed on: the host, the list of proxies, and a body of unknown length.
         let meant = |name: &str| {
             matches!(
                 name,
@@ -331,7 +320,6 @@ mod tests {
                 }
             }
         }
-        // Behind a unix socket the web server does not know the client's address.
         let unknown = head(&[("REQUEST_URI", "/"), ("HTTP_X_REAL_IP", "9.9.9.9")]).0;
         assert!(!unknown.contains("9.9.9.9"), "{unknown}");
         let prefix = head(&[("HTTP_X_FORWARDED_PREFIX", "/shop"), ("HTTP_X_REAL_IPS", "1")]).0;
@@ -339,7 +327,6 @@ mod tests {
             prefix.contains("X-Forwarded-Prefix: /shop\r\n") && prefix.contains("X-Real-Ips: 1\r\n"),
             "{prefix}"
         );
-        // The web server's prefix overrides the client's.
         let mounted = [("SCRIPT_NAME", "/blog"), ("PATH_INFO", "/")];
         for spelling in spellings("X_FORWARDED_PREFIX") {
             let lied = head(&[&mounted[..], &[(&spelling, "/shop")]].concat()).0;
@@ -381,7 +368,6 @@ mod tests {
         assert_eq!(framing, Framing::Chunked);
         assert!(text.contains("Transfer-Encoding: chunked\r\n"));
         assert!(head(&[("CONTENT_LENGTH", "-5")]).1 == Framing::Nothing);
-        // A client's own fields don't request a switch.
         let asked = [("HTTP_UPGRADE", "websocket"), ("HTTP_CONNECTION", "upgrade")];
         assert_eq!(head(&asked).1, Framing::Nothing);
         let (text, framing) = head(&[asked[0], asked[1], ("FORKYARD_UPGRADE", "websocket")]);

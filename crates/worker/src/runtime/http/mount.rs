@@ -4,9 +4,7 @@ use fastcgi::Params;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mount {
-    /// The path of the mount, without a final slash.
     pub(super) prefix: Vec<u8>,
-    /// The rest of the path, with the query.
     pub(super) target: Vec<u8>,
 }
 
@@ -52,7 +50,6 @@ fn below<'a>(asked: &'a [u8], path: &[u8]) -> Option<&'a [u8]> {
     Some(rest)
 }
 
-/// The first decoded byte and its encoded length.
 fn first(text: &[u8]) -> Option<(u8, usize)> {
     let digit = |at: usize| text.get(at).and_then(|byte| (*byte as char).to_digit(16));
     match (text.first()?, digit(1), digit(2)) {
@@ -77,7 +74,6 @@ fn encoded(path: &[u8]) -> Vec<u8> {
     })
 }
 
-/// Encodes only bytes that are not allowed in a request line.
 fn encoded_in_line(text: &[u8]) -> Vec<u8> {
     written(text, |byte| byte.is_ascii_graphic() || byte >= 0x80)
 }
@@ -122,7 +118,6 @@ mod tests {
             ("/shop", "/a b/c", "/shop/a%20b%2Fc", "/shop", "/a%20b%2Fc"),
             ("/my shop", "/ü", "/my%20shop/%C3%BC", "/my%20shop", "/%C3%BC"),
             ("/a/b/", "/c", "/a/b/c", "/a/b", "/c"),
-            // Normalised or rewritten by the web server.
             ("/shop", "/admin", "/shop/x/../admin?a", "/shop", "/admin?a"),
             ("/shop", "/a?b", "//shop/a%3fb", "/shop", "/a%3Fb"),
             ("/shop", "/page", "/other/thing", "/shop", "/page"),

@@ -12,7 +12,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Words before the first process: the id of the last failure and the number of starts.
 const HEAD_WORDS: usize = 8;
 const FAILURE: usize = 0;
 const LIVES: usize = 1;
@@ -30,7 +29,6 @@ const FAILED: u64 = 1 << 32;
 /// Set in [`SERVED`] if the process dropped a request's connection and has finished none since: the request may have
 /// crashed it.
 const BROKE: u64 = 1 << 63;
-/// The lower half of [`STATE`].
 const COUNT: u64 = u32::MAX as u64;
 
 /// A table in memory mapped by the caller.
@@ -68,7 +66,6 @@ impl<'m> Table<'m> {
         (index < self.processes).then(|| self.word(HEAD_WORDS + index * PROCESS_WORDS + word))?
     }
 
-    /// The word with the life and count of a worker's requests.
     fn held(&self, slot: usize, index: usize) -> Option<&'m AtomicU64> {
         let first = HEAD_WORDS + self.processes * PROCESS_WORDS;
         (index < self.processes).then(|| self.word(first + slot * self.processes + index))?
@@ -226,7 +223,6 @@ impl<'m> Table<'m> {
     fn mark(&self, entry: ProcessEntry, to: impl Fn(u64) -> u64) {
         if let Some(served) = self.of_process(entry.index, SERVED).filter(|_| self.lives(entry)) {
             let changed = |served| Some(to(served)).filter(|to| *to != served);
-            // Does nothing if nothing changes.
             let _ = served.fetch_update(Ordering::SeqCst, Ordering::SeqCst, changed);
         }
     }
@@ -270,7 +266,6 @@ impl<'m> Table<'m> {
         self.change(entry, |count| count.checked_sub(1));
     }
 
-    /// Updates the count of a process, unless another process has taken its place.
     fn change(&self, entry: ProcessEntry, to: impl Fn(u64) -> Option<u64>) -> bool {
         let Some(state) = self.of_process(entry.index, STATE) else {
             return false;
@@ -365,7 +360,6 @@ mod tests {
         table.finished(entry);
         table.give(0, entry);
         assert_eq!(is_at_work(), (false, 3));
-        // A report about the earlier process must not affect this one.
         table.withdraw(0);
         table.publish(0, &tcp(5001), 8);
         table.broke(entry);

@@ -12,9 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The most files per directory.
 const MOST_FILES: usize = 1000;
-/// The longest path that a preloader may report (PATH_MAX).
 const LONGEST_PATH: usize = 4096;
 
 /// The php.ini to use, a file or directory; `None`: libphp's default.

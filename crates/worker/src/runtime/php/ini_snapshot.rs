@@ -12,10 +12,8 @@ use std::path::PathBuf;
 
 /// The option for [`IniFiles`] on a descriptor ([`crate::runtime::SCRIPT`]), as JSON.
 pub const OPTION: &str = "--held";
-/// The most bytes of one file, and of all.
 const MOST_BYTES: u64 = 1 << 20;
 const MOST_BYTES_OF_ALL: usize = 8 << 20;
-/// The most extension files to check.
 const MOST_EXTENSIONS: usize = 500;
 /// JSON takes up to four bytes per byte of text; paths are short.
 pub const MOST_JSON_BYTES: usize = 5 * MOST_BYTES_OF_ALL;
@@ -56,7 +54,6 @@ pub struct Changes {
     pub ini: Vec<PathBuf>,
     /// forkyard-php, libphp and extensions.
     pub programs: Vec<PathBuf>,
-    /// Their current states, in order.
     now: Vec<Option<FileState>>,
 }
 
@@ -127,10 +124,8 @@ fn read(origin: &Origin) -> Option<IniFiles> {
     };
     for directory in &origin.scanned {
         for path in Origin::entries(directory) {
-            // PHP reads only files with this ending.
             let is_ini = path.extension().is_some_and(|extension| extension == "ini");
             if is_ini && path.is_file() {
-                // PHP skips files that it can't read.
                 files.scanned.extend(read_file(path));
             }
         }
@@ -239,7 +234,6 @@ mod tests {
             scanned: Vec::new(),
         };
         let mut held = IniSnapshot::take(&origin);
-        // A file that a package manager has removed and not yet replaced.
         let known = PathBuf::from("/usr/lib/forkyard-no-such-extension.so");
         held.note_extensions([&known, &dir.path().join("not-below-usr.so")]);
         assert_eq!(held.extensions().collect::<Vec<_>>(), [&known]);

@@ -48,16 +48,13 @@ pub const HARMLESS: &[&str] = &[
     "zlib.output_compression_level",
 ];
 
-/// Names remembered as reported.
 const REMEMBERED: usize = 32;
-/// Characters of a name in the log.
 const SHOWN: usize = 80;
 
 /// A pool's rule.
 #[derive(Debug, Clone)]
 pub struct Rule {
     settings: RequestSettings,
-    /// Names that the pool's configuration fixes.
     held: Vec<String>,
     reported: Vec<String>,
 }

@@ -217,7 +217,6 @@ fn fix_apache(
     (Some(path), is_apache)
 }
 
-/// The web server's values, after the first corrections.
 struct Sent {
     filename: Option<Vec<u8>>,
     translated: Option<Vec<u8>>,
@@ -272,7 +271,6 @@ fn longest_file(path: &[u8], files: &impl FileSystem) -> Option<usize> {
     }
 }
 
-/// Handles a working path that exists.
 fn take_whole(
     params: &mut impl Parameters,
     sent: &Sent,
@@ -295,7 +293,6 @@ fn take_whole(
     take_script_name(params, sent, script_name);
 }
 
-/// Splits the working path into the script (`length` bytes) and PI.
 fn take_part(
     params: &mut impl Parameters,
     rules: &Rules,

@@ -24,7 +24,6 @@ impl Parameters for List {
     }
 }
 
-/// A site whose only file is the script /d/p.php.
 struct Site;
 
 impl FileSystem for Site {
@@ -44,7 +43,6 @@ fn rules() -> Rules {
     }
 }
 
-/// Expands the short names that the cases use.
 fn long(name: &str) -> String {
     let (original, short) = match name.strip_prefix("ORIG_") {
         Some(rest) => ("ORIG_", rest),
@@ -61,7 +59,6 @@ fn long(name: &str) -> String {
     format!("{original}{long}")
 }
 
-/// Parses `SF=/d/p.php SN=/p.php`; `~` is a space.
 fn list(text: &str) -> List {
     let pair = |item: &str| {
         let (name, value) = item.split_once('=').unwrap();

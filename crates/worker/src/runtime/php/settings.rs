@@ -113,7 +113,6 @@ pub fn is_on(value: &str) -> bool {
     matches!(word.as_str(), "on" | "yes" | "true") || word.parse::<i64>().is_ok_and(|number| number != 0)
 }
 
-/// Quotes a literal value for php.ini.
 fn quote(value: &str) -> Option<String> {
     if value.contains(['\n', '\r', '\0']) {
         None

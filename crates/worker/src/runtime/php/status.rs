@@ -11,7 +11,6 @@ pub fn fpm_get_status(pool: &Snapshot) -> String {
         .map(|worker| object(&worker_fields(worker, pool.now)))
         .collect();
     let mut text = object(&pool_fields(pool));
-    // serde_json's own maps are sorted by name.
     text.pop();
     text.push_str(&format!(",\"procs\":[{}]}}", workers.join(",")));
     text

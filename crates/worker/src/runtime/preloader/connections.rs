@@ -26,7 +26,6 @@ pub fn left_open() -> BTreeSet<String> {
             .filter(|(_, target)| target.starts_with(MARK))
             .map(|(number, _)| number)
             .collect(),
-        // A chroot has no /proc.
         Err(_) => fd::open_sockets().into_iter().map(|(number, _)| number).collect(),
     };
     let ports = || numbers.iter().filter_map(|number| socket::own_port(*number));
@@ -34,7 +33,6 @@ pub fn left_open() -> BTreeSet<String> {
         .filter(|(_, listens)| *listens)
         .map(|(port, _)| port)
         .collect();
-    // Peers that connected to this process are clients.
     let is_clients =
         |number: &RawFd| socket::own_port(*number).is_some_and(|(port, _)| listens.contains(&port));
     let names = numbers

@@ -113,11 +113,9 @@ impl From<worker::ProcessSettingsError> for Error {
 /// A request for a worker.
 #[derive(Debug)]
 pub struct Wanted {
-    /// The worker's id in the master.
     worker: u64,
     /// The worker's own context.
     pub own: WorkerContext,
-    /// What a zygote passes on to it.
     parcel: Option<Parcel>,
 }
 
@@ -138,13 +136,9 @@ pub struct Preloader {
     context: Option<GenerationContext>,
     /// /dev/null, which a chroot may lack.
     null: OwnedFd,
-    /// The master will name scripts to compile.
     warms_up: bool,
-    /// Several pools will use it.
     is_for_many: bool,
-    /// Lines received while waiting for others.
     early: VecDeque<Message>,
-    /// Files whose changes are reported to the master.
     watch: Option<Box<Watch>>,
 }
 
@@ -155,7 +149,6 @@ impl Preloader {
     /// The line is invalid; this is reported to the master and in the notes.
     pub fn begin(socket: Socket, notes: Option<&Notes>) -> Result<Option<Preloader>, Error> {
         Preloader::begin_with(socket, notes, |context| {
-            // A zygote logs to standard error.
             let Some(context) = context else {
                 Log::install();
                 return sys::fd::null();
@@ -343,7 +336,6 @@ impl Preloader {
         }
     }
 
-    /// Receives the next line. Also checks the watched files.
     fn receive(&mut self) -> Result<Option<Message>, Error> {
         while let (Some(watch), Some(context)) = (&mut self.watch, &self.context) {
             if let Some(changed) = watch.poll(clock::now()) {
@@ -382,7 +374,6 @@ impl Preloader {
                 }
                 Ok(Obeyed::Nothing)
             }
-            // Too late: the preloader is ready, and workers are wanted now.
             Command::Warm { parcel: None } => Ok(Obeyed::Nothing),
             Command::Warm { parcel } => {
                 let unpacked = self.unpack(parcel, message.descriptors);
@@ -394,7 +385,6 @@ impl Preloader {
         }
     }
 
-    /// Splits a command's descriptors into the generation's parcel (zygotes only) and the rest.
     fn unpack(
         &self,
         parcel: Option<protocol::Parcel>,

@@ -9,14 +9,12 @@ use crate::sys::{self, memfile};
 use crate::worker::{ContextError, GenerationContext};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
-/// The longest settings line.
 const MOST_BYTES: usize = 4 << 20;
 
 /// Descriptors from which the new process creates its context.
 #[derive(Debug)]
 pub struct Parcel {
     settings: OwnedFd,
-    /// The pool's own memory.
     memory: Option<OwnedFd>,
     context: Vec<OwnedFd>,
 }

@@ -17,7 +17,6 @@ const ASK_MOST: u32 = 30;
 pub(super) struct Watch {
     tree: Tree<Patterns>,
     changes: Debounce,
-    /// When the last change was noticed.
     changed: Tick,
     asks: u32,
     ask_at: Option<Tick>,
@@ -44,7 +43,6 @@ impl Choice for Patterns {
 }
 
 impl Watch {
-    /// Starts watching. `None`: nothing to watch, or an error that is logged.
     pub(super) fn begin(patterns: &[PathPattern]) -> Option<Box<Watch>> {
         if patterns.is_empty() {
             return None;
@@ -77,7 +75,6 @@ impl Watch {
         }))
     }
 
-    /// Reads changes. Returns the time of the last one if the master should be asked now.
     pub(super) fn poll(&mut self, now: Tick) -> Option<Tick> {
         if self.tree.changed().is_some() {
             self.changes.note(now);
@@ -96,7 +93,6 @@ impl Watch {
         Some(self.changed)
     }
 
-    /// When to call [`Watch::poll`] at the latest.
     pub(super) fn deadline(&self) -> Option<Tick> {
         self.changes.deadline().into_iter().chain(self.ask_at).min()
     }

@@ -22,12 +22,10 @@ pub const COMMAND: &str = "interpreter";
 /// Set in the environment if the process settings have been applied.
 pub const SETTLED: &str = "FORKYARD_SETTLED";
 
-/// The longest line, as in [`Socket`].
 const MAX_LINE_BYTES: usize = 4 << 20;
 /// A line larger than the socket buffer arrives in parts: the wait for each, and how many.
 const PART_TIMEOUT: Duration = Duration::from_millis(1);
 const MAX_WAITS: u32 = 10_000;
-/// The kernel's limit for links in a path.
 const MOST_LINKS: usize = 40;
 
 struct Failure {
@@ -93,7 +91,6 @@ fn become_it(interpreter: &OsString, arguments: &[OsString], notes: Option<&Note
         }
     }
     if let Some(notes) = notes {
-        // If this fails, the wrapper reports less detail over the socket.
         let _ = notes.pass_on();
     }
     let mut program = std::process::Command::new(&path);
@@ -140,7 +137,6 @@ fn own_name() -> String {
     crate::sys::identity::own_user().to_string()
 }
 
-/// The settings in the master's first line; `None` if the master is gone.
 fn peek() -> Result<Option<Settings>, String> {
     let mut buffer = vec![0; 64 << 10];
     for _ in 0..MAX_WAITS {

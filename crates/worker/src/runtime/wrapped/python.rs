@@ -21,7 +21,6 @@ const MODULES: [(&str, &str); 15] = [
     ("forkyard.threads", include_str!("python/threads.py")),
     ("forkyard.wsgi", include_str!("python/wsgi.py")),
 ];
-/// Replaced by the list of start-up files.
 const EMPTY: &str = "USUAL_FILES = {}";
 const BOOT: &str = include_str!("python/boot.py");
 

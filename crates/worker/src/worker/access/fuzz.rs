@@ -33,7 +33,6 @@ fn facts<'a>(input: &'a [u8], head: &'a AnswerHead, params: &'a [Option<Vec<u8>>
 static FORMATS: LazyLock<[Format; 2]> =
     LazyLock::new(|| [DEFAULT_FORMAT, "json"].map(|text| parse_format(text).unwrap_or_default()));
 
-/// An entry is always one line, and one object in JSON.
 pub(crate) fn lines(input: &[u8]) {
     let mut head = AnswerHead::default();
     head.take(input);
@@ -59,7 +58,6 @@ pub(crate) fn lines(input: &[u8]) {
     }
 }
 
-/// Pieces of any size yield the same status and values, and memory is bounded.
 pub(crate) fn head(input: &[u8]) {
     let (mut whole, mut pieces) = (AnswerHead::default(), AnswerHead::default());
     whole.take(input);
@@ -72,7 +70,6 @@ pub(crate) fn head(input: &[u8]) {
     assert_eq!(whole.status(), 200);
 }
 
-/// A valid format writes lines within the limit and survives a hand-over.
 pub(crate) fn format(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let format = match parse_format(&text) {

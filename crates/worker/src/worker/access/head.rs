@@ -1,6 +1,5 @@
 //! Reads the headers of an application's answer.
 
-/// Bytes to keep; later headers are ignored.
 const HEAD_BYTES: usize = 64 * 1024;
 
 #[derive(Debug, Default)]
@@ -21,7 +20,6 @@ impl AnswerHead {
         }
         let before = self.bytes.len();
         let room = HEAD_BYTES - before;
-        // The empty line may start in the earlier piece.
         let from = before.saturating_sub(3);
         let mut at = 0;
         while at < bytes.len().min(room) {
@@ -45,7 +43,6 @@ impl AnswerHead {
             .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
     }
 
-    /// The status from the headers, or 200.
     pub(super) fn status(&self) -> u16 {
         let said = self.lines().enumerate().find_map(|(index, line)| {
             let rest = match line.get(..7) {
@@ -61,7 +58,6 @@ impl AnswerHead {
         said.unwrap_or(200)
     }
 
-    /// The first non-empty value of the header with exactly this name.
     pub(super) fn value(&self, name: &str) -> Option<&[u8]> {
         self.lines().find_map(|line| {
             let value = line.strip_prefix(name.as_bytes())?.strip_prefix(b": ")?;

@@ -34,7 +34,6 @@ pub(super) struct RequestFacts<'a> {
 pub(super) fn render(format: &Format, facts: &RequestFacts<'_>, limit: usize, line: &mut Vec<u8>) -> bool {
     let mut params = facts.params.iter();
     let is_json = format.escape == Escape::Json;
-    // The ranges that may be shortened.
     let mut texts = Vec::new();
     for token in &format.tokens {
         let from = line.len();
@@ -150,7 +149,6 @@ fn add(token: &Token, facts: &RequestFacts<'_>, line: &mut Vec<u8>) {
 }
 
 fn number(line: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
-    // Writing to memory can't fail.
     let _ = line.write_fmt(text);
 }
 

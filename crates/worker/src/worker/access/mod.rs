@@ -28,7 +28,6 @@ use std::sync::atomic::AtomicU64;
 pub struct Recorder {
     settings: AccessLog,
     pool: String,
-    /// Bytes of a line with its newline.
     limit: usize,
     file: Option<OwnedFd>,
     shelf: OwnedFd,
@@ -37,13 +36,10 @@ pub struct Recorder {
     needs: Needs,
     request: LoggedRequest,
     line: Vec<u8>,
-    /// The last write failed and was reported.
     is_failing: bool,
-    /// A cut line was reported.
     has_cut: bool,
 }
 
-/// Values that cost something to collect.
 #[derive(Debug, Clone, Copy)]
 struct Needs {
     cpu: bool,
@@ -64,7 +60,6 @@ struct LoggedRequest {
     script: Vec<u8>,
     user: Vec<u8>,
     content_length: u64,
-    /// In the order of the format.
     params: Vec<Option<Vec<u8>>>,
     peer: Option<IpAddr>,
     head: AnswerHead,
@@ -153,7 +148,6 @@ impl Recorder {
             (&mut request.user, about.user),
         ] {
             text.clear();
-            // A line has no room for more.
             text.extend_from_slice(&value[..value.len().min(self.limit)]);
         }
         request.content_length = about.content_length;
@@ -209,7 +203,6 @@ impl Recorder {
         } else {
             CpuTimes::default()
         };
-        // A program reports only the sum.
         cpu.user_micros += request.program_micros;
         let facts = RequestFacts {
             pool: &self.pool,
@@ -276,7 +269,6 @@ impl Recorder {
     }
 }
 
-/// Whether the operator has excluded this path.
 fn is_suppressed(request: &LoggedRequest, paths: &[String], status: u16) -> bool {
     !paths.is_empty()
         && request.query.is_empty()

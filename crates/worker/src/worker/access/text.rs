@@ -5,7 +5,6 @@ use forkyard_base::text::is_control;
 use std::io::Write;
 use std::ops::Range;
 
-/// Marks shortened text.
 const MARK: &[u8] = b"...";
 
 pub(super) fn escape(text: &[u8], escape: Escape, line: &mut Vec<u8>) {
@@ -16,7 +15,6 @@ pub(super) fn escape(text: &[u8], escape: Escape, line: &mut Vec<u8>) {
     }
 }
 
-/// Escapes bytes that could end a line or a quoted field.
 fn escape_default(text: &[u8], line: &mut Vec<u8>) {
     for &byte in text {
         if byte < b' ' || matches!(byte, 0x7f | b'"' | b'\\') {
@@ -69,7 +67,6 @@ pub(super) fn fit(line: &mut Vec<u8>, texts: &[Range<usize>], room: usize) {
     *line = shorter;
 }
 
-/// The longest length per text with which all fit in `room`.
 fn share(texts: &[Range<usize>], mut room: usize) -> usize {
     let mut lengths: Vec<usize> = texts.iter().map(ExactSizeIterator::len).collect();
     lengths.sort_unstable();
@@ -84,7 +81,6 @@ fn share(texts: &[Range<usize>], mut room: usize) -> usize {
     usize::MAX
 }
 
-/// Adds at most `most` bytes, never splitting a character or an escape.
 fn add_shortened(text: &[u8], most: usize, line: &mut Vec<u8>) {
     if text.len() <= most {
         line.extend_from_slice(text);

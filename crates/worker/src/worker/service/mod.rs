@@ -24,19 +24,13 @@ use std::time::Duration;
 
 /// Bytes per read; usually holds a request's parameters and a small body.
 const INPUT_BYTES: usize = 64 * 1024;
-/// The fewest idle connections that a worker may hold.
 const LEAST_IDLE: usize = 8;
-/// Closed connections whose buffers are kept.
 const SPARE_CONNECTIONS: usize = 8;
 
-/// Why a connection has no (further) request.
 #[derive(Debug)]
 pub(super) enum NoRequest {
-    /// No data yet.
     Silent,
-    /// Closed between requests.
     Closed,
-    /// To be logged by the caller.
     Failed(String),
 }
 
@@ -65,16 +59,12 @@ pub(super) struct Service {
     finished: bool,
     client_gone: bool,
     pub(super) want: Want,
-    /// The runtime wants the worker to exit.
     pub(super) leaving: bool,
-    /// Idle connections shown in the scoreboard.
     pub(super) kept: Cell<u64>,
     pub(super) taken: Tick,
-    /// The durations of the last two requests.
     pub(super) took: [Duration; 2],
     pub(super) cpu_micros: u64,
     pub(super) cost: Cost,
-    /// A program's CPU time for the request.
     pub(super) program_micros: u64,
     pub(super) recorder: Option<Box<Recorder>>,
     pub(super) app_status: u32,
@@ -82,9 +72,7 @@ pub(super) struct Service {
     pub(super) channel: Option<Channel>,
     /// The pid of the backend, or of the process that got the last request; 0: none.
     pub(super) program: i32,
-    /// `None` without a memory limit.
     pub(super) scale: Option<Scale>,
-    /// The most idle connections to hold.
     pub(super) most_idle: usize,
 }
 
@@ -142,7 +130,6 @@ impl Service {
         SlotWriter::new(self.slot.words())
     }
 
-    /// Whether there is input after the current request.
     pub(super) fn has_input(&self) -> bool {
         self.start < self.end
     }

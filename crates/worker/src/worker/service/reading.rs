@@ -9,7 +9,6 @@ use fastcgi::{Input, Violation};
 use std::time::Duration;
 
 enum InputPart {
-    /// All parameters have arrived.
     Request,
     /// A piece of the body: `input[from..to]`.
     Body(usize, usize),
@@ -89,7 +88,6 @@ impl Service {
         loop {
             match self.parse()? {
                 InputPart::Request => break,
-                // The rest of an earlier request's body.
                 InputPart::Body(..) | InputPart::BodyEnd | InputPart::Abort => {}
                 InputPart::Empty => {
                     if self.current().is_none_or(|c| c.responder.is_between_requests()) {
@@ -140,14 +138,12 @@ impl Service {
         self.timeout_response.arm(connection);
         self.body = (0, 0);
         (self.body_ended, self.finished, self.client_gone) = (false, false, false);
-        // The end of an empty body usually arrives with the parameters.
         if self.has_input() {
             self.look_at_body();
         }
         Ok(())
     }
 
-    /// Parses body input. Returns false if none is left.
     fn look_at_body(&mut self) -> bool {
         match self.parse() {
             Ok(InputPart::Body(from, end)) => self.body = (from, end),

@@ -7,7 +7,6 @@ use crate::worker::transfer::{drain_input, send_pieces};
 use fastcgi::{MAX_CONTENT, Output, ProtocolStatus, RecordType, header};
 use std::io::IoSlice;
 
-/// Output of at least this size is written without copying.
 const GATHER_BYTES: usize = 16 * 1024;
 /// Records per gathered write, two pieces each; the kernel allows 1024 (IOV_MAX).
 const GATHER_RECORDS: usize = 256;
@@ -86,7 +85,6 @@ impl Service {
         }
     }
 
-    /// Writes a large piece without copying, after buffered output.
     fn write_gathered(&mut self, bytes: &[u8]) -> Result<(), ClientGone> {
         const PADDING: [u8; 8] = [0; 8];
         let id = self.current().ok_or(ClientGone)?.responder.request_id();
@@ -136,7 +134,6 @@ impl Service {
         Ok(())
     }
 
-    /// Flushes and closes the connection without ending the answer.
     pub(in crate::worker) fn break_off(&mut self) {
         let _ = self.flush();
         self.client_gone = true;
