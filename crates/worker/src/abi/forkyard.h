@@ -124,7 +124,8 @@ typedef void (*forkyard_answer)(forkyard_request *request, void *data);
 forkyard_preloader *forkyard_preloader_begin(void);
 /* The pool's application as JSON, as in forkyard.toml. Valid as long as the preloader. */
 struct forkyard_text forkyard_preloader_application(forkyard_preloader *preloader);
-/* Applies the pool's limits, directories, user and environment. Returns 0, or -1 after reporting a failure; exit then. */
+/* Applies the pool's limits, directories, user and environment. Returns 0, or -1 after reporting a failure; exit
+ * then. */
 int forkyard_preloader_settle(forkyard_preloader *preloader);
 /* Reports that the application is loaded. version: that of the runtime. */
 void forkyard_preloader_ready(forkyard_preloader *preloader, const char *version, size_t length);
@@ -245,7 +246,8 @@ void forkyard_worker_settle_output(forkyard_preloader *preloader);
 #define FORKYARD_QUESTION 51 /* a signal: SIGRTMIN + 17 */
 
 int forkyard_worker_questions(forkyard_preloader *preloader, int by_signal);
-/* Makes the installed handler, which writes no NUL, end each answer with one. Returns 0, or -1 if there is no handler. */
+/* Makes the installed handler, which writes no NUL, end each answer with one. Returns 0, or -1 if there is no
+ * handler. */
 int forkyard_worker_end_answers(int socket);
 
 /*
@@ -295,7 +297,8 @@ int forkyard_concurrent_descriptor(forkyard_worker *worker);
 /* Returns events. Bits of the result: 1, there are more, so call it again soon even if the descriptor is not
  * readable; 2, there is no room for another request. */
 int forkyard_concurrent_turn(forkyard_worker *worker, struct forkyard_text *events);
-/* Sends the bytes after `from` of a piece with `length` bytes. If there is not enough room, send the rest again later. */
+/* Sends the bytes after `from` of a piece with `length` bytes. If there is not enough room, send the rest again
+ * later. */
 int64_t forkyard_concurrent_send(forkyard_worker *worker, uint64_t request, const void *bytes, size_t from,
                                  size_t length, uint32_t flags);
 /* Writes to the web server's error log. */
