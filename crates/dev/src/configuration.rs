@@ -36,7 +36,6 @@ pub(crate) const DEVELOPMENT: [(&str, &str); 6] = [
     ("WSGI_ENV", "development"),
 ];
 
-/// `php`: the installed PHP version. `env`: variables that override the daemon's.
 pub(crate) fn write(subject: &Subject, paths: &Paths, php: Option<&str>, env: &[(&str, String)]) -> String {
     let version = php.map_or_else(String::new, |version| format!("version = {}\n", quoted(version)));
     let env: Vec<String> = env

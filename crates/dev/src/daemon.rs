@@ -23,7 +23,6 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 struct Line {
     level: String,
     message: String,
-    /// The application's stream, if the application wrote the line.
     #[serde(default)]
     stream: Option<String>,
 }

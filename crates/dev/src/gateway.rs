@@ -17,7 +17,6 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::task::JoinHandle;
 
-/// The only request of its connection.
 const ID: u16 = 1;
 const PIECE: usize = 64 * 1024;
 const MOST_ERRORS: usize = 64 * 1024;
@@ -152,7 +151,6 @@ impl Begun {
         String::from_utf8_lossy(&self.stream.errors).into_owned()
     }
 
-    /// Collects up to `most` bytes of the rest of the answer, and its error stream.
     pub(crate) async fn collect(&mut self, most: usize) -> Bytes {
         let mut whole = BytesMut::from(&self.first[..]);
         while whole.len() <= most {

@@ -12,17 +12,14 @@ use std::net::IpAddr;
 pub(crate) struct Hosts(Vec<String>);
 
 impl Hosts {
-    /// `more`: names besides this machine's.
     pub(crate) fn new(more: &[String]) -> Hosts {
         let named = more.iter().map(|name| name.trim_end_matches('.').to_lowercase());
         Hosts(std::iter::once(".localhost".to_owned()).chain(named).collect())
     }
 
-    /// The answer to a request with another name.
     pub(crate) fn refusal(&self, uri: &Uri, headers: &HeaderMap) -> Option<Reply> {
         let mut named = headers.get_all(header::HOST).iter();
         let host = named.next().map(|host| String::from_utf8_lossy(host.as_bytes()));
-        // Browsers always send a name.
         let names = [uri.authority().map(Authority::as_str), host.as_deref()];
         if let Some(name) = names.into_iter().flatten().find(|name| !self.has(name)) {
             let remedy = "A web page could have led another name to this machine. If the name is yours, start \
@@ -40,7 +37,6 @@ impl Hosts {
         })
     }
 
-    /// `authority`: a name or address with an optional port.
     fn has(&self, authority: &str) -> bool {
         let Ok(authority) = authority.parse::<Authority>() else {
             return false;

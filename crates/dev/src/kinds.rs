@@ -5,9 +5,7 @@ use forkyard_protocol::inspector::Kind;
 pub(crate) struct Traits {
     pub(crate) name: &'static str,
     pub(crate) has_websockets: bool,
-    /// It can't read a body of unknown length, which CGI does not allow.
     pub(crate) needs_length: bool,
-    /// It receives CGI's parameters unchanged.
     pub(crate) is_plain_cgi: bool,
     pub(crate) programs: (&'static [&'static str], &'static str),
 }

@@ -13,7 +13,6 @@ pub(crate) fn page(status: StatusCode, title: &str, remedy: &str, text: &str) ->
     reply::html(status, exception(kind, title, remedy, text, None))
 }
 
-/// The page for an exception: its message, the line of code, the full text.
 pub(crate) fn raised(text: &str, root: &Path) -> Reply {
     let excerpt = source::blamed(text, root);
     let title = title(text);

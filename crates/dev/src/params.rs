@@ -76,7 +76,6 @@ pub(crate) fn params(
             add("SCRIPT_NAME", b"");
             add("PATH_INFO", path.as_bytes());
         }
-        // As in nginx's fastcgi_params; workers read the path from it.
         _ => add("SCRIPT_NAME", path.as_bytes()),
     }
     if let Some(kind) = head.headers.get("content-type") {

@@ -3,7 +3,6 @@
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 
-/// The state of a listening socket in /proc/net/tcp.
 const LISTENS: &str = "0A";
 
 pub(crate) fn holder(port: u16) -> Option<(i32, String)> {

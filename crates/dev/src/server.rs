@@ -168,7 +168,6 @@ async fn follow_changes(site: Arc<Site>) {
 }
 
 fn serve_connection(site: Arc<Site>, stream: TcpStream, ends: Ends) {
-    // Send small pieces without delay.
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
         let site = Arc::clone(&site);
@@ -398,7 +397,6 @@ fn needs_other_configuration(before: &Subject, now: &Subject) -> bool {
     before.is_php() != now.is_php() || is_application(before) != is_application(now)
 }
 
-/// CGI does not allow bodies of unknown length.
 fn needs_length(subject: &Subject) -> bool {
     match &subject.what {
         What::Documents => true,

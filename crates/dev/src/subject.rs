@@ -113,7 +113,6 @@ fn application(found: Found) -> Subject {
     }
 }
 
-/// Whether the application declares its kind, so that nothing is guessed.
 fn has_own_word(root: &Path) -> bool {
     root.join(signs::OWN_FILE).exists() || root.join(signs::PASSENGERFILE).exists()
 }

@@ -309,7 +309,6 @@ impl<'p> Boot<'p> {
         Ok(left_open)
     }
 
-    /// The descriptors that the boot opened, which scripts can close one by one. `None`: scripts can close any.
     fn closable(&self) -> Option<Vec<RawFd>> {
         let open = fd::open_ones().ok()?;
         let is_of_boot = |one: &(RawFd, String)| !self.open_before.contains(one);
@@ -350,7 +349,6 @@ impl<'p> Boot<'p> {
         }
     }
 
-    /// The boot's output goes to the log; a warm-up request's output is its answer.
     fn write(&mut self, bytes: &[u8]) {
         if self.warm_up.under_way().is_none() {
             let _ = std::io::stderr().write_all(bytes);

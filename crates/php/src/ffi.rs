@@ -16,14 +16,12 @@ use std::ptr::{self, NonNull};
 
 use library::{Library, build_of, memory_file};
 
-/// FORKYARD_SHIM_VERSION.
 const SHIM_VERSION: u32 = 13;
 
 /// Mode of ini values that scripts can change.
 pub(crate) const USER: c_int = 1;
 pub(crate) const SYSTEM: c_int = 4;
 
-/// struct forkyard_shim_start.
 #[repr(C)]
 pub(crate) struct StartArguments {
     pub(crate) php_ini: *const c_char,
@@ -49,7 +47,6 @@ pub(crate) struct Wanted<'w> {
     pub(crate) ini_names: Option<&'w IniNames>,
     pub(crate) no_php_ini: bool,
     pub(crate) extended_info: bool,
-    /// Workers of several users will be forked, so no script may run here.
     pub(crate) is_zygote: bool,
     pub(crate) worker_functions: WorkerFunctions,
     pub(crate) pushes_jobs: bool,
@@ -59,7 +56,6 @@ pub(crate) struct Wanted<'w> {
 pub(crate) enum WorkerFunctions {
     None = 0,
     There = 1,
-    /// Present, and workers are rewound after each request.
     PutBack = 2,
 }
 
@@ -67,11 +63,9 @@ pub(crate) enum WorkerFunctions {
 pub(crate) enum StartResult {
     Done,
     Failed,
-    /// A zygote can't run the script that opcache.preload names.
     Preloads,
 }
 
-/// struct forkyard_shim_ini_names.
 #[repr(C)]
 pub(crate) struct IniNames {
     pub(crate) php_ini: *const c_char,
@@ -79,7 +73,6 @@ pub(crate) struct IniNames {
     pub(crate) scanned: *const c_char,
 }
 
-/// struct forkyard_shim_facts.
 #[repr(C)]
 pub(crate) struct Facts {
     pub(crate) expose_php: u8,
@@ -89,7 +82,6 @@ pub(crate) struct Facts {
     pub(crate) doc_root: *const c_char,
 }
 
-/// struct forkyard_shim_worker.
 #[repr(C)]
 pub(crate) struct Worker {
     pub(crate) api: *const c_void,
@@ -103,7 +95,6 @@ pub(crate) struct Worker {
     pub(crate) stderr_caught: u8,
 }
 
-/// struct forkyard_shim_request.
 #[repr(C)]
 pub(crate) struct Description {
     pub(crate) method: *const c_char,
@@ -118,7 +109,6 @@ pub(crate) struct Description {
     pub(crate) denied: u8,
 }
 
-/// struct forkyard_shim_pair.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Pair {
@@ -126,7 +116,6 @@ pub(crate) struct Pair {
     pub(crate) value: *const c_char,
 }
 
-/// struct forkyard_shim_boot_request.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct BootRequest {
@@ -137,7 +126,6 @@ pub(crate) struct BootRequest {
     pub(crate) is_finished: u8,
 }
 
-/// struct forkyard_shim_end.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct ScriptEnd {
@@ -149,7 +137,6 @@ pub(crate) struct ScriptEnd {
     pub(crate) line: u32,
 }
 
-/// struct forkyard_shim_script.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct WorkerScript {
@@ -166,13 +153,11 @@ pub(crate) struct WorkerScript {
     pub(crate) context: *mut c_void,
 }
 
-/// Continues at a snapshot.
 pub(crate) type Resume = unsafe extern "C" fn(*mut c_void) -> !;
 /// A result of a worker script's `next` (FORKYARD_SHIM_SNAPSHOT).
 pub(crate) const TAKE_SNAPSHOT: c_int = 2;
 pub(crate) const REASONS: usize = 8;
 
-/// struct forkyard_shim_worker_facts.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct WorkerFacts {
@@ -362,7 +347,6 @@ impl Php {
         unsafe { (self.set_ini)(name.as_ptr(), value.as_ptr(), mode) == 0 }
     }
 
-    /// Makes an ini value read-only for scripts. Returns false if there is no such entry.
     pub(crate) fn hold_ini(&self, name: &CStr) -> bool {
         // SAFETY: the string lives longer than the call; no request is being served.
         unsafe { (self.set_ini)(name.as_ptr(), std::ptr::null(), SYSTEM) == 0 }
@@ -381,7 +365,6 @@ impl Php {
         facts
     }
 
-    /// Whether a path exists, according to PHP's cache (`realpath_cache_ttl`).
     pub(crate) fn resolves(&self, path: &CStr) -> bool {
         // SAFETY: a C string that lives longer than the call; the worker has begun.
         unsafe { (self.resolves)(path.as_ptr()) != 0 }
@@ -396,7 +379,6 @@ impl Php {
         unsafe { (self.serve)(request, description) == 0 }
     }
 
-    /// Writes PHP's report to standard output; PHP can't serve afterwards. Returns false on failure.
     pub(crate) fn report(&self, what: c_int) -> bool {
         // SAFETY: PHP has started and serves no request.
         unsafe { (self.report)(what) == 0 }
@@ -424,7 +406,6 @@ impl Php {
         found
     }
 
-    /// Begins a request without output. Returns false on failure.
     pub(crate) fn begin_quiet(&self) -> bool {
         // SAFETY: PHP has started and serves no request.
         unsafe { (self.begin_quiet)() == 0 }
@@ -484,19 +465,16 @@ impl Php {
         }
     }
 
-    /// In the preloader: reports why each request boots the application.
     pub(crate) fn boots_again(&self, why: &str) {
         // SAFETY: `why` has this length and is copied.
         unsafe { (self.boots_again)(why.as_ptr().cast(), why.len()) }
     }
 
-    /// In a worker, between two requests of a worker script: bytes of PHP's heap.
     pub(crate) fn heap_bytes(&self) -> u64 {
         // SAFETY: as below.
         unsafe { (self.heap_bytes)() }
     }
 
-    /// In a worker, between two requests of a worker script: whether OPcache is full.
     pub(crate) fn is_code_full(&self) -> bool {
         // SAFETY: PHP is inside the worker script, which called this.
         unsafe { (self.is_code_full)() != 0 }

@@ -39,7 +39,6 @@ impl Feed {
         let mut lines = Vec::new();
         for file in &files.scanned {
             lines.extend_from_slice(OUTSIDE_SECTIONS);
-            // PHP ends a file's text at a zero byte.
             lines.extend(file.text.iter().take_while(|byte| **byte != 0));
         }
         if !lines.is_empty() {

@@ -343,9 +343,7 @@ fn work(preloader: Preloader, mut wanted: preloader::Wanted, php: &Php, zygote: 
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// One user's pools; the process runs as this user.
     Own,
-    /// Several users' pools; workers apply their own settings.
     Zygote,
 }
 
@@ -358,7 +356,6 @@ pub(crate) fn start_php(
     pushes_jobs: bool,
 ) -> Result<Php, Error> {
     let own_lines = php_settings::start_lines(config).map_err(Error::Setting)?;
-    // libphp and php-fpm use different directories. An operator's choice has priority.
     let before = std::env::var_os("PHP_INI_SCAN_DIR");
     let scanned = scanned_directories(config, before.as_deref());
     let feed = held
@@ -500,7 +497,6 @@ fn loaded(php: &Php) -> Vec<PathBuf> {
         .collect()
 }
 
-/// PHP's header for clients, unless `expose_php` is off.
 fn powered_by(php: &Php) -> Option<String> {
     let value = php.ini(c"expose_php");
     value

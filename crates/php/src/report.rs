@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// EX_SOFTWARE, sysexits.h.
 const EXIT_SOFTWARE: u8 = 70;
 
 /// The numbers are those of shim.h.

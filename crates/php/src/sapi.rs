@@ -16,9 +16,7 @@ use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, PoisonError};
 
-/// Exit code if PHP can't continue (EX_SOFTWARE, sysexits.h).
 const EXIT_SOFTWARE: i32 = 70;
-/// php-fpm adds it if the web server did not.
 const ROLE: &[u8] = b"RESPONDER\0";
 const RUNS: u8 = 0;
 const WRONG_ENDING: u8 = 1;
@@ -186,7 +184,6 @@ impl PhpRuntime<'_> {
         request.answer_builtin(&uri, self.powered_by.as_bytes())
     }
 
-    /// Describes a worker script's request for PHP. Borrows both arguments.
     pub(crate) fn describe_for_script(&self, params: &Params, script: &CStr) -> Description {
         let pointer = |name: &[u8]| -> *const c_char {
             params

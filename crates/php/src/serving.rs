@@ -27,14 +27,11 @@ pub(crate) struct Serving<'p> {
     script: CString,
     has_refused: bool,
     given: u64,
-    /// Why and since when the application should boot again.
     wants_boot: Option<(RestartReason, Tick)>,
     is_over: bool,
     is_put_back: bool,
     leaves_for: Option<ExitCause>,
-    /// Why the process can't be rewound.
     not_put_back: Option<Unrewindable>,
-    /// The second of the last check of OPcache.
     looked: u64,
     php: &'p Php,
 }
@@ -90,7 +87,6 @@ impl<'p> Serving<'p> {
         goes_on
     }
 
-    /// Makes the process exit after its request. `why`: it can't be rewound.
     pub(crate) fn give_up(&mut self, why: Option<Unrewindable>) {
         self.leaves_for = why.map(|_| ExitCause::NotPutBack);
         self.not_put_back = why;

@@ -53,7 +53,6 @@ pub(crate) fn name_scripts(php: &Php, most: u32, to: &OwnedFd) {
     write_all(to, &names);
 }
 
-/// [`name_scripts`] in a separate process with a time limit.
 pub(crate) fn have_scripts_named(php: &Php, most: u32, to: &OwnedFd) {
     in_own_process(NAMING, |_| name_scripts(php, most, to));
 }
@@ -160,7 +159,6 @@ fn in_own_process(limit: Duration, act: impl FnOnce(&OwnedFd)) -> Told {
     told
 }
 
-/// Reads to end-of-file or beyond `most` bytes. Returns false after a timeout.
 fn read_to_end(reader: &OwnedFd, limit: Duration, most: usize, bytes: &mut Vec<u8>) -> bool {
     let end = clock::now() + limit;
     let mut buffer = [0; 4096];

@@ -33,7 +33,6 @@ const LOCKS: [&str; 2] = ["opcache_lock", ".ZendSem."];
 const MEMORY: &str = "forkyard php";
 const DATA: &str = "forkyard php data";
 const CODE: &str = "forkyard php code";
-/// Workers of a single pool before preparing for more.
 const FEW: u32 = 8;
 
 pub(crate) struct Zygote {

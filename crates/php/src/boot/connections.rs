@@ -86,7 +86,6 @@ fn sockets() -> Vec<(RawFd, String)> {
             all.retain(|(_, target)| target.starts_with(MARK));
             all
         }
-        // A chroot has no /proc.
         Err(_) => fd::open_sockets()
             .into_iter()
             .map(|(number, inode)| (number, format!("{MARK}[{inode}]")))

@@ -36,7 +36,6 @@ fn load_error() -> Error {
 
 pub(super) struct Build {
     pub(super) version: String,
-    /// In PHP's format: API number, thread safety, debug build.
     pub(super) id: String,
 }
 

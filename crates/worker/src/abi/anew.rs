@@ -19,7 +19,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub(super) const VARIABLE: &str = "FORKYARD_ANEW";
-/// Room for the process title besides the arguments.
 const TITLE_ROOM_BYTES: usize = 96;
 const MOST_BYTES: usize = 64 << 20;
 
@@ -27,7 +26,6 @@ const MOST_BYTES: usize = 64 << 20;
 pub(super) struct Left {
     settings: Settings,
     descriptors: Vec<RawFd>,
-    /// The servers that the application had connected to.
     pub(super) connected_to: String,
 }
 

@@ -8,10 +8,8 @@ use fastcgi::Params;
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::IntoRawFd;
 
-/// `FORKYARD_LAST`.
 const LAST: u32 = 1;
 
-/// `FORKYARD_GONE`.
 const GONE: i64 = -1;
 /// Flags in the result of [`forkyard_concurrent_send`], next to the number of bytes.
 const IS_FULL: i64 = 1 << 62;

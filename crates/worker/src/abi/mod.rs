@@ -19,10 +19,8 @@ use crate::worker::Request;
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::AsRawFd;
 
-/// `FORKYARD_API_VERSION`.
 const API_VERSION: u32 = 4;
 
-/// `FORKYARD_NOT_YET`.
 const NOT_YET: isize = -2;
 
 /// `struct forkyard_text`.
@@ -45,7 +43,6 @@ pub struct CDescription {
     content_length: u64,
 }
 
-/// `forkyard_request`, an opaque pointer to a [`Request`].
 type Handle = c_void;
 
 /// `struct forkyard_api`.
@@ -134,7 +131,6 @@ unsafe fn bytes<'a>(data: *const c_void, length: usize) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(data.cast(), length) }
 }
 
-/// A text for C without its final NUL.
 fn text(with_nul: &[u8]) -> Text {
     Text {
         data: with_nul.as_ptr().cast(),

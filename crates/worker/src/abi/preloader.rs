@@ -32,10 +32,8 @@ pub struct CPreloader {
     details: Option<String>,
 }
 
-/// `forkyard_answer`.
 pub(super) type AnswerFn = unsafe extern "C" fn(*mut Handle, *mut c_void);
 
-/// An application called through C.
 pub(super) struct Foreign {
     pub(super) answer: AnswerFn,
     pub(super) data: *mut c_void,
@@ -124,7 +122,6 @@ impl CPreloader {
         }
     }
 
-    /// In a worker: takes the socket over which it is asked for its calls.
     pub(super) fn take_questions(&mut self) -> Option<OwnedFd> {
         self.wanted.as_mut()?.own.questions.take()
     }
@@ -137,7 +134,6 @@ impl CPreloader {
         }
     }
 
-    /// In a worker: its contexts. `None`: failed and logged.
     pub(super) fn into_contexts(self) -> Option<(GenerationContext, WorkerContext)> {
         let (context, own) = self.preloader.into_contexts(self.wanted?)?;
         super::children::set_descriptors(&context, &own);

@@ -7,13 +7,10 @@ use crate::worker::{Piece, Sent, Threads, When, Wish};
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_char, c_int, c_void};
 
-/// Results of [`forkyard_threads_mind`].
 const PROMOTES: c_int = 1;
 const WORKS: c_int = 2;
-/// `FORKYARD_LAST`, `FORKYARD_LATER`.
 const LAST: u32 = 1;
 const LATER: u32 = 2;
-/// `FORKYARD_GONE`, `FORKYARD_FULL`.
 const GONE: i64 = -1;
 const IS_FULL: i64 = 1 << 62;
 

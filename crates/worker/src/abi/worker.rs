@@ -7,7 +7,6 @@ use crate::worker::{Concurrent, Promotion, Request, Runtime, Threads, Worker};
 use fastcgi::Params;
 use std::ffi::{c_int, c_void};
 
-/// Results of [`forkyard_worker_serve`].
 const PROMOTES: c_int = 1;
 const WORKS: c_int = 2;
 
@@ -19,7 +18,6 @@ pub struct CWorker {
     /// Owned; a raw pointer because `request` borrows from it.
     worker: *mut Worker,
     usage: Usage,
-    /// A worker for several requests at a time; `worker` is null then.
     pub(super) concurrent: Option<Concurrent>,
     /// A worker with threads, which access only this field, through [`super::threads::shared`]. Boxed because it is
     /// large.

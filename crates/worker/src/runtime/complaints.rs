@@ -3,7 +3,6 @@
 use crate::worker::Request;
 
 const LOGGED_BYTES: usize = 1024;
-/// The most bytes kept until the answer's header has been written.
 const MOST_HELD_BYTES: usize = 64 * 1024;
 
 #[derive(Debug, Default)]

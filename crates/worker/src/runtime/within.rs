@@ -18,7 +18,6 @@ impl Within {
     /// Allows scripts below `root`, or below the directory in the first of these parameters that a request has.
     pub fn new(root: &Path, names: &[String]) -> Within {
         Within {
-            // A root that does not exist yet has no scripts.
             root: root.canonicalize().unwrap_or_else(|_| root.to_owned()),
             names: names.to_vec(),
         }
@@ -43,7 +42,6 @@ fn existing_file(path: &Path) -> Option<PathBuf> {
     path.ancestors().find_map(|part| match part.canonicalize() {
         Ok(real) => Some((!real.is_dir()).then_some(real)),
         Err(error) if is_missing(&error) => None,
-        // This process can't look there, so it can't run anything there either.
         Err(_) => Some(None),
     })?
 }

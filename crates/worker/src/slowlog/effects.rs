@@ -131,7 +131,6 @@ pub fn write(job: &Job, mut descriptors: Descriptors, log: OwnedFd) -> Result<()
     result
 }
 
-/// Ends a line that a worker may have left incomplete in the channel to the master.
 pub(super) fn end_line(channel: OwnedFd) -> OwnedFd {
     let mut channel = File::from(channel);
     let _ = channel.write_all(b"\n");
@@ -208,7 +207,6 @@ fn ask(
         return Err((Finding::Calls(stack), silence));
     }
     if asking == Asking::Loop {
-        // A loop that does not answer is busy; its current calls are the result.
         let tasks = telling
             .answer(TASKS_TIMEOUT)
             .map(|text| told::tasks(&text, job.depth));
@@ -250,7 +248,6 @@ impl Telling<'_> {
         Err(Silence::Late)
     }
 
-    /// Reads the next answer. `Err`: the part that came in time.
     fn answer(&mut self, timeout: Duration) -> Result<Vec<u8>, Vec<u8>> {
         let limit = clock::now() + timeout;
         let mut piece = vec![0; 64 * 1024];

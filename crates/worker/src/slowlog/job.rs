@@ -61,7 +61,6 @@ pub struct Job {
 pub(super) struct Call {
     pub(super) address: u64,
     pub(super) function: Vec<u8>,
-    /// PHP: where it was called from; others: where it is. Empty if unknown.
     pub(super) file: Vec<u8>,
     pub(super) line: u32,
 }
@@ -76,9 +75,7 @@ pub struct Stack {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TracedProgram {
     pub(super) pid: i32,
-    /// The state letter of ps(1).
     pub(super) state: char,
-    /// The kernel function in which it waits; empty: none.
     pub(super) waits_in: Vec<u8>,
     pub(super) command: Vec<Vec<u8>>,
 }

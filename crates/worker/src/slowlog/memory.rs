@@ -4,7 +4,6 @@
 pub(super) const TEXT_BYTES: usize = 1023;
 
 pub(super) trait Memory {
-    /// Fills `to` from `address`. `None` if part of it is unreadable.
     fn read(&self, address: u64, to: &mut [u8]) -> Option<()>;
 }
 

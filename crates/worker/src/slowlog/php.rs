@@ -9,11 +9,8 @@ use forkyard_protocol::stack::Layout;
 
 /// The most reads per attempt, about ten per call; also ends a circular list.
 const READS: u32 = 20_000;
-/// The most attempts; the last result counts.
 const ATTEMPTS: u32 = 50;
-/// The most calls to follow, whatever the configured depth.
 const MOST_CALLS: u32 = 1_000;
-/// A longer string is not a name.
 const LONGEST_STRING: u64 = 1 << 24;
 
 pub(super) fn read(layout: &Layout, memory: &dyn Memory, depth: u32) -> Stack {
@@ -66,7 +63,6 @@ impl Walk<'_> {
         Some(())
     }
 
-    /// The function's name; `None`: the script.
     fn name(&mut self, call: u64, function: u64) -> Option<Option<Vec<u8>>> {
         if !is_pointer(function) {
             return Some(Some(b"???".to_vec()));

@@ -8,7 +8,6 @@ use crate::sys::{memfile, passed};
 use std::io::stdin;
 use std::os::fd::AsFd;
 
-/// EX_SOFTWARE, sysexits.h.
 const EXIT_SOFTWARE: u8 = 70;
 const MAX_JOB_BYTES: usize = 1 << 20;
 

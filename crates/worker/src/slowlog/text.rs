@@ -100,7 +100,6 @@ fn add_program(text: &mut String, program: &TracedProgram) {
     );
 }
 
-/// Escapes control characters, so that outside text can't add lines.
 fn shown(text: &[u8]) -> String {
     line(&String::from_utf8_lossy(text)).into_owned()
 }

@@ -20,7 +20,6 @@ const CALLERS: [&[u8]; 5] = [b"_serve", b"serve", b"answer", b"Forkyard.answer",
 
 pub(super) fn stack(answer: &[u8], is_whole: bool, depth: u32) -> Stack {
     let mut calls: Vec<Call> = answer.split(|byte| *byte == b'\n').filter_map(call).collect();
-    // Keeps the wrapper's own calls only if it is waiting itself, such as for a client.
     let caller = calls.iter().position(is_caller);
     calls.truncate(caller.unwrap_or(calls.len()).max(1));
     let is_whole = is_whole && !calls.is_empty();

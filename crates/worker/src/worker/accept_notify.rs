@@ -17,7 +17,6 @@ pub const IS_CANDIDATE: u32 = 1 << 30;
 /// Three bits of a word: why the pool needs new processes ([`restart_reason`]). The rest is a time.
 const RESTART: u32 = 0b111 << RESTART_SHIFT;
 const RESTART_SHIFT: u32 = TIMESTAMP_BITS;
-/// How often a worker repeats such a request; the master may have reasons to wait.
 const RESTART_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often busy workers are counted for the status page, in a pool with more workers than this. Counting reads a page
@@ -132,7 +131,6 @@ impl AcceptNotifier {
         self.tell(IS_CANDIDATE);
     }
 
-    /// A full pipe loses nothing: the master has unread words, and one is enough.
     fn tell(&self, flag: u32) -> bool {
         self.send(self.slot as u32 | flag)
     }

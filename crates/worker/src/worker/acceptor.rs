@@ -26,7 +26,6 @@ pub(super) const BACKEND: u64 = 3;
 pub(super) const FIRST_KEEPALIVE: u64 = 4;
 
 pub(super) const EVENTS: usize = 32;
-/// After a wait shorter than this, the worker calls accept before it waits again.
 pub(super) const PROMPT: Duration = Duration::from_micros(10);
 /// For sources that siblings watch too. The kernel wakes one sleeping worker, in order of registration (`open`), not
 /// the one that fell asleep last. A woken worker may leave the connection to busy siblings (`leaves` in `choose.rs`).
@@ -73,11 +72,9 @@ pub(super) struct Acceptor {
     pub(super) busy_since: Tick,
     /// Since when it has neither waited nor yielded the processor.
     pub(super) runs_since: Tick,
-    /// When it last passed requests to an idle sibling, and last closed expired connections.
     pub(super) shared: Tick,
     pub(super) expired: Tick,
     pub(super) line: (ListenQueueState, Tick),
-    /// Processors that the worker may use; determined on first use.
     pub(super) processors: Option<usize>,
     pub(super) accepted: u64,
     pub(super) gauge: Gauge,
@@ -235,7 +232,6 @@ impl Acceptor {
         let accepted = socket::accept(service.listener.as_fd());
         let socket = match accepted {
             Ok(socket) => socket,
-            // The shortage may end soon; the connection stays in the backlog.
             Err(error) if SHORT.contains(&error.errno) || error.errno == Errno::EINVAL => {
                 let _ = service.idle_watch.epoll().delete(&service.listener);
                 if self.pause.begin(clock::now()) {

@@ -119,7 +119,6 @@ pub(super) fn stand_by(
         }
         if !is_told {
             is_told = true;
-            // The worker is not idle, so siblings should have its connections.
             service.stage(RequestStage::Creating);
             if service.channel.is_none() {
                 acceptor.hand_off_all(service);

@@ -21,7 +21,6 @@ pub(super) fn answer(request: &mut Request<'_>, uri: &[u8], extra_headers: &[u8]
     true
 }
 
-/// The answer, if `uri` is one of these paths. `begins` is called before the scoreboard is read.
 pub(super) fn of(
     pool: &Pool,
     params: &Params,

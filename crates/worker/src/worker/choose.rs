@@ -24,7 +24,6 @@ use nix::sys::epoll::{EpollEvent, EpollTimeout};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// How long a measurement of the backlog stays valid.
 const LINE_INTERVAL: Duration = Duration::from_micros(500);
 /// After this time without being idle, a worker with several requests passes half of them to an idle sibling, at most
 /// this often: passing one costs as much as a small request.
@@ -33,7 +32,6 @@ const EXPIRY_INTERVAL: Duration = Duration::from_millis(100);
 
 enum QueueMessage {
     None,
-    /// A wake-up without a connection.
     Wake,
     Silent,
     Request(Box<Connection>),
@@ -150,7 +148,6 @@ impl Acceptor {
         (ready.backend || backend.is_some_and(|due| due <= now)).then_some(Work::Backend)
     }
 
-    /// How long to leave new connections to busy siblings, if there is nothing else.
     fn leaves(&mut self, service: &Service, events: &[EpollEvent], now: Tick) -> Option<Duration> {
         let usual = service.cost.usual;
         let is_new = !events.is_empty() && events.iter().all(|event| event.data() == LISTENER);
@@ -320,7 +317,6 @@ impl Acceptor {
     }
 }
 
-/// The longest wait: until a held connection expires, or the backend or out-of-band work is due.
 fn timeout(service: &Service, backend: Option<Tick>) -> EpollTimeout {
     let expiry = service.idle_watch.keepalive().next_expiry();
     let work = service.want.due();

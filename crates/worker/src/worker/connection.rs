@@ -11,7 +11,6 @@ pub(super) struct Connection {
     /// `None` after closing; the rest is a spare for the next socket.
     socket: Option<OwnedFd>,
     pub(super) responder: Responder,
-    /// Its index among the held connections; it is registered with the epoll then.
     pub(super) index: Option<usize>,
     pub(super) waiting: Option<Waiting>,
     pub(super) expires: Tick,
@@ -54,7 +53,6 @@ impl Connection {
             .as_fd()
     }
 
-    /// Closes the socket for all processes that share it. The buffers can be reused.
     pub(super) fn hang_up(&mut self) {
         if let Some(socket) = self.socket.as_ref().filter(|_| self.shared) {
             shutdown(socket.as_fd());

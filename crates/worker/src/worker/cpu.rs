@@ -10,12 +10,10 @@ use std::time::Duration;
 /// Shorter requests are not measured: their CPU time is below php-fpm's clock tick.
 const CPU_THRESHOLD_MICROS: u64 = 1_000;
 
-/// One in this many short requests (plus one) is measured.
 const FEW: u32 = 31;
 
 #[derive(Debug, Default)]
 pub(super) struct Cost {
-    /// `None`: the worker accepts every connection.
     stat: Option<SchedStat>,
     at_begin: Option<SchedTimes>,
     pub(super) usual: UsualRequest,

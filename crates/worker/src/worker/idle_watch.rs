@@ -25,7 +25,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long silent connections are watched during a request without an idle sibling.
 const WATCH_LIMIT: Duration = Duration::from_millis(500);
 const IDLE_LOOKS: u32 = 50;
 const WAKE: [u8; 1] = [0];
@@ -38,7 +37,6 @@ pub(super) struct Shared {
     /// The start of the current request in nanoseconds; 0: none.
     begun: AtomicU64,
     awake: AtomicBool,
-    /// The thread is waiting for requests on held connections, or for its bell.
     watching: AtomicBool,
     bell: EventFd,
     ends: AtomicBool,
@@ -53,12 +51,10 @@ pub(super) struct Shared {
 pub(super) struct IdleWatch {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    /// No thread may be started.
     is_alone: bool,
 }
 
 impl IdleWatch {
-    /// `time_limit`: a longer request ends its worker.
     pub(super) fn new(
         epoll: Epoll,
         queue_in: OwnedFd,
@@ -154,7 +150,6 @@ impl IdleWatch {
             self.shared.wake.notify_one();
         }
         let _ = self.shared.bell.write(1);
-        // A panic aborts the process, so join can't fail.
         let _ = thread.join();
         let _ = self.shared.bell.read();
         self.shared.ends.store(false, Ordering::SeqCst);

@@ -27,7 +27,6 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 pub(super) struct KeepaliveSet {
     entries: Vec<KeepaliveEntry>,
     idle: usize,
-    /// Indices with a waiting request, in order of discovery.
     waiting: VecDeque<usize>,
 }
 

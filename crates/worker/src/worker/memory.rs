@@ -27,7 +27,6 @@ pub(super) enum Occasion {
 }
 
 impl Scale {
-    /// `None`: no limit, or the kernel does not report memory.
     pub(super) fn new(pool: &Pool) -> Option<Scale> {
         let limit = pool.memory_limit.or(pool.told_memory_limit)?;
         let (statm, now) = (open_statm(None)?, clock::now());
@@ -84,13 +83,11 @@ impl Scale {
     }
 }
 
-/// Bytes of the worker, its program (0: none) and its descendants.
 fn weigh(program: i32) -> Option<u64> {
     let own = proportional_memory_bytes(None)?;
     Some(own.saturating_add(beside(program, family_memory_bytes)))
 }
 
-/// 0 for a program that has exited or is off limits.
 fn beside(program: i32, bytes: fn(i32) -> u64) -> u64 {
     if program > 0 { bytes(program) } else { 0 }
 }

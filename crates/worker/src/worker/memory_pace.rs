@@ -56,7 +56,6 @@ impl Pace {
     /// Records the resident bytes. Returns true if an exact measurement is needed.
     pub(super) fn see(&mut self, resident: u64, now: Tick) -> bool {
         let added = resident.saturating_sub(self.resident) / self.since.max(1);
-        // Remember a burst for several checks.
         self.growth = added.max(self.growth - self.growth / 8);
         (self.resident, self.since, self.looked) = (resident, 0, now);
         let used = resident.saturating_sub(self.shared);

@@ -12,7 +12,6 @@ use crate::sys::clock;
 use crate::tick::Tick;
 use std::time::Duration;
 
-/// The delay after seeing another worker at work, plus a part per slot.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_OF_SLOT: Duration = Duration::from_millis(1);
 const SLOTS_APART: usize = 50;
@@ -20,7 +19,6 @@ const SLOTS_APART: usize = 50;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Want {
     Nothing,
-    /// Asked, and not known to any other process. Not before this time.
     Wanted(Tick),
     Told,
 }

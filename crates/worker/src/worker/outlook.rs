@@ -70,7 +70,6 @@ pub(super) fn accepted(board: &Reader) -> u64 {
     })
 }
 
-/// The listening socket. If the kernel reports no number, one connection is assumed, as in the master.
 pub(super) fn line(board: &Reader, listener: &OwnedFd) -> ListenQueueState {
     let accepted = accepted(board);
     let waiting = diag::listen_queue(listener.as_fd()).map_or(1, |queue| u64::from(queue.current).max(1));

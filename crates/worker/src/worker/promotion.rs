@@ -26,7 +26,6 @@ pub(super) enum Told {
     Terminate,
 }
 
-/// Receives a message. `refork`: the channel can carry descriptors.
 pub(super) fn hear(stop_pipe: BorrowedFd<'_>, refork: bool) -> Told {
     let mut message = [0; 2];
     if !refork {

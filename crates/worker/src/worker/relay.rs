@@ -145,7 +145,6 @@ fn wait(request: &Request<'_>, peer: &Peer, body: &Body) -> Result<Ready, Stop> 
     if count == 0 {
         return Err(Stop::ClientSilent);
     }
-    // Flags unknown to nix count as ready.
     let is = |index: usize| about[index].any().unwrap_or(true);
     let ready = Ready {
         client: client.is_some_and(is),

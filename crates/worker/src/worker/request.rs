@@ -224,7 +224,6 @@ impl<'w> Request<'w> {
     /// # Errors
     /// The client is gone.
     pub fn end(&mut self) -> Result<(), ClientGone> {
-        // The line is in the access log before the client receives the end of the answer.
         self.service.stage(RequestStage::End);
         self.service.finish()
     }

@@ -7,7 +7,6 @@ use crate::tick::Tick;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-/// Words for numbers, including the count of connections.
 const NUMBERS: usize = 27;
 /// Words per connection: index, expiry, flags.
 const OF_CONNECTION: usize = 3;

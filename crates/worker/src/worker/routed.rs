@@ -29,7 +29,6 @@ use std::time::Duration;
 
 const INPUT_BYTES: usize = HEAD_BYTES + MOST_BYTES + 64 * 1024;
 const ROUTER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long to read a body that the application ignored, before the connection is closed.
 const REST_LIMIT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -120,7 +119,6 @@ impl Service {
             },
             ToWorker::Where => {
                 channel.tell(ToRouter::Here, session, &[]);
-                // A new router asks, which may not know.
                 if self.want == Want::Told {
                     channel.tell(ToRouter::WorkWanted, 0, &[]);
                 }

@@ -72,7 +72,6 @@ pub struct Worker {
     caught: bool,
     promotion: Option<Promotion>,
     pub(super) phase: WorkerPhase,
-    /// It holds no connection during a request ([`Worker::lets_go_of_connections`]).
     pub(super) lets_go: bool,
 }
 
@@ -120,7 +119,6 @@ impl Worker {
         let board = Arc::new(Reader::map(context.board_readable.as_fd(), slots)?);
         let slot = Slot::map(context.board_writable.as_fd(), own.slot as usize)?;
         slot.note_senders();
-        // It could map the other pages for writing.
         drop(context.board_writable);
         let failed = |errno| Error::new("epoll_create1", "", errno);
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;
@@ -332,7 +330,6 @@ impl Worker {
                 WorkerPhase::Aside
             }
             Work::OutOfBand => {
-                // Siblings should serve its held connections during the work.
                 self.service.idle_watch.begin(clock::now());
                 WorkerPhase::Working
             }
@@ -400,7 +397,6 @@ impl Worker {
         if is_routed || !self.service.has_input() || self.is_worn_out() {
             return self.leave_connection(Ok(()));
         }
-        // The next request was sent with this one, so the worker stays busy.
         self.acceptor.take_up(&mut self.service);
         WorkerPhase::Connection
     }
@@ -501,7 +497,6 @@ impl Service {
         self.publish_kept();
     }
 
-    /// Closes the longest idle connections to keep descriptors free.
     fn make_room_to_hold(&mut self) {
         while self.idle_watch.keepalive().idle() >= self.most_idle {
             let oldest = self.idle_watch.keepalive().take_oldest();

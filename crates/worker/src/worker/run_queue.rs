@@ -19,9 +19,7 @@ const PART: u32 = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct UsualRequest {
-    /// CPU time; zero: unknown.
     pub(super) run: Duration,
-    /// Total time without that in the run queue.
     pub(super) took: Duration,
 }
 

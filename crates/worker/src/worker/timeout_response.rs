@@ -45,7 +45,6 @@ pub fn install_handlers(context: &GenerationContext, slot: u32) {
 
 #[derive(Debug, Default)]
 pub(super) struct TimeoutResponse {
-    /// The request it was prepared for; ids are never 0.
     request_id: u16,
 }
 

@@ -7,7 +7,6 @@ use crate::sys::socket::{Progress, Readiness, receive, send_gathered, shutdown_w
 use std::io::IoSlice;
 use std::time::Duration;
 
-/// How long a client's unread data may keep the worker after the answer.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
 pub(super) fn send_pieces(

@@ -7,7 +7,6 @@ use fastcgi::Params;
 use forkyard_fuzz::in_pieces;
 use std::collections::BTreeSet;
 
-/// Pieces of any size yield the same header, and a parsed header parses to itself.
 pub(crate) fn head(input: &[u8]) {
     for is_http in [false, true] {
         let mut whole = Head::new(is_http);

@@ -39,7 +39,6 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// A complete header in the form of a FastCGI answer, and the bytes after it.
 pub(super) type Whole<'b> = (Vec<u8>, &'b [u8]);
 
 #[derive(Debug)]

@@ -86,7 +86,6 @@ impl Cgi {
 impl Runtime for Cgi {
     fn answer(&mut self, request: &mut Request<'_>) {
         if request.is_for_application() {
-            // An error means that the client has gone and needs no answer.
             let _ = self.serve(request);
         }
     }

@@ -115,7 +115,6 @@ fn existing_part(named: &[u8]) -> Result<(PathBuf, Vec<u8>), NoTarget> {
     loop {
         let path = Path::new(OsStr::from_bytes(&named[..end]));
         match path.symlink_metadata() {
-            // The next part does not exist in this directory.
             Ok(about) if about.is_dir() && end < named.len() => return Err(NoTarget::Missing(whole())),
             Ok(_) => return Ok((path.to_owned(), named[end..].to_vec())),
             Err(error)

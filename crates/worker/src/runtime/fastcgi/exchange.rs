@@ -19,11 +19,9 @@ pub(super) const PIECE_BYTES: usize = 64 * 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ExchangeOutcome {
-    /// The answer is complete. `keeps`: the connection can be used again.
     Done {
         keeps: bool,
     },
-    /// The client disconnected or timed out (`silent`).
     ClientGone {
         silent: bool,
     },
@@ -73,7 +71,6 @@ struct Ready {
 }
 
 impl Exchange {
-    /// `more`: names of parameters to pass besides CGI's.
     pub(super) fn new(request: &Request<'_>, more: &[String]) -> Exchange {
         Exchange {
             recorded: Recorded::new(request, more),
@@ -279,7 +276,6 @@ impl Exchange {
                 Err(errno) => return Err(errno),
             }
         };
-        // Flags unknown to nix count as ready.
         let is = |index: usize| about[index].any().unwrap_or(true);
         Ok((count > 0).then(|| Ready {
             client: client.is_some_and(is),

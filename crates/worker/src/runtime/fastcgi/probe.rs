@@ -15,7 +15,6 @@ use std::time::Duration;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
-/// How long a program that has read the question may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(50);
 const END_TIMEOUT: Duration = Duration::from_millis(5);
 

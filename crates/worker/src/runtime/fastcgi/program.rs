@@ -20,7 +20,6 @@ const END_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub(super) struct Recipe {
     pub(super) path: CString,
-    /// The name first.
     pub(super) arguments: Vec<CString>,
     pub(super) environment: Vec<CString>,
     pub(super) directory: CString,
@@ -42,9 +41,7 @@ pub(super) struct RunningProgram {
     cpu_micros: u64,
     statm: Option<File>,
     pub(super) served: u64,
-    /// Whether it has read any part of a request.
     pub(super) had_work: bool,
-    /// Its latest output during requests, for the error report.
     pub(super) said: Capture,
 }
 
@@ -86,7 +83,6 @@ impl RunningProgram {
         self.pid
     }
 
-    /// Readable once the program has exited.
     pub(super) fn process(&self) -> BorrowedFd<'_> {
         self.process.as_fd()
     }
@@ -99,7 +95,6 @@ impl RunningProgram {
         if pidfd::has_ended(self.process.as_fd()) {
             timeout_responder::pass_on_to_none();
         }
-        // Only this process can reap this child, so the call can't fail.
         let ended = pidfd::reap(self.process.as_fd()).ok().flatten()?;
         external::kill_group(self.pid);
         timeout_responder::end_if_passed_on();

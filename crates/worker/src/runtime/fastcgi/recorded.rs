@@ -20,7 +20,6 @@ pub(super) struct Recorded {
 }
 
 impl Recorded {
-    /// The request asks to keep the connection.
     pub(super) fn new(request: &Request<'_>, more: &[String]) -> Recorded {
         let params = request.params().iter();
         // Most programs would truncate a value at a zero byte.
@@ -57,7 +56,6 @@ impl Recorded {
         self.has_ended && self.sent == self.wire.len()
     }
 
-    /// A record may start here.
     pub(super) fn is_between_records(&self) -> bool {
         self.sent == self.wire.len()
     }

@@ -21,7 +21,6 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 pub(super) struct ProgramStart {
     attempt: Attempt,
     program: RunningProgram,
-    /// The kernel's count of OOM kills before the start.
     oom_kills: u64,
     probe: Option<Probe>,
     next: Tick,
@@ -30,7 +29,6 @@ pub(super) struct ProgramStart {
 #[derive(Debug)]
 pub(super) enum ProgramProgress {
     Pending(ProgramStart),
-    /// The program accepts requests; the probe's connection, if it is open.
     Up(RunningProgram, Attempt, Option<OwnedFd>),
     Failed(Attempt, Fall),
 }
@@ -72,7 +70,6 @@ impl ProgramStart {
         ProgramProgress::Up(self.program, self.attempt, None)
     }
 
-    /// Descriptors that become readable when [`ProgramStart::poll`] has work: process, output, connection.
     pub(super) fn sources(&self) -> Vec<BorrowedFd<'_>> {
         let output = self.program.output();
         let connection = self.probe.as_ref().map(Probe::connection);

@@ -173,7 +173,6 @@ impl Supervisor {
 
     pub(super) fn take_kept(&mut self) -> Option<OwnedFd> {
         let kept = self.kept.take()?;
-        // Between requests the connection must have neither data nor end-of-file.
         let is_quiet = socket::receive(kept.as_fd(), &mut [0]) == Ok(socket::Progress::WouldBlock);
         is_quiet.then_some(kept)
     }

@@ -33,7 +33,6 @@ pub(super) enum Malformed {
     TooLong,
     /// Content-Length is not a number, or is repeated with another value.
     Length,
-    /// The body has a transfer coding other than `chunked`.
     Coding,
     Chunk,
     Switched,
@@ -54,7 +53,6 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// What the next bytes are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Part {
     More,
@@ -67,7 +65,6 @@ pub(super) enum Part {
 enum AnswerState {
     Head,
     Length(u64),
-    /// The body ends when the connection closes.
     UntilClose,
     ChunkSize,
     Chunk(u64),

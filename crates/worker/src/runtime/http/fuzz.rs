@@ -89,7 +89,6 @@ pub(crate) fn answer(input: &[u8]) {
         let mut pieces = Reader::new(is_head);
         in_pieces(input, |piece| pieces.take(piece));
         let pieces = pieces.end();
-        // An error may be found before or after a piece of the body.
         if whole.wrong.is_none() {
             assert_eq!(whole, pieces);
         } else {
@@ -178,7 +177,6 @@ pub(crate) fn request(input: &[u8]) {
     let mut fields = vec![httparse::EMPTY_HEADER; 64 + params.len()];
     let mut request = httparse::Request::new(&mut fields);
     let parsed = request.parse(&head);
-    // httparse rejects control characters in values; they can't end one of forkyard's own lines.
     let Ok(parsed) = parsed else {
         assert!(
             head.iter()
@@ -219,7 +217,6 @@ pub(crate) fn request(input: &[u8]) {
     assert_eq!(framed, expected);
 }
 
-/// A request line that httparse rejects: invalid UTF-8 or an empty method.
 fn has_odd_target(head: &[u8]) -> bool {
     let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
     std::str::from_utf8(line).is_err() || line.starts_with(b" ")

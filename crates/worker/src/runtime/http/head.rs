@@ -7,9 +7,7 @@ use forkyard_protocol::upgrade;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
     Nothing,
-    /// Content-Length, as the client sent it.
     Length,
-    /// Chunked, because the client sent no length.
     Chunked,
     /// None: after a protocol switch the data belongs to another protocol.
     Upgrade,
@@ -148,7 +146,6 @@ fn field(head: &mut Vec<u8>, name: impl IntoIterator<Item = u8>, value: &[u8]) {
     head.extend_from_slice(b": ");
     let begin = head.len();
     head.extend_from_slice(value);
-    // Line ends inside values are replaced.
     for byte in &mut head[begin..] {
         if matches!(byte, b'\r' | b'\n' | 0) {
             *byte = b' ';
@@ -202,7 +199,6 @@ fn framing(params: &Params) -> Framing {
             Framing::Length
         };
     }
-    // A web server that streams a body does not know its length.
     match params.get(b"HTTP_TRANSFER_ENCODING") {
         Some(coding) if !coding.is_empty() => Framing::Chunked,
         _ => Framing::Nothing,

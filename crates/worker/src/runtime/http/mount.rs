@@ -37,7 +37,6 @@ pub(super) fn of(params: &Params) -> Option<Mount> {
     })
 }
 
-/// The rest of `asked` (encoded) after `path` (decoded).
 fn below<'a>(asked: &'a [u8], path: &[u8]) -> Option<&'a [u8]> {
     let mut rest = asked;
     for wanted in path {

@@ -47,7 +47,6 @@ pub struct ProcessEntry {
     pub life: u32,
 }
 
-/// The words of a table; each worker has one word per process.
 pub(super) const fn words(processes: usize, slots: usize) -> usize {
     HEAD_WORDS + processes * PROCESS_WORDS + slots * processes
 }

@@ -259,7 +259,6 @@ fn search(params: &mut impl Parameters, rules: &Rules, files: &impl FileSystem, 
     }
 }
 
-/// The length of the longest parent of `path` that is a file.
 fn longest_file(path: &[u8], files: &impl FileSystem) -> Option<usize> {
     let mut rest = path;
     loop {
@@ -355,7 +354,6 @@ fn take_part(
     }
 }
 
-/// Sets SN to `head`, because PI contained both.
 fn name_from_path_info(params: &mut impl Parameters, sent: &Sent, info: &[u8], head: &[u8]) {
     params.set(b"ORIG_PATH_INFO", info);
     if sent.script_name.as_deref() != Some(head) {

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::os::fd::RawFd;
 
 const MARK: &str = "socket:";
-/// Peers of the C library and system services, whose messages are independent of each other.
 const SERVICES: [&str; 9] = [
     "/dev/log",
     "/run/systemd/",

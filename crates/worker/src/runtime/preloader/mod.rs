@@ -134,7 +134,6 @@ pub struct Preloader {
     pub settings: Settings,
     /// The workers' context; `None` in a zygote, which serves any pool and user.
     context: Option<GenerationContext>,
-    /// /dev/null, which a chroot may lack.
     null: OwnedFd,
     warms_up: bool,
     is_for_many: bool,
@@ -467,7 +466,6 @@ fn failure(worker: Option<u64>, message: impl Into<String>) -> Answer {
 
 struct Begun {
     settings: Settings,
-    /// `None`: it is to be a zygote.
     context: Option<GenerationContext>,
     warms_up: bool,
     is_for_many: bool,

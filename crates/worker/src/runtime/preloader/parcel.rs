@@ -20,7 +20,6 @@ pub struct Parcel {
 }
 
 impl Parcel {
-    /// Removes the parcel's descriptors from the front of the queue.
     pub(super) fn split_off(
         said: protocol::Parcel,
         descriptors: &mut Vec<OwnedFd>,

@@ -10,7 +10,6 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// The longest line. A pool's settings with all ini values are far shorter.
 const MAX_LINE_BYTES: usize = 4 << 20;
 /// Bytes per read. Each page written here is copied once more in a process that forks per line.
 const READ_BYTES: usize = 4 << 10;
@@ -69,7 +68,6 @@ impl Socket {
             return Ok(true);
         }
         let timeout = match until {
-            // Rounded up: too short a wait would cause more of them.
             Some(until) => PollTimeout::try_from(until.since(clock::now()) + Duration::from_millis(1))
                 .unwrap_or(PollTimeout::MAX),
             None => PollTimeout::NONE,

@@ -10,7 +10,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often to ask the master, which may be busy or already starting a new generation.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
 const ASK_MOST: u32 = 30;
 

@@ -23,7 +23,6 @@ pub const COMMAND: &str = "interpreter";
 pub const SETTLED: &str = "FORKYARD_SETTLED";
 
 const MAX_LINE_BYTES: usize = 4 << 20;
-/// A line larger than the socket buffer arrives in parts: the wait for each, and how many.
 const PART_TIMEOUT: Duration = Duration::from_millis(1);
 const MAX_WAITS: u32 = 10_000;
 const MOST_LINKS: usize = 40;
@@ -61,7 +60,6 @@ pub fn run(interpreter: &OsString, arguments: &[OsString]) -> i32 {
     EXIT_START_FAILED
 }
 
-/// Returns `Ok` only if the master is gone.
 fn become_it(interpreter: &OsString, arguments: &[OsString], notes: Option<&Notes>) -> Result<(), Failure> {
     let settings = peek().map_err(|summary| Failure {
         step: Step::SubprocessSetupperBeforeShell,
@@ -95,7 +93,6 @@ fn become_it(interpreter: &OsString, arguments: &[OsString], notes: Option<&Note
     }
     let mut program = std::process::Command::new(&path);
     program.args(arguments);
-    // Last, because it may affect the dynamic linker.
     if let Some(own_env) = own_env {
         program.envs(own_env.iter().map(|(name, value)| (name, value)));
         program.env(SETTLED, "1");

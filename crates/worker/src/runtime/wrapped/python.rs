@@ -3,7 +3,6 @@
 use forkyard_protocol::inspector::Kind;
 use forkyard_protocol::startup::files_of;
 
-/// Name and source of each module. Applications import the package itself.
 const MODULES: [(&str, &str); 15] = [
     ("forkyard", include_str!("python/__init__.py")),
     ("forkyard.abi", include_str!("python/abi.py")),

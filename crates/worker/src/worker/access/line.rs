@@ -46,7 +46,6 @@ pub(super) fn render(format: &Format, facts: &RequestFacts<'_>, limit: usize, li
             }
             None => add(token, facts, line),
         }
-        // A cut JSON line would be invalid.
         if line.len() >= limit && !is_json {
             line.truncate(limit.saturating_sub(1));
             return false;
@@ -114,7 +113,6 @@ fn add(token: &Token, facts: &RequestFacts<'_>, line: &mut Vec<u8>) {
         Token::BegunExactly => {
             let (whole, rest) = seconds(facts.begun_epoch_micros);
             let time = format_local_time(whole, "%Y-%m-%dT%H:%M:%S%z");
-            // strftime(3) omits the colon that RFC 3339 requires.
             let (time, zone) = time.split_at(time.len().saturating_sub(5));
             let (hours, minutes) = zone.split_at(zone.len().min(3));
             line.extend_from_slice(time);

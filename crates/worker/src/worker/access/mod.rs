@@ -31,7 +31,6 @@ pub struct Recorder {
     limit: usize,
     file: Option<OwnedFd>,
     shelf: OwnedFd,
-    /// How many times the file had been reopened when this one was taken.
     taken: u64,
     needs: Needs,
     request: LoggedRequest,

@@ -21,9 +21,7 @@ use std::time::Duration;
 
 /// How long a connection is left to a less busy sibling, which normally takes it within microseconds.
 const YIELD: Duration = Duration::from_millis(1);
-/// How long it is left to an idle sibling.
 const YIELD_TO_IDLE: Duration = Duration::from_millis(5);
-/// Connections accepted per turn of the event loop, whose requests wait meanwhile.
 const AT_ONCE: usize = 32;
 /// The kernel wakes the first waiting worker in order of registration, so the fewest workers that suffice pass requests
 /// on. If none waits, all get the event.
@@ -84,7 +82,6 @@ impl WorkerState {
         if let Some(time) = self.leaves_to_sibling(now).filter(|_| !insists) {
             if self.insists_at.is_none() {
                 self.insists_at = Some(now + time);
-                // Otherwise the next watching thread has the timer.
                 if self.dispatch.as_ref().is_none_or(|dispatch| dispatch.is_watched) {
                     self.alarm.set_by(now + time);
                 }
@@ -109,7 +106,6 @@ impl WorkerState {
                 self.listener_ready = false;
                 return false;
             }
-            // Frees a descriptor by closing an idle connection.
             Err(error) if SHORT.contains(&error.errno) && self.close_longest_idle() => return true,
             Err(error) => {
                 if self.pause.begin(now) {
@@ -201,7 +197,6 @@ impl WorkerState {
             })
             .collect();
         idle.sort_unstable();
-        // Data that has arrived is about to be read.
         let is_silent = |index: &usize| {
             let connection = self.clients[*index].connection.as_deref();
             connection.is_some_and(|connection| {
@@ -315,7 +310,6 @@ impl WorkerState {
         group.len()
     }
 
-    /// The event loop is blocked, so siblings should have the waiting connections.
     pub(super) fn relieve(&mut self, now: Tick) {
         let has_free = outlook::siblings(&self.board, self.notifier.slot()).any(|it| it.has_room);
         if !has_free {

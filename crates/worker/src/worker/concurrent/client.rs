@@ -18,10 +18,8 @@ pub(super) enum ClientPhase {
     Free,
     Idle,
     Reading,
-    /// The worker has reached its limit of requests.
     Waiting,
     Serving,
-    /// The answer is complete but not sent.
     Ending,
     /// The answer is sent; the rest of the body must arrive before a router gets the connection back.
     Rest,
@@ -32,12 +30,10 @@ pub(super) enum ClientPhase {
 
 #[derive(Debug, Default)]
 pub(super) struct Client {
-    /// Distinguishes requests in the same place.
     pub serial: u32,
     pub phase: ClientPhase,
     /// `None` if the place is free, or the client disconnected before the application finished.
     pub connection: Option<Box<Connection>>,
-    /// Input not yet parsed.
     pub input: Vec<u8>,
     pub readable: bool,
     /// The kernel reported the client's end-of-file, which is still unread.
@@ -56,14 +52,12 @@ pub(super) struct Client {
     pub is_quiet: bool,
     pub told_gone: bool,
     pub is_gone: bool,
-    /// It was shown as slow long enough for the master to notice.
     pub was_found: bool,
     pub taken: Tick,
     /// When the client has timed out; `None`: nothing is expected of it.
     pub deadline: Option<Tick>,
     pub expires: Option<Tick>,
     pub recorder: Option<Box<Recorder>>,
-    /// Parameters of a request that did not come over FastCGI.
     pub params: Option<Box<Params>>,
     /// A long-lived connection, such as a WebSocket, without a time limit.
     pub is_endless: bool,
@@ -79,7 +73,6 @@ pub(super) struct Understood {
     pub broken: Option<Violation>,
 }
 
-/// Leaves bits of the epoll data for event loops that add their own descriptors.
 const MOST_SERIAL: u32 = (1 << 29) - 1;
 
 impl Client {
@@ -133,7 +126,6 @@ impl Client {
         match self.phase {
             ClientPhase::Free | ClientPhase::Waiting | ClientPhase::Ending => false,
             ClientPhase::Idle | ClientPhase::Reading | ClientPhase::Rest | ClientPhase::Lingering => true,
-            // After the body, only the client's end-of-file or abort matters.
             ClientPhase::Serving if self.body_ended => self.input.is_empty(),
             ClientPhase::Serving => self.body.len() < ahead,
         }

@@ -5,13 +5,11 @@ use fastcgi::Params;
 use std::collections::VecDeque;
 
 const SPARES: usize = 32;
-/// A larger record's memory is freed.
 const SPARE_BYTES: usize = 16 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {
     Request,
-    /// More of the body, or room for the answer.
     Client,
 }
 
@@ -19,15 +17,12 @@ pub(super) enum Wait {
 pub(super) struct Dispatch {
     requests: VecDeque<Vec<u8>>,
     spare: Vec<Vec<u8>>,
-    /// Requests whose thread has not returned.
     given: usize,
     /// Timed-out requests among them; their threads may never return.
     expired: Vec<u64>,
-    /// A thread waits in epoll_wait(2) on behalf of all.
     pub is_watched: bool,
     idle: usize,
     held: usize,
-    /// The main thread checks only when woken.
     pub main_thread_sleeps: bool,
     works: bool,
     end: Option<bool>,

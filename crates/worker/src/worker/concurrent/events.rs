@@ -8,7 +8,6 @@ use fastcgi::Params;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum EventKind {
-    /// The lengths of names and values and whether the body is complete; names, values, and the body so far.
     Request = 1,
     Body = 2,
     Gone = 3,
@@ -16,7 +15,6 @@ pub(super) enum EventKind {
     /// The request timed out and was answered.
     Expired = 5,
     Work = 6,
-    /// The process must exit, after creating a preloader if asked.
     End = 7,
 }
 

@@ -15,7 +15,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Gathering {
-    /// The number of workers that suffices; `None`: not used here.
     enough: Option<usize>,
     from: Tick,
 }

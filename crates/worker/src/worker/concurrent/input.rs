@@ -11,9 +11,7 @@ use fastcgi::Params;
 use nix::errno::Errno;
 use std::time::Duration;
 
-/// Bytes of a body to buffer for the application.
 const AHEAD_BYTES: usize = 256 * 1024;
-/// The peak memory is read once per so many requests: it only grows, and reading is a system call.
 const REQUESTS_A_LOOK: u64 = 16;
 
 /// The next piece of a body.
@@ -52,7 +50,6 @@ impl WorkerState {
                 Ok(Progress::Done(0)) => return self.end_of_input(index),
                 Ok(Progress::Done(count)) => {
                     let client = &mut self.clients[index];
-                    // After a short read, the kernel reports new data.
                     client.readable = count == READ_BYTES || client.hangs_up;
                     self.take_bytes(index, count, now);
                 }
@@ -133,7 +130,6 @@ impl WorkerState {
                 }
             }
             ClientPhase::Reading if client.is_portable() => self.keep(index, now),
-            // The router would need input that was already parsed.
             ClientPhase::Rest if understood.is_request => self.close(index),
             ClientPhase::Rest if client.is_portable() => self.give_back(index),
             _ => {}
@@ -212,7 +208,6 @@ impl WorkerState {
             let params = connection.responder.params();
             match &mut self.dispatch {
                 Some(dispatch) => dispatch.give(token, params, &client.body, client.body_ended),
-                // The native event loop reads them in place.
                 None if self.is_native => {
                     self.events
                         .request(token, &Params::new(), &client.body, client.body_ended);

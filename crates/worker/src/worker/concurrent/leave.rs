@@ -33,7 +33,6 @@ impl WorkerState {
             Told::Promote(promotion) => self.promotion = Some(promotion),
             Told::Finish => {}
         }
-        // Later messages don't matter.
         let _ = self.epoll.delete(&self.stop_pipe);
         self.leave(now);
         self.departure_due = None;
@@ -54,7 +53,6 @@ impl WorkerState {
             }
         }
         self.departure_due = Some(WorkerState::first_departure_look(now));
-        // The timer makes the event loop check whether it is done.
         self.alarm.set_by(now);
         if self.router.is_none() {
             let _ = self.epoll.delete(&self.queue_out);
@@ -114,7 +112,6 @@ impl WorkerState {
         if self.leaving != Leaving::Finishing || self.is_working {
             return;
         }
-        // These could not be passed on. There is room now, and siblings may take them.
         while let Some(index) = self.waiting.pop_front() {
             if self.clients[index].phase == ClientPhase::Waiting {
                 self.start(index, clock::now());
@@ -151,7 +148,6 @@ impl WorkerState {
         if !is_due || self.occupied() > 0 || self.is_working || self.is_leaving() {
             return;
         }
-        // Requests come first; the timer repeats the check.
         if events > 1 || !self.events.is_empty() {
             return self.alarm.set_by(now);
         }
@@ -171,7 +167,6 @@ impl WorkerState {
         }
     }
 
-    /// The scoreboard shows it like a request.
     pub(super) fn begin_work(&mut self, now: Tick) {
         self.want = Want::Nothing;
         self.is_working = true;
@@ -195,7 +190,6 @@ impl WorkerState {
         self.slot_writer().idle(now);
         self.publish_load();
         self.tell_worked(outcome.is_ok());
-        // Handle events that arrived during the work.
         self.alarm.set_by(now);
     }
 }

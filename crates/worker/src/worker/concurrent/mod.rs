@@ -81,7 +81,6 @@ impl Concurrent {
         drop(state);
         if let Some(watch) = &mut self.watch {
             if is_done {
-                // A process that will fork must have no other thread.
                 watch.end(&self.shared);
             } else if is_busy {
                 watch.wake(&self.shared);

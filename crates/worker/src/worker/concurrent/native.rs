@@ -11,7 +11,6 @@ use std::sync::Arc;
 /// Set in the epoll data of the event loop's own descriptors. Connections of the worker never have it; its other
 /// sources have the highest bit.
 pub const OWN: u64 = 1 << 62;
-/// Set only for the worker's sources.
 pub(super) const SOURCES: u64 = 1 << 63;
 
 /// Whether an event belongs to the worker ([`Concurrent::on_ready`]).

@@ -12,7 +12,6 @@ use fastcgi::{ProtocolStatus, Reply};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// How long to discard the data of a client that has not read its answer.
 const LINGER_LIMIT: Duration = Duration::from_secs(1);
 
 /// When to send a piece.
@@ -41,7 +40,6 @@ pub enum Sent {
 }
 
 impl WorkerState {
-    /// The last piece ends the answer only if all of it was accepted.
     pub(super) fn send(&mut self, index: usize, bytes: &[u8], when: When, now: Tick) -> Sent {
         if self.clients[index].is_gone {
             return Sent::Gone;
@@ -88,7 +86,6 @@ impl WorkerState {
             .map_or(bytes.len(), |output| output.stdout(bytes))
     }
 
-    /// Text beyond the available room is dropped.
     pub(super) fn put_error(&mut self, index: usize, bytes: &[u8]) {
         if let Some(output) = &mut self.clients[index].output {
             output.stderr(bytes);
@@ -102,7 +99,6 @@ impl WorkerState {
         let Some(output) = &mut self.clients[index].output else {
             return;
         };
-        // There is room, unless the client does not read.
         let _ = output.reply(reply);
         self.flush(index, now);
     }
@@ -157,14 +153,12 @@ impl WorkerState {
     pub(super) fn finish(&mut self, index: usize, now: Tick) {
         let board = self.board.header();
         let client = &mut self.clients[index];
-        // The line is in the log before the client receives the end of the answer.
         if let Some(recorder) = &mut client.recorder {
             recorder.end();
             recorder.finish(board);
         }
         client.phase = ClientPhase::Ending;
         if let Some(connection) = client.connection.as_deref() {
-            // A client that would send its next request here notices at once.
             if connection.last && connection.responder.keep() && client.body_ended {
                 shutdown_read(connection.socket());
             }
@@ -263,7 +257,6 @@ impl WorkerState {
         self.watch(index);
     }
 
-    /// Shuts down the output and discards input until the client closes, for a limited time.
     pub(super) fn linger(&mut self, index: usize, now: Tick) {
         let limit = now + LINGER_LIMIT;
         let client = &mut self.clients[index];
@@ -283,7 +276,6 @@ impl WorkerState {
         self.finish(index, now);
     }
 
-    /// The request continues until the application is done with it.
     pub(super) fn lose_client(&mut self, index: usize) {
         match self.clients[index].phase {
             ClientPhase::Serving => {
@@ -324,7 +316,6 @@ impl WorkerState {
         };
         let bytes = snapshot::encode(&answer, b"");
         match self.send(index, &bytes, When::Last, now) {
-            // Larger than any buffer, such as the status of thousands of workers.
             Sent::Taken { count, is_full: true } => self.send_rest(index, &bytes[count..], now),
             Sent::Taken { .. } => {}
             Sent::Gone => self.finish(index, now),
@@ -332,7 +323,6 @@ impl WorkerState {
         true
     }
 
-    /// Blocks on the client; only for the pool's own answers.
     fn send_rest(&mut self, index: usize, mut bytes: &[u8], now: Tick) {
         use crate::sys::socket::{Readiness, wait};
         while !bytes.is_empty() && !self.clients[index].is_gone {

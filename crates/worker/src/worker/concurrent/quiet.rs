@@ -16,11 +16,8 @@ use crate::worker::outlook;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// The time without output after which a request is quiet.
 const QUIET_AFTER: Duration = Duration::from_secs(1);
-/// The time until a full worker reports it: streams could have become quiet.
 const FULL_FOR: Duration = Duration::from_secs(2);
-/// How often a pool logs that all workers are full.
 const SAID_AGAIN: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]

@@ -18,16 +18,13 @@ use std::time::Duration;
 pub(super) const MESSAGE_BYTES: usize = HEAD_BYTES + MOST_BYTES;
 /// How long to read a body that the application ignored, before the connection is closed.
 const REST_LIMIT: Duration = Duration::from_secs(1);
-/// Messages per turn.
 const AT_ONCE: usize = 32;
 
 #[derive(Debug)]
 pub(super) struct Router {
     channel: OwnedFd,
     sessions: usize,
-    /// Questions to answer after out-of-band work.
     asked: Vec<u64>,
-    /// Do out-of-band work once the worker is idle.
     works: bool,
 }
 
@@ -64,15 +61,12 @@ impl WorkerState {
             };
             let length = bytes.len();
             match kind {
-                ToWorker::Serve | ToWorker::ServeLast => {
-                    match received.descriptors.into_iter().next() {
-                        Some(socket) if !self.is_leaving() => {
-                            self.serve(socket, session, length, kind == ToWorker::ServeLast, now);
-                        }
-                        // The worker is exiting, or has no free descriptor.
-                        _ => self.tell_router(ToRouter::NotBegun, session, &[]),
+                ToWorker::Serve | ToWorker::ServeLast => match received.descriptors.into_iter().next() {
+                    Some(socket) if !self.is_leaving() => {
+                        self.serve(socket, session, length, kind == ToWorker::ServeLast, now);
                     }
-                }
+                    _ => self.tell_router(ToRouter::NotBegun, session, &[]),
+                },
                 ToWorker::Where => {
                     self.name_sessions();
                     if let Some(router) = &mut self.router {
@@ -90,7 +84,6 @@ impl WorkerState {
         }
     }
 
-    /// The first bytes of the request follow a message's head in the scratch memory.
     fn serve(&mut self, socket: OwnedFd, session: u64, length: usize, is_last: bool, now: Tick) {
         let origin = self.settings.pool.origin.as_ref();
         if origin.is_some_and(|origin| !is_there(origin)) {
@@ -113,7 +106,6 @@ impl WorkerState {
         self.read(index, now);
     }
 
-    /// The answer is sent; the router gets the connection back after the rest of the body.
     pub(super) fn rest(&mut self, index: usize, now: Tick) {
         let client = &mut self.clients[index];
         if client.connection.as_ref().is_some_and(|it| it.is_portable()) {
@@ -147,7 +139,6 @@ impl WorkerState {
         let Some(session) = self.clients[index].session.take() else {
             return;
         };
-        // Before the router may send the next request.
         self.measure();
         match kept {
             Some(bytes) => self.tell_router(ToRouter::Kept, session, bytes),
@@ -179,7 +170,6 @@ impl WorkerState {
         self.tell_router(ToRouter::HeldUp, 0, &[u8::from(self.is_held_up)]);
     }
 
-    /// Answers a new router: lists sessions, and reports finished work.
     fn answer_where(&mut self) {
         let is_working = self.is_working;
         let Some(router) = self.router.as_mut().filter(|router| !router.works && !is_working) else {
@@ -187,7 +177,6 @@ impl WorkerState {
         };
         for session in std::mem::take(&mut router.asked) {
             self.tell_router(ToRouter::Here, session, &[]);
-            // A new router may not know.
             if self.want == Want::Told {
                 self.tell_router(ToRouter::WorkWanted, 0, &[]);
             }

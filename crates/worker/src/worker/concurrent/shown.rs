@@ -12,12 +12,10 @@ use crate::tick::Tick;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How long a slow request stays visible while others wait; the master of a busy machine checks late.
 const FOUND_WITHIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(super) struct ShownRequest {
-    /// Places and serials; finished ones are dropped later.
     order: VecDeque<(usize, u32)>,
     now: Option<(usize, u32)>,
     since: Tick,
@@ -82,7 +80,6 @@ impl WorkerState {
         let first = self.shown.order.front();
         let Some(next) = self.shown.order.iter().find(is_new).or(first).copied() else {
             if self.in_flight > 0 {
-                // Only endless requests: the worker is not idle, and nothing can be slow.
                 (self.shown.now, self.shown.due) = (None, None);
                 self.slot_writer().stage(RequestStage::Open);
             }
@@ -93,7 +90,6 @@ impl WorkerState {
             self.shown.since = now;
         }
         let slow = self.settings.pool.slow_log.as_ref().map(|log| log.timeout);
-        // The master sees it now and checks when its time is over.
         let found = slow.map(|slow| client.taken.max(self.shown.since) + slow + FOUND_WITHIN);
         self.shown.due = found.filter(|_| self.in_flight > 1 && !client.was_found);
         if let Some(due) = self.shown.due {

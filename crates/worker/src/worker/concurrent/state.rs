@@ -51,7 +51,6 @@ pub(super) const EDGE: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLE
 const CLIENT: EpollFlags = EDGE.union(EpollFlags::EPOLLRDHUP);
 const CLIENT_WITHOUT_ROOM: EpollFlags = CLIENT.union(EpollFlags::EPOLLOUT);
 
-/// Descriptors reserved for other uses.
 const OTHER_DESCRIPTORS: u64 = 64;
 /// Idle connections may use a quarter of the descriptors; the rest is for requests and the application.
 const IDLE_PART: u64 = 4;
@@ -72,7 +71,6 @@ fn most_requests_by_descriptors() -> usize {
     usize::try_from(all.saturating_sub(OTHER_DESCRIPTORS) / 2).unwrap_or(usize::MAX)
 }
 
-/// Whether the limits of requests are those of a program behind the worker.
 pub(super) fn has_program(pool: &Pool) -> bool {
     matches!(pool.application, Application::Program(_))
 }
@@ -102,14 +100,12 @@ pub(super) struct WorkerState {
     /// Replaces `events` if threads take the requests.
     pub dispatch: Option<Dispatch>,
     pub in_flight: usize,
-    /// Without quiet requests.
     pub limit: usize,
     pub quiet: Quiet,
     pub most_idle: usize,
     pub gauge: Gauge,
     /// It was full or blocked and has not checked the listening socket since.
     pub was_strained: bool,
-    /// Places with requests that wait for room, oldest first.
     pub waiting: VecDeque<usize>,
     pub listener_ready: bool,
     pub queue_ready: bool,
@@ -121,7 +117,6 @@ pub(super) struct WorkerState {
     pub served: u64,
     pub most: Option<u64>,
     pub scale: Option<Scale>,
-    /// The process of the last request; 0: none.
     pub program: i32,
     pub last_taken: Tick,
     pub shown: ShownRequest,
@@ -134,7 +129,6 @@ pub(super) struct WorkerState {
     pub want: Want,
     pub is_working: bool,
     pub leaving: Leaving,
-    /// When to log that the worker, which exits by itself, still has requests.
     pub departure_due: Option<Tick>,
     pub promotion: Option<Promotion>,
     access: Option<(AccessLog, OwnedFd)>,
@@ -152,7 +146,6 @@ impl WorkerState {
         let slot = Slot::map(context.board_writable.as_fd(), own.slot as usize)?;
         sender::install(None);
         slot.note_senders();
-        // It could map the other pages for writing.
         drop(context.board_writable);
         let failed = |call: &'static str| move |errno| Error::new(call, "", errno);
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed("epoll_create1"))?;
@@ -162,7 +155,6 @@ impl WorkerState {
         let is_native = matches!(application, Application::Program(_) | Application::Http(_));
         let limit = match application {
             Application::Wrapped(wrapped) => wrapped.concurrency as usize,
-            // One connection to the program per client, and some for other uses.
             _ if is_native => most_requests_by_descriptors(),
             _ => 1,
         };
@@ -248,7 +240,6 @@ impl WorkerState {
         SlotWriter::new(self.slot.words())
     }
 
-    /// Handles everything that is ready. Returns true if it should be called again soon.
     pub(super) fn turn(&mut self) -> bool {
         let mut ready = [EpollEvent::empty(); EVENTS];
         let count = match self.epoll.wait(&mut ready, EpollTimeout::ZERO) {
@@ -267,7 +258,6 @@ impl WorkerState {
         self.turns += 1;
         let now = clock::now();
         if self.turns == 1 {
-            // The master counts on it after this.
             self.publish_load();
             self.slot_writer().idle(now);
             self.notifier.tell_first();
@@ -410,12 +400,10 @@ impl WorkerState {
         }
     }
 
-    /// Closes a connection. Its place stays while the application has a request there.
     pub(super) fn hang_up(&mut self, index: usize) {
         let client = &mut self.clients[index];
         if let Some(mut connection) = client.connection.take() {
             if client.watched.take().is_some() {
-                // Explicitly: a process forked by the application may still have the file open.
                 let _ = self.epoll.delete(connection.socket());
             }
             connection.hang_up();

@@ -19,9 +19,7 @@ use nix::sys::epoll::{Epoll, EpollEvent, EpollTimeout};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long connections may be unwatched; a thread usually returns within this time.
 const UNWATCHED: Duration = Duration::from_millis(5);
-/// After so many checks that find another thread watching, the main thread sleeps until woken.
 const IDLE_LOOKS: u32 = 50;
 /// How long a process with a stuck thread may take to exit; the thread may hold a lock that exit needs, such as
 /// Python's.
@@ -264,7 +262,6 @@ impl Threads {
         of(&mut state).is_watched = true;
         let insists_at = state.insists_at.filter(|_| state.has_room());
         let timeout = insists_at.map_or(EpollTimeout::NONE, |due| {
-            // Rounded up, so that it is due then.
             let left = due.since(clock::now()) + Duration::from_millis(1);
             EpollTimeout::try_from(left).unwrap_or(EpollTimeout::MAX)
         });
@@ -321,13 +318,11 @@ fn of(state: &mut WorkerState) -> &mut Dispatch {
     state.dispatch.get_or_insert_default()
 }
 
-/// Exits after a while, whatever the runtime does.
 fn end_at_last(exit_code: i32) {
     let mask = signal::block_all();
     let builder = std::thread::Builder::new()
         .name("end".into())
         .stack_size(STACK_BYTES);
-    // If the system refuses, the master kills the process eventually.
     let _ = builder.spawn(move || {
         std::thread::sleep(END_LIMIT);
         process::exit_now(exit_code);
@@ -336,7 +331,6 @@ fn end_at_last(exit_code: i32) {
 }
 
 impl WorkerState {
-    /// The first waiting request that has not timed out.
     fn take_request(&mut self, memory: &mut Vec<u8>) -> Option<u64> {
         loop {
             let token = of(self).take(memory)?;
@@ -353,7 +347,6 @@ impl WorkerState {
         }
         of(self).come_back(token);
         self.publish_load();
-        // Out-of-band work may have waited for this thread.
         if let Some(due) = self.want.due() {
             self.alarm.set_by(due);
         }

@@ -45,7 +45,6 @@ impl Alarm {
 
     fn silence(&mut self) {
         self.set = None;
-        // Nothing to read if it was set again.
         let _ = nix::unistd::read(&self.timer, &mut [0; 8]);
     }
 }

@@ -63,7 +63,6 @@ impl Concurrent {
     pub fn begin_visit(&mut self, params: Params) -> u64 {
         let mut state = self.shared.lock();
         let token = state.begin_visit(params, clock::now());
-        // A process that will fork has no other thread.
         let is_watched = state.leaving != Leaving::Done;
         drop(state);
         if let Some(watch) = self.watch.as_mut().filter(|_| is_watched) {
@@ -109,7 +108,6 @@ impl WorkerState {
     fn begin_visit(&mut self, params: Params, now: Tick) -> u64 {
         let index = self.free_index();
         self.in_flight += 1;
-        // Unique, because the master identifies requests by this time.
         self.last_taken = now.max(self.last_taken + Duration::from_nanos(1));
         let taken = self.last_taken;
         let limit = self.settings.pool.request_terminate_timeout;

@@ -17,7 +17,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 const INTERVAL: Duration = Duration::from_millis(5);
-/// Checks without a request before the thread sleeps.
 const IDLE_LOOKS: u32 = 50;
 
 #[derive(Debug)]
@@ -39,7 +38,6 @@ impl Shared {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, WorkerState> {
-        // A panic aborts the process, so the lock is never poisoned.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -71,7 +69,6 @@ impl Watch {
             let _state = shared.lock();
             shared.wake.notify_one();
         }
-        // A panic aborts the process, so join can't fail.
         let _ = thread.join();
         shared.ends.store(false, Ordering::SeqCst);
         shared.awake.store(false, Ordering::SeqCst);

@@ -45,7 +45,6 @@ pub(super) struct Service {
     pub(super) start: usize,
     pub(super) end: usize,
     output: Output,
-    /// `None` once it was closed or kept.
     current: Option<Box<Connection>>,
     #[expect(
         clippy::vec_box,

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 enum InputPart {
     Request,
-    /// A piece of the body: `input[from..to]`.
     Body(usize, usize),
     BodyEnd,
     Abort,
@@ -99,7 +98,6 @@ impl Service {
                     let is_answered = self.current().is_some_and(|c| c.responder.is_draining());
                     match self.fill(left) {
                         Ok(()) => {}
-                        // The request is already answered; only its rest is missing.
                         Err(NoRequest::Silent | NoRequest::Closed) if is_answered => {
                             return Err(NoRequest::Closed);
                         }

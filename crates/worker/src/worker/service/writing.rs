@@ -140,7 +140,6 @@ impl Service {
     }
 
     pub(in crate::worker) fn finish(&mut self) -> Result<(), ClientGone> {
-        // The line is in the log before the client receives the end of the answer.
         if let Some(recorder) = &mut self.recorder {
             recorder.finish(self.board.header());
         }

@@ -12,7 +12,6 @@ use std::time::Duration;
 /// Limits for discarding data of a client that has not read its answer.
 const LINGER_LIMIT: Duration = Duration::from_secs(5);
 const LINGER_BYTES: usize = 64 * 1024 * 1024;
-/// How long an exiting worker waits for requests on accepted connections.
 const HURRY_LIMIT: Duration = Duration::from_secs(1);
 
 impl Gateway {

@@ -5,40 +5,31 @@ use super::super::head::Framing;
 use super::super::table::ProcessEntry;
 use crate::tick::Tick;
 
-/// The end of a chunked body, without trailers.
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 #[derive(Debug)]
 pub(super) struct Exchange {
     pub(super) token: u64,
-    /// The process that it is counted for.
     pub(super) chosen: Option<Option<ProcessEntry>>,
     pub(super) link: Option<usize>,
     framing: Framing,
     pub(super) out: Vec<u8>,
     pub(super) sent: usize,
     pub(super) has_gone: bool,
-    /// The body is complete in `out`, or not wanted.
     pub(super) body_ended: bool,
     pub(super) waits_for_body: bool,
     /// It has no body and its method is idempotent.
     pub(super) may_repeat: bool,
     answer: HttpAnswer,
     is_head: bool,
-    /// Incomplete input of the answer.
     torn: Vec<u8>,
-    /// Output that the client can't accept yet.
     pub(super) stuck: Vec<u8>,
     pub(super) is_full: bool,
-    /// The answer is complete except for `stuck`.
     pub(super) is_done: bool,
     pub(super) tried: Vec<ProcessEntry>,
-    /// Processes that accepted it and did not answer.
     pub(super) asked: u32,
-    /// The last of them, which may be about to exit.
     pub(super) failed: Option<ProcessEntry>,
     pub(super) why: Option<String>,
-    /// The deadline for finding a process.
     pub(super) until: Option<Tick>,
     pub(super) due: Option<Tick>,
     pub(super) pauses: u32,

@@ -14,11 +14,9 @@ use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use std::os::fd::{AsFd, OwnedFd};
 
 const AT_ONCE: usize = 32;
-/// The most client data to hold before the process agrees to a switch.
 const MOST_HELD: usize = 64 * 1024;
 const BAD_REQUEST: &str = "400 Bad Request";
 const NO_CHUNK: &str = "its body is not in chunks";
-/// `HTTP/1.1 101`.
 const STATUS_BYTES: usize = 12;
 const SWITCHING_PROTOCOLS: u16 = 101;
 
@@ -32,7 +30,6 @@ pub(super) struct Visit {
     /// The kernel reported the client's end-of-file, which is still unread.
     pub(super) hangs_up: bool,
     client_ended: bool,
-    /// `None` before and after the request.
     pub(super) token: Option<u64>,
     pub(super) chosen: Option<Option<ProcessEntry>>,
     pub(super) link: Option<usize>,
@@ -48,7 +45,6 @@ pub(super) struct Visit {
     first: Vec<u8>,
     pub(super) status: Option<u16>,
     pub(super) program_ended: bool,
-    /// The client may still send data that nobody reads.
     pub(super) is_cut: bool,
     /// Discarding up to this many bytes before closing, so that the client can read its answer.
     pub(super) lingers: Option<usize>,
@@ -222,7 +218,6 @@ impl Gateway {
                     return false;
                 }
                 Ok(Progress::Done(count)) => {
-                    // After a short read, the kernel reports new data.
                     visit.readable = count == self.scratch.len() || visit.hangs_up;
                     visit.input.extend_from_slice(&self.scratch[..count]);
                     match read(&visit.input) {
@@ -376,7 +371,6 @@ impl Gateway {
                 }
                 Ok(Progress::WouldBlock) => link.watch_room(&self.epoll),
                 Err(_) => {
-                    // The process may have answered all the same.
                     visit.sent = visit.out.len();
                     visit.body = Body::Length(0);
                     visit.is_cut = true;

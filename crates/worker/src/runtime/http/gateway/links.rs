@@ -15,9 +15,7 @@ const MOST_KEPT: usize = 128;
 
 #[derive(Debug)]
 pub(super) enum Server {
-    /// A program that is not started by the pool.
     There(Address),
-    /// A program started by the pool, and this worker's slot.
     Started(Share, usize),
 }
 
@@ -37,7 +35,6 @@ pub(super) struct Link {
     pub(super) is_connecting: bool,
     pub(super) readable: bool,
     pub(super) writable: bool,
-    /// The process closed it; unread data may remain.
     pub(super) has_ended: bool,
     watches_room: bool,
     number: u64,
@@ -69,9 +66,7 @@ pub(super) fn watch_room(socket: &OwnedFd, number: u64, is_watched: &mut bool, e
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reuse {
     No,
-    /// Any: an unanswered request can be repeated.
     Any,
-    /// Only one with nothing to read.
     Quiet,
 }
 
@@ -83,11 +78,8 @@ pub(super) struct Links {
     kept: Vec<usize>,
     serial: u32,
     turn: usize,
-    /// Requests until a process is replaced, and the jitter.
     most: Option<(u64, u64)>,
-    /// The user of the program.
     uid: u32,
-    /// It was logged that peers can't be checked.
     has_told_unknown: Cell<bool>,
 }
 
@@ -279,7 +271,6 @@ impl Links {
             self.all.push(None);
             self.all.len() - 1
         });
-        // A writable socket is connected.
         let flags = if is_there { WATCHED } else { WATCHED_WITH_ROOM };
         let number = super::LINK | u64::from(self.serial & super::MOST_SERIAL) << 32 | id as u64;
         if let Err(errno) = epoll.add(&socket, EpollEvent::new(flags, number)) {
@@ -333,7 +324,6 @@ impl Links {
     pub(super) fn keep(&mut self, id: usize) {
         let Some(link) = self.get(id) else { return };
         if link.readable {
-            // Unrequested data, or end-of-file.
             return self.close(id);
         }
         (link.user, link.is_used) = (User::Nobody, true);
@@ -379,7 +369,6 @@ mod tests {
             (Some(1000), None, 33, Some(1000)),
             (Some(33), Some(1000), 33, Some(1000)),
             (None, Some(1000), 33, Some(1000)),
-            // Accepted by a kernel thread for another user.
             (Some(1000), Some(0), 33, Some(1000)),
             (None, Some(0), 33, Some(0)),
             (Some(0), Some(33), 0, None),

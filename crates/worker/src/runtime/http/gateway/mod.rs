@@ -24,9 +24,7 @@ const EXIT_SOFTWARE: i32 = 70;
 /// The longest wait of a request for a program that is starting.
 const MOST_CONNECT_TIME: Duration = Duration::from_secs(30);
 
-/// Epoll data of a connection to the program.
 const LINK: u64 = OWN | 1 << 61;
-/// Epoll data of a web server's HTTP connection, and of the listening HTTP socket.
 const VISIT: u64 = OWN;
 const FRONT: u64 = OWN | 1 << 60;
 const KIND: u64 = OWN | 1 << 61 | 1 << 60;
@@ -54,7 +52,6 @@ pub fn serve(context: GenerationContext, own: WorkerContext, share: Option<&Shar
             return EXIT_SOFTWARE;
         }
     };
-    // A router counts requests itself.
     let most = pool.max_requests.filter(|_| !own.is_routed());
     let most = most.map(|most| (most, pool.max_requests_jitter));
     let links = Links::new(server, most);

@@ -4,7 +4,6 @@ use super::super::answer::Malformed;
 use super::exchange::Exchange;
 use super::run::{BAD_GATEWAY, Gateway};
 
-/// A request that so many processes accepted without answering may crash them.
 const MOST_ASKED: u32 = 2;
 
 enum Outcome {

@@ -8,7 +8,6 @@ use fastcgi::Params;
 
 const MOST_BYTES: usize = 64 * 1024;
 const MOST_FIELDS: usize = 128;
-/// Fields that only the web server may set, once each.
 const TRUSTED: &[&str] = &[
     "x-forwarded-for",
     "x-forwarded-host",
@@ -22,7 +21,6 @@ pub(super) struct Head {
     pub(super) used: usize,
     pub(super) body: Body,
     pub(super) is_upgrade: bool,
-    /// The FastCGI parameters, for the log and the status.
     pub(super) params: Params,
 }
 
@@ -242,7 +240,6 @@ impl Chunks {
                 [] | [b'\r'] => Some(None),
                 _ => None,
             },
-            // Trailer fields are dropped.
             Chunks::Trailer => match bytes.windows(2).position(|pair| pair == b"\r\n") {
                 Some(0) => {
                     out.extend_from_slice(b"0\r\n\r\n");

@@ -21,10 +21,8 @@ use std::time::Duration;
 
 const EVENTS: usize = 256;
 pub(super) const PIECE_BYTES: usize = 64 * 1024;
-/// Pieces per request before others get a turn.
 pub(super) const TURNS: u32 = 8;
 pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// The first pause between searches for a process; it doubles up to the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LAST_PAUSE: Duration = Duration::from_millis(100);
 /// Pauses (half a second in all) before asking a process again that closed a new connection without an answer: a killed
@@ -42,14 +40,11 @@ pub(super) struct Gateway {
     pub(super) visits_by_token: HashMap<u64, usize>,
     pub(super) last_visit: u32,
     pub(super) is_open: bool,
-    /// No more requests except on existing connections.
     is_over: bool,
     pub(super) exchanges: Vec<Option<Exchange>>,
     free: Vec<usize>,
     by_token: HashMap<u64, usize>,
-    /// When requests need attention.
     pub(super) due: BTreeSet<(Tick, User)>,
-    /// Requests that used up their turn.
     pub(super) more: Vec<User>,
     pub(super) connect_timeout: Duration,
     pub(super) scratch: Box<[u8]>,
@@ -141,7 +136,6 @@ impl Gateway {
         let Some((due, _)) = self.due.first() else {
             return EpollTimeout::NONE;
         };
-        // Rounded up, so that it is due then.
         let left = due.since(clock::now()) + Duration::from_millis(1);
         EpollTimeout::try_from(left).unwrap_or(EpollTimeout::MAX)
     }
@@ -416,7 +410,6 @@ impl Gateway {
                     has_moved = true;
                 }
                 Ok(Progress::WouldBlock) => link.watch_room(&self.epoll),
-                // The program may have answered all the same.
                 Err(_) => {
                     exchange.drop_input();
                     link.readable = true;
@@ -452,7 +445,6 @@ impl Gateway {
                 false
             }
             Ok(Progress::Done(count)) => {
-                // After a short read, the kernel reports new data.
                 link.readable = count == self.scratch.len() || link.has_ended;
                 self.piece.clear();
                 let had_switched = exchange.has_switched();
