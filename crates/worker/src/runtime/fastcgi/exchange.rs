@@ -19,9 +19,11 @@ pub(super) const PIECE_BYTES: usize = 64 * 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ExchangeOutcome {
+    /// `keeps`: the connection can be used again.
     Done {
         keeps: bool,
     },
+    /// `silent`: the client timed out.
     ClientGone {
         silent: bool,
     },
