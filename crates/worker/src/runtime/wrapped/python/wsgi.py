@@ -228,7 +228,7 @@ def read_params(requests, request, prefix):
 
 
 def put_right(found, prefix):
-    """Removes values that break programs or that a client could fake."""
+    """Removes values that break programs or that a client could fake, and splits the path."""
     for name in ("CONTENT_LENGTH", "CONTENT_TYPE"):
         # Empty means unset; some programs only test for presence.
         if not found.get(name, True):
