@@ -58,6 +58,7 @@ struct Boot<'p> {
     open_before: Vec<(RawFd, String)>,
     warm_up: WarmUp,
     request: BootRequest,
+    /// The answer to the current warm-up request.
     answer: Vec<u8>,
     role: Role<'p>,
     failure: Option<Failure>,

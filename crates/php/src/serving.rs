@@ -26,12 +26,14 @@ pub(crate) struct Serving<'p> {
     runtime: PhpRuntime<'p>,
     script: CString,
     has_refused: bool,
+    /// Requests passed to the script.
     given: u64,
     wants_boot: Option<(RestartReason, Tick)>,
     is_over: bool,
     is_put_back: bool,
     leaves_for: Option<ExitCause>,
     not_put_back: Option<Unrewindable>,
+    /// The second of the last check of OPcache.
     looked: u64,
     php: &'p Php,
 }

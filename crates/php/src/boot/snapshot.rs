@@ -23,6 +23,7 @@ const _: () = assert!(CARRIED + 5 <= rewind::SURVIVORS && Unrewindable::KINDS ==
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum After {
     GoesOn,
+    /// It is rewound.
     IsPutBack,
     Ends,
     BootsAgain,

@@ -65,15 +65,22 @@ pub(super) struct Acceptor {
     pub(super) stop_pipe: OwnedFd,
     pub(super) promotion: Option<Promotion>,
     pub(super) queue_out: OwnedFd,
+    /// The last wait was short: call accept before waiting again.
     pub(super) eager: bool,
+    /// The last check of all sources.
     pub(super) looked: Tick,
+    /// On the last check, only held connections had requests.
     pub(super) alone: bool,
+    /// On the last check, several sources had requests.
     pub(super) contended: bool,
     pub(super) busy_since: Tick,
     /// Since when it has neither waited nor yielded the processor.
     pub(super) runs_since: Tick,
+    /// When it last passed requests to an idle sibling.
     pub(super) shared: Tick,
+    /// When it last closed expired connections.
     pub(super) expired: Tick,
+    /// The last measurement of the backlog, and its time.
     pub(super) line: (ListenQueueState, Tick),
     pub(super) processors: Option<usize>,
     pub(super) accepted: u64,

@@ -24,6 +24,7 @@ use nix::sys::epoll::{EpollEvent, EpollTimeout};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+/// How long a measurement of the backlog stays valid.
 const LINE_INTERVAL: Duration = Duration::from_micros(500);
 /// After this time without being idle, a worker with several requests passes half of them to an idle sibling, at most
 /// this often: passing one costs as much as a small request.
@@ -32,7 +33,9 @@ const EXPIRY_INTERVAL: Duration = Duration::from_millis(100);
 
 enum QueueMessage {
     None,
+    /// A wake-up without a connection.
     Wake,
+    /// Connections without a known request; the worker now holds them.
     Silent,
     Request(Box<Connection>),
 }

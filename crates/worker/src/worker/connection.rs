@@ -11,9 +11,11 @@ pub(super) struct Connection {
     /// `None` after closing; the rest is a spare for the next socket.
     socket: Option<OwnedFd>,
     pub(super) responder: Responder,
+    /// Its index among the held connections, which are registered with the epoll.
     pub(super) index: Option<usize>,
     pub(super) waiting: Option<Waiting>,
     pub(super) expires: Tick,
+    /// Whether anything was read from it.
     pub(super) spoken: bool,
     /// Whether a request has come since it was last held. Other records don't extend its time.
     pub(super) asked: bool,

@@ -37,6 +37,7 @@ pub(super) struct Shared {
     /// The start of the current request in nanoseconds; 0: none.
     begun: AtomicU64,
     awake: AtomicBool,
+    /// The thread is waiting for requests on held connections, or for `bell`.
     watching: AtomicBool,
     bell: EventFd,
     ends: AtomicBool,
@@ -51,6 +52,7 @@ pub(super) struct Shared {
 pub(super) struct IdleWatch {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    /// No thread may be started.
     is_alone: bool,
 }
 

@@ -27,6 +27,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 pub(super) struct KeepaliveSet {
     entries: Vec<KeepaliveEntry>,
     idle: usize,
+    /// Indices with a waiting request, in order of discovery.
     waiting: VecDeque<usize>,
 }
 
@@ -34,6 +35,7 @@ pub(super) struct KeepaliveSet {
 enum KeepaliveEntry {
     Free,
     Idle(Box<Connection>),
+    /// Taken out to be served; still registered.
     Serving,
 }
 
@@ -281,6 +283,7 @@ impl KeepaliveSet {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Note {
+    /// Whether data was read from them.
     pub(super) is_spoken: bool,
     /// The request that waits on the single connection.
     pub(super) waiting: Option<Waiting>,

@@ -17,10 +17,13 @@ const BELIEVED: Duration = Duration::from_secs(5);
 pub(super) struct Pace {
     limit: u64,
     resident: u64,
+    /// Bytes that a request adds.
     growth: u64,
     /// Resident bytes that belong to other processes.
     shared: u64,
+    /// Requests since the last check.
     since: u64,
+    /// Requests until the next check.
     until: u64,
     looked: Tick,
     weighed: Tick,

@@ -19,7 +19,9 @@ const SLOTS_APART: usize = 50;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Want {
     Nothing,
+    /// Requested, and not reported; not before this time.
     Wanted(Tick),
+    /// The router knows.
     Told,
 }
 

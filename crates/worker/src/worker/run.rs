@@ -68,10 +68,13 @@ pub struct Worker {
     pub(super) service: Service,
     pub(super) acceptor: Acceptor,
     pub(super) served: u64,
+    /// Requests until it exits.
     most: Option<u64>,
+    /// Whether the master logs its output.
     caught: bool,
     promotion: Option<Promotion>,
     pub(super) phase: WorkerPhase,
+    /// It holds no connection during a request.
     pub(super) lets_go: bool,
 }
 
@@ -91,6 +94,7 @@ pub(super) enum WorkerPhase {
     Waiting,
     Connection,
     Request,
+    /// About to create a preloader.
     Aside,
     Working,
     Ended(i32),

@@ -9,17 +9,21 @@ use std::time::Duration;
 
 /// Shorter requests are always accepted: leaving them costs more than it saves.
 pub(super) const LEAST: Duration = Duration::from_micros(300);
+/// A request counts for this multiple of the usual time.
 const COUNTS_FOR: u32 = 4;
 const COUNTS_AT_LEAST: Duration = Duration::from_millis(2);
 const COUNTS_AT_MOST: Duration = Duration::from_millis(50);
 const LOOK_EVERY: Duration = Duration::from_micros(500);
 const LOOK_AT_LEAST: Duration = Duration::from_millis(1);
 const LOOK_AT_MOST: Duration = Duration::from_millis(100);
+/// The weight of the last request is 1/8.
 const PART: u32 = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct UsualRequest {
+    /// CPU time; zero: unknown.
     pub(super) run: Duration,
+    /// Total time without that in the run queue.
     pub(super) took: Duration,
 }
 

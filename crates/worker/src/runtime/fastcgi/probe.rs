@@ -38,6 +38,7 @@ enum Seen {
 pub(super) enum ProbeResult {
     Pending,
     Up(Option<OwnedFd>),
+    /// The answer is not FastCGI.
     Stranger(String),
 }
 

@@ -36,6 +36,7 @@ pub(super) struct Means {
     pub(super) command: String,
     pub(super) path: String,
     pub(super) catches_output: bool,
+    /// Other workers serve the pool, so a worker whose program never came up exits.
     pub(super) has_elder: bool,
     pub(super) shows_report: bool,
     pub(super) reports: Option<OwnedFd>,
@@ -46,6 +47,7 @@ pub(super) struct Means {
 pub(super) struct Refusal {
     pub(super) id: ErrorId,
     pub(super) page: Option<Rc<str>>,
+    /// The time until the next try.
     pub(super) pause: Duration,
 }
 
@@ -55,12 +57,15 @@ pub(super) struct Supervisor {
     socket: ProgramSocket,
     watch: Epoll,
     life: Life,
+    /// Requests are refused after a failed start until the program comes up; otherwise they wait.
     refuses: bool,
     start: Option<ProgramStart>,
     program: Option<RunningProgram>,
     attempt: Option<Attempt>,
+    /// An idle connection for the next request.
     kept: Option<OwnedFd>,
     backoff: Backoff,
+    /// The report of the last failed start.
     last: Option<(ErrorId, Option<Rc<str>>)>,
     oom_kills: u64,
     up_since: Tick,

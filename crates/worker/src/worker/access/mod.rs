@@ -31,6 +31,7 @@ pub struct Recorder {
     limit: usize,
     file: Option<OwnedFd>,
     shelf: OwnedFd,
+    /// How many times the file had been reopened when this one was taken.
     taken: u64,
     needs: Needs,
     request: LoggedRequest,

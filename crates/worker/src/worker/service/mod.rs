@@ -58,9 +58,12 @@ pub(super) struct Service {
     finished: bool,
     client_gone: bool,
     pub(super) want: Want,
+    /// The runtime wants the worker to exit.
     pub(super) leaving: bool,
+    /// Idle connections shown in the scoreboard.
     pub(super) kept: Cell<u64>,
     pub(super) taken: Tick,
+    /// The durations of the last two requests.
     pub(super) took: [Duration; 2],
     pub(super) cpu_micros: u64,
     pub(super) cost: Cost,
@@ -72,6 +75,7 @@ pub(super) struct Service {
     /// The pid of the backend, or of the process that got the last request; 0: none.
     pub(super) program: i32,
     pub(super) scale: Option<Scale>,
+    /// The most idle connections to hold.
     pub(super) most_idle: usize,
 }
 

@@ -22,7 +22,9 @@ pub(super) struct Exchange {
     pub(super) may_repeat: bool,
     answer: HttpAnswer,
     is_head: bool,
+    /// Incomplete input of the answer.
     torn: Vec<u8>,
+    /// Output that the client can't accept yet.
     pub(super) stuck: Vec<u8>,
     pub(super) is_full: bool,
     pub(super) is_done: bool,
