@@ -36,7 +36,7 @@ pub(crate) struct StartArguments {
     pub(crate) pushes_jobs: u8,
 }
 
-pub(crate) struct Wanted<'w> {
+pub(crate) struct StartOptions<'w> {
     /// php.ini or its directory; `None`: libphp's default.
     pub(crate) php_ini: Option<&'w CStr>,
     /// Lines that override every file.
@@ -319,7 +319,7 @@ impl Php {
     }
 
     /// Module start-up. PHP may exit instead of returning.
-    pub(crate) fn start(&self, wanted: &Wanted<'_>) -> StartResult {
+    pub(crate) fn start(&self, wanted: &StartOptions<'_>) -> StartResult {
         let pointer = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
         let start = StartArguments {
             php_ini: pointer(wanted.php_ini),

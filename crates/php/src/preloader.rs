@@ -2,7 +2,7 @@
 
 use crate::boot::{self, Failure};
 use crate::ffi;
-use crate::ffi::{Php, SYSTEM, USER, Wanted, WorkerFunctions};
+use crate::ffi::{Php, SYSTEM, StartOptions, USER, WorkerFunctions};
 use crate::ini_snapshot::{self, Feed};
 use crate::sapi::PhpRuntime;
 use crate::warm;
@@ -225,7 +225,7 @@ pub(crate) fn fork_until_worker(
     mut preloader: Preloader,
     cache: &mut dyn CodeCache,
     mut after_each: impl FnMut(),
-) -> Result<(Preloader, preloader::Wanted), preloader::Error> {
+) -> Result<(Preloader, preloader::WorkerOrder), preloader::Error> {
     loop {
         let Some(wanted) = preloader.wait(cache)? else {
             exit_now(0)
@@ -316,7 +316,7 @@ fn start(
 }
 
 /// A worker's life. Unknown descriptors stay open, because OPcache needs its lock.
-fn work(preloader: Preloader, mut wanted: preloader::Wanted, php: &Php, zygote: Option<&Zygote>) -> ! {
+fn work(preloader: Preloader, mut wanted: preloader::WorkerOrder, php: &Php, zygote: Option<&Zygote>) -> ! {
     // Also SIGSEGV: a stack overflow in a script must end the process in the usual way.
     signal::reset_in_child();
     // Before PHP is used, because its memory is still shared with other pools.
@@ -400,7 +400,7 @@ pub(crate) fn start_php(
         .map(|names| c_string("disable_functions", &names))
         .transpose()?;
     let names = feed.as_ref().map(Feed::names);
-    let started = php.start(&Wanted {
+    let started = php.start(&StartOptions {
         php_ini: php_ini.as_deref(),
         ini_entries: lines.as_deref(),
         executable: executable.as_deref(),

@@ -118,13 +118,13 @@ pub(crate) fn compile(php: &Php, from: &OwnedFd, config: &config::Php) {
     );
 }
 
-struct Told {
+struct WarmUpOutput {
     bytes: Vec<u8>,
     is_late: bool,
 }
 
-fn in_own_process(limit: Duration, act: impl FnOnce(&OwnedFd)) -> Told {
-    let mut told = Told {
+fn in_own_process(limit: Duration, act: impl FnOnce(&OwnedFd)) -> WarmUpOutput {
+    let mut told = WarmUpOutput {
         bytes: Vec::new(),
         is_late: false,
     };

@@ -23,14 +23,14 @@ const TITLE_ROOM_BYTES: usize = 96;
 const MOST_BYTES: usize = 64 << 20;
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Left {
+pub(super) struct Inheritance {
     settings: Settings,
     descriptors: Vec<RawFd>,
     pub(super) connected_to: String,
 }
 
-impl Left {
-    pub(super) fn take() -> Option<Left> {
+impl Inheritance {
+    pub(super) fn take() -> Option<Inheritance> {
         let number: RawFd = std::env::var(VARIABLE).ok()?.parse().ok()?;
         if number <= SCRIPT {
             return None;
@@ -104,7 +104,7 @@ fn try_to_become(
     settings.refork_at = None;
     Arc::make_mut(&mut settings.pool).application.load_in_workers();
     let descriptors = preloader.preloader.descriptors();
-    let left = Left {
+    let left = Inheritance {
         settings,
         descriptors: descriptors.clone(),
         connected_to,

@@ -1,7 +1,7 @@
 //! The worker's messages on the accept-notify pipe: it has accepted work, or its pool needs new processes.
 
 use super::context::{GenerationContext, Settings};
-use super::outlook::count;
+use super::pool_view::count;
 use super::restart_file::RestartFile;
 use crate::master::pool_restart::{RestartReason, TIMESTAMP_BITS, timestamp};
 use crate::scoreboard::slot_writer::SlotWriter;

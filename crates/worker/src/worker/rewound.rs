@@ -60,7 +60,7 @@ impl Words<'_> {
 impl Worker {
     /// Passes connections to siblings before each request, so that no thread is needed.
     pub fn lets_go_of_connections(&mut self) {
-        self.lets_go = true;
+        self.releases = true;
         self.service.idle_watch.never_start();
     }
 

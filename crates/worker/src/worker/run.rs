@@ -9,8 +9,8 @@ use super::idle_watch::IdleWatch;
 use super::memory::Occasion;
 use super::promotion::Promotion;
 use super::request::Request;
-use super::said;
 use super::service::{NoRequest, Service};
+use super::stderr_errors;
 use super::timeout_response::install_handlers;
 use crate::config::{Pool, ProcessManager};
 use crate::master::pool_restart::RestartReason;
@@ -44,11 +44,11 @@ pub fn run(context: GenerationContext, own: WorkerContext, runtime: &mut dyn Run
                     runtime.answer(&mut request);
                     request.release();
                 }
-                if !worker.is_to_work() {
+                if !worker.has_out_of_band_work() {
                     break;
                 }
                 let outcome = runtime.work();
-                worker.worked(outcome);
+                worker.out_of_band_done(outcome);
             }
             if let Some(backend) = runtime.backend() {
                 backend.leave();
@@ -75,7 +75,7 @@ pub struct Worker {
     promotion: Option<Promotion>,
     pub(super) phase: WorkerPhase,
     /// It holds no connection during a request.
-    pub(super) lets_go: bool,
+    pub(super) releases: bool,
 }
 
 /// A worker's state between two calls.
@@ -116,7 +116,7 @@ impl Worker {
     /// # Errors
     /// A system call failed; the process must exit.
     pub fn begin(context: GenerationContext, own: WorkerContext) -> Result<Worker, Error> {
-        said::at_begin(&context.settings.pool);
+        stderr_errors::at_begin(&context.settings.pool);
         context.keep_accept_from_waiting();
         install_handlers(&context, own.slot);
         let slots = context.settings.slots as usize;
@@ -166,7 +166,7 @@ impl Worker {
             caught: own.output.is_some(),
             promotion: None,
             phase: WorkerPhase::Waiting,
-            lets_go: false,
+            releases: false,
         })
     }
 
@@ -179,7 +179,7 @@ impl Worker {
     }
 
     /// Ends the current request and waits for the next. Returns false if the process must exit, create a preloader
-    /// ([`Worker::is_to_promote`]) or do out-of-band work ([`Worker::is_to_work`]). After the last two, call it again;
+    /// ([`Worker::must_promote`]) or do out-of-band work ([`Worker::has_out_of_band_work`]). After the last two, call it again;
     /// after a promotion it returns false and the process exits.
     pub fn advance(&mut self) -> bool {
         self.advance_with(None)
@@ -204,7 +204,7 @@ impl Worker {
                     self.end(0)
                 }
                 WorkerPhase::Working => {
-                    self.worked(Err("the runtime can't do it".into()));
+                    self.out_of_band_done(Err("the runtime can't do it".into()));
                     WorkerPhase::Waiting
                 }
                 WorkerPhase::Connection => match self.begin_request() {
@@ -226,18 +226,18 @@ impl Worker {
     }
 
     /// Whether the process should create a preloader. It has no request and no thread of this library.
-    pub fn is_to_promote(&self) -> bool {
+    pub fn must_promote(&self) -> bool {
         self.phase == WorkerPhase::Aside && self.promotion.is_some()
     }
 
-    /// Whether the process should do out-of-band work and then call [`Worker::worked`].
-    pub fn is_to_work(&self) -> bool {
+    /// Whether the process should do out-of-band work and then call [`Worker::out_of_band_done`].
+    pub fn has_out_of_band_work(&self) -> bool {
         self.phase == WorkerPhase::Working
     }
 
     /// Ends out-of-band work, if any; an error is logged.
-    pub fn worked(&mut self, outcome: Result<(), String>) {
-        if !self.is_to_work() {
+    pub fn out_of_band_done(&mut self, outcome: Result<(), String>) {
+        if !self.has_out_of_band_work() {
             return;
         }
         if let Err(problem) = &outcome {
@@ -285,7 +285,7 @@ impl Worker {
     }
 
     /// Records in the slot why the worker exits, for the master. `reason`: the code of why it could not be rewound.
-    pub fn say_why(&self, cause: ExitCause, reason: Option<u8>) {
+    pub fn record_exit_cause(&self, cause: ExitCause, reason: Option<u8>) {
         self.service.slot_writer().leaving(cause, reason);
     }
 
@@ -365,7 +365,7 @@ impl Worker {
 
     fn begin_request(&mut self) -> Result<(), NoRequest> {
         let begun = clock::now();
-        if self.lets_go {
+        if self.releases {
             self.part_with_held();
         }
         let service = &mut self.service;
@@ -387,7 +387,7 @@ impl Worker {
         service.stage(RequestStage::End);
         let _ = service.finish();
         self.served += 1;
-        service.limit_memory(self.lets_go);
+        service.limit_memory(self.releases);
         service.account(clock::now());
         service.idle_watch.end();
         if self.caught {

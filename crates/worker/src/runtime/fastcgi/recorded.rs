@@ -1,6 +1,6 @@
 //! Encodes a request as FastCGI records.
 
-use crate::runtime::passed::is_passed;
+use crate::runtime::cgi_variables::is_passed;
 use crate::sys::socket::{Progress, send};
 use crate::worker::{ClientGone, Request};
 use fastcgi::{HEADER_LENGTH, MAX_CONTENT, RecordType, Request as Wire, header};

@@ -112,14 +112,14 @@ impl From<worker::ProcessSettingsError> for Error {
 
 /// A request for a worker.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct WorkerOrder {
     worker: u64,
     /// The worker's own context.
     pub own: WorkerContext,
     parcel: Option<Parcel>,
 }
 
-impl Wanted {
+impl WorkerOrder {
     /// The pool's own memory, in a worker of a zygote.
     pub fn take_memory(&mut self) -> Option<OwnedFd> {
         self.parcel.as_mut()?.take_memory()
@@ -316,7 +316,7 @@ impl Preloader {
     ///
     /// # Errors
     /// The connection to the master is broken.
-    pub fn wait(&mut self, cache: &mut dyn CodeCache) -> Result<Option<Wanted>, Error> {
+    pub fn wait(&mut self, cache: &mut dyn CodeCache) -> Result<Option<WorkerOrder>, Error> {
         loop {
             let message = match self.early.pop_front() {
                 Some(message) => message,
@@ -361,7 +361,7 @@ impl Preloader {
                 let (parcel, descriptors) = self.unpack(parcel, message.descriptors).map_err(wrong)?;
                 let own = WorkerContext::assemble(slot, is_routed, descriptors)
                     .map_err(|error| wrong(Error::Context(error)))?;
-                Ok(Obeyed::Wanted(Wanted { worker, own, parcel }))
+                Ok(Obeyed::Wanted(WorkerOrder { worker, own, parcel }))
             }
             // A zygote keeps no state for it; the answer confirms that earlier commands are done.
             Command::Forget { generation } => Ok(Obeyed::Answer(Answer::Forgotten { generation })),
@@ -397,13 +397,13 @@ impl Preloader {
     }
 
     /// Reports a new worker.
-    pub fn made(&self, wanted: &Wanted, pid: i32) {
+    pub fn made(&self, wanted: &WorkerOrder, pid: i32) {
         let worker = wanted.worker;
         self.socket.answer(&Answer::Ok { worker, pid });
     }
 
     /// Reports that a fork failed.
-    pub fn not_made(&self, wanted: &Wanted, message: &str) {
+    pub fn not_made(&self, wanted: &WorkerOrder, message: &str) {
         self.socket.answer(&failure(Some(wanted.worker), message));
     }
 
@@ -422,13 +422,13 @@ impl Preloader {
     ///
     /// # Errors
     /// `dup2`, `setpgid`.
-    pub fn settle(&self, wanted: &Wanted) -> Result<(), sys::Error> {
+    pub fn settle(&self, wanted: &WorkerOrder) -> Result<(), sys::Error> {
         worker::begin_group(&self.settings.pool)?;
         worker::redirect_output(&wanted.own, self.null.as_fd())
     }
 
     /// The contexts of a new worker; everything else is closed. `None`: failed, and logged.
-    pub fn into_contexts(self, wanted: Wanted) -> Option<(GenerationContext, WorkerContext)> {
+    pub fn into_contexts(self, wanted: WorkerOrder) -> Option<(GenerationContext, WorkerContext)> {
         let context = match wanted.parcel {
             Some(parcel) => match parcel.open() {
                 Ok(context) => context,
@@ -452,7 +452,7 @@ impl Preloader {
 }
 
 enum Obeyed {
-    Wanted(Wanted),
+    Wanted(WorkerOrder),
     Answer(Answer),
     Nothing,
 }

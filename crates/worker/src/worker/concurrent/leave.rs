@@ -2,7 +2,7 @@
 
 use super::super::memory::{self, Occasion};
 use super::super::out_of_band::{Want, is_alone, postponed};
-use super::super::promotion::{self, Told};
+use super::super::promotion::{self, MasterMessage};
 use super::client::ClientPhase;
 use super::dispatch::Dispatch;
 use super::events::EventKind;
@@ -29,9 +29,9 @@ impl WorkerState {
 
     pub(super) fn hear_master(&mut self, now: Tick) {
         match promotion::hear(self.stop_pipe.as_fd(), self.settings.refork_at.is_some()) {
-            Told::Terminate => return self.end_longest(now),
-            Told::Promote(promotion) => self.promotion = Some(promotion),
-            Told::Finish => {}
+            MasterMessage::Terminate => return self.end_longest(now),
+            MasterMessage::Promote(promotion) => self.promotion = Some(promotion),
+            MasterMessage::Finish => {}
         }
         let _ = self.epoll.delete(&self.stop_pipe);
         self.leave(now);
@@ -177,7 +177,7 @@ impl WorkerState {
         self.notifier.take_up(&self.board, &slot_writer, now);
     }
 
-    pub(super) fn worked(&mut self, outcome: Result<(), String>) {
+    pub(super) fn out_of_band_done(&mut self, outcome: Result<(), String>) {
         if !self.is_working {
             return;
         }

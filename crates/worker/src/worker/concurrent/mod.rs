@@ -57,7 +57,7 @@ impl Concurrent {
     /// # Errors
     /// A system call failed; the process must exit.
     pub fn begin(context: GenerationContext, own: WorkerContext) -> Result<Concurrent, Error> {
-        super::said::at_begin(&context.settings.pool);
+        super::stderr_errors::at_begin(&context.settings.pool);
         let state = WorkerState::begin(context, own)?;
         Ok(Concurrent {
             watch: (!state.is_native).then(Watch::default),
@@ -143,12 +143,12 @@ impl Concurrent {
     }
 
     /// Ends out-of-band work; an error is logged.
-    pub fn worked(&mut self, outcome: Result<(), String>) {
-        self.shared.lock().worked(outcome);
+    pub fn out_of_band_done(&mut self, outcome: Result<(), String>) {
+        self.shared.lock().out_of_band_done(outcome);
     }
 
     /// Whether the process should create a preloader. It has no request and no thread of this library.
-    pub fn is_to_promote(&mut self) -> bool {
+    pub fn must_promote(&mut self) -> bool {
         self.shared.lock().promotion.is_some()
     }
 

@@ -55,7 +55,7 @@ impl Threads {
     /// # Errors
     /// A system call failed; the process must exit.
     pub fn begin(context: GenerationContext, own: WorkerContext) -> Result<Threads, Error> {
-        super::super::said::at_begin(&context.settings.pool);
+        super::super::stderr_errors::at_begin(&context.settings.pool);
         let mut state = WorkerState::begin(context, own)?;
         state.dispatch = Some(Dispatch::default());
         Ok(Threads {
@@ -206,8 +206,8 @@ impl Threads {
     }
 
     /// Ends out-of-band work; an error is logged.
-    pub fn worked(&self, outcome: Result<(), String>) {
-        self.lock().worked(outcome);
+    pub fn out_of_band_done(&self, outcome: Result<(), String>) {
+        self.lock().out_of_band_done(outcome);
     }
 
     /// The descriptors for a preloader, if one is wanted.
@@ -216,7 +216,7 @@ impl Threads {
     }
 
     /// Whether the process should create a preloader.
-    pub fn is_to_promote(&self) -> bool {
+    pub fn must_promote(&self) -> bool {
         self.lock().promotion.is_some()
     }
 
