@@ -1,25 +1,24 @@
-//! What a worker is told over its stop pipe: to make a preloader, with what that needs; to end a request; or to finish.
+//! Messages on a worker's stop pipe: create a preloader, end a request, or exit.
 
 use crate::sys::fd::receive_with;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// Make a preloader. Anything else in the channel but this and the next, and its end, is the word to finish.
+/// Create a preloader. Any unknown message, and end-of-file, mean exit.
 pub const PROMOTE: &[u8] = b"p";
-/// End the request that has taken longest; for workers with several.
+/// End the longest request, for workers with several.
 pub const TERMINATE: &[u8] = b"t";
 
-/// What a preloader is given that is made from a worker. Letting go of it says that there will be none.
+/// The descriptors of a preloader made from a worker. Dropping them rejects the promotion.
 #[derive(Debug)]
 pub struct Promotion {
     /// Its channel to the master.
     pub channel: OwnedFd,
     /// Its standard output and error.
     pub output: OwnedFd,
-    /// /dev/null: a chroot may lack it.
+    /// /dev/null, which a chroot may lack.
     pub null: OwnedFd,
 }
 
-/// What the master says.
 #[derive(Debug)]
 pub(super) enum MasterMessage {
     Finish,
@@ -27,7 +26,6 @@ pub(super) enum MasterMessage {
     Terminate,
 }
 
-/// Takes a message out of the channel, which has one or has ended. `refork`: it is one that carries descriptors.
 pub(super) fn hear(stop_pipe: BorrowedFd<'_>, refork: bool) -> MasterMessage {
     let mut message = [0; 2];
     if !refork {
@@ -49,7 +47,6 @@ pub(super) fn hear(stop_pipe: BorrowedFd<'_>, refork: bool) -> MasterMessage {
     }
 }
 
-/// Takes the message out of the channel, if it is [`PROMOTE`].
 pub(super) fn receive(stop_pipe: BorrowedFd<'_>) -> Option<Promotion> {
     let mut message = [0; 2];
     let received = receive_with(stop_pipe, &mut message, false).ok()?;
