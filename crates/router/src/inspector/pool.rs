@@ -1,4 +1,4 @@
-//! The pool of its own that an application gets in the master. Pure.
+//! Derives an application's own pool in the master. Pure functions.
 
 use super::own::{at_once, has_concurrency, has_threads, is_concurrent, lower, request_time};
 use super::protocol::{Found, Handshake, Kind, Settings};
@@ -13,15 +13,15 @@ use std::num::NonZeroU32;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-/// Longest name of an application's pool; it may be that of a control group (NAME_MAX is 255).
+/// The name may become that of a cgroup (NAME_MAX is 255).
 const MOST_NAME_BYTES: usize = 200;
-/// Where a template says nothing of languages.
+/// The interpreter if the template sets none.
 const PYTHON: &str = "/usr/bin/python3";
 const RUBY: &str = "/usr/bin/ruby";
 const APP_ENV: &str = "production";
-/// Names an application's root where the pool's own parameter does not.
+/// The fallback parameter with an application's root.
 const APP_ROOT: &str = "PASSENGER_APP_ROOT";
-/// With one of these a line is more than one command for the shell.
+/// Characters that make a line more than one simple shell command.
 const SPECIAL: &[char] = &['|', '&', ';', '<', '>', '(', ')', '`', '=', '\n'];
 const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 const PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
@@ -29,59 +29,47 @@ const PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 /// Why an application is not run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// The pool is of another kind.
+    /// The pool does not run applications.
     #[error("pool {0} has no applications; set routing = \"application\"")]
     NoApplications(String),
-    /// The user that it would run as is not allowed.
+    /// The owner is not allowed to run applications.
     #[error("{root} belongs to {owner}, whom applications do not run as: {reason}; {remedy}")]
     Owner {
-        /// The application.
         root: String,
-        /// Whose it is.
         owner: String,
-        /// Why not.
         reason: String,
-        /// What would be right.
         remedy: String,
     },
-    /// The user that stands in for owners who may have no applications can't be used.
+    /// The default user is unusable.
     #[error("default_user = \"{0}\" is root or does not exist; name another user")]
     DefaultUser(String),
-    /// The pool does not say how to run such an application.
+    /// The pool has no settings for the runtime.
     #[error("{root} is an application in {what}, which pool {pool} does not run; {remedy}")]
     Runtime {
-        /// The application.
         root: String,
-        /// What it is.
         what: &'static str,
-        /// The pool.
         pool: String,
-        /// What would be right.
         remedy: String,
     },
-    /// A setting of the application's own can't be followed.
+    /// An invalid setting of the application.
     #[error("{root}/{OWN_FILE}: {problem}; {remedy}")]
     Setting {
-        /// The application.
         root: String,
-        /// What is wrong.
         problem: String,
-        /// What would be right.
         remedy: &'static str,
     },
-    /// Nothing can be named after it.
+    /// The root does not yield a valid pool name.
     #[error("{0}: the path is too long to name its processes after; shorten it")]
     Name(String),
-    /// The pool's settings and applications of others don't go together.
+    /// The pool's chroot excludes applications.
     #[error("pool {0} has a chroot, in which an application's interpreter would start as root; leave it out")]
     Chroot(String),
 }
 
-/// The pool of an application: the template's settings, with whom it runs as, what it runs and what it says of itself.
-/// `privileged`: the daemon can change user.
+/// Combines the template with the application's user, program and settings. `privileged`: the daemon can change users.
 ///
 /// # Errors
-/// Why it is not run; names the path and what would be right.
+/// The application is not run; the error names the path and the fix.
 pub fn pool_of(
     template: &Pool,
     found: &Found,
@@ -94,7 +82,7 @@ pub fn pool_of(
     if template.chroot.is_some() {
         return Err(Refused::Chroot(template.name.clone()));
     }
-    // A number: the name of a user may be another one's by the time it is looked up again.
+    // A uid, because the name could refer to another user by the next lookup.
     let owner = if privileged {
         let user = if applications.user_switching {
             owner(applications, found, database)?
@@ -128,7 +116,7 @@ pub fn pool_of(
         drain_timeout: None,
         ..template.clone()
     };
-    // It ends a request after `max_request_time` without the others. Any other instance the router has killed: `lasted` in
+    // Concurrent instances end an overdue request themselves. The router kills other instances: see `lasted` in
     // `crates/core/src/applications/departure.rs`.
     if is_concurrent(found.kind, own) {
         pool.request_terminate_timeout =
@@ -156,21 +144,21 @@ pub fn pool_of(
     if let Some(file) = &mut pool.env_file {
         file.path = found.root.join(&file.path);
     }
-    // Without its own files it could not run at all.
+    // The application needs access to its own files.
     if let Some(Paths { write, .. }) = &mut pool.confine.paths {
         write.push(found.root.clone());
     }
     Ok(pool)
 }
 
-/// The user that all run as, where users are not switched. Never root.
+/// The user of all applications without user switching. Never root.
 fn default_user(applications: &Applications, database: &dyn Database) -> Result<UserEntry, Refused> {
     let name = applications.default_user.as_deref().unwrap_or_default();
     let user = database.user(name).filter(|user| user.uid != 0 && user.gid != 0);
     user.ok_or_else(|| Refused::DefaultUser(name.to_owned()))
 }
 
-/// The user that it runs as: its owner, or the default user in place of an owner who may have no applications. Never root.
+/// The owner, or the default user if the owner may not run applications. Never root.
 fn owner(applications: &Applications, found: &Found, database: &dyn Database) -> Result<UserEntry, Refused> {
     let (uid, _) = found.owner;
     let entry = database.user_of(uid);
@@ -208,7 +196,7 @@ fn owner(applications: &Applications, found: &Found, database: &dyn Database) ->
         default_group: None,
         file_owner: found.owner,
     };
-    // The default is not needed for an owner who may have applications.
+    // The default user is checked only if needed.
     let wrong = || Refused::DefaultUser(default_user.to_owned());
     let user = user::decide(&wishes, database).map_err(|_| wrong())?.user;
     if user.uid == 0 || user.gid == 0 {
@@ -223,8 +211,8 @@ fn owner(applications: &Applications, found: &Found, database: &dyn Database) ->
     Ok(user)
 }
 
-/// Pool and path below the pool's directory, or the whole path where there are several: different for different
-/// applications, and fit to be a file's name.
+/// Pool name and path (the whole path if the pool has several directories). Unique per application and valid as a file
+/// name.
 fn name(template: &Pool, applications: &Applications, root: &Path) -> Result<String, Refused> {
     let path = match applications.directories.as_slice() {
         [only] => root.strip_prefix(only).unwrap_or(root),
@@ -317,7 +305,7 @@ fn wrapped(
             .or(interpreter)
             .cloned()
             .unwrap_or_else(|| PathBuf::from(usual)),
-        // The inspector looks, and at whose it is.
+        // The inspector looks for it and checks its owner.
         looks_for_interpreter: false,
         start_timeout: start_timeout(applications, own),
         preloader_idle_timeout: idle_timeout(template),
@@ -328,12 +316,11 @@ fn wrapped(
     })
 }
 
-/// How many requests a worker has under way.
 fn concurrency(kind: Kind, applications: &Applications, own: &Settings) -> u32 {
     at_once(kind, applications.concurrency, own).map_or(u32::MAX, NonZeroU32::get)
 }
 
-/// How many processes are started of a program: each takes memory as an instance does.
+/// Processes per program. Each uses an instance's memory.
 fn instances(applications: &Applications, own: &Settings) -> u32 {
     let open = applications.max.get().saturating_sub(applications.reserve).max(1);
     let most = applications
@@ -348,7 +335,7 @@ fn start_timeout(applications: &Applications, own: &Settings) -> Duration {
     own.start_timeout.map_or(pool, |own| own.min(pool))
 }
 
-/// Says of a key of the application's own that it has no effect on what it is.
+/// Rejects settings that don't apply to the application's runtime.
 fn without_effect(found: &Found, own: &Settings) -> Result<(), Refused> {
     let speaks_http = matches!(found.kind, Kind::Node | Kind::Http);
     let is_wrapped = matches!(found.kind, Kind::Wsgi | Kind::Asgi | Kind::Rack);
@@ -374,7 +361,7 @@ fn without_effect(found: &Found, own: &Settings) -> Result<(), Refused> {
     })
 }
 
-/// Programs below the application's root: the one that it names, or that the web server does.
+/// CGI programs below the root, named by the application or the web server.
 fn cgi(template: &Pool, found: &Found, own: &Settings) -> Result<Application, Refused> {
     let is_plain = |component| matches!(component, Component::Normal(_));
     let script = match &own.entry {
@@ -400,7 +387,6 @@ fn cgi(template: &Pool, found: &Found, own: &Settings) -> Result<Application, Re
     }))
 }
 
-/// A program that speaks FastCGI.
 fn fastcgi(
     template: &Pool,
     applications: &Applications,
@@ -421,7 +407,7 @@ fn fastcgi(
     }))
 }
 
-/// Scripts are the application's own. A link that requests name it by may have been switched to its next version.
+/// The scripts belong to the application. A link in the request may already point to the next version.
 fn script_root(applications: &Applications, found: &Found) -> ScriptRoot {
     ScriptRoot {
         path: found.root.clone(),
@@ -429,7 +415,6 @@ fn script_root(applications: &Applications, found: &Found) -> ScriptRoot {
     }
 }
 
-/// A program that speaks HTTP.
 fn program(applications: &Applications, found: &Found, own: &Settings) -> Result<Application, Refused> {
     let start_command = match found.kind {
         Kind::Node => as_npm_does(&found.root, &start_command(found, own)?),
@@ -450,12 +435,12 @@ fn program(applications: &Applications, found: &Found, own: &Settings) -> Result
         rlimits: Vec::new(),
         umask: None,
         start_timeout: start_timeout(applications, own),
-        // Its instances are what it is there for: without one it is gone, too.
+        // Without instances its preloader is not needed.
         preloader_idle_timeout: Duration::ZERO,
     }))
 }
 
-/// How the application says that it is started. A file for Node.js need not say it.
+/// The start command. Optional for a Node.js file.
 fn start_command(found: &Found, own: &Settings) -> Result<String, Refused> {
     if let Some(command) = &own.start_command {
         return Ok(command.clone());
@@ -472,7 +457,7 @@ fn start_command(found: &Found, own: &Settings) -> Result<String, Refused> {
     }
 }
 
-/// A script of package.json finds the tools of the packages that the application has installed.
+/// Adds the installed packages' programs to PATH, as npm does.
 fn as_npm_does(root: &Path, script: &str) -> String {
     let tools = root.join("node_modules/.bin");
     let exec = if script.contains(SPECIAL) { "" } else { "exec " };
@@ -483,12 +468,12 @@ fn as_npm_does(root: &Path, script: &str) -> String {
     format!("/bin/sh -c {}", word(&line))
 }
 
-/// One word of the shell.
+/// Quotes a word for the shell.
 fn word(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// How long what has been started for an application stays without a worker.
+/// How long an application's helper processes stay without a worker.
 fn idle_timeout(template: &Pool) -> Duration {
     match &template.application {
         Application::Wrapped(wrapped) => wrapped.preloader_idle_timeout,

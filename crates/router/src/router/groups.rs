@@ -1,8 +1,7 @@
-//! Groups of applications: an instance can be taken of any of them.
+//! Groups of applications, from which a client can lease any instance.
 //!
-//! The configuration names them, by applications' roots. The inspector looks at each, as it does when a request names
-//! it, and the pool is told what was found. It looks when the configuration comes into force, and when a client takes
-//! from their group, as often as `stat_throttle_rate` allows; the client waits for that.
+//! Groups are configured as lists of roots. The inspector examines each root when the configuration applies, and before
+//! a lease if `stat_throttle_rate` has passed. The client waits for that.
 
 use super::app_index::{Known, Lookup};
 use super::instances::{Session, Who};
@@ -16,17 +15,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The number that a look at a member is for. No connection has it.
+/// The inspection client id for members. No connection has it.
 pub(super) const MEMBER: u64 = u64::MAX;
 
-/// Which applications are in which group.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
-    /// As configured: roots, and their groups' names.
+    /// Configured roots and their group names.
     members: BTreeMap<PathBuf, Arc<str>>,
-    /// Members that are in the pool, and the names that they have there.
+    /// Members in the pool, with their names there.
     joined: BTreeMap<PathBuf, Arc<str>>,
-    /// Requests that wait until their group's members were looked at.
+    /// Lease requests that wait for inspections.
     waiting: Vec<WaitingAdminRequest>,
 }
 
@@ -38,7 +36,7 @@ struct WaitingAdminRequest {
 }
 
 impl Groups {
-    /// The applications that are members.
+    /// The members' names in the pool.
     pub(super) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.joined.values()
     }
@@ -52,7 +50,7 @@ impl Groups {
         own.map(|(root, _)| root.clone()).collect()
     }
 
-    /// The group of an application: it may be named by several roots.
+    /// The group of an application, which several roots may name.
     fn group_of(&self, name: &str) -> Option<&Arc<str>> {
         let root = self.joined.iter().find(|(_, known)| ***known == *name);
         root.and_then(|(root, _)| self.members.get(root))
@@ -60,7 +58,7 @@ impl Groups {
 }
 
 impl Router {
-    /// The configuration says which groups there are.
+    /// Applies the configured groups.
     pub(super) fn regroup(&mut self) {
         let groups = self.settings.groups.iter();
         let members = groups.flat_map(|(name, roots)| {
@@ -81,7 +79,7 @@ impl Router {
         self.take_looked_at();
     }
 
-    /// Has a member looked at, unless that was done just now. `true`: it is under way.
+    /// Inspects a member unless its result is still valid. Returns whether an inspection is in progress.
     fn look_at_member(&mut self, root: &Path) -> bool {
         let rate = self.settings.stat_throttle_rate;
         match self
@@ -101,7 +99,7 @@ impl Router {
         false
     }
 
-    /// A root was looked at that may be a member's.
+    /// Handles the inspection of a possible member.
     pub(super) fn member_seen(&mut self, root: &Path, known: Option<&Arc<Known>>) {
         if self.groups.members.contains_key(root) {
             match known {
@@ -138,13 +136,13 @@ impl Router {
         let Some(name) = self.groups.joined.remove(root) else {
             return;
         };
-        // By another root it is still one.
+        // Another root may still make it a member.
         if self.groups.group_of(&name).is_none() {
             self.tell(Event::Leave(name));
         }
     }
 
-    /// Lends an instance of an application or of a group to the sender of the request.
+    /// Leases an instance of an application or group.
     pub(super) fn take(&mut self, admin_request: u64, of: &str, wait: Option<Duration>) {
         if self.groups.has(of) {
             let roots = self.groups.roots_of(of);
@@ -180,7 +178,7 @@ impl Router {
         self.tell(Event::Get(get));
     }
 
-    /// Goes on with the requests whose groups' members were all looked at.
+    /// Continues lease requests whose inspections are complete.
     fn take_looked_at(&mut self) {
         let waiting = std::mem::take(&mut self.groups.waiting);
         for one in waiting {
@@ -193,14 +191,14 @@ impl Router {
         }
     }
 
-    /// Nothing is checked out any more.
+    /// Refuses waiting lease requests during shutdown.
     pub(super) fn refuse_waiting(&mut self) {
         for one in std::mem::take(&mut self.groups.waiting) {
             self.not_leased(one.admin_request, Refusal::ShuttingDown);
         }
     }
 
-    /// Forgets applications without requests for a long time; those in a group are kept.
+    /// Forgets applications without recent requests, except group members.
     pub(super) fn forget_applications(&mut self) {
         if self.apps.next_deadline().is_none_or(|due| due > self.now) {
             return;
@@ -213,7 +211,7 @@ impl Router {
     }
 }
 
-/// A number that can't be guessed.
+/// A random, unpredictable number.
 fn drawn() -> u64 {
     std::collections::hash_map::RandomState::new()
         .build_hasher()
