@@ -1,4 +1,4 @@
-//! What was written, key by key. A test holds the keys below to the table of all settings.
+//! Configuration keys as written. A test compares them with the settings table.
 
 use super::application::Interface;
 use super::error::Location;
@@ -10,7 +10,7 @@ use super::units::{
     Routing, Size, TermRule, Text, Texts, Time, Whole, WorkerModeChoice,
 };
 
-/// Makes a struct of fields, the list of their keys, and the function that reads them.
+/// Defines a struct, its list of keys and its reader.
 macro_rules! draft {
     (
         $(#[$doc:meta])* $name:ident {
@@ -357,37 +357,28 @@ draft! {
     }
 }
 
-/// `[jobs]` as it was written.
 #[derive(Debug)]
 pub(super) struct JobsText {
-    /// Where its table starts.
     pub(super) location: Location,
     pub(super) draft: JobsDraft,
-    /// Its queues and schedules, each with its name and the place of its table.
     pub(super) queues: Vec<(String, Location, JobQueueDraft)>,
     pub(super) schedules: Vec<(String, Location, JobScheduleDraft)>,
 }
 
-/// What a pool runs, by `runtime`.
 #[derive(Debug)]
 pub(super) enum ApplicationDraft {
-    /// There is no application at all.
     Absent,
     /// It can't be told what it is; that is already reported.
     Wrong,
     Php(Box<PhpDraft>),
     Cgi(Box<CgiDraft>),
     Http(Box<HttpDraft>),
-    /// One of Node.js.
     Node(Box<HttpDraft>),
     FastCgi(Box<FastCgiDraft>),
-    /// An application that a wrapper loads.
     Wrapped(Interface, Box<WrappedDraft>),
-    /// A handler of the embedding program; has no keys.
     Rust,
 }
 
-/// A pool and where its table starts.
 #[derive(Debug)]
 pub(super) struct PoolText {
     pub(super) name: String,
@@ -395,18 +386,15 @@ pub(super) struct PoolText {
     pub(super) draft: PoolDraft,
     pub(super) application: ApplicationDraft,
     pub(super) applications: Box<ApplicationsDraft>,
-    /// The first key of the pool's `applications`, if there is one.
     pub(super) applications_location: Option<Location>,
 }
 
 impl PoolText {
-    /// Where it says what it runs.
     pub(super) fn runtime_location(&self) -> &Location {
         let runtime = self.draft.runtime.written();
         runtime.map_or(&self.location, |runtime| &runtime.location)
     }
 
-    /// Whether its socket is that of many applications.
     pub(super) fn is_routed(&self) -> bool {
         self.draft
             .routing

@@ -1,4 +1,4 @@
-//! What a configuration means: a `Config` that exists has passed every rule.
+//! The resolved configuration. A `Config` is always valid.
 
 use super::access::AccessLog;
 use super::application::Application;
@@ -14,14 +14,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A whole, valid configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Config {
     /// The file it came from, as named on the command line.
     pub path: PathBuf,
-    /// Settings of the daemon itself.
     pub global: Global,
-    /// The pools, in the order in which they were written.
     pub pools: Vec<Arc<Pool>>,
     /// What could not be had of the pools; with [`OnError::Skip`] alone.
     #[serde(default)]
@@ -32,21 +29,17 @@ pub struct Config {
     /// The settings that PHP has to know before it starts, by the pools' names; pools without any are not in it.
     #[serde(default)]
     pub start_settings: BTreeMap<String, Vec<StartSetting>>,
-    /// Background jobs; `None`: there are none.
     #[serde(default)]
     pub jobs: Option<Box<super::jobs::Jobs>>,
 }
 
-/// Settings of the daemon itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Global {
     /// Where the master's pid is written; `None`: nowhere.
     pub pid: Option<PathBuf>,
-    /// Where log lines go.
     pub error_log: LogTarget,
     /// The least severe lines that are still logged.
     pub log_level: LogLevel,
-    /// How log lines look.
     pub log_format: LogFormat,
     /// Longest line of workers' output and of the access log, with its newline; bytes.
     pub log_limit: usize,
@@ -74,7 +67,6 @@ pub struct Global {
     pub watch: Vec<PathBuf>,
     /// The unix socket over which the daemon takes commands; `None`: there is none.
     pub control: Option<PathBuf>,
-    /// Whether it is written, and not only the system's.
     #[serde(default)]
     pub is_control_written: bool,
     /// What SIGTERM means.
@@ -82,7 +74,6 @@ pub struct Global {
     pub on_sigterm: OnSigterm,
 }
 
-/// What SIGTERM means.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnSigterm {
     /// Requests that run end.
@@ -102,23 +93,18 @@ pub enum OnError {
     Skip,
 }
 
-/// Where log lines go.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LogTarget {
-    /// The standard error stream.
     Stderr,
     /// A file, opened for append; opened again on SIGUSR1.
     File(PathBuf),
-    /// The system's log (syslog(3)).
     Syslog {
-        /// The name before each message.
         ident: String,
         /// The facility's number, not shifted.
         facility: u8,
     },
 }
 
-/// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LogFormat {
     /// php-fpm's: `[20-Nov-2026 17:53:09] NOTICE: text`.
@@ -130,22 +116,15 @@ pub enum LogFormat {
 /// php-fpm's log levels, least severe first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum LogLevel {
-    /// Everything.
     Debug,
-    /// Normal, noteworthy events.
     Notice,
-    /// Something is wrong but service goes on.
     Warning,
-    /// Something failed.
     Error,
-    /// The daemon can't go on.
     Alert,
 }
 
-/// `RLIMIT_CORE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CoreLimit {
-    /// At most this many bytes.
     Bytes(u64),
     Unlimited,
 }
@@ -162,17 +141,14 @@ pub enum ReloadWhen {
 /// have is in boxes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pool {
-    /// The pool's name, unique, non-empty, without control characters.
     pub name: String,
     /// The word before the colon in the titles of its processes.
     pub title: String,
-    /// The listening socket.
     pub listen: Listen,
     /// User the workers run as (name or decimal id); `None`: the master's user. Only used by a root master.
     pub user: Option<String>,
     /// Group the workers run as; `None`: the user's primary group.
     pub group: Option<String>,
-    /// How many workers there are and when.
     pub pm: ProcessManager,
     /// A worker retires after this many requests; `None`: never.
     pub max_requests: Option<u64>,
@@ -201,11 +177,8 @@ pub struct Pool {
     pub wait_for_cpu: bool,
     /// Limits on what a client may send.
     pub limits: Limits,
-    /// Working directory of the workers (inside `chroot` if that is set).
     pub chdir: Option<PathBuf>,
-    /// Root directory of the workers.
     pub chroot: Option<PathBuf>,
-    /// Start the workers' environment empty.
     pub clear_env: bool,
     /// The workers' environment, in the order written; a value `$NAME` is already replaced.
     pub env: Vec<(String, String)>,
@@ -225,9 +198,7 @@ pub struct Pool {
     pub told_memory_limit: Option<u64>,
     /// `RLIMIT_NOFILE` of the workers.
     pub rlimit_files: Option<u64>,
-    /// `RLIMIT_CORE` of the workers.
     pub rlimit_core: Option<CoreLimit>,
-    /// nice(2) value of the workers.
     pub process_priority: Option<i32>,
     /// Let the workers be dumpable (prctl(2), `PR_SET_DUMPABLE`) after the change of user.
     pub process_dumpable: bool,
@@ -262,12 +233,10 @@ pub struct Pool {
     pub friendly_error_pages: bool,
     /// Which reloads replace the workers.
     pub reload: ReloadWhen,
-    /// How long a worker that leaves may go on because it may have a job, if that is longer than `process_control_timeout`.
     #[serde(default)]
     pub drain_timeout: Option<Duration>,
     /// Its access log.
     pub access: Option<AccessLog>,
-    /// What the workers run.
     pub application: Application,
     /// `Some`: requests go to many applications; what is said of one is then what holds for each.
     pub applications: Option<Box<super::applications::Applications>>,
@@ -280,7 +249,6 @@ fn default_stop_timeout() -> Duration {
     DEFAULT_STOP_TIMEOUT
 }
 
-/// What is closed to a pool's processes beyond the rights of their user. By default nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confine {
     /// AppArmor profile `CURRENT//HAT` that the workers change to.
@@ -295,16 +263,13 @@ pub struct Confine {
     pub cgroup: Option<Cgroup>,
 }
 
-/// Absolute paths, as seen from inside a chroot; what is below each is meant, too.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Paths {
-    /// To be read and executed.
     pub read: Vec<PathBuf>,
     /// To be written as well.
     pub write: Vec<PathBuf>,
 }
 
-/// What a pool has of the machine beside others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shares {
     /// Of processor time, 1 to 10000; 100 is a pool's without it.
@@ -327,18 +292,14 @@ impl Shares {
 pub struct Cgroup {
     /// An existing group, in which the pool's own is made under the pool's name.
     pub parent: PathBuf,
-    /// `memory.max`, bytes.
     pub memory_max: Option<u64>,
     /// `cpu.max`, hundredths of one processor's time.
     pub cpu_percent: Option<u32>,
-    /// `pids.max`.
     pub pids_max: Option<u32>,
-    /// `cpu.weight`.
     #[serde(default)]
     pub cpu_weight: Option<u32>,
 }
 
-/// A file with variables of the environment ([`crate::dotenv`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnvFile {
     /// The file. Of an application pool's template: as seen from each application's root.
@@ -350,20 +311,15 @@ pub struct EnvFile {
     pub is_owners: bool,
 }
 
-/// Where what an application writes goes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppLog {
-    /// The file, opened for append; opened again on SIGUSR1. Of an application pool's template: as seen from each
-    /// application's root.
     pub path: PathBuf,
     /// The way there is the application owner's: nothing is written to but what belongs to its user.
     pub is_owners: bool,
 }
 
-/// The log of slow requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlowLog {
-    /// The file, opened for append; opened again on SIGUSR1.
     pub path: PathBuf,
     /// A request that runs longer is slow.
     pub timeout: Duration,
@@ -374,7 +330,6 @@ pub struct SlowLog {
 /// The one address in the list of a pool that not one peer may connect to over TCP: no peer has it.
 pub const NOT_ONE_CLIENT: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
-/// A pool's listening socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listen {
     pub address: Address,
@@ -394,7 +349,6 @@ pub struct Listen {
     /// Users (names or decimal ids) that may connect to the unix socket; with one of these two, `owner` and `group` are
     /// not used.
     pub acl_users: Vec<String>,
-    /// Groups that may connect to the unix socket.
     pub acl_groups: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Programs that speak HTTP: where one listens, or how it is started.
+//! Resolves HTTP server programs.
 
 use super::application::{DEFAULT_PRELOADER_IDLE_TIMEOUT, file};
 use super::listen::address;
@@ -15,11 +15,11 @@ use crate::value::quoted;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// As much as the spawning kit gives.
+/// The spawning kit's default.
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(90);
 const DEFAULT_APP_ENV: &str = "production";
 const MOST_INSTANCES: i64 = 256;
-/// The names that setrlimit(2) knows.
+/// Names of setrlimit(2).
 const LIMITS: &[&str] = &[
     "as", "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile", "nproc", "rss",
     "stack",
@@ -102,7 +102,7 @@ pub(super) fn node(
     })
 }
 
-/// Settings of a start have no effect on a program that forkyard does not start.
+/// Reports start settings without a start command.
 fn needs_a_command(draft: &HttpDraft, report: &mut Report<'_>) {
     let problem = "it is for a program that forkyard starts";
     let remedy = "leave it out, or write start_command instead of address";
@@ -157,7 +157,8 @@ fn program(
     })
 }
 
-/// What a pool's workers are made into and the program can't be: better no start than one with less than was asked for.
+/// Rejects worker settings that can't be applied to the program. Starting with less confinement than configured would
+/// be worse.
 fn settings_of_workers(text: &PoolText, listens: Listens, report: &mut Report<'_>) {
     fn refuse<T>(field: &Field<T>, report: &mut Report<'_>) {
         let problem = "it can't be had for a program that forkyard starts";
