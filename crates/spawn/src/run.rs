@@ -17,7 +17,6 @@ use std::time::Duration;
 
 const SETTLING: Duration = Duration::from_secs(5);
 
-/// The kit and its event loop.
 #[derive(Debug)]
 pub struct Driver {
     poll: Poll,
@@ -142,7 +141,6 @@ impl Driver {
         known
     }
 
-    /// Takes a process that is up.
     pub fn take(&mut self, id: JourneyId) -> Option<Process> {
         self.effects.take(id)
     }
@@ -152,7 +150,6 @@ impl Driver {
         std::mem::take(&mut self.said)
     }
 
-    /// The state machine.
     pub fn machine(&self) -> &Machine {
         &self.machine
     }

@@ -21,7 +21,6 @@ pub(super) fn check(root: &Path, mark: &Mark, directories: &[PathBuf], owner: u3
     let changed = || format!("{} was changed while it was looked at; try again", root.display());
     let real = directories.iter().filter_map(|it| std::fs::canonicalize(it).ok());
     let holding = real.filter(|it| root.starts_with(it) && it != root);
-    // The operator vouches for the deepest configured directory.
     let top = holding
         .max_by_key(|it| it.components().count())
         .ok_or_else(changed)?;
@@ -115,7 +114,6 @@ mod tests {
         own(&tree.base.join("home"), 0, 0o755);
         own(&tree.base.join("home/apps"), 0, 0o755);
         assert_eq!(tree.check(), Ok(()));
-        // Like /tmp: only owners may rename.
         own(&tree.base.join("home"), 0, 0o1777);
         assert_eq!(tree.check(), Ok(()));
     }

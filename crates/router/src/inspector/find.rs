@@ -22,16 +22,13 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-/// The largest self-description file other than `forkyard.toml`, in bytes.
 pub const MOST_FILE_BYTES: usize = 512 * 1024;
-/// Attempts if links in the path change during the inspection.
 const TRIES: usize = 4;
 const PACKAGE: &str = "package.json";
 /// The default directory of restart files.
 const RESTART_DIR: &str = "tmp";
 const RESTART: &str = "restart.txt";
 const ALWAYS_RESTART: &str = "always_restart.txt";
-/// Written by deployment tools.
 const REVISION: &str = "REVISION";
 /// Contains deployments, each named by its version.
 const RELEASES: &str = "releases";
@@ -43,7 +40,6 @@ const WRITABLE_BY_ALL: u32 = 0o002;
 /// The pool settings used by an inspection.
 #[derive(Debug, Clone)]
 pub struct Terms {
-    /// The pool's directories.
     pub directories: Vec<PathBuf>,
     /// The directory of restart files, absolute or relative to the application's root. `None`: `tmp`.
     pub restart_dir: Option<PathBuf>,
@@ -55,7 +51,6 @@ pub struct Terms {
 
 #[derive(Debug, PartialEq)]
 pub struct Refused {
-    /// The error with path and fix.
     pub why: String,
     /// `None` if the directory does not exist.
     pub refusal: Option<Refusal>,
@@ -143,8 +138,8 @@ fn look_into(app_root: &AppRoot, terms: &Terms, is_no_application: &mut bool) ->
     })
 }
 
-/// Opens the root by its real path below one of the directories. Errors give no reason, because links may lead to
-/// places that only this process can see.
+/// Opens the root by its real path. Errors give no reason, because links may lead to places that only this process can
+/// see.
 fn enter(root: &Path, terms: &Terms) -> Result<(PathBuf, OwnedFd), Refused> {
     let shown = root.display();
     let absent = |why| Refused { why, refusal: None };
@@ -179,7 +174,6 @@ fn enter(root: &Path, terms: &Terms) -> Result<(PathBuf, OwnedFd), Refused> {
     )))
 }
 
-/// Returns the path without links if it is below one of the directories.
 fn real_below(path: &Path, directories: &[PathBuf]) -> Option<PathBuf> {
     let real = std::fs::canonicalize(path).ok()?;
     let holds = |directory: &PathBuf| {
@@ -195,10 +189,8 @@ struct AppRoot {
     entry: Entry,
 }
 
-/// An application's own settings, with their file's name and entry.
 type Said = (Settings, &'static str, Entry);
 
-/// An application's kind, startup file and own settings.
 type Shown = (Kind, Option<PathBuf>, Option<Said>);
 
 impl AppRoot {
@@ -229,8 +221,8 @@ impl AppRoot {
         }
     }
 
-    /// The application runs as the startup file's owner. Rejects files that another user could have placed there, such
-    /// as hard links or leftovers.
+    /// Rejects startup files that another user could have placed there, such as hard links or leftovers: the
+    /// application runs as their owner.
     fn check_owner(&self, startup: &Entry, name: Option<&Path>, terms: &Terms) -> Result<(), String> {
         let Some(name) = name.filter(|_| terms.switching) else {
             return Ok(());
@@ -315,7 +307,6 @@ impl AppRoot {
         Ok(Some(content))
     }
 
-    /// Reads the first self-description file that has settings.
     fn settings(&self) -> Result<Option<Said>, String> {
         if let Some(content) = self.read_own(OWN_FILE)? {
             let path = self.root.join(OWN_FILE);
@@ -419,14 +410,12 @@ impl AppRoot {
         python_application(&self.source(&file)?)
     }
 
-    /// Reads a file below the root. The text must not leave this process.
     fn source(&self, file: &Path) -> Option<String> {
         let parent = descend(self.directory.as_fd(), file.parent()?)?;
         let content = beneath::read_in(parent.as_fd(), file.file_name()?, MOST_FILE_BYTES).ok()?;
         Some(String::from_utf8_lossy(&content.bytes).into_owned())
     }
 
-    /// Explains what the directory lacks.
     fn unknown(&self) -> String {
         let unclear = STARTUP_FILES
             .iter()
@@ -455,7 +444,6 @@ impl AppRoot {
         self.start_script().is_ok_and(|script| script.is_some())
     }
 
-    /// The start script of `package.json`.
     fn start_script(&self) -> Result<Option<(String, Entry)>, String> {
         if self.is_there(Path::new(PACKAGE)).is_none() {
             return Ok(None);
@@ -464,14 +452,12 @@ impl AppRoot {
         Ok(content.and_then(|content| Some((site::start_script(&content.bytes)?, content.entry))))
     }
 
-    /// The existing file that an `entry` names, relative to the root.
     fn named(&self, entry: &str) -> Option<PathBuf> {
         let is_plain = |component| matches!(component, Component::Normal(_));
         let path = Path::new(entry);
         path.components().all(is_plain).then(|| self.is_there(path))?
     }
 
-    /// Returns the name if it exists as a file or link.
     fn is_there(&self, name: &Path) -> Option<PathBuf> {
         let form = self.entry_below(name)?.form;
         matches!(form, FileForm::File | FileForm::Link).then(|| name.to_owned())
@@ -529,7 +515,6 @@ impl AppRoot {
             beneath::open_exactly(&real).ok()
         };
         let directory = if name.is_absolute() {
-            // The operator's setting.
             std::fs::canonicalize(name)
                 .ok()
                 .and_then(|real| beneath::open_exactly(&real).ok())
@@ -544,7 +529,6 @@ impl AppRoot {
         (restart, entry(ALWAYS_RESTART).is_some())
     }
 
-    /// The deployed version, or `None` if unreadable.
     fn revision(&self) -> Option<String> {
         let content = self.read_own(REVISION).ok().flatten();
         let written = content.and_then(|content| {
@@ -572,7 +556,6 @@ impl AppRoot {
     }
 }
 
-/// Opens a nested directory. Returns `None` if a part is missing or a link.
 fn descend(directory: BorrowedFd<'_>, path: &Path) -> Option<OwnedFd> {
     let mut at = directory.try_clone_to_owned().ok()?;
     for component in path.components() {

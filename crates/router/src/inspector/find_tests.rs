@@ -36,7 +36,6 @@ impl Site {
         }
     }
 
-    /// A directory owned by Alice, if the test may change owners.
     fn of_alice() -> Site {
         let site = Site::new();
         if is_root() {
@@ -122,7 +121,6 @@ fn a_directory_without_a_sign_is_told_what_is_missing() {
         "{error}"
     );
     assert!(error.contains("passenger_wsgi.py") && error.contains("forkyard.toml"));
-    // Entries that aren't regular files don't count.
     fs::create_dir(site.root.join("index.php")).unwrap();
     nix::unistd::mkfifo(&site.root.join("config.ru"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     assert!(site.refusal().contains("is no application"));
@@ -276,7 +274,6 @@ fn the_version_that_is_deployed_is_seen() {
     assert_eq!(revision().map(|text| text.len()), Some(REVISION_CHARS));
     site.file("REVISION", "\n");
     assert_eq!(revision(), None);
-    // The link's target does not belong to this application.
     std::fs::remove_file(site.root.join("REVISION")).expect("rm");
     std::os::unix::fs::symlink("/etc/hostname", site.root.join("REVISION")).expect("a link");
     assert_eq!(revision(), None);
@@ -392,7 +389,6 @@ fn what_is_not_the_site_s_is_not_read_for_it() {
     fs::create_dir(&own).unwrap();
     assert_eq!(site.refusal(), no_file);
     fs::remove_dir(&own).unwrap();
-    // A hard link to an unreachable file.
     let secret = site.base.join("secret");
     fs::write(&secret, "password = \"x\"\n").unwrap();
     fs::hard_link(&secret, &own).unwrap();
@@ -465,7 +461,6 @@ fn no_application_is_made_another_user_s() {
     chown(&elsewhere, Some(ALICE), Some(ALICE)).unwrap();
     fs::hard_link(&elsewhere, site.root.join("index.php")).unwrap();
     assert!(site.refusal().contains("has 2 names"));
-    // A link counts with its own owner.
     let site = Site::of_alice();
     let link = site.root.join("config.ru");
     symlink("/etc/shadow", &link).unwrap();

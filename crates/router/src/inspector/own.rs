@@ -12,17 +12,14 @@ pub(crate) fn lower<T: Ord>(pool: Option<T>, own: Option<T>) -> Option<T> {
     }
 }
 
-/// Returns whether instances have threads with one request each.
 pub(crate) fn has_threads(kind: Kind) -> bool {
     matches!(kind, Kind::Wsgi | Kind::Rack)
 }
 
-/// Returns whether `concurrency` sets the concurrent requests per instance.
 pub(crate) fn has_concurrency(kind: Kind) -> bool {
     matches!(kind, Kind::Asgi | Kind::Node | Kind::Http)
 }
 
-/// Returns whether an instance serves several requests at once.
 pub(crate) fn is_concurrent(kind: Kind, own: &Settings) -> bool {
     has_concurrency(kind) || has_threads(kind) && own.threads.is_some_and(|threads| threads > 1)
 }
@@ -48,7 +45,7 @@ pub(crate) fn at_once(kind: Kind, pool: Option<u32>, own: &Settings) -> Option<N
     }
 }
 
-/// The request timeout. Concurrent workers end only the overdue request.
+/// Concurrent workers end only the overdue request.
 pub(crate) fn request_time(applications: &Applications, own: &Settings) -> Option<Duration> {
     lower(applications.options.max_request_time, own.max_request_time)
 }

@@ -15,7 +15,6 @@ use std::time::Duration;
 
 /// The name may become that of a cgroup (NAME_MAX is 255).
 const MOST_NAME_BYTES: usize = 200;
-/// The interpreter if the template sets none.
 const PYTHON: &str = "/usr/bin/python3";
 const RUBY: &str = "/usr/bin/ruby";
 const APP_ENV: &str = "production";
@@ -26,10 +25,8 @@ const SPECIAL: &[char] = &['|', '&', ';', '<', '>', '(', ')', '`', '=', '\n'];
 const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 const PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Why an application is not run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// The pool does not run applications.
     #[error("pool {0} has no applications; set routing = \"application\"")]
     NoApplications(String),
     /// The owner is not allowed to run applications.
@@ -40,7 +37,6 @@ pub enum Refused {
         reason: String,
         remedy: String,
     },
-    /// The default user is unusable.
     #[error("default_user = \"{0}\" is root or does not exist; name another user")]
     DefaultUser(String),
     /// The pool has no settings for the runtime.
@@ -51,7 +47,6 @@ pub enum Refused {
         pool: String,
         remedy: String,
     },
-    /// An invalid setting of the application.
     #[error("{root}/{OWN_FILE}: {problem}; {remedy}")]
     Setting {
         root: String,
@@ -151,14 +146,14 @@ pub fn pool_of(
     Ok(pool)
 }
 
-/// The user of all applications without user switching. Never root.
+/// Never root.
 fn default_user(applications: &Applications, database: &dyn Database) -> Result<UserEntry, Refused> {
     let name = applications.default_user.as_deref().unwrap_or_default();
     let user = database.user(name).filter(|user| user.uid != 0 && user.gid != 0);
     user.ok_or_else(|| Refused::DefaultUser(name.to_owned()))
 }
 
-/// The owner, or the default user if the owner may not run applications. Never root.
+/// Never root.
 fn owner(applications: &Applications, found: &Found, database: &dyn Database) -> Result<UserEntry, Refused> {
     let (uid, _) = found.owner;
     let entry = database.user_of(uid);
@@ -196,7 +191,6 @@ fn owner(applications: &Applications, found: &Found, database: &dyn Database) ->
         default_group: None,
         file_owner: found.owner,
     };
-    // The default user is checked only if needed.
     let wrong = || Refused::DefaultUser(default_user.to_owned());
     let user = user::decide(&wishes, database).map_err(|_| wrong())?.user;
     if user.uid == 0 || user.gid == 0 {
@@ -305,7 +299,6 @@ fn wrapped(
             .or(interpreter)
             .cloned()
             .unwrap_or_else(|| PathBuf::from(usual)),
-        // The inspector looks for it and checks its owner.
         looks_for_interpreter: false,
         start_timeout: start_timeout(applications, own),
         preloader_idle_timeout: idle_timeout(template),
@@ -320,7 +313,6 @@ fn concurrency(kind: Kind, applications: &Applications, own: &Settings) -> u32 {
     at_once(kind, applications.concurrency, own).map_or(u32::MAX, NonZeroU32::get)
 }
 
-/// Processes per program. Each uses an instance's memory.
 fn instances(applications: &Applications, own: &Settings) -> u32 {
     let open = applications.max.get().saturating_sub(applications.reserve).max(1);
     let most = applications
@@ -335,7 +327,6 @@ fn start_timeout(applications: &Applications, own: &Settings) -> Duration {
     own.start_timeout.map_or(pool, |own| own.min(pool))
 }
 
-/// Rejects settings that don't apply to the application's runtime.
 fn without_effect(found: &Found, own: &Settings) -> Result<(), Refused> {
     let speaks_http = matches!(found.kind, Kind::Node | Kind::Http);
     let is_wrapped = matches!(found.kind, Kind::Wsgi | Kind::Asgi | Kind::Rack);
@@ -361,7 +352,6 @@ fn without_effect(found: &Found, own: &Settings) -> Result<(), Refused> {
     })
 }
 
-/// CGI programs below the root, named by the application or the web server.
 fn cgi(template: &Pool, found: &Found, own: &Settings) -> Result<Application, Refused> {
     let is_plain = |component| matches!(component, Component::Normal(_));
     let script = match &own.entry {
@@ -435,12 +425,11 @@ fn program(applications: &Applications, found: &Found, own: &Settings) -> Result
         rlimits: Vec::new(),
         umask: None,
         start_timeout: start_timeout(applications, own),
-        // Without instances its preloader is not needed.
         preloader_idle_timeout: Duration::ZERO,
     }))
 }
 
-/// The start command. Optional for a Node.js file.
+/// Optional for a Node.js file.
 fn start_command(found: &Found, own: &Settings) -> Result<String, Refused> {
     if let Some(command) = &own.start_command {
         return Ok(command.clone());
@@ -457,7 +446,6 @@ fn start_command(found: &Found, own: &Settings) -> Result<String, Refused> {
     }
 }
 
-/// Adds the installed packages' programs to PATH, as npm does.
 fn as_npm_does(root: &Path, script: &str) -> String {
     let tools = root.join("node_modules/.bin");
     let exec = if script.contains(SPECIAL) { "" } else { "exec " };
@@ -468,12 +456,10 @@ fn as_npm_does(root: &Path, script: &str) -> String {
     format!("/bin/sh -c {}", word(&line))
 }
 
-/// Quotes a word for the shell.
 fn word(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// How long an application's helper processes stay without a worker.
 fn idle_timeout(template: &Pool) -> Duration {
     match &template.application {
         Application::Wrapped(wrapped) => wrapped.preloader_idle_timeout,

@@ -4,7 +4,6 @@ use crate::config::{self, Confine, Preloading};
 use crate::inspector::protocol::Settings as Own;
 use std::num::NonZeroU32;
 
-/// root, a web server's user, two site users, and one user with root's group.
 struct Users;
 
 impl Database for Users {

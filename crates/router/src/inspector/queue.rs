@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Working children.
 pub const CHILDREN: usize = 4;
 /// Working children per user or per name in a pool's directory.
 pub const CHILDREN_PER_SHARE: usize = 2;
@@ -19,9 +18,7 @@ pub const CHILDREN_PER_SHARE: usize = 2;
 pub const MOST_CHILDREN: usize = 12;
 /// Waiting inspections per client. It equals the router's maximum in progress, so the router's requests all fit.
 pub const MOST_WAITING: usize = 1024;
-/// The maximum of remembered names with users.
 const MOST_USERS: usize = 8192;
-/// The timeout of an inspection and of the wait for a child.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The queue's clients.
@@ -37,7 +34,6 @@ impl Asker {
 
 pub type ChildId = u64;
 
-/// An action for the caller.
 #[allow(clippy::large_enum_variant, reason = "a few are there for a moment")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QueueAction {
@@ -55,14 +51,11 @@ pub enum QueueAction {
 struct Task {
     asker: Asker,
     look: InspectRequest,
-    /// The name in a pool's directory.
     site: PathBuf,
     share: Share,
-    /// The deadline of waiting or running.
     until: Tick,
 }
 
-/// The holder of a share of the children.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Share {
     /// A user known from an earlier inspection.
@@ -75,7 +68,6 @@ enum Share {
 enum Child {
     Idle,
     Busy(Task),
-    /// Killed during an inspection for this share, or while idle.
     Dying(Option<Share>),
 }
 
@@ -86,9 +78,7 @@ pub struct Queue {
     next: ChildId,
     /// Indexed by [`Asker`].
     waiting: [VecDeque<Task>; 2],
-    /// The client served next.
     turn: Asker,
-    /// The users of names.
     users: BTreeMap<PathBuf, u32>,
 }
 
@@ -104,7 +94,6 @@ impl Queue {
         }
     }
 
-    /// Returns whether a client can ask another question.
     pub fn has_room(&self, asker: Asker) -> bool {
         self.waiting[asker as usize].len() < MOST_WAITING
     }
@@ -139,14 +128,12 @@ impl Queue {
                 actions.push(QueueAction::Answer(task.asker, seen));
                 *child = Child::Idle;
             }
-            // Too late.
             Child::Dying(_) => {}
             Child::Busy(_) | Child::Idle => self.dismiss(id, "said something else", actions),
         }
         self.assign(now, actions);
     }
 
-    /// Handles a child's exit or failed start.
     pub fn gone(&mut self, id: ChildId, now: Tick, actions: &mut Vec<QueueAction>) {
         if let Some(Child::Busy(task)) = self.children.remove(&id) {
             actions.push(fail(
@@ -157,7 +144,6 @@ impl Queue {
         self.assign(now, actions);
     }
 
-    /// Handles overdue inspections.
     pub fn late(&mut self, now: Tick, actions: &mut Vec<QueueAction>) {
         let is_late = |child: &Child| matches!(child, Child::Busy(task) if task.until <= now);
         let late: Vec<ChildId> = self
@@ -199,7 +185,6 @@ impl Queue {
         busy.chain(waiting).min()
     }
 
-    /// Kills a child and answers its inspection with an error.
     fn dismiss(&mut self, id: ChildId, why: &str, actions: &mut Vec<QueueAction>) {
         let Some(child) = self.children.get_mut(&id) else {
             return;
@@ -214,7 +199,6 @@ impl Queue {
         actions.push(QueueAction::Kill(id));
     }
 
-    /// Assigns waiting inspections to free children, alternating between clients.
     fn assign(&mut self, now: Tick, actions: &mut Vec<QueueAction>) {
         while let Some((asker, at)) = self.next_task() {
             let Some(id) = self.free_child(actions) else {

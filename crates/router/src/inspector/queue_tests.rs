@@ -113,13 +113,11 @@ fn a_site_that_hangs_leaves_children_to_the_others() {
         answered(&actions),
         (0..10).map(|number| (Asker::Router, number)).collect::<Vec<_>>()
     );
-    // The two that answered continue, and a new child replaces a killed one.
     did(|actions| queue.answered(2, seen(10), at(5000), actions));
     assert_eq!(
         given(&ask(&mut queue, Asker::Router, 13, "/srv/good", at(5000))),
         [13]
     );
-    // After one exit the site is inspected again.
     let actions = did(|actions| queue.gone(0, at(5001), actions));
     assert_eq!(given(&actions), [11]);
     assert!(

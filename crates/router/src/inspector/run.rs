@@ -20,9 +20,7 @@ use std::path::Path;
 
 /// The exit code after a failed setup (sysexits.h, EX_SOFTWARE).
 const EXIT_SOFTWARE: i32 = 70;
-/// The maximum of questions read from one client at a time.
 const QUESTIONS: usize = 16;
-/// The maximum of unread, unasked messages to the master.
 const MOST_UNSENT: usize = 64;
 
 /// Answers questions until the master's socket closes, and returns the exit code. Call it in a freshly forked,
@@ -62,7 +60,6 @@ pub fn run(
     }
 }
 
-/// Drops every privilege except reading.
 fn become_inspector(identity: Option<&Identity>) -> Result<(), Error> {
     if let (Some(identity), true) = (identity, identity::is_root()) {
         if !rights::become_reader(identity)? {
@@ -85,9 +82,7 @@ fn become_inspector(identity: Option<&Identity>) -> Result<(), Error> {
 }
 
 struct AskerSocket {
-    /// `None` once closed.
     socket: Option<OwnedFd>,
-    /// Answers waiting for room in the socket.
     unsent: VecDeque<Vec<u8>>,
 }
 
@@ -99,7 +94,6 @@ impl AskerSocket {
         }
     }
 
-    /// Sends as much as the socket takes.
     fn push(&mut self) {
         while let (Some(socket), Some(message)) = (&self.socket, self.unsent.front()) {
             match socket::send(socket.as_fd(), message) {
@@ -136,9 +130,7 @@ struct Inspector {
     queue: Queue,
     terms: Terms,
     children: BTreeMap<ChildId, Child>,
-    /// The bytes are read and ignored.
     heartbeat: Option<OwnedFd>,
-    /// The key of error ids.
     names: RandomState,
 }
 
@@ -217,7 +209,6 @@ impl Inspector {
         }
     }
 
-    /// Reads a client's questions while there is room.
     fn hear(&mut self, asker: Asker, flags: PollFlags, actions: &mut Vec<QueueAction>) {
         let line = &mut self.askers[asker as usize];
         if flags.contains(PollFlags::POLLHUP) {
@@ -250,7 +241,6 @@ impl Inspector {
         if let Ok(Progress::Done(count)) = socket::receive(child.socket.as_fd(), &mut buffer) {
             match protocol::decode::<InspectReply>(&buffer[..count]) {
                 Some(seen) => self.queue.answered(id, seen, clock::now(), actions),
-                // The child's exit is reported later.
                 None => kill(child),
             }
         }
@@ -308,7 +298,6 @@ impl Inspector {
 
     /// The error id: stable for the same error, and unpredictable.
     fn id(&self, root: &Path, why: &str) -> u32 {
-        // 32 bits of the hash suffice.
         (self.names.hash_one((root, why)) & u64::from(u32::MAX)) as u32
     }
 
@@ -328,7 +317,6 @@ fn kill(child: &Child) {
     let _ = pidfd::send_signal(child.process.as_fd(), Signal::SIGKILL);
 }
 
-/// Runs in a child: inspects the directories it receives.
 fn look_for(socket: &OwnedFd, terms: &Terms) -> i32 {
     process::kill_if_orphaned();
     let mut buffer = vec![0; MOST_BYTES];
@@ -370,7 +358,6 @@ fn look_for(socket: &OwnedFd, terms: &Terms) -> i32 {
     0
 }
 
-/// Reads the next question. Returns `None` at the end.
 fn next(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Option<InspectRequest> {
     loop {
         match receive_with(socket, buffer, true) {

@@ -81,7 +81,6 @@ impl Process {
     fn application(&self, name: &str) -> PathBuf {
         let root = self.base.join(name);
         fs::create_dir_all(&root).unwrap();
-        // Only the owner can read the directory.
         fs::write(root.join("index.php"), "").unwrap();
         fs::set_permissions(&root, Permissions::from_mode(0o700)).unwrap();
         root
@@ -171,10 +170,8 @@ fn both_are_answered_and_its_end_is_theirs() {
             .unwrap_err()
             .contains("is no directory below")
     );
-    // One child if it was idle before the second question.
     let children = inspector.children();
     assert!(matches!(children.len(), 1 | 2), "{children:?}");
-    // The inspector continues without a router and exits without a master.
     inspector.router = None;
     ask(&inspector.master, 2, &root);
     assert_eq!(answer(&inspector.master).found.unwrap().root, root);
@@ -304,7 +301,6 @@ fn a_look_that_hangs_is_given_up_and_stops_no_other() {
     let hanging = inspector.children();
     assert_eq!(hanging.len(), 1);
     process::send_signal(hanging[0], Signal::SIGSTOP).unwrap();
-    // The idle child gets the first inspection.
     ask(&inspector.router, 2, &root);
     for number in 3..20 {
         ask(&inspector.router, number, &root);
@@ -314,7 +310,6 @@ fn a_look_that_hangs_is_given_up_and_stops_no_other() {
     assert_eq!(late.number, 2);
     assert!(late.found.unwrap_err().contains("the look took longer than 5 s"));
     wait_until_gone(&hanging);
-    // A killed child's questions are answered.
     for pid in inspector.children() {
         process::send_signal(pid, Signal::SIGKILL).unwrap();
     }
@@ -350,7 +345,6 @@ fn a_hostile_router_is_held_back_and_the_master_answered() {
             Ok(Progress::Done(_))
         ));
     }
-    // Ask until the socket is full, without reading answers.
     let mut asked = 0_u64;
     for _ in 0..3 {
         let mut full = 0;
@@ -368,7 +362,6 @@ fn a_hostile_router_is_held_back_and_the_master_answered() {
         assert!(answer(&inspector.master).found.is_ok());
     }
     assert!(asked < MOST_HELD, "it is listened to although it takes no answer");
-    // Every question is answered eventually.
     let mut answers: Vec<u64> = (0..asked).map(|_| answer(&inspector.router).number).collect();
     answers.sort_unstable();
     assert_eq!(answers, (0..asked).collect::<Vec<u64>>());

@@ -5,9 +5,7 @@ use forkyard_protocol::startup::{Proof, STARTUP_FILES};
 /// Interpreters of virtual environments, relative to the root.
 pub const PYTHONS: [&str; 2] = [".venv/bin/python", "venv/bin/python"];
 
-/// An application's own settings.
 pub const OWN_FILE: &str = "forkyard.toml";
-/// An application's settings for Passenger.
 pub const PASSENGERFILE: &str = "Passengerfile.json";
 
 /// Lists the files that identify an application, for an error message.

@@ -3,22 +3,17 @@
 use fastcgi::{MAX_CONTENT, ProtocolStatus, RecordType, Violation, end_request, header};
 use std::time::Duration;
 
-/// Why no application answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Problem {
-    /// The request names no valid root.
     NoRoot,
     /// There is no application. Error id and page exist if the directory does.
     NotFound {
         error: Option<String>,
-        /// The error page, if visitors may see it.
         page: Option<String>,
     },
     /// Too many requests wait. Contains the Retry-After time.
     QueueFull(Duration),
-    /// The request waited too long.
     TimedOut,
-    /// An instance failed to start.
     Failed {
         error: Option<String>,
         /// The error page, if visitors may see it.
@@ -93,7 +88,6 @@ pub(super) fn too_large(id: u16) -> Vec<u8> {
     end_request(id, 0, ProtocolStatus::Overloaded).to_vec()
 }
 
-/// The answer to a protocol violation.
 pub(super) fn to_violation(violation: &Violation) -> Vec<u8> {
     violation
         .reply()

@@ -15,34 +15,24 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Remembered roots. The least recently inspected are dropped first.
 const MOST: usize = 32_768;
-/// The maximum of concurrent inspections.
 const MOST_LOOKS: usize = 1_024;
-/// The longest root (Linux has PATH_MAX 4096).
 const LONGEST: usize = 4_096;
-/// The minimum time that a missing application is remembered.
 const LEAST_REFUSAL: Duration = Duration::from_secs(1);
-/// The minimum time between log lines about a refused root.
 const SAY_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Debug, PartialEq)]
 pub(super) struct Known {
-    /// The real root.
     pub name: Arc<str>,
     pub kind: Kind,
     pub owner: u32,
-    /// The settings in the pool.
     pub options: Options,
-    /// The application's own settings.
     pub own: Settings,
 }
 
-/// An existing directory that is not run.
 #[derive(Debug, PartialEq)]
 pub(super) struct Refused {
     pub refusal: Refusal,
-    /// The error with path and fix.
     pub why: String,
 }
 
@@ -53,7 +43,6 @@ pub(super) enum Lookup {
     /// An inspection is in progress; its result lists the waiting connections. Contains the question if one must be
     /// sent.
     Wait(Option<InspectRequest>),
-    /// Too many inspections are in progress.
     Busy,
 }
 
@@ -61,14 +50,12 @@ pub(super) enum Lookup {
 pub(super) struct Inspected {
     pub root: PathBuf,
     pub known: Option<Arc<Known>>,
-    /// Why not, if the directory exists or couldn't be inspected.
     pub refused: Option<Arc<Refused>>,
     pub restart_files: RestartFiles,
     /// The identity of root and startup file.
     pub origin: Option<Origin>,
     /// `false` if the inspection failed. Then `known` is the earlier result.
     pub looked: bool,
-    /// A message for the log.
     pub say: Option<String>,
     pub waiting: Vec<u64>,
 }
@@ -78,7 +65,6 @@ struct AppEntry {
     known: Option<Option<Arc<Known>>>,
     refused: Option<Arc<Refused>>,
     looked: Tick,
-    /// The inspection in progress.
     asked: Option<u64>,
     waiting: Vec<u64>,
     said: Option<Tick>,
@@ -91,7 +77,6 @@ pub(super) struct AppIndex {
     next: u64,
 }
 
-/// Returns whether the root is well-formed.
 pub(super) fn is_possible(root: &[u8]) -> bool {
     root.first() == Some(&b'/')
         && root.len() <= LONGEST
@@ -141,12 +126,10 @@ impl AppIndex {
         }))
     }
 
-    /// Returns whether an inspection is in progress.
     pub(super) fn is_looked_at(&self, root: &[u8]) -> bool {
         self.entries.get(root).is_some_and(|entry| entry.asked.is_some())
     }
 
-    /// The earlier result of a root whose inspection takes too long.
     pub(super) fn before(&self, root: &[u8]) -> Option<Arc<Known>> {
         self.entries.get(root)?.known.clone().flatten()
     }
@@ -189,7 +172,6 @@ impl AppIndex {
             format!("{}: {why}{}", root.escape_debug(), id.unwrap_or_default())
         });
         if seen.is_unknown {
-            // The earlier result is still valid.
             let known = entry.known.clone().flatten();
             return Some(Inspected {
                 root: PathBuf::from(OsStr::from_bytes(&root)),
@@ -223,7 +205,6 @@ impl AppIndex {
         })
     }
 
-    /// The questions to repeat to a new inspector.
     pub(super) fn unanswered(&self) -> Vec<InspectRequest> {
         let unanswered = self.looks.iter().map(|(number, root)| InspectRequest {
             number: *number,
@@ -232,7 +213,6 @@ impl AppIndex {
         unanswered.collect()
     }
 
-    /// The settings of all known applications under new pool settings.
     pub(super) fn settings(&self, pool: &Bounds) -> HashMap<Arc<str>, Options> {
         let known = self
             .entries
@@ -253,7 +233,6 @@ impl AppIndex {
         }
     }
 
-    /// Drops the least recently inspected quarter.
     fn forget_oldest(&mut self) {
         let mut looked: Vec<Tick> = self.entries.values().map(|entry| entry.looked).collect();
         let at = looked.len() / 4;

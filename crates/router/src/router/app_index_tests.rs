@@ -59,7 +59,6 @@ fn several_wait_for_one_look_which_is_good_for_a_while() {
         roots.ask(b"/srv/current", 3, RATE, at(10)),
         Lookup::Known(first.clone())
     );
-    // The link was switched during the inspection.
     let look = number(roots.ask(b"/srv/current", 4, RATE, at(11)));
     assert_eq!(roots.before(b"/srv/current"), Some(first));
     let inspected = roots
@@ -69,7 +68,6 @@ fn several_wait_for_one_look_which_is_good_for_a_while() {
         inspected.known.map(|known| known.name.to_string()),
         Some("/srv/two".to_owned())
     );
-    // With a validity of 0 every request inspects.
     number(roots.ask(b"/srv/current", 5, Duration::ZERO, at(11)));
 }
 

@@ -13,33 +13,23 @@ use std::sync::Arc;
 pub(super) struct Client {
     socket: OwnedFd,
     state: ClientState,
-    /// When the connection is closed or stops waiting.
     pub(super) expires: Option<Tick>,
-    /// When the expiry is checked next.
     pub(super) timer: Option<Tick>,
-    /// The epoll registration.
     pub(super) watch: Interest,
     /// Input arrived while the pool or an instance had the connection.
     pub(super) stirred: bool,
     pub(super) reading: Option<Box<Reading>>,
-    /// Input to pass on with the connection.
     pub(super) bytes: Vec<u8>,
-    /// The memory of the input, as last counted.
     pub(super) memory: usize,
     /// Bytes of the request still in the socket when it was passed on.
     pub(super) seen: usize,
     pub(super) id: u16,
-    /// Keep the connection after the request.
     pub(super) keep: bool,
-    /// The root that the request names.
     pub(super) root: Vec<u8>,
     pub(super) known: Option<Arc<Known>>,
-    /// The user that the connection counts for.
     pub(super) user: Option<u32>,
     pub(super) restart_files: Option<RestartFiles>,
-    /// The session of a waiting or served connection.
     pub(super) session: Option<SessionId>,
-    /// Tried instances for this request.
     pub(super) tries: u8,
     /// Since when the kernel has refused to pass the connection.
     pub(super) stuck: Option<Tick>,
@@ -47,18 +37,15 @@ pub(super) struct Client {
     /// The router's own answer and the bytes written.
     pub(super) out: Vec<u8>,
     pub(super) sent: usize,
-    /// The unread rest of a request that the router answers.
     pub(super) rest: Option<Box<Rest>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Interest {
     None,
-    /// Input and hang-up.
     Input,
     /// Hang-up only, while the pool or an instance reads input.
     End,
-    /// Input and room for output.
     Both,
 }
 
@@ -103,7 +90,6 @@ impl Client {
         matches!(self.state, ClientState::Idle | ClientState::Silent)
     }
 
-    /// Applies a cause and returns whether the state changed.
     pub(super) fn change(&mut self, cause: ClientCause) -> bool {
         let before = self.state;
         self.state = next(before, cause);
@@ -119,9 +105,7 @@ pub(super) struct Clients {
     free: Vec<u32>,
 }
 
-/// Bits of the slot in a number.
 const SLOT_BITS: u32 = 24;
-/// Bits of the slot's use counter.
 const USE_MASK: u64 = (1 << 32) - 1;
 
 impl Clients {
@@ -129,7 +113,6 @@ impl Clients {
         self.slots.len() - self.free.len()
     }
 
-    /// Adds a connection. Returns `None` if the table is full.
     pub(super) fn insert(&mut self, client: Client) -> Option<u64> {
         let slot = match self.free.pop() {
             Some(slot) => slot,

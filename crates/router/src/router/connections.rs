@@ -31,7 +31,6 @@ impl Connections {
 }
 
 impl Router {
-    /// Counts a connection for a user. Returns `false` if the user has too many.
     pub(super) fn count_user(&mut self, id: u64, user: u32) -> bool {
         let all = self.clients.len();
         let is_several = self.settings.user_switching;
@@ -46,7 +45,6 @@ impl Router {
         true
     }
 
-    /// Stops counting a connection.
     pub(super) fn uncount_user(&mut self, id: u64) {
         if let Some(user) = self.clients.get(id).and_then(|client| client.user.take()) {
             self.connections.remove(user);

@@ -9,7 +9,6 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The maximum of remembered errors.
 const MOST_ERRORS: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,34 +20,25 @@ pub(super) enum RequestOutcome {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Counters {
-    /// Requests that needed an instance.
     pub accepted: u64,
     /// Accepted requests that had to wait.
     pub queued: u64,
-    /// Requests that got an instance.
     #[serde(rename = "lent")]
     pub leases: u64,
-    /// Refused because of a full queue.
     pub queue_full: u64,
-    /// Refused after a timeout.
     pub timed_out: u64,
-    /// Refused for another reason.
     pub refused: u64,
-    /// Instances that started.
     pub spawned: u64,
-    /// Instances that failed to start.
     pub spawn_failed: u64,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct App {
     pub counters: Counters,
-    /// The last request.
     pub asked: Tick,
     /// The pool's restart number at the last start, and the number sent to the master. The latter is based on the time,
     /// so it increases even across routers.
     restarts: Option<(u32, u32)>,
-    /// The last failed start.
     pub error: Option<String>,
 }
 
@@ -56,9 +46,7 @@ pub(super) struct App {
 pub(super) struct Apps {
     all: HashMap<Arc<str>, App>,
     pub totals: Counters,
-    /// How long an application without requests is remembered.
     pub forget_after: Duration,
-    /// The next check for applications to forget.
     forget: Option<Tick>,
 }
 
@@ -70,7 +58,6 @@ impl Apps {
         }
     }
 
-    /// Counts a request and returns whether the application is new.
     pub(super) fn asked(&mut self, name: &Arc<str>, now: Tick) -> bool {
         self.totals.accepted += 1;
         if let Some(app) = self.all.get_mut(name) {
@@ -104,7 +91,6 @@ impl Apps {
         for name in &old {
             self.all.remove(name);
         }
-        // Check a live application again when it could have become idle for long enough.
         let soonest = self
             .all
             .values()
@@ -113,7 +99,6 @@ impl Apps {
         old
     }
 
-    /// Adds an earlier router's application.
     pub(super) fn adopted(&mut self, name: &Arc<str>, restarts: u32, now: Tick) {
         let app = self.all.entry(Arc::clone(name)).or_default();
         app.asked = now;
@@ -126,7 +111,6 @@ impl Apps {
         self.all.get(name)
     }
 
-    /// The application's restart number for the master.
     pub(super) fn spawns(&mut self, name: &Arc<str>, restarts: u32) -> u32 {
         let now = u32::try_from(clock::epoch_seconds()).unwrap_or(u32::MAX);
         let app = self.all.entry(Arc::clone(name)).or_default();
@@ -176,7 +160,6 @@ impl Apps {
     }
 }
 
-/// Recent errors by the pool's number.
 #[derive(Debug, Default)]
 pub(super) struct Errors {
     last: VecDeque<(ErrorId, String, Option<String>)>,
@@ -190,7 +173,6 @@ impl Errors {
         self.last.push_back((id, error, page));
     }
 
-    /// The report's id and page.
     pub(super) fn get(&self, id: ErrorId) -> Option<(&String, &Option<String>)> {
         let found = self.last.iter().rev().find(|(known, ..)| *known == id);
         found.map(|(_, error, page)| (error, page))

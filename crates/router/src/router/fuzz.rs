@@ -10,10 +10,8 @@ const LIMITS: Limits = Limits {
     params_count: 100,
 };
 const ROOT: &[u8] = b"ROOT";
-/// The limits, one growth of the buffer and one record of queries.
 const MOST_MEMORY: usize = 64 * 1024 + 2 * 65_536 + 4 * 4096;
 
-/// Reads record by record up to the first request, and counts replies.
 fn steps(pieces: &[Vec<u8>]) -> (usize, InputEvent) {
     let mut reading = Reading::new(LIMITS, Vec::new());
     let mut replies = 0;
@@ -35,7 +33,6 @@ fn steps(pieces: &[Vec<u8>]) -> (usize, InputEvent) {
     (replies, InputEvent::More)
 }
 
-/// A responder's view from the first request on.
 #[derive(Debug, PartialEq)]
 enum Heard {
     Request(u16, bool, Vec<(Vec<u8>, Vec<u8>)>),
@@ -65,7 +62,6 @@ fn heard(input: &[u8]) -> (Vec<Heard>, Responder) {
                 Some(Heard::Body(body)) => body.extend_from_slice(piece),
                 _ => heard.push(Heard::Body(piece.to_vec())),
             },
-            // Only the first request counts.
             Input::BodyEnd => {
                 heard.push(Heard::BodyEnd);
                 return (heard, responder);
@@ -104,7 +100,6 @@ pub(crate) fn requests(input: &[u8]) {
         InputEvent::Broken(violation) => {
             assert_eq!(original, [Heard::Broken(*violation)]);
         }
-        // Padding of the last parameter record may be missing.
         InputEvent::More => {
             assert!(original.is_empty() || original.len() == 1 && !responder.is_at_boundary())
         }
@@ -116,7 +111,6 @@ pub(crate) fn requests(input: &[u8]) {
             match &step {
                 InputEvent::Request { head: other, .. } => assert_eq!(*other, owned(&head)),
                 InputEvent::Broken(Violation::ParamsTooLong { .. } | Violation::ParamsTooMany { .. }) => {}
-                // Padding of the last record is missing.
                 InputEvent::More => check_worker(&head, input),
                 other => panic!("{head:?}, but {other:?}"),
             }
@@ -138,7 +132,6 @@ pub(crate) fn requests(input: &[u8]) {
     }
 }
 
-/// Checks that the worker's reader finds the same root.
 fn check_worker(head: &RequestHead<'_>, input: &[u8]) {
     let mut responder = Responder::new(LIMITS);
     let mut at = 0;

@@ -7,9 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const WINDOW: Duration = Duration::from_secs(60);
-/// Lines per window.
 const MOST: usize = 20;
-/// Lines per window about roots in one directory.
 const MOST_OF_ONE: usize = MOST / 2;
 
 #[derive(Debug, Default)]
@@ -37,12 +35,10 @@ impl Gathered {
         None
     }
 
-    /// The deadline for [`Gathered::end`].
     pub(super) fn next_deadline(&self) -> Option<Tick> {
         Some(self.since? + WINDOW)
     }
 
-    /// If the window is over, returns the count of suppressed lines and the last one.
     pub(super) fn end(&mut self, now: Tick) -> Option<(u64, String)> {
         if self.next_deadline().is_none_or(|due| due > now) {
             return None;

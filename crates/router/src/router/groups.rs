@@ -22,9 +22,7 @@ pub(super) const MEMBER: u64 = u64::MAX;
 pub(super) struct Groups {
     /// Configured roots and their group names.
     members: BTreeMap<PathBuf, Arc<str>>,
-    /// Members in the pool, with their names there.
     joined: BTreeMap<PathBuf, Arc<str>>,
-    /// Lease requests that wait for inspections.
     waiting: Vec<WaitingAdminRequest>,
 }
 
@@ -36,7 +34,6 @@ struct WaitingAdminRequest {
 }
 
 impl Groups {
-    /// The members' names in the pool.
     pub(super) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.joined.values()
     }
@@ -50,7 +47,6 @@ impl Groups {
         own.map(|(root, _)| root.clone()).collect()
     }
 
-    /// The group of an application, which several roots may name.
     fn group_of(&self, name: &str) -> Option<&Arc<str>> {
         let root = self.joined.iter().find(|(_, known)| ***known == *name);
         root.and_then(|(root, _)| self.members.get(root))
@@ -58,7 +54,6 @@ impl Groups {
 }
 
 impl Router {
-    /// Applies the configured groups.
     pub(super) fn regroup(&mut self) {
         let groups = self.settings.groups.iter();
         let members = groups.flat_map(|(name, roots)| {
@@ -99,7 +94,6 @@ impl Router {
         false
     }
 
-    /// Handles the inspection of a possible member.
     pub(super) fn member_seen(&mut self, root: &Path, known: Option<&Arc<Known>>) {
         if self.groups.members.contains_key(root) {
             match known {
@@ -136,13 +130,11 @@ impl Router {
         let Some(name) = self.groups.joined.remove(root) else {
             return;
         };
-        // Another root may still make it a member.
         if self.groups.group_of(&name).is_none() {
             self.tell(Event::Leave(name));
         }
     }
 
-    /// Leases an instance of an application or group.
     pub(super) fn take(&mut self, admin_request: u64, of: &str, wait: Option<Duration>) {
         if self.groups.has(of) {
             let roots = self.groups.roots_of(of);
@@ -178,7 +170,6 @@ impl Router {
         self.tell(Event::Get(get));
     }
 
-    /// Continues lease requests whose inspections are complete.
     fn take_looked_at(&mut self) {
         let waiting = std::mem::take(&mut self.groups.waiting);
         for one in waiting {
@@ -191,14 +182,12 @@ impl Router {
         }
     }
 
-    /// Refuses waiting lease requests during shutdown.
     pub(super) fn refuse_waiting(&mut self) {
         for one in std::mem::take(&mut self.groups.waiting) {
             self.not_leased(one.admin_request, Refusal::ShuttingDown);
         }
     }
 
-    /// Forgets applications without recent requests, except group members.
     pub(super) fn forget_applications(&mut self) {
         if self.apps.next_deadline().is_none_or(|due| due > self.now) {
             return;
@@ -211,7 +200,6 @@ impl Router {
     }
 }
 
-/// A random, unpredictable number.
 fn drawn() -> u64 {
     std::collections::hash_map::RandomState::new()
         .build_hasher()

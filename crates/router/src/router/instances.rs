@@ -22,13 +22,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The wait for a process's exit after its channel closed.
 const GONE_TIMEOUT: Duration = Duration::from_secs(5);
-/// The Retry-After time for a full queue.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// The maximum of adopted sessions per instance.
 const MOST_FOUND: u32 = 100_000;
-/// Messages read from one instance before others get their turn.
 const MESSAGES: usize = 16;
 
 #[derive(Debug)]
@@ -41,23 +37,18 @@ pub(super) struct InstanceProcess {
     /// The channel accepts no descriptors. Otherwise it is closed at the first one, because closing a received
     /// descriptor can block.
     refuses_descriptors: bool,
-    /// The session it was adopted with, until `Here`.
     adopted: Option<SessionId>,
-    /// Adopted sessions that it has reported.
     found: u32,
     /// Set when the channel closed: the kill deadline.
     ended: Option<Tick>,
     pub memory: Option<u64>,
-    /// The identity of root and startup file.
     origin: Option<Origin>,
     /// The application was replaced, and the pool knows.
     is_outdated: bool,
 }
 
-/// The holder of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Who {
-    /// A connection.
     Client(u64),
     /// A `forkyard take`, by its request number, later its lease.
     AdminRequest(u64),
@@ -318,7 +309,6 @@ impl Router {
         }
     }
 
-    /// Handles an instance's report that its application was replaced.
     fn instance_moved(&mut self, number: u64) {
         let Some(process) = self.instances.get(&number) else {
             return;
@@ -337,7 +327,6 @@ impl Router {
         self.tell(Event::SpawnFailed(InstanceId(number), id));
     }
 
-    /// Handles the exit of an instance's process.
     pub(super) fn instance_gone(&mut self, number: u64) {
         // Read the remaining messages, so that returned connections are not lost.
         for _ in 0..MESSAGES {
@@ -368,17 +357,14 @@ impl Router {
         }
     }
 
-    /// Reads an instance's messages.
     pub(super) fn hear_instance(&mut self, number: u64) {
         for _ in 0..MESSAGES {
-            // Instances usually send one message at a time; epoll reports the rest.
             if self.hear_message(number).is_none_or(|count| count == HEAD_BYTES) {
                 return;
             }
         }
     }
 
-    /// Reads one message and returns its length.
     fn hear_message(&mut self, number: u64) -> Option<usize> {
         let live = self
             .instances
@@ -411,7 +397,6 @@ impl Router {
         }
     }
 
-    /// Drops an instance that violates the protocol.
     fn breaks_off(&mut self, number: u64) {
         log::error!(
             "[pool {}] instance {number} is killed because it does not keep to the protocol",
@@ -504,7 +489,6 @@ impl Router {
                     _ => self.close(client),
                 }
             }
-            // An earlier router's session, or an unknown one.
             (
                 ToRouter::Kept
                 | ToRouter::Closed

@@ -24,11 +24,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Messages read from one sender before others get their turn.
 const MESSAGES: usize = 32;
-/// The maximum of unread messages to the master.
 const MOST_UNREAD: usize = 16 * 1024;
-/// The epoll token of the master's socket.
 const MASTER: u64 = 1;
 
 impl Router {
@@ -42,7 +39,6 @@ impl Router {
         }
     }
 
-    /// Sends queued messages while the socket has room.
     pub(super) fn flush_outbox(&mut self) -> Result<(), Error> {
         let had = self.is_stuck;
         while let Some(message) = self.outbox.front() {
@@ -130,7 +126,6 @@ impl Router {
         }
     }
 
-    /// Applies new settings or a new inspector.
     fn settings_changed(
         &mut self,
         pool: crate::config::Pool,
@@ -159,7 +154,6 @@ impl Router {
         self.regroup();
     }
 
-    /// Applies the pool's new settings to running applications.
     fn reconfigure(&mut self, pool: &Bounds) {
         let known = self.app_index.settings(pool);
         for name in self.app_pool.names_with_instances().collect::<Vec<_>>() {
@@ -214,20 +208,17 @@ impl Router {
         let Ok(message) = serde_json::to_vec(look) else {
             return;
         };
-        // An unsent question gets no answer; the request times out.
         if let Err(error) = send_with(self.inspector.as_fd(), &message, &[]) {
             log::warn!("the inspector can't be asked: {error}");
         }
     }
 
-    /// Handles the inspector's answers.
     pub(super) fn hear_inspector(&mut self) {
         for _ in 0..MESSAGES {
             let count = match receive(self.inspector.as_fd(), &mut self.buffer) {
                 Ok(Progress::Done(count)) if count > 0 => count,
                 Ok(Progress::WouldBlock) => break,
                 Ok(Progress::Done(_)) | Err(_) => {
-                    // The master will send a new socket.
                     let _ = self.epoll.delete(&self.inspector);
                     break;
                 }
@@ -284,7 +275,6 @@ impl Router {
             };
             match &inspected.known {
                 Some(known) => {
-                    // The pool needs each observation once.
                     client.restart_files =
                         (index == 0 && inspected.looked).then_some(inspected.restart_files);
                     self.found(id, Arc::clone(known));
@@ -304,7 +294,6 @@ impl Router {
         );
     }
 
-    /// The answer for a refused directory, or for a missing one (`None`).
     pub(super) fn problem_of(&self, refused: Option<&Refused>) -> Problem {
         let Some(Refused { refusal, why }) = refused else {
             return Problem::NotFound {
@@ -382,7 +371,6 @@ impl Router {
                     let back = if ok { Return::Ok } else { Return::Failed };
                     self.tell(Event::Close(session, back));
                 }
-                // Returning a lease twice is harmless.
                 self.done(admin_request, Ok(json!({ "lease": lease })));
             }
         }
@@ -422,7 +410,6 @@ impl Router {
         );
     }
 
-    /// Handles the instance of a lease request.
     pub(super) fn leased(&mut self, admin_request: u64, session: SessionId, number: u64) {
         let pid = self.instances.get(&number).map(|process| process.pid);
         self.done(admin_request, Ok(json!({ "lease": session.0, "pid": pid })));
@@ -447,7 +434,6 @@ impl Router {
         }
     }
 
-    /// Logs a notice of the pool.
     pub(super) fn log_notice(&mut self, notice: Notice) {
         let pool = &self.pool.name;
         let who = |id: InstanceId| match self.instances.get(&id.0) {

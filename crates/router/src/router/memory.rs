@@ -9,7 +9,6 @@ use super::run::Router;
 use super::state::ClientState;
 use crate::sys::memfile::give_back;
 
-/// The most memory for buffered input.
 const BUDGET: usize = 32 << 20;
 /// Returns memory if the peak was at least this and less than a quarter is still in use.
 const WORTH_GIVING_BACK: usize = 8 << 20;
@@ -17,14 +16,11 @@ const WORTH_GIVING_BACK: usize = 8 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     used: usize,
-    /// The peak since memory was last returned.
     peak: usize,
-    /// Connections were closed and this is logged.
     is_said: bool,
 }
 
 impl Memory {
-    /// Replaces a connection's share.
     fn change(&mut self, before: usize, now: usize) {
         self.used = self.used.saturating_sub(before) + now;
         self.peak = self.peak.max(self.used);
@@ -34,7 +30,6 @@ impl Memory {
         self.used > BUDGET
     }
 
-    /// Returns whether to return memory, and resets the peak.
     fn gives_back(&mut self) -> bool {
         let is_due = self.peak >= WORTH_GIVING_BACK && self.used < self.peak / 4;
         if is_due {
@@ -45,7 +40,6 @@ impl Memory {
 }
 
 impl Router {
-    /// Counts a connection's memory and closes others if the budget is exceeded.
     pub(super) fn count_memory(&mut self, id: u64) {
         let Some(client) = self.clients.get(id) else {
             return;
@@ -60,14 +54,12 @@ impl Router {
         self.memory.change(client.memory, 0);
     }
 
-    /// Returns unused memory to the kernel.
     pub(super) fn trim_memory(&mut self) {
         if self.memory.gives_back() {
             give_back();
         }
     }
 
-    /// Closes the connection with the oldest incomplete request. Returns `false` if there is none.
     fn close_incomplete(&mut self) -> bool {
         let due: Vec<u64> = self.timers.iter().map(|(_, id)| *id).collect();
         for id in due {

@@ -79,12 +79,9 @@ pub enum ToRouter {
     Finish(Option<Duration>),
 }
 
-/// A running instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instance {
-    /// Its number in the pool.
     pub instance: u64,
-    /// The application's real root.
     pub application: PathBuf,
     /// As in [`ToMaster::Spawn`].
     #[serde(rename = "generation")]
@@ -102,11 +99,8 @@ pub struct Instance {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unstarted {
-    /// The next request starts it.
     Stays,
-    /// Starts it.
     Starts,
-    /// Starts it if it belongs to this user.
     StartsFor(u32),
 }
 
@@ -116,7 +110,6 @@ pub enum Unstarted {
 pub enum AdminRequest {
     /// Returns the pool for the status.
     View,
-    /// Restarts an application.
     Restart {
         application: PathBuf,
         /// Restarts one instance at a time. `None`: as in the application's settings.
@@ -124,11 +117,8 @@ pub enum AdminRequest {
         /// How to treat an application without instances.
         unstarted: Unstarted,
     },
-    /// Takes an instance out of service.
     Detach { pid: i32 },
-    /// Disables or enables an instance.
     Disable { pid: i32, enable: bool },
-    /// Changes the pool's maximum of instances.
     SetMax {
         /// At least 1.
         max: u32,
@@ -140,7 +130,6 @@ pub enum AdminRequest {
         #[serde(rename = "patience")]
         wait: Option<Duration>,
     },
-    /// Returns a leased instance.
     Return {
         lease: u64,
         /// Whether the instance is healthy. Otherwise it is replaced.

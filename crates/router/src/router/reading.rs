@@ -8,15 +8,12 @@ use std::borrow::Cow;
 #[derive(Debug)]
 pub(super) enum InputEvent {
     More,
-    /// A reply for the client.
     Reply(Reply),
-    /// A request with complete parameters.
     Request {
         head: RequestHead<'static>,
         /// Its records and everything read after them. Longer than [`MOST_BYTES`] if it can't be passed on.
         bytes: Vec<u8>,
     },
-    /// A protocol violation.
     Broken(Violation),
 }
 
@@ -30,7 +27,6 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// `input`: bytes already read.
     pub(super) fn new(limits: Limits, input: Vec<u8>) -> Reading {
         let limits = Limits {
             params_bytes: limits.params_bytes.min(MOST_BYTES),
@@ -50,7 +46,6 @@ impl Reading {
         self.input.extend_from_slice(bytes);
     }
 
-    /// The memory in use, in bytes.
     pub(super) fn memory(&self) -> usize {
         self.input.capacity() + self.responder.memory()
     }
@@ -59,7 +54,6 @@ impl Reading {
         self.at == self.input.len() && self.responder.is_between_requests()
     }
 
-    /// Parses the next event.
     pub(super) fn step(&mut self, root_parameter: &[u8]) -> InputEvent {
         loop {
             if self.is_known {
@@ -105,7 +99,6 @@ impl Reading {
         InputEvent::Request { head, bytes }
     }
 
-    /// Encodes the request without interleaved records.
     fn encode(&self) -> Vec<u8> {
         let id = self.responder.request_id();
         let [role_high, role_low] = (self.responder.role() as u16).to_be_bytes();
@@ -131,7 +124,6 @@ impl Reading {
 #[derive(Debug)]
 pub(super) struct Rest {
     responder: Responder,
-    /// Bytes after the request.
     after: Vec<u8>,
     /// The client aborted the request; padding may follow.
     is_aborted: bool,
@@ -140,7 +132,6 @@ pub(super) struct Rest {
 }
 
 impl Rest {
-    /// `read`: the request's bytes so far.
     pub(super) fn new(limits: Limits, read: &[u8]) -> Rest {
         let mut rest = Rest {
             responder: Responder::new(limits),
@@ -153,7 +144,6 @@ impl Rest {
         rest
     }
 
-    /// Returns whether the whole request has arrived.
     pub(super) fn has_ended(&self) -> bool {
         self.ended
     }
@@ -192,7 +182,6 @@ impl Rest {
     }
 }
 
-/// Consumes padding and returns its length.
 fn skip_padding(responder: &mut Responder, bytes: &[u8]) -> usize {
     let mut used = 0;
     while used < bytes.len() && !responder.is_at_boundary() {

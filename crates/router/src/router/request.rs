@@ -10,15 +10,12 @@ use std::path::Path;
 const APP_ROOT: &[u8] = b"PASSENGER_APP_ROOT";
 /// The last fallback: the root is its parent.
 const DOCUMENT_ROOT: &[u8] = b"DOCUMENT_ROOT";
-/// The content length of a BEGIN_REQUEST record.
 const BEGIN_BYTES: usize = 8;
 /// FCGI_KEEP_CONN.
 const KEEP: u8 = 1;
 
-/// The result of peeking at a connection's input.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum HeadLook<'w> {
-    /// The parameters are incomplete.
     Partial,
     Request(RequestHead<'w>),
     /// Not a plain request; it needs record-by-record reading.
@@ -29,7 +26,6 @@ pub(super) enum HeadLook<'w> {
 pub(super) struct RequestHead<'w> {
     pub id: u16,
     pub keep: bool,
-    /// The root that the request names, or `None`.
     pub root: Option<Cow<'w, [u8]>>,
 }
 
@@ -82,7 +78,6 @@ pub(super) fn read_head_early<'w>(wire: &'w [u8], root_parameter: &[u8]) -> Opti
     })
 }
 
-/// Chooses the root among the named parameters.
 pub(super) fn root_of<'p>(
     param: impl Fn(&[u8]) -> Option<&'p [u8]>,
     root_parameter: &[u8],
@@ -122,7 +117,6 @@ fn is_begin(header: Header) -> bool {
         && usize::from(header.content_length) == BEGIN_BYTES
 }
 
-/// Returns whether the bytes could begin a request.
 fn could_begin(wire: &[u8]) -> bool {
     match wire.first_chunk() {
         Some(header) => is_begin(Header::decode(*header)) && wire.len() < HEADER_LENGTH + BEGIN_BYTES,
@@ -132,14 +126,11 @@ fn could_begin(wire: &[u8]) -> bool {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// More parameters follow.
     Open,
     Complete,
-    /// Another record interrupts the parameters.
     Strange,
 }
 
-/// Joins the contents of the PARAMS records after BEGIN_REQUEST.
 fn gather(wire: &[u8], id: u16) -> (Cow<'_, [u8]>, End) {
     let mut content = Cow::Borrowed(&[][..]);
     let mut at = HEADER_LENGTH + BEGIN_BYTES + padding(wire);
@@ -234,7 +225,6 @@ fn parent(of: Cow<'_, [u8]>) -> Option<Cow<'_, [u8]>> {
     }
 }
 
-/// Reads a length of one or four bytes.
 fn length(wire: &[u8]) -> Option<(usize, &[u8])> {
     match *wire {
         [short, ref rest @ ..] if short < 0x80 => Some((usize::from(short), rest)),

@@ -22,17 +22,11 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-/// Events per epoll_wait.
 const EVENTS: usize = 256;
-/// Connections accepted per turn under load.
 const ACCEPTS: usize = 64;
-/// Descriptors reserved for other uses than connections and instances.
 const SPARE_DESCRIPTORS: u64 = 64;
-/// Consecutive steps of one connection before others get their turn.
 const ROUNDS: usize = 4;
-/// The timeout of requests after the master's exit.
 const ORPHAN_TIMEOUT: Duration = Duration::from_secs(30);
-/// The timeout of an inspection.
 pub(super) const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 
 const LISTENER: u64 = 0;
@@ -56,15 +50,12 @@ pub(super) struct Router {
     pub(super) clients: Clients,
     pub(super) app_index: AppIndex,
     pub(super) groups: Groups,
-    /// Start requests that wait for an inspection.
     pub(super) starts: Vec<Waits>,
     pub(super) app_pool: ApplicationPool,
     pub(super) apps: Apps,
     pub(super) errors: Errors,
     pub(super) instances: HashMap<u64, super::instances::InstanceProcess>,
-    /// Sessions and their holders.
     pub(super) sessions: HashMap<SessionId, super::instances::Session>,
-    /// Events not yet sent to the pool.
     pub(super) events: VecDeque<Event>,
     pub(super) actions: Vec<Action>,
     pub(super) is_telling: bool,
@@ -78,27 +69,19 @@ pub(super) struct Router {
     pub(super) memory: Memory,
     /// Instances with a closed channel, by kill deadline.
     pub(super) ended: BTreeSet<(Tick, u64)>,
-    /// Connections to check again without an epoll event.
     pub(super) ready: Vec<u64>,
-    /// Connections that may need watching while they wait.
     pub(super) asked: Vec<u64>,
-    /// The last turn accepted connections.
     was_accepting: bool,
     is_open: bool,
-    /// Pauses accepting after a failure.
     pause: AcceptPause,
-    /// The last log line about connections that can't be passed on.
     pub(super) shortage_said: Option<Tick>,
-    /// Limits log lines about refused roots.
     pub(super) gathered: Gathered,
     pub(super) most_clients: usize,
     pub(super) connections: Connections,
     /// Set during shutdown, with the optional deadline.
     pub(super) finishing: Option<Option<Tick>>,
     pub(super) is_orphan: bool,
-    /// Requests that wait for an instance to be disabled.
     pub(super) disabling: HashMap<u64, Vec<u64>>,
-    /// Running instances sent by the master before `Begin`.
     pub(super) running: Vec<(super::messages::Instance, OwnedFd)>,
     pub(super) now: Tick,
     pub(super) accepted: u64,
@@ -241,7 +224,6 @@ impl Router {
         }
     }
 
-    /// Finishes the last turn's work.
     fn do_pending(&mut self) -> Result<(), Error> {
         self.serve_ready();
         for id in std::mem::take(&mut self.asked) {
@@ -333,7 +315,6 @@ impl Router {
         self.trim_memory();
     }
 
-    /// Checks a connection again no later than `due`.
     pub(super) fn set_timer(&mut self, id: u64, due: Tick) {
         let Some(client) = self.clients.get(id) else {
             return;
@@ -348,7 +329,6 @@ impl Router {
         self.timers.insert((due, id));
     }
 
-    /// Sets the deadline for a connection's state.
     pub(super) fn limit(&mut self, id: u64) {
         let now = self.now;
         let (client_timeout, keepalive) = (self.pool.client_timeout, self.pool.keepalive_timeout);
@@ -367,14 +347,12 @@ impl Router {
         }
     }
 
-    /// Changes a connection's state and deadline.
     pub(super) fn change(&mut self, id: u64, cause: ClientCause) {
         if self.clients.get(id).is_some_and(|client| client.change(cause)) {
             self.limit(id);
         }
     }
 
-    /// Sets a connection's epoll registration.
     pub(super) fn watch(&mut self, id: u64, watch: Interest) {
         let Some(client) = self.clients.get(id) else {
             return;
@@ -402,7 +380,6 @@ impl Router {
         }
     }
 
-    /// Watches a connection for hang-up at least.
     pub(super) fn watch_end(&mut self, id: u64) {
         if self
             .clients
@@ -413,7 +390,6 @@ impl Router {
         }
     }
 
-    /// Watches a connection for input at least.
     pub(super) fn watch_input(&mut self, id: u64) {
         let watch = self.clients.get(id).map(|client| client.watch);
         if matches!(watch, Some(Interest::None | Interest::End)) {
@@ -434,7 +410,6 @@ impl Router {
         }
     }
 
-    /// Pauses accepting.
     fn rest(&mut self, why: &str) {
         self.shut();
         if self.pause.begin(self.now) {
@@ -449,7 +424,6 @@ impl Router {
         }
     }
 
-    /// Accepts one connection, or all waiting ones under load.
     fn accept(&mut self) {
         let most = if self.was_accepting { ACCEPTS } else { 1 };
         for _ in 0..most {
@@ -494,7 +468,6 @@ impl Router {
         self.on_ready(id);
     }
 
-    /// Closes an idle connection to make room.
     fn close_idle(&mut self) -> bool {
         let due: Vec<u64> = self.timers.iter().map(|(_, id)| *id).collect();
         for id in due {
@@ -506,7 +479,6 @@ impl Router {
         false
     }
 
-    /// Closes a connection and cancels its session.
     pub(super) fn close(&mut self, id: u64) {
         self.uncount_user(id);
         let Some(mut client) = self.clients.remove(id) else {
@@ -541,7 +513,6 @@ impl Router {
         }
     }
 
-    /// Handles the master's exit.
     pub(super) fn orphaned(&mut self) {
         if !self.is_orphan {
             self.is_orphan = true;

@@ -16,16 +16,11 @@ use nix::sys::epoll::EpollFlags;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// The first peek: most parameters and little of a body.
 const FIRST_LOOK: usize = 4 * 1024;
-/// The longest peek.
 const LONGEST_LOOK: usize = 64 * 1024;
-/// Reads per connection before others get their turn.
 const READS: usize = 8;
 const READ_BYTES: usize = 32 * 1024;
-/// The maximum of instances tried per request.
 const MOST_TRIES: u8 = 10;
-/// The maximum of unread protocol answers, in bytes.
 const MOST_REPLIES: usize = 16 * 1024;
 
 impl Router {
@@ -52,7 +47,6 @@ impl Router {
         }
     }
 
-    /// Handles a connection's input.
     pub(super) fn on_ready(&mut self, id: u64) {
         let Some(client) = self.clients.get(id) else {
             return;
@@ -68,7 +62,6 @@ impl Router {
         }
     }
 
-    /// Peeks at a request.
     fn examine(&mut self, id: u64) {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut size = FIRST_LOOK;
@@ -112,7 +105,6 @@ impl Router {
         self.buffer = buffer;
     }
 
-    /// Switches from peeking to reading.
     pub(super) fn begin_reading(&mut self, id: u64, read: Vec<u8>) {
         let reading = Reading::new(self.limits(), read);
         if let Some(client) = self.clients.get(id) {
@@ -215,7 +207,6 @@ impl Router {
         }
     }
 
-    /// Continues a request whose application is known.
     pub(super) fn found(&mut self, id: u64, known: Arc<Known>) {
         if !self.count_user(id, known.owner) {
             return self.refuse(id, Problem::Unavailable);
@@ -227,7 +218,6 @@ impl Router {
         self.ask(id);
     }
 
-    /// Requests an instance from the pool.
     fn ask(&mut self, id: u64) {
         let session = self.new_session();
         let now = self.now;
@@ -263,7 +253,6 @@ impl Router {
         self.tell(Event::Get(get));
     }
 
-    /// Retries a request whose instance did not take it.
     pub(super) fn retry(&mut self, id: u64) {
         self.change(id, ClientCause::Returned);
         let Some(client) = self.clients.get(id) else {
@@ -281,7 +270,6 @@ impl Router {
         self.ask(id);
     }
 
-    /// Returns whether the request is still unread in the socket.
     pub(super) fn is_untouched(&mut self, id: u64) -> bool {
         let mut buffer = vec![0; LONGEST_LOOK];
         let parameter = self.settings.root_parameter.as_bytes();
@@ -299,7 +287,6 @@ impl Router {
         })
     }
 
-    /// Answers a request in place of an application.
     pub(super) fn refuse(&mut self, id: u64, problem: Problem) {
         let limits = self.limits();
         let Some(client) = self.clients.get(id) else {
@@ -401,12 +388,10 @@ impl Router {
         match watch {
             Interest::Input if stirred => self.ready.push(id),
             Interest::Input => {}
-            // Epoll reports pending input at once.
             Interest::None | Interest::End | Interest::Both => self.watch(id, Interest::Input),
         }
     }
 
-    /// Handles an expired connection.
     pub(super) fn late(&mut self, id: u64) {
         let Some(client) = self.clients.get(id) else {
             return;

@@ -14,13 +14,11 @@ const REPORT_TIME: Duration = Duration::from_secs(5);
 /// Extra time for a worker to end an overdue request itself.
 const WORKER_TIME: Duration = Duration::from_secs(5);
 
-/// The pool's limits for all applications.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Bounds {
     pub options: Options,
     /// Concurrent requests per instance; 0 means no limit, `None` the runtime's default.
     pub concurrency: Option<u32>,
-    /// Applications run as their owners.
     pub user_switching: bool,
 }
 
@@ -33,7 +31,6 @@ impl Bounds {
         }
     }
 
-    /// Options of an unknown application.
     pub(super) fn unknown(&self) -> Options {
         Options {
             start_timeout: self.options.start_timeout.saturating_add(REPORT_TIME),
@@ -41,7 +38,6 @@ impl Bounds {
         }
     }
 
-    /// Options of a user's application.
     pub(super) fn options_of(&self, owner: u32, kind: Kind, own: &Settings) -> Options {
         Options {
             user: if self.user_switching { owner } else { 0 },
@@ -84,7 +80,6 @@ impl Bounds {
     }
 }
 
-/// The application's settings that affect its options.
 pub(super) fn limits(own: &Settings) -> Settings {
     Settings {
         runtime: None,

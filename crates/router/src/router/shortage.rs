@@ -12,11 +12,8 @@ use crate::sys::Error;
 use nix::errno::Errno;
 use std::time::Duration;
 
-/// The time between attempts.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The timeout unless `max_request_queue_time` is shorter.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// The minimum time between log lines.
 const SAY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Returns whether any instance's connection would fail with this error.
@@ -52,7 +49,6 @@ impl Router {
         let next = due.map_or(now + PAUSE, |due| due.min(now + PAUSE));
         client.expires = Some(next);
         self.set_timer(id, next);
-        // Detects a client that hangs up.
         self.watch_end(id);
         if self
             .shortage_said
@@ -66,7 +62,6 @@ impl Router {
         }
     }
 
-    /// Retries a connection.
     pub(super) fn pass_again(&mut self, id: u64) {
         let session = self.clients.get(id).and_then(|client| client.session);
         let held = session.and_then(|session| Some((session, self.sessions.get(&session)?.instance?)));

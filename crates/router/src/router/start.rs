@@ -13,22 +13,18 @@ use std::time::Duration;
 
 /// The exit code after a failure (sysexits.h, EX_SOFTWARE).
 const EXIT_SOFTWARE: i32 = 70;
-/// The buffer for peeking and reading.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// A router's descriptors and settings.
 #[derive(Debug)]
 pub struct RouterStart {
     pub title: String,
     /// The socket to the master ([`super::messages`]).
     pub master: OwnedFd,
-    /// The pipe for log lines.
     pub messages: OwnedFd,
     /// Bytes from the master that must be read.
     pub heartbeat: Option<OwnedFd>,
     /// The user to become. `None`: the master's.
     pub identity: Option<Identity>,
-    /// Soft and hard descriptor limit.
     pub descriptor_limit: Option<(u64, u64)>,
     /// All applications run as one user. Otherwise connections are not reused: an application with a copy of the
     /// descriptor could read later requests to others.
@@ -36,7 +32,6 @@ pub struct RouterStart {
 }
 
 impl RouterStart {
-    /// The descriptors to keep open.
     pub fn descriptors(&self) -> [RawFd; 2] {
         [self.master.as_raw_fd(), self.messages.as_raw_fd()]
     }

@@ -15,10 +15,8 @@ use std::time::Duration;
 
 /// The inspection client id for starts. No connection has it.
 pub(super) const STARTER: u64 = u64::MAX - 1;
-/// The timeout of a start, including the wait for a place.
 const MOST_TIME: Duration = Duration::from_secs(600);
 
-/// A `forkyard restart` that waits for an inspection.
 #[derive(Debug)]
 pub(super) struct Waits {
     admin_request: u64,
@@ -27,13 +25,11 @@ pub(super) struct Waits {
 }
 
 impl Router {
-    /// Returns whether an instance runs or is starting.
     pub(super) fn has_instances(&self, application: &Path) -> bool {
         let mut live = self.app_pool.names_with_instances();
         live.any(|name| Path::new(&*name) == application)
     }
 
-    /// Inspects the application and starts it.
     pub(super) fn start(&mut self, admin_request: u64, root: PathBuf, unstarted: Unstarted) {
         let bytes = root.as_os_str().as_encoded_bytes();
         if !is_possible(bytes) {
@@ -59,7 +55,6 @@ impl Router {
         }
     }
 
-    /// Handles the inspection of a root that may wait for a start.
     pub(super) fn start_seen(&mut self, root: &Path, known: Option<&Arc<Known>>, refused: Option<&Refused>) {
         let (seen, others) = std::mem::take(&mut self.starts)
             .into_iter()
@@ -102,7 +97,6 @@ impl Router {
                 options: known.options,
             });
         }
-        // The cause of an earlier failure may be fixed.
         if !self.has_instances(Path::new(&*known.name)) {
             let restart = Event::Restart(Arc::clone(&known.name), RestartMethod::Blocking);
             self.events.push_back(restart);
@@ -117,7 +111,6 @@ impl Router {
         }));
     }
 
-    /// Reports success and releases the new instance.
     pub(super) fn started(&mut self, admin_request: u64, session: SessionId) {
         self.sessions.remove(&session);
         self.events.push_back(Event::Close(session, Return::Ok));

@@ -15,17 +15,11 @@
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClientState {
-    /// No input so far.
     Silent,
-    /// Between two requests.
     Idle,
-    /// Incomplete input, or input that isn't a request.
     Partial,
-    /// The application's root is being inspected.
     Looking,
-    /// Waiting for an instance.
     Waiting,
-    /// Passed to an instance.
     CheckedOut,
     /// The router writes its own answer and discards the request's rest.
     Answering,
@@ -34,15 +28,15 @@ pub(super) enum ClientState {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClientCause {
-    /// Incomplete input arrived.
+    /// The first input of a request.
     Said,
     /// The request's parameters are complete.
     Named,
-    /// The application is known, and an instance is requested.
+    /// The application is known.
     Found,
     /// An instance got the connection.
     CheckedOut,
-    /// The instance did not start the request, so another is requested.
+    /// The instance did not start the request.
     Returned,
     /// The answer is complete, and another request may follow.
     Kept,
@@ -52,19 +46,15 @@ pub(super) enum ClientCause {
     Over,
 }
 
-/// The limit on the time in a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Limit {
     /// `client_timeout` since entering the state.
     Client,
     Keepalive,
-    /// The inspection's timeout.
     Look,
-    /// The pool or instance decides.
     None,
 }
 
-/// The transition function.
 pub(super) fn next(state: ClientState, cause: ClientCause) -> ClientState {
     use ClientCause::{CheckedOut, Found, Kept, Named, Over, Refused, Returned, Said};
     match (state, cause) {
@@ -79,7 +69,6 @@ pub(super) fn next(state: ClientState, cause: ClientCause) -> ClientState {
         (ClientState::Waiting, CheckedOut) => ClientState::CheckedOut,
         (ClientState::CheckedOut, Returned) => ClientState::Waiting,
         (ClientState::CheckedOut | ClientState::Answering, Kept) => ClientState::Idle,
-        // Late or meaningless causes.
         (ClientState::Silent | ClientState::Idle, Found | CheckedOut | Returned | Kept | Refused)
         | (ClientState::Partial, Found | CheckedOut | Returned | Kept)
         | (ClientState::Looking, Said | Named | CheckedOut | Returned | Kept)
@@ -158,7 +147,6 @@ mod tests {
         for state in STATES {
             assert!(!(state.reads() && state.waits()), "{state:?}");
             assert_eq!(next(state, ClientCause::Over), ClientState::Gone);
-            // Only an instance returns a connection, and only a waiting connection gets an instance.
             assert_eq!(
                 next(state, ClientCause::CheckedOut) == ClientState::CheckedOut,
                 matches!(state, ClientState::Waiting | ClientState::CheckedOut)

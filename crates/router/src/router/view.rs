@@ -24,7 +24,6 @@ fn state(of: InstanceState, sessions: u32) -> &'static str {
 }
 
 fn seconds(time: Duration) -> f64 {
-    // Milliseconds are precise enough.
     time.as_millis() as f64 / 1000.0
 }
 

@@ -13,12 +13,10 @@ use std::time::{Duration, Instant};
 const MOST_PROCESSES: usize = 256;
 const MOST_ENVIRONMENT: u64 = 1024 * 1024;
 
-/// The maximum of children checked per loop iteration.
 const MOST_LOOKS: usize = 64;
 /// The timeout of reading a batch of environments. A process that exceeds it counts as unmarked.
 const LIMIT: Duration = Duration::from_millis(500);
 
-/// A resumable search for orphans of a journey.
 #[derive(Debug, Default)]
 pub(super) struct Search {
     rest: Vec<i32>,
@@ -110,7 +108,6 @@ fn marked(pids: &[i32], mark: &[u8]) -> Vec<u8> {
     for pid in pids.iter().copied() {
         let (tell, mark) = (tell.clone(), mark.to_vec());
         let read = move || tell.send((pid, is_marked(pid, &mark)));
-        // A process without a thread counts as unmarked.
         let _ = std::thread::Builder::new().spawn(read);
     }
     drop(tell);
@@ -154,7 +151,6 @@ fn members(pid: i32, mark: &[u8]) -> Vec<i32> {
             family.extend(children(member));
         }
     }
-    // A process that moves to the background during its start leaves its descendants as our children.
     let own = i32::try_from(std::process::id()).unwrap_or(0);
     let orphans = children(own).into_iter().filter(|child| *child != pid);
     family.extend(orphans.filter(|child| is_marked(*child, mark)));
@@ -196,7 +192,6 @@ fn all_listeners() -> impl Iterator<Item = Listener> {
         .flat_map(listeners)
 }
 
-/// Reads listening sockets only; the kernel lists them first.
 fn listeners(table: &str) -> Vec<Listener> {
     const LISTENS: &str = "0A";
     let Ok(file) = fs::File::open(table) else {
@@ -224,7 +219,6 @@ fn listeners(table: &str) -> Vec<Listener> {
     found
 }
 
-/// The inodes of a process's sockets, or `None` if unreadable.
 fn sockets(pid: i32) -> Option<BTreeSet<u64>> {
     const MOST: usize = 65_536;
     let directory = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
@@ -258,7 +252,6 @@ mod tests {
         seen.sort_unstable();
         assert_eq!(seen, (1..=3000).filter(|pid| *pid != 7).collect::<Vec<i32>>());
         assert_eq!(parts, 2999_usize.div_ceil(MOST_LOOKS));
-        // The next search finds newcomers.
         assert_eq!(search.next_part(|| vec![3001], |_| false), [3001]);
         assert!(search.is_complete());
     }

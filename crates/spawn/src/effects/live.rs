@@ -26,14 +26,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-/// The maximum of reads of [`CHUNK`] bytes before other processes get their turn.
 const MOST_READS: u32 = 16;
 /// How often a killed process group is polled. The machine polls every few milliseconds.
 const MOST_LOOKS: u32 = 20;
-/// Bytes per read.
 const CHUNK: usize = 8192;
 
-/// A journey in progress.
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) plan: Arc<Plan>,
@@ -47,11 +44,9 @@ pub(super) struct Live {
     pub(super) output: Option<Guarded>,
     pub(super) finish: Option<OwnedFd>,
     pub(super) process: Option<OwnedFd>,
-    /// The leader of a new session and process group.
     pub(super) pid: Option<i32>,
     pub(super) ended: Option<Ended>,
     pub(super) reaped: bool,
-    /// The mark in its processes' environment, kept after the work directory is removed.
     pub(super) own_mark: Vec<u8>,
     /// The exit, if the caller reaped the process.
     pub(super) gone: Option<process::Ended>,
@@ -99,7 +94,6 @@ impl Live {
         }
     }
 
-    /// Adds output, memory kills and clock offset to a response.
     pub(super) fn complete(&self, response: Response) -> Response {
         let killed = self.ended.is_some_and(Ended::is_by_force);
         let wall = i128::from(clock::epoch_seconds()) * 1_000_000_000;
@@ -189,7 +183,6 @@ impl Effects {
         self.tell(id, event);
     }
 
-    /// Handles the exit of the process. Pending output is read first.
     pub(super) fn exited(&mut self, id: JourneyId) {
         let Some(live) = self.live.get_mut(&id) else {
             return;
@@ -238,7 +231,6 @@ impl Effects {
         self.signal(id, Signal::SIGKILL);
     }
 
-    /// Kills surviving processes and counts the rest.
     pub(super) fn sweep(&mut self, id: JourneyId) {
         let Some(live) = self.live.get_mut(&id) else {
             return;
@@ -321,7 +313,6 @@ impl Effects {
     }
 }
 
-/// The ready events of a descriptor, by poll(2).
 fn polled(fd: &OwnedFd, what: nix::poll::PollFlags) -> bool {
     let mut slot = [nix::poll::PollFd::new(fd.as_fd(), what)];
     let polled = nix::poll::poll(&mut slot, nix::poll::PollTimeout::ZERO);
@@ -329,7 +320,6 @@ fn polled(fd: &OwnedFd, what: nix::poll::PollFlags) -> bool {
     polled.is_ok() && flags.is_some_and(|flags| flags.contains(what))
 }
 
-/// The address to connect to for a wildcard listener.
 fn reachable(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(address) if address.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),

@@ -18,14 +18,11 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The timeout of a check.
 const LIMIT: Duration = Duration::from_secs(2);
-/// The timeout of reading a starting process's steps for the status.
 const STEPS_LIMIT: Duration = Duration::from_millis(100);
 /// The maximum of overdue helper processes per user. Some can't even be killed.
 const MOST_OF_A_USER: usize = 16;
 
-/// A check in progress.
 #[derive(Debug)]
 pub(super) struct Look {
     apart: Apart,
@@ -36,13 +33,10 @@ pub(super) struct Look {
 #[derive(Debug, Clone, Copy)]
 enum What {
     Response,
-    /// Whether a process listens on the journey's socket.
     OwnSocket,
-    /// Whether the application's process owns the listening port.
     Port,
 }
 
-/// A positive answer.
 const YES: &[u8] = b"yes";
 
 /// Helper processes that check or clean up, and their users.
@@ -59,7 +53,6 @@ struct Looker {
 }
 
 impl Lookers {
-    /// Starts a check. Returns `None` if the user has too many or the fork fails.
     fn begin(&mut self, uid: u32, keep: &[BorrowedFd<'_>], work: impl FnOnce() -> Finding) -> Option<Apart> {
         if !self.has_room(uid) {
             return None;
@@ -72,7 +65,6 @@ impl Lookers {
         Some(apart)
     }
 
-    /// Starts a cleanup in a separate process.
     pub(super) fn clear(&mut self, uid: u32, keep: &[BorrowedFd<'_>], work: impl FnOnce()) {
         if !self.has_room(uid) {
             return log::warn!(
@@ -113,12 +105,10 @@ impl Lookers {
         self.by_pid.retain(|pid, one| is_there(*pid, one));
     }
 
-    /// Returns whether the reaped child was a helper process.
     pub(super) fn reaped(&mut self, pid: i32) -> bool {
         self.by_pid.remove(&pid).is_some()
     }
 
-    /// Waits up to `limit` for running cleanups.
     pub(super) fn settle(&mut self, limit: Duration) {
         self.forget_ended(limit);
     }
@@ -171,7 +161,6 @@ impl Effects {
         }
     }
 
-    /// Drops a check whose answer is no longer needed.
     pub(super) fn forget_look(&mut self, id: JourneyId) {
         let look = self.live.get_mut(&id).and_then(|live| live.look.take());
         if let Some(look) = look {
@@ -185,7 +174,6 @@ impl Effects {
             .deregister(&mut SourceFd(&look.apart.socket().as_raw_fd()));
     }
 
-    /// Handles a check's output.
     pub(super) fn looked(&mut self, id: JourneyId) {
         let Some(live) = self.live.get_mut(&id) else {
             return;
@@ -201,7 +189,6 @@ impl Effects {
         self.conclude(id, what, finding);
     }
 
-    /// The deadline for the next call of [`Effects::pass`].
     pub fn next_deadline(&self) -> Option<Tick> {
         let looks = self.live.values().filter_map(|live| live.look.as_ref());
         looks.map(|look| look.due).min()
@@ -222,7 +209,6 @@ impl Effects {
         }
     }
 
-    /// `finding` is `None` after a timeout.
     fn conclude(&mut self, id: JourneyId, what: What, finding: Option<Finding>) {
         let Some(live) = self.live.get_mut(&id) else {
             return;
@@ -275,7 +261,6 @@ fn said(is_so: bool) -> Finding {
     Finding::from(if is_so { YES.to_vec() } else { b"no".to_vec() })
 }
 
-/// Reads the work directory, listening addresses and socket files of a process.
 fn response(live: &Live, steps: &[Step]) -> Finding {
     let directory = live.directory.as_ref();
     let contents = directory.map(|directory| directory.contents(steps));
@@ -316,7 +301,6 @@ fn response(live: &Live, steps: &[Step]) -> Finding {
     Finding::from(serde_json::to_vec(&(response, files)).unwrap_or_default())
 }
 
-/// Returns whether a process listens on a socket of this user.
 fn listens_at(path: &Path, uid: u32) -> bool {
     let is_own = dir::owner(path).is_ok_and(|owner| owner.is_socket && owner.uid == uid);
     // A full backlog (EAGAIN) also proves a listener.

@@ -13,7 +13,6 @@ pub fn account(user: &str, group: Option<&str>) -> sys::Result<Account> {
     Ok(account_of(identity, user))
 }
 
-/// The current user's account.
 pub fn own_account() -> Account {
     let identity = Identity::current();
     let name = identity.name.clone().unwrap_or_else(|| identity.uid.to_string());

@@ -35,7 +35,6 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Settings shared by all journeys.
 #[derive(Debug, Clone)]
 pub struct Context {
     /// The parent of work directories.
@@ -46,18 +45,15 @@ pub struct Context {
     pub program: PathBuf,
     /// Inherited environment variables.
     pub environment: Vec<(OsString, OsString)>,
-    /// Soft and hard descriptor limit of new processes.
     pub descriptor_limit: Option<(u64, u64)>,
     /// The first and last assignable port.
     pub ports: (u16, u16),
-    /// The first mio token of the kit. All higher tokens belong to it.
     pub first_token: usize,
 }
 
 /// The default port range of applications.
 pub const PORTS: (u16, u16) = (5000, 65_535);
 
-/// A watched descriptor of a journey, as part of its token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Watched {
     Output,
@@ -79,7 +75,6 @@ pub struct Process {
     pub input: Option<OwnedFd>,
     /// Standard output and error; non-blocking.
     pub output: Option<Guarded>,
-    /// Output so far.
     pub written: Capture,
     /// The exit, if the caller already reaped the process ([`Effects::reaped`]).
     pub gone: Option<process::Ended>,
@@ -100,7 +95,6 @@ pub struct Effects {
     events: VecDeque<(JourneyId, JourneyEvent)>,
     sink: Sink,
     lookers: Lookers,
-    /// Work directories of processes that are up, until [`Effects::clear_up`].
     litter: Vec<(WorkDirectory, u32)>,
 }
 
@@ -113,7 +107,6 @@ impl std::fmt::Debug for Effects {
 }
 
 impl Effects {
-    /// `sink` receives the output of all processes.
     pub fn new(context: Context, registry: Registry, sink: Sink) -> Effects {
         let ports = Ports::new(context.ports);
         let mut made = Effects {
@@ -159,7 +152,6 @@ impl Effects {
         own.unwrap_or(&self.context.spawn_dir)
     }
 
-    /// Removes this process's base directory.
     pub fn remove_base(&mut self) {
         if let Some(base) = self.base.take() {
             self.lookers
@@ -167,7 +159,6 @@ impl Effects {
         }
     }
 
-    /// Returns the next event.
     pub fn next_event(&mut self) -> Option<(JourneyId, JourneyEvent)> {
         self.events.pop_front()
     }
@@ -261,12 +252,10 @@ impl Effects {
         }
     }
 
-    /// The pid of a journey's process, until it is taken.
     pub fn pid(&self, id: JourneyId) -> Option<i32> {
         self.live.get(&id)?.pid
     }
 
-    /// Returns whether the process belongs to the kit.
     pub fn knows(&self, pid: i32) -> bool {
         self.live.values().any(|live| live.pid == Some(pid))
     }

@@ -18,9 +18,7 @@ use std::time::Duration;
 const PREFIX: &str = "forkyard.app.";
 const SOCKET: &str = "socket";
 const SCRIPT: &str = "listen.js";
-/// All unix sockets (proc_net_unix(5)).
 const SOCKETS: &str = "/proc/net/unix";
-/// The size of a directory below `/run`: script, socket and owner.
 const MOST_BYTES: u64 = 256 << 10;
 const MOST_FILES: u32 = 64;
 const MOST_NAMES: usize = 65_536;
@@ -66,12 +64,10 @@ impl OwnDirectory {
         done.map(|()| made)
     }
 
-    /// The application's listening path.
     pub(super) fn socket(&self) -> PathBuf {
         self.path.join(SOCKET)
     }
 
-    /// The preloaded script of Node.js.
     pub(super) fn script(&self) -> Option<PathBuf> {
         self.has_script.then(|| self.path.join(SCRIPT))
     }
@@ -81,7 +77,6 @@ impl OwnDirectory {
     }
 }
 
-/// Removes the directory of a user's socket, if it was created for it.
 pub(super) fn remove_around(socket: &Path, uid: u32) {
     let Some(directory) = socket.parent() else { return };
     let is_ours = is_named(directory) && directory.parent() == Some(&parent());
@@ -128,7 +123,6 @@ fn is_left(directory: &Path) -> bool {
     }
 }
 
-/// The base directory of the daemon that created this directory.
 fn maker(directory: &Path) -> Option<PathBuf> {
     let name = directory.file_name()?.to_str()?;
     let (mark, _) = name.strip_prefix(PREFIX)?.split_once('.')?;
@@ -147,7 +141,6 @@ fn is_bound(socket: &Path) -> bool {
 
 /// Removes only files; subdirectories belong to the application and stay.
 fn remove(directory: &Path) {
-    // Files of other users stay.
     if let Ok(top) = dir::open(directory) {
         let _ = dir::remove_files(top.as_fd());
         drop(top);

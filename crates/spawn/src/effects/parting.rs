@@ -13,7 +13,6 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 impl Effects {
-    /// Releases the handshake's resources once the process is up.
     pub(super) fn end_handshake(&mut self, id: JourneyId) {
         let Some(live) = self.live.get_mut(&id) else {
             return;
@@ -59,7 +58,6 @@ impl Effects {
             self.lookers.clear(account.uid, &[], || {
                 own.iter().for_each(OwnDirectory::remove);
                 for (directory, name) in named {
-                    // The socket may be gone or belong to another user.
                     let _ = dir::remove_socket(directory, name, account.uid);
                 }
             });
@@ -76,7 +74,6 @@ impl Effects {
         }
     }
 
-    /// Removes a process's socket files in a separate process.
     pub fn remove_sockets(&mut self, sockets: Vec<SocketFile>) {
         let Some(uid) = sockets.first().map(|socket| socket.uid) else {
             return;
@@ -97,7 +94,6 @@ impl Effects {
             live.output.as_deref(),
         ];
         for fd in watched.into_iter().flatten() {
-            // A pipe at end of file is already deregistered.
             let _ = self.registry.deregister(&mut SourceFd(&fd.as_raw_fd()));
         }
         if let Some(mut ping) = live.ping.take() {

@@ -23,7 +23,6 @@ pub(super) struct Ports {
 
 impl Ports {
     pub(super) fn new((first, last): (u16, u16)) -> Ports {
-        // Several daemons on one machine start at different ports.
         let width = u32::from(last.saturating_sub(first)) + 1;
         let offset = std::process::id().wrapping_mul(2_654_435_761) % width;
         Ports {
@@ -57,7 +56,6 @@ impl Ports {
     }
 }
 
-/// Returns whether both the address and the wildcard address can be bound.
 fn is_free(address: IpAddr, port: u16) -> bool {
     let any = match address {
         IpAddr::V4(_) => IpAddr::from([0, 0, 0, 0]),
@@ -111,7 +109,6 @@ mod tests {
     fn a_port_that_is_held_is_nobody_elses() {
         for held in [hold_both(), hold_v4()] {
             let (socket, port) = held.unwrap();
-            // std sets SO_REUSEADDR.
             for address in ["127.0.0.1", "0.0.0.0"] {
                 assert!(TcpListener::bind((address, port)).is_err(), "{address}");
             }

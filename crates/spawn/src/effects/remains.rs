@@ -18,12 +18,10 @@ pub struct Remains {
     sockets: Vec<SocketFile>,
 }
 
-/// A unix socket file created by a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SocketFile {
     pub path: PathBuf,
     pub uid: u32,
-    /// The file's identity.
     pub mark: dir::Mark,
 }
 
@@ -36,14 +34,12 @@ impl SocketFile {
 
     /// Removes the unchanged file and its dedicated directory. May block.
     pub(super) fn remove(&self) {
-        // Most programs remove it themselves.
         let _ = dir::remove_same_socket(&self.path, self.uid, self.mark);
         own_socket::remove_around(&self.path, self.uid);
     }
 }
 
 impl Remains {
-    /// Creates the remains of a group leader. `mark` identifies descendants by their environment.
     pub(super) fn new(pid: i32, mark: Vec<u8>) -> Remains {
         Remains {
             pid,
@@ -59,12 +55,10 @@ impl Remains {
         Remains::new(pid, mark.as_bytes().to_vec())
     }
 
-    /// Socket files to remove.
     pub fn sockets(&self) -> &[SocketFile] {
         &self.sockets
     }
 
-    /// Sets the socket files to remove.
     pub fn with_sockets(self, sockets: Vec<SocketFile>) -> Remains {
         Remains { sockets, ..self }
     }
@@ -81,7 +75,6 @@ impl Remains {
 
     /// Signals the group. Call it before the leader is reaped or right after, while its pid can't be reused.
     pub fn signal_group(&self, signal: Signal) {
-        // The group may be empty.
         let _ = killpg(Pid::from_raw(self.pid), signal);
     }
 

@@ -53,7 +53,6 @@ impl Effects {
             )?);
         }
         if plan.internal.is_some() {
-            // The master sends everything that the process needs to know.
             if plan.switch_user {
                 directory.give_away(plan.account.uid, plan.account.gid)?;
             }
@@ -68,7 +67,6 @@ impl Effects {
         Ok(())
     }
 
-    /// Minutes since 1970 and a suffix unique in this daemon.
     fn unique_name(&self, id: JourneyId) -> String {
         let now = clock::now().as_nanos();
         let mixed = now ^ (u64::from(std::process::id()) << 40) ^ id.0.rotate_left(32);
@@ -84,7 +82,6 @@ impl Effects {
         match done {
             Ok(pid) => self.tell(id, JourneyEvent::Forked { pid }),
             Err(error) => {
-                // The process may exist but can't be watched.
                 self.signal(id, Signal::SIGKILL);
                 self.tell(id, JourneyEvent::NotForked(fault(&error)));
             }
@@ -129,7 +126,6 @@ impl Effects {
                 arguments: arguments.collect::<sys::Result<_>>()?,
                 environment,
                 descriptors,
-                // The process sets its own limit.
                 descriptor_limit: None,
             }
         } else {

@@ -7,7 +7,6 @@ use crate::journey::Record;
 use crate::sys::clock;
 
 impl Effects {
-    /// The steps recorded so far. Empty if unreadable.
     pub fn steps_so_far(&self, id: JourneyId) -> Vec<Record> {
         let Some(live) = self.live.get(&id) else {
             return Vec::new();

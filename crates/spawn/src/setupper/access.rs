@@ -3,7 +3,6 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// A directory that blocks access.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Barrier {
     /// The error in one sentence.

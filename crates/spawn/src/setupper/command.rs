@@ -65,7 +65,6 @@ fn is_executable(file: &Path) -> bool {
     nix::unistd::access(file, nix::unistd::AccessFlags::X_OK).is_ok()
 }
 
-/// The error and the fix for a file to execute.
 fn fault(file: &Path) -> Option<(String, String)> {
     let name = file.display();
     let say = |fault: String, remedy: &str| Some((fault, remedy.to_owned()));

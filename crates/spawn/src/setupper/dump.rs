@@ -6,14 +6,12 @@ use std::ffi::OsString;
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 
-/// Writes all dumps into the work directory.
 pub(super) fn all(notes: &Notes) -> sys::Result<()> {
     notes.dump("envvars", &environment(std::env::vars_os()))?;
     notes.dump("user_info", user().as_bytes())?;
     notes.dump("ulimits", limits().as_bytes())
 }
 
-/// Writes all dumps, with numbers instead of names.
 pub(super) fn quickly(notes: &Notes) -> sys::Result<()> {
     use nix::unistd::{Gid, Uid, getgroups};
     let groups = getgroups().unwrap_or_default();
@@ -68,7 +66,6 @@ pub(super) fn user() -> String {
     )
 }
 
-/// In the kernel's format, with the umask.
 pub(super) fn limits() -> String {
     let mut text = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

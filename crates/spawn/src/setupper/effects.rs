@@ -17,7 +17,6 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-/// The position relative to the login shell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pass {
     /// With the kit's permissions.
@@ -26,7 +25,6 @@ pub enum Pass {
     After,
 }
 
-/// The running program (proc(5)).
 const OWN: &str = "/proc/self/exe";
 
 struct Failed {

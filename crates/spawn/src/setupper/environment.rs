@@ -3,7 +3,6 @@
 use crate::handshake::arguments::Arguments;
 use std::path::Path;
 
-/// A change to a variable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Change {
     Set(String, String),
@@ -24,7 +23,6 @@ pub(super) fn marks(work_directory: &Path) -> Vec<Change> {
     ]
 }
 
-/// Variables that frameworks read.
 pub(super) fn defaults(arguments: &Arguments) -> Vec<Change> {
     let mut changes = vec![set("PYTHONUNBUFFERED", "1")];
     for name in [
@@ -65,7 +63,6 @@ pub(super) fn of_node(arguments: &Arguments, said: Option<&str>) -> Option<Chang
     Some(set("NODE_OPTIONS", &format!("--require \"{quoted}\"{more}")))
 }
 
-/// The user's variables, after a change of user.
 pub(super) fn of_user(arguments: &Arguments) -> Vec<Change> {
     let account = &arguments.account;
     let mut changes = vec![set("USER", &account.user), set("LOGNAME", &account.user)];

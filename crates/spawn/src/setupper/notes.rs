@@ -14,7 +14,6 @@ use std::path::Path;
 /// The environment variable that marks a starting process's descendants. An internal program keeps it until it is up.
 const MARK: &str = "FORKYARD_SPAWN_WORK_DIR";
 
-/// The work directory of this process.
 #[derive(Debug)]
 pub struct Notes {
     top: OwnedFd,
@@ -27,7 +26,6 @@ pub struct SetupComplaint<'t> {
     pub summary: &'t str,
     /// The details of the problem.
     pub problem: Option<&'t str>,
-    /// The fix.
     pub solution: Option<&'t str>,
     /// A backtrace, for developers.
     pub details: Option<&'t str>,
@@ -43,7 +41,6 @@ impl Notes {
         let notes = Notes {
             top: fd::adopt_passed(WORK_DIRECTORY).ok()?,
         };
-        // The previous program may have created the session.
         let _ = nix::unistd::setsid();
         Some(notes)
     }
@@ -69,18 +66,15 @@ impl Notes {
         let _ = dump::quickly(self);
     }
 
-    /// Begins a step.
     pub fn enter(&self, step: Step) {
         let _ = self.step(step, StepState::InProgress);
     }
 
-    /// Ends a step and begins the next.
     pub fn advance(&self, done: Step, next: Step) {
         let _ = self.step(done, StepState::Performed);
         self.enter(next);
     }
 
-    /// Fails a step.
     pub fn fail(&self, step: Step, category: Category, complaint: &SetupComplaint<'_>) {
         let _ = self.step(step, StepState::Errored);
         let texts = [
@@ -113,7 +107,6 @@ impl Notes {
                     &serde_json::to_vec(&excerpt).unwrap_or_default(),
                 )
             });
-        // The report still contains the backtrace.
         let _ = written;
     }
 
@@ -154,7 +147,6 @@ impl Notes {
         Ok(dir::read(self.top.as_fd(), "args.json", MOST)?.map(|content| content.bytes))
     }
 
-    /// Records that the login shell runs. Returns an error if it can't be written.
     pub(super) fn mark_shell(&self) -> sys::Result<()> {
         dir::write(self.top.as_fd(), "execute_through_os_shell", b"")
     }
@@ -171,7 +163,6 @@ impl Notes {
         dir::write(directory.as_fd(), name, bytes)
     }
 
-    /// Sets a step's state.
     pub(super) fn step(&self, step: Step, state: StepState) -> sys::Result<()> {
         let response = dir::open_in(self.top.as_fd(), "response")?;
         let steps = dir::open_in(response.as_fd(), "steps")?;

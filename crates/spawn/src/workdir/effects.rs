@@ -14,7 +14,6 @@ use nix::errno::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// The size of a work directory below `/run`: arguments, variables and answers.
 const MOST_BYTES_OF_ALL: u64 = 8 << 20;
 const MOST_FILES: u32 = 1024;
 
@@ -44,7 +43,6 @@ impl WorkDirectory {
         };
         let made = WorkDirectory { path, top, keep };
         if let Err(error) = made.furnish(steps) {
-            // Other users can't have written to it yet.
             let _ = dir::clear(made.top());
             base::remove_given(&made.path);
             return Err(error);
@@ -73,7 +71,6 @@ impl WorkDirectory {
         &self.path
     }
 
-    /// Creates the FIFO on which the process reports that it is up.
     pub(crate) fn make_finish(&self) -> sys::Result<OwnedFd> {
         dir::make_fifo(&self.path.join("response"), "finish")
     }
@@ -94,7 +91,6 @@ impl WorkDirectory {
         dir::give_away(self.top.as_fd(), uid, gid)
     }
 
-    /// Reads the contents, except unreadable files.
     pub(crate) fn contents(&self, steps: &[Step]) -> Contents {
         let mut contents = Contents::default();
         if let Ok(response) = dir::open_in(self.top.as_fd(), "response") {

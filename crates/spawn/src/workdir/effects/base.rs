@@ -10,15 +10,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The parent for root's daemons.
 const RUN: &str = "/run/forkyard";
 pub(super) const WORK: &str = "forkyard.spawn.";
 const PREFIX: &str = "forkyard.work.";
 /// Locked by the owner.
 const LOCK: &str = "lock";
-/// The maximum of names read: anyone can fill a temporary directory.
 const MOST_NAMES: usize = 65_536;
-/// The wait for one removal before the next begins.
 const MOMENT: Duration = Duration::from_secs(1);
 /// Attempts to create a directory. Another daemon's sweep may remove one that is not locked yet.
 const TRIES: usize = 8;
@@ -26,7 +23,6 @@ const TRIES: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Base {
     path: PathBuf,
-    /// Released when the process exits. Not inherited.
     lock: OwnedFd,
 }
 
@@ -56,7 +52,6 @@ pub(crate) fn make_given(
     }
 }
 
-/// Unmounts a limited directory with its contents.
 pub(crate) fn unmount_given(path: &Path) {
     // Users have their own mounts elsewhere.
     if path.starts_with(RUN) {
@@ -64,13 +59,11 @@ pub(crate) fn unmount_given(path: &Path) {
     }
 }
 
-/// Removes a user's directory with any contents. May block.
 pub(crate) fn remove_given(path: &Path) {
     unmount_given(path);
     let _ = fs::remove_dir_all(path);
 }
 
-/// Removes a daemon's base directory. May block.
 fn remove_whole(path: &Path) {
     let found = dir::open(path).and_then(|top| names(top.as_fd(), MOST_NAMES));
     for name in found.unwrap_or_default() {
@@ -78,7 +71,6 @@ fn remove_whole(path: &Path) {
             unmount_given(&path.join(name));
         }
     }
-    // The next daemon retries.
     let _ = fs::remove_dir_all(path);
 }
 
@@ -110,12 +102,10 @@ impl Base {
         &self.path
     }
 
-    /// The unique part of its name.
     pub(crate) fn mark(&self) -> Option<&str> {
         self.path.file_name()?.to_str()?.strip_prefix(PREFIX)
     }
 
-    /// The path of the base directory with this mark.
     pub(crate) fn marked(parent: &Path, mark: &str) -> PathBuf {
         parent.join(format!("{PREFIX}{mark}"))
     }
@@ -125,7 +115,6 @@ impl Base {
         self.lock.as_fd()
     }
 
-    /// Removes it at the daemon's end. May block.
     pub(crate) fn remove(&self) {
         remove_whole(&self.path);
     }
