@@ -5,14 +5,12 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 pub const DEFAULT_FORMAT: &str = "%R - %u %t \"%m %r\" %s";
-/// The default strftime(3) format.
 const DEFAULT_TIME: &str = "%d/%b/%Y:%H:%M:%S %z";
 const TIME_BYTES: usize = 128;
 
 const JSON_NAME: &str = "json";
 const ESCAPE: &str = "escape=";
 
-/// Name, whether it is a string, and value.
 type Field = (&'static str, bool, fn() -> Token);
 
 const JSON: &[Field] = &[
@@ -51,7 +49,6 @@ pub struct AccessLog {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Format {
     pub tokens: Vec<Token>,
-    /// How untrusted text is escaped.
     pub escape: Escape,
 }
 
@@ -64,7 +61,6 @@ pub enum Escape {
     Default,
     /// JSON string escapes. A missing value is empty.
     Json,
-    /// No escaping.
     None,
 }
 
@@ -79,27 +75,20 @@ pub enum Token {
     Param(String),
     /// `%f`: the script's path.
     Script,
-    /// `%l`: the request body's length.
     ContentLength,
-    /// `%m`: the request method.
     Method,
     /// `%M`: peak memory, in units of this many bytes.
     Memory(u64),
-    /// `%n`: the pool's name.
     Pool,
     /// `%{NAME}o`: a response header.
     Header(String),
-    /// `%p`: process id.
     Pid,
-    /// `%P`: the parent's process id.
     ParentPid,
-    /// `%q`: query string.
     Query,
     /// `%Q`: a question mark if there is a query string.
     QueryMark,
     /// `%r`: the URI, without query string.
     Uri,
-    /// `%R`: the FastCGI client's address.
     Peer,
     Status,
     /// CPU time in seconds with six decimals. Only in `json`.
@@ -110,22 +99,16 @@ pub enum Token {
     Begun(String),
     /// `%T`: time of the log line, in this strftime(3) format.
     Logged(String),
-    /// `%u`: the authenticated user.
     User,
 }
 
-/// A part of the CPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CpuPart {
-    /// User and system.
     Total,
-    /// User time.
     User,
-    /// System time.
     System,
 }
 
-/// The unit of a duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DurationUnit {
     /// With three decimals.

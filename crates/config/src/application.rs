@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A pool's application.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[allow(clippy::large_enum_variant, reason = "there is one for each pool")]
 pub enum Application {
@@ -22,12 +21,10 @@ pub enum Application {
     FastCgi(FastCgi),
     /// An application in another language, loaded by a wrapper that forks workers.
     Wrapped(Wrapped),
-    /// A Rust handler registered under the pool's name by the embedding program.
     Rust,
 }
 
 impl Application {
-    /// The configured directory of the application.
     pub fn root(&self) -> Option<&Path> {
         match self {
             Application::Wrapped(wrapped) => Some(&wrapped.root),
@@ -47,40 +44,31 @@ pub struct Cgi {
     pub root: Option<PathBuf>,
     /// Pass a query without `=` as arguments (RFC 3875 section 4.4).
     pub search_arguments: bool,
-    /// Extra parameters passed to the program.
     #[serde(default)]
     pub parameters: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Http {
-    /// The server's address.
     pub address: Address,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
-    /// The application's working directory.
     pub root: PathBuf,
     /// The command that `/bin/sh` runs with `exec`.
     pub start_command: String,
-    /// Where the program listens.
     pub listens: Listens,
-    /// The number of processes, at least 1.
     pub instances: u32,
-    /// For example `production` or `development`.
     pub app_env: String,
-    /// Run the user's login shell first, for its environment.
     pub load_shell_envvars: bool,
     pub rlimits: Vec<ResourceLimit>,
     pub umask: Option<u32>,
-    /// The timeout of one process's start.
     pub start_timeout: Duration,
     /// Stop the program after the pool has had no worker for this long.
     pub preloader_idle_timeout: Duration,
 }
 
-/// Where a program listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Listens {
@@ -106,7 +94,6 @@ pub struct ResourceLimit {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FastCgi {
-    /// The start command.
     pub command: StartCommand,
     /// The working directory. `None`: the worker's.
     pub root: Option<PathBuf>,
@@ -114,7 +101,6 @@ pub struct FastCgi {
     pub start_timeout: Duration,
     /// How long a request may continue after its client disconnects.
     pub abort_timeout: Duration,
-    /// Extra parameters passed to the program.
     #[serde(default)]
     pub parameters: Vec<String>,
     /// The directory that must contain the script, with links resolved.
@@ -125,27 +111,22 @@ pub struct FastCgi {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScriptRoot {
     pub path: PathBuf,
-    /// The parameters by which requests name it.
     pub names: Vec<String>,
 }
 
-/// A start command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StartCommand {
     /// `/bin/sh -c "exec ..."`.
     Shell(String),
     Program {
-        /// The executable's absolute path.
         path: PathBuf,
         arguments: Vec<String>,
     },
 }
 
-/// The interface of a wrapped application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Interface {
-    /// Python's WSGI (PEP 3333).
     Wsgi,
     Asgi,
     Rack,
@@ -153,18 +134,13 @@ pub enum Interface {
 
 /// The OPcache setting behind `opcache_cache`.
 pub const OPCACHE_FILE_CACHE: &str = "opcache.file_cache";
-/// The default of concurrent requests per event loop.
 pub const DEFAULT_CONCURRENCY: u32 = 100;
-/// The maximum of `concurrency`.
 pub const MOST_CONCURRENCY: u32 = 10_000;
-/// The maximum of threads per worker.
 pub const MOST_THREADS: u32 = 256;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wrapped {
-    /// The application's interface.
     pub interface: Interface,
-    /// The application's directory.
     pub root: PathBuf,
     /// `module:callable` or a file's path. `None`: the usual file in `root`.
     pub entry: Option<String>,
@@ -175,7 +151,6 @@ pub struct Wrapped {
     /// Concurrent requests per worker, at least 1: on an event loop (ASGI) or in threads.
     #[serde(default = "one")]
     pub concurrency: u32,
-    /// The timeout of loading.
     pub start_timeout: Duration,
     /// Stop the preloader after the pool has had no worker for this long.
     pub preloader_idle_timeout: Duration,
@@ -183,10 +158,8 @@ pub struct Wrapped {
     /// or empty: never.
     #[serde(default)]
     pub refork_after: Vec<u64>,
-    /// Put the interpreter's code into huge pages.
     #[serde(default)]
     pub huge_code_pages: bool,
-    /// Where the application is loaded.
     #[serde(default)]
     pub preload: Preload,
 }
@@ -230,7 +203,6 @@ impl Wrapped {
         self.interface == Interface::Asgi || self.concurrency > 1
     }
 
-    /// Whether workers become preloaders.
     pub fn reforks(&self) -> bool {
         self.refork_after.first().is_some_and(|requests| *requests > 0)
     }
@@ -251,7 +223,6 @@ impl Wrapped {
 }
 
 impl Application {
-    /// Loads a Python or Ruby application in each worker.
     pub fn load_in_workers(&mut self) {
         if let Application::Wrapped(wrapped) = self {
             wrapped.preload = Preload::Never;
@@ -272,17 +243,13 @@ pub struct Php {
     pub library: Option<PathBuf>,
     /// php.ini or its directory. `None`: `/etc/php/X.Y/fpm` or `/etc/php/X.Y/embed`.
     pub php_ini: Option<PathBuf>,
-    /// Ignore php.ini and the scanned files.
     pub no_php_ini: bool,
     /// The directories of further ini files, as in `PHP_INI_SCAN_DIR`. `None`: the default.
     pub scan_dir: Option<String>,
-    /// Compile with information for debuggers and profilers.
     pub extended_info: bool,
     /// `PHP_BINARY`. `None`: the version's command-line program.
     pub binary: Option<PathBuf>,
-    /// Settings that override php.ini, in its syntax.
     pub defines: Vec<(String, String)>,
-    /// Allowed script extensions. Empty: all.
     pub limit_extensions: Vec<String>,
     /// The directory that must contain the script, with links resolved.
     #[serde(default)]
@@ -295,18 +262,14 @@ pub struct Php {
     pub php_admin_value: Vec<(String, String)>,
     /// Stop the preloader after the pool has had no worker for this long.
     pub preloader_idle_timeout: Duration,
-    /// The timeout of module start-up.
     pub start_timeout: Duration,
     /// The number of most-used scripts compiled before new workers serve after a reload.
     pub warm_up: u32,
-    /// The timeout of this warm-up.
     pub warm_up_time: Duration,
-    /// Which preloader forks the workers.
     pub preloading: Preloading,
     /// The parent directory of each user's file cache.
     #[serde(default)]
     pub opcache_cache: Option<PathBuf>,
-    /// The script of an application that boots once.
     #[serde(default)]
     pub worker: Option<Box<WorkerScript>>,
 }
@@ -315,16 +278,12 @@ pub struct Php {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerScript {
     pub path: PathBuf,
-    /// The state that a request leaves behind.
     pub mode: WorkerMode,
-    /// How a snapshot worker discards a request.
     #[serde(default)]
     pub isolation: Isolation,
-    /// Paths requested before the first worker is forked.
     pub warm_up_requests: Vec<String>,
     /// Additions to `$_SERVER` for the boot and warm-up requests.
     pub warm_up_server: Vec<(String, String)>,
-    /// The treatment of connections left open by the boot.
     pub boot_connections: BootConnections,
     /// Files whose changes require a new boot.
     #[serde(default)]
@@ -383,21 +342,17 @@ impl Isolation {
     }
 }
 
-/// The treatment of connections left open by the boot, which all workers would share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BootConnections {
     /// Workers see them closed by the peer.
     Cut,
-    /// The boot fails.
     Refuse,
     /// Workers share them.
     Keep,
 }
 
-/// Which preloader forks a pool's workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Preloading {
-    /// The pool's own.
     Own,
     /// A process with PHP started, shared by pools of any user. Each pool has a separate OPcache.
     Zygote,
@@ -423,7 +378,6 @@ impl Preloading {
 /// The php.ini settings allowed in requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RequestSettings {
-    /// All, as in php-fpm.
     All,
     /// Settings that web servers usually send, except those that select code or files to write, and those in
     /// `php_admin_value`.

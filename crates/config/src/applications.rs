@@ -19,9 +19,7 @@ pub struct Applications {
     /// The FastCGI parameter with the application's root. Fallbacks: `PASSENGER_APP_ROOT`, then the parent of
     /// `DOCUMENT_ROOT`.
     pub root_parameter: String,
-    /// The maximum of instances.
     pub max: NonZeroU32,
-    /// The maximum of concurrent starts.
     pub max_spawning: NonZeroU32,
     /// Places of `max` reserved for applications without instances.
     #[serde(default)]
@@ -29,17 +27,14 @@ pub struct Applications {
     /// Concurrent requests per instance; 0 means no limit, `None` the runtime's default.
     #[serde(default)]
     pub concurrency: Option<u32>,
-    /// Defaults and bounds of each application's settings.
     pub options: Options,
     /// The directory of restart files, relative to the root. `None`: `tmp`.
     pub restart_dir: Option<PathBuf>,
-    /// How long an inspection is valid.
     pub stat_throttle_rate: Duration,
     /// How long a request waits for an instance. `None`: without limit.
     pub max_request_queue_time: Option<Duration>,
     /// How long an application without requests and instances is remembered.
     pub forget_after: Duration,
-    /// The minimum uid of owners.
     pub min_uid: u32,
     /// Run applications as their owners, otherwise as `default_user`. Always false without root: all run as the
     /// daemon's user.
@@ -49,9 +44,7 @@ pub struct Applications {
     pub user_mounts: bool,
     /// The user for applications whose owner may not run any. `None`: refuse them.
     pub default_user: Option<String>,
-    /// Group names and their applications' roots.
     #[serde(default)]
     pub groups: BTreeMap<String, Vec<PathBuf>>,
-    /// The router's user.
     pub router_user: Option<String>,
 }

@@ -7,7 +7,6 @@ use cronexpr::{Crontab, MakeTimestamp};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
-/// The maximum of skipped or past wall-clock times per search.
 const MOST_TRIES: usize = 10_000;
 
 #[derive(Debug, Clone)]
@@ -19,15 +18,10 @@ pub struct Times {
     elapsed: Option<Crontab>,
 }
 
-/// Checks an expression.
-///
-/// # Errors
-/// The problem in one line.
 pub fn check(cron: &str) -> Result<(), String> {
     parse(cron, "UTC").map(|_| ())
 }
 
-/// Whether the time zone exists.
 pub fn is_zone(name: &str) -> bool {
     TimeZone::get(name).is_ok()
 }

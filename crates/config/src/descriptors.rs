@@ -12,12 +12,10 @@ const USED_AND_LEFT: u64 = USED - 1;
 const LEFT: u64 = 3;
 /// Both ends of the access log socket.
 const ACCESS: u64 = 2;
-/// The socket of the application's log.
 const APP_LOG: u64 = 1;
 const WORKER: u64 = 1;
 const OUTPUT: u64 = 2;
 
-/// The descriptors of all pools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Descriptors {
     /// With only permanent workers.
@@ -76,7 +74,6 @@ fn with_workers(pool: &Pool) -> u64 {
     access + worker * u64::from(workers_at_rest(pool.pm).max(1))
 }
 
-/// Workers without requests.
 fn workers_at_rest(pm: ProcessManager) -> u32 {
     match pm {
         ProcessManager::Static { max_children } => max_children,

@@ -7,7 +7,6 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 const HIDDEN: &str = "(not shown)";
-/// Words that mark a key as secret.
 const SECRETS: [&str; 7] = [
     "password",
     "passwd",
@@ -60,10 +59,8 @@ fn shown(key: &str, value: &str) -> String {
     if is_secret { HIDDEN } else { value }.to_owned()
 }
 
-/// Flattens a value to keys and values.
 fn keys(of: &impl Serialize) -> BTreeMap<String, String> {
     let mut keys = BTreeMap::new();
-    // Serialising plain values to memory can't fail.
     flatten("", &serde_json::to_value(of).unwrap_or_default(), &mut keys);
     keys
 }
@@ -96,14 +93,12 @@ fn flatten(key: &str, value: &Value, keys: &mut BTreeMap<String, String>) {
     }
 }
 
-/// Flattens an enum variant's contents.
 fn flatten_variant(key: &str, inner: &Value, keys: &mut BTreeMap<String, String>) {
     match inner {
         Value::Object(map) if duration(map).is_none() => {
             map.iter()
                 .for_each(|(name, value)| flatten(&within(key, name), value, keys));
         }
-        // A unit variant.
         Value::Null => {}
         one => flatten(key, one, keys),
     }

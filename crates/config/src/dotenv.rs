@@ -1,7 +1,6 @@
 //! Parses dotenv files. `$NAME` is not expanded: the daemon reads the file, and its author must not see the daemon's
 //! environment.
 
-/// A syntax error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wrong {
     /// From 1.
@@ -51,7 +50,6 @@ fn is_name(name: &str) -> bool {
     name.starts_with(|c: char| is_part(c) && !c.is_ascii_digit()) && name.chars().all(is_part)
 }
 
-/// Splits off the value at the start of a text.
 fn value(text: &str) -> Result<(String, &str), &'static str> {
     let text = text.trim_start_matches([' ', '\t']);
     let (value, after) = match text.chars().next() {
@@ -86,7 +84,6 @@ fn comment(line: &str) -> Option<usize> {
     found.map(|(at, _)| at)
 }
 
-/// Parses up to the closing quote, with escapes.
 fn double_quoted(text: &str) -> Result<(String, &str), &'static str> {
     let mut value = String::new();
     let mut chars = text.char_indices();

@@ -39,7 +39,6 @@ macro_rules! draft {
 }
 
 draft! {
-    /// `[global]`.
     GlobalDraft {
         keys {
             pid: Text = "pid",
@@ -70,7 +69,6 @@ draft! {
 }
 
 draft! {
-    /// `[pool.NAME]`.
     PoolDraft {
         keys {
             listen: Text = "listen",
@@ -149,7 +147,6 @@ draft! {
 }
 
 draft! {
-    /// `[pool.NAME.application]` with `runtime = "php"`.
     PhpDraft {
         keys {
             version: Text = "application.version",
@@ -185,7 +182,6 @@ draft! {
 }
 
 draft! {
-    /// `[pool.NAME.application]` with `runtime = "cgi"`.
     CgiDraft {
         keys {
             script: Text = "application.script",
@@ -198,7 +194,6 @@ draft! {
 }
 
 draft! {
-    /// `[pool.NAME.application]` with `runtime = "http"` or `"node"`.
     HttpDraft {
         keys {
             address: Text = "application.address",
@@ -219,7 +214,6 @@ draft! {
 }
 
 draft! {
-    /// `[pool.NAME.application]` with `runtime = "fastcgi"`.
     FastCgiDraft {
         keys {
             start_command: Text = "application.start_command",
@@ -236,7 +230,6 @@ draft! {
 }
 
 draft! {
-    /// `[pool.NAME.application]` with `runtime = "wsgi"`, `"asgi"` or `"rack"`.
     WrappedDraft {
         keys {
             root: Text = "application.root",
@@ -255,7 +248,6 @@ draft! {
 }
 
 draft! {
-    /// `[pool.NAME.applications]`.
     ApplicationsDraft {
         keys {
             directories: Texts = "applications.directories",
@@ -295,7 +287,6 @@ draft! {
 }
 
 draft! {
-    /// `[jobs]`, without its queues and schedules.
     JobsDraft {
         keys {
             store: Text = "store",
@@ -316,7 +307,6 @@ draft! {
 }
 
 draft! {
-    /// `[jobs.queue.NAME]`.
     JobQueueDraft {
         keys {
             pool: Text = "pool",
@@ -342,7 +332,6 @@ draft! {
 }
 
 draft! {
-    /// `[jobs.schedule.NAME]`.
     JobScheduleDraft {
         keys {
             queue: Text = "queue",
@@ -368,7 +357,6 @@ pub(super) struct JobsText {
 #[derive(Debug)]
 pub(super) enum ApplicationDraft {
     Absent,
-    /// It can't be told what it is; that is already reported.
     Wrong,
     Php(Box<PhpDraft>),
     Cgi(Box<CgiDraft>),

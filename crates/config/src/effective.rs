@@ -13,7 +13,6 @@ pub(super) struct Effective {
 }
 
 impl Effective {
-    /// `pool`: the table's pool.
     pub(super) fn of(pool: Option<&str>, keys: &FlatKeys<'_>) -> Effective {
         let said = keys.said();
         Effective {

@@ -17,9 +17,7 @@ use nix::unistd::geteuid;
 use super::error::{Diagnostic, Errors, Kind, Location, Severity};
 use super::{Loaded, UserIds, World, glob, memory, overrides, resolve};
 
-/// The maximum size of a configuration file.
 const MAX_FILE_BYTES: u64 = 16 << 20;
-/// The maximum size of an application's file.
 const MAX_APPLICATION_FILE_BYTES: u64 = 1 << 20;
 const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
 
@@ -91,7 +89,6 @@ pub fn control_variable() -> Option<PathBuf> {
 #[derive(Debug)]
 pub struct Host {
     _accounts: accounts::Hold,
-    /// Paths may lead to an unresponsive file system.
     may_hang: bool,
 }
 
@@ -104,7 +101,6 @@ impl Default for Host {
     }
 }
 
-/// Whether a FUSE file system is mounted.
 fn has_fuse() -> bool {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let kinds = ["fuse ", "fuse.", "fuseblk "].map(|kind| format!(" - {kind}"));
@@ -275,7 +271,6 @@ fn ids(user: Account) -> UserIds {
     }
 }
 
-/// Directory entries that match a pattern. Empty if there is no directory.
 fn matching(directory: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
     let opened = if directory.as_os_str().is_empty() {
         Path::new(".")

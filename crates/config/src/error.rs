@@ -17,7 +17,6 @@ pub struct Location {
 }
 
 impl Location {
-    /// The sort key.
     pub(super) fn rank(&self) -> (usize, usize, usize) {
         (self.order, self.line, self.column)
     }
@@ -35,7 +34,6 @@ impl fmt::Display for Location {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
-    /// The configuration is unusable.
     Error,
     /// A setting has no or an unexpected effect.
     Warning,
@@ -55,21 +53,16 @@ pub enum Kind {
     Unreadable {
         reason: String,
     },
-    /// Invalid TOML.
     Syntax {
-        /// The parser's message.
         problem: String,
-        /// The suggested fix.
         advice: Option<String>,
     },
-    /// An unknown key.
     UnknownKey {
         /// A similar key, or the right section.
         advice: Option<String>,
     },
     Value {
         found: String,
-        /// The expected form.
         expected: String,
     },
     Range {
@@ -77,16 +70,11 @@ pub enum Kind {
         least: i64,
         most: i64,
     },
-    /// A missing key.
     Missing {
-        /// The text to add.
         write: String,
     },
-    /// A violated rule.
     Rule {
-        /// The error.
         problem: String,
-        /// The fix.
         remedy: String,
     },
 }
@@ -118,13 +106,11 @@ impl fmt::Display for Kind {
     }
 }
 
-/// An error or warning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
     pub severity: Severity,
     pub location: Location,
     pub pool: Option<String>,
-    /// The full key.
     pub key: Option<String>,
     pub kind: Kind,
 }
@@ -140,7 +126,6 @@ impl fmt::Display for Diagnostic {
 }
 
 impl Diagnostic {
-    /// An error without pool and key.
     pub(super) fn error(location: Location, kind: Kind) -> Diagnostic {
         Diagnostic {
             severity: Severity::Error,
@@ -157,7 +142,6 @@ impl Diagnostic {
         if let Some(own) = self.pool.as_deref().filter(|own| Some(*own) != pool) {
             text += &format!("[pool {own}] ");
         }
-        // Writing to memory can't fail.
         let _ = self.write_matter(&mut text);
         text
     }

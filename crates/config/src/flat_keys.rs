@@ -19,7 +19,6 @@ use super::value::{self, Given};
 /// May be a value or a table.
 const LISTEN: &str = "listen";
 
-/// A value and its key's place.
 #[derive(Debug, Clone)]
 pub(super) struct Written<T> {
     pub(super) value: T,
@@ -94,7 +93,6 @@ struct FlatKey<'t> {
 }
 
 impl<'t> FlatKeys<'t> {
-    /// Flattens a section and replaces `$pool` in strings.
     pub(super) fn new(table: DeTable<'t>, source: &Source<'t>, pool: Option<&str>) -> FlatKeys<'t> {
         let mut flat_keys = Vec::new();
         flatten(table, &[], source, pool, &mut flat_keys);
@@ -102,7 +100,6 @@ impl<'t> FlatKeys<'t> {
         FlatKeys { flat_keys }
     }
 
-    /// Applies environment variables.
     pub(super) fn override_by<'o>(&mut self, overrides: impl Iterator<Item = &'o Override>) {
         for one in overrides {
             let mut segments = one.segments.clone();
@@ -148,7 +145,6 @@ impl<'t> FlatKeys<'t> {
         }
     }
 
-    /// Takes a key and reads its value. Reports invalid values.
     pub(super) fn take<T: DeserializeOwned>(
         &mut self,
         key: &'static str,
@@ -171,7 +167,6 @@ impl<'t> FlatKeys<'t> {
         }
     }
 
-    /// Takes a table of free names.
     pub(super) fn take_entries<T: DeserializeOwned>(
         &mut self,
         table: &'static str,
@@ -221,7 +216,6 @@ impl<'t> FlatKeys<'t> {
             .any(|flat_key| flat_key.segments[0] == segment)
     }
 
-    /// The place of the first key with this first segment.
     pub(super) fn first_location(&self, segment: &str) -> Option<Location> {
         self.flat_keys
             .iter()
@@ -229,12 +223,10 @@ impl<'t> FlatKeys<'t> {
             .map(|flat_key| flat_key.location.clone())
     }
 
-    /// Drops all keys with this first segment.
     pub(super) fn discard(&mut self, segment: &str) {
         self.flat_keys.retain(|flat_key| flat_key.segments[0] != segment);
     }
 
-    /// Reports the remaining keys as unknown.
     pub(super) fn finish(self, section: Section, keys: &[&str], report: &mut Report<'_>) {
         let mut reported: Vec<&str> = Vec::new();
         for flat_key in &self.flat_keys {
@@ -304,7 +296,6 @@ fn flatten<'t>(
     }
 }
 
-/// Replaces `$pool` in strings and arrays of strings.
 fn name_pool(value: &mut DeValue<'_>, pool: &str) {
     match value {
         DeValue::String(text) if text.contains("$pool") => *text = text.replace("$pool", pool).into(),

@@ -132,7 +132,6 @@ fn check(errors: &Errors, input: &[u8]) {
     }
 }
 
-/// A valid configuration survives a hand-over.
 fn survives(config: &Config) {
     let written = serde_json::to_vec(config).expect("a configuration can be written");
     let again: Config = serde_json::from_slice(&written).expect("and read again");
@@ -159,7 +158,6 @@ fn toml(input: &[u8]) {
     }
 }
 
-/// Checks that execve(2) accepts the strings.
 fn can_be_passed_on(settings: &Settings) {
     let texts = settings.env.keys().chain(settings.env.values());
     let mut texts = texts.chain(&settings.entry).chain(&settings.start_command);

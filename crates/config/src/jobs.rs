@@ -9,11 +9,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The packages' user for the job process.
 pub const JOBS_USER: &str = "forkyard-jobs";
-/// The job program.
 pub const JOBS_PROGRAM: &str = "forkyard-jobs";
-/// The job program for PostgreSQL.
 pub const JOBS_POSTGRESQL_PROGRAM: &str = "forkyard-jobs-postgresql";
 
 /// The environment variable with the job socket.
@@ -23,7 +20,6 @@ pub const JOBS_VARIABLE: &str = "FORKYARD_JOBS";
 pub const PUSH_TIMEOUT_VARIABLE: &str = "FORKYARD_JOBS_TIMEOUT";
 
 impl Pool {
-    /// Whether applications get the job socket.
     pub fn pushes_jobs(&self) -> bool {
         self.env.iter().any(|(name, _)| name == JOBS_VARIABLE)
     }
@@ -31,19 +27,14 @@ impl Pool {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Jobs {
-    /// Where jobs are stored.
     pub store: JobsStore,
-    /// What a push waits for.
     pub durability: Durability,
-    /// The timeout of a push.
     pub push_timeout: Duration,
     /// How long a machine may be silent before others restart its jobs.
     pub machine_timeout: Duration,
     /// The job process's user. `None`: the daemon's. Only used by a root master.
     pub user: Option<String>,
-    /// The unix socket for commands.
     pub listen: PathBuf,
-    /// The TCP socket for commands.
     #[serde(default)]
     pub tcp: Option<JobsTcp>,
     /// How long finished jobs are kept.
@@ -51,7 +42,6 @@ pub struct Jobs {
     /// How long failed or quarantined jobs are kept.
     #[serde(default = "keep_failed")]
     pub keep_failed: Duration,
-    /// The largest payload, in bytes.
     pub max_payload: u64,
     /// Bytes kept of a job's answer and error output.
     pub max_result: u64,
@@ -59,7 +49,6 @@ pub struct Jobs {
     pub schedules: Vec<Schedule>,
 }
 
-/// The default of `keep_failed`.
 pub fn keep_failed() -> Duration {
     Duration::from_secs(30 * 24 * 3600)
 }
@@ -68,7 +57,6 @@ pub fn keep_failed() -> Duration {
 pub struct JobsTcp {
     /// An address that other machines can't reach.
     pub address: SocketAddr,
-    /// The file with the shared secret.
     pub secret_file: PathBuf,
 }
 
@@ -78,7 +66,6 @@ pub struct JobsTcp {
 pub struct Secret(String);
 
 impl Secret {
-    /// The length in bytes.
     pub const LENGTHS: std::ops::RangeInclusive<usize> = 16..=255;
 
     /// Reads the only line of a file. Returns `None` if its length or characters are invalid.
@@ -119,7 +106,6 @@ pub enum JobsStore {
 }
 
 impl JobsStore {
-    /// The program for this store.
     pub fn program(&self) -> &'static str {
         match self {
             JobsStore::File(_) => JOBS_PROGRAM,
@@ -128,7 +114,6 @@ impl JobsStore {
     }
 }
 
-/// What a push waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Durability {
     /// The job is on disk.
@@ -140,11 +125,8 @@ pub enum Durability {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Queue {
     pub name: String,
-    /// The pool that runs the jobs.
     pub pool: String,
-    /// The pool's address.
     pub address: Address,
-    /// The pool's concurrent requests.
     pub workers: u32,
     /// Users who may push, besides root and the daemon's.
     pub users: Vec<u32>,
@@ -153,7 +135,6 @@ pub struct Queue {
     pub kinds: BTreeMap<String, String>,
     /// SCRIPT_FILENAME. `None`: the application decides.
     pub script: Option<PathBuf>,
-    /// The maximum of running jobs.
     pub max_running: u32,
     /// The weight of its groups against the pool's other queues, at least 1.
     pub weight: u32,
@@ -165,18 +146,14 @@ pub struct Queue {
     pub attempts: u32,
     /// Consecutive worker deaths before a job is quarantined, at least 1.
     pub crashes: u32,
-    /// The delay after a failure.
     pub backoff: Backoff,
-    /// The maximum rate of starts.
     pub rate: Option<Rate>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Backoff {
     pub first: Duration,
-    /// The factor for each further failure, at least 1.
     pub factor: u32,
-    /// The maximum.
     pub most: Duration,
     /// Random deviation in percent.
     pub jitter_percent: u32,
@@ -186,7 +163,6 @@ pub struct Backoff {
 pub struct Rate {
     /// At least 1.
     pub jobs: u32,
-    /// Above zero.
     pub per: Duration,
 }
 
@@ -197,9 +173,7 @@ pub struct Schedule {
     pub kind: String,
     pub cron: String,
     pub timezone: String,
-    /// What happens to times when the daemon was down.
     pub missed: Missed,
-    /// What happens if the previous job isn't finished.
     pub overlap: Overlap,
     pub payload: String,
 }
@@ -208,9 +182,7 @@ pub struct Schedule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Missed {
-    /// Dropped.
     Skip,
-    /// One job for all.
     Once,
     /// One job each, for the latest hundred.
     All,
@@ -220,11 +192,8 @@ pub enum Missed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Overlap {
-    /// No new job.
     Skip,
-    /// The new job waits.
     Queue,
-    /// Both run.
     Allow,
 }
 

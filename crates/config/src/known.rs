@@ -3,7 +3,6 @@
 use super::draft::{GlobalDraft, PoolDraft};
 use super::settings;
 
-/// The minimum similarity of a suggestion.
 const LEAST_LIKENESS: f64 = 0.7;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,7 +10,6 @@ pub(super) enum Section {
     Top,
     Global,
     Pool,
-    /// An application's own file.
     Site,
     Jobs,
 }
@@ -108,7 +106,6 @@ fn is_number(value: &str) -> bool {
     value.parse::<i64>().is_ok() && (value == "0" || !value.starts_with('0'))
 }
 
-/// The most similar word.
 pub(super) fn nearest_word<'k>(word: &str, words: &[&'k str]) -> Option<&'k str> {
     let word = word.to_ascii_lowercase();
     let likeness = |other: &str| strsim::normalized_damerau_levenshtein(&word, other);
@@ -142,7 +139,6 @@ fn php_fpm(path: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// The section in which this key is valid.
 fn elsewhere(section: Section, path: &str) -> Option<String> {
     let is = |keys: &[&str], path: &str| {
         keys.iter().any(|key| {

@@ -72,7 +72,6 @@ pub use units::duration;
 pub use watch::{Watched, missing_directory, watched};
 pub use world::{UserIds, World};
 
-/// A valid configuration and its warnings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Loaded {
     pub config: Config,

@@ -7,10 +7,8 @@ use std::path::Path;
 pub const SYSTEM: &str = "/etc/forkyard/forkyard.toml";
 /// The control socket of root's daemon with that file.
 pub const SYSTEM_CONTROL: &str = "/run/forkyard.sock";
-/// The default `include` of that file.
 pub(super) const SYSTEM_INCLUDE: &str = "pools/*.toml";
 
-/// Whether a path is the system's configuration.
 pub(super) fn is_system(path: &Path) -> bool {
     path == Path::new(SYSTEM)
 }

@@ -1,8 +1,6 @@
 //! Chooses the number of workers by memory, for `max_children = "auto"`.
 
-/// The workers' percentage of available memory.
 const SHARE_PERCENT: u64 = 75;
-/// The estimated memory per worker without `memory_limit`.
 const OF_A_WORKER: u64 = 64 << 20;
 /// One worker could be blocked by a slow request; more than the maximum helps on no machine.
 const LEAST: u64 = 2;

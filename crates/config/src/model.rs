@@ -35,7 +35,6 @@ pub struct Config {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Global {
-    /// Where the master's pid is written; `None`: nowhere.
     pub pid: Option<PathBuf>,
     pub error_log: LogTarget,
     /// The least severe lines that are still logged.
@@ -45,48 +44,36 @@ pub struct Global {
     pub log_limit: usize,
     /// How often the service manager is told what the pools do; `None`: never.
     pub systemd_interval: Option<Duration>,
-    /// Cap on workers over all pools; `None`: no cap.
     pub process_max: Option<u32>,
     /// So many crashed workers in so short a time give every pool new processes; `None`: never.
     pub emergency_restart: Option<EmergencyRestart>,
-    /// nice(2) value of the master.
     pub process_priority: Option<i32>,
-    /// How long a retiring worker may go on with its request before it is terminated.
     pub process_control_timeout: Duration,
-    /// Go to the background after start-up.
     pub daemonize: bool,
     /// `RLIMIT_NOFILE` of the master; `None`: as inherited, soft raised to hard.
     pub rlimit_files: Option<u64>,
-    /// `RLIMIT_CORE` of the master.
     pub rlimit_core: Option<CoreLimit>,
-    /// What a pool that can't be had does to the others.
     #[serde(default)]
     pub on_error: OnError,
-    /// Patterns of files, absolute, whose changes lead to a reload.
     #[serde(default)]
     pub watch: Vec<PathBuf>,
     /// The unix socket over which the daemon takes commands; `None`: there is none.
     pub control: Option<PathBuf>,
     #[serde(default)]
     pub is_control_written: bool,
-    /// What SIGTERM means.
     #[serde(default)]
     pub on_sigterm: OnSigterm,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnSigterm {
-    /// Requests that run end.
     #[default]
     Terminate,
-    /// They are finished, as with SIGQUIT.
     Finish,
 }
 
-/// What a pool that can't be had does to the others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnError {
-    /// Nothing starts, or is reloaded.
     #[default]
     Fail,
     /// They serve, and the pool is left out; or goes on as it was, if it runs.
@@ -96,24 +83,17 @@ pub enum OnError {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LogTarget {
     Stderr,
-    /// A file, opened for append; opened again on SIGUSR1.
     File(PathBuf),
-    Syslog {
-        ident: String,
-        /// The facility's number, not shifted.
-        facility: u8,
-    },
+    Syslog { ident: String, facility: u8 },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LogFormat {
     /// php-fpm's: `[20-Nov-2026 17:53:09] NOTICE: text`.
     Text,
-    /// One JSON object for each line.
     Json,
 }
 
-/// php-fpm's log levels, least severe first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum LogLevel {
     Debug,
@@ -129,7 +109,6 @@ pub enum CoreLimit {
     Unlimited,
 }
 
-/// Which reloads replace a pool's workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReloadWhen {
     /// Those that find something changed: settings, PHP's files, or code that PHP does not look at again by itself.
@@ -142,17 +121,14 @@ pub enum ReloadWhen {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pool {
     pub name: String,
-    /// The word before the colon in the titles of its processes.
     pub title: String,
     pub listen: Listen,
     /// User the workers run as (name or decimal id); `None`: the master's user. Only used by a root master.
     pub user: Option<String>,
-    /// Group the workers run as; `None`: the user's primary group.
     pub group: Option<String>,
     pub pm: ProcessManager,
     /// A worker retires after this many requests; `None`: never.
     pub max_requests: Option<u64>,
-    /// Up to so many more, another number for each worker.
     #[serde(default)]
     pub max_requests_jitter: u64,
     /// A worker that uses more memory retires after its request; bytes. `None`: never.
@@ -168,14 +144,11 @@ pub struct Pool {
     pub stop_timeout: Duration,
     /// Where and when a slow request is written down; `None`: it isn't.
     pub slow_log: Option<SlowLog>,
-    /// How long a silent client may keep a worker waiting, at each read and write.
     pub client_timeout: Duration,
-    /// How long an idle kept connection stays open.
     pub keepalive_timeout: Duration,
     /// New connections stay in the listening socket while as many workers compute as there are processors.
     #[serde(default)]
     pub wait_for_cpu: bool,
-    /// Limits on what a client may send.
     pub limits: Limits,
     pub chdir: Option<PathBuf>,
     pub chroot: Option<PathBuf>,
@@ -186,7 +159,6 @@ pub struct Pool {
     /// the application's user: before, a variable such as `LD_PRELOAD` would be followed with the master's rights.
     #[serde(default)]
     pub own_env: Vec<(String, String)>,
-    /// A file with more variables, which is read at each start of the application.
     #[serde(default)]
     pub env_file: Option<EnvFile>,
     /// What an application of an application pool is made of; its processes run nothing that has taken its place. `None`: the
@@ -196,46 +168,30 @@ pub struct Pool {
     /// The limit of an application pool: workers tell their router how much memory they use, and it decides.
     #[serde(default)]
     pub told_memory_limit: Option<u64>,
-    /// `RLIMIT_NOFILE` of the workers.
     pub rlimit_files: Option<u64>,
     pub rlimit_core: Option<CoreLimit>,
     pub process_priority: Option<i32>,
-    /// Let the workers be dumpable (prctl(2), `PR_SET_DUMPABLE`) after the change of user.
     pub process_dumpable: bool,
-    /// Set `no_new_privs` (prctl(2)) in the workers.
     pub no_new_privs: bool,
-    /// What is closed to the pool's processes beyond the rights of their user.
     pub confine: Confine,
     /// What it has of the machine beside other pools, where control groups do not say it.
     #[serde(default)]
     pub shares: Shares,
-    /// `RLIMIT_DATA` of each process, bytes.
     #[serde(default)]
     pub rlimit_data: Option<u64>,
-    /// URI (SCRIPT_NAME) that is answered with the pool's status.
     pub status_path: Option<String>,
-    /// Where the pool's reporter listens, which answers status and ping alone; `None`: there is none.
     pub status_listen: Option<Box<Listen>>,
-    /// Where its workers speak HTTP instead of FastCGI; `None`: nowhere.
     #[serde(default)]
     pub http_listen: Option<Box<Listen>>,
-    /// URI (SCRIPT_NAME) that is answered with `ping_response`.
     pub ping_path: Option<String>,
-    /// Body of the answer to `ping_path`.
     pub ping_response: String,
-    /// Log what workers write to their standard output and error; otherwise it is dropped.
     pub catch_workers_output: bool,
-    /// Put pool, pid and stream before caught output.
     pub decorate_workers_output: bool,
-    /// Where what workers write goes in place of the daemon's log.
     pub app_log: Option<AppLog>,
-    /// Answer requests with the report while the application can't be started.
     pub friendly_error_pages: bool,
-    /// Which reloads replace the workers.
     pub reload: ReloadWhen,
     #[serde(default)]
     pub drain_timeout: Option<Duration>,
-    /// Its access log.
     pub access: Option<AccessLog>,
     pub application: Application,
     /// `Some`: requests go to many applications; what is said of one is then what holds for each.
@@ -251,22 +207,18 @@ fn default_stop_timeout() -> Duration {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confine {
-    /// AppArmor profile `CURRENT//HAT` that the workers change to.
     pub apparmor_hat: Option<String>,
     /// The only paths that may be used (Landlock); `None`: all.
     pub paths: Option<Paths>,
     /// Refuse system calls that no web application needs and that attacks on the kernel begin with (seccomp).
     pub deny_system_calls: bool,
-    /// Give the pool a /tmp and a /var/tmp of its own.
     pub private_tmp: bool,
-    /// Limits on all processes of the pool together.
     pub cgroup: Option<Cgroup>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Paths {
     pub read: Vec<PathBuf>,
-    /// To be written as well.
     pub write: Vec<PathBuf>,
 }
 
@@ -274,7 +226,6 @@ pub struct Paths {
 pub struct Shares {
     /// Of processor time, 1 to 10000; 100 is a pool's without it.
     pub cpu_weight: Option<u32>,
-    /// Most memory of all processes, bytes.
     pub memory_max: Option<u64>,
 }
 
@@ -287,7 +238,6 @@ impl Shares {
     }
 }
 
-/// A pool's control group (cgroup v2).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cgroup {
     /// An existing group, in which the pool's own is made under the pool's name.
@@ -321,7 +271,6 @@ pub struct AppLog {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlowLog {
     pub path: PathBuf,
-    /// A request that runs longer is slow.
     pub timeout: Duration,
     /// Calls that are written down at most, from the innermost on; at least 1.
     pub trace_depth: u32,
@@ -333,15 +282,10 @@ pub const NOT_ONE_CLIENT: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listen {
     pub address: Address,
-    /// listen(2)'s backlog; -1: the kernel's maximum.
     pub backlog: i32,
-    /// Owner of a unix socket (name or decimal id).
     pub owner: Option<String>,
-    /// Group of a unix socket (name or decimal id).
     pub group: Option<String>,
-    /// Permission bits of a unix socket.
     pub mode: u32,
-    /// Peers that may connect over TCP; empty: any.
     pub allowed_clients: Vec<IpAddr>,
     /// What stands among them in php-fpm's file and is no address. Its workers say so.
     #[serde(default)]
@@ -366,10 +310,8 @@ impl Listen {
     }
 }
 
-/// Limits on what a client may send in one request, bytes and counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Sum of the lengths of all parameter names and values.
     pub params_bytes: usize,
     pub params_count: usize,
 }

@@ -14,7 +14,6 @@ use super::report::Diagnostics;
 const PREFIX: &str = "FORKYARD_";
 pub(super) const GLOBAL: &str = "FORKYARD_GLOBAL__";
 const POOL: &str = "FORKYARD_POOL_";
-/// Replaces a dot.
 const DOT: &str = "__";
 /// The table of environment variables, whose names keep their case.
 const VARIABLES: &str = "env";
@@ -22,7 +21,6 @@ const VARIABLES: &str = "env";
 #[derive(Debug)]
 pub(super) struct Override {
     variable: String,
-    /// The pool's name in upper case. `None`: `[global]`.
     pool: Option<String>,
     pub(super) segments: Vec<String>,
     pub(super) text: String,
@@ -39,7 +37,6 @@ impl Override {
 #[derive(Debug, Default)]
 pub(super) struct Overrides {
     all: Vec<Override>,
-    /// Unknown variables, each with the likely intended name.
     missed: Vec<(String, String)>,
 }
 
@@ -61,7 +58,6 @@ impl Overrides {
         self.all.is_empty()
     }
 
-    /// The overrides of `[global]` or a pool.
     pub(super) fn for_table<'o>(&'o self, pool: Option<&str>) -> impl Iterator<Item = &'o Override> {
         let pool = pool.map(in_variables);
         let meant = self.all.iter().filter(move |one| one.pool == pool);
@@ -94,7 +90,6 @@ pub(super) fn is_variable(location: &Location) -> bool {
             .is_some_and(|name| name.starts_with(PREFIX))
 }
 
-/// The variable's name, in place of a file.
 fn location(variable: &str) -> Location {
     Location {
         file: Arc::from(Path::new(variable)),
@@ -120,7 +115,6 @@ fn meant(variable: &str) -> Option<String> {
         return Some(format!("{GLOBAL}{}", key.as_deref().unwrap_or("KEY")));
     }
     if let Some(of_pool) = rest.strip_prefix("POOL_") {
-        // The longest key at the name's end.
         let keys = of_pool.match_indices('_');
         let parts = keys.map(|(at, _)| (&of_pool[..at], &of_pool[at + 1..]));
         let exact = |(pool, key): (&str, &str)| {
@@ -159,7 +153,6 @@ fn nearest(name: &str, keys: &[&str]) -> Option<String> {
     exact(name, keys).or_else(|| exact(known::nearest_word(&name.replace(DOT, "_"), &flat)?, keys))
 }
 
-/// Parses a variable.
 fn read(variable: &str, text: String) -> Option<Override> {
     let (pool, key) = match variable.strip_prefix(GLOBAL) {
         Some(key) => (None, key),
@@ -184,7 +177,6 @@ fn read(variable: &str, text: String) -> Option<Override> {
     })
 }
 
-/// The form of a pool's name in variables.
 fn in_variables(name: &str) -> String {
     let letter = |c: char| {
         if c.is_ascii_alphanumeric() {

@@ -6,7 +6,6 @@ use std::path::{Component, Path, PathBuf};
 
 const ANY_DEPTH: &str = "**";
 
-/// An absolute pattern.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct PathPattern {
@@ -29,7 +28,6 @@ impl From<PathPattern> for String {
 }
 
 impl PathPattern {
-    /// Whether it contains no wildcard.
     pub fn is_plain(&self) -> bool {
         !self.parts.iter().any(|part| glob::is_pattern(part))
     }
@@ -47,7 +45,6 @@ impl PathPattern {
         root
     }
 
-    /// Whether it matches a file.
     pub fn matches(&self, path: &Path) -> bool {
         parts_of(path).is_some_and(|path| matches(&self.parts, &path))
     }

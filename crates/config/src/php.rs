@@ -16,7 +16,6 @@ pub fn set_installed(files: impl Iterator<Item = String>) {
     }
 }
 
-/// The newest version in names like `8.2-20220829.so`.
 fn newest_of(files: impl Iterator<Item = String>) -> Option<String> {
     let versions = files.filter_map(|file| {
         let (version, _) = file.strip_suffix(".so")?.split_once('-')?;
@@ -53,7 +52,6 @@ fn of_name(program: &str) -> Option<&str> {
     is_version(version).then_some(version)
 }
 
-/// Whether a version (`8.2`, `8.2.35`) is older than another.
 pub fn is_before(version: &str, other: &str) -> bool {
     let numbers = |text: &str| {
         let mut parts = text.split('.').map(|part| part.parse::<u32>().unwrap_or(0));

@@ -10,7 +10,6 @@ const MODE: &str = "sslmode";
 const ROOT: &str = "sslrootcert";
 const CERTIFICATE: &str = "sslcert";
 const KEY: &str = "sslkey";
-/// The client library supports this parameter, but not with every mode.
 const NEGOTIATION: &str = "sslnegotiation";
 
 const MODES: [(&str, SslMode); 6] = [
@@ -26,29 +25,24 @@ const MODES: [(&str, SslMode); 6] = [
 pub struct PostgresqlServer {
     /// The URL without TLS parameters.
     pub url: String,
-    /// TLS settings.
     pub encryption: Encryption,
 }
 
-/// Encryption of a connection and trust in the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Encryption {
     pub mode: SslMode,
     /// The trusted authorities. `None`: don't verify the certificate.
     pub roots: Option<Roots>,
-    /// The client's certificate.
     pub client: Option<ClientCertificate>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum SslMode {
-    /// Never encrypt.
     Disable,
     /// Encrypt if the server requires it.
     Allow,
     /// Encrypt if the server supports it.
     Prefer,
-    /// Always encrypt.
     Require,
     /// Always encrypt and verify the certificate's authority.
     VerifyCa,
@@ -56,29 +50,23 @@ pub enum SslMode {
     VerifyFull,
 }
 
-/// Trusted certificate authorities.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Roots {
-    /// The system's authorities.
     System,
     File(PathBuf),
 }
 
-/// The client's certificate and key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientCertificate {
     /// The certificate file, with intermediate certificates.
     pub certificate: PathBuf,
-    /// The key file.
     pub key: PathBuf,
 }
 
 /// An invalid URL. Never contains the URL itself, which may include a password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UrlMistake {
-    /// The error.
     pub problem: String,
-    /// The fix.
     pub remedy: String,
 }
 
@@ -239,7 +227,6 @@ fn split(url: &str) -> (&str, &str) {
     }
 }
 
-/// Decodes percent-encoding.
 fn decoded(text: &str) -> Result<String, UrlMistake> {
     match String::from_utf8(percent_decode(text.as_bytes()).into_owned()) {
         Ok(decoded) if !decoded.contains('\0') => Ok(decoded),

@@ -9,16 +9,12 @@ use super::units::Whole;
 #[derive(Debug, Default)]
 pub(super) struct Diagnostics {
     list: Vec<Diagnostic>,
-    /// Other pools affected by the diagnostic at this index.
     others: Vec<(usize, String)>,
     dialect: Dialect,
-    /// The maximum of reported diagnostics.
     most: Option<usize>,
-    /// More diagnostics were dropped.
     has_more: bool,
 }
 
-/// Whose rules and wording apply.
 #[derive(Debug, Default)]
 enum Dialect {
     #[default]
@@ -28,7 +24,6 @@ enum Dialect {
     PhpFpm {
         said: Vec<(LogLevel, String)>,
         has_failed: bool,
-        /// The ending of some lines.
         line_end: &'static str,
     },
 }
@@ -59,7 +54,6 @@ impl Diagnostics {
         matches!(self.dialect, Dialect::PhpFpm { .. })
     }
 
-    /// php-fpm's messages, and those about environment variables.
     pub(super) fn said(self) -> Vec<(LogLevel, String)> {
         let Dialect::PhpFpm { mut said, .. } = self.dialect else {
             return Vec::new();
@@ -90,7 +84,6 @@ impl Diagnostics {
         }
     }
 
-    /// Whether further diagnostics are dropped.
     fn is_full(&self) -> bool {
         self.most.is_some_and(|most| self.list.len() >= most)
     }
@@ -99,7 +92,6 @@ impl Diagnostics {
         self.has_more
     }
 
-    /// Adds another affected pool to the last diagnostic.
     pub(super) fn concerns(&mut self, pool: &str) {
         if let Some(last) = self.list.len().checked_sub(1) {
             self.others.push((last, pool.to_owned()));
@@ -133,7 +125,6 @@ impl Diagnostics {
     }
 }
 
-/// Diagnostics of one section.
 #[derive(Debug)]
 pub(super) struct Report<'f> {
     diagnostics: &'f mut Diagnostics,
@@ -150,7 +141,6 @@ impl<'f> Report<'f> {
         }
     }
 
-    /// For a file without sections.
     pub(super) fn plain(diagnostics: &'f mut Diagnostics) -> Report<'f> {
         Report {
             diagnostics,
@@ -186,7 +176,6 @@ impl<'f> Report<'f> {
         self.diagnostics.is_full()
     }
 
-    /// The ending of some of php-fpm's lines.
     pub(super) fn line_end(&self) -> &'static str {
         match self.diagnostics.dialect {
             Dialect::PhpFpm { line_end, .. } => line_end,
@@ -194,7 +183,6 @@ impl<'f> Report<'f> {
         }
     }
 
-    /// Adds a php-fpm message, if its wording applies.
     pub(super) fn say(&mut self, level: LogLevel, text: String) {
         self.diagnostics.say(level, text, false);
     }
@@ -204,7 +192,6 @@ impl<'f> Report<'f> {
         self.diagnostics.say(LogLevel::Error, text, true);
     }
 
-    /// Inserts this pool's name into general advice.
     pub(super) fn name_pool(&self, advice: String) -> String {
         match &self.pool {
             Some(pool) => advice.replace("[pool.NAME", &format!("[pool.{pool}")),
@@ -232,7 +219,6 @@ impl<'f> Report<'f> {
         self.diagnostics.push(diagnostic);
     }
 
-    /// Adds an error with its own text.
     pub(super) fn rule<T>(&mut self, at: &Written<T>, problem: impl Into<String>, remedy: impl Into<String>) {
         let kind = Kind::Rule {
             problem: problem.into(),
@@ -241,7 +227,6 @@ impl<'f> Report<'f> {
         self.error(&at.location, at.key, kind);
     }
 
-    /// Warns about a setting with no or an unexpected effect.
     pub(super) fn warn<T>(&mut self, at: &Written<T>, problem: impl Into<String>, remedy: impl Into<String>) {
         let kind = Kind::Rule {
             problem: problem.into(),
@@ -250,7 +235,6 @@ impl<'f> Report<'f> {
         self.find(Severity::Warning, &at.location, at.key, kind);
     }
 
-    /// Adds an error about a table entry.
     pub(super) fn rule_entry<T>(
         &mut self,
         entry: &KeyEntry<T>,
@@ -268,19 +252,16 @@ impl<'f> Report<'f> {
         }
     }
 
-    /// Warns about a key without effect.
     pub(super) fn useless<T>(&mut self, field: &Field<T>, problem: &str, remedy: &str) {
         if let Some(written) = field.written() {
             self.warn(written, problem, remedy);
         }
     }
 
-    /// Adds an error about a missing key.
     pub(super) fn missing(&mut self, location: &Location, key: &str, write: impl Into<String>) {
         self.error(location, key, Kind::Missing { write: write.into() });
     }
 
-    /// Returns the number if it is in range, and adds an error otherwise.
     pub(super) fn range<N: TryFrom<i64>>(
         &mut self,
         field: &Field<Whole>,

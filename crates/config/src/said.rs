@@ -2,12 +2,10 @@
 
 use super::error::Location;
 
-/// A setting of the daemon or a pool.
 #[derive(Debug, Clone)]
 pub struct Said {
     /// The directive. Empty for an option or a fixed value.
     pub name: &'static str,
-    /// The key of a list entry.
     pub item: Option<String>,
     /// The dotted key in `[global]` or the pool's table. Empty if there is none.
     pub key: String,
@@ -20,7 +18,6 @@ pub struct Said {
 }
 
 impl Said {
-    /// A setting without a directive.
     pub(super) fn fixed(key: &str, value: impl Into<toml_edit::Value>) -> Said {
         Said {
             name: "",

@@ -47,7 +47,6 @@ pub fn is_zygote_setting(name: &str) -> bool {
     is_start_setting(name) && !LATE_SETTINGS.contains(&name) && !name.starts_with(LATE_PREFIX)
 }
 
-/// Whether a pool asks for workers of a zygote.
 pub fn wants_zygote(pool: &Pool) -> bool {
     php(pool).is_some_and(|php| php.preloading == Preloading::Zygote)
 }

@@ -53,12 +53,9 @@ const RUNTIMES: [(&str, Runtime); 8] = [
 /// Not available to applications of an application pool.
 const HANDLER: &str = "rust";
 
-/// The maximum size in bytes. The reader also serves other applications.
 pub const MOST_BYTES: usize = 64 * 1024;
-/// The maximum of reported errors per file.
 const MOST_MISTAKES: usize = 20;
 
-/// Passenger's names.
 const TYPES: [(&str, Runtime); 6] = [
     ("wsgi", Runtime::Wsgi),
     ("python", Runtime::Wsgi),
@@ -217,7 +214,6 @@ fn text(field: &Field<Text>, report: &mut Report<'_>) -> Option<String> {
     Some(written.value.0.clone())
 }
 
-/// A file below the application's root.
 fn file(field: &Field<Text>, example: &str, report: &mut Report<'_>) -> Option<String> {
     let written = field.written()?;
     let text = written.value.0.as_str();
@@ -286,12 +282,10 @@ fn env(flat_keys: &mut FlatKeys<'_>, report: &mut Report<'_>) -> BTreeMap<String
     env
 }
 
-/// Whether the name is valid for an environment variable.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.contains('=') && !name.chars().any(char::is_control)
 }
 
-/// The relevant keys of `Passengerfile.json`.
 #[derive(Debug, Default, Deserialize)]
 struct Passengerfile {
     app_type: Option<String>,
@@ -356,7 +350,6 @@ pub fn passengerfile(bytes: &[u8], path: &Path) -> Result<Option<Settings>, Stri
     }))
 }
 
-/// The `start` script of `package.json`.
 pub fn start_script(bytes: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Package {

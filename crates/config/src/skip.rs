@@ -79,7 +79,6 @@ pub(super) fn leave_out(config: &mut Config, mentions: &[Mention], diagnostics: 
     !config.pools.is_empty() || !config.global.watch.is_empty()
 }
 
-/// The files of included pools.
 pub(super) fn included(mentions: &[Mention]) -> BTreeMap<String, PathBuf> {
     let included = mentions.iter().filter(|mention| mention.order > 0);
     included
@@ -140,7 +139,6 @@ impl Config {
         self.skipped.iter().any(|one| one.goes_on && one.is_of(pool))
     }
 
-    /// Removes a pool from the skipped ones.
     pub fn forget_skipped(&mut self, pool: &str) {
         self.skipped.retain(|one| !one.is_of(pool));
     }

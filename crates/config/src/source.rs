@@ -10,7 +10,6 @@ use super::error::{Diagnostic, Kind, Location};
 use super::known;
 use super::report::Diagnostics;
 
-/// The maximum of syntax errors per file.
 const MAX_SYNTAX_ERRORS: usize = 20;
 /// The maximum of parser errors examined. Locating each takes time proportional to its line number.
 const MAX_PARSER_ERRORS: usize = 1000;
@@ -37,7 +36,6 @@ impl<'t> Source<'t> {
         }
     }
 
-    /// The place of a byte offset.
     pub(super) fn location(&self, offset: usize) -> Location {
         let offset = offset.min(self.text.len());
         let line = self.line_starts.partition_point(|&start| start <= offset);
@@ -91,7 +89,6 @@ impl<'t> Source<'t> {
             return None;
         }
         let mut told = 0;
-        // The latest duplicate table, whose keys may all be duplicates.
         let mut again: Option<&str> = None;
         for error in &errors {
             let location = self.location(start(error));
@@ -138,7 +135,6 @@ impl<'t> Source<'t> {
         })
     }
 
-    /// The error for a duplicate key or table.
     fn duplicate(&self, line: usize, message: &str) -> Option<Kind> {
         if !message.starts_with("duplicate key") {
             return None;
@@ -170,7 +166,6 @@ impl<'t> Source<'t> {
         })
     }
 
-    /// The table that contains a line, or an empty string.
     fn table_of(&self, line: usize) -> &'t str {
         let mut headers = (1..=line).rev().filter_map(|number| header(self.line(number)));
         headers.next().unwrap_or_default()
@@ -194,13 +189,11 @@ impl<'t> Source<'t> {
     }
 }
 
-/// The name in a table header.
 fn header(line: &str) -> Option<&str> {
     let inner = line.trim().strip_prefix('[')?.split(']').next()?;
     Some(inner.trim())
 }
 
-/// Whether a table is equal to or below another.
 fn is_within(table: &str, other: &str) -> bool {
     table
         .strip_prefix(other)

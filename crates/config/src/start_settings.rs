@@ -14,16 +14,11 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 
-/// The maximum of retries with fewer settings.
 const MOST_TRIES: u32 = 5;
-/// The longest reason, in characters.
 const MOST_OF_A_REASON: usize = 300;
-/// PHP's suffix for errors outside scripts.
 const NOWHERE: &str = " in Unknown on line 0";
-/// PHP's HTML markup of errors.
 const MARKUP: [&str; 3] = ["<b>", "</b>", "<br />"];
 
-/// A setting that PHP needs at its start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartSetting {
     /// `php_value`, `php_flag`, `php_admin_value` or `php_admin_flag`.
@@ -47,7 +42,6 @@ impl StartSetting {
     }
 }
 
-/// Returns a pool's start settings in text order.
 pub(super) fn of(text: &PoolText, pool: &Pool) -> Vec<StartSetting> {
     let (ApplicationDraft::Php(draft), Application::Php(php)) = (&text.application, &pool.application) else {
         return Vec::new();
@@ -66,7 +60,6 @@ fn written<'d>(draft: &'d PhpDraft, php: &'d Php) -> impl Iterator<Item = StartS
     ];
     tables.into_iter().flatten().filter_map(|entry| {
         let name = entry.name.join(".");
-        // Flags have several spellings.
         let is_flag = entry.table.ends_with("_flag");
         let value = match is_flag {
             true => all(php).find(|(known, _)| *known == name)?.1.clone(),
@@ -91,7 +84,6 @@ fn all(php: &Php) -> impl Iterator<Item = &(String, String)> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOut {
     pub setting: StartSetting,
-    /// PHP's message or its exit.
     pub reason: String,
 }
 
@@ -122,7 +114,6 @@ pub struct Trial {
     left_out: Vec<(usize, String)>,
     /// Settings whose removal didn't change the failure.
     innocent: Vec<usize>,
-    /// The setting first left out of the current start.
     on_trial: Option<usize>,
     /// The last failure, without words that change between starts.
     failure: String,
@@ -141,7 +132,6 @@ impl Trial {
         }
     }
 
-    /// Whether another setting can be left out.
     pub fn can_go_on(&self) -> bool {
         self.left_out.len() < self.settings.len()
     }
@@ -190,7 +180,6 @@ impl Trial {
         })
     }
 
-    /// Removes the left-out settings from a pool's.
     pub fn apply(&self, php: &mut Php) {
         let stays = |(name, value): &(String, String)| {
             let mut gone = self.left_out.iter().map(|(at, _)| &self.settings[*at]);

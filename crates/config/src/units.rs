@@ -60,7 +60,6 @@ pub(super) struct Level(pub(super) LogLevel);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Format(pub(super) LogFormat);
 
-/// The facility's number, not shifted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Facility(pub(super) u8);
 
@@ -83,9 +82,7 @@ impl Manager {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Routing {
-    /// One application's workers.
     Pool,
-    /// The application named by each request.
     Application,
 }
 
@@ -123,7 +120,6 @@ pub(super) struct ConnectionsChoice(pub(super) BootConnections);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bounds(pub(super) Option<u64>, pub(super) Option<u64>);
 
-/// A value's format.
 pub(super) trait Form {
     type Value: Clone;
 
@@ -193,7 +189,6 @@ pub(super) fn size(text: &str) -> Option<u64> {
     number.checked_mul(bytes)
 }
 
-/// An unsigned number and the rest.
 fn number_and_unit(text: &str) -> Option<(u64, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -272,7 +267,6 @@ fn log_format(text: &str) -> Option<LogFormat> {
     }
 }
 
-/// Names and numbers of syslog(3).
 pub(super) const FACILITIES: [(&str, u8); 20] = [
     ("kern", 0),
     ("user", 1),
@@ -296,7 +290,6 @@ pub(super) const FACILITIES: [(&str, u8); 20] = [
     ("local7", 23),
 ];
 
-/// Looks up a facility, ignoring case.
 pub(super) fn facility(name: &str) -> Option<u8> {
     FACILITIES
         .iter()

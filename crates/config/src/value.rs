@@ -10,7 +10,6 @@ use toml::de::DeValue;
 use super::error::Kind;
 use super::units;
 
-/// The longest value in messages.
 const MAX_SHOWN: usize = 80;
 
 #[derive(Debug)]
@@ -28,7 +27,6 @@ impl Given<'_> {
     }
 }
 
-/// Reads a value as `T`.
 pub(super) fn read<'v, T: Deserialize<'v>>(value: &'v Given<'v>) -> Result<T, Kind> {
     let value = match value {
         Given::Toml(value) => Value::Toml(value),
@@ -41,7 +39,6 @@ pub(super) fn read<'v, T: Deserialize<'v>>(value: &'v Given<'v>) -> Result<T, Ki
     T::deserialize(value).map_err(|error| error.0)
 }
 
-/// The value in TOML syntax.
 pub(super) fn written(value: &Given<'_>) -> String {
     match value {
         Given::Toml(value) => as_toml(value).to_string(),
@@ -74,7 +71,6 @@ fn as_toml(value: &DeValue<'_>) -> toml_edit::Value {
     }
 }
 
-/// The value for a message.
 pub(super) fn shown(value: &Given<'_>) -> String {
     let value = match value {
         Given::Toml(value) => value,
@@ -91,7 +87,6 @@ pub(super) fn shown(value: &Given<'_>) -> String {
     }
 }
 
-/// A quoted, printable and shortened string.
 pub(super) fn quoted(text: &str) -> String {
     match text.char_indices().nth(MAX_SHOWN) {
         None => format!("{text:?}"),
@@ -105,7 +100,6 @@ enum Value<'v> {
 }
 
 impl<'v> Value<'v> {
-    /// Deserializes strings, numbers, flags and lists from php-fpm's files.
     fn visit_ini<V: Visitor<'v>>(value: &'v toml_edit::Value, visitor: V) -> Result<V::Value, ValueError> {
         use toml_edit::Value::{Array, Boolean, Integer, String};
         match value {

@@ -11,7 +11,6 @@ pub struct UserIds {
 
 /// Queries about the machine. Only reading can fail.
 pub trait World {
-    /// Whether this process runs as root and can change users.
     fn is_root(&self) -> bool;
     fn is_dir(&self, path: &Path) -> bool;
     /// Whether the path's file system responds.
@@ -36,7 +35,7 @@ pub trait World {
     /// # Errors
     /// getaddrinfo(3)'s message.
     fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String>;
-    /// The files that match a pattern, sorted. Excludes directories.
+    /// Excludes directories. Sorted.
     ///
     /// # Errors
     /// The pattern is invalid or a directory unreadable.

@@ -6,10 +6,8 @@ use serde::{Deserialize, Serialize};
 /// The differences between the configuration in force and the files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changes {
-    /// Changed keys of `[global]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub global: Vec<KeyChange>,
-    /// Changed keys of `[jobs]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<KeyChange>,
     /// Pools that would change, in file order, then the removed ones.
@@ -19,7 +17,6 @@ pub struct Changes {
     pub skipped: Vec<Skipped>,
 }
 
-/// A changed key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyChange {
     /// The full key, with dots between table and name.
@@ -38,12 +35,10 @@ pub struct PoolChange {
     /// The reason for the replacement or failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Changed keys.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<KeyChange>,
 }
 
-/// The effect of a reload on a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {

@@ -10,7 +10,6 @@ pub const MOST_BYTES: usize = 128 * 1024;
 /// The length of kind and session number.
 pub const HEAD_BYTES: usize = 9;
 
-/// Messages from the router.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToWorker {
     /// Serves the attached connection. The payload is the data already read.
@@ -23,7 +22,6 @@ pub enum ToWorker {
     Work,
 }
 
-/// Messages from a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToRouter {
     /// The answer is complete. The payload is the start of the next request on the connection.
@@ -79,7 +77,6 @@ impl ToRouter {
     ];
 }
 
-/// A message kind, encoded as the first byte.
 pub trait MessageKind: Copy + PartialEq + 'static {
     /// Every kind and its byte.
     const TABLE: &'static [(u8, Self)];
@@ -96,7 +93,6 @@ impl MessageKind for ToRouter {
 /// Encodes kind and session number.
 pub fn head<K: MessageKind>(kind: K, session: u64) -> [u8; HEAD_BYTES] {
     let mut head = [0; HEAD_BYTES];
-    // `TABLE` contains every kind.
     head[0] = K::TABLE
         .iter()
         .find(|(_, one)| *one == kind)

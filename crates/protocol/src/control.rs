@@ -13,7 +13,6 @@ use std::path::PathBuf;
 /// The longest request line, in bytes.
 pub const LONGEST_REQUEST: usize = 64 * 1024;
 
-/// A request to the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Request {
@@ -26,14 +25,12 @@ pub enum Request {
         /// The report's id, or `None` for the latest report.
         #[serde(default)]
         id: Option<String>,
-        /// The output format.
         #[serde(default)]
         format: Format,
     },
     /// Reports the daemon as not ready but keeps serving, so that load balancers stop sending requests. Answered with
     /// [`Answer::Done`].
     Drain {
-        /// Ends the drain.
         #[serde(default)]
         end: bool,
     },
@@ -68,7 +65,6 @@ pub enum Request {
     RestartPool {
         /// The pool's name or its application's root.
         pool: String,
-        /// Waits for the result.
         #[serde(default)]
         wait: bool,
     },
@@ -94,10 +90,8 @@ pub enum Request {
         #[serde(default)]
         wait_ms: Option<u64>,
     },
-    /// Returns a leased instance.
     Return {
         lease: u64,
-        /// Replaces the instance.
         #[serde(default)]
         failed: bool,
     },
@@ -112,7 +106,6 @@ pub enum Request {
     #[serde(rename = "pool-remove")]
     PoolRemove {
         name: String,
-        /// Ends the pool's requests immediately.
         #[serde(default)]
         immediate: bool,
         /// The time until remaining requests are ended.
@@ -125,28 +118,22 @@ pub enum Request {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
-    /// JSON.
     #[default]
     Json,
-    /// Text for a terminal.
     Text,
     Html,
 }
 
-/// The daemon's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DaemonMode {
-    /// Serving.
     #[default]
     Serving,
     /// Serving, but reported to load balancers as not ready.
     Draining,
-    /// Shutting down.
     Ending,
 }
 
-/// An answer of the daemon.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "lowercase")]
 pub enum Answer {
@@ -180,10 +167,8 @@ pub enum Answer {
     Reloaded(Box<Reloaded>),
     /// The effects of a reload.
     Changes(Box<Changes>),
-    /// The request failed.
     Error {
         message: String,
-        /// Errors in the configuration.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         errors: Vec<Complaint>,
     },
@@ -199,13 +184,11 @@ impl Answer {
     }
 }
 
-/// A reload's results, by pool name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reloaded {
     pub added: Vec<String>,
     /// Pools with new workers that serve.
     pub replaced: Vec<Cause>,
-    /// Unchanged pools.
     pub kept: Vec<String>,
     /// Closed pools. Their workers finish first.
     pub removed: Vec<String>,
@@ -216,14 +199,12 @@ pub struct Reloaded {
     pub skipped: Vec<Skipped>,
 }
 
-/// A pool and a reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cause {
     pub pool: String,
     pub reason: String,
 }
 
-/// An error in a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Complaint {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -239,7 +220,6 @@ pub struct Complaint {
 }
 
 impl Complaint {
-    /// An error without a place.
     pub fn text(text: impl Into<String>) -> Complaint {
         Complaint {
             file: None,
@@ -276,7 +256,6 @@ pub struct Status {
 /// The state of background jobs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobsStatus {
-    /// The job process's socket.
     pub socket: PathBuf,
     /// Added by the client, which queries the job process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -304,7 +283,6 @@ pub struct Pool {
     /// The queue's limit, or `None` if unknown.
     #[serde(default)]
     pub queue_limit: Option<u32>,
-    /// Limits on the number of workers.
     #[serde(default)]
     pub limits: WorkerLimits,
     /// Workers with a request, in all generations.
@@ -340,25 +318,20 @@ pub struct Pool {
     pub generations: Vec<Generation>,
 }
 
-/// Limits on a pool's workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct WorkerLimits {
-    /// The maximum of workers or instances.
     pub max_children: u32,
     /// The minimum of idle workers. `None` unless `pm` is `dynamic`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_spare_servers: Option<u32>,
-    /// The maximum of idle workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_spare_servers: Option<u32>,
 }
 
-/// A failed start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastError {
     /// The report's id.
     pub id: String,
-    /// Seconds since 1970.
     pub time: u64,
     /// The error in one line.
     pub summary: String,
@@ -369,15 +342,11 @@ pub struct LastError {
     pub is_over: bool,
 }
 
-/// The state of an application pool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Applications {
-    /// The router's process id.
     pub router: Option<i32>,
-    /// The directory inspector's process id.
     #[serde(alias = "scout")]
     pub inspector: Option<i32>,
-    /// The maximum of instances.
     pub max: u32,
     /// Instances that the master is starting, which the router can't report.
     pub starting: Vec<Starting>,
@@ -388,11 +357,9 @@ pub struct Applications {
     pub view: Option<serde_json::Value>,
 }
 
-/// A starting instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Starting {
     pub instance: u64,
-    /// The application's root.
     pub application: String,
     /// `looked at` (its directory is being inspected), `ordered` (queued), the spawning kit's step for its preloader or
     /// program, or `made` (its worker is starting).
@@ -403,24 +370,20 @@ pub struct Starting {
     /// Time since the router's request, in milliseconds.
     #[serde(default)]
     pub for_ms: u64,
-    /// The process being started.
     #[serde(default)]
     pub pid: Option<i32>,
 }
 
-/// An application's failed start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartError {
     pub application: String,
     /// The error id, also shown in the log and to visitors.
     pub id: String,
     pub message: String,
-    /// Seconds since 1970.
     #[serde(default)]
     pub time: u64,
 }
 
-/// A process of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     /// Its place in the generation, or its worker's slot.
@@ -444,7 +407,6 @@ pub struct Process {
     pub cpu_ms: Option<u64>,
 }
 
-/// Converts a duration to milliseconds.
 pub fn millis(time: std::time::Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
@@ -458,9 +420,7 @@ pub struct Generation {
     pub state: String,
     /// `static`, `dynamic` or `ondemand`.
     pub pm: String,
-    /// Start time, in seconds since 1970.
     pub started: u64,
-    /// The preloader's process id.
     pub preloader: Option<i32>,
     /// A PHP pool's preloader: `own` or `zygote`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -480,11 +440,9 @@ pub struct Generation {
     /// Processes of the program by place, or by slot of the worker that starts them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<Process>,
-    /// Workers by slot.
     pub workers: Vec<Worker>,
 }
 
-/// A setting that PHP fails to start with.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LeftOut {
     /// As written in php-fpm's files: `php_admin_value[NAME]`.
@@ -496,7 +454,6 @@ pub struct LeftOut {
     pub reason: String,
 }
 
-/// The boot of an application that boots once.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Boot {
     /// The mode in use: `loop`, `snapshot` or `ordinary` (each request boots the application).
@@ -515,7 +472,6 @@ pub struct Boot {
     pub warm_up: Vec<WarmUp>,
     /// Requests since the boot.
     pub requests: u64,
-    /// The cost of rewinding workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rewound: Option<RewoundTotals>,
 }
@@ -523,7 +479,6 @@ pub struct Boot {
 /// The cost of rewinding all workers of a boot.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RewoundTotals {
-    /// Rewinds.
     pub requests: u64,
     /// Total time, in microseconds.
     pub micros: u64,
@@ -534,14 +489,12 @@ pub struct RewoundTotals {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct WarmUp {
     pub path: String,
-    /// In milliseconds.
     pub took_ms: u64,
 }
 
 /// A worker. It runs the application, so the data it reports may be wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Worker {
-    /// The scoreboard slot.
     pub slot: u32,
     /// The process id, or `None` during the start.
     pub pid: Option<i32>,
@@ -562,7 +515,6 @@ pub struct Worker {
     /// The worker has its maximum of requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub full: Option<bool>,
-    /// The current or last script.
     pub script: String,
     /// The current or last request's method, URI and query string.
     #[serde(default)]
@@ -574,7 +526,6 @@ pub struct Worker {
     /// Memory (PSS), in bytes. Added by the client, which may read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
-    /// Processor time, in milliseconds.
     #[serde(default)]
     pub cpu_ms: u64,
 }

@@ -19,18 +19,14 @@ pub struct PoolCounters {
     pub max_children_reached: u64,
     /// The longest connection queue.
     pub queue_max: u64,
-    /// Started workers.
     pub starts: u64,
     /// Processor time of exited workers, in microseconds.
     pub gone_cpu_us: u64,
-    /// Worker exits by cause.
     pub exits: Vec<Exits>,
-    /// Refused scripts by cause.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refusals: Vec<Refusals>,
 }
 
-/// The count of one kind of exit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exits {
@@ -44,7 +40,6 @@ pub struct Exits {
     pub count: u64,
 }
 
-/// Why a worker exited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExitCause {
@@ -89,7 +84,6 @@ const SAID: [ExitCause; 8] = [
 ];
 
 impl ExitCause {
-    /// The cause's name in the status.
     pub fn name(self) -> &'static str {
         match self {
             ExitCause::Retired => "retired",
@@ -114,7 +108,6 @@ impl ExitCause {
         index.map_or(0, |index| index as u64 + 1)
     }
 
-    /// Decodes a worker's report.
     pub fn from_word(word: u64) -> Option<ExitCause> {
         let index = usize::try_from(word.checked_sub(1)?).ok()?;
         SAID.get(index).copied()
@@ -152,7 +145,6 @@ impl PoolCounters {
         self.add_refusals(&other.refusals);
     }
 
-    /// Adds refused requests.
     pub fn add_refusals(&mut self, others: &[Refusals]) {
         for other in others {
             match self.refusals.binary_search_by_key(&other.cause, |it| it.cause) {

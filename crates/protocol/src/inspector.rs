@@ -5,7 +5,6 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// The longest message, in bytes.
 pub const MOST_BYTES: usize = 64 * 1024;
 
 /// The number of a refusal sent to the master unasked, a copy of the router's answer.
@@ -32,7 +31,6 @@ pub struct InspectRequest {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InspectReply {
-    /// The question's number.
     pub number: u64,
     /// The application, or an error that names the path and the fix.
     pub found: Result<Found, String>,
@@ -44,7 +42,6 @@ pub struct InspectReply {
     pub refusal: Option<Refusal>,
 }
 
-/// A directory that is not run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Refusal {
     /// The error id in the log, in reports and for visitors. Repeated mistakes keep their id.
@@ -96,7 +93,6 @@ pub struct Found {
     pub revision: Option<String>,
 }
 
-/// An application's runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -105,11 +101,8 @@ pub enum Kind {
     Asgi,
     Rack,
     Node,
-    /// An HTTP server program.
     Http,
-    /// A FastCGI server program.
     Fastcgi,
-    /// A CGI program.
     Cgi,
 }
 
@@ -134,11 +127,9 @@ pub enum Preload {
     Auto,
     /// In the preloader that forks the workers.
     Always,
-    /// In each worker.
     Never,
 }
 
-/// Settings in an application's `forkyard.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
@@ -146,7 +137,6 @@ pub struct Settings {
     pub runtime: Option<Kind>,
     /// The entry point, as `entry` of the runtime.
     pub entry: Option<String>,
-    /// The start command of a program.
     pub start_command: Option<String>,
     #[serde(default)]
     pub env: std::collections::BTreeMap<String, String>,
@@ -156,7 +146,6 @@ pub struct Settings {
     pub min_instances: Option<u32>,
     /// Requests before an instance is replaced.
     pub max_requests: Option<u32>,
-    /// Restarts one instance at a time.
     pub rolling_restarts: Option<bool>,
     /// Concurrent requests per instance; 0 means no limit.
     #[serde(default)]
@@ -164,10 +153,8 @@ pub struct Settings {
     /// Threads per instance, one request each.
     #[serde(default)]
     pub threads: Option<u32>,
-    /// The number of instances.
     #[serde(default)]
     pub instances: Option<u32>,
-    /// Where the program listens.
     #[serde(default)]
     pub handshake: Option<Handshake>,
     #[serde(default)]
@@ -175,16 +162,13 @@ pub struct Settings {
     /// Idle time before an instance stops.
     #[serde(default)]
     pub max_idle_time: Option<std::time::Duration>,
-    /// The timeout of a request.
     #[serde(default)]
     pub max_request_time: Option<std::time::Duration>,
-    /// The maximum of waiting requests.
     #[serde(default)]
     pub max_request_queue_size: Option<u32>,
     /// Bytes of memory before an instance is replaced.
     #[serde(default)]
     pub memory_limit: Option<u64>,
-    /// The timeout of an instance's start.
     #[serde(default)]
     pub start_timeout: Option<std::time::Duration>,
     /// The output log, as a path below the root.

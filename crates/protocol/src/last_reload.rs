@@ -16,11 +16,9 @@ pub struct LastReload {
     pub error: Option<String>,
 }
 
-/// Why the daemon read its configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReloadCause {
-    /// The daemon's start.
     Start,
     /// A new master found a changed configuration.
     Takeover,
@@ -51,7 +49,6 @@ impl ReloadCause {
     }
 }
 
-/// A reload's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReloadResult {
@@ -64,7 +61,6 @@ pub enum ReloadResult {
 }
 
 impl ReloadResult {
-    /// Returns the result in words.
     pub fn in_words(self) -> &'static str {
         match self {
             ReloadResult::Done => "done",
@@ -75,7 +71,6 @@ impl ReloadResult {
 }
 
 impl LastReload {
-    /// A rejected configuration.
     pub fn refused(time: u64, by: ReloadCause, errors: &[Complaint]) -> LastReload {
         LastReload {
             time,
@@ -102,7 +97,6 @@ impl LastReload {
         }
     }
 
-    /// A finished reload.
     pub fn over(time: u64, by: ReloadCause, report: &Reloaded) -> LastReload {
         let applied = LastReload::applied(time, by, &report.skipped);
         match report.failed.first() {

@@ -3,18 +3,15 @@
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// The destination of the daemon's log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DaemonLog {
-    /// Standard error.
     Stderr,
     File(PathBuf),
     /// The system log, under this name.
     Syslog(String),
 }
 
-/// A pool's log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolLog {
     pub kind: PoolLogKind,
@@ -22,7 +19,6 @@ pub struct PoolLog {
     pub path: PathBuf,
 }
 
-/// The content of a pool's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PoolLogKind {

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The preloader's end of the socket.
 pub const SOCKET: i32 = 3;
 
 /// The exit code if PHP can't start (EX_SOFTWARE, sysexits.h).
@@ -21,14 +20,13 @@ pub const SCRIPTS_BYTES: usize = 60 * 1024;
 /// The longest total of paths in [`Answer::Ready`], in bytes.
 pub const LOADED_BYTES: usize = 8 * 1024;
 
-/// Messages from the master. Every line carries at least one descriptor. The preloader exits at end of file.
+/// Messages from the master, each with at least one descriptor. The preloader exits at end of file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "lowercase")]
 pub enum Command<Context> {
     /// The first line, sent once. Answered with [`Answer::Ready`] or [`Answer::Error`]. The generation's descriptors
     /// come with the line's first byte.
     Begin {
-        /// Settings shared by all workers.
         #[serde(rename = "kit")]
         context: Context,
         /// [`Command::Warm`] follows. [`Answer::Ready`] waits for it, for at most [`WARM_TIMEOUT`].
@@ -47,7 +45,6 @@ pub enum Command<Context> {
     /// Writes the absolute paths of the most-used scripts to the last descriptor, each followed by NUL, most-used
     /// first. No answer.
     Scripts {
-        /// The maximum of paths.
         most: u32,
         /// For a zygote: the scripts' generation, whose own process runs the command.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -66,7 +63,6 @@ pub enum Command<Context> {
     Spawn {
         /// The master's number for the worker.
         worker: u64,
-        /// The scoreboard slot.
         slot: u32,
         /// A router sends the worker's connections. The channel is the last descriptor.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -88,7 +84,6 @@ pub struct Parcel {
     pub context: usize,
 }
 
-/// The boot of an application that boots once.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BootTimes {
     /// Time until the first request, in milliseconds.
@@ -104,15 +99,12 @@ pub struct BootTimes {
     pub boots_again: Option<String>,
 }
 
-/// Messages from the preloader.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "lowercase")]
 pub enum Answer {
-    /// PHP has started.
     Ready {
         /// For example `8.2.35`.
         version: String,
-        /// PHP's extension directory.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         extensions: Option<PathBuf>,
         /// Files of loaded extensions, up to [`LOADED_BYTES`] of paths.
@@ -131,7 +123,6 @@ pub enum Answer {
         /// From a zygote: the attached memory file is the template of each pool's memory.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         has_memory: bool,
-        /// The application's boot.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         boot: Option<Box<BootTimes>>,
         /// Servers that the application connected to while loading. Each worker loads the application itself.
@@ -148,14 +139,11 @@ pub enum Answer {
         /// The process id, as the worker sees it.
         pid: i32,
     },
-    /// The worker exists.
     Ok {
-        /// The master's number for the worker.
         worker: u64,
         /// The process id, as the preloader sees it.
         pid: i32,
     },
-    /// The command failed.
     Error {
         /// The worker that could not be started, or `None` if PHP failed to start.
         #[serde(default, skip_serializing_if = "Option::is_none")]

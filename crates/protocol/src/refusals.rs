@@ -18,7 +18,6 @@ pub struct Refusals {
     pub at: Option<String>,
 }
 
-/// Why a script is not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RefusalCause {
@@ -32,11 +31,9 @@ pub enum RefusalCause {
     Unnamed,
     /// Its extension is not allowed.
     Ending,
-    /// It is not an executable file.
     NotExecutable,
 }
 
-/// The number of causes.
 pub const CAUSES: usize = RefusalCause::ALL.len();
 
 impl RefusalCause {
@@ -50,7 +47,6 @@ impl RefusalCause {
         RefusalCause::NotExecutable,
     ];
 
-    /// The cause's name in the status.
     pub fn name(self) -> &'static str {
         match self {
             RefusalCause::Missing => "missing",
@@ -110,7 +106,6 @@ impl fmt::Display for Words<'_> {
 }
 
 impl Refusals {
-    /// The wording of the last refusal.
     pub fn words(&self) -> Words<'_> {
         Words {
             cause: self.cause,

@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 
-/// A pool that could not be loaded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
     /// The name, or `None` if only the file is known.
@@ -26,7 +25,6 @@ impl Skipped {
         }
     }
 
-    /// Returns whether this is the pool with the given name.
     pub fn is_of(&self, name: &str) -> bool {
         self.pool.as_deref() == Some(name)
     }

@@ -12,7 +12,6 @@ pub struct StartupFile {
     pub proof: Proof,
 }
 
-/// Evidence that a file belongs to an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
     /// The file's existence.
@@ -144,7 +143,6 @@ pub fn python_application(source: &str) -> Option<Kind> {
     }
 }
 
-/// The meaning of a line.
 enum Top {
     Is(Kind),
     /// It defines the application, with an unknown interface.

@@ -30,7 +30,6 @@ fn fixed_hours_follow_the_clock_on_the_wall() {
         due("30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00Z", 2),
         ["2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"]
     );
-    // Between the two occurrences of 02:30.
     assert_eq!(
         due("30 2 * * *", "Europe/Berlin", "2026-10-25T01:10:00Z", 1),
         ["2026-10-26T01:30:00Z"]
@@ -67,7 +66,6 @@ fn what_is_no_expression_is_refused() {
     assert!(is_zone("America/New_York") && !is_zone("Europe/Nowhere"));
 }
 
-/// In milliseconds.
 const QUARTER: i64 = 15 * 60_000;
 
 /// Ten years in zones with changes of an hour, half an hour and a whole day, and at midnight; fewer schedules in the
@@ -111,7 +109,6 @@ fn years_agree_with_a_clock_that_is_looked_at_again_and_again() {
                 shown = look(now);
             }
             let shown = shown.datetime();
-            // The clock shows or has just skipped it.
             let wanted = shown.date().at(2, 30, 0, 0);
             if before < wanted && wanted <= shown && last != Some(shown.date()) {
                 last = Some(shown.date());

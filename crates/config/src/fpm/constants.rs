@@ -8,7 +8,6 @@ pub(super) fn value(name: &str) -> Option<&'static str> {
     found.map(|(_, value)| *value)
 }
 
-/// The value of a constant that depends on the PHP version, such as `8.2.35`.
 pub(super) fn of_version(name: &str, version: &str) -> Option<String> {
     let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     let mut part = || parts.next().unwrap_or(0);

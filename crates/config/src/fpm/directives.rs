@@ -10,7 +10,6 @@ pub enum Section {
     Pool,
 }
 
-/// Stored for an unset priority.
 pub(super) const NO_PRIORITY: i32 = 64;
 
 /// A section's directives in order, without `include`.

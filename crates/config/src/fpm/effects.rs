@@ -8,7 +8,6 @@ use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// Precedes the version in libphp's constants.
 const MARK: &[u8] = b"X-Powered-By: PHP/";
 /// glob(3)'s GLOB_ABORTED: an unreadable directory.
 const ABORTED: i32 = 2;
@@ -70,7 +69,6 @@ fn failure(error: &io::Error) -> OsFailure {
     }
 }
 
-/// The leading directories without wildcards.
 fn literal_part(pattern: &Path) -> PathBuf {
     let is_literal = |component: &Component<'_>| {
         let part = component.as_os_str().to_string_lossy();

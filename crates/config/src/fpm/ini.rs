@@ -13,7 +13,6 @@ pub(super) enum Statement {
     Item(String, String, String),
 }
 
-/// A name to be resolved by the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Name<'n> {
     /// `${NAME}`
@@ -21,7 +20,6 @@ pub(super) enum Name<'n> {
     Constant(&'n str),
 }
 
-/// PHP's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SyntaxError(pub(super) String);
 
@@ -47,7 +45,6 @@ pub(super) fn parse(
     }
 }
 
-/// The maximum depth of parentheses.
 const MAX_DEPTH: usize = 100;
 
 struct Parser<'t> {
@@ -99,7 +96,6 @@ impl Parser<'_> {
         ))
     }
 
-    /// Parses one statement. Returns `false` at the end.
     fn statement(&mut self, statements: &mut Vec<Statement>) -> Result<bool, SyntaxError> {
         match self.take() {
             Token::End => Ok(false),
@@ -152,7 +148,6 @@ impl Parser<'_> {
         Ok(text)
     }
 
-    /// Parses the value after `=`.
     fn value(&mut self) -> Result<String, SyntaxError> {
         self.state = ScanState::Value;
         let value = match self.peek().clone() {
@@ -219,7 +214,6 @@ impl Parser<'_> {
         }
     }
 
-    /// Concatenates adjacent pieces.
     fn string(&mut self) -> Result<String, SyntaxError> {
         let mut text = String::new();
         let mut is_empty = true;

@@ -10,7 +10,6 @@ pub enum Line {
     Php(String),
 }
 
-/// All messages, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Journal {
     pub lines: Vec<Line>,

@@ -7,7 +7,6 @@ use crate::php::is_before;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// A failed operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OsFailure {
     /// strerror(3)'s text or our own.
@@ -25,7 +24,6 @@ impl fmt::Display for OsFailure {
     }
 }
 
-/// The value of a name in PHP's INI language.
 pub(super) fn value_of(name: Name<'_>, version: &str, machine: &dyn Machine) -> Option<String> {
     match name {
         Name::Variable(name) if !is_before(version, "8.3") => match name.split_once(":-") {

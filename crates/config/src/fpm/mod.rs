@@ -38,7 +38,6 @@ use crate::{Config, php};
 use std::path::{Path, PathBuf};
 use validate::Context;
 
-/// php-fpm's command line options.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
     /// `-y`: the configuration file.

@@ -13,7 +13,6 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The maximum depth of includes.
 const MAX_NESTED: usize = 5;
 /// More pools indicate a wrong pattern.
 const MAX_POOLS: usize = 100_000;
@@ -37,7 +36,6 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// The comments above and after a place.
     pub(super) fn comments(&self, location: Option<&Location>) -> Vec<String> {
         let found = location.and_then(|location| self.comments.get(&(location.order, location.line)));
         found.cloned().unwrap_or_default()
@@ -73,7 +71,6 @@ pub(super) fn read(
 
 struct Reader<'r> {
     written: Written,
-    /// The number of opened files.
     files: usize,
     /// The current pool. `None`: the global section.
     current: Option<usize>,
@@ -114,7 +111,6 @@ impl Reader<'_> {
                 column: 1,
                 order,
             };
-            // php-fpm also terminates the last line.
             let ended;
             let line = if line.ends_with('\n') {
                 line
@@ -220,7 +216,6 @@ impl Reader<'_> {
         }
     }
 
-    /// Adds a list entry and returns its problems.
     fn item(&mut self, name: &str, key: &str, value: &str, location: &Location) -> Vec<String> {
         let problems = key_problems(name, key, value);
         if !problems.is_empty() {

@@ -7,17 +7,14 @@ pub const PREFIX: &str = "/usr";
 /// The default directory of pid file and log.
 pub(super) const STATE: &str = "/var";
 
-/// A PHP version's configuration directory.
 pub(super) fn directory(version: &str) -> String {
     format!("/etc/php/{version}/fpm")
 }
 
-/// The default configuration file.
 pub(super) fn config(version: &str) -> String {
     format!("{}/php-fpm.conf", directory(version))
 }
 
-/// Prepends a directory to a relative path.
 pub(super) fn under(path: &str, directory: &str) -> String {
     if path.starts_with('/') {
         path.to_owned()

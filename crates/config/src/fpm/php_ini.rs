@@ -7,9 +7,7 @@ use super::machine::{Machine, value_of};
 use super::paths::directory;
 use std::path::{Path, PathBuf};
 
-/// File names in order of preference.
 const NAMES: [&str; 2] = ["php-fpm-fcgi.ini", "php.ini"];
-/// Sets php-fpm's configuration file.
 const CONFIG: &str = "fpm.config";
 
 /// Completes the command line's options.
@@ -29,7 +27,6 @@ pub fn complete(mut options: Options, machine: &dyn Machine) -> Options {
     options
 }
 
-/// A php.ini outside the default place.
 fn from_environment(options: &Options, machine: &dyn Machine) -> Option<PathBuf> {
     let named = machine.env("PHPRC").filter(|path| !path.is_empty())?;
     let named = PathBuf::from(named);
@@ -45,7 +42,6 @@ fn from_environment(options: &Options, machine: &dyn Machine) -> Option<PathBuf>
     })
 }
 
-/// The configuration file set by `-d` or php.ini.
 fn configured(options: &Options, machine: &dyn Machine) -> Option<String> {
     let defined = options.defines.iter().rev().find(|(name, _)| name == CONFIG);
     if let Some((_, value)) = defined {
@@ -62,7 +58,6 @@ fn configured(options: &Options, machine: &dyn Machine) -> Option<String> {
     for directory in scanned(options) {
         files.extend(machine.glob(&format!("{directory}/*.ini")).unwrap_or_default());
     }
-    // The last value wins.
     files
         .iter()
         .rev()
@@ -117,7 +112,6 @@ fn last_entry(text: &str, wanted: &str, lookup: &dyn Fn(ini::Name<'_>) -> Option
     {
         for statement in ini::parse(line, lookup).0 {
             match statement {
-                // A section for one host or directory.
                 Statement::Section(name) if name.contains('=') => return found,
                 Statement::Entry(name, Some(value)) if name == wanted => found = Some(value),
                 _ => {}

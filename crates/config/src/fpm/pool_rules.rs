@@ -13,7 +13,6 @@ use std::path::Path;
 const DEFAULT_BACKLOG: i32 = -1;
 const DEFAULT_TRACE_DEPTH: i32 = 20;
 
-/// PHP settings with paths, possibly relative to the pool's prefix.
 const PATH_SETTINGS: &[&str] = &[
     "error_log",
     "extension_dir",

@@ -2,7 +2,6 @@
 
 use super::ini::{self, Statement};
 
-/// Comments waiting for the next statement.
 #[derive(Debug, Default)]
 pub(super) struct Remarks {
     above: Vec<String>,

@@ -17,7 +17,6 @@ use crate::{Application, Config, Location, LogTarget, Pool, Said};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The prefix of process titles.
 const TITLE: &str = "php-fpm";
 
 #[derive(Debug)]
@@ -82,7 +81,6 @@ pub(super) fn resolve(written: &Written, path: &str, context: &mut Context<'_>) 
     })
 }
 
-/// Sets fields without a key.
 fn complete(pool: &mut Pool, values: &Values, options: &Options) {
     TITLE.clone_into(&mut pool.title);
     if let Some(mode) = values.full("listen.mode") {

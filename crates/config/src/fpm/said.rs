@@ -13,11 +13,9 @@ use toml_edit::{Array, Value as Toml};
 
 /// The allowed php.ini settings in requests. Not passed to PHP.
 pub(super) const REQUEST_SETTINGS: &str = "forkyard.request_settings";
-/// The pool's choice of preloader.
 pub(super) const PRELOADER: &str = "forkyard.preloader";
 /// Directives with a meaning for empty text.
 const MAY_BE_EMPTY: [&str; 2] = ["syslog.ident", "access.format"];
-/// The longest duration in TOML, in seconds.
 const LONGEST: i32 = 3650 * 86_400;
 
 pub(super) fn global(values: &Values, options: &Options) -> Vec<Said> {
@@ -29,7 +27,6 @@ pub(super) fn global(values: &Values, options: &Options) -> Vec<Said> {
     said
 }
 
-/// The pool's settings. Lists keep their order.
 pub(super) fn pool(pool: &PoolText, context: &mut Context<'_>) -> Result<Vec<Said>, Failed> {
     let options = context.options;
     let mut said = vec![
@@ -183,7 +180,6 @@ fn preloader(pool: &PoolText, context: &mut Context<'_>) -> Result<Option<String
     Ok(word)
 }
 
-/// The value of one of forkyard's settings, from the pool or an option.
 fn of_ours(wanted: &str, pool: &PoolText, context: &Context<'_>) -> Option<String> {
     let items = pool.values.list("php_admin_value").iter();
     let mut own = items.map(|Item { key, value, .. }| (key, value));

@@ -2,19 +2,16 @@
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Token {
-    /// A directive's name.
     Label(String),
     /// `name[`, followed by a key.
     Offset(String),
     Open,
     Close,
-    /// Literal text.
     Text(String),
     /// A bare word, possibly a constant.
     Word(String),
     /// `${NAME}`
     Variable(String),
-    /// The contents of double quotes.
     Quoted(String),
     /// `${NAME` without end.
     OpenVariable,
@@ -33,18 +30,14 @@ pub(super) enum Token {
     End,
 }
 
-/// The scanner's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScanState {
-    /// At a directive or section.
     Start,
-    /// Between `[` and `]`.
     Brackets,
     /// After `=`.
     Value,
 }
 
-/// Splits a line into tokens. The parser sets the state.
 #[derive(Debug)]
 pub(super) struct Scanner<'t> {
     rest: &'t str,
@@ -95,7 +88,6 @@ impl<'t> Scanner<'t> {
         self.rest = self.rest.trim_start_matches(BLANKS);
     }
 
-    /// Scans the end of the line or a comment, after optional blanks.
     fn end_of_line(&mut self) -> Option<Token> {
         let ahead = self.rest.trim_start_matches(BLANKS);
         if ahead.is_empty() {
@@ -149,7 +141,6 @@ impl<'t> Scanner<'t> {
         keyword(label).unwrap_or_else(|| Token::Label(label.to_owned()))
     }
 
-    /// Scans text between brackets.
     fn bracketed(&mut self) -> Token {
         match self.rest.chars().next() {
             Some(']') => {
@@ -200,7 +191,6 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// Scans unquoted text.
     fn bare(&mut self) -> Token {
         let mut end = 0;
         let mut is_after_dollar = false;
@@ -262,7 +252,6 @@ impl<'t> Scanner<'t> {
         Token::Variable(name)
     }
 
-    /// Scans a quoted piece, which [`quoted_pieces`] splits.
     fn double_quoted_start(&mut self) -> Token {
         let inside = &self.rest[1..];
         let mut escaped = false;
@@ -299,10 +288,8 @@ fn keyword(text: &str) -> Option<Token> {
     }
 }
 
-/// A piece of double-quoted text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Piece {
-    /// Literal text.
     Text(String),
     /// `${NAME}`
     Variable(String),

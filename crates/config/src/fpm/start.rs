@@ -70,7 +70,6 @@ fn gid(text: &str, world: &dyn World) -> Option<u32> {
     }
 }
 
-/// Resolves the workers' users for a real start.
 pub(super) fn resolve_identities(written: &Written, context: &mut Context<'_>) -> Result<(), Failed> {
     for pool in &written.pools {
         if context.machine.is_root() {

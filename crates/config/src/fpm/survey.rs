@@ -4,16 +4,12 @@ use super::validate::Context;
 use super::{Journal, Machine, Options, read, resolve};
 use crate::{Config, Said};
 
-/// A section's settings.
 #[derive(Debug, Clone)]
 pub struct Section {
-    /// Comments of the header.
     pub comments: Vec<String>,
-    /// Settings with their comments.
     pub said: Vec<(Said, Vec<String>)>,
 }
 
-/// A whole configuration.
 #[derive(Debug, Clone)]
 pub struct Survey {
     pub config: Config,

@@ -19,7 +19,6 @@ pub(super) struct Context<'c> {
     pub(super) journal: &'c mut Journal,
 }
 
-/// Validates and completes a configuration.
 pub(super) fn validate(written: &mut Written, context: &mut Context<'_>) -> Result<(), Failed> {
     globals(written, context)?;
     if written.pools.is_empty() {

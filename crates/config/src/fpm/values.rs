@@ -17,7 +17,6 @@ pub(super) enum Value {
     /// -1: unlimited.
     Core(i32),
     Manager(Option<Manager>),
-    /// In file order.
     List(Vec<Item>),
 }
 
@@ -28,17 +27,13 @@ pub(super) struct Item {
     pub(super) location: Location,
 }
 
-/// A value's origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Origin {
     Default,
-    /// Set by a rule.
     Rule,
-    /// Last written here.
     Written(Location),
 }
 
-/// Values of all directives with their origins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Values {
     section: Section,
@@ -94,7 +89,6 @@ impl Values {
         self.replace(name, list);
     }
 
-    /// Replaces a list.
     pub(super) fn replace(&mut self, name: &str, items: Vec<Item>) {
         if let Some(at) = self.index(name) {
             if let Some(first) = items.first() {
@@ -124,12 +118,10 @@ impl Values {
         })
     }
 
-    /// All directives with values, in order.
     pub(super) fn all(&self) -> impl Iterator<Item = (&'static Directive, &Value)> {
         of(self.section).zip(&self.list)
     }
 
-    /// Set directives with their table rows, in order.
     pub(super) fn given(
         &self,
     ) -> impl Iterator<Item = (&'static Directive, &'static Setting, &Value, Option<&Location>)> {
@@ -147,7 +139,6 @@ impl Values {
         self.index(name).map_or(&Value::Text(None), |at| &self.list[at])
     }
 
-    /// The text, if set.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         match self.value(name) {
             Value::Text(Some(text)) => Some(text),

@@ -9,7 +9,6 @@ use super::values::{Item, Values};
 use crate::overrides::{Override, Overrides};
 use crate::settings::{self, Setting};
 
-/// A variable's directive, and the entry's name in a table.
 fn directive(one: &Override, is_global: bool) -> Option<(&'static Directive, &'static Setting, String)> {
     let key = one.segments.join(".");
     settings::directives(is_global).find_map(|(directive, setting)| {
@@ -27,7 +26,6 @@ pub(super) fn is_own(one: &Override, is_global: bool) -> bool {
     directive(one, is_global).is_none()
 }
 
-/// Writes variables after the files' lines.
 pub(super) fn write_over(
     written: &mut Written,
     overrides: &Overrides,
@@ -80,7 +78,6 @@ fn section(
     Ok(())
 }
 
-/// The strings of a TOML list.
 fn texts(text: &str) -> Option<Vec<String>> {
     let list = text.parse::<toml_edit::Value>().ok()?;
     let texts = list

@@ -6,7 +6,6 @@ use crate::model::{Address, Pool, ProcessManager};
 use crate::settings;
 use toml_edit::{Array, Value};
 
-/// A directive's conversion.
 #[derive(Debug)]
 pub(super) enum Converted {
     /// No key needed.
@@ -17,7 +16,7 @@ pub(super) enum Converted {
     Key(String, Value, Vec<String>),
 }
 
-/// Converts a global directive. php-fpm's default is written if forkyard's differs.
+/// php-fpm's default is written if forkyard's differs.
 pub(super) fn global(said: &Said) -> Converted {
     let value = said.value.as_ref();
     let is_default = match said.name {
@@ -34,7 +33,7 @@ pub(super) fn global(said: &Said) -> Converted {
     plain(said)
 }
 
-/// Converts a pool's directive. `pool`: the resolved pool; `has_more`: `listen` becomes a table.
+/// `pool`: the resolved pool; `has_more`: `listen` becomes a table.
 pub(super) fn pool(said: &Said, pool: &Pool, has_more: bool) -> Converted {
     if said.location.is_none() && !said.name.is_empty() {
         return Converted::Nothing;
@@ -48,7 +47,6 @@ pub(super) fn pool(said: &Said, pool: &Pool, has_more: bool) -> Converted {
     let is_unix = all().any(is_unix);
     let text = said.value.as_ref().and_then(Value::as_str).unwrap_or_default();
     match said.name {
-        // Already part of the paths.
         "prefix" => Converted::Nothing,
         "listen" => {
             let key = if has_more { "listen.address" } else { "listen" };
@@ -104,7 +102,6 @@ fn is_for_another_manager(name: &str, pm: &ProcessManager) -> bool {
     }
 }
 
-/// Keeps a value under the directive's key.
 fn plain(said: &Said) -> Converted {
     if said.key.is_empty() {
         let absent = settings::absence(said.name);

@@ -17,17 +17,14 @@ use machine::Elsewhere;
 use std::fmt;
 use write::Document;
 
-/// The comment above `request_settings`.
 const ALL_SETTINGS: &str = "As in php-fpm. Without this line a request can't have settings that run code; see docs/explain/security.md.";
 
-/// A setting that was not converted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lost {
     /// File and line, if any.
     pub location: Option<(String, usize)>,
     /// `None`: the global section.
     pub pool: Option<String>,
-    /// The directive or option.
     pub name: String,
     /// The reason and the fix.
     pub reason: String,

@@ -64,7 +64,6 @@ pub(super) fn check(pools: &[(&PoolText, Pool)], world: &dyn World, diagnostics:
     }
 }
 
-/// Checks one application pool.
 fn check_pool(
     text: &PoolText,
     applications: &Applications,
@@ -98,7 +97,6 @@ fn check_pool(
     }
 }
 
-/// The key that sets the router's user.
 fn named(text: &PoolText) -> Option<&Written<Text>> {
     let router_user = text.applications.router_user.written();
     router_user.or_else(|| text.draft.user.written())

@@ -44,7 +44,6 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 /// Names are parts of paths and keys.
 const LONGEST_NAME: usize = 64;
 
-/// Reads the table that starts at `location`.
 pub(super) fn read<'t>(
     location: Location,
     mut table: DeTable<'t>,
@@ -254,7 +253,6 @@ fn path(field: &Field<Text>, default: &str, world: &dyn World, report: &mut Repo
     }
 }
 
-/// The job process's user, which must exist if the daemon can change users.
 fn user(
     field: &Field<Text>,
     location: &Location,
@@ -542,7 +540,6 @@ fn schedule(
     })
 }
 
-/// One of several words; the first is the default.
 fn word<T: Copy>(field: &Field<Text>, words: &[(&str, T)], report: &mut Report<'_>) -> T {
     let default = words[0].1;
     let Some(written) = field.written() else {

@@ -16,12 +16,10 @@ use crate::value::quoted;
 
 const DEFAULT_BACKLOG: i32 = -1;
 const DEFAULT_MODE: u32 = 0o660;
-/// `sun_path` with NUL (unix(7)).
 const SOCKET_PATH_ROOM: usize = 108;
 const MAX_SOCKET_PATH: usize = SOCKET_PATH_ROOM - 1;
 const FORMS: &str = "write an absolute path, \"ADDRESS:PORT\", \"[IPV6]:PORT\" or a port";
 
-/// The address key, in either form.
 pub(super) fn written(draft: &PoolDraft) -> Option<&Written<Text>> {
     draft.listen.written().or(draft.listen_address.written())
 }
@@ -120,7 +118,6 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
     Some(listen)
 }
 
-/// The separate status socket, with the pool socket's other attributes.
 pub(super) fn status(
     text: &PoolText,
     pool: &Listen,
@@ -138,7 +135,6 @@ pub(super) fn status(
     })
 }
 
-/// The separate HTTP socket, with the pool socket's other attributes.
 pub(super) fn http(
     text: &PoolText,
     pool: &Listen,
@@ -176,7 +172,6 @@ fn acl_groups(field: &Field<Texts>, world: &dyn World, report: &mut Report<'_>) 
     names(field, "group", |name| world.group(name).is_some(), report)
 }
 
-/// Names or ids that all exist.
 fn names(
     field: &Field<Texts>,
     kind: &str,
@@ -248,7 +243,6 @@ pub(super) fn address(
         .ok()
 }
 
-/// A pool's address, by the rules of its file's format.
 fn pool_address(
     written: &Written<Text>,
     pool: &str,
@@ -333,7 +327,6 @@ fn unix(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) -> 
     Some(Address::Unix(PathBuf::from(text)))
 }
 
-/// The error and the fix.
 type Wrong = (String, &'static str);
 
 fn tcp(host: &str, digits: &str, world: &dyn World) -> Result<Address, Wrong> {
@@ -381,7 +374,6 @@ fn port(digits: &str) -> Result<u16, Wrong> {
     }
 }
 
-/// The valid addresses of a list, and the entries that php-fpm ignores.
 fn allowed_clients(draft: &PoolDraft, report: &mut Report<'_>) -> (Vec<IpAddr>, Vec<String>) {
     let Some(written) = draft.listen_allowed_clients.written() else {
         return (Vec::new(), Vec::new());

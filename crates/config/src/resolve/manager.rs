@@ -57,7 +57,6 @@ pub(super) fn resolve(
     }
 }
 
-/// The configured number, or one based on memory.
 fn children(draft: &PoolDraft, memory: Option<u64>, report: &mut Report<'_>) -> Option<u32> {
     let written = draft.max_children.written()?;
     match (written.value.0, memory) {
@@ -107,7 +106,6 @@ fn dynamic(text: &PoolText, max_children: Option<u32>, report: &mut Report<'_>) 
     let max = count(&draft.max_spare_servers, 1, report);
     let start = count(&draft.start_servers, 0, report);
     let max_spawn_rate = count(&draft.max_spawn_rate, 1, report).unwrap_or(DEFAULT_SPAWN_RATE);
-    // php-fpm ignores it here.
     let process_idle_timeout = if report.is_php_fpm() {
         DEFAULT_IDLE_TIMEOUT
     } else {

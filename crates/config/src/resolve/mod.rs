@@ -55,7 +55,6 @@ pub fn parse(text: &str, path: &Path, world: &dyn World) -> Result<Loaded, Error
     finish(resolved, diagnostics)
 }
 
-/// Renders the effective configuration as TOML with sources.
 pub(super) fn effective(bytes: &[u8], path: &Path, world: &dyn World) -> Result<String, Errors> {
     let reading = Reading {
         effective: Some(RefCell::default()),
@@ -73,7 +72,6 @@ pub(super) fn effective(bytes: &[u8], path: &Path, world: &dyn World) -> Result<
     Ok(shown)
 }
 
-/// Parses bytes, which may not be UTF-8.
 pub(super) fn parse_bytes(bytes: &[u8], path: &Path, world: &dyn World) -> Result<Loaded, Errors> {
     let mut diagnostics = Diagnostics::default();
     let reading = Reading::of(world);
@@ -110,7 +108,6 @@ fn finish(resolved: Option<Resolved>, diagnostics: Diagnostics) -> Result<Loaded
     }
 }
 
-/// A configuration, and where its pools set application and address.
 struct Resolved {
     config: Config,
     locations: HashMap<String, Location>,
@@ -220,11 +217,9 @@ pub(super) fn whole(
     })
 }
 
-/// The context of reading files.
 pub(super) struct Reading<'w> {
     pub(super) world: &'w dyn World,
     pub(super) overrides: Overrides,
-    /// Collects tables for display.
     pub(super) effective: Option<RefCell<Vec<Effective>>>,
 }
 
@@ -237,7 +232,6 @@ impl<'w> Reading<'w> {
         }
     }
 
-    /// A table's keys with overrides.
     fn keys<'t>(&self, table: DeTable<'t>, source: &Source<'t>, pool: Option<&str>) -> FlatKeys<'t> {
         let mut keys = FlatKeys::new(table, source, pool);
         keys.override_by(self.overrides.for_table(pool));
@@ -248,7 +242,6 @@ impl<'w> Reading<'w> {
     }
 }
 
-/// `[global]` with overrides only.
 fn only_overridden(
     source: &Source<'_>,
     reading: &Reading<'_>,
@@ -267,7 +260,6 @@ fn read_global(mut keys: FlatKeys<'_>, report: &mut Report<'_>) -> GlobalDraft {
     global
 }
 
-/// A file's `[global]`, `[jobs]` and pools in text order.
 #[derive(Default)]
 struct Sections {
     global: Option<GlobalDraft>,
@@ -437,7 +429,6 @@ fn included_pools(
     Some(sections.pools)
 }
 
-/// Decodes UTF-8. Returns `None` after reporting an error.
 fn text<'b>(bytes: &'b [u8], path: &Path, order: usize, diagnostics: &mut Diagnostics) -> Option<&'b str> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Some(text),
@@ -452,7 +443,6 @@ fn text<'b>(bytes: &'b [u8], path: &Path, order: usize, diagnostics: &mut Diagno
     }
 }
 
-/// Reports duplicate pools and keeps the first.
 fn unique(texts: Vec<PoolText>, diagnostics: &mut Diagnostics) -> Vec<PoolText> {
     let mut kept: Vec<PoolText> = Vec::new();
     let mut locations: HashMap<String, Location> = HashMap::new();
@@ -478,7 +468,6 @@ fn unique(texts: Vec<PoolText>, diagnostics: &mut Diagnostics) -> Vec<PoolText> 
     kept
 }
 
-/// Reports pools with the same address.
 fn shared_addresses(pools: &[(&PoolText, Pool)], diagnostics: &mut Diagnostics) {
     // A map, because comparing all pairs of a thousand pools is slow.
     let mut sockets: HashMap<&Path, &Pool> = HashMap::new();
@@ -562,7 +551,6 @@ fn not_a_table(diagnostics: &mut Diagnostics, location: Location, key: &str, wri
     loose(diagnostics, location, key, kind);
 }
 
-/// An error outside any section.
 fn loose(diagnostics: &mut Diagnostics, location: Location, key: &str, kind: Kind) {
     diagnostics.push(Diagnostic {
         key: Some(key.to_owned()),

@@ -6,11 +6,8 @@ use forkyard_protocol::startup::files_of;
 use serde_json::Value;
 use std::path::Path;
 
-/// Its script `start` is preferred.
 const PACKAGE: &str = "package.json";
-/// npm's directory of package programs.
 const TOOLS: &str = "node_modules/.bin";
-/// Characters with a meaning for the shell.
 const SPECIAL: &[char] = &[
     '|', '&', ';', '<', '>', '(', ')', '$', '`', '\\', '"', '\'', '*', '?', '[', '#', '~', '%', '!', '{',
     '\n',
@@ -58,7 +55,6 @@ fn of_script(script: &str, root: &Path, world: &dyn World) -> String {
     script.to_owned()
 }
 
-/// Quotes a word for the shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }

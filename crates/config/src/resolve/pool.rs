@@ -19,7 +19,6 @@ use crate::report::Report;
 use crate::units::{Text, Time};
 use crate::value::quoted;
 
-/// The prefix of process titles.
 const TITLE: &str = "forkyard";
 const DEFAULT_CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
 const DEFAULT_KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(75);
@@ -160,7 +159,6 @@ fn memory_limit(text: &PoolText, report: &mut Report<'_>) -> Option<u64> {
     field.get().filter(|limit| *limit > 0)
 }
 
-/// Whether a pool's name is valid.
 pub(crate) fn can_be_named(name: &str) -> bool {
     !name.is_empty() && !name.chars().any(char::is_control)
 }
@@ -173,7 +171,6 @@ fn name(text: &PoolText, report: &mut Report<'_>) {
     }
 }
 
-/// A duration above zero.
 pub(super) fn positive(field: &Field<Time>, default: Duration, report: &mut Report<'_>) -> Duration {
     match field.written() {
         Some(written) if written.value.0.is_zero() => {
@@ -267,7 +264,6 @@ fn refuse_root(
     }
 }
 
-/// Looks up a group's name or number.
 pub(super) fn group_id(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<u32> {
     let name = &written.value.0;
     let id = name.parse().ok().or_else(|| world.group(name));
@@ -278,7 +274,6 @@ pub(super) fn group_id(written: &Written<Text>, world: &dyn World, report: &mut 
     id
 }
 
-/// Resolves the access log.
 fn access(draft: &PoolDraft, world: &dyn World, report: &mut Report<'_>) -> Option<AccessLog> {
     let mut suppress_paths = Vec::new();
     if let Some(written) = draft.access_suppress_path.written() {

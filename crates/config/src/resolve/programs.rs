@@ -79,7 +79,6 @@ fn parameters(field: &Field<Texts>, report: &mut Report<'_>) -> Vec<String> {
     written.value.0.clone()
 }
 
-/// A shell command line, or a program with arguments.
 fn command(text: &PoolText, draft: &FastCgiDraft, report: &mut Report<'_>) -> Option<StartCommand> {
     if draft.start_command.is_absent() && draft.program.is_absent() {
         let write = "start_command = \"/usr/bin/php-cgi8.2\", or program = \"...\" with arguments = [...]";
@@ -161,7 +160,6 @@ pub(super) fn wrapped(
     })
 }
 
-/// Concurrent requests per worker: on an event loop or in threads.
 fn concurrency(interface: Interface, draft: &WrappedDraft, report: &mut Report<'_>) -> u32 {
     match interface {
         Interface::Asgi => {

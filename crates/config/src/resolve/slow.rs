@@ -12,7 +12,6 @@ use crate::report::Report;
 use crate::site::is_below;
 use crate::units::Text;
 
-/// php-fpm's default.
 const DEFAULT_TRACE_DEPTH: u32 = 20;
 
 /// php-fpm's rules: a timeout needs a file and may not exceed the request timeout; a depth needs a file.
@@ -70,7 +69,6 @@ pub(super) fn app_log(text: &PoolText, world: &dyn World, report: &mut Report<'_
     })
 }
 
-/// An absolute path, or in an application pool a path below each root.
 pub(super) fn env_file(text: &PoolText, world: &dyn World, report: &mut Report<'_>) -> Option<EnvFile> {
     let written = text.draft.env_file.written()?;
     let is_optional = text.is_routed();

@@ -19,13 +19,11 @@ use std::time::Duration;
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(90);
 const DEFAULT_APP_ENV: &str = "production";
 const MOST_INSTANCES: i64 = 256;
-/// Names of setrlimit(2).
 const LIMITS: &[&str] = &[
     "as", "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile", "nproc", "rss",
     "stack",
 ];
 
-/// `runtime = "http"`.
 pub(super) fn http(
     text: &PoolText,
     draft: &HttpDraft,
@@ -58,7 +56,6 @@ pub(super) fn http(
     None
 }
 
-/// `runtime = "node"`.
 pub(super) fn node(
     text: &PoolText,
     draft: &HttpDraft,
@@ -102,7 +99,6 @@ pub(super) fn node(
     })
 }
 
-/// Reports start settings without a start command.
 fn needs_a_command(draft: &HttpDraft, report: &mut Report<'_>) {
     let problem = "it is for a program that forkyard starts";
     let remedy = "leave it out, or write start_command instead of address";

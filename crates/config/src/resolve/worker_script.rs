@@ -61,7 +61,6 @@ pub(super) fn resolve(
     })
 }
 
-/// Reports keys that need a worker script.
 fn refuse_without_worker(draft: &PhpDraft, report: &mut Report<'_>) {
     let problem = "there is no worker script that it could be about";
     report.refuse(&draft.worker_mode, problem, LEAVE_OUT);
@@ -77,7 +76,6 @@ fn refuse_without_worker(draft: &PhpDraft, report: &mut Report<'_>) {
     }
 }
 
-/// Reports keys that conflict with a worker script.
 fn refuse_with_worker(draft: &PhpDraft, report: &mut Report<'_>) {
     let is_other = |choice: Preloading| choice != Preloading::Own;
     if draft.preloader.get().is_some_and(is_other) {
@@ -98,7 +96,6 @@ fn refuse_with_worker(draft: &PhpDraft, report: &mut Report<'_>) {
     report.refuse(&draft.start_timeout, problem, "write boot_timeout instead");
 }
 
-/// Reports keys of the other mode.
 fn refuse_of_other_mode(draft: &PhpDraft, mode: Option<WorkerMode>, report: &mut Report<'_>) {
     match mode {
         Some(WorkerMode::Loop) => {
@@ -184,7 +181,6 @@ fn of_worker_script(text: &PoolText) -> Option<&PhpDraft> {
     }
 }
 
-/// The timeout of PHP's start, boot and warm-up together.
 pub(super) fn boot_timeout(draft: &PhpDraft, report: &mut Report<'_>) -> Duration {
     positive(&draft.boot_timeout, DEFAULT_BOOT_TIMEOUT, report)
 }

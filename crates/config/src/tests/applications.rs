@@ -292,7 +292,6 @@ fn where_all_are_one_user_it_is_not_by_chance_that_of_the_router() {
                     could stop them; name another user, or make one for them: adduser --system --group --no-create-home forkyard";
     one(&routed("", &one_user("nobody")), &without_own_user(), expected);
     assert_eq!(found(&routed("", &one_user("nobody")), &ROOT), [""; 0]);
-    // An explicit single user is allowed.
     let said = routed("user = \"www-data\"", &one_user("www-data"));
     assert_eq!(found(&said, &ROOT), [""; 0]);
 }

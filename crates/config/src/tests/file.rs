@@ -282,7 +282,6 @@ fn the_system_s_configuration_has_a_socket_and_a_directory_beside_it() {
         of_system.global.control.as_deref(),
         Some(Path::new(SYSTEM_CONTROL))
     );
-    // An empty directory is no error, and explicit keys override the defaults.
     let written = own.replace("[global]\n", "[global]\ncontrol = \"/run/c\"\ninclude = []\n");
     let written = config(&written, SYSTEM, true);
     assert_eq!(names(&written), ["www"]);
@@ -337,7 +336,6 @@ fn a_pool_that_is_there_twice_is_one_error() {
         found(&text, &ROOT)[1..],
         ["23:1: error: not valid TOML: pm is already there in line 22; leave one of the two out"]
     );
-    // A duplicate table.
     let text = pool("") + "[pool.www.application]\nruntime = \"php\"\n";
     one(
         &text,

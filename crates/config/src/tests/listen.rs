@@ -2,7 +2,6 @@ use std::path::PathBuf;
 
 use super::*;
 
-/// A pool with `listen` on line 2.
 fn listening(listen: &str) -> String {
     format!(
         "[pool.www]\n{listen}\nuser = \"www-data\"\npm = \"static\"\nmax_children = 2\n\

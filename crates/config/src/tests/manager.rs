@@ -56,7 +56,6 @@ fn rules_of_the_process_manager() {
     ] {
         one(&dynamic(lines), &ROOT, expected);
     }
-    // Defaults are not reported.
     for (lines, expected) in [
         ("min_spare_servers = 1\nmax_spare_servers = 4", 2),
         (

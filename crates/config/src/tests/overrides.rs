@@ -31,7 +31,6 @@ fn variables_stand_over_the_files() {
             ("$FORKYARD_POOL_WWW__ENV__DATABASE_URL", "postgres://a=b"),
             ("$FORKYARD_POOL_WWW__APPLICATION__PHP_VALUE__MEMORY_LIMIT", "9M"),
             ("$FORKYARD_POOL_WWW__CLEAR_ENV", "false"),
-            // A string that is also a TOML number.
             ("$FORKYARD_POOL_WWW__APPLICATION__VERSION", "8.2"),
             ("$FORKYARD_PHP", "8.4"),
         ],

@@ -26,7 +26,6 @@ fn the_sample_is_valid() {
     assert_eq!(pool.user.as_deref(), Some("www-data"));
 }
 
-/// The sample with all optional keys enabled.
 fn whole_sample() -> String {
     let optional = |line: &str| match line.strip_prefix('#') {
         Some(rest) if rest.starts_with(|c: char| c.is_ascii_lowercase() || c == '[') => rest.to_owned(),
@@ -96,7 +95,6 @@ fn the_samples_optional_keys_are_valid_and_show_the_defaults() {
     assert_eq!(*all, examples);
 }
 
-/// All keys of a PHP pool, as dotted paths.
 fn all_keys() -> BTreeSet<String> {
     let global = GlobalDraft::KEYS.iter().map(|key| format!("global.{key}"));
     let pool = PoolDraft::KEYS
@@ -208,7 +206,6 @@ fn every_key_is_documented() {
     assert_eq!(undocumented, [""; 0]);
 }
 
-/// xorshift64, for repeatable tests.
 struct Random(u64);
 
 impl Random {

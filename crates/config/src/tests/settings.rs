@@ -18,7 +18,6 @@ fn what_is_read_is_what_is_in_the_table() {
     let read = |keys: &[&str]| -> BTreeSet<String> { keys.iter().map(|key| (*key).to_owned()).collect() };
     assert_eq!(listed(Section::Global, ""), read(GlobalDraft::KEYS));
     assert_eq!(listed(Section::Pool, ""), read(PoolDraft::KEYS));
-    // The pool's first key determines the others.
     let mut php = listed(Section::Php, "application.");
     php.remove("application.runtime");
     assert_eq!(php, read(PhpDraft::KEYS));
@@ -82,7 +81,6 @@ fn with(setting: &settings::Setting, value: &str) -> String {
              directories = [\"/srv/www\"]\n{line}"
         );
     }
-    // The process manager that uses the key.
     let (pm, spare) = match setting.key {
         "process_idle_timeout" => ("ondemand", ""),
         "max_spawn_rate" => ("dynamic", "min_spare_servers = 1\nmax_spare_servers = 2\n"),

@@ -1,7 +1,6 @@
 use super::*;
 use crate::sharing::{common, label, wants_zygote};
 
-/// Two zygote pools; `b` has more lines.
 fn two(own: &str, application: &str) -> String {
     let one = |name: &str, own: &str, application: &str| {
         format!(
@@ -23,7 +22,6 @@ fn two(own: &str, application: &str) -> String {
     one("a", "", zygote) + &one("b", own, &application)
 }
 
-/// The message after place and key.
 fn problem(text: &str) -> String {
     let found = found(text, &ROOT);
     let [only] = found.as_slice() else {

@@ -9,7 +9,6 @@ fn one(name: &str, more: &str) -> String {
     )
 }
 
-/// The valid pools, and the skipped ones with their reasons.
 fn sorted(text: &str, world: &Machine) -> (Vec<String>, Vec<(String, Vec<String>)>) {
     let config = match parsed(text, world) {
         Ok(loaded) => loaded.config,
@@ -87,7 +86,6 @@ fn what_two_pools_make_together_belongs_to_both() {
             ]
         )
     );
-    // Either of two pools with one name could be wrong.
     let world = Machine {
         root: true,
         files: vec![("/etc/p/x.toml", "[pool.a]\nlisten = \"/run/x.sock\"\n")],
@@ -163,7 +161,6 @@ fn pools_that_run_go_on_as_they_were() {
     let mut second = parsed(&text, &files(wrong, "unreadable")).expect("usable").config;
     second.go_on_with(&now);
     assert_eq!(second, now);
-    // A removed pool is not reported as skipped.
     let text = text.replace("*.toml", "b.toml");
     let mut less = parsed(&text, &files(wrong, c)).expect("usable").config;
     less.go_on_with(&now);

@@ -43,14 +43,12 @@ fn a_worker_script_has_limits_and_a_preloader_of_its_own() {
         [("HTTP_HOST".to_owned(), "a.example".to_owned())]
     );
 
-    // Other pools would use a zygote.
     let idle = text("", WORKER).replace("pm = \"static\"", "pm = \"ondemand\"");
     let Application::Php(php) = &only(&idle).application else {
         panic!("PHP");
     };
     assert_eq!(php.preloading, Preloading::Own);
 
-    // Equivalent settings of the pool.
     let own = "max_requests = 7\nmax_requests_jitter = 2\nmemory_limit = \"64M\"\n";
     let pool = only(&text(own, WORKER));
     assert_eq!((pool.max_requests, pool.max_requests_jitter), (Some(7), 2));

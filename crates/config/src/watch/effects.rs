@@ -32,7 +32,6 @@ pub fn watched(patterns: &[PathBuf]) -> Vec<Watched> {
     all
 }
 
-/// The first missing directory named by a pattern.
 pub fn missing_directory(patterns: &[PathBuf]) -> Option<PathBuf> {
     let literal = patterns.iter().map(|pattern| {
         let parts = pattern.components();
@@ -55,7 +54,6 @@ fn part(component: Component<'_>) -> Option<&str> {
     }
 }
 
-/// Directories, and at the pattern's end files, that match one component.
 fn entries(directory: &Path, part: &str) -> Vec<PathBuf> {
     if !glob::is_pattern(part) {
         let path = directory.join(part);

@@ -22,7 +22,6 @@ pub struct Changes {
     /// Generations to insert or replace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub generations: Vec<Generation>,
-    /// Numbers of closed pools.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pools_gone: Vec<u32>,
     /// Numbers of finished generations.
@@ -162,7 +161,6 @@ mod tests {
             (Some(Stopping::Finish), 3, 4)
         );
         assert_eq!(document.master, 77);
-        // The torn copy is ignored; the older one counts.
         let document = Document::newest([&bytes[..bytes.len() - 1], b""]).unwrap();
         assert_eq!(document.generations, [generation(1, false), generation(4, false)]);
         assert_eq!(document.stopping, None);

@@ -11,38 +11,31 @@ use std::path::PathBuf;
 /// The version written, and the only version read.
 pub const VERSION: u32 = 1;
 
-/// The whole document.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
     pub version: u32,
     /// The version of the program that wrote it, such as `0.1.0`, for the log.
     pub program: String,
-    /// The process id of the master that wrote it.
     pub master: i32,
-    /// Set during shutdown.
     pub stopping: Option<Stopping>,
     /// Soft and hard descriptor limit at the first master's start.
     pub descriptor_limit: Option<(u64, u64)>,
     /// The highest pool and generation numbers so far.
     pub last_pool: u32,
     pub last_generation: u32,
-    /// The last reload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_reload: Option<LastReload>,
-    /// Open pools.
     pub pools: Vec<Pool>,
     /// Generations with present or past processes.
     pub generations: Vec<Generation>,
 }
 
-/// How the daemon shuts down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stopping {
     /// After current requests.
     Finish,
-    /// Immediately.
     Terminate,
 }
 
@@ -51,16 +44,13 @@ pub enum Stopping {
 pub struct Pool {
     pub id: u32,
     pub name: String,
-    /// The configured address.
     pub address: Address,
     /// Device and inode of its socket file, if this daemon created it.
     pub file: Option<(u64, u64)>,
     /// The workers' additional HTTP socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<HttpSocket>,
-    /// The serving generation.
     pub serving: Option<u32>,
-    /// Whether the pool has a hand-off queue.
     pub has_queue: bool,
     /// Counters without those of the generations below.
     #[serde(default)]
@@ -85,28 +75,23 @@ pub struct Had {
     pub is_code_cached: bool,
 }
 
-/// A socket on which a pool's workers speak HTTP.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HttpSocket {
-    /// The configured address.
     pub address: Address,
     /// Device and inode of its file, if this daemon created it.
     pub file: Option<(u64, u64)>,
 }
 
-/// One generation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Generation {
     pub id: u32,
     /// The pool's number. The pool may be closed.
     pub pool: u32,
-    /// The pool's name.
     pub name: String,
     /// Start time, in seconds since 1970.
     pub started: u64,
-    /// Slots of its scoreboard.
     pub slots: u32,
     /// It has no process, and its only descriptor is the scoreboard.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -129,7 +114,6 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// A process of an HTTP server program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Program {
@@ -142,7 +126,6 @@ pub struct Program {
     /// Earlier processes in its place.
     #[serde(default, skip_serializing_if = "is_none_yet")]
     pub restarts: u64,
-    /// Its socket files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sockets: Vec<SocketFile>,
 }
@@ -152,7 +135,6 @@ pub struct Program {
 #[serde(deny_unknown_fields)]
 pub struct SocketFile {
     pub path: PathBuf,
-    /// The owner.
     pub uid: u32,
     /// Device, inode and creation time (nanoseconds since 1970), which identify this file.
     pub mark: (u64, u64, i64),
@@ -176,11 +158,9 @@ pub struct Worker {
     pub output: bool,
 }
 
-/// How a worker was asked to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StopRequest {
-    /// To finish its request.
     Retire,
     Terminate,
     Kill,
@@ -189,11 +169,8 @@ pub enum StopRequest {
 /// Why a document can't be read.
 #[derive(Debug)]
 pub enum DocumentError {
-    /// An invalid frame.
     Frame(super::frame::FrameError),
-    /// An unknown version.
     Version(u32),
-    /// Invalid content.
     Json(serde_json::Error),
 }
 
@@ -229,7 +206,6 @@ impl Document {
     /// # Errors
     /// The bytes are invalid or have an unknown version.
     pub fn decode(bytes: &[u8]) -> Result<Document, DocumentError> {
-        /// The field common to all versions.
         #[derive(Deserialize)]
         struct Versioned {
             version: u32,

@@ -13,16 +13,12 @@ const HEADER_BYTES: usize = 8 + 4 + 4 + 8 + 8;
 /// The longest body. A hundred thousand workers take 20 MiB.
 pub const MOST_BYTES: usize = 256 << 20;
 
-/// Why a frame is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameError {
     /// The magic bytes are missing.
     Foreign,
-    /// An unknown format.
     Format(u32),
-    /// Shorter than its stated length.
     Short,
-    /// A wrong checksum.
     Checksum,
 }
 
@@ -97,7 +93,6 @@ pub fn decode_all(bytes: &[u8]) -> Result<(u64, Vec<&[u8]>), FrameError> {
     Ok((first, bodies))
 }
 
-/// The bytes after a body's frame.
 fn after<'b>(bytes: &'b [u8], body: &[u8]) -> &'b [u8] {
     bytes.get(HEADER_BYTES + body.len()..).unwrap_or_default()
 }

@@ -8,17 +8,14 @@ pub const CONFIG: &str = "estate-config";
 /// The TCP socket of the job process. No pool has the number 0.
 pub const JOBS: &str = "p0.j";
 
-/// A pool's listening socket.
 pub fn listener(pool: u32) -> String {
     format!("p{pool}.l")
 }
 
-/// A pool's separate status socket.
 pub fn status(pool: u32) -> String {
     format!("p{pool}.s")
 }
 
-/// A pool's HTTP socket.
 pub fn http(pool: u32) -> String {
     format!("p{pool}.h")
 }
@@ -28,7 +25,6 @@ pub fn queue(pool: u32) -> [String; 2] {
     [format!("p{pool}.qo"), format!("p{pool}.qi")]
 }
 
-/// A generation's scoreboard.
 pub fn board(generation: u32) -> String {
     format!("g{generation}.b")
 }
@@ -91,7 +87,6 @@ pub fn of_processes(generation: u32) -> Vec<String> {
     names
 }
 
-/// Every descriptor of a worker.
 pub fn of_worker(worker: u64, output: bool) -> Vec<String> {
     let mut names = vec![stop_pipe(worker)];
     if output {

@@ -117,8 +117,13 @@ pub enum AdminRequest {
         /// How to treat an application without instances.
         unstarted: Unstarted,
     },
-    Detach { pid: i32 },
-    Disable { pid: i32, enable: bool },
+    Detach {
+        pid: i32,
+    },
+    Disable {
+        pid: i32,
+        enable: bool,
+    },
     SetMax {
         /// At least 1.
         max: u32,
