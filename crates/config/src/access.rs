@@ -111,11 +111,8 @@ pub enum CpuPart {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DurationUnit {
-    /// With three decimals.
     Seconds,
-    /// With three decimals.
     Milliseconds,
-    /// Without decimals.
     Microseconds,
     /// Seconds with six decimals. Only in `json`.
     Exact,

@@ -1,4 +1,4 @@
-//! The resolved settings of what a pool's workers run.
+//! The resolved settings of a pool's application.
 
 use super::model::Address;
 use crate::path_pattern::PathPattern;
@@ -10,7 +10,6 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[allow(clippy::large_enum_variant, reason = "there is one for each pool")]
 pub enum Application {
-    /// PHP through libphp, in process.
     Php(Php),
     Cgi(Cgi),
     /// An HTTP server that forkyard doesn't start.
@@ -299,7 +298,6 @@ pub enum WorkerMode {
     Snapshot,
 }
 
-/// How a worker discards a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Isolation {
     /// Rewind if the kernel supports it; otherwise boot for each request.
@@ -347,7 +345,6 @@ pub enum BootConnections {
     /// Workers see them closed by the peer.
     Cut,
     Refuse,
-    /// Workers share them.
     Keep,
 }
 

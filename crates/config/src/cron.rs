@@ -70,7 +70,7 @@ impl Times {
             );
         }
         let mut wall = as_utc(&moment.to_zoned(self.zone.clone()))?;
-        // Start a day earlier: a skipped time precedes the moment at which it is due.
+        // Start a day earlier: a skipped time precedes its due moment.
         wall = wall.checked_sub(jiff::SignedDuration::from_hours(24)).ok()?;
         for _ in 0..MOST_TRIES {
             let next = self.wall.find_next(MakeTimestamp(wall)).ok()?;
@@ -101,7 +101,6 @@ impl Times {
     }
 }
 
-/// The wall-clock time, read as UTC.
 fn as_utc(zoned: &Zoned) -> Option<Timestamp> {
     Some(zoned.datetime().to_zoned(TimeZone::UTC).ok()?.timestamp())
 }

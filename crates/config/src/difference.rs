@@ -54,7 +54,6 @@ fn shown(key: &str, value: &str) -> String {
     let key = key.to_ascii_lowercase();
     let is_secret = SECRETS.iter().any(|word| key.contains(word))
         || key.split('.').any(|table| SECRET_TABLES.contains(&table))
-        // A URL with user and password.
         || value.contains("://") && value.contains('@');
     if is_secret { HIDDEN } else { value }.to_owned()
 }

@@ -5,7 +5,6 @@
 pub struct Wrong {
     /// From 1.
     pub line: usize,
-    /// The error and the fix.
     pub why: &'static str,
 }
 

@@ -169,7 +169,6 @@ impl From<&Diagnostic> for Complaint {
 /// At least one error, with all warnings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Errors {
-    /// In text order.
     pub diagnostics: Vec<Diagnostic>,
 }
 

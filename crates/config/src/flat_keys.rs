@@ -26,7 +26,6 @@ pub(super) struct Written<T> {
     pub(super) key: &'static str,
 }
 
-/// A key after reading.
 #[derive(Debug, Clone)]
 pub(super) enum Field<T> {
     Absent,
@@ -77,7 +76,6 @@ pub(super) struct KeyEntry<T> {
     pub(super) table: &'static str,
 }
 
-/// A section's unread keys.
 #[derive(Debug)]
 pub(super) struct FlatKeys<'t> {
     flat_keys: Vec<FlatKey<'t>>,
@@ -121,7 +119,6 @@ impl<'t> FlatKeys<'t> {
         }
     }
 
-    /// Keys, TOML values and places.
     pub(super) fn said(&self) -> impl Iterator<Item = (String, String, &Location)> {
         let keys = self.flat_keys.iter();
         keys.map(|key| (key.path.clone(), value::written(&key.value), &key.location))

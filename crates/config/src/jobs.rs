@@ -37,7 +37,6 @@ pub struct Jobs {
     pub listen: PathBuf,
     #[serde(default)]
     pub tcp: Option<JobsTcp>,
-    /// How long finished jobs are kept.
     pub keep_done: Duration,
     /// How long failed or quarantined jobs are kept.
     #[serde(default = "keep_failed")]
@@ -80,7 +79,7 @@ impl Secret {
         &self.0
     }
 
-    /// Compares in constant time.
+    /// Compares in time that doesn't depend on the first difference.
     pub fn is(&self, word: &str) -> bool {
         let (own, other) = (self.0.as_bytes(), word.as_bytes());
         let differences = own
@@ -155,7 +154,6 @@ pub struct Backoff {
     pub first: Duration,
     pub factor: u32,
     pub most: Duration,
-    /// Random deviation in percent.
     pub jitter_percent: u32,
 }
 

@@ -77,8 +77,8 @@ pub struct Loaded {
     pub config: Config,
     /// In text order: warnings, and the errors of skipped pools.
     pub warnings: Vec<Diagnostic>,
-    /// Where pools configure their application, by pool name.
+    /// The places of the pools' application settings, by pool name.
     pub locations: HashMap<String, Location>,
-    /// Where pools configure their listening address.
+    /// The places of the pools' listening addresses, by pool name.
     pub listens: HashMap<String, Location>,
 }

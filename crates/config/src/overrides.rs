@@ -64,7 +64,6 @@ impl Overrides {
         meant.inspect(|one| one.is_used.set(true))
     }
 
-    /// Warns about variables without effect.
     pub(super) fn finish(&self, diagnostics: &mut Diagnostics) {
         let unused = self
             .all

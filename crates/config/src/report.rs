@@ -118,7 +118,6 @@ impl Diagnostics {
         has_failed || list.any(|diagnostic| diagnostic.severity == Severity::Error)
     }
 
-    /// All diagnostics in file order.
     pub(super) fn into_sorted(mut self) -> Vec<Diagnostic> {
         self.list.sort_by_key(|diagnostic| diagnostic.location.rank());
         self.list

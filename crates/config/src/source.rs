@@ -171,7 +171,7 @@ impl<'t> Source<'t> {
         headers.next().unwrap_or_default()
     }
 
-    /// The pools' names, as well as they can be found despite syntax errors.
+    /// The pools' names that can be found despite syntax errors.
     pub(super) fn pool_names(&self) -> Vec<String> {
         let (table, _) = DeTable::parse_recoverable(self.text);
         let pools = table.get_ref().get("pool").map(Spanned::get_ref);

@@ -35,7 +35,6 @@ pub(super) struct Whole(pub(super) i64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Flag(pub(super) bool);
 
-/// A string without NUL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Text(pub(super) String);
 

@@ -12,7 +12,6 @@ pub struct Changes {
     pub jobs: Vec<KeyChange>,
     /// Pools that would change, in file order, then the removed ones.
     pub pools: Vec<PoolChange>,
-    /// Pools with errors.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<Skipped>,
 }
@@ -27,7 +26,6 @@ pub struct KeyChange {
     pub after: Option<String>,
 }
 
-/// A reload's effect on one pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolChange {
     pub pool: String,

@@ -43,7 +43,6 @@ pub enum ToRouter {
     Here,
     /// One byte: 1 if the worker's event loop is blocked, 0 if it runs again.
     HeldUp,
-    /// The application requests out-of-band work.
     WorkWanted,
     /// The end of out-of-band work. One byte: 1 on success.
     Worked,
@@ -78,7 +77,6 @@ impl ToRouter {
 }
 
 pub trait MessageKind: Copy + PartialEq + 'static {
-    /// Every kind and its byte.
     const TABLE: &'static [(u8, Self)];
 }
 

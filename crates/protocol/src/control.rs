@@ -10,7 +10,6 @@ use crate::skipped::Skipped;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// The longest request line, in bytes.
 pub const LONGEST_REQUEST: usize = 64 * 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,11 +76,7 @@ pub enum Request {
     /// Sends requests to a disabled instance again.
     Enable { pid: i32 },
     /// Changes a pool's maximum of instances until the configuration changes that number.
-    Resize {
-        pool: String,
-        /// At least 1.
-        max: u32,
-    },
+    Resize { pool: String, max: u32 },
     /// Leases an instance. The answer contains its process id and a lease, which ends with the connection.
     Take {
         /// An application's root or a group's name.
@@ -114,7 +109,6 @@ pub enum Request {
     },
 }
 
-/// The format of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
@@ -152,20 +146,16 @@ pub enum Answer {
         program: Option<Box<Program>>,
     },
     Status(Box<Status>),
-    /// The report of a failed start.
     Report {
         /// A JSON object for `json`, text otherwise.
         report: serde_json::Value,
     },
     /// The new program takes over now and replaces every pool.
     Upgrading {},
-    /// The request succeeded.
     Done {
         value: serde_json::Value,
     },
-    /// The configuration was read and applied.
     Reloaded(Box<Reloaded>),
-    /// The effects of a reload.
     Changes(Box<Changes>),
     Error {
         message: String,
@@ -175,7 +165,6 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// Returns an error without configuration errors.
     pub fn refusal(message: String) -> Answer {
         Answer::Error {
             message,
@@ -194,7 +183,6 @@ pub struct Reloaded {
     pub removed: Vec<String>,
     /// Pools whose new workers failed. The old workers serve while the daemon retries.
     pub failed: Vec<Cause>,
-    /// Pools with errors in the configuration.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<Skipped>,
 }
@@ -215,7 +203,6 @@ pub struct Complaint {
     /// Column in characters, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<usize>,
-    /// The whole message, including the place.
     pub text: String,
 }
 
@@ -253,7 +240,6 @@ pub struct Status {
     pub jobs: Option<Box<JobsStatus>>,
 }
 
-/// The state of background jobs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobsStatus {
     pub socket: PathBuf,
@@ -272,7 +258,7 @@ pub struct Pool {
     /// Clients can't reach the pool's socket.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unreachable: bool,
-    /// The resource controller in use, in one line, or `None`.
+    /// How the pool's resource shares are enforced, in one line. `None` without shares.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shares: Option<String>,
     /// The pool's logs. Not shown to owners of applications.
@@ -290,7 +276,6 @@ pub struct Pool {
     pub busy: u32,
     #[serde(default)]
     pub idle: u32,
-    /// Workers that can't serve yet.
     #[serde(default)]
     pub starting: u32,
     /// Counters since the pool started.
@@ -305,13 +290,11 @@ pub struct Pool {
     /// Processes left by workers that have exited.
     #[serde(default)]
     pub orphans: u32,
-    /// The application's last failed start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LastError>,
     /// Failed starts since the daemon's program started.
     #[serde(default)]
     pub failed_starts: u64,
-    /// The applications of an application pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applications: Option<Applications>,
     /// The serving generation and those starting or leaving, oldest first.
@@ -330,10 +313,8 @@ pub struct WorkerLimits {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastError {
-    /// The report's id.
     pub id: String,
     pub time: u64,
-    /// The error in one line.
     pub summary: String,
     /// Requests are refused because of the error.
     pub refusing: bool,

@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PoolCounters {
-    /// Requests that workers accepted.
     pub requests: u64,
     /// Requests over the slow log's limit.
     pub slow: u64,
@@ -47,7 +46,7 @@ pub enum ExitCause {
     Retired,
     /// It finished normally, for example after `max_requests`.
     Finished,
-    /// It was killed because it or its request exceeded a timeout.
+    /// The worker or its request exceeded a timeout.
     Terminated,
     /// It exited with a code other than 0.
     Exit,
@@ -57,17 +56,17 @@ pub enum ExitCause {
     Unknown,
     /// It exceeded `memory_limit`.
     Memory,
-    /// It boots once and reached `loop_requests`.
+    /// An application that boots once reached `loop_requests`.
     LoopRequests,
-    /// It boots once and exceeded `loop_memory`.
+    /// It exceeded `loop_memory`.
     LoopMemory,
-    /// It boots once and its script ended normally.
+    /// The script of an application that boots once ended normally.
     ScriptEnded,
-    /// It boots once and its script failed.
+    /// The script of an application that boots once failed.
     ScriptFailed,
-    /// It boots once and a client aborted its request.
+    /// A client aborted a request to an application that boots once.
     ClientLeft,
-    /// It boots once and could not be rewound.
+    /// It could not be rewound after a request.
     NotPutBack,
 }
 

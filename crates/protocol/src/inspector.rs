@@ -46,7 +46,6 @@ pub struct InspectReply {
 pub struct Refusal {
     /// The error id in the log, in reports and for visitors. Repeated mistakes keep their id.
     pub id: u32,
-    /// The directory's real path, if known.
     pub root: PathBuf,
     /// The owner's user and group, who may read the report. `None`: only root.
     pub owner: Option<(u32, u32)>,
@@ -110,7 +109,6 @@ pub enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Handshake {
-    /// The runtime's default.
     Usual,
     /// The address reported through the spawning kit's handshake.
     Spoken,
@@ -144,7 +142,6 @@ pub struct Settings {
     pub max_per_app: Option<u32>,
     /// Instances to keep running, within the pool's limit.
     pub min_instances: Option<u32>,
-    /// Requests before an instance is replaced.
     pub max_requests: Option<u32>,
     pub rolling_restarts: Option<bool>,
     /// Concurrent requests per instance; 0 means no limit.
@@ -159,7 +156,6 @@ pub struct Settings {
     pub handshake: Option<Handshake>,
     #[serde(default)]
     pub preload: Option<Preload>,
-    /// Idle time before an instance stops.
     #[serde(default)]
     pub max_idle_time: Option<std::time::Duration>,
     #[serde(default)]

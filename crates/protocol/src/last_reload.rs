@@ -30,7 +30,6 @@ pub enum ReloadCause {
     CommandAll,
     /// A new program failed to take over; the old one continues.
     Upgrade,
-    /// A watched file changed.
     Files,
 }
 

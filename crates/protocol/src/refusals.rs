@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Requests refused for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Refusals {
@@ -21,7 +20,6 @@ pub struct Refusals {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RefusalCause {
-    /// It does not exist.
     Missing,
     /// It is outside the allowed root, or the pool can't see the web server's root.
     Outside,
@@ -29,7 +27,6 @@ pub enum RefusalCause {
     Closed,
     /// The web server did not name a script.
     Unnamed,
-    /// Its extension is not allowed.
     Ending,
     NotExecutable,
 }
@@ -64,7 +61,6 @@ impl RefusalCause {
     }
 }
 
-/// The wording of a refusal.
 #[derive(Debug, Clone, Copy)]
 pub struct Words<'a> {
     pub cause: RefusalCause,

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "runtime", rename_all = "lowercase")]
 pub enum StackSource {
-    /// PHP's engine.
     Php(Layout),
 }
 

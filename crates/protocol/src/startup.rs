@@ -14,7 +14,6 @@ pub struct StartupFile {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
-    /// The file's existence.
     Itself,
     /// A start script in the file.
     StartScript,

@@ -15,7 +15,7 @@ pub struct Journal {
     pub lines: Vec<Line>,
     /// The error log and the number of messages before it was opened. Later ones also go to the log.
     pub opened: Option<(PathBuf, usize)>,
-    /// php-fpm reports errors only after daemonizing.
+    /// Set if php-fpm would already run in the background.
     pub is_in_background: bool,
     threshold: LogLevel,
 }

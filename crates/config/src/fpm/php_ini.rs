@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 const NAMES: [&str; 2] = ["php-fpm-fcgi.ini", "php.ini"];
 const CONFIG: &str = "fpm.config";
 
-/// Completes the command line's options.
 pub fn complete(mut options: Options, machine: &dyn Machine) -> Options {
     if options.no_php_ini {
         options.php_ini = None;

@@ -1,5 +1,5 @@
 //! Resolves a php-fpm configuration: reads its directives into the drafts of forkyard's keys, resolves these, and adds
-//! what has no key.
+//! settings without a key.
 
 use super::Options;
 use super::journal::Failed;

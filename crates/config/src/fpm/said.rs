@@ -117,7 +117,6 @@ fn worded(directive: &Directive, text: &str) -> Option<Toml> {
     }
 }
 
-/// Leading octal digits, as in strtoul(3).
 pub(super) fn octal(text: &str) -> u32 {
     let digits = text.bytes().take_while(|byte| (b'0'..=b'7').contains(byte));
     digits.fold(0, |mode: u32, digit| {

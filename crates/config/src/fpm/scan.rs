@@ -15,7 +15,6 @@ pub(super) enum Token {
     Quoted(String),
     /// `${NAME` without end.
     OpenVariable,
-    /// An unmatched double quote.
     OpenQuote,
     /// `yes`, `on`, `true`
     True,

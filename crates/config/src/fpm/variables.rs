@@ -21,7 +21,6 @@ fn directive(one: &Override, is_global: bool) -> Option<(&'static Directive, &'s
     })
 }
 
-/// Whether no directive matches the variable.
 pub(super) fn is_own(one: &Override, is_global: bool) -> bool {
     directive(one, is_global).is_none()
 }

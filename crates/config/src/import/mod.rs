@@ -26,7 +26,6 @@ pub struct Lost {
     /// `None`: the global section.
     pub pool: Option<String>,
     pub name: String,
-    /// The reason and the fix.
     pub reason: String,
 }
 
@@ -42,16 +41,13 @@ impl fmt::Display for Lost {
     }
 }
 
-/// The result of an import.
 #[derive(Debug, Clone)]
 pub struct Imported {
     /// The TOML, or `None` if php-fpm would reject the configuration; see the journal.
     pub text: Option<String>,
     /// The resolved configuration for a daemon that runs as root.
     pub config: Option<Config>,
-    /// Settings that were not converted.
     pub lost: Vec<Lost>,
-    /// php-fpm's messages.
     pub journal: Journal,
 }
 

@@ -2,7 +2,6 @@
 
 use toml_edit::{DocumentMut, Item, Key, Table, Value};
 
-/// A TOML document, written in order.
 pub(super) struct Document {
     document: DocumentMut,
 }
@@ -18,7 +17,6 @@ impl Document {
         Document { document }
     }
 
-    /// Opens a table with comments.
     pub(super) fn open(&mut self, path: &[&str], comments: Vec<String>) {
         let is_first = self.document.as_table().is_empty();
         let table = table(self.document.as_table_mut(), path, false);
@@ -82,7 +80,6 @@ fn table<'t>(top: &'t mut Table, path: &[&str], is_dotted: bool) -> &'t mut Tabl
     table
 }
 
-/// Comments above a key.
 fn prefix(comments: &[String]) -> String {
     let lines = comments.iter().map(|comment| {
         let comment = printable(comment);

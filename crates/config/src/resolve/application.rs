@@ -24,7 +24,6 @@ use crate::value::quoted;
 pub(super) const DEFAULT_PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(30);
 const DEFAULT_WARM_UP: u32 = 100;
-/// A preloader's maximum per answer.
 const MOST_WARM_UP: i64 = 1000;
 const DEFAULT_WARM_UP_TIME: Duration = Duration::from_secs(5);
 /// For application pools without a PHP version.
@@ -216,7 +215,6 @@ pub(super) fn script_root(
     Some(ScriptRoot { path, names })
 }
 
-/// An absolute path that exists.
 pub(super) fn file(field: &Field<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<PathBuf> {
     let written = field.written()?;
     let text = &written.value.0;
@@ -256,7 +254,6 @@ fn limit_extensions(draft: &PhpDraft, report: &mut Report<'_>) -> Vec<String> {
     written.value.0.clone()
 }
 
-/// Values and flags in text order.
 fn settings(
     values: &[KeyEntry<IniValue>],
     flags: &[KeyEntry<IniValue>],

@@ -154,7 +154,6 @@ fn user_switching(draft: &ApplicationsDraft, world: &dyn World, report: &mut Rep
     written.value.0
 }
 
-/// The defaults for each application.
 fn options(draft: &ApplicationsDraft, max: NonZeroU32, report: &mut Report<'_>) -> Options {
     let defaults = Options::default();
     let max_per_app = positive_count(&draft.max_per_app, report);

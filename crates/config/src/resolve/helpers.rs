@@ -1,5 +1,6 @@
 //! Resolves the users of an application pool's router and inspector. A process of the same user could stop them for all
-//! applications. So if applications run as several users, router and inspector need a user that nothing else uses.
+//! applications. If applications run as several users, router and inspector therefore need a user that nothing else
+//! uses.
 
 use crate::World;
 use crate::applications::{Applications, FALLBACK_USER, OWN_USER};

@@ -378,7 +378,7 @@ fn workers(pool: &Pool, written: &Written<Text>, report: &mut Report<'_>) -> Opt
     Some(pool.pm.max_children().saturating_mul(at_once))
 }
 
-/// Applies the pool's limit to the queue.
+/// Reports a queue timeout that exceeds the pool's request timeout.
 fn limited_by_pool(
     draft: &JobQueueDraft,
     timeout: Duration,

@@ -80,7 +80,8 @@ pub(super) fn parse_bytes(bytes: &[u8], path: &Path, world: &dyn World) -> Resul
     finish(resolved, diagnostics)
 }
 
-/// The control socket of a possibly invalid main file, configured or by default. Assumes root's daemon, whoever calls.
+/// The control socket of a possibly invalid main file, configured or by default. Assumes root's daemon for every
+/// caller.
 pub(super) fn control_socket(bytes: &[u8], path: &Path, world: &dyn World) -> Option<PathBuf> {
     let mut diagnostics = Diagnostics::default();
     let source = Source::new(path, 0, std::str::from_utf8(bytes).ok()?);
@@ -348,7 +349,7 @@ fn pool_tables(
     pools.into_iter().map(|(_, text)| text).collect()
 }
 
-/// Reads included files. Adds the pools of unreadable files, as far as their names are known, to `mentions`.
+/// Reads included files. Adds pools of unreadable files to `mentions` if their names are known.
 fn include(
     global: &GlobalDraft,
     main: &Path,

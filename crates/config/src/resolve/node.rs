@@ -48,7 +48,6 @@ fn of_script(script: &str, root: &Path, world: &dyn World) -> String {
         );
         return format!("/bin/sh -c {}", quoted(&script));
     }
-    // Run an installed program directly.
     if !first.contains('/') && world.exists(&root.join(TOOLS).join(first)) {
         return format!("{TOOLS}/{first} {rest}").trim_end().to_owned();
     }

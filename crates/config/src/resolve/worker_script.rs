@@ -49,7 +49,6 @@ pub(super) fn resolve(
     Some(WorkerScript {
         path: match text.draft.chroot.is_absent() {
             true => file(&draft.worker, world, report)?,
-            // Relative to the pool's root directory.
             false => absolute(written, report)?,
         },
         mode: mode?,

@@ -34,7 +34,6 @@ pub struct Document {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stopping {
-    /// After current requests.
     Finish,
     Terminate,
 }
@@ -47,7 +46,6 @@ pub struct Pool {
     pub address: Address,
     /// Device and inode of its socket file, if this daemon created it.
     pub file: Option<(u64, u64)>,
-    /// The workers' additional HTTP socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<HttpSocket>,
     pub serving: Option<u32>,
@@ -61,7 +59,6 @@ pub struct Pool {
     pub had: Option<Had>,
 }
 
-/// A pool's last workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Had {
@@ -154,7 +151,6 @@ pub struct Worker {
     pub up: bool,
     /// The last stop request and its time.
     pub told: Option<(StopRequest, u64)>,
-    /// Its output is captured.
     pub output: bool,
 }
 
@@ -166,7 +162,6 @@ pub enum StopRequest {
     Kill,
 }
 
-/// Why a document can't be read.
 #[derive(Debug)]
 pub enum DocumentError {
     Frame(super::frame::FrameError),
@@ -195,7 +190,6 @@ impl std::error::Error for DocumentError {
 }
 
 impl Document {
-    /// Encodes the document, without a frame.
     pub fn encode(&self) -> Vec<u8> {
         // Serialising plain values to memory can't fail.
         serde_json::to_vec(self).unwrap_or_default()

@@ -15,7 +15,6 @@ pub const MOST_BYTES: usize = 256 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameError {
-    /// The magic bytes are missing.
     Foreign,
     Format(u32),
     Short,

@@ -1,8 +1,8 @@
 //! Checks the directories between a pool's directory and an application's root.
 //!
-//! A directory's owner could replace an application's root between the inspection and an instance's access. So each of
-//! these directories must belong to root or to the application's owner. The operator vouches for the pool's directory
-//! and those above it.
+//! A directory's owner could replace an application's root between the inspection and an instance's access. Therefore
+//! each directory must belong to root or to the application's owner. The operator vouches for the pool's directory and
+//! those above it.
 
 use crate::origin::Mark;
 use crate::sys::beneath::{self, directory_in, entry_of};

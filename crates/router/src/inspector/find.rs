@@ -1,9 +1,9 @@
 //! Inspects an application's directory. Its users may change it at any moment, and it may contain links to unreadable
 //! files, FIFOs and devices.
 //!
-//! The root is opened once, and every name is looked up in it without following links. So all findings come from the
-//! same directory, and answers don't reveal link targets. A link named like a startup file counts as that file, with
-//! the link's owner; the application follows it later as its own user.
+//! The root is opened once, and each name is resolved from there without following links. All findings therefore come
+//! from one directory, and answers don't reveal link targets. A link named like a startup file counts as that file,
+//! with the link's owner; the application follows it later as its own user.
 
 use super::ancestors;
 use super::protocol::{Found, Kind, Refusal, Settings};
@@ -25,14 +25,12 @@ use std::path::{Component, Path, PathBuf};
 pub const MOST_FILE_BYTES: usize = 512 * 1024;
 const TRIES: usize = 4;
 const PACKAGE: &str = "package.json";
-/// The default directory of restart files.
 const RESTART_DIR: &str = "tmp";
 const RESTART: &str = "restart.txt";
 const ALWAYS_RESTART: &str = "always_restart.txt";
 const REVISION: &str = "REVISION";
 /// Contains deployments, each named by its version.
 const RELEASES: &str = "releases";
-/// The longest version, in characters.
 const REVISION_CHARS: usize = 128;
 const OPEN_TO_ALL: u32 = 0o004;
 const WRITABLE_BY_ALL: u32 = 0o002;
@@ -43,7 +41,6 @@ pub struct Terms {
     pub directories: Vec<PathBuf>,
     /// The directory of restart files, absolute or relative to the application's root. `None`: `tmp`.
     pub restart_dir: Option<PathBuf>,
-    /// Applications run as their owners.
     pub switching: bool,
     /// Allows file systems mounted by users, which can fake owners.
     pub user_mounts: bool,

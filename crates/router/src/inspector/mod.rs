@@ -1,7 +1,7 @@
 //! The inspector of an application pool. It examines applications' directories for the router and the master.
 //!
 //! Access to a site's directory can block forever (on a network file system) or meet planted files. The master must not
-//! block, and the router has no access. So a separate process looks, with only the right to read
+//! block, and the router has no access. The inspector is therefore a separate process with only the right to read
 //! (`CAP_DAC_READ_SEARCH`, if the daemon runs as root). Router and master each have a `SOCK_SEQPACKET` socket to it,
 //! with one JSON value per message.
 //!

@@ -2,8 +2,8 @@
 //!
 //! Each child inspects one directory at a time. On a timeout the inspection fails, and its child is killed and
 //! replaced. A child blocked by a dead network file system can't be killed, so their number is bounded. Each user, and
-//! each name in a pool's directory, may occupy only some children, and those with fewer go first. So a user with slow
-//! or many files doesn't delay the others. A directory's user is known after its first inspection.
+//! each name in a pool's directory, may occupy only some children. Users with fewer children go first, so slow or many
+//! files of one user don't delay the others. A directory's user is known after its first inspection.
 
 use super::protocol::{InspectReply, InspectRequest, Refusal};
 use crate::tick::Tick;
@@ -39,11 +39,9 @@ pub type ChildId = u64;
 pub enum QueueAction {
     /// Start a child. On failure, call [`Queue::gone`].
     Start(ChildId),
-    /// Send a child an inspection.
     Give(ChildId, InspectRequest),
     /// Kill a child, then call [`Queue::gone`] after its exit.
     Kill(ChildId),
-    /// Send an answer.
     Answer(Asker, InspectReply),
 }
 

@@ -21,7 +21,6 @@ pub(super) enum RequestOutcome {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Counters {
     pub accepted: u64,
-    /// Accepted requests that had to wait.
     pub queued: u64,
     #[serde(rename = "lent")]
     pub leases: u64,

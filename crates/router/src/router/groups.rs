@@ -20,7 +20,6 @@ pub(super) const MEMBER: u64 = u64::MAX;
 
 #[derive(Debug, Default)]
 pub(super) struct Groups {
-    /// Configured roots and their group names.
     members: BTreeMap<PathBuf, Arc<str>>,
     joined: BTreeMap<PathBuf, Arc<str>>,
     waiting: Vec<WaitingAdminRequest>,

@@ -9,10 +9,8 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The longest message, in bytes.
 pub const MOST_BYTES: usize = 64 * 1024;
 
-/// Messages from the router.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToMaster {
@@ -20,18 +18,13 @@ pub enum ToMaster {
     Spawn {
         /// Its number in the pool, higher than all earlier ones.
         instance: u64,
-        /// The application's real root.
         application: PathBuf,
         /// The application's restart number. A higher number requires newly loaded code.
         #[serde(rename = "generation")]
         restarts: u32,
     },
     /// Stops an instance. Answered with [`ToRouter::Gone`] or `Failed`.
-    Stop {
-        instance: u64,
-        /// Use SIGKILL.
-        kill: bool,
-    },
+    Stop { instance: u64, kill: bool },
     /// The answer to [`ToRouter::AdminRequest`].
     Done {
         #[serde(rename = "order")]
@@ -42,7 +35,6 @@ pub enum ToMaster {
     Finished,
 }
 
-/// Messages from the master.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToRouter {
@@ -104,7 +96,6 @@ pub enum Unstarted {
     StartsFor(u32),
 }
 
-/// An operator's request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AdminRequest {
@@ -125,7 +116,6 @@ pub enum AdminRequest {
         enable: bool,
     },
     SetMax {
-        /// At least 1.
         max: u32,
     },
     /// Leases an instance. Returns its pid and the lease.

@@ -1,9 +1,9 @@
 //! The router of an application pool: chooses each request's application and instance.
 //!
-//! One unprivileged process per pool with `routing = "application"`. It accepts connections, reads the parameters of
-//! each request to find the application's root, asks the [pool](crate::applications) for an instance and passes the
-//! connection to it. Request bodies and answers do not pass through the router. A kept connection returns to the router
-//! after each request, since the next may be for another application.
+//! One unprivileged process per pool with `routing = "application"`. It accepts connections, reads each request's
+//! parameters to find the application's root, asks the [pool](crate::applications) for an instance and passes the
+//! connection to it. Request bodies and answers do not pass through the router. A kept connection returns after each
+//! request, since the next may be for another application.
 //!
 //! ```text
 //!  nginx ──▶ listening socket ──▶ router ══ channel, one for each instance ══▶ worker
@@ -12,11 +12,11 @@
 //!              ToMaster: spawn,    ▼  │
 //!              stop               master ──▶ preloaders, workers: one pool for each application
 //!                                  │
-//!                    router, master ──▶ inspector (`crate::inspector`): what does a directory contain?
+//!                    router, master ──▶ inspector (`crate::inspector`): application directories
 //! ```
 //!
-//! The router is not trusted: the master starts only what the pool's configuration and the directory allow. If the
-//! router dies, the master starts another and sends it the running instances.
+//! The router is not trusted: the master starts only applications that the pool's configuration and the directory
+//! allow. If the router dies, the master starts another and sends it the running instances.
 
 mod answer;
 mod app_index;

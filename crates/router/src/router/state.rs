@@ -32,9 +32,7 @@ pub(super) enum ClientCause {
     Said,
     /// The request's parameters are complete.
     Named,
-    /// The application is known.
     Found,
-    /// An instance got the connection.
     CheckedOut,
     /// The instance did not start the request.
     Returned,
@@ -88,7 +86,6 @@ impl ClientState {
         }
     }
 
-    /// The router reads the connection's input.
     pub(super) fn reads(self) -> bool {
         match self {
             ClientState::Silent | ClientState::Idle | ClientState::Partial | ClientState::Answering => true,

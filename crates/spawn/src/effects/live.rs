@@ -112,7 +112,7 @@ impl Live {
         Some([b"FORKYARD_SPAWN_WORK_DIR=", path].concat())
     }
 
-    /// The ports on which it listens, if it was assigned one. May block.
+    /// The ports on which it listens. Empty if no port was assigned. May block.
     pub(super) fn listens_on(&self) -> BTreeSet<u16> {
         let pid = self.pid.filter(|_| self.port.is_some() && self.ended.is_none());
         let mark = self.mark().unwrap_or_default();
@@ -146,7 +146,7 @@ impl Effects {
                 }
             }
         }
-        // More output is available. Registering again triggers an event, after those of other processes.
+        // More output is available. Registering again triggers an event, but other processes get their turn first.
         live.output = Some(output);
         self.watch_again(id, Watched::Output);
     }
@@ -245,8 +245,7 @@ impl Effects {
         }
         if let (Some(mark), Some(pid)) = (live.mark(), live.pid) {
             // Kill the group before our children: dying group members leave their children to us. Each new child may
-            // have children too, so the search is repeated. A zombie that nobody reaps stays a group member, hence the
-            // limit.
+            // have children too, so the search is repeated. An unreaped zombie stays a group member, hence the limit.
             live.looks += u32::from(live.search.is_complete());
             let group = nix::unistd::Pid::from_raw(pid);
             let is_dying = live.looks <= MOST_LOOKS && nix::sys::signal::killpg(group, None).is_ok();

@@ -1,4 +1,4 @@
-//! Counts out-of-memory kills in this process's cgroup and in that of new processes.
+//! Counts out-of-memory kills in the cgroups of this process and of new processes.
 
 use std::fs;
 use std::path::Path;

@@ -37,9 +37,8 @@ use std::sync::Arc;
 
 #[derive(Debug, Clone)]
 pub struct Context {
-    /// The parent of work directories.
     pub spawn_dir: PathBuf,
-    /// Create a base directory for this process there, and remove those of dead daemons.
+    /// Create a base directory there for this process, and remove dead daemons' base directories.
     pub has_base: bool,
     /// The program that contains the env setupper.
     pub program: PathBuf,
@@ -51,7 +50,6 @@ pub struct Context {
     pub first_token: usize,
 }
 
-/// The default port range of applications.
 pub const PORTS: (u16, u16) = (5000, 65_535);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +83,6 @@ pub struct Process {
 /// Receives the output of processes.
 pub type Sink = Box<dyn FnMut(JourneyId, &[u8])>;
 
-/// Performs the kit's actions.
 pub struct Effects {
     context: Context,
     base: Option<Base>,

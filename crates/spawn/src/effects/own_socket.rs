@@ -1,6 +1,6 @@
 //! Directories for sockets that only the application's user can reach.
 //!
-//! A directory lives next to the work directories, as long as its process. It is removed together with the socket file
+//! A directory lives next to the work directories while its process runs. It is removed together with the socket file
 //! ([`SocketFile`](super::SocketFile)). Its name contains the daemon's base directory. A later daemon removes it if
 //! that base is gone and no process has bound the socket.
 

@@ -5,9 +5,7 @@ use std::path::Path;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Barrier {
-    /// The error in one sentence.
     pub summary: String,
-    /// The fix.
     pub solution: String,
 }
 

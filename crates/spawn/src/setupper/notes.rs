@@ -22,7 +22,6 @@ pub struct Notes {
 /// A failure of one of forkyard's programs.
 #[derive(Debug, Clone, Default)]
 pub struct SetupComplaint<'t> {
-    /// The error in one line.
     pub summary: &'t str,
     /// The details of the problem.
     pub problem: Option<&'t str>,

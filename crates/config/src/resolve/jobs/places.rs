@@ -71,7 +71,6 @@ pub(super) fn tcp(
     })
 }
 
-/// A file or a PostgreSQL URL.
 pub(super) fn store(field: &Field<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<JobsStore> {
     let is_url = |text: &str| SCHEMES.iter().any(|scheme| text.starts_with(scheme));
     match field.written().filter(|written| is_url(&written.value.0)) {

@@ -13,7 +13,6 @@ use std::time::Duration;
 const RUN: &str = "/run/forkyard";
 pub(super) const WORK: &str = "forkyard.spawn.";
 const PREFIX: &str = "forkyard.work.";
-/// Locked by the owner.
 const LOCK: &str = "lock";
 const MOST_NAMES: usize = 65_536;
 const MOMENT: Duration = Duration::from_secs(1);
@@ -53,7 +52,6 @@ pub(crate) fn make_given(
 }
 
 pub(crate) fn unmount_given(path: &Path) {
-    // Users have their own mounts elsewhere.
     if path.starts_with(RUN) {
         dir::unmount(path);
     }
