@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// The packages' user for router and inspector.
 pub const OWN_USER: &str = "forkyard";
-/// The router's default user if that one is missing and all applications share a user.
+/// The router's default user if `forkyard` does not exist and all applications share a user.
 pub const FALLBACK_USER: &str = "nobody";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -79,7 +79,7 @@ impl Secret {
         &self.0
     }
 
-    /// Compares in time that doesn't depend on the first difference.
+    /// Compares in constant time.
     pub fn is(&self, word: &str) -> bool {
         let (own, other) = (self.0.as_bytes(), word.as_bytes());
         let differences = own

@@ -106,7 +106,7 @@ fn worded(directive: &Directive, text: &str) -> Option<Toml> {
     let words = |by: &[char]| -> Array { text.split(by).filter(|word| !word.is_empty()).collect() };
     match directive.form {
         Form::Blanks => Some(words(&[' ', '\t']).into()),
-        // An empty list allows no client.
+        // An empty text sets no list of clients.
         Form::Commas if text.is_empty() && directive.name == "listen.allowed_clients" => None,
         Form::Commas => Some(words(&[',']).into()),
         Form::Octal if text.is_empty() => Some("0660".into()),

@@ -193,7 +193,7 @@ pub(super) fn is_too_long_for_a_socket(path: &Path) -> bool {
     path.as_os_str().len() > LONGEST_SOCKET_PATH
 }
 
-/// An absolute path for a new file, different from every pool's.
+/// An absolute path for a new file. Rejects `$pool`, which has no meaning in `[global]`.
 fn absolute(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<PathBuf> {
     if written.value.0.contains("$pool") && !report.is_php_fpm() {
         report.rule(

@@ -230,7 +230,7 @@ pub(super) fn prepare_pools(jobs: &Jobs, pools: &mut [(&PoolText, Pool)]) {
     }
 }
 
-/// The time that a disconnected machine needs to end its jobs before others may start them.
+/// Rejects a time too short for a disconnected machine to end its jobs.
 fn machine_timeout(field: &Field<Time>, report: &mut Report<'_>) -> Duration {
     let timeout = time(field, DEFAULT_MACHINE_TIMEOUT, report);
     match field.written() {

@@ -385,7 +385,8 @@ impl AppRoot {
         }
     }
 
-    /// Returns whether an existing file proves its application's kind. Skips the file that an `entry` names.
+    /// Returns whether an existing file proves its application's kind. With a configured `entry`, a file's contents and
+    /// neighbours prove nothing.
     fn shows(&self, sign: &StartupFile, is_entry_said: bool) -> bool {
         let file = Path::new(sign.file);
         match sign.proof {
@@ -468,7 +469,7 @@ impl AppRoot {
         beneath::entry_in(parent.as_fd(), name.file_name()?)
     }
 
-    /// The interpreter of a virtual environment. Either may be a link.
+    /// The interpreter of a virtual environment. The interpreter or its directory may be a link.
     fn python(&self, owner: u32, terms: &Terms) -> Result<Option<PathBuf>, String> {
         let is_there = |app_root: &&&str| {
             let environment = app_root.split('/').next().unwrap_or_default();

@@ -16,7 +16,7 @@ pub const CHILDREN: usize = 4;
 pub const CHILDREN_PER_SHARE: usize = 2;
 /// All children, including killed ones that haven't exited.
 pub const MOST_CHILDREN: usize = 12;
-/// Waiting inspections per client. It equals the router's maximum in progress, so the router's requests all fit.
+/// The maximum of waiting inspections per client. It equals the router's maximum in progress.
 pub const MOST_WAITING: usize = 1024;
 const MOST_USERS: usize = 8192;
 pub const TIMEOUT: Duration = Duration::from_secs(5);

@@ -428,7 +428,7 @@ impl Router {
         let most = if self.was_accepting { ACCEPTS } else { 1 };
         for _ in 0..most {
             if self.clients.len() >= self.most_clients && !self.close_idle() {
-                // A closed connection resumes accepting.
+                // Accepting resumes when a connection closes.
                 return self.shut();
             }
             let Some(listener) = self.listener.as_ref().filter(|_| self.is_open) else {

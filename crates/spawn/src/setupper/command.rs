@@ -1,4 +1,4 @@
-//! Checks a command before the shell executes it, because the shell's exit code says too little.
+//! Checks a command before the shell executes it, because the shell's exit code doesn't show the cause.
 
 use crate::handshake::response::CommandCheck;
 use std::fs::File;
