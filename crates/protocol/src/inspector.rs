@@ -33,7 +33,7 @@ pub struct InspectRequest {
 pub struct InspectReply {
     pub number: u64,
     /// The application, or an error that names the path and the fix.
-    pub found: Result<Found, String>,
+    pub found: Result<FoundApplication, String>,
     /// The inspection failed, so whether the application exists is unknown.
     #[serde(default)]
     pub is_unknown: bool,
@@ -67,7 +67,7 @@ impl Refusal {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Found {
+pub struct FoundApplication {
     /// The root, with links resolved, below one of the pool's directories.
     pub root: PathBuf,
     pub kind: Kind,

@@ -2,12 +2,12 @@
 
 use super::validate::Context;
 use super::{Journal, Machine, Options, read, resolve};
-use crate::{Config, Said};
+use crate::{Config, FpmSetting};
 
 #[derive(Debug, Clone)]
 pub struct Section {
     pub comments: Vec<String>,
-    pub said: Vec<(Said, Vec<String>)>,
+    pub said: Vec<(FpmSetting, Vec<String>)>,
 }
 
 #[derive(Debug, Clone)]
@@ -28,8 +28,8 @@ pub fn survey(options: &Options, machine: &dyn Machine) -> (Option<Survey>, Jour
             journal: &mut journal,
         };
         let resolved = resolve::resolve(&written, &options.path(), &mut context)?;
-        let section = |location, said: Vec<Said>| {
-            let comments = |said: &Said| written.comments(said.location.as_ref());
+        let section = |location, said: Vec<FpmSetting>| {
+            let comments = |said: &FpmSetting| written.comments(said.location.as_ref());
             let said = said.into_iter().map(|said| (said.clone(), comments(&said)));
             Section {
                 comments: written.comments(location),

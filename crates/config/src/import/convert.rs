@@ -1,7 +1,7 @@
 //! Directives without an exact TOML equivalent.
 
 use super::is_unix;
-use crate::Said;
+use crate::FpmSetting;
 use crate::model::{Address, Pool, ProcessManager};
 use crate::settings;
 use toml_edit::{Array, Value};
@@ -17,7 +17,7 @@ pub(super) enum Converted {
 }
 
 /// php-fpm's default is written if forkyard's differs.
-pub(super) fn global(said: &Said) -> Converted {
+pub(super) fn global(said: &FpmSetting) -> Converted {
     let value = said.value.as_ref();
     let is_default = match said.name {
         "" | "pid" => false,
@@ -34,7 +34,7 @@ pub(super) fn global(said: &Said) -> Converted {
 }
 
 /// `pool`: the resolved pool; `has_more`: `listen` becomes a table.
-pub(super) fn pool(said: &Said, pool: &Pool, has_more: bool) -> Converted {
+pub(super) fn pool(said: &FpmSetting, pool: &Pool, has_more: bool) -> Converted {
     if said.location.is_none() && !said.name.is_empty() {
         return Converted::Nothing;
     }
@@ -102,7 +102,7 @@ fn is_for_another_manager(name: &str, pm: &ProcessManager) -> bool {
     }
 }
 
-fn plain(said: &Said) -> Converted {
+fn plain(said: &FpmSetting) -> Converted {
     if said.key.is_empty() {
         let absent = settings::absence(said.name);
         let reason = absent.map_or("there is nothing like it", |absent| absent.advice);
@@ -135,7 +135,7 @@ fn address(written: &str, address: &Address) -> String {
 }
 
 /// Extensions need a dot here.
-fn extensions(said: &Said) -> Converted {
+fn extensions(said: &FpmSetting) -> Converted {
     let words = said
         .value
         .as_ref()

@@ -1,19 +1,19 @@
 //! Converts a php-fpm configuration to TOML and lists what could not be converted. `convert` handles directives without
 //! an exact equivalent. `write` builds the text, with comments that aren't from php-fpm's sample.
 
-mod apart;
 mod comments;
 mod convert;
 mod machine;
+mod split;
 mod write;
 
 use super::fpm::{self, Journal, Machine, Options, Survey, Surveyed, is_ours};
+use super::fpm_setting::FpmSetting;
 use super::model::{Address, Config};
 use super::resolve::can_be_named;
-use super::said::Said;
-pub use apart::apart;
 use convert::Converted;
 use machine::Elsewhere;
+pub use split::apart;
 use std::fmt;
 use write::Document;
 
@@ -101,7 +101,12 @@ impl Import<'_> {
         }
     }
 
-    fn section(&mut self, pool: Option<&str>, section: &Surveyed, outcome: impl Fn(&Said) -> Converted) {
+    fn section(
+        &mut self,
+        pool: Option<&str>,
+        section: &Surveyed,
+        outcome: impl Fn(&FpmSetting) -> Converted,
+    ) {
         let table = match pool {
             Some(pool) => vec!["pool", pool],
             None => vec!["global"],
@@ -109,7 +114,8 @@ impl Import<'_> {
         self.document
             .open(&table, comments::own(&section.comments).to_vec());
         // A list's entries are adjacent.
-        let of_one_list = |a: &(Said, _), b: &(Said, _)| a.0.item.is_some() && a.0.name == b.0.name;
+        let of_one_list =
+            |a: &(FpmSetting, _), b: &(FpmSetting, _)| a.0.item.is_some() && a.0.name == b.0.name;
         for said in section.said.chunk_by(of_one_list) {
             match said {
                 [(said, comments)] if said.item.is_none() => match outcome(said) {
@@ -143,8 +149,8 @@ impl Import<'_> {
     }
 
     /// Keeps the first entry of each name, as php-fpm does, in the order of application.
-    fn entries(&mut self, pool: Option<&str>, table: &[&str], list: &[(Said, Vec<String>)]) {
-        let mut kept: Vec<(&str, &(Said, Vec<String>))> = Vec::new();
+    fn entries(&mut self, pool: Option<&str>, table: &[&str], list: &[(FpmSetting, Vec<String>)]) {
+        let mut kept: Vec<(&str, &(FpmSetting, Vec<String>))> = Vec::new();
         let mut lost = Vec::new();
         for entry in list {
             let said = &entry.0;
@@ -210,7 +216,7 @@ impl Import<'_> {
         });
     }
 
-    fn lose(&mut self, pool: Option<&str>, said: &Said, reason: &str) {
+    fn lose(&mut self, pool: Option<&str>, said: &FpmSetting, reason: &str) {
         let location = said.location.as_ref();
         let name = said.name;
         self.lost.push(Lost {

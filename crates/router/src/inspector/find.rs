@@ -6,7 +6,7 @@
 //! with the link's owner; the application follows it later as its own user.
 
 use super::ancestors;
-use super::protocol::{Found, Kind, Refusal, Settings};
+use super::protocol::{FoundApplication, Kind, Refusal, Settings};
 use super::signs::{self, OWN_FILE, PASSENGERFILE, PYTHONS};
 use crate::config::site;
 use crate::origin::{Mark, Origin};
@@ -57,7 +57,7 @@ pub struct Refused {
 ///
 /// # Errors
 /// The directory is not an application of the pool.
-pub fn inspect(root: &Path, terms: &Terms) -> Result<Found, Refused> {
+pub fn inspect(root: &Path, terms: &Terms) -> Result<FoundApplication, Refused> {
     let (root, directory) = enter(root, terms)?;
     let entry = beneath::entry_of(directory.as_fd()).map_err(|error| Refused {
         why: error.to_string(),
@@ -80,7 +80,11 @@ pub fn inspect(root: &Path, terms: &Terms) -> Result<Found, Refused> {
     })
 }
 
-fn look_into(app_root: &AppRoot, terms: &Terms, is_no_application: &mut bool) -> Result<Found, String> {
+fn look_into(
+    app_root: &AppRoot,
+    terms: &Terms,
+    is_no_application: &mut bool,
+) -> Result<FoundApplication, String> {
     app_root.check_sharing(terms)?;
     app_root.check_mount(app_root.directory.as_fd(), terms)?;
     let settings = app_root.settings()?;
@@ -121,7 +125,7 @@ fn look_into(app_root: &AppRoot, terms: &Terms, is_no_application: &mut bool) ->
         root: Mark::from(&app_root.entry),
         startup: startup_file.clone().map(|name| (name, startup.uid)),
     };
-    Ok(Found {
+    Ok(FoundApplication {
         kind,
         startup_file: startup_file.map(|name| root.join(name)),
         owner: (startup.uid, startup.gid),
@@ -186,9 +190,9 @@ struct AppRoot {
     entry: Entry,
 }
 
-type Said = (Settings, &'static str, Entry);
+type OwnFile = (Settings, &'static str, Entry);
 
-type Shown = (Kind, Option<PathBuf>, Option<Said>);
+type Shown = (Kind, Option<PathBuf>, Option<OwnFile>);
 
 impl AppRoot {
     /// Rejects directories in which other users can create files, because they could fake an application.
@@ -304,7 +308,7 @@ impl AppRoot {
         Ok(Some(content))
     }
 
-    fn settings(&self) -> Result<Option<Said>, String> {
+    fn settings(&self) -> Result<Option<OwnFile>, String> {
         if let Some(content) = self.read_own(OWN_FILE)? {
             let path = self.root.join(OWN_FILE);
             let settings = site::parse(&content.bytes, &path).map_err(|errors| errors.to_string())?;
@@ -318,7 +322,7 @@ impl AppRoot {
     }
 
     /// Determines kind and startup file. Returns `None` if there is no evidence of an application.
-    fn kind(&self, said: Option<Said>) -> Result<Option<Shown>, String> {
+    fn kind(&self, said: Option<OwnFile>) -> Result<Option<Shown>, String> {
         let wanted = said.as_ref().and_then(|(settings, ..)| settings.runtime);
         let entry = said.as_ref().and_then(|(settings, ..)| settings.entry.as_deref());
         let named = entry.and_then(|entry| self.named(entry));

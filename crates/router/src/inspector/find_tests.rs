@@ -18,7 +18,7 @@ fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-fn inspect(root: &Path, terms: &Terms) -> Result<Found, String> {
+fn inspect(root: &Path, terms: &Terms) -> Result<FoundApplication, String> {
     super::inspect(root, terms).map_err(|refused| refused.why)
 }
 
@@ -67,7 +67,7 @@ impl Site {
         }
     }
 
-    fn inspect(&self) -> Result<Found, String> {
+    fn inspect(&self) -> Result<FoundApplication, String> {
         inspect(&self.root, &self.terms())
     }
 

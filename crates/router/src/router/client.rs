@@ -1,7 +1,7 @@
 //! The router's client connections.
 
 use super::app_index::Known;
-use super::reading::{Reading, Rest};
+use super::reading::{RequestInput, Rest};
 use super::state::{ClientCause, ClientState, next};
 use crate::applications::RestartFiles;
 use crate::applications::event::SessionId;
@@ -18,7 +18,7 @@ pub(super) struct Client {
     pub(super) watch: Interest,
     /// Input arrived while the pool or an instance had the connection.
     pub(super) stirred: bool,
-    pub(super) reading: Option<Box<Reading>>,
+    pub(super) reading: Option<Box<RequestInput>>,
     pub(super) bytes: Vec<u8>,
     pub(super) memory: usize,
     /// Bytes of the request still in the socket when it was passed on.

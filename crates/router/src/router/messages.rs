@@ -79,10 +79,10 @@ pub struct Instance {
     #[serde(rename = "generation")]
     pub restarts: u32,
     pub pid: i32,
-    /// The code's version, as in [`crate::inspector::protocol::Found`].
+    /// The code's version, as in [`crate::inspector::protocol::FoundApplication`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
-    /// The identity of root and startup file, as in [`crate::inspector::protocol::Found`].
+    /// The identity of root and startup file, as in [`crate::inspector::protocol::FoundApplication`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
 }

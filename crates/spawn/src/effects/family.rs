@@ -20,13 +20,13 @@ const LIMIT: Duration = Duration::from_millis(500);
 #[derive(Debug, Default)]
 pub(super) struct Search {
     rest: Vec<i32>,
-    reading: Option<Reading>,
+    reading: Option<EnvironmentRead>,
 }
 
 /// A helper process reads environments, because this can block forever: the kernel takes a lock of the target process
 /// (proc(5), `environ`).
 #[derive(Debug)]
-struct Reading {
+struct EnvironmentRead {
     apart: Apart,
     due: Tick,
     of: Vec<(i32, OwnedFd)>,
@@ -65,7 +65,7 @@ impl Search {
         if !others.is_empty() && !mark.is_empty() {
             let pids: Vec<i32> = others.iter().map(|(pid, _)| *pid).collect();
             let apart = Apart::begin(&[], || Finding::from(marked(&pids, mark)));
-            self.reading = apart.ok().map(|apart| Reading {
+            self.reading = apart.ok().map(|apart| EnvironmentRead {
                 apart,
                 due: clock::now() + LIMIT,
                 of: others,
@@ -74,7 +74,7 @@ impl Search {
         found
     }
 
-    fn read_on(&mut self, mut reading: Reading) -> Vec<OwnedFd> {
+    fn read_on(&mut self, mut reading: EnvironmentRead) -> Vec<OwnedFd> {
         match reading.apart.proceed() {
             ApartProgress::Working if clock::now() < reading.due => {
                 self.reading = Some(reading);

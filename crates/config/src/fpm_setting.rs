@@ -3,7 +3,7 @@
 use super::error::Location;
 
 #[derive(Debug, Clone)]
-pub struct Said {
+pub struct FpmSetting {
     /// The directive. Empty for an option or a fixed value.
     pub name: &'static str,
     pub item: Option<String>,
@@ -17,9 +17,9 @@ pub struct Said {
     pub location: Option<Location>,
 }
 
-impl Said {
-    pub(super) fn fixed(key: &str, value: impl Into<toml_edit::Value>) -> Said {
-        Said {
+impl FpmSetting {
+    pub(super) fn fixed(key: &str, value: impl Into<toml_edit::Value>) -> FpmSetting {
+        FpmSetting {
             name: "",
             item: None,
             key: key.to_owned(),
