@@ -1,26 +1,23 @@
-//! What is said in files of php-fpm's, under forkyard's own keys.
+//! Settings from php-fpm's files, under forkyard's keys.
 
 use super::error::Location;
 
-/// One thing that is said of the daemon or of a pool.
 #[derive(Debug, Clone)]
 pub struct FpmSetting {
-    /// The directive; empty: an option says it, or every file of php-fpm's.
+    /// The directive. Empty for an option or a fixed value.
     pub name: &'static str,
-    /// The key of a list's entry.
     pub item: Option<String>,
-    /// The key in `[global]` or in the pool's table, with dots; empty: there is none.
+    /// The dotted key in `[global]` or the pool's table. Empty if there is none.
     pub key: String,
-    /// The value. `None`: php-fpm takes what is written as if it were not.
+    /// The value. `None` if php-fpm treats it as unset.
     pub value: Option<toml_edit::Value>,
-    /// What of the value is not in it.
+    /// The part of the value that is missing here.
     pub cut: Option<&'static str>,
-    /// Where it was written; `None`: a default of php-fpm's, or an option.
+    /// `None` for a default or an option.
     pub location: Option<Location>,
 }
 
 impl FpmSetting {
-    /// What is not written by a directive.
     pub(super) fn fixed(key: &str, value: impl Into<toml_edit::Value>) -> FpmSetting {
         FpmSetting {
             name: "",

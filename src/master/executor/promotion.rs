@@ -59,9 +59,7 @@ impl Executor {
                 }
             },
             Some(ChannelInput::Nonsense(what)) => {
-                log::error!(
-                    "[pool {name}] a worker that is to be made a preloader does not keep to the protocol: {what}"
-                );
+                log::error!("[pool {name}] protocol error from a worker that becomes a preloader: {what}");
                 self.helpers
                     .give_up_next_mold(&mut self.context, &mut self.processes, id, Exit::Unknown);
             }

@@ -1,5 +1,5 @@
-//! A valid php-fpm configuration as the model that the daemon runs: what its directives say is read into the drafts of
-//! the TOML's keys, and resolved as those are. What no key can say is added.
+//! Resolves a php-fpm configuration: reads its directives into the drafts of forkyard's keys, resolves these, and adds
+//! settings without a key.
 
 use super::Options;
 use super::journal::Failed;
@@ -17,10 +17,8 @@ use crate::{Application, Config, FpmSetting, Location, LogTarget, Pool};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The word before the colon in process titles.
 const TITLE: &str = "php-fpm";
 
-/// A configuration, and what it was made of.
 #[derive(Debug)]
 pub(super) struct Resolved {
     pub(super) config: Config,
@@ -83,7 +81,6 @@ pub(super) fn resolve(written: &Written, path: &str, context: &mut Context<'_>) 
     })
 }
 
-/// What no key says.
 fn complete(pool: &mut Pool, values: &Values, options: &Options) {
     TITLE.clone_into(&mut pool.title);
     if let Some(mode) = values.full("listen.mode") {
@@ -103,7 +100,7 @@ fn complete(pool: &mut Pool, values: &Values, options: &Options) {
     }
 }
 
-/// Whether a name among php.ini's settings is forkyard's.
+/// Whether a php.ini name is one of forkyard's settings.
 pub(crate) fn is_ours(name: &str) -> bool {
     name == REQUEST_SETTINGS || name == PRELOADER
 }

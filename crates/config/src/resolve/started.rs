@@ -1,4 +1,4 @@
-//! Programs that speak HTTP: where one listens, or how it is started.
+//! Resolves HTTP server programs.
 
 use super::application::{DEFAULT_PRELOADER_IDLE_TIMEOUT, file};
 use super::listen::address;
@@ -15,17 +15,15 @@ use crate::value::quoted;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// As much as the spawning kit gives.
+/// The spawning kit's default.
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(90);
 const DEFAULT_APP_ENV: &str = "production";
 const MOST_INSTANCES: i64 = 256;
-/// The names that setrlimit(2) knows.
 const LIMITS: &[&str] = &[
     "as", "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile", "nproc", "rss",
     "stack",
 ];
 
-/// `runtime = "http"`.
 pub(super) fn http(
     text: &PoolText,
     draft: &HttpDraft,
@@ -58,7 +56,6 @@ pub(super) fn http(
     None
 }
 
-/// `runtime = "node"`.
 pub(super) fn node(
     text: &PoolText,
     draft: &HttpDraft,
@@ -102,7 +99,6 @@ pub(super) fn node(
     })
 }
 
-/// Settings of a start have no effect on a program that forkyard does not start.
 fn needs_a_command(draft: &HttpDraft, report: &mut Report<'_>) {
     let problem = "it is for a program that forkyard starts";
     let remedy = "leave it out, or write start_command instead of address";
@@ -157,7 +153,8 @@ fn program(
     })
 }
 
-/// What a pool's workers are made into and the program can't be: better no start than one with less than was asked for.
+/// Rejects worker settings that can't be applied to the program. Starting with less confinement than configured would
+/// be worse.
 fn settings_of_workers(text: &PoolText, listens: Listens, report: &mut Report<'_>) {
     fn refuse<T>(field: &Field<T>, report: &mut Report<'_>) {
         let problem = "it is not available for a program that forkyard starts";

@@ -1,8 +1,6 @@
-//! Rules of applications.
-
 use super::*;
 
-/// A PHP application, with its own lines from line 9.
+/// A PHP application; `more` starts at line 9.
 fn application(more: &str) -> String {
     format!("{}{more}\n", pool("").replace("\n\n\n", "\n\n"))
 }

@@ -1,11 +1,9 @@
-//! Rules of pools of many applications.
-
 use super::*;
 use forkyard_core::applications::{Options, RestartMethod};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// A pool of applications, with its own lines from line 4 and keys of `applications` after a line in between.
+/// An application pool; `more` starts at line 4, and `keys` of `applications` after another line.
 fn routed(more: &str, keys: &str) -> String {
     format!(
         "[pool.www]\nlisten = \"/run/a.sock\"\nrouting = \"application\"\n{more}\n[pool.www.applications]\n{keys}\n"
@@ -73,7 +71,6 @@ fn without_root_no_user_is_switched_to_whatever_is_written() {
             .as_ref()
             .is_some_and(|applications| !applications.user_switching)
     );
-    // A reload from one to the other is none, so that no router closes what it keeps.
     assert_eq!(users("user_switching = true"), never);
     assert_eq!(users(""), never);
 }
@@ -210,7 +207,7 @@ fn rules_of_applications() {
     );
 }
 
-/// Root on a machine without the user that packages make.
+/// Root on a machine without the packages' user.
 fn without_own_user() -> Machine {
     Machine {
         root: true,
@@ -291,7 +288,6 @@ fn where_all_are_one_user_it_is_not_by_chance_that_of_the_router() {
     let expected = "8:1: error: [pool www] applications.default_user: router and inspector run as this user; an application of the same user could stop them; name another user, or make one for them: adduser --system --group --no-create-home forkyard";
     one(&routed("", &one_user("nobody")), &without_own_user(), expected);
     assert_eq!(found(&routed("", &one_user("nobody")), &ROOT), [""; 0]);
-    // Where the operator says so it is one tenant.
     let said = routed("user = \"www-data\"", &one_user("www-data"));
     assert_eq!(found(&said, &ROOT), [""; 0]);
 }

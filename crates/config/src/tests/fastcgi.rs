@@ -1,11 +1,9 @@
-//! Rules of FastCGI programs.
-
 use super::*;
 use crate::{Application, FastCgi, StartCommand};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A pool with a FastCGI program, with its own lines from line 10.
+/// A FastCGI pool; `more` starts at line 10.
 fn program(more: &str) -> String {
     let php = "runtime = \"php\"\nversion = \"8.2\"\n";
     pool("").replace(php, &format!("runtime = \"fastcgi\"\n{more}\n"))

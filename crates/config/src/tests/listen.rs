@@ -1,10 +1,7 @@
-//! Rules of listening sockets.
-
 use std::path::PathBuf;
 
 use super::*;
 
-/// A pool that listens on `listen`, on line 2.
 fn listening(listen: &str) -> String {
     format!(
         "[pool.www]\n{listen}\nuser = \"www-data\"\npm = \"static\"\nmax_children = 2\n\

@@ -1,5 +1,3 @@
-//! Rules of a pool itself.
-
 use super::*;
 
 #[test]

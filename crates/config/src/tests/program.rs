@@ -1,9 +1,7 @@
-//! Rules of programs that speak HTTP.
-
 use super::*;
 use std::time::Duration;
 
-/// A pool of this runtime, with more lines of its own from line 8, and of its application from line 11.
+/// A pool of this runtime; `pool` starts at line 8, `application` at line 11.
 fn app(runtime: &str, pool: &str, application: &str) -> String {
     format!(
         "[global]\n\n[pool.www]\nlisten = \"/run/a.sock\"\nuser = \"www-data\"\npm = \"ondemand\"\nmax_children = 4\n{pool}\n\
@@ -174,7 +172,7 @@ fn a_program_that_forkyard_starts_may_be_limited() {
     }
 }
 
-/// FastCGI alone is spoken by the workers of other runtimes, and application pools find applications by its parameters.
+/// Other runtimes' workers speak only FastCGI, and application pools need its parameters.
 #[test]
 fn http_is_spoken_where_workers_can() {
     const LINE: &str = "http_listen = \"/run/http.sock\"";

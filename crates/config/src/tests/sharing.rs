@@ -1,9 +1,6 @@
-//! Pools whose workers come from one zygote.
-
 use super::*;
 use crate::sharing::{common, label, wants_zygote};
 
-/// Two pools with workers of a zygote, `b` with more lines of its own and of its application.
 fn two(own: &str, application: &str) -> String {
     let one = |name: &str, own: &str, application: &str| {
         format!(
@@ -25,7 +22,6 @@ fn two(own: &str, application: &str) -> String {
     one("a", "", zygote) + &one("b", own, &application)
 }
 
-/// What is wrong, after the place and the key.
 fn problem(text: &str) -> String {
     let found = found(text, &ROOT);
     let [only] = found.as_slice() else {

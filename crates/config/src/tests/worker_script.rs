@@ -1,5 +1,3 @@
-//! PHP applications that boot once.
-
 use super::*;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,14 +43,12 @@ fn a_worker_script_has_limits_and_a_preloader_of_its_own() {
         [("HTTP_HOST".to_owned(), "a.example".to_owned())]
     );
 
-    // A pool of another kind would have workers of a zygote.
     let idle = text("", WORKER).replace("pm = \"static\"", "pm = \"ondemand\"");
     let Application::Php(php) = &only(&idle).application else {
         panic!("PHP");
     };
     assert_eq!(php.preloading, Preloading::Own);
 
-    // The pool's own settings say the same.
     let own = "max_requests = 7\nmax_requests_jitter = 2\nmemory_limit = \"64M\"\n";
     let pool = only(&text(own, WORKER));
     assert_eq!((pool.max_requests, pool.max_requests_jitter), (Some(7), 2));
@@ -88,7 +84,6 @@ fn a_worker_that_is_put_back_has_limits_of_its_own() {
         (pool.memory_limit, isolation(&pool)),
         (Some(1 << 30), Isolation::Rewind)
     );
-    // One request in a life.
     let pool = only(&with("", "isolation = \"fork\"\n"));
     assert_eq!((pool.max_requests, pool.max_requests_jitter), (Some(1), 0));
     assert_eq!(isolation(&pool), Isolation::Fork);

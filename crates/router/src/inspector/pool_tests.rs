@@ -4,7 +4,6 @@ use crate::config::{self, Confine, Preloading};
 use crate::inspector::protocol::Settings as Own;
 use std::num::NonZeroU32;
 
-/// root, a web server's user, two sites' users, one whose group is root's.
 struct Users;
 
 impl Database for Users {

@@ -55,6 +55,7 @@ impl Cgi {
         program.answer(request, &target)
     }
 
+    /// Starts the program.
     fn begin(&self, request: &Request<'_>, target: &Target) -> Result<CgiProcess, Error> {
         let own = std::env::vars_os().map(|(name, value)| (name.into_vec(), value.into_vec()));
         let (input_theirs, input) = fd::pipe(false)?;
@@ -91,6 +92,7 @@ impl Runtime for Cgi {
     }
 }
 
+/// A program that has been started.
 struct CgiProcess {
     pid: i32,
     peer: Peer,

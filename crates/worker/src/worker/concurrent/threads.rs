@@ -205,7 +205,7 @@ impl Threads {
         self.lock().ask_for_work();
     }
 
-    /// Ends out-of-band work; an error is logged.
+    /// The out-of-band work is done; or what went wrong, for the log.
     pub fn out_of_band_done(&self, outcome: Result<(), String>) {
         self.lock().out_of_band_done(outcome);
     }
@@ -215,7 +215,7 @@ impl Threads {
         self.lock().promotion.take()
     }
 
-    /// Whether the process should create a preloader.
+    /// Whether the process is to make a preloader.
     pub fn must_promote(&self) -> bool {
         self.lock().promotion.is_some()
     }
